@@ -1,0 +1,71 @@
+"""The one place where the CPU kernels touch Numba's decorators and its on-disk cache."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def cache_root() -> Path:
+    """Return the user's cache directory for compiled kernels (``DMLOPS_CACHE_DIR`` overrides it)."""
+    if override := os.environ.get("DMLOPS_CACHE_DIR"):
+        return Path(override)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "dmlops"
+
+
+def cache_enabled() -> bool:
+    """Return whether compiled kernels are kept on disk; ``DMLOPS_CACHE=0`` turns that off."""
+    return os.environ.get("DMLOPS_CACHE", "1") != "0"
+
+
+def source_digest(folder: Path) -> str:
+    """Return a short digest that changes when any source file in `folder` does.
+
+    Numba's index watches a kernel's own file only; kernels inline functions of their neighbours.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.py")):
+        stat = file.stat()
+        digest.update(f"{file.name}:{stat.st_mtime_ns}:{stat.st_size}".encode())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _cache_directory(path: Path) -> Iterator[None]:
+    # Numba picks the directory while it decorates; the user's own setting must survive us.
+    config: Any = numba.config
+    previous = config.CACHE_DIR
+    config.CACHE_DIR = previous or str(path)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = previous
+
+
+_CACHE_DIRECTORY = cache_root() / "cpu" / source_digest(Path(__file__).parent)
+
+
+def kernel(function: F) -> F:
+    """Compile `function` on its first call, without the GIL, and keep the result on disk."""
+    decorate: Any = numba.njit(nogil=True, boundscheck=False, error_model="numpy", cache=cache_enabled())
+    with _cache_directory(_CACHE_DIRECTORY):
+        return decorate(function)  # type: ignore[no-any-return]
+
+
+def inlined(function: F) -> F:
+    """Compile `function` as part of each kernel that calls it."""
+    decorate: Any = numba.njit(inline="always", boundscheck=False, error_model="numpy")
+    return decorate(function)  # type: ignore[no-any-return]
