@@ -1,0 +1,71 @@
+"""DirectML's indexing operators for NumPy and CUDA arrays: exact, stable, without hidden waits."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from dmlops.dispatch import CompiledOperator, check_feature_support, compile, feature_level
+from dmlops.enums import AxisDirection, Feature, FeatureLevel, TensorDataType
+from dmlops.errors import (
+    DeviceMismatchError,
+    DmlError,
+    IndexOutOfRangeError,
+    InvalidDescriptorError,
+    UnsupportedFeatureError,
+)
+from dmlops.functions import (
+    NonzeroResult,
+    TopKResult,
+    diagonal_matrix,
+    gather_nd,
+    nonzero_coordinates,
+    top_k,
+)
+from dmlops.operators import (
+    Descriptor,
+    DiagonalMatrix,
+    DiagonalMatrix1,
+    GatherND,
+    GatherND1,
+    NonzeroCoordinates,
+    TopK,
+    TopK1,
+)
+from dmlops.tensor import TensorDesc
+from kernels_cpu.threads import get_num_threads, set_num_threads
+
+try:
+    __version__ = version("dmlops")
+except PackageNotFoundError:  # run from a source tree that is not installed
+    __version__ = "unknown"
+
+__all__ = [
+    "AxisDirection",
+    "CompiledOperator",
+    "Descriptor",
+    "DeviceMismatchError",
+    "DiagonalMatrix",
+    "DiagonalMatrix1",
+    "DmlError",
+    "Feature",
+    "FeatureLevel",
+    "GatherND",
+    "GatherND1",
+    "IndexOutOfRangeError",
+    "InvalidDescriptorError",
+    "NonzeroCoordinates",
+    "NonzeroResult",
+    "TensorDataType",
+    "TensorDesc",
+    "TopK",
+    "TopK1",
+    "TopKResult",
+    "UnsupportedFeatureError",
+    "check_feature_support",
+    "compile",
+    "diagonal_matrix",
+    "feature_level",
+    "gather_nd",
+    "get_num_threads",
+    "nonzero_coordinates",
+    "set_num_threads",
+    "top_k",
+]

@@ -1,0 +1,546 @@
+"""Arrays of any library as plain memory: where they live, how they are laid out, how more are made.
+
+No library is imported here on the user's behalf: one that made an array is already in `sys.modules`.
+"""
+
+import sys
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmlops import cuda
+from dmlops.enums import TensorDataType
+from dmlops.errors import InvalidDescriptorError, wording
+from dmlops.tensor import TensorDesc, packed_strides
+
+_UNSIGNED: dict[int, Any] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
+# Steps that the exact test for common addresses may take; beyond it the answer is yes.
+_OVERLAP_WORK = 100_000
+_INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
+
+
+class Device(NamedTuple):
+    """Where an array lives."""
+
+    kind: str
+    number: int = 0
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.number}"
+
+
+CPU = Device("cpu")
+
+
+class Slot(NamedTuple):
+    """How one operand of a kernel is viewed: element width, and the reach of its layout in elements."""
+
+    unsigned: Any
+    extent: int
+    offset: int
+
+    @classmethod
+    def of(cls, desc: TensorDesc) -> "Slot":
+        """Return the slot for arrays of this description."""
+        return cls(_UNSIGNED[desc.data_type.bytes], desc.extent, desc.offset)
+
+
+class _Memory:
+    """A stretch of memory that NumPy may view, and the array that keeps it alive."""
+
+    def __init__(self, address: int, extent: int, dtype: "np.dtype[Any]", owner: object) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "shape": (extent,),
+            "typestr": dtype.str,
+        }
+
+
+def memory_view(address: int, slot: Slot, owner: object) -> "np.ndarray[Any, Any]":
+    """Return the elements that a layout reaches from `address`, that of element [0, ..., 0].
+
+    The view is writable also where the array is not: kernels write to outputs only, and a
+    read-only flag would be one more type to compile for.
+    """
+    if slot.extent == 0:
+        return np.empty(0, slot.unsigned)
+    start = address - slot.offset * slot.unsigned.itemsize
+    return np.asarray(_Memory(start, slot.extent, slot.unsigned, owner))
+
+
+def share_memory(a: Any, a_desc: TensorDesc, b: Any, b_desc: TensorDesc) -> bool:
+    """Return whether two operands, viewed as kernels take them, have an address in common."""
+    (low_a, high_a), (low_b, high_b) = _reach(a, a_desc), _reach(b, b_desc)
+    if low_a >= high_b or low_b >= high_a:
+        return False
+    try:
+        return np.shares_memory(_phantom(low_a, a_desc), _phantom(low_b, b_desc), max_work=_OVERLAP_WORK)
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _reach(view: Any, desc: TensorDesc) -> tuple[int, int]:
+    item = desc.data_type.bytes
+    on_host = isinstance(view, np.ndarray)
+    low = view.__array_interface__["data"][0] if on_host else view - desc.offset * item
+    return low, low + desc.extent * item
+
+
+class _Phantom:
+    """An array that NumPy may compare addresses with, and must never read."""
+
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
+
+
+def _phantom(low: int, desc: TensorDesc) -> "np.ndarray[Any, Any]":
+    item = desc.data_type.bytes
+    interface = {
+        "version": 3,
+        "data": (low + desc.offset * item, True),
+        "shape": desc.sizes,
+        "strides": tuple(stride * item for stride in desc.effective_strides),
+        "typestr": _UNSIGNED[item].str,
+    }
+    return np.asarray(_Phantom(interface))
+
+
+class Library:
+    """What dmlops needs of an array library; this base class serves NumPy."""
+
+    name = "numpy"
+    index_type = TensorDataType.UINT32
+
+    def adopt(self, array: Any) -> Any:
+        """Return the array in a form whose memory can be used as it is."""
+        if type(array) is not np.ndarray:
+            array = np.asarray(array)
+        return array if array.flags.aligned else array.copy()
+
+    def adopt_output(self, array: Any, where: str) -> Any:
+        """Return an output array in a form whose memory can be written to.
+
+        Raises
+        ------
+        InvalidDescriptorError
+            If it is read-only or not aligned to its elements.
+        """
+        array = np.asarray(array)
+        if not array.flags.behaved:
+            got = "an unaligned array" if array.flags.writeable else "a read-only array"
+            raise InvalidDescriptorError(
+                wording(where, got, "it is written to", "an output must be writable and aligned")
+            )
+        return array
+
+    def signature(self, array: Any) -> Hashable:
+        """Return what distinguishes the array's type, layout and device, quickly."""
+        return array.dtype, array.shape, array.strides
+
+    def device(self, array: Any) -> Device:
+        """Return where the array lives."""
+        return CPU
+
+    def describe(self, array: Any, where: str) -> TensorDesc:
+        """Return the array's type, sizes and strides.
+
+        Raises
+        ------
+        TypeError
+            If the element type is none that dmlops serves; the text begins with `where`.
+        """
+        return _describe(array.dtype, array.shape, array.strides, where)
+
+    def view(self, array: Any, slot: Slot) -> Any:
+        """Return the array's memory: a flat unsigned NumPy array on the CPU, an address on a GPU."""
+        if array.flags.carray:
+            return array.reshape(-1).view(slot.unsigned)
+        return memory_view(array.__array_interface__["data"][0], slot, array)
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        """Return a new array with undefined contents."""
+        return np.empty(sizes, numpy_dtype(data_type))
+
+    def deliver(self, array: Any, stream: int) -> Any:
+        """Return a filled output as the caller gets it."""
+        return array
+
+    def current_stream(self, device: Device) -> int:
+        """Return the handle of the stream that the library's next kernel would use."""
+        return 0
+
+    def producer_stream(self, array: Any) -> int | None:
+        """Return the stream whose work must end before the array may be read, if it names one."""
+        return None
+
+    def allocating_on(self, stream: int, device: Device) -> AbstractContextManager[Any]:
+        """Return a context in which new arrays belong to `stream`."""
+        return nullcontext()
+
+
+class _Torch(Library):
+    name = "torch"
+    index_type = TensorDataType.INT64
+
+    def __init__(self) -> None:
+        self.torch = sys.modules["torch"]
+        self._devices: dict[Any, Device] = {}
+        self._dtypes = {
+            data_type: getattr(self.torch, name)
+            for name, data_type in _SUPPORTED.items()
+            if hasattr(self.torch, name)
+        }
+
+    def adopt(self, array: Any) -> Any:
+        if array.layout is not self.torch.strided:
+            text = wording(
+                "x", f"a {array.layout} tensor", "its elements are not strided", "densify it first"
+            )
+            raise TypeError(text)
+        return array.resolve_neg() if array.is_neg() else array
+
+    def adopt_output(self, array: Any, where: str) -> Any:
+        return self.adopt(array)
+
+    def signature(self, array: Any) -> Hashable:
+        return array.dtype, array.shape, array.stride(), array.device
+
+    def device(self, array: Any) -> Device:
+        found = self._devices.get(array.device)
+        if found is None:
+            kind, index = array.device.type, array.device.index
+            found = self._devices[array.device] = CPU if kind == "cpu" else Device(kind, index or 0)
+        return found
+
+    def describe(self, array: Any, where: str) -> TensorDesc:
+        data_type = _data_type(str(array.dtype).removeprefix("torch."), where)
+        return _described(data_type, tuple(array.shape), tuple(array.stride()))
+
+    def view(self, array: Any, slot: Slot) -> Any:
+        address = array.data_ptr()
+        return address if array.is_cuda else memory_view(address, slot, array)
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        return self.torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
+
+    def current_stream(self, device: Device) -> int:
+        # The public getter builds a Stream object, which costs as much as the launch itself.
+        return self.torch._C._cuda_getCurrentRawStream(device.number)  # type: ignore[no-any-return]
+
+    def allocating_on(self, stream: int, device: Device) -> AbstractContextManager[Any]:
+        external = self.torch.cuda.ExternalStream(stream, device=device.number)
+        return self.torch.cuda.stream(external)  # type: ignore[no-any-return]
+
+
+class _CuPy(Library):
+    name = "cupy"
+
+    def __init__(self) -> None:
+        self.cupy = sys.modules["cupy"]
+
+    def adopt(self, array: Any) -> Any:
+        return array
+
+    def adopt_output(self, array: Any, where: str) -> Any:
+        return self.adopt(array)
+
+    def signature(self, array: Any) -> Hashable:
+        return array.dtype, array.shape, array.strides, array.data.device_id
+
+    def device(self, array: Any) -> Device:
+        return Device("cuda", array.data.device_id)
+
+    def view(self, array: Any, slot: Slot) -> Any:
+        return array.data.ptr
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        with self.cupy.cuda.Device(device.number):
+            return self.cupy.empty(sizes, numpy_dtype(data_type))
+
+    def current_stream(self, device: Device) -> int:
+        return self.cupy.cuda.get_current_stream(device.number).ptr  # type: ignore[no-any-return]
+
+    def allocating_on(self, stream: int, device: Device) -> AbstractContextManager[Any]:
+        return self.cupy.cuda.ExternalStream(stream, device.number)  # type: ignore[no-any-return]
+
+
+class _NumbaCuda(Library):
+    """Numba's device arrays, which also hold the results for arrays of no known library."""
+
+    name = "numba"
+
+    def adopt(self, array: Any) -> Any:
+        return array
+
+    def adopt_output(self, array: Any, where: str) -> Any:
+        return self.adopt(array)
+
+    def signature(self, array: Any) -> Hashable:
+        return array.dtype, array.shape, array.strides, self.device(array)
+
+    def device(self, array: Any) -> Device:
+        pointer = array.device_ctypes_pointer.value
+        return Device("cuda", cuda.pointer_device(pointer) if pointer else 0)
+
+    def view(self, array: Any, slot: Slot) -> Any:
+        return array.device_ctypes_pointer.value or 0
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        from numba import cuda as numba_cuda  # noqa: PLC0415
+
+        with numba_cuda.gpus[device.number]:
+            return numba_cuda.device_array(sizes, numpy_dtype(data_type))
+
+
+class _CudaArray:
+    """An array known by its CUDA array interface or DLPack capsule only."""
+
+    def __init__(self, interface: dict[str, Any], owner: object) -> None:
+        self.owner = owner
+        self.pointer = interface["data"][0] or 0
+        self.shape = tuple(interface["shape"])
+        self.dtype = np.dtype(interface["typestr"])
+        packed = tuple(stride * self.dtype.itemsize for stride in packed_strides(self.shape))
+        self.strides = tuple(interface.get("strides") or packed)
+        self.stream = interface.get("stream")
+        self.device_index = cuda.pointer_device(self.pointer) if self.pointer else 0
+
+
+class _CudaInterface(_NumbaCuda):
+    """Anything else with ``__cuda_array_interface__``; results are Numba device arrays."""
+
+    name = "__cuda_array_interface__"
+
+    def adopt(self, array: Any) -> Any:
+        return _CudaArray(array.__cuda_array_interface__, array)
+
+    def signature(self, array: Any) -> Hashable:
+        return array.dtype, array.shape, array.strides, array.device_index
+
+    def device(self, array: Any) -> Device:
+        return Device("cuda", array.device_index)
+
+    def view(self, array: Any, slot: Slot) -> Any:
+        return array.pointer
+
+    def producer_stream(self, array: Any) -> int | None:
+        return array.stream  # type: ignore[no-any-return]
+
+
+class _DLPack(_CudaInterface):
+    """Anything else with ``__dlpack__`` on a GPU."""
+
+    name = "dlpack"
+
+    def adopt(self, array: Any) -> Any:
+        from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
+
+        view = StridedMemoryView.from_dlpack(array, stream_ptr=-1)
+        item = view.dtype.itemsize
+        interface = {
+            "data": (view.ptr, view.readonly),
+            "shape": view.shape,
+            "typestr": view.dtype.str,
+            "strides": None if view.strides is None else tuple(stride * item for stride in view.strides),
+        }
+        return _CudaArray(interface, (array, view))
+
+
+class _HostDLPack(Library):
+    """Anything else with ``__dlpack__`` in host memory; results are NumPy arrays."""
+
+    name = "dlpack"
+
+    def adopt(self, array: Any) -> Any:
+        return super().adopt(np.from_dlpack(array))
+
+
+class _Jax(Library):
+    """JAX arrays: immutable, and without a stream to order work by, so that a GPU call waits."""
+
+    name = "jax"
+
+    def __init__(self) -> None:
+        self.jax = sys.modules["jax"]
+
+    def adopt(self, array: Any) -> Any:
+        return self.jax.block_until_ready(array)
+
+    def adopt_output(self, array: Any, where: str) -> Any:
+        reason, allowed = "JAX arrays are immutable", "leave it out, and take the result"
+        raise InvalidDescriptorError(wording(where, type(array).__name__, reason, allowed))
+
+    def signature(self, array: Any) -> Hashable:
+        return array.dtype, array.shape, self.device(array)
+
+    def device(self, array: Any) -> Device:
+        if isinstance(array, np.ndarray):
+            return CPU
+        device = next(iter(array.devices()))
+        return CPU if device.platform == "cpu" else Device("cuda", device.local_hardware_id)
+
+    def describe(self, array: Any, where: str) -> TensorDesc:
+        return TensorDesc(_data_type(array.dtype.name, where), array.shape)
+
+    def view(self, array: Any, slot: Slot) -> Any:
+        if self.device(array) == CPU:
+            return super().view(np.asarray(array), slot)
+        return array.unsafe_buffer_pointer()
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        if device == CPU:
+            return np.empty(sizes, numpy_dtype(data_type))
+        at = next(gpu for gpu in self.jax.devices("gpu") if gpu.local_hardware_id == device.number)
+        array = self.jax.numpy.empty(sizes, numpy_dtype(data_type), device=at)
+        return self.jax.block_until_ready(array)
+
+    def deliver(self, array: Any, stream: int) -> Any:
+        if isinstance(array, np.ndarray):
+            return self.jax.numpy.asarray(array)
+        cuda.launcher("stream").stream_from_handle(stream).sync()
+        return array
+
+
+NUMPY = Library()
+_BY_TYPE: dict[type, Library] = {np.ndarray: NUMPY}
+_BY_NAME: dict[str, Library] = {}
+
+
+def find_library(array: Any) -> Library:
+    """Return the library that an array belongs to; scalars and lists belong to NumPy."""
+    library = _BY_TYPE.get(type(array))
+    if library is None:
+        library = _BY_TYPE[type(array)] = _recognise(array)
+    return library
+
+
+def adopt(array: Any, where: str) -> tuple[Library, Any]:
+    """Return an argument's library, and the argument as an array whose memory can be used as it is.
+
+    Raises
+    ------
+    TypeError
+        If the argument is no array and cannot become one; the text begins with `where`.
+    """
+    library = find_library(array)
+    if library is NUMPY and not isinstance(array, np.ndarray):
+        try:
+            array = np.asarray(array)
+        except ValueError:
+            got = type(array).__name__
+            raise TypeError(wording(where, got, "its rows differ in length", "it must be an array")) from None
+    return library, library.adopt(array)
+
+
+def adopt_output(array: Any, where: str) -> tuple[Library, Any]:
+    """Return an output's library, and the output as an array whose memory can be written to.
+
+    Raises
+    ------
+    TypeError
+        If it is no array.
+    InvalidDescriptorError
+        If it cannot be written to.
+    """
+    library = find_library(array)
+    if library is NUMPY and not isinstance(array, np.ndarray):
+        raise TypeError(
+            wording(where, type(array).__name__, "it is written to", "an output must be an array")
+        )
+    return library, library.adopt_output(array, where)
+
+
+def numpy_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
+    """Return the NumPy type of a data type; bfloat16 needs the ml_dtypes package."""
+    if data_type == TensorDataType.BFLOAT16:
+        import ml_dtypes  # noqa: PLC0415
+
+        name: Any = ml_dtypes.bfloat16
+    else:
+        name = data_type.name.lower()
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype
+
+
+def index_data_type(dtype: Any, where: str) -> TensorDataType:
+    """Return the data type that an ``index_dtype`` argument of any library names."""
+    name = dtype_name(dtype)
+    if name not in _INDEX_TYPES:
+        allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
+        raise TypeError(wording(where, repr(dtype), "it is no index type", allowed))
+    return _SUPPORTED[name]
+
+
+def data_type_of(dtype: Any, where: str) -> TensorDataType:
+    """Return the data type that a ``dtype`` argument of any library names."""
+    return _data_type(dtype_name(dtype), where)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the common name of a type, as NumPy and torch both spell it."""
+    if isinstance(dtype, TensorDataType):
+        return dtype.name.lower()
+    if type(dtype).__module__ == "torch":
+        return str(dtype).removeprefix("torch.")
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return dtype
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        return repr(dtype)
+
+
+def _recognise(array: Any) -> Library:
+    for module, attribute, library in _known_types():
+        kind = getattr(sys.modules.get(module), attribute, None)
+        if kind is not None and isinstance(array, kind):
+            return _instance(library)
+    if hasattr(array, "__cuda_array_interface__"):
+        return _instance(_CudaInterface)
+    if hasattr(array, "__dlpack_device__") and not hasattr(array, "__array__"):
+        host = int(array.__dlpack_device__()[0]) == 1
+        return _instance(_HostDLPack if host else _DLPack)
+    return NUMPY
+
+
+def _known_types() -> Iterator[tuple[str, str, Callable[[], Library]]]:
+    yield "torch", "Tensor", _Torch
+    yield "cupy", "ndarray", _CuPy
+    yield "jax", "Array", _Jax
+    yield "numba.cuda.cudadrv.devicearray", "DeviceNDArrayBase", _NumbaCuda
+
+
+def _instance(library: Callable[[], Library]) -> Library:
+    name: str = library.name  # type: ignore[attr-defined]
+    key = f"{name}:{library.__name__}"
+    if key not in _BY_NAME:
+        _BY_NAME[key] = library()
+    return _BY_NAME[key]
+
+
+def _describe(dtype: Any, shape: Any, strides: Any, where: str) -> TensorDesc:
+    if not dtype.isnative:
+        got = f"{dtype.name} in foreign byte order"
+        allowed = 'use x.astype(x.dtype.newbyteorder("="))'
+        raise TypeError(wording(where, got, "kernels read the machine's own order", allowed))
+    data_type = _data_type(dtype.name, where)
+    return _described(data_type, shape, [stride // data_type.bytes for stride in strides])
+
+
+def _described(data_type: TensorDataType, sizes: Any, strides: Any) -> TensorDesc:
+    # The strides of a dimension without neighbours mean nothing, and libraries fill in what they like.
+    steps = tuple(stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True))
+    return TensorDesc(data_type, tuple(sizes), steps)
+
+
+def _data_type(name: str, where: str) -> TensorDataType:
+    found = _SUPPORTED.get(name)
+    if found is None:
+        allowed = f"it must be one of {', '.join(_SUPPORTED)}"
+        raise TypeError(wording(where, name, "no operator takes that type", allowed))
+    return found

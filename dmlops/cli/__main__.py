@@ -1,0 +1,8 @@
+"""`python -m dmlops.cli` is the `dmlops` command."""
+
+import sys
+
+from dmlops.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""`dmlops demo`: the four operators on a photo and on word embeddings, checked and timed against NumPy."""
+
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+import dmlops
+from dmlops.cli.console import CommandError, duration, out
+from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
+
+Array = np.ndarray[Any, Any]
+Arrays = tuple[Array, ...]
+
+DARK = 2000  # light of a 9 x 9 patch that holds nothing but sky and noise
+PATCH = 9
+SURROUNDINGS = 15
+CUT_OUT = 24
+SHADES = " .:-=+*#%@"
+CONTRAST = 1.5
+QUERIES = ("galaxy", "volcano", "violin", "bread", "doctor", "island")
+ENOUGH_SECONDS = 0.3
+
+
+class Step(NamedTuple):
+    """One operator on one input: as dmlops runs it, and the plain NumPy that must give the same."""
+
+    task: str
+    operator: str
+    inputs: Arrays
+    run: Callable[..., tuple[Any, ...]]
+    reference: Callable[..., Arrays]
+
+
+class Outcome(NamedTuple):
+    """How a step went in one place."""
+
+    first: float
+    best: float
+    right: bool
+
+
+def demo(
+    device: Annotated[
+        Device, typer.Option(help="auto runs on the CPU, and on a GPU where there is one.")
+    ] = Device.AUTO,
+) -> None:
+    """Run all four operators on a photo and on word embeddings, and check them against NumPy."""
+    places = _places(device)
+    photo, words, vectors = _data()
+    sources = _sources(photo)
+    out.print(
+        f"[bold]A photo[/bold]: the Hubble Extreme Deep Field, {photo.shape[0]} x {photo.shape[1]} pixels.\n"
+        f"[bold]Embeddings[/bold]: {len(words):,} English nouns as vectors of {vectors.shape[1]} numbers "
+        f"(all-MiniLM-L6-v2).\n"
+    )
+    similarity = vectors @ vectors.T
+    steps, (coordinates, cut_outs, brightest, nearest) = _steps(photo, sources, similarity)
+
+    out.print(
+        f"[cyan]nonzero_coordinates[/cyan] finds {len(coordinates):,} stars and galaxies, "
+        f"[cyan]gather_nd[/cyan] cuts each one out,\nand [cyan]top_k[/cyan] picks the brightest:\n"
+    )
+    out.print(_pictures(cut_outs[brightest], coordinates[brightest]), markup=False)
+    out.print(
+        "\n[cyan]diagonal_matrix[/cyan] bars every word from being its own neighbour, "
+        "and [cyan]top_k[/cyan]\nfinds the nearest ones:\n"
+    )
+    rows = np.searchsorted(words, QUERIES)
+    for query, row in zip(QUERIES, rows, strict=True):
+        out.print(f"  {query:>8}: {', '.join(words[nearest[row]])}", markup=False)
+    out.print()
+
+    numpy_times = [_time(step.reference, Host(), step.inputs)[1] for step in steps]
+    outcomes = {there.label: [_outcome(step, there) for step in steps] for there in places}
+    out.print(_table(steps, numpy_times, outcomes))
+    _conclude(places, outcomes)
+
+
+def _places(device: Device) -> list[Host]:
+    if device is not Device.AUTO:
+        return [place(device)]
+    try:
+        cuda_devices()
+    except CommandError as error:
+        out.print(f"On the CPU only: {error}.\n", markup=False)
+        return [Host()]
+    return [Host(), Cuda()]
+
+
+def _data() -> tuple[Array, Array, Array]:
+    folder = files("dmlops") / "data"
+    with (folder / "hubble_deep_field.npz").open("rb") as stream:
+        photo = np.load(stream)["photo"]
+    with (folder / "words.npz").open("rb") as stream:
+        archive = np.load(stream)
+        return photo, archive["words"].astype(str), archive["vectors"].astype(np.float32)
+
+
+def _sources(photo: Array) -> Array:
+    """Return the light around each pixel that outshines its surroundings, and 0 everywhere else."""
+    patches = np.lib.stride_tricks.sliding_window_view(photo, (PATCH, PATCH))
+    light = patches.sum(axis=(2, 3), dtype=np.uint32)
+    surroundings = np.lib.stride_tricks.sliding_window_view(light, (SURROUNDINGS, SURROUNDINGS))
+    margin = SURROUNDINGS // 2
+    light = light[margin:-margin, margin:-margin]
+    is_source = (light == surroundings.max(axis=(2, 3))) & (light > DARK)
+    sources = np.zeros(photo.shape, np.uint32)
+    margin += PATCH // 2
+    sources[margin:-margin, margin:-margin] = np.where(is_source, light, 0)
+    return sources
+
+
+def _steps(photo: Array, sources: Array, similarity: Array) -> tuple[list[Step], Arrays]:
+    """Return the steps, and what plain NumPy makes of them."""
+    coordinates = np.argwhere(sources)
+    offsets = np.indices((CUT_OUT, CUT_OUT)).transpose(1, 2, 0) - CUT_OUT // 2
+    pixels = (coordinates[:, None, None, :] + offsets).clip(0, np.array(photo.shape) - 1).astype(np.uint32)
+    cut_outs = photo[pixels[..., 0], pixels[..., 1]]
+    light = sources[sources > 0]
+    brightest = _stable_top(light, 3)[1]
+    barred = _barred(similarity)
+    nearest = _stable_top(barred, 4)[1]
+    steps = [
+        Step(
+            "find the galaxies",
+            "nonzero_coordinates",
+            (sources,),
+            lambda sources: (dmlops.nonzero_coordinates(sources).coordinates,),
+            lambda sources: (np.argwhere(sources),),
+        ),
+        Step(
+            "cut each one out",
+            "gather_nd",
+            (photo, pixels),
+            lambda photo, pixels: (dmlops.gather_nd(photo, pixels),),
+            lambda photo, pixels: (photo[pixels[..., 0], pixels[..., 1]],),
+        ),
+        Step(
+            "pick the brightest",
+            "top_k",
+            (light,),
+            lambda light: tuple(dmlops.top_k(light, 3)),
+            lambda light: _stable_top(light, 3),
+        ),
+        Step(
+            "bar self-matches",
+            "diagonal_matrix",
+            (similarity,),
+            lambda similarity: (dmlops.diagonal_matrix(similarity, value=-np.inf),),
+            lambda similarity: (_barred(similarity),),
+        ),
+        Step(
+            "nearest words",
+            "top_k",
+            (barred,),
+            lambda barred: tuple(dmlops.top_k(barred, 4)),
+            lambda barred: _stable_top(barred, 4),
+        ),
+    ]
+    return steps, (coordinates, cut_outs, brightest, nearest)
+
+
+def _stable_top(x: Array, k: int) -> Arrays:
+    """Return the k largest along the last axis and where they are, ties by ascending index."""
+    ascending = x if x.dtype.kind == "f" else x.astype(np.int64)
+    indices = np.argsort(-ascending, axis=-1, kind="stable")[..., :k]
+    return np.take_along_axis(x, indices, axis=-1), indices
+
+
+def _barred(similarity: Array) -> Array:
+    barred = similarity.copy()
+    np.fill_diagonal(barred, -np.inf)
+    return barred
+
+
+def _pictures(cut_outs: Array, coordinates: Array) -> str:
+    """Draw the cut-outs side by side in characters, two rows of pixels a line."""
+    lines = cut_outs.reshape(len(cut_outs), CUT_OUT // 2, 2, CUT_OUT).mean(axis=2)
+    shades = np.array(list(SHADES))[((lines / 256) ** CONTRAST * len(SHADES)).astype(int)]
+    drawn = ["  " + "  ".join("".join(cut_out[row]) for cut_out in shades) for row in range(CUT_OUT // 2)]
+    captions = (f"row {y}, column {x}".center(CUT_OUT) for y, x in coordinates)
+    return "\n".join([*drawn, "  " + "  ".join(captions)])
+
+
+def _outcome(step: Step, there: Host) -> Outcome:
+    placed = [there.put(array) for array in step.inputs]
+    there.wait()
+    first, best, result = _time(step.run, there, placed)
+    expected = step.reference(*step.inputs)
+    right = all(_same(there.get(got), want) for got, want in zip(result, expected, strict=True))
+    return Outcome(first, best, right)
+
+
+def _time(function: Callable[..., Any], there: Host, arguments: Any) -> tuple[float, float, Any]:
+    """Return the seconds of the first call and of the best one, and the result."""
+    durations: list[float] = []
+    result: Any = None
+    while len(durations) < 3 or (sum(durations[1:]) < ENOUGH_SECONDS and len(durations) < 100):
+        start = time.perf_counter()
+        result = function(*arguments)
+        there.wait()
+        durations.append(time.perf_counter() - start)
+    return durations[0], min(durations), result
+
+
+def _same(got: Array, want: Array) -> bool:
+    """Compare bit for bit where the types are the same, and by value where only the index type differs."""
+    if got.shape != want.shape:
+        return False
+    return got.tobytes() == want.tobytes() if got.dtype == want.dtype else bool(np.array_equal(got, want))
+
+
+def _table(steps: list[Step], numpy_times: list[float], outcomes: dict[str, list[Outcome]]) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("task")
+    table.add_column("operator", style="cyan")
+    table.add_column("NumPy", justify="right")
+    for name in outcomes:
+        table.add_column(name, justify="right", style="bold")
+    table.add_column("same", justify="center")
+    for index, step in enumerate(steps):
+        here = [results[index] for results in outcomes.values()]
+        right = all(outcome.right for outcome in here)
+        table.add_row(
+            step.task,
+            step.operator,
+            duration(numpy_times[index]),
+            *(duration(outcome.best) for outcome in here),
+            "[green]yes[/green]" if right else "[red]NO[/red]",
+        )
+    return table
+
+
+def _conclude(places: list[Host], outcomes: dict[str, list[Outcome]]) -> None:
+    for there in places:
+        first = sum(outcome.first for outcome in outcomes[there.label])
+        out.print(
+            f"{there.label} is {there.name}; its first calls took {first:.1f} s, compilation included.",
+            markup=False,
+        )
+    wrong = sum(not outcome.right for results in outcomes.values() for outcome in results)
+    if wrong:
+        message = f"demo: {wrong} of these answers differ from NumPy's; please report it, with `dmlops info`"
+        raise CommandError(message)
+    out.print(
+        "Times are the best of several calls. NumPy: argwhere, fancy indexing, stable argsort, fill_diagonal."
+    )
+    n_answers = sum(len(results) for results in outcomes.values())
+    out.print(f"[green]All {n_answers} answers equal NumPy's, bit for bit.[/green]")

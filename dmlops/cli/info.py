@@ -1,0 +1,109 @@
+"""`dmlops info`: what is installed, what it runs on, and which operators it serves."""
+
+import platform
+from collections.abc import Iterable
+from importlib import metadata
+from itertools import groupby
+
+from rich.table import Table
+
+from dmlops.cli.console import CommandError, out
+from dmlops.cli.placement import cpu_name, cuda_devices
+from dmlops.dispatch import BACKEND_LEVELS, DESCRIPTORS
+from dmlops.enums import TensorDataType
+from dmlops.operators.support import SupportRow
+
+PACKAGES = ("dmlops", "numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
+
+
+def info() -> None:
+    """Show versions, devices, threads, the operators by feature level, and where the cache is."""
+    from kernels_cpu import jit, simd, threads  # noqa: PLC0415 - imports Numba, which --help must not
+
+    out.print(
+        _facts(
+            "Versions", [("python", platform.python_version()), *((name, version(name)) for name in PACKAGES)]
+        )
+    )
+    width = f"{simd.WIDTH} bits" if simd.WIDTH else "none: the scalar path"
+    cpu = [("model", cpu_name()), ("threads", str(threads.get_num_threads())), ("vector registers", width)]
+    out.print(_facts("CPU", cpu))
+    out.print(_facts("CUDA", _cuda_facts()))
+    kept = "on" if jit.cache_enabled() else "off (DMLOPS_CACHE=0)"
+    out.print(_facts("Cache of compiled kernels", [("folder", str(jit.cache_root())), ("in use", kept)]))
+    out.print(_facts("Highest feature level", [(name, level.name) for name, level in BACKEND_LEVELS.items()]))
+    out.print(_operators())
+
+
+def version(package: str) -> str:
+    """Return the version of an installed package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def data_types(types: Iterable[TensorDataType]) -> str:
+    """Name a set of data types, widths of one kind together.
+
+    Examples
+    --------
+    >>> data_types([TensorDataType.INT8, TensorDataType.FLOAT32, TensorDataType.FLOAT16])
+    'FLOAT16|32 INT8'
+    """
+    families = sorted((data_type.name.rstrip("0123456789"), data_type.bits) for data_type in types)
+    return " ".join(
+        _family(name, [bits for _, bits in group]) for name, group in groupby(families, lambda f: f[0])
+    )
+
+
+def _family(name: str, widths: list[int]) -> str:
+    return name if name == "BOOL" else name + "|".join(str(bits) for bits in widths)
+
+
+def _facts(title: str, facts: list[tuple[str, str]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+    table.add_column(min_width=18, style="cyan")
+    table.add_column(overflow="fold")
+    for name, fact in facts:
+        table.add_row(name, fact)
+    return table
+
+
+def _cuda_facts() -> list[tuple[str, str]]:
+    try:
+        devices = cuda_devices()
+    except CommandError as error:
+        return [("devices", f"none: {error}")]
+    from cuda.bindings import driver  # noqa: PLC0415
+
+    number = driver.cuDriverGetVersion()[1]
+    facts = [("driver serves", f"CUDA {number // 1000}.{number % 1000 // 10}")]
+    for device in devices:
+        major, minor = device.compute_capability
+        processors = device.properties.multiprocessor_count
+        facts.append(
+            (f"cuda:{device.device_id}", f"{device.name}, sm_{major}{minor}, {processors} multiprocessors")
+        )
+    return facts
+
+
+def _operators() -> str:
+    lines = [
+        "[bold]Operators by feature level[/bold]: dimensions, data types; other tensors where they differ"
+    ]
+    for descriptor in DESCRIPTORS:
+        lines.append(f" [cyan]{descriptor.__name__}[/cyan]")
+        for row in descriptor.support:
+            types = data_types(row.types) + _other_tensors(row)
+            lines.append(f"   {row.level.name:<9} {row.dims!s:<10} {types}")
+    return "\n".join(lines)
+
+
+def _other_tensors(row: SupportRow) -> str:
+    text = ""
+    for field in row.overrides:
+        allowed = row.allowed(field)
+        dims = "" if allowed.dims == row.dims else f"{allowed.dims} dimensions "
+        text += f"; {field.removeprefix('output_').removesuffix('_tensor')} {dims}{data_types(allowed.types)}"
+    return text

@@ -1,0 +1,113 @@
+"""Where a command's arrays go: the host, or the first CUDA device through Numba's device arrays."""
+
+import platform
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmlops.cli.console import CommandError
+
+CUDA_EXTRA = 'pip install "dmlops[cuda]"'
+
+
+class Device(StrEnum):
+    """The values of `--device`."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Host:
+    """NumPy arrays, where they are."""
+
+    label = "CPU"
+
+    def __init__(self) -> None:
+        self.name = cpu_name()
+
+    def put(self, array: Any) -> Any:
+        """Return `array` in this place."""
+        return array
+
+    def get(self, array: Any) -> "np.ndarray[Any, Any]":
+        """Return `array` as a NumPy array."""
+        return np.asarray(array)
+
+    def wait(self) -> None:
+        """Return when everything asked for is done."""
+
+
+class Cuda(Host):
+    """The first CUDA device."""
+
+    label = "GPU"
+
+    def __init__(self) -> None:
+        from numba import cuda  # noqa: PLC0415 - only a command that runs on a GPU pays for this import
+
+        self._cuda = cuda
+        self.name = cuda_devices()[0].name
+
+    def put(self, array: Any) -> Any:
+        """Copy `array` to the device."""
+        return self._cuda.to_device(np.ascontiguousarray(array))
+
+    def get(self, array: Any) -> "np.ndarray[Any, Any]":
+        """Copy `array` back to the host."""
+        return np.asarray(array.copy_to_host())
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        self._cuda.synchronize()
+
+
+def cpu_name() -> str:
+    """Return the processor's model name, or its architecture where the system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def cuda_devices() -> list[Any]:
+    """Return the `cuda.core` devices of this machine.
+
+    Raises
+    ------
+    CommandError
+        If there are none; the text says why, and what to type where that helps.
+    """
+    try:
+        import numba_cuda  # noqa: F401, PLC0415
+        from cuda.core import Device as CudaDevice  # noqa: PLC0415
+    except ImportError as error:
+        message = f"CUDA needs numba-cuda and cuda-core: {CUDA_EXTRA}"
+        raise CommandError(message) from error
+    try:
+        devices = list(CudaDevice.get_all_devices())
+    except Exception as error:  # each driver state has its own exception type
+        message = "no NVIDIA driver answers on this machine"
+        raise CommandError(message) from error
+    if not devices:
+        message = "the NVIDIA driver finds no device"
+        raise CommandError(message)
+    return devices
+
+
+def place(device: Device) -> Host:
+    """Return the place that `--device` asks for; `auto` takes a GPU where one can be used."""
+    if device is Device.CPU:
+        return Host()
+    try:
+        cuda_devices()
+    except CommandError as error:
+        if device is Device.AUTO:
+            return Host()
+        message = f"--device cuda: {error}"
+        raise CommandError(message) from error
+    return Cuda()

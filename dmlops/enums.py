@@ -1,0 +1,141 @@
+"""DirectML's enumerations with their numeric values, and dmlops' additions to them."""
+
+from enum import IntEnum
+
+
+class TensorDataType(IntEnum):
+    """Element types: DML_TENSOR_DATA_TYPE, and two of dmlops' own (``BFLOAT16``, ``BOOL``).
+
+    References
+    ----------
+    DML_TENSOR_DATA_TYPE enumeration (directml.h).
+    """
+
+    UNKNOWN = 0
+    FLOAT32 = 1
+    FLOAT16 = 2
+    UINT32 = 3
+    UINT16 = 4
+    UINT8 = 5
+    INT32 = 6
+    INT16 = 7
+    INT8 = 8
+    FLOAT64 = 9
+    UINT64 = 10
+    INT64 = 11
+    UINT4 = 12
+    INT4 = 13
+    BFLOAT16 = 0x1000
+    BOOL = 0x1001
+
+    @property
+    def bits(self) -> int:
+        """Size of one element in bits; 0 for ``UNKNOWN``."""
+        return _BITS[self]
+
+    @property
+    def bytes(self) -> int:
+        """Size of one element in bytes; 0 for types that do not fill a byte."""
+        return _BITS[self] // 8
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the type is a floating-point format."""
+        return self in _INFINITY
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the type holds negative values."""
+        return self.is_float or self.name.startswith("INT")
+
+    @property
+    def infinity(self) -> int:
+        """Bits of positive infinity; for integers all ones, which no magnitude exceeds."""
+        return _INFINITY.get(self, (1 << self.bits) - 1)
+
+    @property
+    def integer_range(self) -> tuple[int, int]:
+        """Lowest and highest value of an integer type."""
+        if self is TensorDataType.BOOL:
+            return 0, 1
+        low = -(2 ** (self.bits - 1)) if self.is_signed else 0
+        return low, low + 2**self.bits - 1
+
+
+_BITS = {
+    TensorDataType.UNKNOWN: 0,
+    TensorDataType.UINT4: 4,
+    TensorDataType.INT4: 4,
+    TensorDataType.UINT8: 8,
+    TensorDataType.INT8: 8,
+    TensorDataType.BOOL: 8,
+    TensorDataType.UINT16: 16,
+    TensorDataType.INT16: 16,
+    TensorDataType.FLOAT16: 16,
+    TensorDataType.BFLOAT16: 16,
+    TensorDataType.UINT32: 32,
+    TensorDataType.INT32: 32,
+    TensorDataType.FLOAT32: 32,
+    TensorDataType.UINT64: 64,
+    TensorDataType.INT64: 64,
+    TensorDataType.FLOAT64: 64,
+}
+
+_INFINITY = {
+    TensorDataType.FLOAT16: 0x7C00,
+    TensorDataType.BFLOAT16: 0x7F80,
+    TensorDataType.FLOAT32: 0x7F800000,
+    TensorDataType.FLOAT64: 0x7FF0000000000000,
+}
+
+
+class AxisDirection(IntEnum):
+    """Which end of a sequence TOP_K1 selects: DML_AXIS_DIRECTION.
+
+    References
+    ----------
+    DML_AXIS_DIRECTION enumeration (directml.h). Zero means smallest first.
+    """
+
+    INCREASING = 0
+    DECREASING = 1
+
+
+class FeatureLevel(IntEnum):
+    """DirectML's feature levels, each a superset of the one before, and dmlops' own above them.
+
+    ``EXTENDED`` has none of DirectML's limits on sizes, ranks and types.
+
+    References
+    ----------
+    DML_FEATURE_LEVEL enumeration (directml.h); DirectML feature level history.
+    """
+
+    DML_1_0 = 0x1000
+    DML_2_0 = 0x2000
+    DML_2_1 = 0x2100
+    DML_3_0 = 0x3000
+    DML_3_1 = 0x3100
+    DML_4_0 = 0x4000
+    DML_4_1 = 0x4100
+    DML_5_0 = 0x5000
+    DML_5_1 = 0x5100
+    DML_5_2 = 0x5200
+    DML_6_0 = 0x6000
+    DML_6_1 = 0x6100
+    DML_6_2 = 0x6200
+    DML_6_3 = 0x6300
+    DML_6_4 = 0x6400
+    EXTENDED = 0x10000
+
+
+class Feature(IntEnum):
+    """What `check_feature_support` can be asked: DML_FEATURE.
+
+    References
+    ----------
+    DML_FEATURE enumeration (directml.h); it has these two members only.
+    """
+
+    TENSOR_DATA_TYPE_SUPPORT = 0
+    FEATURE_LEVELS = 1

@@ -1,0 +1,18 @@
+"""What each operator is: its descriptor, its feature levels, its constraints. Pure Python."""
+
+from dmlops.operators.descriptor import Descriptor
+from dmlops.operators.diagonal_matrix import DiagonalMatrix, DiagonalMatrix1
+from dmlops.operators.gather_nd import GatherND, GatherND1
+from dmlops.operators.nonzero_coordinates import NonzeroCoordinates
+from dmlops.operators.top_k import TopK, TopK1
+
+__all__ = [
+    "Descriptor",
+    "DiagonalMatrix",
+    "DiagonalMatrix1",
+    "GatherND",
+    "GatherND1",
+    "NonzeroCoordinates",
+    "TopK",
+    "TopK1",
+]

@@ -1,0 +1,180 @@
+"""GATHER_ND and GATHER_ND1: elements or blocks picked by tuples of indices."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dmlops.enums import FeatureLevel
+from dmlops.operators.descriptor import Descriptor
+from dmlops.operators.support import (
+    ANY_DIMS,
+    EVERY_TYPE,
+    FLOATS_64,
+    INDEX_TYPES,
+    INTEGERS_64,
+    SMALL_TYPES,
+    UINT32_ONLY,
+    SupportTable,
+    dims,
+)
+from dmlops.tensor import TensorDesc
+
+_FROM_3_0 = (
+    (FeatureLevel.DML_3_0, dims(1, 8), SMALL_TYPES, {"indices_tensor": INDEX_TYPES}),
+    (
+        FeatureLevel.DML_4_1,
+        dims(1, 8),
+        SMALL_TYPES | INTEGERS_64 | FLOATS_64,
+        {"indices_tensor": INDEX_TYPES},
+    ),
+    (FeatureLevel.EXTENDED, ANY_DIMS, EVERY_TYPE, {"indices_tensor": INDEX_TYPES}),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatherND(Descriptor):
+    """Gather blocks of the input by tuples of indices: ``output[...] = input[indices[...], ...]``.
+
+    The tensors share one dimension count; leading dimensions of size 1 pad them. The output is
+    {1..., indices sizes without the last, input sizes after the indexed ones}. The page's formula
+    for the latter contradicts its own example; the example holds.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If the dimension counts, the batch sizes or the tuple size do not fit.
+
+    References
+    ----------
+    DML_GATHER_ND_OPERATOR_DESC structure (directml.h); ONNX GatherND.
+    """
+
+    input_tensor: TensorDesc
+    indices_tensor: TensorDesc
+    output_tensor: TensorDesc | None = None
+    input_dimension_count: int
+    indices_dimension_count: int
+
+    support: ClassVar[SupportTable] = SupportTable(
+        (FeatureLevel.DML_2_1, dims(4), SMALL_TYPES, {"indices_tensor": UINT32_ONLY}),
+        *_FROM_3_0,
+    )
+
+    @property
+    def batch_dimensions(self) -> int:
+        """Number of leading dimensions that input, indices and output share."""
+        return 0
+
+    @property
+    def input_sizes(self) -> tuple[int, ...]:
+        """Sizes of the input without its padding."""
+        return self.input_tensor.sizes[self.input_tensor.dimension_count - self.input_dimension_count :]
+
+    @property
+    def indices_sizes(self) -> tuple[int, ...]:
+        """Sizes of the indices without their padding."""
+        return self.indices_tensor.sizes[self.indices_tensor.dimension_count - self.indices_dimension_count :]
+
+    @property
+    def index_tuple_size(self) -> int:
+        """Number of coordinates in an index tuple."""
+        return self.indices_tensor.sizes[-1]
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    def _check(self) -> None:
+        data, indices = self._tensor("input_tensor"), self._tensor("indices_tensor")
+        if indices.dimension_count != data.dimension_count:
+            reason = f"input_tensor has {data.dimension_count} dimensions"
+            got = f"{indices.dimension_count} dimensions"
+            self._refuse("indices_tensor.sizes", got, reason, "both must have as many")
+        if indices.data_type.is_float:
+            allowed = "data_type must be UINT32, UINT64, INT32 or INT64"
+            self._refuse("indices_tensor.data_type", indices.data_type.name, "indices are integers", allowed)
+        self._check_padding("input_dimension_count", data)
+        self._check_padding("indices_dimension_count", indices)
+        self._check_batch()
+        indexable = self.input_dimension_count - self.batch_dimensions
+        if not 1 <= self.index_tuple_size <= indexable:
+            reason = f"{indexable} dimensions of input_tensor can be indexed"
+            allowed = f"the last size of indices_tensor must be in [1, {indexable}]"
+            self._refuse("indices_tensor.sizes", indices.sizes, reason, allowed)
+        sizes = self.indices_sizes[:-1] + self.input_sizes[self.batch_dimensions + self.index_tuple_size :]
+        if len(sizes) > data.dimension_count:
+            reason = f"the output {sizes} has more"
+            allowed = f"all tensors must have at least {len(sizes)} dimensions"
+            self._refuse("input_tensor.sizes", f"{data.dimension_count} dimensions", reason, allowed)
+        padded = (1,) * (data.dimension_count - len(sizes)) + sizes
+        self._settle_output("output_tensor", TensorDesc(data.data_type, padded))
+        self._same_type("output_tensor", "input_tensor")
+
+    def _check_padding(self, field: str, desc: TensorDesc) -> None:
+        count = self._integer(field)
+        tensor = field.replace("_dimension_count", "_tensor")
+        if not 1 <= count <= desc.dimension_count:
+            reason = f"{tensor} has {desc.dimension_count} dimensions"
+            self._refuse(field, count, reason, f"{field} must be in [1, {desc.dimension_count}]")
+        if any(size != 1 for size in desc.sizes[: desc.dimension_count - count]):
+            reason = f"{tensor} has sizes {desc.sizes}"
+            self._refuse(field, count, reason, "the dimensions before these must have size 1")
+
+    def _check_batch(self) -> None:
+        batch = self.batch_dimensions
+        limit = min(self.input_dimension_count, self.indices_dimension_count) - 1
+        if not 0 <= batch <= limit:
+            reason = (
+                f"input_dimension_count is {self.input_dimension_count} and "
+                f"indices_dimension_count is {self.indices_dimension_count}"
+            )
+            self._refuse("batch_dimension_count", batch, reason, f"it must be in [0, {limit}]")
+        if self.input_sizes[:batch] != self.indices_sizes[:batch]:
+            reason = f"input_tensor has batches {self.input_sizes[:batch]}"
+            allowed = "the batch sizes must be equal"
+            self._refuse("indices_tensor.sizes", self.indices_tensor.sizes, reason, allowed)
+
+    def lower(self) -> "GatherND1":
+        """Return the GatherND1 that computes the same."""
+        return GatherND1(
+            input_tensor=self.input_tensor,
+            indices_tensor=self.indices_tensor,
+            output_tensor=self.output_tensor,
+            input_dimension_count=self.input_dimension_count,
+            indices_dimension_count=self.indices_dimension_count,
+            batch_dimension_count=0,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatherND1(GatherND):
+    """Gather blocks by tuples of indices: ``output[batch, ...] = input[batch, indices[batch, ...], ...]``.
+
+    References
+    ----------
+    DML_GATHER_ND1_OPERATOR_DESC structure (directml.h); ONNX GatherND.
+
+    Examples
+    --------
+    >>> from dmlops.enums import TensorDataType
+    >>> desc = GatherND1(input_tensor=TensorDesc(TensorDataType.FLOAT32, (3, 4, 5, 6, 7)),
+    ...                  indices_tensor=TensorDesc(TensorDataType.UINT32, (1, 1, 1, 2, 3)),
+    ...                  input_dimension_count=5, indices_dimension_count=3, batch_dimension_count=0)
+    >>> desc.output_tensor.sizes
+    (1, 1, 2, 6, 7)
+    """
+
+    batch_dimension_count: int
+
+    support: ClassVar[SupportTable] = SupportTable(*_FROM_3_0)
+
+    @property
+    def batch_dimensions(self) -> int:
+        """Number of leading dimensions that input, indices and output share."""
+        return self.batch_dimension_count
+
+    def __post_init__(self) -> None:
+        self._integer("batch_dimension_count")
+        self._check()
+
+    def lower(self) -> "GatherND1":
+        """Return the descriptor itself: it is the newest form."""
+        return self

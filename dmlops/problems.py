@@ -1,0 +1,181 @@
+"""From a descriptor to the problem its kernels solve: plain integers, free of types and of shapes.
+
+One function an operator. The keywords are those of the kernels' ``plan`` functions, on either device.
+"""
+
+import math
+import struct
+from typing import Any, NamedTuple
+
+from dmlops.enums import AxisDirection, TensorDataType
+from dmlops.layout import merge
+from dmlops.operators import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TopK1
+from dmlops.tensor import TensorDesc
+
+Problem = dict[str, Any]
+
+
+class Options(NamedTuple):
+    """What a function may ask for beyond DirectML's descriptors.
+
+    Attributes
+    ----------
+    mode : str
+        What gather does with indices out of range: ``"clip"`` or ``"fill"``.
+    capacity : int or None
+        Rows of coordinates that may be written; None for as many as there are elements.
+    fill : int or None
+        Value of the coordinate rows from the count on; None leaves them as they are.
+    """
+
+    mode: str = "clip"
+    capacity: int | None = None
+    fill: int | None = None
+
+
+def operand_tensors(desc: Any, options: Options) -> dict[str, TensorDesc]:
+    """Return the tensors as they lie in memory, by field name: coordinates have `capacity` rows."""
+    tensors = dict(desc.tensors)
+    if options.capacity is not None:
+        coordinates = tensors["output_coordinates_tensor"]
+        sizes = (*coordinates.sizes[:-2], options.capacity, coordinates.sizes[-1])
+        tensors["output_coordinates_tensor"] = TensorDesc(coordinates.data_type, sizes, coordinates.strides)
+    return tensors
+
+
+def top_k_problem(desc: TopK1, options: Options) -> Problem:
+    """Return the keywords of ``top_k.plan``."""
+    tensors = _present(desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor)
+    x, values, indices = tensors
+    axis = desc.axis
+    outer = [size for d, size in enumerate(x.sizes) if d != axis]
+    strides = [
+        [stride for d, stride in enumerate(tensor.effective_strides) if d != axis] for tensor in tensors
+    ]
+    return {
+        "element_size": x.data_type.bytes,
+        "index_size": indices.data_type.bytes,
+        **_key_masks(x.data_type),
+        "largest": desc.axis_direction == AxisDirection.DECREASING,
+        "k": desc.k,
+        "axis_size": x.sizes[axis],
+        "rows": merge(outer, *strides),
+        "axis_strides": tuple(tensor.effective_strides[axis] for tensor in tensors),
+        "x_offset": x.offset,
+        "value_offset": values.offset,
+        "index_offset": indices.offset,
+    }
+
+
+def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> Problem:
+    """Return the keywords of ``nonzero_coordinates.plan``."""
+    tensors = operand_tensors(desc, options)
+    x, coordinates = tensors["input_tensor"], tensors["output_coordinates_tensor"]
+    masks = _key_masks(x.data_type)
+    columns = coordinates.sizes[-1]
+    fill = options.fill
+    return {
+        "element_size": x.data_type.bytes,
+        "magnitude": masks["flip"] or (1 << x.data_type.bits) - 1,
+        "sizes": x.sizes[x.dimension_count - columns :],
+        "dims": merge(x.sizes, x.effective_strides),
+        "x_offset": x.offset,
+        "coordinate_offset": coordinates.offset,
+        "capacity": coordinates.sizes[-2],
+        "coordinate_strides": coordinates.effective_strides[-2:],
+        "coordinate_size": coordinates.data_type.bytes,
+        "count_size": tensors["output_count_tensor"].data_type.bytes,
+        "fill": None if fill is None else fill % (1 << coordinates.data_type.bits),
+    }
+
+
+def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
+    """Return the keywords of ``gather_nd.plan``."""
+    x, indices, output = _present(desc.input_tensor, desc.indices_tensor, desc.output_tensor)
+    batch, coordinates = desc.batch_dimension_count, desc.index_tuple_size
+    x_sizes, index_sizes = desc.input_sizes, desc.indices_sizes
+    x_strides = x.effective_strides[x.dimension_count - len(x_sizes) :]
+    index_strides = indices.effective_strides[indices.dimension_count - len(index_sizes) :]
+    sliced = batch + coordinates
+    output_rank = len(index_sizes) - 1 + len(x_sizes) - sliced
+    output_strides = output.effective_strides[output.dimension_count - output_rank :]
+    tuple_dims = len(index_sizes) - 1
+    return {
+        "element_size": x.data_type.bytes,
+        "index_size": indices.data_type.bytes,
+        "index_signed": indices.data_type.is_signed,
+        "batch": merge(x_sizes[:batch], x_strides[:batch], index_strides[:batch], output_strides[:batch]),
+        "tuples": merge(index_sizes[batch:-1], index_strides[batch:-1], output_strides[batch:tuple_dims]),
+        "coordinate_stride": index_strides[-1],
+        "bounds": tuple(zip(x_sizes[batch:sliced], x_strides[batch:sliced], strict=True)),
+        "slices": merge(x_sizes[sliced:], x_strides[sliced:], output_strides[tuple_dims:]),
+        "mode": options.mode,
+        "x_offset": x.offset,
+        "index_offset": indices.offset,
+        "output_offset": output.offset,
+    }
+
+
+def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> Problem:
+    """Return the keywords of ``diagonal_matrix.plan``."""
+    (output,) = _present(desc.output_tensor)
+    x = desc.input_tensor
+    x_strides = output.effective_strides if x is None else x.effective_strides
+    height, width = output.sizes[-2:]
+    first, last = sorted((desc.diagonal_fill_begin, desc.diagonal_fill_end))
+    return {
+        "element_size": output.data_type.bytes,
+        "has_input": x is not None,
+        "value": scalar_bits(desc.value, output.data_type),
+        "batch": merge(output.sizes[:-2], x_strides[:-2], output.effective_strides[:-2]),
+        "height": height,
+        "width": width,
+        "x_strides": x_strides[-2:],
+        "output_strides": output.effective_strides[-2:],
+        # Beyond the matrix all bounds mean the same; kept near it, none can overflow.
+        "begin": min(max(first, -height), width),
+        "end": min(max(last, -height), width),
+        "inverted": desc.diagonal_fill_begin > desc.diagonal_fill_end,
+        "x_offset": 0 if x is None else x.offset,
+        "output_offset": output.offset,
+    }
+
+
+def scalar_bits(value: float, data_type: TensorDataType) -> int:
+    """Return the bits of a scalar of the given type.
+
+    Examples
+    --------
+    >>> hex(scalar_bits(-2.0, TensorDataType.FLOAT16)), scalar_bits(-1, TensorDataType.INT8)
+    ('0xc000', 255)
+    """
+    if not data_type.is_float:
+        return int(value) % (1 << data_type.bits)
+    sign = int(math.copysign(1.0, value) < 0) << (data_type.bits - 1)
+    if math.isnan(value):
+        return data_type.infinity | (
+            1 << (data_type.infinity.bit_length() - data_type.infinity.bit_count() - 1)
+        )
+    if data_type == TensorDataType.BFLOAT16:
+        return _bfloat16_bits(value)
+    form = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}[data_type.bits]
+    try:
+        return int(struct.unpack(form[1], struct.pack(form[0], value))[0])
+    except OverflowError:
+        return sign | data_type.infinity
+
+
+def _bfloat16_bits(value: float) -> int:
+    bits = scalar_bits(value, TensorDataType.FLOAT32)
+    # Round to nearest, ties to even, on the half that is dropped.
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def _key_masks(data_type: TensorDataType) -> dict[str, int]:
+    sign = 1 << (data_type.bits - 1) if data_type.is_signed else 0
+    return {"sign": sign, "flip": sign - 1 if data_type.is_float else 0, "infinity": data_type.infinity}
+
+
+def _present(*tensors: TensorDesc | None) -> list[TensorDesc]:
+    """Return tensors that a checked descriptor always has."""
+    return [tensor for tensor in tensors if tensor is not None]

@@ -1,0 +1,207 @@
+"""A tensor's description: data type, sizes and strides, as in DML_BUFFER_TENSOR_DESC."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+from dmlops.enums import TensorDataType
+from dmlops.errors import InvalidDescriptorError, wording
+
+MAX_DML_ELEMENTS = 2**32 - 1
+# Layouts that are not nested are checked for overlap one offset at a time, up to this many.
+_MAX_ENUMERATED_OFFSETS = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDesc:
+    """Describe a tensor in memory.
+
+    Parameters
+    ----------
+    data_type : TensorDataType
+        Type of the elements.
+    sizes : sequence of int
+        Elements along each dimension, slowest first.
+    strides : sequence of int, optional
+        Distance in elements between neighbours along each dimension. Zero broadcasts an input;
+        larger ones pad. Left out, the tensor is packed.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If sizes are negative, or sizes and strides differ in length.
+
+    Notes
+    -----
+    DirectML has no empty tensors, no negative strides, no scalars, at most 8 dimensions and at
+    most 2**32 - 1 elements; a description beyond that needs `FeatureLevel.EXTENDED`.
+
+    References
+    ----------
+    DML_BUFFER_TENSOR_DESC structure (directml.h).
+
+    Examples
+    --------
+    >>> desc = TensorDesc(TensorDataType.FLOAT16, (1, 2, 3), strides=(6, 4, 1))
+    >>> desc.dimension_count, desc.element_count, desc.effective_rank
+    (3, 6, 2)
+    >>> desc.total_tensor_size_in_bytes
+    16
+    """
+
+    data_type: TensorDataType
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data_type", _data_type(self.data_type))
+        object.__setattr__(self, "sizes", _integers("sizes", self.sizes))
+        if any(size < 0 for size in self.sizes):
+            text = wording("TensorDesc.sizes", self.sizes, "a size is negative", "sizes must be >= 0")
+            raise InvalidDescriptorError(text)
+        if self.strides is None:
+            return
+        object.__setattr__(self, "strides", _integers("strides", self.strides))
+        if len(self.strides) != len(self.sizes):
+            reason = f"sizes has {len(self.sizes)} dimensions"
+            text = wording("TensorDesc.strides", self.strides, reason, "strides must have as many")
+            raise InvalidDescriptorError(text)
+
+    @property
+    def dimension_count(self) -> int:
+        """Number of dimensions."""
+        return len(self.sizes)
+
+    @property
+    def element_count(self) -> int:
+        """Number of elements, broadcast ones counted as often as they appear."""
+        return math.prod(self.sizes)
+
+    @property
+    def effective_rank(self) -> int:
+        """Number of dimensions after the leading ones of size 1."""
+        leading = 0
+        while leading < len(self.sizes) and self.sizes[leading] == 1:
+            leading += 1
+        return len(self.sizes) - leading
+
+    @property
+    def effective_strides(self) -> tuple[int, ...]:
+        """The strides in elements; those of a packed tensor where none were given."""
+        return packed_strides(self.sizes) if self.strides is None else self.strides
+
+    @property
+    def extent(self) -> int:
+        """Distance in elements from the lowest-addressed element to one past the highest."""
+        if self.element_count == 0:
+            return 0
+        reach = zip(self.sizes, self.effective_strides, strict=True)
+        return sum((size - 1) * abs(stride) for size, stride in reach) + 1
+
+    @property
+    def offset(self) -> int:
+        """Distance in elements from the lowest-addressed element to element [0, ..., 0]."""
+        if self.element_count == 0:
+            return 0
+        reach = zip(self.sizes, self.effective_strides, strict=True)
+        return sum((size - 1) * -stride for size, stride in reach if stride < 0)
+
+    @property
+    def total_tensor_size_in_bytes(self) -> int:
+        """Bytes that the tensor occupies by DirectML's rule: whole bytes, rounded up to a multiple of 4.
+
+        References
+        ----------
+        DMLCalcBufferTensorSize (DirectML's helper functions page). Its index sum wraps at 2**32;
+        this one does not.
+        """
+        whole_bytes = (self.extent * self.data_type.bits + 7) // 8
+        return (whole_bytes + 3) // 4 * 4
+
+    @property
+    def overlaps_itself(self) -> bool:
+        """Whether two elements share an address, so that the tensor cannot be written to."""
+        dims = sorted(
+            (abs(stride), size)
+            for size, stride in zip(self.sizes, self.effective_strides, strict=True)
+            if size > 1
+        )
+        if self.element_count <= 1:
+            return False
+        reach = 0
+        for stride, size in dims:
+            if stride <= reach:
+                return self._offsets_collide(dims)
+            reach += (size - 1) * stride
+        return False
+
+    def _offsets_collide(self, dims: list[tuple[int, int]]) -> bool:
+        # Dimensions that interleave without meeting are rare, and only small ones are worth the search.
+        if dims[0][0] == 0 or self.element_count > _MAX_ENUMERATED_OFFSETS:
+            return True
+        offsets = {0}
+        for stride, size in dims:
+            shifted = [offset + step * stride for step in range(size) for offset in offsets]
+            offsets = set(shifted)
+            if len(offsets) != len(shifted):
+                return True
+        return False
+
+    @property
+    def extended_reason(self) -> str | None:
+        """What puts the tensor beyond DirectML's own rules, or None."""
+        if any(size == 0 for size in self.sizes):
+            return f"sizes {self.sizes} contain a zero"
+        if self.strides is not None and any(stride < 0 for stride in self.strides):
+            return f"strides {self.strides} contain a negative one"
+        if max(self.element_count, self.extent) > MAX_DML_ELEMENTS:
+            return f"sizes {self.sizes} span more than {MAX_DML_ELEMENTS} elements"
+        return None
+
+    def with_leading_ones(self, dimension_count: int) -> "TensorDesc":
+        """Return the same tensor with dimensions of size 1 in front, `dimension_count` in all."""
+        missing = dimension_count - self.dimension_count
+        strides = None if self.strides is None else (0,) * missing + self.strides
+        return TensorDesc(self.data_type, (1,) * missing + self.sizes, strides)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the description as JSON-ready data."""
+        strides = None if self.strides is None else list(self.strides)
+        return {"data_type": self.data_type.name, "sizes": list(self.sizes), "strides": strides}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "TensorDesc":
+        """Return the tensor that `to_dict` described."""
+        return cls(TensorDataType[data["data_type"]], tuple(data["sizes"]), data.get("strides"))
+
+
+def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of a packed tensor of these sizes."""
+    strides = []
+    stride = 1
+    for size in reversed(sizes):
+        strides.append(stride)
+        stride *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _data_type(value: Any) -> TensorDataType:
+    try:
+        return TensorDataType(value)
+    except ValueError:
+        text = wording(
+            "TensorDesc.data_type", repr(value), "it is no data type", "data_type must be a TensorDataType"
+        )
+        raise InvalidDescriptorError(text) from None
+
+
+def _integers(field: str, values: Any) -> tuple[int, ...]:
+    try:
+        return tuple(index(value) for value in values)
+    except TypeError:
+        text = wording(
+            f"TensorDesc.{field}", repr(values), "it is no sequence of integers", f"{field} must be one"
+        )
+        raise InvalidDescriptorError(text) from None

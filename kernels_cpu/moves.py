@@ -1,0 +1,257 @@
+"""Bit masks of many lanes, wide moves and non-temporal stores, written in LLVM's generic vector IR.
+
+Kernels work on plain pointers: passing an array on costs two atomic updates of its reference count, which also
+break up non-temporal stores. Indices count elements and are unsigned. Nothing here checks bounds: a caller proves
+that every byte which an intrinsic touches lies inside the array.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+from kernels_cpu import simd
+
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+
+
+VECTOR_BYTES = max(simd.WIDTH, 128) // 8
+LINE_BYTES = 64  # lines are streamed whole: one that is also written through the cache costs twice
+
+
+def _splat(builder: Any, vector: ir.VectorType, scalar: Any) -> Any:
+    undefined = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
+    lanes = ir.Constant(ir.VectorType(I32, vector.count), [ir.Constant(I32, 0)] * vector.count)
+    return builder.shuffle_vector(first, undefined, lanes)
+
+
+def _narrowed(builder: Any, word: Any, element: ir.IntType) -> Any:
+    return word if element == I64 else builder.trunc(word, element)
+
+
+def _store_streaming(builder: Any, vector: Any, pointer: Any) -> None:
+    pointer = builder.bitcast(pointer, vector.type.as_pointer())
+    store = builder.store(vector, pointer, align=VECTOR_BYTES)
+    store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))
+
+
+def _vector_of(context: Any, pointer_type: Any) -> ir.VectorType:
+    element = context.get_data_type(pointer_type.dtype)
+    return ir.VectorType(element, VECTOR_BYTES * 8 // element.width)
+
+
+@intrinsic
+def pointer(typing_context, array):  # type: ignore[no-untyped-def]
+    """Return the pointer to an array's first element."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+@intrinsic
+def popcount(typing_context, bits):  # type: ignore[no-untyped-def]
+    """Count the set bits of a uint64."""
+    signature = types.uint64(types.uint64)
+    return signature, lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
+
+
+@intrinsic
+def trailing_zeros(typing_context, bits):  # type: ignore[no-untyped-def]
+    """Return the position of the lowest set bit of a uint64 that is not zero."""
+    signature = types.uint64(types.uint64)
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return signature, generate
+
+
+@intrinsic
+def lane_mask(typing_context, x, index, magnitude):  # type: ignore[no-untyped-def]
+    """Return a uint64 whose bit i says whether ``x[index + i] & magnitude`` is not zero, for 64 elements."""
+    signature = types.uint64(x, types.uint64, types.uint64)
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        vector = _vector_of(context, signature.args[0])
+        magnitude = _splat(builder, vector, _narrowed(builder, arguments[2], vector.element))
+        zero = ir.Constant(vector, [ir.Constant(vector.element, 0)] * vector.count)
+        mask = ir.Constant(I64, 0)
+        for first in range(0, 64, vector.count):
+            offset = builder.add(arguments[1], ir.Constant(I64, first))
+            pointer = builder.gep(arguments[0], [offset])
+            lanes = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=vector.element.width // 8)
+            set_lanes = builder.icmp_unsigned("!=", builder.and_(lanes, magnitude), zero)
+            bits = builder.bitcast(set_lanes, ir.IntType(vector.count))
+            if vector.count < 64:
+                bits = builder.shl(builder.zext(bits, I64), ir.Constant(I64, first))
+            mask = builder.or_(mask, bits)
+        return mask
+
+    return signature, generate
+
+
+@intrinsic(prefer_literal=True)
+def stack_uint16(typing_context, n):  # type: ignore[no-untyped-def]
+    """Return a pointer to `n` (a literal) uint16 on the stack, which live as long as the kernel runs."""
+    if not isinstance(n, types.IntegerLiteral):
+        return None
+    count = n.literal_value
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.bitcast(cgutils.alloca_once(builder, ir.ArrayType(I16, count)), I16.as_pointer())
+
+    return types.CPointer(types.uint16)(n), generate
+
+
+@intrinsic(prefer_literal=True)
+def stack_uint64(typing_context, n):  # type: ignore[no-untyped-def]
+    """Return a pointer to `n` (a literal) uint64 on the stack, which live as long as the kernel runs."""
+    if not isinstance(n, types.IntegerLiteral):
+        return None
+    count = n.literal_value
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.bitcast(cgutils.alloca_once(builder, ir.ArrayType(I64, count)), I64.as_pointer())
+
+    return types.CPointer(types.uint64)(n), generate
+
+
+@intrinsic
+def store_positions(typing_context, pointer, index, position_bytes, base):  # type: ignore[no-untyped-def]
+    """Store the 8 bytes of `position_bytes`, each plus `base`, as uint16 to ``pointer[index : index + 8]``."""
+    signature = types.void(types.CPointer(types.uint16), types.uint64, types.uint64, types.uint64)
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        vector = ir.VectorType(I16, 8)
+        positions = builder.zext(builder.bitcast(arguments[2], ir.VectorType(I8, 8)), vector)
+        positions = builder.add(positions, _splat(builder, vector, builder.trunc(arguments[3], I16)))
+        target = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), vector.as_pointer())
+        builder.store(positions, target, align=2)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic(prefer_literal=True)
+def move_bytes(typing_context, n_bytes, x, x_index, output, index):  # type: ignore[no-untyped-def]
+    """Copy `n_bytes` (a literal) bytes from ``x[x_index]`` on to ``output[index]`` on, at any alignment."""
+    if not isinstance(n_bytes, types.IntegerLiteral):
+        return None
+    vector = ir.VectorType(I8, n_bytes.literal_value)
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        source = builder.gep(arguments[1], [arguments[2]])
+        target = builder.gep(arguments[3], [arguments[4]])
+        lanes = builder.load(builder.bitcast(source, vector.as_pointer()), align=1)
+        builder.store(lanes, builder.bitcast(target, vector.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(n_bytes, x, types.uint64, output, types.uint64), generate
+
+
+@intrinsic
+def elements_to_line(typing_context, output, index):  # type: ignore[no-untyped-def]
+    """Return how many elements after ``output[index]`` the next line starts."""
+    signature = types.uint64(output, types.uint64)
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        pointer = builder.gep(arguments[0], [arguments[1]])
+        element_bytes = context.get_data_type(signature.args[0].dtype).width // 8
+        distance = builder.neg(builder.ptrtoint(pointer, I64))
+        distance = builder.and_(distance, ir.Constant(I64, LINE_BYTES - 1))
+        return builder.udiv(distance, ir.Constant(I64, element_bytes))
+
+    return signature, generate
+
+
+@intrinsic
+def line_elements(typing_context, output):  # type: ignore[no-untyped-def]
+    """Return how many elements a line has, which is what `stream_fill` and `stream_copy` write."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return ir.Constant(I64, LINE_BYTES * 8 // context.get_data_type(signature.args[0].dtype).width)
+
+    return types.uint64(output), generate
+
+
+@intrinsic
+def stream_fill(typing_context, output, index, value):  # type: ignore[no-untyped-def]
+    """Store `value` all over the line that starts at ``output[index]``, past the cache."""
+    signature = types.void(output, types.uint64, types.uint64)
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        vector = _vector_of(context, signature.args[0])
+        lanes = _splat(builder, vector, _narrowed(builder, arguments[2], vector.element))
+        for first in range(0, LINE_BYTES * 8 // vector.element.width, vector.count):
+            offset = builder.add(arguments[1], ir.Constant(I64, first))
+            target = builder.gep(arguments[0], [offset])
+            _store_streaming(builder, lanes, target)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def stream_copy(typing_context, x, x_index, output, index):  # type: ignore[no-untyped-def]
+    """Copy from ``x[x_index]`` on to the line that starts at ``output[index]``, past the cache."""
+    signature = types.void(x, types.uint64, output, types.uint64)
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        vector = _vector_of(context, signature.args[0])
+        for first in range(0, LINE_BYTES * 8 // vector.element.width, vector.count):
+            x_offset = builder.add(arguments[1], ir.Constant(I64, first))
+            offset = builder.add(arguments[3], ir.Constant(I64, first))
+            source = builder.gep(arguments[0], [x_offset])
+            target = builder.gep(arguments[2], [offset])
+            lanes = builder.load(builder.bitcast(source, vector.as_pointer()), align=vector.element.width // 8)
+            _store_streaming(builder, lanes, target)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def stack_line(typing_context, output):  # type: ignore[no-untyped-def]
+    """Return a pointer to a line on the stack, of the same elements as `output`."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        element = context.get_data_type(signature.args[0].dtype)
+        line = cgutils.alloca_once(builder, ir.ArrayType(element, LINE_BYTES * 8 // element.width))
+        line.align = LINE_BYTES
+        return builder.bitcast(line, element.as_pointer())
+
+    return types.CPointer(output.dtype)(output), generate
+
+
+@intrinsic
+def stream_line(typing_context, line, output, index):  # type: ignore[no-untyped-def]
+    """Copy the line at the pointer `line` to the line that starts at ``output[index]``, past the cache."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        vector = _vector_of(context, signature.args[1])
+        for first in range(0, LINE_BYTES * 8 // vector.element.width, vector.count):
+            source = builder.gep(arguments[0], [ir.Constant(I64, first)])
+            offset = builder.add(arguments[2], ir.Constant(I64, first))
+            target = builder.gep(arguments[1], [offset])
+            lanes = builder.load(builder.bitcast(source, vector.as_pointer()), align=VECTOR_BYTES)
+            _store_streaming(builder, lanes, target)
+        return context.get_dummy_value()
+
+    return types.void(line, output, types.uint64), generate
+
+
+# For each byte, the positions of its set bits, ascending, one a byte of a uint64 (zero behind the last).
+BIT_POSITIONS = np.array(
+    [
+        sum(bit << 8 * place for place, bit in enumerate(b for b in range(8) if byte >> b & 1))
+        for byte in range(256)
+    ],
+    np.uint64,
+)

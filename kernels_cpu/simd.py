@@ -1,0 +1,321 @@
+"""Vector arithmetic for kernels: LLVM's generic vectors at the width of the host's registers.
+
+A vector of `lanes` elements is a value like any other inside a kernel: ``load`` makes one, ``store`` ends it.
+Where there are no vector registers to use (or ``DMLOPS_SIMD=0``) a vector has one lane and *is* its element, so
+the same kernel source is the scalar path. Comparisons are signed, the only kind that every target has for every
+width. Indices are taken as they are: no function here wraps negative ones around.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+from numba.np import arrayobj
+
+
+def _host_features() -> frozenset[str]:
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError:  # LLVM does not know this host's features
+        return frozenset()
+    return frozenset(name for name, present in features.items() if present)
+
+
+def _register_width(features: frozenset[str]) -> int:
+    if os.environ.get("DMLOPS_SIMD", "1") == "0":
+        return 0
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features:
+        return 512
+    if "avx2" in features:
+        return 256
+    if "sse4.1" in features or "neon" in features:
+        return 128
+    return 0
+
+
+FEATURES = _host_features()
+WIDTH = _register_width(FEATURES)
+"""Bits of a vector register; 0 where kernels are to stay scalar."""
+
+
+def lanes(element_size: int) -> int:
+    """Return how many elements of that many bytes a vector has: 1 on the scalar path."""
+    return max(WIDTH // (8 * element_size), 1)
+
+
+def compresses(element_size: int) -> bool:
+    """Return whether the host packs chosen lanes in a register for that element size."""
+    if WIDTH != 512:
+        return False
+    return element_size >= 4 or "avx512vbmi2" in FEATURES
+
+
+class Vector(types.Type):
+    """The Numba type of a vector of integers."""
+
+    def __init__(self, element: types.Integer, count: int) -> None:
+        self.element = element
+        self.count = count
+        super().__init__(name=f"Vector({element} x {count})")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, vector: Vector) -> None:
+        super().__init__(manager, vector, ir.VectorType(ir.IntType(vector.element.bitwidth), vector.count))
+
+
+def _vector_of(element: types.Integer) -> types.Type:
+    count = lanes(element.bitwidth // 8)
+    return element if count == 1 else Vector(element, count)
+
+
+def _element(kind: types.Type) -> types.Integer:
+    return kind.element if isinstance(kind, Vector) else kind
+
+
+def _llvm_type(kind: types.Type) -> ir.Type:
+    element = ir.IntType(_element(kind).bitwidth)
+    return ir.VectorType(element, kind.count) if isinstance(kind, Vector) else element
+
+
+def _fill(builder: ir.IRBuilder, kind: ir.Type, scalar: ir.Value) -> ir.Value:
+    if not isinstance(kind, ir.VectorType):
+        return scalar
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+    lanes_of_first = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
+    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), lanes_of_first)
+
+
+def _function(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
+    kind = ir.FunctionType(result, arguments)
+    known = builder.module.globals
+    return known[name] if name in known else ir.Function(builder.module, kind, name)
+
+
+def _address(
+    context: Any, builder: ir.IRBuilder, array_type: types.Array, array: ir.Value, index: ir.Value, to: ir.Type
+) -> ir.Value:
+    data = arrayobj.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), to.as_pointer())
+
+
+def _mask_bits(builder: ir.IRBuilder, condition: ir.Value) -> ir.Value:
+    """Turn a vector of booleans (or one boolean) into an unsigned 64-bit integer, lane 0 lowest."""
+    if isinstance(condition.type, ir.VectorType):
+        condition = builder.bitcast(condition, ir.IntType(condition.type.count))
+    word = ir.IntType(64)
+    return condition if condition.type == word else builder.zext(condition, word)
+
+
+@intrinsic
+def lanes_of(typing_context, array):  # type: ignore[no-untyped-def]
+    """Return how many elements of `array` a vector has, a constant of the compiled code."""
+    count = lanes(array.dtype.bitwidth // 8)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(ir.IntType(64), count)
+
+    return types.int64(array), generate
+
+
+@intrinsic
+def lanes_of_line(typing_context, array):  # type: ignore[no-untyped-def]
+    """Return how many elements of `array` 64 bytes hold, a constant of the compiled code."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(ir.IntType(64), 512 // array.dtype.bitwidth)
+
+    return types.int64(array), generate
+
+
+@intrinsic
+def load(typing_context, array, index):  # type: ignore[no-untyped-def]
+    """Return the vector that starts at `array[index]`; `array` is contiguous."""
+    vector = _vector_of(array.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = _llvm_type(vector)
+        address = _address(context, builder, array, arguments[0], arguments[1], kind)
+        return builder.load(address, align=array.dtype.bitwidth // 8)
+
+    return vector(array, types.int64), generate
+
+
+@intrinsic
+def store(typing_context, array, index, vector):  # type: ignore[no-untyped-def]
+    """Write `vector` to `array[index]` and on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = _llvm_type(vector)
+        address = _address(context, builder, array, arguments[0], arguments[1], kind)
+        builder.store(arguments[2], address, align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, vector), generate
+
+
+@intrinsic
+def get(typing_context, array, index):  # type: ignore[no-untyped-def]
+    """Return `array[index]` of a contiguous array; unlike Numba's own, not slowed down by negative indices."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _address(context, builder, array, arguments[0], arguments[1], _llvm_type(array.dtype))
+        return builder.load(address)
+
+    return array.dtype(array, types.int64), generate
+
+
+@intrinsic
+def put(typing_context, array, index, value):  # type: ignore[no-untyped-def]
+    """Set ``array[index] = value``, the fellow of ``get``; `value` is converted as it were by a cast in C."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _address(context, builder, array, arguments[0], arguments[1], _llvm_type(array.dtype))
+        builder.store(arguments[2], address)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, array.dtype), generate
+
+
+@intrinsic
+def fill(typing_context, vector, scalar):  # type: ignore[no-untyped-def]
+    """Return a vector like `vector` with `scalar` in every lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _fill(builder, _llvm_type(vector), arguments[1])
+
+    return vector(vector, _element(vector)), generate
+
+
+def _binary(emit: Callable[[Any, Any, Any], Any], name: str, summary: str) -> Any:
+    def operation(typing_context, a, b):  # type: ignore[no-untyped-def]
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return emit(builder, *arguments)
+
+        return a(a, a), generate
+
+    operation.__name__ = operation.__qualname__ = name
+    operation.__doc__ = summary
+    return intrinsic(operation)
+
+
+add = _binary(lambda builder, a, b: builder.add(a, b), "add", "Return ``a + b``, wrapping.")
+subtract = _binary(lambda builder, a, b: builder.sub(a, b), "subtract", "Return ``a - b``, wrapping.")
+both = _binary(lambda builder, a, b: builder.and_(a, b), "both", "Return ``a & b``.")
+differ = _binary(lambda builder, a, b: builder.xor(a, b), "differ", "Return ``a ^ b``.")
+minimum = _binary(
+    lambda builder, a, b: builder.select(builder.icmp_signed("<", a, b), a, b),
+    "minimum",
+    "Return the lesser element of each lane.",
+)
+maximum = _binary(
+    lambda builder, a, b: builder.select(builder.icmp_signed(">", a, b), a, b),
+    "maximum",
+    "Return the greater element of each lane.",
+)
+
+
+@intrinsic
+def where_negative(typing_context, test, negative, other):  # type: ignore[no-untyped-def]
+    """Return the lanes of `negative` where those of `test` are below zero, else those of `other`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        condition = builder.icmp_signed("<", arguments[0], ir.Constant(_llvm_type(test), None))
+        return builder.select(condition, arguments[1], arguments[2])
+
+    return test(test, test, test), generate
+
+
+@intrinsic
+def count_less(typing_context, total, a, b):  # type: ignore[no-untyped-def]
+    """Return `total`, one greater in every lane where ``a < b``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        # All ones is -1: the form that compare instructions give, without a mask to widen.
+        less = builder.sext(builder.icmp_signed("<", arguments[1], arguments[2]), arguments[0].type)
+        return builder.sub(arguments[0], less)
+
+    return total(total, total, total), generate
+
+
+@intrinsic
+def mask_at_most(typing_context, a, b):  # type: ignore[no-untyped-def]
+    """Return a bit mask (uint64, lane 0 lowest) of the lanes where ``a <= b``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _mask_bits(builder, builder.icmp_signed("<=", *arguments))
+
+    return types.uint64(a, a), generate
+
+
+def _reduction(vector: types.Type, operation: str) -> Any:
+    element = _element(vector)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if not isinstance(vector, Vector):
+            return arguments[0]
+        kind = _llvm_type(vector)
+        name = f"llvm.vector.reduce.{operation}.v{vector.count}i{element.bitwidth}"
+        return builder.call(_function(builder, name, kind.element, kind), [arguments[0]])
+
+    return element(vector), generate
+
+
+@intrinsic
+def least(typing_context, vector):  # type: ignore[no-untyped-def]
+    """Return the least element of `vector`."""
+    return _reduction(vector, "smin")
+
+
+@intrinsic
+def greatest(typing_context, vector):  # type: ignore[no-untyped-def]
+    """Return the greatest element of `vector`."""
+    return _reduction(vector, "smax")
+
+
+@intrinsic
+def compress(typing_context, vector, mask):  # type: ignore[no-untyped-def]
+    """Return the lanes of `vector` that `mask` (uint64, lane 0 lowest) chooses, packed; the rest is undefined.
+
+    Only where ``compresses`` says so: elsewhere LLVM goes through memory, element by element.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if not isinstance(vector, Vector):
+            return arguments[0]
+        kind = _llvm_type(vector)
+        chosen_kind = ir.VectorType(ir.IntType(1), vector.count)
+        bits = ir.IntType(vector.count)
+        narrow = arguments[1] if vector.count == 64 else builder.trunc(arguments[1], bits)
+        chosen = builder.bitcast(narrow, chosen_kind)
+        name = f"llvm.experimental.vector.compress.v{vector.count}i{vector.element.bitwidth}"
+        function = _function(builder, name, kind, kind, chosen_kind, kind)
+        return builder.call(function, [arguments[0], chosen, ir.Constant(kind, ir.Undefined)])
+
+    return vector(vector, types.uint64), generate
+
+
+@intrinsic
+def trailing_zeros(typing_context, word):  # type: ignore[no-untyped-def]
+    """Return how many bits below the lowest set bit of `word` (uint64, not 0)."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def population(typing_context, word):  # type: ignore[no-untyped-def]
+    """Return how many bits of `word` (uint64) are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate

@@ -1,0 +1,259 @@
+"""Instructions that Numba has no spelling for, as functions callable from kernels.
+
+Addresses are int64; a value narrower than 32 bits travels in a uint32. The families:
+
+- ``load_*``, ``store_*``: ordinary accesses to global memory.
+- ``read_*``: through the read-only path; the memory must not change while the kernel runs.
+- ``stream_*``: the same without a place in the L1 cache, for what is read once; ``store_stream_*`` likewise.
+- ``*_relaxed_*``, ``*_acquire_*``, ``*_release_*``: of GPU scope, for words that blocks share.
+- ``atomic_*`` return the old value, ``reduce_*`` return nothing.
+- ``warp_*`` and ``shuffle_*``, ``ballot``: of all 32 lanes, which must all arrive.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.cuda.extending import intrinsic
+
+from kernels_cuda.compiler import target_capability
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+_void = types.void
+_u32x2 = types.UniTuple(u32, 2)
+_u32x4 = types.UniTuple(u32, 4)
+_u64x2 = types.UniTuple(u64, 2)
+
+_LLVM_TYPES = {u32: ir.IntType(32), u64: ir.IntType(64), i64: ir.IntType(64)}
+_REGISTERS = {u32: "r", u64: "l", i64: "l"}
+
+# How far the compiler may move an instruction.
+_PURE = "pure"
+_ORDERED = "ordered"
+_CONVERGENT = "convergent"
+
+
+def _instruction(
+    result: Any, operands: list[Any], text: str | Callable[[], str], effect: str = _ORDERED
+) -> Any:
+    """Make a function of inline PTX.
+
+    Parameters
+    ----------
+    result : Numba type
+        ``void``, a register type, or a tuple of one.
+    operands : list of Numba types
+        Arguments are cast to these.
+    text : str or callable
+        PTX in which ``$0`` is the first result (or the first operand if there is none); a callable is asked
+        at compile time, when `target_capability` is known.
+    effect : str
+        ``_PURE`` may be moved, merged and dropped; ``_ORDERED`` keeps its place among memory accesses;
+        ``_CONVERGENT`` stays where all lanes meet.
+    """
+    is_tuple = isinstance(result, types.UniTuple)
+    results = [result.dtype] * result.count if is_tuple else [] if result is _void else [result]
+    if is_tuple:
+        llvm_result: ir.Type = ir.LiteralStructType([_LLVM_TYPES[part] for part in results])
+    else:
+        llvm_result = _LLVM_TYPES[result] if results else ir.VoidType()
+    function_type = ir.FunctionType(llvm_result, [_LLVM_TYPES[operand] for operand in operands])
+    constraints = ["=" + _REGISTERS[part] for part in results] + [_REGISTERS[operand] for operand in operands]
+    if effect == _ORDERED:
+        constraints.append("~{memory}")
+    attributes = ("convergent", "nounwind") if effect == _CONVERGENT else ("nounwind",)
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        values = [
+            context.cast(builder, argument, given, wanted)
+            for argument, given, wanted in zip(arguments, sig.args, operands, strict=True)
+        ]
+        body = text if isinstance(text, str) else text()
+        assembly = ir.InlineAsm(function_type, body, ",".join(constraints), side_effect=effect != _PURE)
+        value = builder.call(assembly, values, attrs=attributes)
+        if is_tuple:
+            parts = [builder.extract_value(value, i) for i in range(len(results))]
+            return context.make_tuple(builder, result, parts)
+        return value if results else context.get_dummy_value()
+
+    def instruction(typing_context: Any, *_: Any) -> Any:
+        return result(*operands), generate
+
+    # Numba takes the number of arguments from the signature.
+    names = ["typing_context", *(f"operand_{i}" for i in range(len(operands)))]
+    instruction.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    )
+    return intrinsic(instruction)
+
+
+load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
+load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")
+load_u32 = _instruction(u32, [i64], "ld.global.u32 $0, [$1];")
+load_u64 = _instruction(u64, [i64], "ld.global.u64 $0, [$1];")
+load_u32x2 = _instruction(_u32x2, [i64], "ld.global.v2.u32 {$0, $1}, [$2];")
+load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
+load_u64x2 = _instruction(_u64x2, [i64], "ld.global.v2.u64 {$0, $1}, [$2];")
+
+read_u8 = _instruction(u32, [i64], "ld.global.nc.u8 $0, [$1];", _PURE)
+read_u16 = _instruction(u32, [i64], "ld.global.nc.u16 $0, [$1];", _PURE)
+read_u32 = _instruction(u32, [i64], "ld.global.nc.u32 $0, [$1];", _PURE)
+read_u64 = _instruction(u64, [i64], "ld.global.nc.u64 $0, [$1];", _PURE)
+read_u32x2 = _instruction(_u32x2, [i64], "ld.global.nc.v2.u32 {$0, $1}, [$2];", _PURE)
+read_u32x4 = _instruction(_u32x4, [i64], "ld.global.nc.v4.u32 {$0, $1, $2, $3}, [$4];", _PURE)
+read_u64x2 = _instruction(_u64x2, [i64], "ld.global.nc.v2.u64 {$0, $1}, [$2];", _PURE)
+
+_NO_ALLOCATE = "ld.global.nc.L1::no_allocate"
+stream_u8 = _instruction(u32, [i64], f"{_NO_ALLOCATE}.u8 $0, [$1];", _PURE)
+stream_u16 = _instruction(u32, [i64], f"{_NO_ALLOCATE}.u16 $0, [$1];", _PURE)
+stream_u32 = _instruction(u32, [i64], f"{_NO_ALLOCATE}.u32 $0, [$1];", _PURE)
+stream_u64 = _instruction(u64, [i64], f"{_NO_ALLOCATE}.u64 $0, [$1];", _PURE)
+stream_u32x2 = _instruction(_u32x2, [i64], f"{_NO_ALLOCATE}.v2.u32 {{$0, $1}}, [$2];", _PURE)
+stream_u32x4 = _instruction(_u32x4, [i64], f"{_NO_ALLOCATE}.v4.u32 {{$0, $1, $2, $3}}, [$4];", _PURE)
+stream_u64x2 = _instruction(_u64x2, [i64], f"{_NO_ALLOCATE}.v2.u64 {{$0, $1}}, [$2];", _PURE)
+
+store_u8 = _instruction(_void, [i64, u32], "st.global.u8 [$0], $1;")
+store_u16 = _instruction(_void, [i64, u32], "st.global.u16 [$0], $1;")
+store_u32 = _instruction(_void, [i64, u32], "st.global.u32 [$0], $1;")
+store_u64 = _instruction(_void, [i64, u64], "st.global.u64 [$0], $1;")
+store_u32x2 = _instruction(_void, [i64, u32, u32], "st.global.v2.u32 [$0], {$1, $2};")
+store_u32x4 = _instruction(_void, [i64, u32, u32, u32, u32], "st.global.v4.u32 [$0], {$1, $2, $3, $4};")
+store_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.v2.u64 [$0], {$1, $2};")
+
+store_stream_u8 = _instruction(_void, [i64, u32], "st.global.cs.u8 [$0], $1;")
+store_stream_u16 = _instruction(_void, [i64, u32], "st.global.cs.u16 [$0], $1;")
+store_stream_u32 = _instruction(_void, [i64, u32], "st.global.cs.u32 [$0], $1;")
+store_stream_u64 = _instruction(_void, [i64, u64], "st.global.cs.u64 [$0], $1;")
+store_stream_u32x2 = _instruction(_void, [i64, u32, u32], "st.global.cs.v2.u32 [$0], {$1, $2};")
+store_stream_u32x4 = _instruction(
+    _void, [i64, u32, u32, u32, u32], "st.global.cs.v4.u32 [$0], {$1, $2, $3, $4};"
+)
+store_stream_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.cs.v2.u64 [$0], {$1, $2};")
+
+load_relaxed_u32 = _instruction(u32, [i64], "ld.relaxed.gpu.global.u32 $0, [$1];")
+load_relaxed_u64 = _instruction(u64, [i64], "ld.relaxed.gpu.global.u64 $0, [$1];")
+load_acquire_u32 = _instruction(u32, [i64], "ld.acquire.gpu.global.u32 $0, [$1];")
+load_acquire_u64 = _instruction(u64, [i64], "ld.acquire.gpu.global.u64 $0, [$1];")
+store_relaxed_u32 = _instruction(_void, [i64, u32], "st.relaxed.gpu.global.u32 [$0], $1;")
+store_relaxed_u64 = _instruction(_void, [i64, u64], "st.relaxed.gpu.global.u64 [$0], $1;")
+store_release_u32 = _instruction(_void, [i64, u32], "st.release.gpu.global.u32 [$0], $1;")
+store_release_u64 = _instruction(_void, [i64, u64], "st.release.gpu.global.u64 [$0], $1;")
+fence = _instruction(_void, [], "fence.acq_rel.gpu;")
+
+atomic_add_u32 = _instruction(u32, [i64, u32], "atom.relaxed.gpu.global.add.u32 $0, [$1], $2;")
+atomic_add_u64 = _instruction(u64, [i64, u64], "atom.relaxed.gpu.global.add.u64 $0, [$1], $2;")
+atomic_add_acq_rel_u32 = _instruction(u32, [i64, u32], "atom.acq_rel.gpu.global.add.u32 $0, [$1], $2;")
+atomic_exchange_u32 = _instruction(u32, [i64, u32], "atom.relaxed.gpu.global.exch.b32 $0, [$1], $2;")
+reduce_add_u32 = _instruction(_void, [i64, u32], "red.relaxed.gpu.global.add.u32 [$0], $1;")
+reduce_add_u64 = _instruction(_void, [i64, u64], "red.relaxed.gpu.global.add.u64 [$0], $1;")
+reduce_min_u32 = _instruction(_void, [i64, u32], "red.relaxed.gpu.global.min.u32 [$0], $1;")
+reduce_max_u32 = _instruction(_void, [i64, u32], "red.relaxed.gpu.global.max.u32 [$0], $1;")
+reduce_min_u64 = _instruction(_void, [i64, u64], "red.relaxed.gpu.global.min.u64 [$0], $1;")
+reduce_max_u64 = _instruction(_void, [i64, u64], "red.relaxed.gpu.global.max.u64 [$0], $1;")
+
+_ALL_LANES = "0xffffffff"
+
+
+def _shuffle(mode: str, clamp: int) -> tuple[Any, Any]:
+    # 64 bits travel as two halves.
+    shuffle = f"shfl.sync.{mode}.b32"
+    narrow = f"{shuffle} $0, $1, $2, {clamp}, {_ALL_LANES};"
+    wide = (
+        "{ .reg .b32 low, high; mov.b64 {low, high}, $1; "
+        f"{shuffle} low, low, $2, {clamp}, {_ALL_LANES}; {shuffle} high, high, $2, {clamp}, {_ALL_LANES}; "
+        "mov.b64 $0, {low, high}; }"
+    )
+    return _instruction(u32, [u32, u32], narrow, _CONVERGENT), _instruction(
+        u64, [u64, u32], wide, _CONVERGENT
+    )
+
+
+# (value, lane or distance); up and down give a lane without a partner its own value.
+shuffle_up_u32, shuffle_up_u64 = _shuffle("up", 0)
+shuffle_down_u32, shuffle_down_u64 = _shuffle("down", 31)
+shuffle_xor_u32, shuffle_xor_u64 = _shuffle("bfly", 31)
+shuffle_from_u32, shuffle_from_u64 = _shuffle("idx", 31)
+
+# One bit a lane whose argument is not 0; the argument may be a bool.
+ballot = _instruction(
+    u32,
+    [u32],
+    f"{{ .reg .pred holds; setp.ne.u32 holds, $1, 0; vote.sync.ballot.b32 $0, holds, {_ALL_LANES}; }}",
+    _CONVERGENT,
+)
+
+
+def _warp_reduction(operation: str, kind: str) -> Any:
+    def text() -> str:
+        if target_capability() >= (8, 0):
+            return f"redux.sync.{operation}.{kind} $0, $1, {_ALL_LANES};"
+        step = "shfl.sync.bfly.b32 other, total, {}, 31, " + _ALL_LANES
+        steps = [
+            f"{step.format(lanes)}; {operation}.{kind} total, total, other; " for lanes in (16, 8, 4, 2, 1)
+        ]
+        return f"{{ .reg .b32 total, other; mov.b32 total, $1; {''.join(steps)}mov.b32 $0, total; }}"
+
+    return _instruction(u32, [u32], text, _CONVERGENT)
+
+
+warp_add = _warp_reduction("add", "u32")
+warp_min = _warp_reduction("min", "u32")
+warp_max = _warp_reduction("max", "u32")
+warp_and = _warp_reduction("and", "b32")
+warp_or = _warp_reduction("or", "b32")
+
+lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
+
+popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
+popcount_u64 = _instruction(u32, [u64], "popc.b64 $0, $1;", _PURE)
+leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
+leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
+reverse_bits_u32 = _instruction(u32, [u32], "brev.b32 $0, $1;", _PURE)
+multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)
+multiply_high_u64 = _instruction(u64, [u64, u64], "mul.hi.u64 $0, $1, $2;", _PURE)
+multiply_wide_u32 = _instruction(u64, [u32, u32], "mul.wide.u32 $0, $1, $2;", _PURE)
+# Bytes of (b, a), a lowest, picked by the four low nibbles of the selector.
+permute_bytes = _instruction(u32, [u32, u32, u32], "prmt.b32 $0, $1, $2, $3;", _PURE)
+
+# By element size in bytes.
+LOAD = {1: load_u8, 2: load_u16, 4: load_u32, 8: load_u64}
+READ = {1: read_u8, 2: read_u16, 4: read_u32, 8: read_u64}
+STREAM = {1: stream_u8, 2: stream_u16, 4: stream_u32, 8: stream_u64}
+STORE = {1: store_u8, 2: store_u16, 4: store_u32, 8: store_u64}
+STORE_STREAM = {1: store_stream_u8, 2: store_stream_u16, 4: store_stream_u32, 8: store_stream_u64}
+# The register type that an element travels in.
+REGISTER = {1: u32, 2: u32, 4: u32, 8: u64}
+
+
+def _order_key(kind: Any, bits: int) -> Any:
+    # The operands after the element are the masks of kernels_cuda.top_k.keys.
+    text = (
+        f"{{ .reg .pred negative, zero, unordered; .reg .b{bits} key, magnitude; "
+        f"and.b{bits} key, $1, $2; setp.ne.u{bits} negative, key, 0; selp.b{bits} key, $6, $5, negative; "
+        f"xor.b{bits} key, key, $1; and.b{bits} magnitude, $1, $3; "
+        f"setp.ne.u{bits} zero, $3, 0; setp.eq.and.u{bits} zero, magnitude, 0, zero; "
+        f"selp.b{bits} key, $5, key, zero; "
+        f"setp.gt.u{bits} unordered, magnitude, $4; selp.b{bits} $0, $7, key, unordered; }}"
+    )
+    return _instruction(kind, [kind] * 7, text, _PURE)
+
+
+order_key_u32 = _order_key(u32, 32)
+order_key_u64 = _order_key(u64, 64)
+
+# The sum of this lane's value and those of the lanes below.
+warp_inclusive_sum = _instruction(
+    u32,
+    [u32],
+    "{ .reg .pred exists; .reg .b32 total, below; mov.b32 total, $1; "
+    + "".join(
+        f"shfl.sync.up.b32 below|exists, total, {distance}, 0, {_ALL_LANES}; @exists add.u32 total, total, below; "
+        for distance in (1, 2, 4, 8, 16)
+    )
+    + "mov.b32 $0, total; }",
+    _CONVERGENT,
+)

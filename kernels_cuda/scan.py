@@ -1,0 +1,62 @@
+"""Sums over the lanes of a warp and the warps of a block."""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.compiler import device_function
+from kernels_cuda.ptx import shuffle_from_u32, shuffle_up_u32, warp_add
+
+u32 = types.uint32
+
+
+@device_function
+def warp_inclusive_sum(value, lane):
+    """Return the sum of `value` (uint32) over this lane and those below."""
+    total = u32(value)
+    for step in (1, 2, 4, 8, 16):
+        below = shuffle_up_u32(total, step)
+        if lane >= step:
+            total = u32(total + below)
+    return total
+
+
+def block_scan(n_threads: int) -> Any:
+    """Make the device function ``block_exclusive_sum(value, thread, totals)`` for blocks of `n_threads`.
+
+    It returns the sum of `value` over the threads before this one and over all. `totals` is a shared array of a
+    uint32 a warp; all threads must call, and pass a barrier before they call again with the same array.
+    """
+    n_warps = n_threads // 32
+
+    @device_function
+    def block_exclusive_sum(value, thread, totals):
+        lane = u32(thread & u32(31))
+        warp = u32(thread >> u32(5))
+        inclusive = warp_inclusive_sum(value, lane)
+        if lane == u32(31):
+            totals[warp] = inclusive
+        cuda.syncthreads()
+        of_warp = u32(0)
+        if lane < u32(n_warps):
+            of_warp = totals[lane]
+        through = warp_inclusive_sum(of_warp, lane)
+        total = shuffle_from_u32(through, u32(31))
+        before = shuffle_from_u32(u32(through - of_warp), warp)
+        return u32(before + u32(inclusive - value)), total
+
+    return block_exclusive_sum
+
+
+@device_function
+def block_add(value, thread, totals, n_warps):
+    """Return the sum of `value` (uint32) over the block; `totals` as in `block_scan`."""
+    of_warp = warp_add(value)
+    lane = u32(thread & u32(31))
+    if lane == u32(0):
+        totals[u32(thread >> u32(5))] = of_warp
+    cuda.syncthreads()
+    share = u32(0)
+    if lane < u32(n_warps):
+        share = totals[lane]
+    return warp_add(share)

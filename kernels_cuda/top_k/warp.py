@@ -1,0 +1,176 @@
+"""A warp a row, the row in registers: for k <= 32 and rows of a few hundred elements.
+
+1. Load the row; every lane keeps its order keys in registers.
+2. Take the largest lane maximum away k times: what was taken last is a threshold that at least k keys reach.
+3. Rank the few keys that reach it by counting, in shared memory, by (key, position).
+
+If more keys reach the threshold than fit, the winners are taken one by one: the largest key of the warp, and of the
+lanes that hold it the smallest position. Reads the row once, writes k values and indices.
+"""
+
+from numba import cuda, types
+
+from kernels_cuda.compiler import KernelSource
+from kernels_cuda.ptx import load_u32x4, popcount_u32, shuffle_from_u32, warp_inclusive_sum, warp_min
+from kernels_cuda.top_k.cooperate import warp_maximum
+from kernels_cuda.top_k.keys import (
+    N_LAYOUT,
+    N_MASKS,
+    VECTOR_BYTES,
+    element_functions,
+    row_offsets,
+    store_index,
+)
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+N_THREADS = 256
+WARPS_A_BLOCK = N_THREADS // 32
+# Keys a warp can rank by counting; a multiple of 32, for two of each lane.
+_N_SLOTS = 64
+_NOWHERE = 0xFFFFFFFF
+
+
+def vectors_a_lane(element_size: int, n_elements: int) -> int:
+    """Return how many vectors a lane needs for rows of up to `n_elements`."""
+    per_pass = 32 * VECTOR_BYTES // element_size
+    return -(-n_elements // per_pass)
+
+
+def warp_source(element_size: int, n_vectors: int) -> KernelSource:
+    """Make the kernel for rows of up to ``n_vectors * 512 // element_size`` elements."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    order_key = functions.order_key
+    restore = functions.restore
+    load_element = functions.load_element
+    store_element = functions.store_element
+    spread_vector = functions.spread_vector
+    warp_max = warp_maximum(key_type)
+    per_vector = VECTOR_BYTES // element_size
+    per_lane = n_vectors * per_vector
+    n_slots = WARPS_A_BLOCK * _N_SLOTS
+    pass_elements = 32 * per_vector
+
+    def warp_top_k(
+        x,
+        values,
+        indices,
+        index_size,
+        first_block,
+        n_rows,
+        axis_size,
+        k,
+        x_stride,
+        value_stride,
+        index_stride,
+        layout,
+        masks,
+    ):
+        slot_keys = cuda.shared.array(n_slots, key_type)
+        slot_positions = cuda.shared.array(n_slots, u32)
+        thread = u32(cuda.threadIdx.x)
+        lane = u32(thread & u32(31))
+        warp = u32(thread >> u32(5))
+        row = (first_block + i64(cuda.blockIdx.x)) * WARPS_A_BLOCK + i64(warp)
+        if row >= n_rows:
+            return
+        x_row, value_row, index_row = row_offsets(layout, row)
+        base = x + x_row * element_size
+        count = u32(axis_size)
+        wanted = u32(k)
+
+        # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
+        keys = cuda.local.array(per_lane, key_type)
+        lane_first = u32(lane * u32(per_vector))
+        in_vectors = x_stride == 1 and (base & (VECTOR_BYTES - 1)) == 0
+        for vector in range(n_vectors):
+            position = u32(lane_first + u32(vector * pass_elements))
+            if in_vectors and u32(position + u32(per_vector)) <= count:
+                words = cuda.local.array(4, u32)
+                words[0], words[1], words[2], words[3] = load_u32x4(base + i64(position) * element_size)
+                spread_vector(words, keys, vector * per_vector, masks)
+            else:
+                for element in range(per_vector):
+                    keys[vector * per_vector + element] = key_type(0)
+                    if u32(position + u32(element)) < count:
+                        address = base + i64(u32(position + u32(element))) * x_stride * element_size
+                        keys[vector * per_vector + element] = order_key(load_element(address), *masks)
+
+        lane_best = key_type(0)
+        for place in range(per_lane):
+            lane_best = max(lane_best, keys[place])
+        threshold = key_type(0)
+        taken = u32(0)
+        while taken < wanted:
+            threshold = warp_max(lane_best)
+            if lane_best == threshold:
+                lane_best = key_type(0)
+            taken = u32(taken + u32(1))
+
+        # A bit a key of this lane: those that may still win.
+        live = u32(0)
+        for place in range(per_lane):
+            position = u32(lane_first + u32((place // per_vector) * pass_elements + place % per_vector))
+            if keys[place] >= threshold and position < count:
+                live = u32(live | (u32(1) << u32(place)))
+        reaching = popcount_u32(live)
+        total = warp_inclusive_sum(reaching)
+        n_found = shuffle_from_u32(total, u32(31))
+        slots = u32(warp * u32(_N_SLOTS))
+        if n_found <= u32(_N_SLOTS):
+            slot = u32(slots + total - reaching)
+            for place in range(per_lane):
+                if (live >> u32(place)) & u32(1):
+                    slot_keys[slot] = keys[place]
+                    slot_positions[slot] = u32(
+                        lane_first + u32((place // per_vector) * pass_elements + place % per_vector)
+                    )
+                    slot = u32(slot + u32(1))
+            cuda.syncwarp()
+        else:
+            n_found = wanted
+            taken = u32(0)
+            while taken < wanted:
+                best = key_type(0)
+                best_place = u32(_NOWHERE)
+                for place in range(per_lane):
+                    if (live >> u32(place)) & u32(1):
+                        if best_place == u32(_NOWHERE) or keys[place] > best:
+                            best = keys[place]
+                            best_place = u32(place)
+                winner = warp_max(best)
+                position = u32(_NOWHERE)
+                if best_place != u32(_NOWHERE) and best == winner:
+                    vector = u32(best_place // u32(per_vector))
+                    element = u32(best_place - u32(vector * u32(per_vector)))
+                    position = u32(lane_first + u32(vector * u32(pass_elements)) + element)
+                winner_position = warp_min(position)
+                if position == winner_position:
+                    live = u32(live & ~u32(u32(1) << best_place))
+                    slot_keys[u32(slots + taken)] = winner
+                    slot_positions[u32(slots + taken)] = position
+                taken = u32(taken + u32(1))
+            cuda.syncwarp()
+
+        own = lane
+        while own < n_found:
+            key = slot_keys[u32(slots + own)]
+            position = slot_positions[u32(slots + own)]
+            rank = u32(0)
+            other = u32(0)
+            while other < n_found:
+                other_key = slot_keys[u32(slots + other)]
+                if other_key > key or (other_key == key and slot_positions[u32(slots + other)] < position):
+                    rank = u32(rank + u32(1))
+                other = u32(other + u32(1))
+            if rank < wanted:
+                bits = restore(key, masks, base + i64(position) * x_stride * element_size)
+                store_element(values + (value_row + i64(rank) * value_stride) * element_size, bits)
+                at = indices + (index_row + i64(rank) * index_stride) * index_size
+                store_index(at, index_size, i64(position))
+            own = u32(own + u32(32))
+
+    return KernelSource(warp_top_k, {"layout": N_LAYOUT, "masks": N_MASKS})

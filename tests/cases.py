@@ -1,0 +1,392 @@
+"""Tables of calls, by operator: the CPU tests compare them with the oracles, the GPU tests with the CPU."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.data import (
+    DTYPES,
+    FLOATS,
+    INDEX_DTYPES,
+    LAYOUTS,
+    axes_of,
+    float_from_bits,
+    random,
+    sample,
+    special_values,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of a function: its arrays are made when they are needed."""
+
+    operator: str
+    name: str
+    operands: Callable[[], tuple[np.ndarray, ...]]
+    arguments: tuple[Any, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self):
+        return self.name
+
+
+def _patterns(n):
+    """Return rows that selection by thresholds and by buckets finds hard."""
+    rng = random(n)
+    one_hot = np.zeros(n)
+    one_hot[n * 2 // 3] = 1
+    return {
+        "equal": np.full(n, 7.5),
+        "one_hot": one_hot,
+        "ascending": np.arange(n, dtype=float),
+        "descending": np.arange(n, 0, -1, dtype=float),
+        "two_values": rng.integers(0, 2, n).astype(float),
+        "nan": np.full(n, np.nan),
+        "infinite": np.where(rng.random(n) < 0.9, -np.inf, np.inf),
+        "zeros": np.where(rng.random(n) < 0.5, -0.0, 0.0),
+        "heavy_tail": rng.standard_cauchy(n) ** 3,
+    }
+
+
+def _top_k():
+    def case(name, operands, k, **options):
+        return Case("top_k", name, operands, (k,), options)
+
+    for dtype in DTYPES:
+        for k, largest in ((5, True), (37, False), (36, True)):
+            yield case(
+                f"{dtype}-k{k}-{largest}", lambda d=dtype: (sample(d, (3, 37), "top_k"),), k, largest=largest
+            )
+        yield case(f"{dtype}-specials", lambda d=dtype: (special_values(d),), len(special_values(dtype)))
+        yield case(f"{dtype}-long", lambda d=dtype: (sample(d, (2, 3000), "long"),), 100, largest=False)
+        yield case(f"{dtype}-axis0", lambda d=dtype: (sample(d, (200, 70), "axis0"),), 9, axis=0)
+    for n in (1, 2, 3, 15, 16, 17, 31, 32, 33, 64, 255, 256, 257, 511, 1024, 1025, 4097, 20000):
+        ks = sorted({k for k in (0, 1, 2, 8, 50, 257, 2048, n - 1, n) if k <= n})
+        for k in ks:
+            rows = 1 if n > 5000 else 3
+            name = f"n{n}-k{k}"
+            yield case(
+                name,
+                lambda n=n, rows=rows: (np.float32(random(n).standard_normal((rows, n))),),
+                k,
+                largest=k % 2 == 0,
+            )
+    for n in (40, 3000, 50000):
+        for pattern in _patterns(1):
+            for dtype, k in (("float32", 17), ("float16", 40)):
+                yield case(
+                    f"{pattern}-{n}-{dtype}",
+                    lambda p=pattern, n=n, d=dtype: (_cast(_patterns(n)[p], d)[np.newaxis],),
+                    k,
+                )
+    for n, k, dtype in ((1_500_000, 100, "float32"), (1_200_000, 3000, "int64"), (700_000, 20, "uint8")):
+        yield case(f"one_row-{n}-{dtype}", lambda n=n, d=dtype: (sample(d, n, "one_row"),), k)
+    yield case("many_rows", lambda: (sample("float32", (20_000, 40), "many_rows"),), 3)
+    yield case("sort_all", lambda: (sample("uint16", 150_000, "sort_all"),), 150_000, largest=False)
+    yield case("axis0-tall", lambda: (sample("float32", (9000, 33), "tall"),), 40, axis=0)
+    shape = (2, 3, 2, 1, 3, 2, 1, 4)
+    for rank in range(1, 9):
+        for axis in axes_of(shape[:rank]):
+            yield case(
+                f"rank{rank}-axis{axis}",
+                lambda s=shape[:rank]: (sample("int16", s, "rank"),),
+                min(2, shape[:rank][axis]),
+                axis=axis,
+            )
+    yield case("rank12", lambda s=shape: (sample("float64", (*s, 1, 2, 1, 3), "rank12"),), 2, axis=4)
+    for layout, arrange in LAYOUTS.items():
+        for axis in (0, 1, 2):
+            yield case(
+                f"{layout}-axis{axis}",
+                lambda a=arrange: (a(sample("float32", (6, 7, 9), "layout")),),
+                4,
+                axis=axis,
+            )
+    yield case(
+        "window", lambda: (np.lib.stride_tricks.sliding_window_view(sample("int32", 50, "window"), 9),), 5
+    )
+    for dtype in INDEX_DTYPES:
+        yield case(f"index_{dtype}", lambda: (sample("uint8", (5, 300), "index"),), 20, index_dtype=dtype)
+    for shape, k, axis in (
+        ((0,), 0, 0),
+        ((0, 5), 2, 1),
+        ((5, 0), 0, -1),
+        ((3, 4), 0, 0),
+        ((0, 4), 0, 0),
+        ((2, 0, 3), 3, 2),
+    ):
+        yield case(f"empty-{shape}-{k}", lambda s=shape: (np.zeros(s, "float32"),), k, axis=axis)
+
+
+def _cast(row, dtype):
+    with np.errstate(over="ignore"):
+        return row.astype(dtype)
+
+
+def _nonzero():
+    def case(name, operands, **options):
+        return Case("nonzero_coordinates", name, operands, (), options)
+
+    def sparse(dtype, shape, density, name):
+        values = sample(dtype, shape, name)
+        return np.where(random((name, density)).random(shape) < density, values, np.zeros((), dtype))
+
+    for dtype in DTYPES:
+        yield case(f"{dtype}", lambda d=dtype: (sparse(d, (7, 131), 0.4, "nonzero"),))
+        yield case(f"{dtype}-specials", lambda d=dtype: (special_values(d),))
+    for dtype in FLOATS:
+        yield case(f"{dtype}-negative_zero", lambda d=dtype: (np.full(100, -0.0, d),))
+        yield case(f"{dtype}-sign_bits", lambda d=dtype: (_sign_bits(d),))
+    for n in (1, 2, 31, 32, 33, 63, 64, 65, 255, 1000, 1024, 4095, 4097, 70_001):
+        yield case(f"n{n}", lambda n=n: (sparse("float32", n, 0.5, n),))
+    for density in (0, 0.0001, 0.01, 0.1, 0.5, 1):
+        for shape in ((1_000_003,), (1021, 1033), (100, 101, 103)):
+            dtype = "uint8" if density == 0.1 else "float32"
+            yield case(
+                f"density{density}-{len(shape)}d",
+                lambda d=dtype, p=density, s=shape: (sparse(d, s, p, "density"),),
+            )
+    yield case("last_only", lambda: (_one_hot(300_000, 299_999),))
+    yield case("first_only", lambda: (_one_hot(300_000, 0),))
+    shape = (2, 3, 1, 2, 3, 2, 1, 4)
+    for rank in range(9):
+        yield case(f"rank{rank}", lambda s=shape[:rank]: (sparse("int32", s, 0.6, "rank"),))
+    yield case("rank12", lambda s=shape: (sparse("int8", (*s, 2, 1, 1, 3), 0.3, "rank12"),))
+    yield case("rank0-zero", lambda: (np.zeros((), "float64"),))
+    yield case("ones-dims", lambda: (sparse("int16", (1, 1, 40, 1), 0.5, "ones"),))
+    for layout, arrange in LAYOUTS.items():
+        for dtype in ("uint8", "float32", "float64"):
+            yield case(
+                f"{layout}-{dtype}", lambda a=arrange, d=dtype: (a(sparse(d, (11, 13, 17), 0.3, "layout")),)
+            )
+    yield case(
+        "window", lambda: (np.lib.stride_tricks.sliding_window_view(sparse("int16", 60, 0.5, "window"), 9),)
+    )
+    for dtype in INDEX_DTYPES:
+        yield case(f"index_{dtype}", lambda: (sparse("int8", (50, 40), 0.2, "index"),), index_dtype=dtype)
+    for size in (0, 1, 10, 499, 500, 501, 900):
+        yield case(f"size{size}", lambda: (_first_half(1000).reshape(20, 50),), size=size, fill_value=7)
+    yield case(
+        "size-large", lambda: (sparse("float32", (700, 800), 0.3, "size"),), size=300_000, fill_value=0
+    )
+    yield case("size-cut", lambda: (sparse("float32", (700, 800), 0.3, "size"),), size=1000, fill_value=3)
+    yield case(
+        "fill_value-negative", lambda: (np.eye(3),), size=5, fill_value=-1, index_dtype=np.dtype("int64")
+    )
+    yield case(
+        "fill_value-high",
+        lambda: (np.eye(3),),
+        size=5,
+        fill_value=2**63 - 1,
+        index_dtype=np.dtype("int64"),
+    )
+    yield case("rank0-size", lambda: (np.ones((), "float32"),), size=3, fill_value=1)
+    for shape in ((0,), (3, 0), (0, 4, 5), (2, 0, 3)):
+        yield case(f"empty-{shape}", lambda s=shape: (np.zeros(s, "float32"),))
+    yield case("empty-size", lambda: (np.zeros((0, 2), "float32"),), size=3, fill_value=9)
+
+
+def _sign_bits(dtype):
+    """Return floats whose zero-ness hangs on one bit: subnormals, zeros and NaNs of both signs."""
+    top = 1 << (8 * np.dtype(dtype).itemsize - 1)
+    return float_from_bits([0, top, 1, top | 1, top - 1, 2 * top - 1] * 20, dtype)
+
+
+def _one_hot(n, place):
+    x = np.zeros(n, np.uint8)
+    x[place] = 255
+    return x
+
+
+def _first_half(n):
+    """Return an array of n elements of which every other one is non-zero."""
+    return (np.arange(n) % 2).astype("float32")
+
+
+def _indices(dtype, shape, bounds, name, spread=1.0):
+    """Return random tuples: negative too where the type is signed, beyond the bounds where `spread` > 1."""
+    dtype = np.dtype(dtype)
+    rng = random(name)
+    columns = []
+    for bound in bounds:
+        reach = int(bound * spread)
+        lowest = -reach if dtype.kind == "i" else 0
+        columns.append(rng.integers(lowest, max(reach, 1), shape))
+    return np.stack(columns, -1).astype(dtype)
+
+
+def _gather():
+    def case(name, operands, **options):
+        return Case("gather_nd", name, operands, (), options)
+
+    def operands(dtype, shape, index_dtype, leading, tuple_size, batch=0, spread=1.0):
+        bounds = shape[batch : batch + tuple_size]
+        indices = _indices(index_dtype, shape[:batch] + leading, bounds, leading, spread)
+        return sample(dtype, shape, "gather"), indices
+
+    for place, dtype in enumerate(DTYPES):
+        index_dtype = INDEX_DTYPES[place % 4]
+        for tuple_size in (1, 2, 3):
+            yield case(
+                f"{dtype}-{index_dtype}-{tuple_size}",
+                lambda d=dtype, i=index_dtype, t=tuple_size: operands(d, (5, 6, 7), i, (9, 3), t),
+            )
+    for index_dtype in INDEX_DTYPES:
+        for mode in ("raise", "clip", "fill"):
+            spread = 1.0 if mode == "raise" else 2.0
+            yield case(
+                f"{mode}-{index_dtype}",
+                lambda i=index_dtype, s=spread: operands("int32", (5, 4, 3), i, (60,), 2, spread=s),
+                mode=mode,
+            )
+            yield case(
+                f"{mode}-{index_dtype}-scalars",
+                lambda i=index_dtype, s=spread: operands("uint8", (5, 4, 3), i, (5000,), 3, spread=s),
+                mode=mode,
+            )
+        for mode in ("clip", "fill"):
+            yield case(f"{mode}-{index_dtype}-extremes", lambda i=index_dtype: _extremes(i), mode=mode)
+    for slice_size in (1, 2, 3, 4, 5, 8, 16, 31, 128, 1000):
+        for dtype in ("uint8", "float32", "float64"):
+            yield case(
+                f"slice{slice_size}-{dtype}",
+                lambda n=slice_size, d=dtype: operands(d, (50, n), "uint32", (40,), 1),
+            )
+    shape = (2, 3, 2, 4, 3, 2, 2, 3)
+    for rank in range(1, 9):
+        for batch in range(min(rank, 3)):
+            for tuple_size in sorted({1, (rank - batch + 1) // 2, rank - batch}):
+                yield case(
+                    f"rank{rank}-batch{batch}-tuple{tuple_size}",
+                    lambda s=shape[:rank], b=batch, t=tuple_size: operands("int16", s, "int64", (2, 3), t, b),
+                    batch_dims=batch,
+                )
+    yield case("one_tuple", lambda: operands("float32", (4, 5), "int64", (), 2))
+    yield case("batch-only", lambda: operands("float32", (4, 5), "uint32", (), 1, 1), batch_dims=1)
+    yield case("rank12", lambda s=shape: operands("float64", (*s, 1, 2, 1, 2), "int32", (3,), 5))
+    for layout, arrange in LAYOUTS.items():
+
+        def arranged(a=arrange, which=(0, 1), **options):
+            arrays = operands("float32", (6, 7, 9), "int32", (8,), 1, 1, **options)
+            return tuple(a(x) if place in which else x for place, x in enumerate(arrays))
+
+        yield case(f"{layout}-both", arranged, batch_dims=1)
+        yield case(f"{layout}-x", lambda f=arranged: f(which=(0,)), batch_dims=1)
+        yield case(
+            f"{layout}-indices", lambda f=arranged: f(which=(1,), spread=3.0), batch_dims=1, mode="fill"
+        )
+        yield case(
+            f"{layout}-scalars",
+            lambda a=arrange: tuple(map(a, operands("uint16", (6, 7, 9), "uint64", (8, 5), 3))),
+        )
+    yield case("large-rows", lambda: operands("float32", (3000, 64), "int64", (2500,), 1))
+    yield case("large-scalars", lambda: operands("uint8", (300, 300), "uint32", (20_000,), 2))
+    yield case(
+        "large-batched", lambda: operands("float32", (40, 50, 24), "int32", (30, 2), 1, 1), batch_dims=1
+    )
+    for x_shape, index_shape, batch in (
+        ((4, 5), (0, 2), 0),
+        ((4, 0), (3, 1), 0),
+        ((0, 4), (0, 1), 0),
+        ((0, 4, 3), (0, 5, 1), 1),
+        ((2, 0, 3), (2, 0, 1), 1),
+    ):
+        for mode in ("raise", "clip", "fill"):
+            yield case(
+                f"empty-{x_shape}-{index_shape}-{mode}",
+                lambda x=x_shape, i=index_shape: (np.ones(x, "float32"), np.zeros(i, "int64")),
+                batch_dims=batch,
+                mode=mode,
+            )
+    yield case("fill-from-nothing", lambda: (np.ones((0, 3)), np.zeros((4, 1), "int64")), mode="fill")
+
+
+def _extremes(index_dtype):
+    """Return index tuples at the ends of their type."""
+    info = np.iinfo(index_dtype)
+    values = [
+        info.min,
+        info.min + 1,
+        0,
+        3,
+        4,
+        5,
+        2**31 - 1,
+        info.max // 2,
+        info.max // 2 + 1,
+        info.max - 1,
+        info.max,
+    ]
+    if info.min < 0:
+        values += [-1, -4, -5, -(2**31)]
+    tuples = np.array([(a, b) for a in values for b in values], index_dtype)
+    return sample("int16", (4, 4, 3), "extremes"), tuples
+
+
+BANDS = (
+    *((0, 1), (0, 3), (2, 3), (-1, 2), (-2, -1), (1, 1), (0, 0), (100, 101), (-100, 100)),
+    *((-100, -99), (1, 0), (3, 0), (0, -3), (100, -100), (-(2**31), 1), (0, 2**31 - 1)),
+    *((-(2**31), 2**31 - 1), (2**31 - 1, -(2**31)), (-(2**70), 2), (2, 2**70), (2**64, -(2**64)), (-5, 12)),
+)
+
+
+def _diagonal():
+    def case(name, operands=tuple, **options):
+        return Case("diagonal_matrix", name, operands, (), options)
+
+    for dtype in DTYPES:
+        value = special_values(dtype)[5 if dtype in FLOATS else -1]
+        yield case(
+            f"{dtype}-input",
+            lambda d=dtype: (sample(d, (2, 9, 13), "diagonal"),),
+            value=value,
+            begin=-2,
+            end=4,
+        )
+        yield case(f"{dtype}-built", shape=(3, 5, 4), dtype=dtype, value=1, begin=-1, end=1)
+    for place, (begin, end) in enumerate(BANDS):
+        dtype = ("float32", "uint8", "int64", "float16")[place % 4]
+        for shape in ((1, 1), (4, 5), (7, 3), (2, 65, 67)):
+            yield case(
+                f"band-{begin}-{end}-{shape}",
+                lambda d=dtype, s=shape: (sample(d, s, "band"),),
+                begin=begin,
+                end=end,
+                value=0,
+            )
+        yield case(f"band-{begin}-{end}-built", shape=(6, 9), dtype=dtype, begin=begin, end=end, value=7)
+    for rank in range(2, 9):
+        shape = (2, 1, 3, 2, 1, 2, 5, 6)[-rank:]
+        yield case(f"rank{rank}", lambda s=shape: (sample("int32", s, "rank"),), value=3)
+        yield case(f"rank{rank}-built", shape=shape, dtype=np.dtype("float64"), value=0.1, end=-1)
+    yield case("rank12", lambda: (sample("int8", (2, 1, 2, 1, 1, 2, 1, 3, 1, 2, 4, 5), "rank12"),), begin=-1)
+    for layout, arrange in LAYOUTS.items():
+        for dtype in ("uint8", "float32", "float64"):
+            yield case(
+                f"{layout}-{dtype}",
+                lambda a=arrange, d=dtype: (a(sample(d, (5, 33, 35), "layout")),),
+                begin=-3,
+                end=6,
+            )
+    for shape in ((1, 1000), (1000, 1), (1000, 1001), (3, 517, 259), (300, 17, 16)):
+        for begin, end in ((-(2**31), 1), (1, 0), (-8, 9)):
+            yield case(
+                f"large-{shape}-{begin}-{end}",
+                lambda s=shape: (sample("float32", s, "large"),),
+                begin=begin,
+                end=end,
+                value=0,
+            )
+    for shape in ((0, 0), (0, 4), (4, 0), (0, 3, 3), (2, 0, 3)):
+        yield case(f"empty-{shape}", lambda s=shape: (np.zeros(s, "float32"),))
+        yield case(f"empty-{shape}-built", shape=shape, dtype=np.dtype("int16"))
+
+
+TOP_K = tuple(_top_k())
+NONZERO = tuple(_nonzero())
+GATHER = tuple(_gather())
+DIAGONAL = tuple(_diagonal())
+ALL = (*TOP_K, *NONZERO, *GATHER, *DIAGONAL)

@@ -1,0 +1,447 @@
+"""TensorDesc and the operators' descriptors: inference, constraints and their texts, JSON."""
+
+import dataclasses
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops import (
+    AxisDirection,
+    DiagonalMatrix,
+    DiagonalMatrix1,
+    FeatureLevel,
+    GatherND,
+    GatherND1,
+    InvalidDescriptorError,
+    NonzeroCoordinates,
+    TensorDataType,
+    TensorDesc,
+    TopK,
+    TopK1,
+)
+from dmlops.operators import Descriptor
+
+F32, F16, I32, U32, I64, U8 = (
+    TensorDataType[name] for name in ("FLOAT32", "FLOAT16", "INT32", "UINT32", "INT64", "UINT8")
+)
+
+
+def f32(*sizes):
+    return TensorDesc(F32, sizes)
+
+
+def u32(*sizes):
+    return TensorDesc(U32, sizes)
+
+
+class TestTensorDesc:
+    @pytest.mark.parametrize(
+        ("sizes", "rank"),
+        [
+            *(((1, 2, 3, 4), 3), ((1, 1, 5, 5, 5), 3), ((1, 1, 1, 1), 0), ((1, 1, 12, 5), 2)),
+            *(((3, 1), 2), ((), 0), ((1, 0), 1)),
+        ],
+    )
+    def test_effective_rank(self, sizes, rank):
+        assert f32(*sizes).effective_rank == rank
+
+    @pytest.mark.parametrize(
+        ("data_type", "sizes", "strides", "size"),
+        [
+            ("FLOAT32", (1, 1, 3, 4), None, 48),
+            ("UINT8", (5,), None, 8),  # rounded up to a multiple of 4
+            ("FLOAT16", (3,), None, 8),
+            ("FLOAT64", (3,), None, 24),
+            ("FLOAT32", (2, 3), (8, 1), 44),  # (1 * 8 + 2 * 1 + 1) elements
+            ("UINT8", (2, 3), (8, 1), 12),
+            ("FLOAT32", (4, 5), (0, 1), 20),  # broadcast
+            ("FLOAT32", (4, 5), (0, 0), 4),
+            ("UINT4", (3,), None, 4),
+            ("INT4", (9,), None, 8),
+            ("UNKNOWN", (9,), None, 0),
+            ("INT64", (2**20, 2**20), None, 2**43),
+            ("UINT8", (2, 2), (2**33, 1), 2**33 + 4),  # no wrap at 32 bits
+        ],
+    )
+    def test_total_tensor_size_in_bytes(self, data_type, sizes, strides, size):
+        desc = TensorDesc(TensorDataType[data_type], sizes, strides)
+        assert desc.total_tensor_size_in_bytes == size
+
+    def test_fields(self):
+        desc = TensorDesc(1, [np.int64(2), 3], strides=[4, np.int8(1)])
+        assert desc.data_type is TensorDataType.FLOAT32
+        assert desc.sizes == (2, 3)
+        assert desc.strides == (4, 1)
+        assert all(type(number) is int for number in (*desc.sizes, *desc.strides))
+        assert desc == TensorDesc(F32, (2, 3), (4, 1))
+        assert hash(desc) == hash(TensorDesc(F32, (2, 3), (4, 1)))
+        assert desc.dimension_count == 2
+        assert desc.element_count == 6
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            desc.sizes = (1,)
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            (
+                (F32, (2, -1)),
+                "TensorDesc.sizes: got (2, -1), but a size is negative; sizes must be >= 0",
+            ),
+            (
+                (F32, (2, 3), (1,)),
+                "TensorDesc.strides: got (1,), but sizes has 2 dimensions; strides must have as many",
+            ),
+            (
+                (F32, (2.5,)),
+                "TensorDesc.sizes: got (2.5,), but it is no sequence of integers; sizes must be one",
+            ),
+            ((F32, 3), "TensorDesc.sizes: got 3, but it is no sequence of integers; sizes must be one"),
+            (
+                (F32, (2,), ("a",)),
+                "TensorDesc.strides: got ('a',), but it is no sequence of integers; strides must be one",
+            ),
+            (
+                (99, (2,)),
+                "TensorDesc.data_type: got 99, but it is no data type; data_type must be a TensorDataType",
+            ),
+        ],
+    )
+    def test_errors(self, arguments, text):
+        with pytest.raises(InvalidDescriptorError) as error:
+            TensorDesc(*arguments)
+        assert str(error.value) == text
+
+
+class TestInference:
+    def test_top_k(self):
+        desc = TopK1(input_tensor=f32(1, 1, 3, 4), axis=3, k=2, axis_direction=AxisDirection.DECREASING)
+        assert desc.output_value_tensor == f32(1, 1, 3, 2)
+        assert desc.output_index_tensor == u32(1, 1, 3, 2)
+        first = TopK(input_tensor=f32(3, 4, 5), axis=0, k=3)
+        assert first.output_value_tensor.sizes == (3, 4, 5)
+
+    def test_nonzero_coordinates(self):
+        desc = NonzeroCoordinates(input_tensor=TensorDesc(F16, (1, 1, 12, 5)))
+        assert desc.output_coordinates_tensor == u32(1, 1, 60, 4)
+        assert desc.output_count_tensor == u32(1, 1, 1, 1)
+        assert NonzeroCoordinates(input_tensor=f32(7)).output_coordinates_tensor == u32(7, 1)
+
+    def test_gather_nd(self):
+        desc = GatherND(
+            input_tensor=f32(3, 4, 5, 6, 7),
+            indices_tensor=u32(1, 1, 1, 2, 3),
+            input_dimension_count=5,
+            indices_dimension_count=3,
+        )
+        assert desc.output_tensor == f32(1, 1, 2, 6, 7)
+
+    def test_gather_nd1_with_batches_and_padding(self):
+        desc = GatherND1(
+            input_tensor=f32(1, 3, 2, 2),
+            indices_tensor=TensorDesc(I64, (1, 3, 2, 2)),
+            input_dimension_count=3,
+            indices_dimension_count=3,
+            batch_dimension_count=1,
+        )
+        assert desc.output_tensor == f32(1, 1, 3, 2)
+
+    def test_diagonal_matrix1(self):
+        desc = DiagonalMatrix1(input_tensor=f32(2, 4, 5), value=1, diagonal_fill_begin=0, diagonal_fill_end=1)
+        assert desc.output_tensor == f32(2, 4, 5)
+        assert desc.value_data_type is F32
+
+    def test_inputs_and_outputs(self):
+        desc = TopK(input_tensor=f32(3, 4), axis=0, k=3)
+        assert desc.inputs == {"input_tensor": f32(3, 4)}
+        assert desc.outputs == {"output_value_tensor": f32(3, 4), "output_index_tensor": u32(3, 4)}
+
+
+class TestLowering:
+    def test_top_k(self):
+        desc = TopK(input_tensor=f32(3, 4), axis=1, k=2)
+        assert desc.lower() == TopK1(
+            input_tensor=f32(3, 4), axis=1, k=2, axis_direction=AxisDirection.DECREASING
+        )
+
+    def test_gather_nd(self):
+        arguments = {
+            "input_tensor": f32(3, 4),
+            "indices_tensor": u32(5, 1),
+            "input_dimension_count": 2,
+            "indices_dimension_count": 2,
+        }
+        assert GatherND(**arguments).lower() == GatherND1(**arguments, batch_dimension_count=0)
+
+    def test_diagonal_matrix(self):
+        desc = DiagonalMatrix(output_tensor=TensorDesc(I32, (1, 1, 2, 2)), offset=2**31 - 1, value=10.6)
+        lowered = desc.lower()
+        assert type(lowered) is DiagonalMatrix1
+        assert (lowered.diagonal_fill_begin, lowered.diagonal_fill_end) == (2**31 - 1, 2**31)
+        assert lowered.value == 10
+        assert desc.minimum_feature_level() is FeatureLevel.DML_2_1
+
+    def test_newest_forms_stay(self):
+        for desc in DESCRIPTORS:
+            assert desc.lower().lower() == desc.lower()
+
+
+DESCRIPTORS = [
+    TopK(input_tensor=f32(1, 1, 3, 4), axis=2, k=2),
+    TopK1(
+        input_tensor=TensorDesc(I64, (3, 4), (8, 2)),
+        axis=1,
+        k=2,
+        axis_direction=AxisDirection.INCREASING,
+        output_index_tensor=TensorDesc(TensorDataType.UINT64, (3, 2), (1, 3)),
+    ),
+    GatherND(
+        input_tensor=f32(2, 2),
+        indices_tensor=u32(2, 1),
+        input_dimension_count=2,
+        indices_dimension_count=2,
+    ),
+    GatherND1(
+        input_tensor=f32(1, 3, 2, 2),
+        indices_tensor=u32(1, 3, 2, 2),
+        input_dimension_count=3,
+        indices_dimension_count=3,
+        batch_dimension_count=1,
+    ),
+    DiagonalMatrix(output_tensor=f32(1, 1, 3, 3), offset=-1, value=0.5),
+    DiagonalMatrix1(
+        output_tensor=TensorDesc(TensorDataType.UINT64, (3, 3)),
+        value=2**64 - 1,
+        diagonal_fill_begin=-(2**31),
+        diagonal_fill_end=2**31 - 1,
+    ),
+    DiagonalMatrix1(input_tensor=f32(3, 3), value=float("inf"), diagonal_fill_begin=1, diagonal_fill_end=0),
+    DiagonalMatrix1(output_tensor=f32(3, 3), value=float("nan"), diagonal_fill_begin=1, diagonal_fill_end=2),
+    NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.BOOL, (0, 4))),
+    NonzeroCoordinates(input_tensor=f32(1, 1, 2, 4), output_coordinates_tensor=u32(1, 1, 8, 3)),
+]
+
+
+@pytest.mark.parametrize("desc", DESCRIPTORS, ids=lambda desc: desc.name)
+class TestValueSemantics:
+    def test_json_round_trip(self, desc):
+        text = desc.to_json()
+        assert json.loads(text)["operator"] == type(desc).__name__
+        read = Descriptor.from_json(text)
+        assert type(read) is type(desc)
+        assert read == desc
+        assert read.to_json() == text
+
+    def test_json_is_strict(self, desc):
+        json.loads(desc.to_json(), parse_constant=pytest.fail)
+
+    def test_from_json_of_its_own_class(self, desc):
+        assert type(desc).from_json(desc.to_json()) == desc
+
+    def test_hash_and_pickle(self, desc):
+        copy = pickle.loads(pickle.dumps(desc))
+        assert copy == desc
+        assert hash(copy) == hash(desc)
+
+    def test_frozen(self, desc):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            desc.output_tensor = None
+
+
+def test_from_json_names_what_it_does_not_know():
+    with pytest.raises(InvalidDescriptorError, match=r"Descriptor.operator: got 'Conv'.*TopK1"):
+        Descriptor.from_json('{"operator": "Conv"}')
+
+
+def _top_k(**changes):
+    arguments = {"input_tensor": f32(1, 1, 3, 4), "axis": 3, "k": 2, "axis_direction": 1}
+    return TopK1(**arguments | changes)
+
+
+def _nonzero(**changes):
+    return NonzeroCoordinates(**{"input_tensor": f32(1, 1, 12, 5)} | changes)
+
+
+def _gather(**changes):
+    arguments = {
+        "input_tensor": f32(1, 3, 2, 2),
+        "indices_tensor": u32(1, 3, 2, 2),
+        "input_dimension_count": 3,
+        "indices_dimension_count": 3,
+        "batch_dimension_count": 1,
+    }
+    return GatherND1(**arguments | changes)
+
+
+def _diagonal(**changes):
+    arguments = {"output_tensor": f32(4, 5), "value": 1, "diagonal_fill_begin": 0, "diagonal_fill_end": 1}
+    return DiagonalMatrix1(**arguments | changes)
+
+
+INVALID = [
+    (_top_k, {"k": 5}, "TopK1.k: got 5, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
+    (_top_k, {"k": 0}, "TopK1.k: got 0, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
+    (_top_k, {"k": -1}, "TopK1.k: got -1, but axis 3"),
+    (_top_k, {"k": 2.0}, "TopK1.k: got 2.0, but it is no integer; k must be one"),
+    (_top_k, {"axis": 4}, "TopK1.axis: got 4, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
+    (_top_k, {"axis": -1}, "TopK1.axis: got -1, but"),
+    (_top_k, {"axis_direction": 2}, "TopK1.axis_direction: got 2, but"),
+    (
+        _top_k,
+        {"output_value_tensor": f32(1, 1, 3, 3)},
+        "TopK1.output_value_tensor.sizes: got (1, 1, 3, 3), but",
+    ),
+    (_top_k, {"output_value_tensor": f32(3, 2)}, "TopK1.output_value_tensor.sizes: got (3, 2), but"),
+    (
+        _top_k,
+        {"output_value_tensor": TensorDesc(F16, (1, 1, 3, 2))},
+        "TopK1.output_value_tensor.data_type: got FLOAT16, but input_tensor is FLOAT32; data_type must be",
+    ),
+    (
+        _top_k,
+        {"output_index_tensor": u32(1, 1, 2, 2)},
+        "TopK1.output_index_tensor.sizes: got (1, 1, 2, 2), but",
+    ),
+    (
+        _top_k,
+        {"output_index_tensor": f32(1, 1, 3, 2)},
+        "TopK1.output_index_tensor.data_type: got FLOAT32, but",
+    ),
+    (
+        _top_k,
+        {"input_tensor": f32(1, 1, 3, 300), "output_index_tensor": TensorDesc(U8, (1, 1, 3, 2))},
+        "TopK1.output_index_tensor.data_type: got UINT8, but",
+    ),
+    (
+        _top_k,
+        {"output_value_tensor": TensorDesc(F32, (1, 1, 3, 2), (6, 6, 1, 1))},
+        "TopK1.output_value_tensor.strides: got (6, 6, 1, 1), but",
+    ),
+    (
+        _top_k,
+        {"output_index_tensor": TensorDesc(U32, (1, 1, 3, 2), (0, 0, 0, 1))},
+        "TopK1.output_index_tensor.strides: got (0, 0, 0, 1), but",
+    ),
+    (_top_k, {"input_tensor": "x"}, "TopK1.input_tensor: got 'x', but"),
+    (
+        _nonzero,
+        {"output_count_tensor": u32(1, 2)},
+        "NonzeroCoordinates.output_count_tensor.sizes: got (1, 2), but",
+    ),
+    (
+        _nonzero,
+        {"output_coordinates_tensor": u32(1, 1, 60, 1)},
+        "NonzeroCoordinates.output_coordinates_tensor.sizes: got (1, 1, 60, 1), but",
+    ),
+    (
+        _nonzero,
+        {"output_coordinates_tensor": u32(1, 1, 60, 5)},
+        "NonzeroCoordinates.output_coordinates_tensor.sizes: got (1, 1, 60, 5), but",
+    ),
+    (
+        _nonzero,
+        {"output_coordinates_tensor": u32(1, 1, 59, 4)},
+        "NonzeroCoordinates.output_coordinates_tensor.sizes: got (1, 1, 59, 4), but",
+    ),
+    (
+        _nonzero,
+        {"output_coordinates_tensor": u32(1, 2, 60, 4)},
+        "NonzeroCoordinates.output_coordinates_tensor.sizes: got (1, 2, 60, 4), but",
+    ),
+    (
+        _nonzero,
+        {"output_coordinates_tensor": u32(60)},
+        "NonzeroCoordinates.output_coordinates_tensor.sizes: got (60,), but",
+    ),
+    (
+        _nonzero,
+        {"output_coordinates_tensor": f32(1, 1, 60, 4)},
+        "NonzeroCoordinates.output_coordinates_tensor.data_type: got FLOAT32, but",
+    ),
+    (
+        _nonzero,
+        {"output_count_tensor": TensorDesc(U8, (1,)), "input_tensor": f32(16, 16)},
+        "NonzeroCoordinates.output_count_tensor.data_type: got UINT8, but",
+    ),
+    (_gather, {"input_dimension_count": 0}, "GatherND1.input_dimension_count: got 0, but"),
+    (_gather, {"input_dimension_count": 5}, "GatherND1.input_dimension_count: got 5, but"),
+    (_gather, {"indices_dimension_count": 0}, "GatherND1.indices_dimension_count: got 0, but"),
+    (_gather, {"indices_dimension_count": 5}, "GatherND1.indices_dimension_count: got 5, but"),
+    (_gather, {"input_dimension_count": 2}, "GatherND1.input_dimension_count: got 2, but"),
+    (_gather, {"batch_dimension_count": 3}, "GatherND1.batch_dimension_count: got 3, but"),
+    (_gather, {"batch_dimension_count": -1}, "GatherND1.batch_dimension_count: got -1, but"),
+    (_gather, {"indices_tensor": u32(1, 2, 2, 2)}, "GatherND1.indices_tensor.sizes: got (1, 2, 2, 2), but"),
+    (_gather, {"indices_tensor": u32(3, 2, 2)}, "GatherND1.indices_tensor"),
+    (_gather, {"indices_tensor": u32(1, 3, 2, 3)}, "GatherND1.indices_tensor.sizes: got"),
+    (_gather, {"indices_tensor": u32(1, 3, 2, 0)}, "GatherND1.indices_tensor.sizes: got"),
+    (_gather, {"indices_tensor": f32(1, 3, 2, 2)}, "GatherND1.indices_tensor.data_type: got FLOAT32, but"),
+    (_gather, {"output_tensor": f32(1, 1, 3, 3)}, "GatherND1.output_tensor.sizes: got (1, 1, 3, 3), but"),
+    (_gather, {"output_tensor": u32(1, 1, 3, 2)}, "GatherND1.output_tensor.data_type: got UINT32, but"),
+    (_diagonal, {"output_tensor": f32(5)}, "DiagonalMatrix1.output_tensor.sizes: got 1 dimensions, but"),
+    (_diagonal, {"output_tensor": None}, "DiagonalMatrix1.output_tensor: got None, but"),
+    (_diagonal, {"input_tensor": f32(4, 4)}, "DiagonalMatrix1.output_tensor.sizes: got (4, 5), but"),
+    (_diagonal, {"input_tensor": u32(4, 5)}, "DiagonalMatrix1.output_tensor.data_type: got FLOAT32, but"),
+    (_diagonal, {"value_data_type": F16}, "DiagonalMatrix1.value_data_type: got FLOAT16, but"),
+    (_diagonal, {"value": "a"}, "DiagonalMatrix1.value: got 'a', but"),
+    (
+        _diagonal,
+        {"output_tensor": TensorDesc(U8, (4, 5)), "value": 256},
+        "DiagonalMatrix1.value: got 256, but it fills UINT8; value must be an integer in [0, 255]",
+    ),
+    (
+        _diagonal,
+        {"output_tensor": TensorDesc(U8, (4, 5)), "value": 1.5},
+        "DiagonalMatrix1.value: got 1.5, but",
+    ),
+    (
+        _diagonal,
+        {"output_tensor": TensorDesc(U8, (4, 5)), "value": float("nan")},
+        "DiagonalMatrix1.value: got nan, but",
+    ),
+    (_diagonal, {"diagonal_fill_begin": 0.5}, "DiagonalMatrix1.diagonal_fill_begin: got 0.5, but"),
+    (_diagonal, {"diagonal_fill_end": None}, "DiagonalMatrix1.diagonal_fill_end: got None, but"),
+    (
+        _diagonal,
+        {"output_tensor": TensorDesc(F32, (4, 5), (4, 1))},
+        "DiagonalMatrix1.output_tensor.strides: got (4, 1), but",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "text"),
+    INVALID,
+    ids=[f"{make.__name__}-{list(c)}-{n}" for n, (make, c, _) in enumerate(INVALID)],
+)
+def test_invalid_descriptors(make, changes, text):
+    make()
+    with pytest.raises(InvalidDescriptorError) as error:
+        make(**changes)
+    assert str(error.value).startswith(text)
+    assert "; " in str(error.value)
+
+
+class TestOverlap:
+    @pytest.mark.parametrize(
+        ("sizes", "strides", "overlaps"),
+        [
+            ((2, 3), (3, 1), False),
+            ((2, 3), (2, 1), True),
+            ((2, 3), (1, 2), False),
+            ((2, 3), (-3, 1), False),
+            ((2, 3), (0, 1), True),
+            ((1, 3), (0, 1), False),
+            ((0, 3), (0, 0), False),
+            ((2, 2), (3, 2), False),  # 0, 2, 3, 5: interleaved, yet disjoint
+            ((3, 2), (2, 3), False),  # 0, 2, 4, 3, 5, 7
+            ((4, 2), (2, 6), True),  # 6 is met twice
+            ((2, 2, 2), (1, 1, 4), True),
+        ],
+    )
+    def test_overlaps_itself(self, sizes, strides, overlaps):
+        assert TensorDesc(F32, sizes, strides).overlaps_itself is overlaps
+
+    def test_inputs_may_overlap(self):
+        TopK(input_tensor=TensorDesc(F32, (4, 4), (0, 1)), axis=1, k=2)

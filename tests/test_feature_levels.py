@@ -1,0 +1,383 @@
+"""Feature levels: the support tables against a second copy, and what follows from them."""
+
+import itertools
+
+import pytest
+
+import dmlops
+from dmlops import (
+    AxisDirection,
+    DiagonalMatrix,
+    DiagonalMatrix1,
+    Feature,
+    FeatureLevel,
+    GatherND,
+    GatherND1,
+    NonzeroCoordinates,
+    TensorDataType,
+    TensorDesc,
+    TopK,
+    TopK1,
+    UnsupportedFeatureError,
+)
+
+SMALL = "FLOAT32 FLOAT16 INT32 INT16 INT8 UINT32 UINT16 UINT8"
+WITH_I64 = f"{SMALL} INT64 UINT64"
+WITH_64 = f"{WITH_I64} FLOAT64"
+INDICES = "INT64 INT32 UINT64 UINT32"
+
+# Copied by hand from DirectML's pages: operator, level, {tensor: (dimension counts, data types)}.
+PAGES = {
+    "TopK": {
+        "DML_2_0": {"data": (4, 4, "FLOAT32 FLOAT16"), "output_index_tensor": (4, 4, "UINT32")},
+        "DML_2_1": {"data": (4, 4, SMALL), "output_index_tensor": (4, 4, "UINT32")},
+        "DML_3_1": {"data": (1, 8, SMALL), "output_index_tensor": (1, 8, "UINT32")},
+        "DML_5_0": {"data": (1, 8, WITH_I64), "output_index_tensor": (1, 8, "UINT64 UINT32")},
+    },
+    "TopK1": {
+        "DML_2_1": {"data": (4, 4, SMALL), "output_index_tensor": (4, 4, "UINT32")},
+        "DML_3_1": {"data": (1, 8, SMALL), "output_index_tensor": (1, 8, "UINT32")},
+        "DML_5_0": {"data": (1, 8, WITH_I64), "output_index_tensor": (1, 8, "UINT64 UINT32")},
+    },
+    "GatherND": {
+        "DML_2_1": {"data": (4, 4, SMALL), "indices_tensor": (4, 4, "UINT32")},
+        "DML_3_0": {"data": (1, 8, SMALL), "indices_tensor": (1, 8, INDICES)},
+        "DML_4_1": {"data": (1, 8, WITH_64), "indices_tensor": (1, 8, INDICES)},
+    },
+    "GatherND1": {
+        "DML_3_0": {"data": (1, 8, SMALL), "indices_tensor": (1, 8, INDICES)},
+        "DML_4_1": {"data": (1, 8, WITH_64), "indices_tensor": (1, 8, INDICES)},
+    },
+    "DiagonalMatrix": {
+        "DML_2_0": {"data": (4, 4, "FLOAT32 FLOAT16")},
+        "DML_2_1": {"data": (4, 4, SMALL)},
+        "DML_4_0": {"data": (2, 4, SMALL)},
+        "DML_5_1": {"data": (2, 4, WITH_64)},
+    },
+    "DiagonalMatrix1": {"DML_5_1": {"data": (2, 4, WITH_64)}},
+    "NonzeroCoordinates": {
+        "DML_3_0": {
+            "data": (4, 5, SMALL),
+            "output_count_tensor": (4, 5, "UINT32"),
+            "output_coordinates_tensor": (4, 5, "UINT32"),
+        },
+        "DML_4_0": {
+            "data": (1, 8, SMALL),
+            "output_count_tensor": (1, 8, "UINT32"),
+            "output_coordinates_tensor": (2, 8, "UINT32"),
+        },
+    },
+}
+TENSORS = {
+    TopK: ("input_tensor", "output_value_tensor", "output_index_tensor"),
+    TopK1: ("input_tensor", "output_value_tensor", "output_index_tensor"),
+    GatherND: ("input_tensor", "indices_tensor", "output_tensor"),
+    GatherND1: ("input_tensor", "indices_tensor", "output_tensor"),
+    DiagonalMatrix: ("output_tensor",),
+    DiagonalMatrix1: ("input_tensor", "output_tensor"),
+    NonzeroCoordinates: ("input_tensor", "output_count_tensor", "output_coordinates_tensor"),
+}
+OPERATORS = tuple(TENSORS)
+DML_LEVELS = [level for level in FeatureLevel if level < FeatureLevel.EXTENDED]
+REAL_TYPES = [data_type for data_type in TensorDataType if data_type.bits >= 8]
+
+
+def page(operator, level):
+    """Return {tensor: (low, high, types)} in force at `level` by the hand-written copy, or None."""
+    rows = {FeatureLevel[name]: row for name, row in PAGES[operator.__name__].items()}
+    in_force = [row for since, row in rows.items() if since <= level]
+    if not in_force:
+        return None
+    return {
+        tensor: (low, high, frozenset(types.split()))
+        for tensor in TENSORS[operator]
+        for low, high, types in [in_force[-1].get(tensor, in_force[-1]["data"])]
+    }
+
+
+def allowed(operator, level, tensors):
+    """Return whether the hand-written copy allows {tensor: (dimension count, type name)} at `level`."""
+    rules = page(operator, level)
+    return rules is not None and all(
+        rules[tensor][0] <= rank <= rules[tensor][1] and name in rules[tensor][2]
+        for tensor, (rank, name) in tensors.items()
+    )
+
+
+def make(operator, data_type, rank, index_type=TensorDataType.UINT32):
+    """Return a small descriptor of tensors of these types and of `rank` dimensions."""
+    data = TensorDesc(data_type, (2,) * rank)
+    if operator in (TopK, TopK1):
+        outputs = {
+            "output_value_tensor": TensorDesc(data_type, (1,) + (2,) * (rank - 1)),
+            "output_index_tensor": TensorDesc(index_type, (1,) + (2,) * (rank - 1)),
+        }
+        direction = {"axis_direction": AxisDirection.INCREASING} if operator is TopK1 else {}
+        return operator(input_tensor=data, axis=0, k=1, **outputs, **direction)
+    if operator in (GatherND, GatherND1):
+        batch = {"batch_dimension_count": 0} if operator is GatherND1 else {}
+        indices = TensorDesc(index_type, (1,) * rank)
+        return operator(
+            input_tensor=data,
+            indices_tensor=indices,
+            input_dimension_count=rank,
+            indices_dimension_count=1,
+            **batch,
+        )
+    if operator is DiagonalMatrix:
+        return DiagonalMatrix(output_tensor=data, offset=0, value=1)
+    if operator is DiagonalMatrix1:
+        return DiagonalMatrix1(input_tensor=data, value=1, diagonal_fill_begin=0, diagonal_fill_end=1)
+    shape = (1,) * (max(rank, 2) - 2) + (2**rank, rank)
+    return NonzeroCoordinates(
+        input_tensor=data,
+        output_count_tensor=TensorDesc(index_type, (1,) * rank),
+        output_coordinates_tensor=TensorDesc(index_type, shape),
+    )
+
+
+def described(descriptor):
+    return {name: (desc.dimension_count, desc.data_type.name) for name, desc in descriptor.tensors.items()}
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_support_table_equals_the_pages(operator):
+    rows = [row.level.name for row in operator.support if row.level < FeatureLevel.EXTENDED]
+    assert rows == list(PAGES[operator.__name__])
+    for level in DML_LEVELS:
+        row = operator.support.at(level)
+        table = row and {
+            tensor: (*row.allowed(tensor).dims, frozenset(kind.name for kind in row.allowed(tensor).types))
+            for tensor in TENSORS[operator]
+        }
+        assert table == page(operator, level)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_type_and_rank_at_every_level(operator):
+    lowest_rank = 2 if operator in (DiagonalMatrix, DiagonalMatrix1) else 1
+    index_types = [TensorDataType[name] for name in INDICES.split()]
+    checked = 0
+    for data_type, rank in itertools.product(REAL_TYPES, range(lowest_rank, 10)):
+        for index_type in (
+            index_types if operator not in (DiagonalMatrix, DiagonalMatrix1) else index_types[:1]
+        ):
+            descriptor = make(operator, data_type, rank, index_type)
+            tensors = described(descriptor)
+            for level in DML_LEVELS:
+                if allowed(operator, level, tensors):
+                    descriptor.validate(level)
+                else:
+                    with pytest.raises(UnsupportedFeatureError):
+                        descriptor.validate(level)
+                checked += 1
+            levels = [level for level in DML_LEVELS if allowed(operator, level, tensors)]
+            assert descriptor.minimum_feature_level() == min(levels, default=FeatureLevel.EXTENDED)
+            descriptor.validate(FeatureLevel.EXTENDED)
+    assert checked >= 8 * len(REAL_TYPES) * len(DML_LEVELS) * (10 - lowest_rank) / 8
+
+
+@pytest.mark.parametrize(("count", "coordinates"), itertools.product([1, 4, 5, 8, 9], [2, 4, 5, 8, 9]))
+def test_ranks_of_nonzero_outputs(count, coordinates):
+    descriptor = NonzeroCoordinates(
+        input_tensor=TensorDesc(TensorDataType.INT8, (2, 2, 2, 2)),
+        output_count_tensor=TensorDesc(TensorDataType.UINT32, (1,) * count),
+        output_coordinates_tensor=TensorDesc(TensorDataType.UINT32, (1,) * (coordinates - 2) + (16, 4)),
+    )
+    tensors = described(descriptor)
+    levels = [level for level in DML_LEVELS if allowed(NonzeroCoordinates, level, tensors)]
+    assert descriptor.minimum_feature_level() == min(levels, default=FeatureLevel.EXTENDED)
+
+
+def test_numeric_values():
+    assert {level.name: level.value for level in DML_LEVELS} == {
+        "DML_1_0": 0x1000,
+        "DML_2_0": 0x2000,
+        "DML_2_1": 0x2100,
+        "DML_3_0": 0x3000,
+        "DML_3_1": 0x3100,
+        "DML_4_0": 0x4000,
+        "DML_4_1": 0x4100,
+        "DML_5_0": 0x5000,
+        "DML_5_1": 0x5100,
+        "DML_5_2": 0x5200,
+        "DML_6_0": 0x6000,
+        "DML_6_1": 0x6100,
+        "DML_6_2": 0x6200,
+        "DML_6_3": 0x6300,
+        "DML_6_4": 0x6400,
+    }
+    names = "UNKNOWN FLOAT32 FLOAT16 UINT32 UINT16 UINT8 INT32 INT16 INT8 FLOAT64 UINT64 INT64 UINT4 INT4"
+    assert [TensorDataType(value).name for value in range(14)] == names.split()
+    assert (AxisDirection.INCREASING, AxisDirection.DECREASING) == (0, 1)
+    assert max(FeatureLevel) is FeatureLevel.EXTENDED
+
+
+BEYOND_DIRECTML = {
+    "empty": (TensorDesc(TensorDataType.INT8, (0, 2, 3)), "contain a zero"),
+    "negative_stride": (TensorDesc(TensorDataType.INT8, (2, 2, 3), (6, -3, 1)), "negative"),
+    "too_many_elements": (TensorDesc(TensorDataType.INT8, (1, 2**16, 2**16)), "4294967295 elements"),
+    "too_long_an_extent": (TensorDesc(TensorDataType.INT8, (2, 2, 2), (2**32, 2, 1)), "4294967295 elements"),
+    "bool": (TensorDesc(TensorDataType.BOOL, (1, 2, 3)), "got BOOL"),
+    "bfloat16": (TensorDesc(TensorDataType.BFLOAT16, (1, 2, 3)), "got BFLOAT16"),
+    "nine_dimensions": (TensorDesc(TensorDataType.INT8, (1,) * 9), "got 9 dimensions"),
+}
+
+
+@pytest.mark.parametrize(("tensor", "text"), BEYOND_DIRECTML.values(), ids=BEYOND_DIRECTML)
+def test_what_directml_has_not_needs_extended(tensor, text):
+    descriptor = DiagonalMatrix1(
+        input_tensor=tensor,
+        value=1,
+        diagonal_fill_begin=0,
+        diagonal_fill_end=1,
+        output_tensor=TensorDesc(tensor.data_type, tensor.sizes),
+    )
+    assert descriptor.minimum_feature_level() is FeatureLevel.EXTENDED
+    descriptor.validate(FeatureLevel.EXTENDED)
+    with pytest.raises(UnsupportedFeatureError, match=text) as error:
+        descriptor.validate(FeatureLevel.DML_6_4)
+    assert str(error.value).startswith("DiagonalMatrix1.")
+    assert "the lowest level that would do is EXTENDED" in str(error.value)
+
+
+def test_as_many_elements_as_directml_takes():
+    TopK1(
+        input_tensor=TensorDesc(TensorDataType.INT8, (2**32 - 1,)),
+        axis=0,
+        k=1,
+        axis_direction=AxisDirection.DECREASING,
+    ).validate(FeatureLevel.DML_6_4)
+
+
+def test_bounds_beyond_int_need_extended():
+    tensor = TensorDesc(TensorDataType.INT8, (2, 2))
+    for bounds in ((-(2**31), 2**31 - 1), (2**31 - 1, -(2**31))):
+        DiagonalMatrix1(
+            output_tensor=tensor, value=1, diagonal_fill_begin=bounds[0], diagonal_fill_end=bounds[1]
+        ).validate(FeatureLevel.DML_5_1)
+    for begin, end in ((-(2**31) - 1, 0), (0, 2**31)):
+        descriptor = DiagonalMatrix1(
+            output_tensor=tensor, value=1, diagonal_fill_begin=begin, diagonal_fill_end=end
+        )
+        assert descriptor.minimum_feature_level() is FeatureLevel.EXTENDED
+
+
+class TestErrors:
+    def test_level_below_the_operators_introduction(self):
+        descriptor = make(DiagonalMatrix1, TensorDataType.FLOAT32, 2)
+        with pytest.raises(UnsupportedFeatureError) as error:
+            descriptor.validate(FeatureLevel.DML_5_0)
+        assert str(error.value) == (
+            "DiagonalMatrix1.feature_level: got DML_5_0, but the operator was introduced in DML_5_1; "
+            "the lowest level that would do is DML_5_1"
+        )
+
+    def test_type(self):
+        with pytest.raises(UnsupportedFeatureError) as error:
+            make(TopK, TensorDataType.INT64, 4).validate(FeatureLevel.DML_2_0)
+        assert str(error.value) == (
+            "TopK.input_tensor: got INT64, but DML_2_0 takes FLOAT16, FLOAT32; "
+            "the lowest level that would do is DML_5_0"
+        )
+
+    def test_dimensions(self):
+        with pytest.raises(UnsupportedFeatureError) as error:
+            make(TopK1, TensorDataType.FLOAT32, 3).validate(FeatureLevel.DML_3_0)
+        assert str(error.value) == (
+            "TopK1.input_tensor: got 3 dimensions, but DML_2_1 takes 4; "
+            "the lowest level that would do is DML_3_1"
+        )
+
+    def test_it_is_a_not_implemented_error(self):
+        assert issubclass(UnsupportedFeatureError, NotImplementedError)
+        assert issubclass(UnsupportedFeatureError, dmlops.DmlError)
+
+    def test_types_that_no_kernel_has(self):
+        descriptor = make(TopK, TensorDataType.UINT4, 4)
+        with pytest.raises(UnsupportedFeatureError, match=r"UINT4.*no level would do"):
+            descriptor.minimum_feature_level()
+        with pytest.raises(UnsupportedFeatureError, match="no level would do"):
+            descriptor.validate(FeatureLevel.EXTENDED)
+
+
+class TestCompile:
+    def test_level_is_checked(self):
+        descriptor = make(TopK1, TensorDataType.FLOAT64, 2)
+        with pytest.raises(UnsupportedFeatureError, match="the lowest level that would do is EXTENDED"):
+            dmlops.compile(descriptor, device="cpu")
+        dmlops.compile(descriptor, device="cpu", feature_level=FeatureLevel.EXTENDED)
+        with pytest.raises(UnsupportedFeatureError):
+            dmlops.compile(
+                make(TopK1, TensorDataType.INT64, 4), device="cpu", feature_level=FeatureLevel.DML_4_1
+            )
+
+    def test_context_manager_sets_the_default_of_both(self):
+        x = [[1.0, 2.0], [3.0, 4.0]]
+        descriptor = make(TopK1, TensorDataType.FLOAT64, 2)
+        with dmlops.feature_level(FeatureLevel.DML_3_1):
+            with pytest.raises(UnsupportedFeatureError, match="DML_3_1"):
+                dmlops.top_k(x, 1)
+            with pytest.raises(UnsupportedFeatureError, match="DML_3_1"):
+                dmlops.compile(descriptor, device="cpu")
+            with dmlops.feature_level(FeatureLevel.EXTENDED):
+                assert dmlops.top_k(x, 1).values.tolist() == [[2.0], [4.0]]
+                dmlops.compile(descriptor, device="cpu")
+            with pytest.raises(UnsupportedFeatureError):
+                dmlops.top_k(x, 1)
+        assert dmlops.top_k(x, 1).values.tolist() == [[2.0], [4.0]]
+
+    def test_context_ends_with_an_error(self):
+        with pytest.raises(ZeroDivisionError), dmlops.feature_level(FeatureLevel.DML_1_0):
+            raise ZeroDivisionError
+        assert dmlops.top_k([1.0, 2.0], 1).values.tolist() == [2.0]
+
+
+class TestCheckFeatureSupport:
+    """The two questions that DirectML's CheckFeatureSupport knows."""
+
+    def test_data_types(self):
+        def supported(data_type):
+            return dmlops.check_feature_support(Feature.TENSOR_DATA_TYPE_SUPPORT, data_type)
+
+        assert {data_type.name for data_type in TensorDataType if supported(data_type)} == {
+            *WITH_64.split(),
+            "BFLOAT16",
+            "BOOL",
+        }
+        assert supported(TensorDataType.FLOAT32) is True
+        assert supported(TensorDataType.UNKNOWN) is False
+
+    @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:0"])
+    def test_highest_of_the_requested_levels(self, device):
+        levels = [FeatureLevel.DML_5_0, FeatureLevel.DML_6_2, FeatureLevel.DML_1_0]
+        highest = dmlops.check_feature_support(Feature.FEATURE_LEVELS, levels, device=device)
+        assert highest is FeatureLevel.DML_6_2
+        everything = dmlops.check_feature_support(Feature.FEATURE_LEVELS, list(FeatureLevel), device=device)
+        assert everything is FeatureLevel.EXTENDED
+
+    def test_numbers_do_as_well(self):
+        assert dmlops.check_feature_support(0, 1) is True
+        assert dmlops.check_feature_support(1, [0x3000]) is FeatureLevel.DML_3_0
+
+    @pytest.mark.parametrize(
+        ("feature", "query", "error", "text"),
+        [
+            (2, 1, UnsupportedFeatureError, "check_feature_support.feature: got 2, but"),
+            ("x", 1, UnsupportedFeatureError, "check_feature_support.feature: got 'x', but"),
+            (0, 99, dmlops.InvalidDescriptorError, "check_feature_support.query: got 99, but"),
+            (1, [1], dmlops.InvalidDescriptorError, "check_feature_support.query: got [1], but"),
+            (1, 0x3000, dmlops.InvalidDescriptorError, "check_feature_support.query: got 12288, but"),
+            (1, [], UnsupportedFeatureError, "check_feature_support.query: got [], but"),
+        ],
+    )
+    def test_errors(self, feature, query, error, text):
+        with pytest.raises(error) as caught:
+            dmlops.check_feature_support(feature, query)
+        assert str(caught.value).startswith(text)
+
+    def test_unknown_device(self):
+        with pytest.raises(
+            dmlops.InvalidDescriptorError, match=r"check_feature_support.device: got 'tpu', but"
+        ):
+            dmlops.check_feature_support(0, 1, device="tpu")

@@ -1,0 +1,162 @@
+"""NONZERO_COORDINATES and `nonzero_coordinates`."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dmlops
+from dmlops import NonzeroCoordinates, TensorDataType, TensorDesc
+from tests import cases, reference
+from tests.data import DTYPES, INDEX_DTYPES, LAYOUTS, assert_same, float_from_bits, sample
+from tests.libraries import NUMPY, call, check, execute
+
+PAGE_INPUT = np.array([[[[1.0, 0.0, 0.0, 2.0], [-0.0, 3.5, 0.0, -5.2]]]], "float32")
+
+
+class TestPageExamples:
+    def test_example_with_three_columns(self):
+        # The page has N = 3 columns for an input of 4 dimensions: they are the last three.
+        descriptor = NonzeroCoordinates(
+            input_tensor=TensorDesc(TensorDataType.FLOAT32, (1, 1, 2, 4)),
+            output_count_tensor=TensorDesc(TensorDataType.UINT32, (1, 1, 1, 1)),
+            output_coordinates_tensor=TensorDesc(TensorDataType.UINT32, (1, 1, 8, 3)),
+        )
+        results = execute(descriptor, input_tensor=PAGE_INPUT)
+        np.testing.assert_array_equal(results["output_count_tensor"], [[[[4]]]])
+        np.testing.assert_array_equal(
+            results["output_coordinates_tensor"][0, 0, :4], [[0, 0, 0], [0, 0, 3], [0, 1, 1], [0, 1, 3]]
+        )
+
+    @pytest.mark.parametrize("columns", [2, 3, 4])
+    def test_every_number_of_columns(self, columns):
+        descriptor = NonzeroCoordinates(
+            input_tensor=TensorDesc(TensorDataType.FLOAT32, (1, 1, 2, 4)),
+            output_coordinates_tensor=TensorDesc(TensorDataType.UINT32, (1, 1, 8, columns)),
+        )
+        results = execute(descriptor, input_tensor=PAGE_INPUT)
+        last_columns = np.argwhere(PAGE_INPUT)[:, -columns:]
+        np.testing.assert_array_equal(results["output_coordinates_tensor"][0, 0, :4], last_columns)
+
+    def test_function(self):
+        result = dmlops.nonzero_coordinates(PAGE_INPUT)
+        assert result.count.size == 1
+        assert int(result.count) == 4
+        assert_same(
+            result.coordinates,
+            np.array([[0, 0, 0, 0], [0, 0, 0, 3], [0, 0, 1, 1], [0, 0, 1, 3]], "uint32"),
+        )
+
+    def test_ascending_element_order(self):
+        # Erratum: one translation garbles the sentence; {1,0}, {1,2} and {0,5} come in element order.
+        x = np.zeros((2, 6), "float16")
+        x[1, 0] = x[1, 2] = x[0, 5] = 1
+        np.testing.assert_array_equal(dmlops.nonzero_coordinates(x).coordinates, [[0, 5], [1, 0], [1, 2]])
+
+    def test_effective_rank_zero_takes_no_columns(self):
+        descriptor = NonzeroCoordinates(
+            input_tensor=TensorDesc(TensorDataType.INT32, (1, 1, 1, 1)),
+            output_coordinates_tensor=TensorDesc(TensorDataType.UINT32, (1, 1, 1, 1)),
+        )
+        results = execute(descriptor, input_tensor=np.full((1, 1, 1, 1), -4, "int32"))
+        assert results["output_count_tensor"].item() == 1
+        assert results["output_coordinates_tensor"].item() == 0
+
+
+@pytest.mark.parametrize("case", cases.NONZERO, ids=str)
+def test_matches_the_oracle(case, library):
+    check(library, case)
+
+
+@pytest.mark.parametrize("size", [0, 3, 499, 500, 501, 1000, 2000])
+def test_size_without_fill_value(size, library):
+    x = sample("bool", (20, 50), "size")
+    found, count = reference.nonzero_coordinates(x)
+    case = cases.Case("nonzero_coordinates", "size", lambda: (x,), (), {"size": size})
+    coordinates, actual_count = call(library, case)
+    assert coordinates.shape == (size, 2)
+    np.testing.assert_array_equal(coordinates[: len(found)], found[:size])
+    assert int(actual_count) == count
+
+
+def test_count_is_an_array_of_one_element(library):
+    result = dmlops.nonzero_coordinates(library.from_numpy(np.eye(3)))
+    count = library.to_numpy(result.count)
+    assert count.size == 1
+    assert count.dtype == library.index_dtype
+
+
+def test_zeros_and_nans():
+    for dtype in DTYPES[-4:]:
+        width = 8 * dtype.itemsize
+        x = float_from_bits([0, 1 << (width - 1), 1, (1 << width) - 1, (1 << (width - 1)) - 1], dtype)
+        coordinates, count = dmlops.nonzero_coordinates(x)
+        np.testing.assert_array_equal(coordinates, [[2], [3], [4]])
+        assert int(count) == 3
+
+
+def test_takes_lists():
+    coordinates, count = dmlops.nonzero_coordinates([[0, 3], [1, 0]])
+    assert_same(coordinates, np.array([[0, 1], [1, 0]], "uint32"))
+    assert int(count) == 2
+
+
+@pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)
+def test_out(index_dtype):
+    x = sample("float32", (60, 7), "out")
+    expected, count = reference.nonzero_coordinates(x)
+    for layout in ("fortran", "reversed", "every_other", "padded_rows"):
+        out = LAYOUTS[layout](np.full((420, 2), 77, index_dtype)), np.zeros((1,), index_dtype)
+        result = dmlops.nonzero_coordinates(x, out=out, size=420)
+        assert result.coordinates is out[0]
+        assert result.count is out[1]
+        np.testing.assert_array_equal(out[0][: len(expected)], expected)
+        assert out[1] == count
+
+
+def test_out_of_the_size_that_is_filled():
+    x = np.eye(4, dtype="int8")
+    out = np.full((9, 2), 77, "uint32"), np.zeros((1,), "uint32")
+    dmlops.nonzero_coordinates(x, size=9, fill_value=5, out=out)
+    np.testing.assert_array_equal(out[0], [[0, 0], [1, 1], [2, 2], [3, 3], *[[5, 5]] * 5])
+
+
+def test_out_keeps_its_neighbours():
+    x = sample("uint8", (30, 30), "neighbours")
+    whole = np.full((1100, 6), 77, "uint32")
+    for size in (5, 400, 900):
+        whole[...] = 77
+        dmlops.nonzero_coordinates(
+            x, size=size, fill_value=1, out=(whole[100 : 100 + size, 2:4], np.zeros(1, "uint32"))
+        )
+        rest = np.ones(whole.shape, bool)
+        rest[100 : 100 + size, 2:4] = False
+        assert (whole[rest] == 77).all()
+
+
+def test_strided_coordinates_of_a_descriptor():
+    # ONNX Runtime's transposed trick: the strides of the coordinates are honoured.
+    x = sample("bool", (5, 8), "strided").astype("uint8")
+    descriptor = NonzeroCoordinates(
+        input_tensor=TensorDesc(TensorDataType.UINT8, (5, 8)),
+        output_count_tensor=TensorDesc(TensorDataType.UINT32, (1,)),
+        output_coordinates_tensor=TensorDesc(TensorDataType.UINT32, (40, 2), (1, 40)),
+    )
+    coordinates, count = np.zeros((2, 40), "uint32").T, np.zeros(1, "uint32")
+    dmlops.compile(descriptor, device="cpu").execute(
+        {"input_tensor": x, "output_count_tensor": count, "output_coordinates_tensor": coordinates}
+    )
+    expected, _ = reference.nonzero_coordinates(x)
+    assert count[0] == len(expected)
+    np.testing.assert_array_equal(coordinates[: count[0]], expected)
+
+
+@given(data=st.data())
+def test_any_shape(data):
+    shape = tuple(data.draw(st.lists(st.integers(0, 9), max_size=5)))
+    x = sample(data.draw(st.sampled_from(DTYPES)), shape, shape)
+    order = data.draw(st.permutations(range(len(shape))))
+    x = x.transpose(order).copy().transpose(np.argsort(order))
+    size = data.draw(st.none() | st.integers(0, 2 * x.size + 1))
+    options = {} if size is None else {"size": size, "fill_value": 3}
+    check(NUMPY, cases.Case("nonzero_coordinates", "hypothesis", lambda: (x,), (), options))

@@ -1,0 +1,146 @@
+"""The package as a whole: what importing it costs, who imports whom, what the wheel holds."""
+
+import ast
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import dmlops
+from tests.scripts import ROOT, run_script
+
+PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
+
+
+def test_import_is_light():
+    script = """
+        import sys, dmlops
+        heavy = {"numba", "llvmlite", "cuda", "numba_cuda", "torch", "cupy", "jax", "onnx", "dask", "typer", "rich"}
+        print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
+    """
+    assert run_script(script).strip() == "[]"
+
+
+def test_calls_on_numpy_arrays_import_no_cuda():
+    script = """
+        import sys, dmlops
+        dmlops.top_k([1.0, 2.0], 1)
+        dmlops.nonzero_coordinates([1.0, 2.0])
+        dmlops.gather_nd([1.0, 2.0], [[1]])
+        dmlops.diagonal_matrix(shape=(2, 2), dtype="float32")
+        print(sorted(name for name in sys.modules if name.startswith(("cuda", "kernels_cuda", "numba.cuda.cudadrv"))))
+    """
+    assert run_script(script).strip() == "[]"
+
+
+def test_public_names():
+    expected = {
+        *("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix", "TopKResult", "NonzeroResult"),
+        *("TensorDesc", "TensorDataType", "AxisDirection", "FeatureLevel", "Feature", "Descriptor"),
+        *(
+            "NonzeroCoordinates",
+            "GatherND",
+            "GatherND1",
+            "DiagonalMatrix",
+            "DiagonalMatrix1",
+            "TopK",
+            "TopK1",
+        ),
+        *("compile", "feature_level", "check_feature_support", "set_num_threads", "get_num_threads"),
+        *("DmlError", "InvalidDescriptorError", "UnsupportedFeatureError", "DeviceMismatchError"),
+        "IndexOutOfRangeError",
+    }
+    assert expected <= set(dmlops.__all__)
+    for name in dmlops.__all__:
+        public = getattr(dmlops, name)
+        assert public is not None
+        assert name.startswith("__") or public.__doc__
+
+
+def _imports(path):
+    """Return the modules that a source file imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+FORBIDDEN = {
+    "kernels_cpu": ("dmlops", "kernels_cuda", "cuda", "numba.cuda"),
+    "kernels_cuda": ("dmlops", "kernels_cpu"),
+    "dmlops": ("dmlops.integrations",),
+    "dmlops/operators": ("numpy", "dmlops.arrays", "dmlops.dispatch", "dmlops.functions", *PACKAGES[1:]),
+}
+
+
+@pytest.mark.parametrize("folder", FORBIDDEN)
+def test_imports_point_one_way(folder):
+    files = [path for path in (ROOT / folder).rglob("*.py") if "integrations" not in path.parts]
+    assert files
+    for path in files:
+        for name in _imports(path):
+            for forbidden in FORBIDDEN[folder]:
+                assert name != forbidden, path
+                assert not name.startswith(f"{forbidden}."), path
+
+
+def test_an_operator_has_the_same_name_everywhere():
+    operators = {desc.__module__.rpartition(".")[2] for desc in (dmlops.TopK1, dmlops.NonzeroCoordinates)}
+    operators |= {desc.__module__.rpartition(".")[2] for desc in (dmlops.GatherND1, dmlops.DiagonalMatrix1)}
+    assert operators == {"top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix"}
+    for name in operators:
+        for package in ("kernels_cpu", "kernels_cuda"):
+            assert find_spec(f"{package}.{name}") is not None
+        assert (ROOT / "tests" / f"test_{name}.py").is_file()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    pytest.importorskip("build")
+    folder = tmp_path_factory.mktemp("wheel")
+    isolation = ["--no-isolation"] if find_spec("hatchling") else []
+    command = [sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", str(folder), str(ROOT)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+def test_wheel_holds_the_packages_and_nothing_else(wheel):
+    names = set(wheel.namelist())
+    (info,) = {name.partition("/")[0] for name in names} - set(PACKAGES)
+    assert info == f"dmlops-{dmlops.__version__}.dist-info"
+    sources = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {name for name in names if not name.startswith(info)} == sources
+    for package in PACKAGES:
+        assert f"{package}/py.typed" in names
+        assert f"{package}/__init__.py" in names
+    assert f"{info}/licenses/LICENSE" in names
+    assert all(Path(name).suffix not in (".so", ".nbi", ".nbc") for name in names)
+
+
+def test_wheel_metadata(wheel):
+    info = f"dmlops-{dmlops.__version__}.dist-info"
+    lines = wheel.read(f"{info}/METADATA").decode().partition("\n\n")[0].splitlines()
+    required = [
+        line.split()[1] for line in lines if line.startswith("Requires-Dist") and "extra ==" not in line
+    ]
+    assert sorted(name.partition(">")[0] for name in required) == ["numba", "numpy"]
+    extras = {line.split()[1] for line in lines if line.startswith("Provides-Extra")}
+    assert {"cuda", "cuda12", "cli", "test", "bench", "docs"} <= extras
+    assert "Requires-Python: >=3.11" in lines
+    assert "dmlops = dmlops.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()

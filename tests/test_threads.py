@@ -1,0 +1,169 @@
+"""Threads: how many there are, that their number changes no answer, and who may call from where."""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import dmlops
+from tests import cases
+from tests.libraries import NUMPY, call, check
+from tests.scripts import run_script
+
+LARGE = [
+    case
+    for case in cases.ALL
+    if case.name.startswith(
+        ("one_row", "many_rows", "sort_all", "axis0-tall", "density0.5", "size-large", "large-")
+    )
+]
+
+
+@pytest.fixture
+def restore_num_threads():
+    yield
+    dmlops.set_num_threads(None)
+
+
+@pytest.mark.usefixtures("restore_num_threads")
+class TestNumThreads:
+    def test_set_and_get(self):
+        for n in (1, 3, 64):
+            dmlops.set_num_threads(n)
+            assert dmlops.get_num_threads() == n
+
+    def test_none_returns_to_the_default(self, monkeypatch):
+        monkeypatch.delenv("DMLOPS_NUM_THREADS", raising=False)
+        dmlops.set_num_threads(7)
+        dmlops.set_num_threads(None)
+        assert dmlops.get_num_threads() == len(os.sched_getaffinity(0))
+        monkeypatch.setenv("DMLOPS_NUM_THREADS", "5")
+        dmlops.set_num_threads(None)
+        assert dmlops.get_num_threads() == 5
+
+    @pytest.mark.parametrize("n", [0, -1, 2.5, "2", True, 2000])
+    def test_errors(self, n):
+        dmlops.set_num_threads(2)
+        with pytest.raises(
+            ValueError, match=r"set_num_threads.*got .*; .*must be a whole number in \[1, 1024\]"
+        ):
+            dmlops.set_num_threads(n)
+        assert dmlops.get_num_threads() == 2
+
+    @pytest.mark.parametrize("n", [1, 2, 3, 8])
+    def test_answers_do_not_depend_on_it(self, n):
+        dmlops.set_num_threads(n)
+        for case in LARGE:
+            check(NUMPY, case)
+
+
+def test_environment_variable():
+    script = "import dmlops; print(dmlops.get_num_threads())"
+    assert run_script(script, DMLOPS_NUM_THREADS="3").strip() == "3"
+
+
+@pytest.mark.parametrize("text", ["0", "two", "-4", "1.5"])
+def test_bad_environment_variable_is_named(text):
+    script = """
+        import dmlops
+        try:
+            dmlops.top_k([1.0, 2.0], 1)
+        except ValueError as error:
+            print(error)
+    """
+    printed = run_script(script, DMLOPS_NUM_THREADS=text)
+    assert "DMLOPS_NUM_THREADS: got" in printed
+    assert text in printed
+
+
+@pytest.mark.usefixtures("restore_num_threads")
+def test_concurrent_callers():
+    dmlops.set_num_threads(2)
+    chosen = [*LARGE, *cases.ALL[::37]]
+    answers = [call(NUMPY, case) for case in chosen]
+    start = threading.Barrier(4)
+
+    def work(first):
+        start.wait()
+        for place in range(first, first + len(chosen)):
+            case, expected = chosen[place % len(chosen)], answers[place % len(chosen)]
+            for actual, array in zip(call(NUMPY, case), expected, strict=True):
+                assert actual.tobytes() == array.tobytes(), case
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(0, 4 * len(chosen) // 4, len(chosen) // 4)))
+
+
+def test_one_compiled_operator_in_many_threads():
+    script = """
+        import threading, numpy as np, dmlops
+        from dmlops import TopK1, TensorDesc, TensorDataType
+        x = np.random.default_rng(0).standard_normal((64, 20000)).astype("float32")
+        desc = TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, x.shape), axis=1, k=40, axis_direction=1)
+        operator = dmlops.compile(desc)
+        expected = np.argsort(-x, axis=1, kind="stable")[:, :40]
+        failures = []
+
+        def work():
+            for _ in range(10):
+                values, indices = np.empty((64, 40), "float32"), np.empty((64, 40), "uint32")
+                operator.execute({"input_tensor": x, "output_value_tensor": values, "output_index_tensor": indices})
+                if not (indices == expected).all():
+                    failures.append(indices)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        print(len(failures))
+    """
+    assert run_script(script, DMLOPS_NUM_THREADS="2").strip() == "0"
+
+
+def test_after_fork():
+    # The pool's threads do not exist in a forked child: it has to start its own.
+    script = """
+        import os, sys, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested
+        from tests import cases
+        from tests.libraries import NUMPY, check
+        from tests.test_threads import LARGE
+        for case in LARGE:
+            check(NUMPY, case)
+        for generation in range(2):
+            child = os.fork()
+            if child:
+                os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            for case in LARGE:
+                check(NUMPY, case)
+        os._exit(0)
+    """
+    run_script(script, DMLOPS_NUM_THREADS="2")
+
+
+def test_calls_while_the_interpreter_ends():
+    script = """
+        import atexit
+        from tests.libraries import NUMPY, check
+        from tests.test_threads import LARGE
+        check(NUMPY, LARGE[0])
+
+        @atexit.register
+        def late():
+            for case in LARGE:
+                check(NUMPY, case)
+            print("done")
+    """
+    assert run_script(script, DMLOPS_NUM_THREADS="2").strip() == "done"
+
+
+def test_without_vector_instructions():
+    script = """
+        from tests import cases
+        from tests.libraries import NUMPY, check
+        for case in cases.ALL:
+            check(NUMPY, case)
+        print(len(cases.ALL))
+    """
+    assert run_script(script, DMLOPS_SIMD="0").strip() == str(len(cases.ALL))

@@ -1,0 +1,167 @@
+"""TOP_K, TOP_K1 and `top_k`."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dmlops
+from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK, TopK1
+from tests import cases, reference
+from tests.data import DTYPES, LAYOUTS, assert_same, bits, float_from_bits, sample
+from tests.libraries import check, execute
+
+DISTINCT = [[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]]
+TIED = [[1, 2, 2, 3], [3, 4, 5, 5], [6, 6, 6, 6]]
+
+PAGE_EXAMPLES = {
+    "example_1": (DISTINCT, 3, 2, True, [[11, 10], [9, 8], [7, 6]], [[3, 2], [2, 3], [3, 2]]),
+    "example_2_a_different_axis": (
+        *(DISTINCT, 2, 2, True),
+        [[4, 5, 10, 11], [3, 2, 9, 8]],
+        [[2, 2, 0, 0], [1, 1, 1, 1]],
+    ),
+    "example_3_tied_values": (
+        *(TIED, 3, 3, True),
+        [[3, 2, 2], [5, 5, 4], [6, 6, 6]],
+        [[3, 1, 2], [2, 3, 1], [0, 1, 2]],
+    ),
+    "example_4_increasing": (
+        *(TIED, 3, 3, False),
+        [[1, 2, 2], [3, 4, 5], [6, 6, 6]],
+        [[0, 1, 2], [0, 1, 2], [0, 1, 2]],
+    ),
+}
+
+
+@pytest.fixture(params=PAGE_EXAMPLES.values(), ids=PAGE_EXAMPLES)
+def example(request):
+    x, axis, k, largest, values, indices = request.param
+    return (
+        np.array([[x]], "float32"),
+        {"axis": axis, "k": k},
+        largest,
+        np.array([[values]], "float32"),
+        np.array([[indices]], "uint32"),
+    )
+
+
+class TestPageExamples:
+    def test_function(self, example):
+        x, arguments, largest, values, indices = example
+        result = dmlops.top_k(x, arguments["k"], axis=arguments["axis"], largest=largest)
+        assert_same(result.values, values)
+        assert_same(result.indices, indices)
+
+    def test_top_k1(self, example):
+        x, arguments, largest, values, indices = example
+        direction = AxisDirection.DECREASING if largest else AxisDirection.INCREASING
+        tensor = TensorDesc(TensorDataType.FLOAT32, x.shape)
+        results = execute(TopK1(input_tensor=tensor, axis_direction=direction, **arguments), input_tensor=x)
+        assert_same(results["output_value_tensor"], values)
+        assert_same(results["output_index_tensor"], indices)
+
+    def test_top_k_is_top_k1_decreasing(self):
+        x = np.array([[TIED]], "float32")
+        results = execute(
+            TopK(input_tensor=TensorDesc(TensorDataType.FLOAT32, x.shape), axis=3, k=3), input_tensor=x
+        )
+        np.testing.assert_array_equal(results["output_value_tensor"][0, 0], [[3, 2, 2], [5, 5, 4], [6, 6, 6]])
+        np.testing.assert_array_equal(results["output_index_tensor"][0, 0], [[3, 1, 2], [2, 3, 1], [0, 1, 2]])
+
+    def test_k_may_equal_the_size(self):
+        # Erratum: the page wants K below the number of elements, its callers pass K equal to it.
+        result = dmlops.top_k(np.array([2.0, 3.0, 1.0]), 3)
+        np.testing.assert_array_equal(result.indices, [1, 0, 2])
+
+
+@pytest.mark.parametrize("case", cases.TOP_K, ids=str)
+def test_matches_the_oracle(case, library):
+    check(library, case)
+
+
+def test_order_of_floats():
+    ordered = float_from_bits(
+        [0xFF80, 0xFF7F, 0xBF80, 0x8001, 0x8000, 0x0000, 0x0001, 0x3F80, 0x7F7F, 0x7F80, 0x7FC0, 0xFFC1],
+        DTYPES[-1],
+    )
+    ascending = dmlops.top_k(ordered, len(ordered), largest=False)
+    np.testing.assert_array_equal(ascending.indices, np.arange(12))
+    descending = dmlops.top_k(ordered, len(ordered))
+    np.testing.assert_array_equal(descending.indices, [10, 11, 9, 8, 7, 6, 4, 5, 3, 2, 1, 0])
+    np.testing.assert_array_equal(bits(descending.values), bits(ordered)[descending.indices])
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_sorted_false_is_sorted_too(largest):
+    x = sample("int32", 1000, "sorted")
+    for actual, expected in zip(
+        dmlops.top_k(x, 30, largest=largest, sorted=False),
+        dmlops.top_k(x, 30, largest=largest),
+        strict=True,
+    ):
+        assert_same(actual, expected)
+
+
+def test_takes_lists():
+    values, indices = dmlops.top_k([[3, 1, 2], [0, 0, 5]], 2)
+    assert_same(values, np.array([[3, 2], [5, 0]]))
+    assert_same(indices, np.array([[0, 2], [2, 0]], "uint32"))
+
+
+def test_takes_numpy_integers():
+    x = np.array([3.0, 1.0, 2.0])
+    values, _ = dmlops.top_k(x, np.int8(2), axis=np.int64(0))
+    np.testing.assert_array_equal(values, [3, 2])
+
+
+def test_zero_dimensions():
+    values, indices = dmlops.top_k(np.float32(2.5), 1)
+    assert_same(values, np.array(2.5, "float32"))
+    assert_same(indices, np.array(0, "uint32"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.keys() - {"broadcast_first", "broadcast_last", "read_only"})
+def test_out_of_any_layout(layout):
+    x = sample("float32", (40, 30, 5), "out")
+    for axis in (0, 1, 2):
+        values, indices = reference.top_k(x, 4, axis=axis, largest=False)
+        out = LAYOUTS[layout](np.ones_like(values)), LAYOUTS[layout](np.zeros_like(indices, "uint64"))
+        result = dmlops.top_k(x, 4, axis=axis, largest=False, out=out)
+        assert result.values is out[0]
+        assert result.indices is out[1]
+        assert_same(out[0], values)
+        assert_same(out[1], indices.astype("uint64"))
+
+
+def test_out_keeps_its_padding():
+    x = sample("int16", (6, 50), "padding")
+    values, indices = np.full((6, 9), 77, "int16"), np.full((6, 9), 77, "uint32")
+    dmlops.top_k(x, 5, out=(values[:, 2:7], indices[:, 2:7]))
+    expected = reference.top_k(x, 5)
+    np.testing.assert_array_equal(values[:, 2:7], expected[0])
+    np.testing.assert_array_equal(indices[:, 2:7], expected[1])
+    for array in (values, indices):
+        assert (array[:, [0, 1, 7, 8]] == 77).all()
+
+
+def test_input_is_not_written_to():
+    x = sample("float64", (3, 5000), "input")
+    before = x.copy()
+    dmlops.top_k(x, 60)
+    assert_same(x, before)
+
+
+@given(data=st.data())
+def test_any_shape(data):
+    shape = tuple(data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=5)))
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    k = data.draw(st.integers(0, shape[axis]))
+    largest = data.draw(st.booleans())
+    x = sample(data.draw(st.sampled_from(DTYPES)), shape, (shape, axis, k))
+    order = data.draw(st.permutations(range(len(shape))))
+    x = x.copy().transpose(order).copy().transpose(np.argsort(order))
+    values, indices = reference.top_k(x, k, axis=axis, largest=largest)
+    result = dmlops.top_k(x, k, axis=axis, largest=largest)
+    assert_same(result.values, values)
+    assert_same(result.indices, indices.astype("uint32"))
