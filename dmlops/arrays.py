@@ -15,7 +15,7 @@ from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, wording
 from dmlops.tensor import TensorDesc, packed_strides
 
-_UNSIGNED: dict[int, Any] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_UNSIGNED: dict[int, Any] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 _SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
 # Steps that the exact test for common addresses may take; beyond it the answer is yes.
 _OVERLAP_WORK = 100_000
@@ -409,6 +409,7 @@ class _Jax(Library):
 NUMPY = Library()
 _BY_TYPE: dict[type, Library] = {np.ndarray: NUMPY}
 _BY_NAME: dict[str, Library] = {}
+_NUMPY_DTYPES: "dict[TensorDataType, np.dtype[Any]]" = {}
 
 
 def find_library(array: Any) -> Library:
@@ -457,6 +458,11 @@ def adopt_output(array: Any, where: str) -> tuple[Library, Any]:
 
 def numpy_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
     """Return the NumPy type of a data type; bfloat16 needs the ml_dtypes package."""
+    found = _NUMPY_DTYPES.get(data_type)
+    return _NUMPY_DTYPES.setdefault(data_type, _make_dtype(data_type)) if found is None else found
+
+
+def _make_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
     if data_type == TensorDataType.BFLOAT16:
         import ml_dtypes  # noqa: PLC0415
 

@@ -51,14 +51,16 @@ class Call(NamedTuple):
 _calls: dict[Hashable, Call] = {}
 
 
-def planned(key: Hashable, plan: Callable[[], Call]) -> Call:
-    """Return the call planned for `key`, planning it where there is none."""
-    call = _calls.get(key)
-    if call is None:
-        call = plan()
-        if len(_calls) >= _CALLS_KEPT:
-            _calls.clear()
-        _calls[key] = call
+def planned(key: Hashable) -> Call | None:
+    """Return the call planned for `key`, or None where there is none yet."""
+    return _calls.get(key)
+
+
+def keep(key: Hashable, call: Call) -> Call:
+    """Keep a call for the next time that `key` is asked for, and return it."""
+    if len(_calls) >= _CALLS_KEPT:
+        _calls.clear()
+    _calls[key] = call
     return call
 
 
@@ -67,7 +69,7 @@ def common_key(library: Library, x: Any, outputs: Sequence[Operand]) -> tuple[Ha
     return (
         library,
         None if x is None else library.signature(x),
-        *((other, other.signature(array)) for other, array in outputs),
+        tuple([(other, other.signature(array)) for other, array in outputs]) if outputs else None,
         level_or(FeatureLevel.EXTENDED),
         threads.get_num_threads(),
     )
@@ -86,6 +88,8 @@ def adopt_outputs(out: Any, names: Sequence[str]) -> list[Operand]:
 
 def integer(value: Any, where: str) -> int:
     """Return an argument as a plain int."""
+    if type(value) is int:
+        return value
     try:
         return index(value)
     except TypeError:
@@ -113,12 +117,12 @@ def run(
             library.deliver(library.empty(desc.sizes, desc.data_type, call.device), 0)
             for desc in call.outputs
         ]
+    if call.device is CPU and stream is None:
+        return _run_on_host(call, operator, library, operands, given, names, before)
     present = [operand for operand in (*operands, *given) if operand is not None] or [(library, None)]
     handle = operator.stream(stream, present, f"{names[0].partition('.')[0]}.stream")
     with operator.allocating_on(library, stream, handle):
-        outputs = given or [
-            (library, library.empty(desc.sizes, desc.data_type, call.device)) for desc in call.outputs
-        ]
+        outputs = given or _allocated(call, library)
         views = operator.views((*operands, *outputs))
         if given:
             operator.check_overlap(views, names)
@@ -126,9 +130,31 @@ def run(
             before(operator, views, handle)
         memory, _owner = operator.scratch(library)
         operator.launch(views, memory, handle)
+    return [array if given else library.deliver(array, handle) for _, array in outputs]
+
+
+def _run_on_host(
+    call: Call,
+    operator: CompiledOperator,
+    library: Library,
+    operands: Sequence[Operand | None],
+    given: Sequence[Operand],
+    names: Sequence[str],
+    before: Callable[[CompiledOperator, Sequence[Any], int], None] | None,
+) -> list[Any]:
+    # The short way that small arrays feel: no stream, no context to allocate in.
+    outputs = given or _allocated(call, library)
+    views = operator.views((*operands, *outputs))
     if given:
-        return [array for _, array in given]
-    return [library.deliver(array, handle) for _, array in outputs]
+        operator.check_overlap(views, names)
+    if before is not None:
+        before(operator, views, 0)
+    operator.launch(views, operator.scratch(library)[0], 0)
+    return [array if given else library.deliver(array, 0) for _, array in outputs]
+
+
+def _allocated(call: Call, library: Library) -> list[Operand]:
+    return [(library, library.empty(desc.sizes, desc.data_type, call.device)) for desc in call.outputs]
 
 
 def plan_top_k(
@@ -391,6 +417,8 @@ def made_from(
 
 def scalar(value: Any) -> Any:
     """Return a scalar of any library as a plain bool, int or float."""
+    if type(value) is int:
+        return value
     value = value.item() if hasattr(value, "item") else value
     if not isinstance(value, (int, float)):
         reason, allowed = "it fills a matrix", "value must be a real number"

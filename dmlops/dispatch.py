@@ -217,9 +217,13 @@ class CompiledOperator:
         self._operands = operator.operands
         tensors = problems.operand_tensors(lowest, options)
         self._descs = tuple(tensors.get(field) for field in operator.operands)
-        self.slots = tuple(None if desc is None else Slot.of(desc) for desc in self._descs)
+        self._slots = tuple(None if desc is None else Slot.of(desc) for desc in self._descs)
+        width = next(slot.unsigned for slot in self._slots if slot is not None)
+        empty = [np.empty(0, width if slot is None else slot.unsigned) for slot in self._slots]
+        self._absent = tuple(empty if device == CPU else [0] * len(empty))
         self.plan = _plan(operator.kernels, operator.problem(lowest, options), device, descriptor.name)
         self.workspace_size: int = self.plan.workspace_size
+        self._no_memory: Any = np.empty(0, np.uint8) if device == CPU else 0
         self._accepted: dict[tuple[str, Library, Any], bool] = {}
 
     def __repr__(self) -> str:
@@ -329,16 +333,10 @@ class CompiledOperator:
 
     def views(self, bound: Sequence[tuple[Library, Any] | None]) -> list[Any]:
         """Return the operands as the kernels take them."""
-        absent: Any = _NO_ARRAYS if self.device == CPU else 0
         return [
-            (absent if absent == 0 else absent[self._element_size(slot)])
-            if operand is None or slot is None
-            else operand[0].view(operand[1], slot)
-            for operand, slot in zip(bound, self.slots, strict=True)
+            absent if operand is None or slot is None else operand[0].view(operand[1], slot)
+            for operand, slot, absent in zip(bound, self._slots, self._absent, strict=True)
         ]
-
-    def _element_size(self, slot: Slot | None) -> int:
-        return next(other.unsigned.itemsize for other in (slot, *self.slots) if other is not None)
 
     def check_overlap(self, views: Sequence[Any], names: Sequence[str]) -> None:
         """Refuse outputs that share memory with another operand; `names` are theirs in error texts.
@@ -407,11 +405,11 @@ class CompiledOperator:
 
     def scratch(self, library: Library) -> tuple[Any, Any]:
         """Return temporary memory as the kernels take it, and the object that keeps it alive."""
+        if self.workspace_size == 0:
+            return self._no_memory, None
         if self.device == CPU:
             memory = _host_scratch(self.workspace_size)
             return memory, memory
-        if self.workspace_size == 0:
-            return 0, None
         owner = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
         return library.view(owner, Slot(np.dtype(np.uint8), self.workspace_size, 0)), owner
 
@@ -503,7 +501,6 @@ def _meaningful_strides(desc: TensorDesc) -> list[int]:
     return [stride for size, stride in zip(desc.sizes, desc.effective_strides, strict=True) if size > 1]
 
 
-_NO_ARRAYS = {size: np.empty(0, f"u{size}") for size in (1, 2, 4, 8)}
 _SCRATCH_ALIGNMENT = 64
 # Scratch up to this size is kept between calls: fresh pages cost more than the work done in them.
 _KEPT_SCRATCH = 1 << 26

@@ -91,10 +91,10 @@ def top_k(
     library, x = arrays.adopt(x, "top_k.x")
     given = calls.adopt_outputs(out, ("top_k.out[0]", "top_k.out[1]"))
     k, axis, largest = calls.integer(k, "top_k.k"), calls.integer(axis, "top_k.axis"), bool(largest)
-    call = calls.planned(
-        ("top_k", *calls.common_key(library, x, given), k, axis, largest, index_dtype),
-        lambda: calls.plan_top_k(library, x, given, k, axis, largest, index_dtype),
-    )
+    key = ("top_k", *calls.common_key(library, x, given), k, axis, largest, index_dtype)
+    call = calls.planned(key)
+    if call is None:
+        call = calls.keep(key, calls.plan_top_k(library, x, given, k, axis, largest, index_dtype))
     names = ("top_k.x", "top_k.out[0]", "top_k.out[1]")
     results = calls.run(call, library, [(library, x)], given, names, stream)
     return TopKResult(*(results if out is None else out))
@@ -164,10 +164,11 @@ def nonzero_coordinates(
     given = calls.adopt_outputs(out, ("nonzero_coordinates.out[0]", "nonzero_coordinates.out[1]"))
     size = None if size is None else calls.integer(size, "nonzero_coordinates.size")
     fill = None if fill_value is None else calls.integer(fill_value, "nonzero_coordinates.fill_value")
-    call = calls.planned(
-        (where, *calls.common_key(library, x, given), size, fill, index_dtype),
-        lambda: calls.plan_nonzero_coordinates(library, x, given, size, fill, index_dtype),
-    )
+    key = (where, *calls.common_key(library, x, given), size, fill, index_dtype)
+    call = calls.planned(key)
+    if call is None:
+        planned = calls.plan_nonzero_coordinates(library, x, given, size, fill, index_dtype)
+        call = calls.keep(key, planned)
     if size is None and not given:
         return NonzeroResult(*calls.run_trimmed(call, library, x, stream))
     names = (f"{where}.x", f"{where}.out[0]", f"{where}.out[1]")
@@ -240,10 +241,10 @@ def gather_nd(
     batch = calls.integer(batch_dims, "gather_nd.batch_dims")
     operands = [(library, x), (index_library, indices)]
     picks = index_library, index_library.signature(indices)
-    call = calls.planned(
-        ("gather_nd", *calls.common_key(library, x, given), picks, batch, mode),
-        lambda: calls.plan_gather_nd(operands, given, batch, mode),
-    )
+    key = ("gather_nd", *calls.common_key(library, x, given), picks, batch, mode)
+    call = calls.planned(key)
+    if call is None:
+        call = calls.keep(key, calls.plan_gather_nd(operands, given, batch, mode))
     names = ("gather_nd.x", "gather_nd.indices", "gather_nd.out")
     check = calls.check_indices(operands, batch) if mode == "raise" else None
     (result,) = calls.run(call, library, operands, given, names, stream, before=check)
@@ -330,10 +331,10 @@ def diagonal_matrix(
         operand, made = (library, x), None
     value = calls.scalar(value)
     begin, end = calls.integer(begin, f"{where}.begin"), calls.integer(end, f"{where}.end")
-    call = calls.planned(
-        # Zeros of either sign compare equal, and are different values.
-        (where, *calls.common_key(library, x, given), made, value or str(value), begin, end),
-        lambda: calls.plan_diagonal_matrix(library, x, made, given, value, begin, end),
-    )
+    # Zeros of either sign compare equal, and are different values.
+    key = (where, *calls.common_key(library, x, given), made, value or str(value), begin, end)
+    call = calls.planned(key)
+    if call is None:
+        call = calls.keep(key, calls.plan_diagonal_matrix(library, x, made, given, value, begin, end))
     (result,) = calls.run(call, library, [operand], given, (f"{where}.x", f"{where}.out"), stream)
     return result if out is None else out

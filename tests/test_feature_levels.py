@@ -177,7 +177,7 @@ def test_every_type_and_rank_at_every_level(operator):
     assert checked >= 8 * len(REAL_TYPES) * len(DML_LEVELS) * (10 - lowest_rank) / 8
 
 
-@pytest.mark.parametrize(("count", "coordinates"), itertools.product([1, 4, 5, 8, 9], [2, 4, 5, 8, 9]))
+@pytest.mark.parametrize(("count", "coordinates"), [*itertools.product([1, 4, 5, 8, 9], [2, 4, 5, 8, 9])])
 def test_ranks_of_nonzero_outputs(count, coordinates):
     descriptor = NonzeroCoordinates(
         input_tensor=TensorDesc(TensorDataType.INT8, (2, 2, 2, 2)),

@@ -82,7 +82,7 @@ def test_size_without_fill_value(size, library):
 def test_count_is_an_array_of_one_element(library):
     result = dmlops.nonzero_coordinates(library.from_numpy(np.eye(3)))
     count = library.to_numpy(result.count)
-    assert count.size == 1
+    assert count.shape == (1,)
     assert count.dtype == library.index_dtype
 
 

@@ -18,7 +18,7 @@ PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
 def test_import_is_light():
     script = """
         import sys, dmlops
-        heavy = {"numba", "llvmlite", "cuda", "numba_cuda", "torch", "cupy", "jax", "onnx", "dask", "typer", "rich"}
+        heavy = {"numba", "llvmlite", "cuda", "numba_cuda", "torch", "cupy", "jax", "onnx", "dask", "typer"}
         print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
     """
     assert run_script(script).strip() == "[]"
@@ -31,7 +31,7 @@ def test_calls_on_numpy_arrays_import_no_cuda():
         dmlops.nonzero_coordinates([1.0, 2.0])
         dmlops.gather_nd([1.0, 2.0], [[1]])
         dmlops.diagonal_matrix(shape=(2, 2), dtype="float32")
-        print(sorted(name for name in sys.modules if name.startswith(("cuda", "kernels_cuda", "numba.cuda.cudadrv"))))
+        print([name for name in sys.modules if name.startswith(("cuda.", "kernels_cuda", "numba.cuda"))])
     """
     assert run_script(script).strip() == "[]"
 

@@ -109,7 +109,8 @@ def test_one_compiled_operator_in_many_threads():
         def work():
             for _ in range(10):
                 values, indices = np.empty((64, 40), "float32"), np.empty((64, 40), "uint32")
-                operator.execute({"input_tensor": x, "output_value_tensor": values, "output_index_tensor": indices})
+                outputs = {"output_value_tensor": values, "output_index_tensor": indices}
+                operator.execute({"input_tensor": x} | outputs)
                 if not (indices == expected).all():
                     failures.append(indices)
 

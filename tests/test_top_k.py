@@ -115,10 +115,12 @@ def test_takes_numpy_integers():
     np.testing.assert_array_equal(values, [3, 2])
 
 
-def test_zero_dimensions():
-    values, indices = dmlops.top_k(np.float32(2.5), 1)
-    assert_same(values, np.array(2.5, "float32"))
-    assert_same(indices, np.array(0, "uint32"))
+@pytest.mark.parametrize("x", [np.float32(2.5), np.array(2.5, "float32")])
+def test_zero_dimensions_count_as_one(x):
+    for k in (0, 1):
+        values, indices = dmlops.top_k(x, k, axis=0)
+        assert_same(values, np.full(k, 2.5, "float32"))
+        assert_same(indices, np.zeros(k, "uint32"))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.keys() - {"broadcast_first", "broadcast_last", "read_only"})

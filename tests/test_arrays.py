@@ -1,0 +1,266 @@
+"""Arrays of every library and kind: what is taken, what comes back, what is refused."""
+
+import array
+
+import numpy as np
+import pytest
+
+import dmlops
+from tests import reference
+from tests.data import DTYPES, assert_same, sample, unaligned
+
+
+class TestNumPy:
+    @pytest.mark.parametrize("dtype", ["uint16", "float32", "float64", "complex64"])
+    def test_unaligned_memory(self, dtype):
+        if dtype == "complex64":  # a float32 view of a packed record
+            records = np.zeros(40, [("flag", "u1"), ("value", "f4")])
+            records["value"] = sample("float32", 40, "records")
+            x = records["value"]
+        else:
+            x = unaligned(sample(dtype, (8, 30), "unaligned"))
+        for actual, expected in zip(dmlops.top_k(x, 5), reference.top_k(x, 5), strict=True):
+            np.testing.assert_array_equal(actual, expected)
+        coordinates, _ = dmlops.nonzero_coordinates(x)
+        np.testing.assert_array_equal(coordinates, reference.nonzero_coordinates(x)[0])
+        assert_same(dmlops.gather_nd(x, [[1], [0]]), reference.gather_nd(x, np.array([[1], [0]])))
+
+    def test_unaligned_out(self):
+        x = sample("float32", (6, 7), "out")
+        out = unaligned(np.zeros((6, 7), "float32"))
+        dmlops.diagonal_matrix(x, out=out)
+        assert_same(out.copy(), reference.diagonal_matrix(x))
+
+    def test_strides_that_are_no_whole_elements(self):
+        memory = np.zeros((5, 4, 7), "u1")
+        x = memory[..., :4].view("float32")[..., 0]  # 7 bytes from one float to the next
+        x[...] = sample("float32", (5, 4), "bytes")
+        assert x.strides[1] % 4
+        assert_same(dmlops.top_k(x, 2).values, reference.top_k(x, 2)[0])
+        dmlops.diagonal_matrix(np.ones((5, 4), "float32"), value=3, out=x)
+        assert_same(x.copy(), reference.diagonal_matrix(np.ones((5, 4), "float32"), value=3))
+
+    def test_memory_map(self, tmp_path):
+        x = sample("int16", (30, 20), "map")
+        np.save(tmp_path / "x.npy", x)
+        mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+        assert_same(dmlops.top_k(mapped, 3).values, reference.top_k(x, 3)[0])
+
+    def test_subclasses_come_back_as_plain_arrays(self):
+        class Sub(np.ndarray):
+            pass
+
+        result = dmlops.diagonal_matrix(np.ones((2, 2)).view(Sub), value=0)
+        assert type(result) is np.ndarray
+        assert_same(result, np.array([[0.0, 1.0], [1.0, 0.0]]))
+
+    def test_sixty_four_dimensions(self):
+        x = sample("float32", (1,) * 30 + (2, 3) + (1,) * 31 + (4,), "64")
+        assert x.ndim == 64
+        values, indices = dmlops.top_k(x, 2, axis=31)
+        expected = reference.top_k(x, 2, axis=31)
+        assert_same(values, expected[0])
+        assert_same(indices, expected[1].astype("uint32"))
+        coordinates, _ = dmlops.nonzero_coordinates(x)
+        np.testing.assert_array_equal(coordinates, np.argwhere(x != 0))
+
+    @pytest.mark.parametrize(
+        "x", [3, 2.5, True, np.int8(3), [1, 2], (1.0, 2.0), [[True, False]], [], array.array("i", [4, 0])]
+    )
+    def test_scalars_and_sequences(self, x):
+        as_array = np.asarray(x)
+        coordinates, count = dmlops.nonzero_coordinates(x)
+        np.testing.assert_array_equal(coordinates, np.argwhere(np.atleast_1d(as_array))[:, : as_array.ndim])
+        assert int(count[0]) == np.count_nonzero(as_array)
+
+    def test_array_protocol(self):
+        class Wrapped:
+            def __array__(self, dtype=None, copy=None):
+                return np.array([5, 9, 7], dtype)
+
+        assert_same(dmlops.top_k(Wrapped(), 1).values, np.array([9]))
+
+    def test_every_type_comes_back(self):
+        for dtype in DTYPES:
+            x = np.zeros((2, 3), dtype)
+            assert dmlops.top_k(x, 1).values.dtype == dtype
+            assert dmlops.gather_nd(x, [[0]]).dtype == dtype
+            assert dmlops.diagonal_matrix(x).dtype == dtype
+            assert dmlops.diagonal_matrix(shape=(2, 3), dtype=dtype).dtype == dtype
+
+
+CALLS = {
+    "top_k": lambda x: dmlops.top_k(x, 1),
+    "nonzero_coordinates": dmlops.nonzero_coordinates,
+    "gather_nd": lambda x: dmlops.gather_nd(x, [[0]]),
+    "diagonal_matrix": dmlops.diagonal_matrix,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("x", "got"),
+        [
+            (np.ones((2, 2), "complex64"), "complex64"),
+            (np.array([[1, "a"], [None, 2]], object), "object"),
+            (np.array([["a", "b"]]), "str"),
+            (np.array([["2020-01-01"]], "datetime64[D]"), "datetime64"),
+            (np.zeros((2, 2), [("a", "i4")]), "void"),
+            (np.ones((2, 2), np.longdouble), "longdouble|float128|float96"),
+            (None, "NoneType|None|object"),
+            (object(), "object"),
+        ],
+    )
+    def test_types(self, name, x, got):
+        if x is None and name == "diagonal_matrix":
+            got = "None"
+        with pytest.raises(TypeError, match=rf"^{name}\.(x|shape): got .*({got}).*, but .*; "):
+            CALLS[name](x)
+
+    def test_ragged_lists(self, name):
+        with pytest.raises(TypeError, match=rf"^{name}\.x: got list, but its rows differ in length; "):
+            CALLS[name]([[1, 2], [3]])
+
+    def test_foreign_byte_order(self, name):
+        x = np.ones((2, 2), ">f4" if np.little_endian else "<f4")
+        with pytest.raises(
+            TypeError, match=rf"^{name}\.x: got float32 in foreign byte order, but .*newbyteorder"
+        ):
+            CALLS[name](x)
+
+
+class HostDLPack:
+    """An array of no known library, in host memory."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_host_dlpack_gives_numpy():
+    x = sample("float32", (5, 40), "dlpack")
+    for operand in (HostDLPack(x), HostDLPack(x[:, ::2])):
+        result = dmlops.top_k(operand, 3)
+        assert_same(result.values, reference.top_k(operand.array, 3)[0])
+
+
+class TestTorch:
+    torch = None
+
+    @pytest.fixture(autouse=True)
+    def _torch(self):
+        self.torch = pytest.importorskip("torch")
+
+    def test_bfloat16(self):
+        x = self.torch.tensor([1.5, float("nan"), -2.0, 300.0], dtype=self.torch.bfloat16)
+        values, indices = dmlops.top_k(x, 3)
+        assert values.dtype == self.torch.bfloat16
+        assert indices.tolist() == [1, 3, 0]
+        assert values[1:].tolist() == [300.0, 1.5]
+
+    def test_index_with_the_result(self):
+        x = self.torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+        coordinates, count = dmlops.nonzero_coordinates(x)
+        assert x[coordinates[:, 0], coordinates[:, 1]].tolist() == [3.0, 4.0]
+        assert count.dtype == self.torch.int64
+
+    def test_views(self):
+        x = self.torch.arange(24.0).reshape(2, 3, 4)
+        for view in (x.permute(2, 0, 1), x[:, 1:], x[..., ::2], x[:1].expand(5, 3, 4)):
+            values, indices = dmlops.top_k(view, 1)
+            expected = view.topk(1)
+            assert self.torch.equal(values, expected.values)
+            assert self.torch.equal(indices, expected.indices)
+
+    def test_gradients_do_not_pass(self):
+        x = self.torch.ones(3, 3, requires_grad=True)
+        result = dmlops.diagonal_matrix(x, value=0)
+        assert not result.requires_grad
+        assert result.tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+
+    def test_negative_bit(self):
+        x = self.torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+        assert x.is_neg()
+        assert dmlops.top_k(x, 2).values.tolist() == [4.0, -2.0]
+
+    def test_parameters_are_tensors(self):
+        x = self.torch.nn.Parameter(self.torch.tensor([1.0, 3.0]))
+        values, _ = dmlops.top_k(x, 1)
+        assert type(values) is self.torch.Tensor
+        assert values.tolist() == [3.0]
+
+    def test_out(self):
+        x = self.torch.tensor([3.0, 1.0, 2.0])
+        out = self.torch.zeros(2), self.torch.zeros(2, dtype=self.torch.int32)
+        result = dmlops.top_k(x, 2, out=out)
+        assert result.values is out[0]
+        assert result.indices is out[1]
+        assert [array.tolist() for array in out] == [[3.0, 2.0], [0, 2]]
+
+    def test_mixed_with_numpy(self):
+        x = self.torch.arange(6.0).reshape(3, 2)
+        result = dmlops.gather_nd(x, np.array([[2], [0]]))
+        assert self.torch.equal(result, x[[2, 0]])
+        result = dmlops.gather_nd(x.numpy(), self.torch.tensor([[2], [0]]))
+        assert type(result) is np.ndarray
+        np.testing.assert_array_equal(result, x[[2, 0]].numpy())
+
+    def test_refused(self):
+        torch = self.torch
+        for x, got in (
+            (torch.ones(2, 2, dtype=torch.complex64), "complex64"),
+            (torch.eye(2).to_sparse(), "sparse"),
+            (torch.ones(2, 2, dtype=torch.float8_e5m2), "float8_e5m2"),
+        ):
+            with pytest.raises(TypeError, match=rf"^nonzero_coordinates\.x: got .*{got}.*, but"):
+                dmlops.nonzero_coordinates(x)
+        with pytest.raises((TypeError, dmlops.DmlError), match=r"^top_k\.x: got .*meta.*, but"):
+            dmlops.top_k(torch.ones(2, device="meta"), 1)
+
+
+class TestJax:
+    jax = None
+
+    @pytest.fixture(autouse=True)
+    def _jax(self):
+        self.jax = pytest.importorskip("jax")
+
+    def test_every_function(self):
+        x = sample("float32", (6, 7), "jax")
+        operand = self.jax.numpy.asarray(x)
+        values, indices = dmlops.top_k(operand, 3)
+        expected = reference.top_k(x, 3)
+        coordinates, count = dmlops.nonzero_coordinates(operand)
+        picked = dmlops.gather_nd(operand, self.jax.numpy.asarray([[1], [5]], "int32"))
+        filled = dmlops.diagonal_matrix(operand)
+        for result in (values, indices, coordinates, count, picked, filled):
+            assert isinstance(result, self.jax.Array)
+        assert_same(np.asarray(values), expected[0])
+        assert_same(np.asarray(indices), expected[1].astype("uint32"))
+        np.testing.assert_array_equal(coordinates, np.argwhere(x))
+        assert int(count[0]) == np.count_nonzero(x)
+        assert_same(np.asarray(picked), x[[1, 5]])
+        assert_same(np.asarray(filled), reference.diagonal_matrix(x))
+
+    def test_bfloat16(self):
+        x = self.jax.numpy.asarray([1.5, -2.0, 300.0], self.jax.numpy.bfloat16)
+        values, indices = dmlops.top_k(x, 2)
+        assert values.dtype == self.jax.numpy.bfloat16
+        assert indices.tolist() == [2, 0]
+
+    def test_out_cannot_be_immutable(self):
+        x = self.jax.numpy.ones((2, 2))
+        with pytest.raises(dmlops.InvalidDescriptorError, match=r"^diagonal_matrix\.out: got .*, but .*; "):
+            dmlops.diagonal_matrix(x, out=self.jax.numpy.zeros((2, 2)))
+        assert x.tolist() == [[1, 1], [1, 1]]
+
+    def test_like(self):
+        result = dmlops.diagonal_matrix(shape=(2, 2), dtype="int32", like=self.jax.numpy.zeros(1))
+        assert isinstance(result, self.jax.Array)
+        assert result.tolist() == [[1, 0], [0, 1]]

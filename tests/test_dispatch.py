@@ -1,0 +1,380 @@
+"""`compile` and `execute`: what they take, what they refuse, what they log; one plan for many calls."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops import (
+    AxisDirection,
+    DeviceMismatchError,
+    DiagonalMatrix1,
+    FeatureLevel,
+    GatherND1,
+    InvalidDescriptorError,
+    NonzeroCoordinates,
+    TensorDataType,
+    TensorDesc,
+    TopK1,
+    UnsupportedFeatureError,
+)
+from tests import cases, reference
+from tests.data import LAYOUTS, assert_same, sample, storage
+from tests.libraries import NUMPY, call, execute
+from tests.scripts import run_script
+
+
+def top_k1(sizes=(3, 4), strides=None, **changes):
+    arguments = {"axis": 1, "k": 2, "axis_direction": AxisDirection.DECREASING} | changes
+    return TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, sizes, strides), **arguments)
+
+
+def top_k_arrays(rows=3):
+    return {
+        "input_tensor": sample("float32", (rows, 4), "dispatch"),
+        "output_value_tensor": np.full((rows, 2), 77, "float32"),
+        "output_index_tensor": np.full((rows, 2), 77, "uint32"),
+    }
+
+
+class TestCompile:
+    def test_what_it_tells(self):
+        operator = dmlops.compile(top_k1())
+        assert dict(operator.inputs) == {"input_tensor": TensorDesc(TensorDataType.FLOAT32, (3, 4))}
+        assert list(operator.outputs) == ["output_value_tensor", "output_index_tensor"]
+        assert operator.workspace_size >= 0
+        assert operator.descriptor == top_k1()
+
+    def test_it_is_immutable(self):
+        operator = dmlops.compile(top_k1())
+        for mapping in (operator.inputs, operator.outputs):
+            with pytest.raises(TypeError):
+                mapping["input_tensor"] = None
+        with pytest.raises(AttributeError):
+            operator.workspace_size = 0
+
+    def test_devices(self):
+        for device in ("tpu", "cuda:x", "cuda:-1", None):
+            with pytest.raises(InvalidDescriptorError, match=r"compile.device: got .*, but .*cuda:N"):
+                dmlops.compile(top_k1(), device=device)
+
+    def test_not_a_descriptor(self):
+        with pytest.raises(TypeError, match=r"compile.descriptor: got 3, but"):
+            dmlops.compile(3)
+
+    def test_missing_driver_or_extra(self):
+        # Hidden GPUs look like a machine that has none; without the extra the error says what to type.
+        script = """
+            import sys, dmlops
+            from dmlops import TopK1, TensorDesc, TensorDataType
+            for module in {blocked}:
+                sys.modules[module] = None
+            desc = TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, (4,)), axis=0, k=1, axis_direction=1)
+            try:
+                dmlops.compile(desc, device="cuda")
+            except dmlops.UnsupportedFeatureError as error:
+                print(error)
+        """
+        without_extra = run_script(script.format(blocked=["cuda", "cuda.core", "cuda.bindings"]))
+        assert 'pip install "dmlops[cuda]"' in without_extra
+        assert without_extra.startswith("TopK1.device: got a CUDA device, but ")
+
+    def test_missing_driver(self):
+        pytest.importorskip("cuda.core")
+        script = """
+            import dmlops
+            from dmlops import TopK1, TensorDesc, TensorDataType
+            desc = TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, (4,)), axis=0, k=1, axis_direction=1)
+            try:
+                dmlops.compile(desc, device="cuda")
+            except dmlops.UnsupportedFeatureError as error:
+                print(error)
+        """
+        printed = run_script(script, CUDA_VISIBLE_DEVICES="-1")
+        assert printed.startswith("TopK1.device: got cuda:0, but the CUDA driver does not give that device")
+        assert "nvidia-smi" in printed
+
+
+class TestBackendLevel:
+    def test_both_levels_are_named(self, monkeypatch):
+        levels = {"cpu": FeatureLevel.DML_3_0, "cuda": FeatureLevel.EXTENDED}
+        monkeypatch.setattr("dmlops.dispatch.BACKEND_LEVELS", levels)
+        dmlops.compile(top_k1((1, 1, 3, 4), axis=3))
+        with pytest.raises(UnsupportedFeatureError) as error:
+            dmlops.compile(top_k1((9, 8)))
+        assert "DML_3_1" in str(error.value)
+        assert "DML_3_0" in str(error.value)
+
+
+class TestExecute:
+    @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "rotated"])
+    def test_strides_of_a_descriptor(self, layout):
+        x = LAYOUTS[layout](sample("float32", (5, 6, 7), "strides"))
+        _, strides, _ = storage(x)
+        descriptor = top_k1(x.shape, tuple(strides))
+        level = FeatureLevel.EXTENDED if min(strides) < 0 else FeatureLevel.DML_6_4
+        results = execute(descriptor, level, input_tensor=x)
+        values, indices = reference.top_k(x, 2, axis=1)
+        assert_same(results["output_value_tensor"], values)
+        assert_same(results["output_index_tensor"], indices.astype("uint32"))
+
+    def test_padded_output(self):
+        outputs = {
+            "output_value_tensor": TensorDesc(TensorDataType.FLOAT32, (3, 2), (5, 2)),
+            "output_index_tensor": TensorDesc(TensorDataType.UINT32, (3, 2), (1, 4)),
+        }
+        descriptor = top_k1(**outputs)
+        arrays = top_k_arrays()
+        padded, transposed = np.full((3, 5), 77, "float32"), np.full((2, 4), 77, "uint32")
+        arrays["output_value_tensor"] = padded[:, 0:4:2]
+        arrays["output_index_tensor"] = transposed[:, :3].T
+        dmlops.compile(descriptor).execute(arrays)
+        values, indices = reference.top_k(arrays["input_tensor"], 2)
+        np.testing.assert_array_equal(padded[:, [0, 2]], values)
+        np.testing.assert_array_equal(transposed[:, :3], indices.T)
+        assert (padded[:, [1, 3, 4]] == 77).all()
+        assert (transposed[:, 3] == 77).all()
+
+    def test_runs_again_on_other_arrays(self):
+        operator = dmlops.compile(top_k1())
+        workspace = np.empty(operator.workspace_size, np.uint8)
+        for place in range(3):
+            arrays = top_k_arrays()
+            arrays["input_tensor"] = sample("float32", (3, 4), place)
+            operator.execute(arrays, workspace=workspace)
+            expected = reference.top_k(arrays["input_tensor"], 2)
+            assert_same(arrays["output_value_tensor"], expected[0])
+
+    def test_every_operator_with_a_dirty_workspace(self):
+        # The workspace's contents are undefined; a larger one will do.
+        x = sample("float32", (300, 1000), "workspace")
+        tensor = TensorDesc(TensorDataType.FLOAT32, x.shape)
+        indices = np.arange(300, dtype="int64")[::-1, np.newaxis].copy()
+        descriptors = {
+            TopK1(input_tensor=tensor, axis=1, k=200, axis_direction=0): {},
+            TopK1(input_tensor=tensor, axis=0, k=20, axis_direction=1): {},
+            NonzeroCoordinates(input_tensor=tensor): {},
+            GatherND1(
+                input_tensor=tensor,
+                indices_tensor=TensorDesc(TensorDataType.INT64, indices.shape),
+                input_dimension_count=2,
+                indices_dimension_count=2,
+                batch_dimension_count=0,
+            ): {"indices_tensor": indices},
+            DiagonalMatrix1(input_tensor=tensor, value=0, diagonal_fill_begin=0, diagonal_fill_end=9): {},
+        }
+        for descriptor, more in descriptors.items():
+            operator = dmlops.compile(descriptor)
+            answers = []
+            for dirt in (0, 0xFF, 0xA5):
+                outputs = {
+                    name: np.zeros(desc.sizes, desc.data_type.name.lower())
+                    for name, desc in operator.outputs.items()
+                }
+                workspace = np.full(operator.workspace_size + 100, dirt, np.uint8)
+                operator.execute({"input_tensor": x, **more, **outputs}, workspace=workspace)
+                answers.append([array.tobytes() for array in outputs.values()])
+            assert answers[0] == answers[1] == answers[2]
+
+    def test_unaligned_workspace(self):
+        x = sample("float32", (2, 30_000), "unaligned")
+        descriptor = top_k1(x.shape, k=2000)
+        operator = dmlops.compile(descriptor)
+        for offset in (1, 2, 8):
+            outputs = {
+                "output_value_tensor": np.zeros((2, 2000), "float32"),
+                "output_index_tensor": np.zeros((2, 2000), "uint32"),
+            }
+            workspace = np.empty(operator.workspace_size + 64 + offset, np.uint8)[offset:]
+            operator.execute({"input_tensor": x, **outputs}, workspace=workspace)
+            assert_same(outputs["output_value_tensor"], reference.top_k(x, 2000)[0])
+
+    def test_0d_and_empty_tensors_at_the_extended_level(self):
+        descriptor = NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.FLOAT32, ()))
+        results = execute(descriptor, FeatureLevel.EXTENDED, input_tensor=np.array(3, "float32"))
+        assert results["output_count_tensor"].item() == 1
+        assert results["output_coordinates_tensor"].shape == (1, 0)
+        empty = NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.FLOAT32, (0, 3)))
+        results = execute(empty, FeatureLevel.EXTENDED, input_tensor=np.zeros((0, 3), "float32"))
+        assert results["output_count_tensor"].item() == 0
+
+
+class TestExecuteErrors:
+    """Nothing is written when an error is raised."""
+
+    @pytest.mark.parametrize(
+        ("changes", "error", "text"),
+        [
+            ({"input_tensor": None}, TypeError, "TopK1.input_tensor: got"),
+            (
+                {"input_tensor": np.ones((3, 4))},
+                InvalidDescriptorError,
+                "TopK1.input_tensor: got FLOAT64, but the descriptor says FLOAT32; types must be equal",
+            ),
+            (
+                {"input_tensor": np.ones((4, 4), "float32")},
+                InvalidDescriptorError,
+                "TopK1.input_tensor: got sizes (4, 4), but the descriptor says (3, 4); sizes must be equal",
+            ),
+            (
+                {"input_tensor": np.ones((4, 3), "float32").T},
+                InvalidDescriptorError,
+                "TopK1.input_tensor: got strides (1, 3), but the descriptor says (4, 1); "
+                "strides in elements must be equal",
+            ),
+            (
+                {"output_value_tensor": np.broadcast_to(np.float32(1), (3, 2))},
+                InvalidDescriptorError,
+                "TopK1.output_value_tensor: got ",
+            ),
+            (
+                {"input_tensor": np.ones((3, 4), "complex64")},
+                TypeError,
+                "TopK1.input_tensor: got complex64, but no operator takes that type; it must be one of ",
+            ),
+            (
+                {"output_index_tensor": np.ones((3, 2), "int32")},
+                InvalidDescriptorError,
+                "TopK1.output_index_tensor: got INT32, but the descriptor says UINT32; types must be equal",
+            ),
+        ],
+    )
+    def test_arrays_that_do_not_fit(self, changes, error, text):
+        arrays = top_k_arrays() | changes
+        with pytest.raises(error) as caught:
+            dmlops.compile(top_k1()).execute(arrays)
+        assert str(caught.value).startswith(text)
+        for name in {"output_value_tensor", "output_index_tensor"} - changes.keys():
+            assert (arrays[name] == 77).all()
+
+    def test_read_only_output(self):
+        arrays = top_k_arrays()
+        arrays["output_index_tensor"].flags.writeable = False
+        with pytest.raises(InvalidDescriptorError) as error:
+            dmlops.compile(top_k1()).execute(arrays)
+        assert str(error.value) == (
+            "TopK1.output_index_tensor: got a read-only array, but it is written to; outputs must be writable"
+        )
+        assert (arrays["output_value_tensor"] == 77).all()
+
+    @pytest.mark.parametrize("change", ["missing", "unknown"])
+    def test_fields(self, change):
+        arrays = top_k_arrays()
+        if change == "missing":
+            del arrays["output_index_tensor"]
+        else:
+            arrays["indices_tensor"] = arrays["input_tensor"]
+        with pytest.raises(
+            InvalidDescriptorError, match=r"TopK1.execute: got arrays for .*output_index_tensor"
+        ):
+            dmlops.compile(top_k1()).execute(arrays)
+        assert (arrays["output_value_tensor"] == 77).all()
+
+    def test_overlap(self):
+        memory = np.full(40, 77, "float32")
+        arrays = top_k_arrays()
+        arrays["input_tensor"] = memory[:12].reshape(3, 4)
+        arrays["output_value_tensor"] = memory[8:14].reshape(3, 2)
+        with pytest.raises(InvalidDescriptorError) as error:
+            dmlops.compile(top_k1()).execute(arrays)
+        assert str(error.value) == (
+            "TopK1.output_value_tensor: got an overlapping array, "
+            "but it shares memory with TopK1.input_tensor; "
+            "an output must have memory of its own"
+        )
+        arrays["output_value_tensor"] = memory[12:18].reshape(3, 2)
+        arrays["output_index_tensor"] = memory[16:22].view("uint32").reshape(3, 2)
+        with pytest.raises(InvalidDescriptorError, match=r"TopK1.output_index_tensor.*output_value_tensor"):
+            dmlops.compile(top_k1()).execute(arrays)
+        assert (memory == 77).all()
+
+    def test_neighbours_do_not_overlap(self):
+        memory = np.zeros((3, 10), "float32")
+        arrays = top_k_arrays()
+        memory[:, 1:5] = arrays["input_tensor"]
+        arrays["input_tensor"], arrays["output_value_tensor"] = memory[:, 1:5], memory[:, 7:9]
+        outputs = {"output_value_tensor": TensorDesc(TensorDataType.FLOAT32, (3, 2), (10, 1))}
+        dmlops.compile(top_k1(strides=(10, 1), **outputs)).execute(arrays)
+        assert_same(memory[:, 7:9].copy(), reference.top_k(memory[:, 1:5], 2)[0])
+
+    def test_workspace(self):
+        x = sample("float32", (2, 30_000), "workspace")
+        operator = dmlops.compile(top_k1(x.shape, k=2000))
+        assert operator.workspace_size > 0
+        arrays = {
+            "input_tensor": x,
+            "output_value_tensor": np.full((2, 2000), 77, "float32"),
+            "output_index_tensor": np.full((2, 2000), 77, "uint32"),
+        }
+        too_small = np.empty(operator.workspace_size - 1, np.uint8)
+        strided = np.empty(2 * operator.workspace_size, np.uint8)[::2]
+        read_only = np.empty(operator.workspace_size, np.uint8)
+        read_only.flags.writeable = False
+        overlapping = arrays["output_value_tensor"].reshape(-1).view(np.uint8)
+        for workspace in (too_small, strided, read_only, overlapping[: operator.workspace_size]):
+            with pytest.raises(InvalidDescriptorError, match=r"TopK1.workspace: got .*, but .*; "):
+                operator.execute(arrays, workspace=workspace)
+            assert (arrays["output_value_tensor"] == 77).all()
+
+    def test_stream_on_the_cpu(self):
+        arrays = top_k_arrays()
+        with pytest.raises(
+            InvalidDescriptorError, match=r"TopK1.stream: got 1, but .*cpu; stream must be None"
+        ):
+            dmlops.compile(top_k1()).execute(arrays, stream=1)
+        assert (arrays["output_value_tensor"] == 77).all()
+
+
+class TestReuse:
+    def test_functions_plan_once(self, monkeypatch):
+        x = sample("float32", (11, 13), "once")
+        first = dmlops.top_k(x, 3)
+        monkeypatch.setattr("dmlops.dispatch._plan", pytest.fail)
+        again = dmlops.top_k(x.copy(), 3)
+        assert_same(again.values, first.values)
+        assert_same(again.indices, first.indices)
+
+    def test_alternating_calls_do_not_mix(self):
+        # Kinds of calls that differ in one thing only: each must find its own plan.
+        chosen = [
+            case
+            for case in cases.ALL
+            if case.name.startswith(("index_", "band-0-1", "band-0-3", "raise-", "clip-", "fill-", "size"))
+        ]
+        answers = [[array.tobytes() for array in call(NUMPY, case)] for case in chosen]
+        for case, answer in reversed(list(zip(chosen, answers, strict=True))):
+            assert [array.tobytes() for array in call(NUMPY, case)] == answer
+
+    @pytest.mark.parametrize("values", [(1, 1.0, True), (0.0, -0.0), (0, False, -0.0), (2**53, 2**53 + 1)])
+    def test_values_that_compare_equal_or_round(self, values):
+        for dtype in ("float64", "int64"):
+            for value in values:
+                result = dmlops.diagonal_matrix(shape=(1, 1), dtype=dtype, value=value)
+                assert_same(result, np.array([[value]]).astype(dtype))
+
+
+def test_debug_log_names_the_variant(caplog):
+    with caplog.at_level(logging.DEBUG, "dmlops"):
+        dmlops.top_k([3.0, 1.0], 1)
+    (record,) = [record for record in caplog.records if record.name == "dmlops"]
+    assert "TopK1 on cpu: " in record.getMessage()
+    assert len(record.getMessage()) > len("TopK1 on cpu: ")
+
+
+def test_mixed_devices_are_named():
+    class OnDevice:
+        """An array that claims to be on a GPU; nothing may touch its memory."""
+
+        __cuda_array_interface__ = {  # noqa: RUF012
+            "version": 3,
+            "shape": (2,),
+            "typestr": "<f4",
+            "data": (0, False),
+        }
+
+    pytest.importorskip("cuda.core")
+    with pytest.raises(DeviceMismatchError) as error:
+        dmlops.gather_nd(np.ones(2, "float32"), OnDevice())
+    assert "cpu" in str(error.value)
+    assert "cuda:0" in str(error.value)
