@@ -53,7 +53,10 @@ _calls: dict[Hashable, Call] = {}
 
 def planned(key: Hashable) -> Call | None:
     """Return the call planned for `key`, or None where there is none yet."""
-    return _calls.get(key)
+    try:
+        return _calls.get(key)
+    except TypeError:  # an argument that cannot be hashed: planning finds out which
+        return None
 
 
 def keep(key: Hashable, call: Call) -> Call:
@@ -279,6 +282,11 @@ def plan_gather_nd(operands: Sequence[Operand], given: Sequence[Operand], batch:
     if not 0 <= batch <= limit:
         reason = f"x has {data.dimension_count} dimensions and indices have {picks.dimension_count}"
         _refuse(f"{where}.batch_dims", batch, reason, f"batch_dims must be in [0, {limit}]")
+    indexable = data.dimension_count - batch
+    if not 1 <= picks.sizes[-1] <= indexable:
+        reason = f"{indexable} dimensions of x can be indexed"
+        allowed = f"their last size must be in [1, {indexable}]"
+        _refuse(f"{where}.indices", f"shape {picks.sizes}", reason, allowed)
     sizes = picks.sizes[:-1] + data.sizes[batch + picks.sizes[-1] :]
     (output,) = _settle(given, ("",), (TensorDesc(data.data_type, sizes),), device, where)
     rank = max(data.dimension_count, picks.dimension_count, len(sizes))
@@ -407,6 +415,8 @@ def made_from(
         if like is None:
             library, device, described = out_library, out_library.device(array), out
         shape = out.sizes if shape is None else shape
+    if not hasattr(shape, "__iter__"):
+        raise TypeError(wording(f"{where}.shape", repr(shape), "it is no sequence", "it must be one of sizes"))
     sizes = tuple(integer(size, f"{where}.shape") for size in shape)
     if dtype is not None:
         data_type = arrays.data_type_of(dtype, f"{where}.dtype")

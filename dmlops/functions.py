@@ -324,9 +324,10 @@ def diagonal_matrix(
         library, made = calls.made_from(shape, dtype, like, given)
         operand = None
     else:
-        if shape is not None or dtype is not None or like is not None:
-            reason, allowed = "x is given", "shape, dtype and like describe a result without x"
-            raise InvalidDescriptorError(wording(f"{where}.shape", shape, reason, allowed))
+        for name, argument in (("shape", shape), ("dtype", dtype), ("like", like)):
+            if argument is not None:
+                reason, allowed = "x is given", f"{name} describes a result without x"
+                raise InvalidDescriptorError(wording(f"{where}.{name}", repr(argument), reason, allowed))
         library, x = arrays.adopt(x, f"{where}.x")
         operand, made = (library, x), None
     value = calls.scalar(value)

@@ -12,6 +12,7 @@ import numpy as np
 
 from kernels_cpu import moves, simd
 from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.streaming import flush, stream
 from kernels_cpu.threads import run, split
 
 WORD = (1 << 64) - 1
@@ -43,54 +44,6 @@ def _copy(x, x_start, x_stride, output, start, stride, n):  # type: ignore[no-un
     else:
         for i in range(n):
             output[start + i * stride] = x[x_start + i * x_stride]
-
-
-@kernel
-def _stream(x, x_start, x_stride, output, start, n, value, copies, line, filled):  # type: ignore[no-untyped-def]
-    """Write a contiguous segment past the cache, and return how much of its last line is still to come.
-
-    Where a segment ends within a line, that part waits in `line`, so that the next segment completes it and memory
-    sees whole lines only. `filled` elements wait there; they come right before `start`.
-    """
-    line_elements = moves.line_elements(output)
-    done = np.uint64(0)
-    if filled:
-        done = min(line_elements - filled, n)
-        if copies:
-            for i in range(done):
-                line[filled + i] = x[x_start + i * x_stride]
-        else:
-            for i in range(done):
-                line[filled + i] = value
-        if filled + done < line_elements:
-            return filled + done
-        moves.stream_line(line, output, start - filled)
-    else:
-        done = min(moves.elements_to_line(output, start), n)
-        if copies:
-            _copy(x, x_start, x_stride, output, start, np.uint64(1), done)
-        else:
-            _fill(output, start, np.uint64(1), done, value)
-    if not copies:
-        while done + line_elements <= n:
-            moves.stream_fill(output, start + done, value)
-            done += line_elements
-        for i in range(n - done):
-            line[i] = value
-        return n - done
-    if x_stride == np.uint64(1):
-        while done + line_elements <= n:
-            moves.stream_copy(x, x_start + done, output, start + done)
-            done += line_elements
-    else:
-        while done + line_elements <= n:
-            for i in range(line_elements):
-                line[i] = x[x_start + (done + i) * x_stride]
-            moves.stream_line(line, output, start + done)
-            done += line_elements
-    for i in range(n - done):
-        line[i] = x[x_start + (done + i) * x_stride]
-    return n - done
 
 
 @kernel
@@ -148,19 +101,17 @@ def _write_rows(x, output, table, first, last):  # type: ignore[no-untyped-def]
                     value = table[VALUE] if is_value else zero
                     x_segment = x_row + column * x_column
                     if streams:
-                        if filled and start != cursor:
-                            for i in range(filled):
-                                output[cursor - filled + i] = line[i]
+                        if start != cursor:
+                            flush(output, cursor, line, filled)
                             filled = zero
-                        filled = _stream(x, x_segment, x_column, output, start, n, value, from_x, line, filled)
+                        filled = stream(output, start, n, x, x_segment, x_column, from_x, value, line, filled)
                         cursor = start + n
                     elif from_x:
                         _copy(x, x_segment, x_column, output, start, output_column, n)
                     else:
                         _fill(output, start, output_column, n, value)
                     column = segment_end
-    for i in range(filled):
-        output[cursor - filled + i] = line[i]
+    flush(output, cursor, line, filled)
 
 
 @dataclass(frozen=True, slots=True)

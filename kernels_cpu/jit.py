@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import numba
 
+from kernels_cpu import simd
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -37,9 +39,9 @@ def source_digest(folder: Path) -> str:
     Numba's index watches a kernel's own file only; kernels inline functions of their neighbours.
     """
     digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.py")):
+    for file in sorted(folder.rglob("*.py")):
         stat = file.stat()
-        digest.update(f"{file.name}:{stat.st_mtime_ns}:{stat.st_size}".encode())
+        digest.update(f"{file.relative_to(folder)}:{stat.st_mtime_ns}:{stat.st_size}".encode())
     return digest.hexdigest()[:16]
 
 
@@ -55,7 +57,8 @@ def _cache_directory(path: Path) -> Iterator[None]:
         config.CACHE_DIR = previous
 
 
-_CACHE_DIRECTORY = cache_root() / "cpu" / source_digest(Path(__file__).parent)
+# Code for vectors and scalar code come from the same source: the width keeps them apart.
+_CACHE_DIRECTORY = cache_root() / "cpu" / f"{source_digest(Path(__file__).parent)}-{simd.WIDTH}"
 
 
 def kernel(function: F) -> F:

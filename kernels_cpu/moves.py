@@ -74,6 +74,16 @@ def trailing_zeros(typing_context, bits):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def sign_extended(typing_context, bits):  # type: ignore[no-untyped-def]
+    """Return an unsigned integer, read as a signed one of its width, in 64 bits."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return arguments[0] if signature.args[0].bitwidth == 64 else builder.sext(arguments[0], I64)
+
+    return types.uint64(bits), generate
+
+
+@intrinsic
 def lane_mask(typing_context, x, index, magnitude):  # type: ignore[no-untyped-def]
     """Return a uint64 whose bit i says whether ``x[index + i] & magnitude`` is not zero, for 64 elements."""
     signature = types.uint64(x, types.uint64, types.uint64)

@@ -89,27 +89,29 @@ class TestRaise:
         indices = random("first").integers(0, 4, (count, 2)).astype(index_dtype)
         first = count * 2 // 3
         indices[first:, 1] = 5
-        with pytest.raises(dmlops.IndexOutOfRangeError, match=rf"\D{first}\D") as error:
+        with pytest.raises(dmlops.IndexOutOfRangeError) as error:
             dmlops.gather_nd(library.from_numpy(np.ones((4, 5, 2))), library.from_numpy(indices))
-        assert isinstance(error.value, IndexError)
-        text = str(error.value)
-        assert "gather_nd.indices: got 5" in text
-        assert "5 elements" in text
+        offender = tuple(indices[first].tolist())
+        lowest = -5 if index_dtype.kind == "i" else 0
+        assert str(error.value) == (
+            f"gather_nd.indices: got tuple {offender} at position ({first},), but coordinate 1 is 5, "
+            f"and dimension 1 of x has 5 elements; it must be in [{lowest}, 4]"
+        )
 
     def test_batched_position(self):
         indices = np.zeros((3, 4, 1), "int64")
         indices[1, 2, 0] = -8
         indices[2, 0, 0] = 99
-        with pytest.raises(IndexError, match=r"got -8.*\(1, 2\)"):
+        with pytest.raises(IndexError, match=r"got tuple \(-8,\) at position \(1, 2\), but"):
             dmlops.gather_nd(np.ones((3, 7)), indices, batch_dims=1)
 
     @pytest.mark.parametrize("index", [-(2**63), 2**63 - 1, 4, -5])
     def test_extreme_indices(self, index):
-        with pytest.raises(IndexError, match=rf"got {index}"):
+        with pytest.raises(IndexError, match=rf"coordinate 0 is {index}, and"):
             dmlops.gather_nd(np.ones(4), np.array([[0], [index]], "int64"))
 
     def test_unsigned_indices_never_wrap(self):
-        with pytest.raises(IndexError, match=f"got {2**64 - 1}"):
+        with pytest.raises(IndexError, match=f"coordinate 0 is {2**64 - 1}, and"):
             dmlops.gather_nd(np.ones(4), np.array([[2**64 - 1]], "uint64"))
 
     def test_writes_nothing(self):
@@ -120,7 +122,7 @@ class TestRaise:
 
     def test_empty_dimension(self):
         for mode in ("raise", "clip"):
-            with pytest.raises(IndexError, match="0 elements"):
+            with pytest.raises(IndexError, match=r"got 2 tuples, but .*; only mode"):
                 dmlops.gather_nd(np.ones((0, 3)), np.zeros((2, 1), "int32"), mode=mode)
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from dmlops import __version__
 from dmlops.cli import demo, files, info, warmup
 from dmlops.cli.console import CommandError, err, out
 

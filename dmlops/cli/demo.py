@@ -95,10 +95,9 @@ def _places(device: Device) -> list[Host]:
 
 def _data() -> tuple[Array, Array, Array]:
     folder = files("dmlops") / "data"
-    with (folder / "hubble_deep_field.npz").open("rb") as stream:
-        photo = np.load(stream)["photo"]
-    with (folder / "words.npz").open("rb") as stream:
-        archive = np.load(stream)
+    with (folder / "hubble_deep_field.npz").open("rb") as stream, np.load(stream) as archive:
+        photo = archive["photo"]
+    with (folder / "words.npz").open("rb") as stream, np.load(stream) as archive:
         return photo, archive["words"].astype(str), archive["vectors"].astype(np.float32)
 
 

@@ -7,13 +7,14 @@ from itertools import groupby
 
 from rich.table import Table
 
+from dmlops import __version__
 from dmlops.cli.console import CommandError, out
 from dmlops.cli.placement import cpu_name, cuda_devices
 from dmlops.dispatch import BACKEND_LEVELS, DESCRIPTORS
 from dmlops.enums import TensorDataType
 from dmlops.operators.support import SupportRow
 
-PACKAGES = ("dmlops", "numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
+PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
 
 
 def info() -> None:
@@ -22,7 +23,12 @@ def info() -> None:
 
     out.print(
         _facts(
-            "Versions", [("python", platform.python_version()), *((name, version(name)) for name in PACKAGES)]
+            "Versions",
+            [
+                ("dmlops", __version__),
+                ("python", platform.python_version()),
+                *((name, version(name)) for name in PACKAGES),
+            ],
         )
     )
     width = f"{simd.WIDTH} bits" if simd.WIDTH else "none: the scalar path"

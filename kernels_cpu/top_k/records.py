@@ -68,7 +68,7 @@ def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
     return high
 
 
-@kernel
+@inlined
 def pad(records: Array, count: int) -> int:
     """Fill the list up to whole vectors, and return how long it then is."""
     padded = (count + PADDED_TO - 1) & ~(PADDED_TO - 1)

@@ -76,7 +76,7 @@ def chosen(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     return mask
 
 
-@kernel
+@inlined
 def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     """Do what `chosen` does for an `n` that vectors do not divide."""
     mask = chosen(x, at, n, bound, masks)
@@ -86,7 +86,7 @@ def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any
     return mask
 
 
-@kernel
+@inlined
 def append(x: Array, at: int, mask: Any, first_position: int, masks: KeyMasks, scratch: Scratch, wide: bool, count: int) -> int:
     """List the elements that `mask` chooses from `at` on; return how many records there are then."""
     while mask:
@@ -156,7 +156,7 @@ def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     return np.int64(simd.greatest(result))
 
 
-@kernel
+@inlined
 def tighten(n_groups: int, limits: Limits, scratch: Scratch, search: Search) -> Search:
     """Lower the bound to what the first `n_groups` groups tell, if enough of them are within it."""
     k = limits.k
@@ -171,7 +171,7 @@ def tighten(n_groups: int, limits: Limits, scratch: Scratch, search: Search) -> 
     return Search(search.count, bound, k, search.closed)
 
 
-@kernel
+@inlined
 def search_short_run(
     x: Array, begin: int, n: int, first_position: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
 ) -> Search:
@@ -191,7 +191,7 @@ def search_short_run(
     return scan(x, begin, begin + n, first_position, masks, limits, scratch, search)
 
 
-@kernel
+@inlined
 def search_long_run(
     x: Array, begin: int, n: int, first_position: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
 ) -> Search:
@@ -224,7 +224,7 @@ def search_long_run(
     return scan(x, begin + n_tiles * tile, begin + n, first_position, masks, limits, scratch, search)
 
 
-@kernel
+@inlined
 def search_run(
     x: Array, begin: int, n: int, first_position: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
 ) -> Search:

@@ -29,14 +29,8 @@ from kernels_cuda.top_k.cooperate import (
     reserve,
     warp_maximum,
 )
-from kernels_cuda.top_k.keys import (
-    N_LAYOUT,
-    N_MASKS,
-    VECTOR_BYTES,
-    element_functions,
-    row_offsets,
-    store_index,
-)
+from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
 
 u16 = types.uint16
 u32 = types.uint32
@@ -46,7 +40,7 @@ i64 = types.int64
 # Vectors that a thread loads before it looks at the first.
 VECTORS_IN_FLIGHT = 4
 # A first guess of how far below the largest key the threshold lies, in bits: a small factor for floats.
-_FIRST_STEP_BITS = {1: 2, 2: 6, 4: 22, 8: 50}
+_FIRST_REACH_BITS = {1: 2, 2: 6, 4: 22, 8: 50}
 
 # Places of the shared counters.
 _FOUND = 0
@@ -86,8 +80,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     n_slots = capacity(element_size, n_threads)
     n_groups_each = n_slots // n_threads
     n_groups = n_threads * n_groups_each
-    first_step = 1 << _FIRST_STEP_BITS[element_size]
-    last_step = 1 << (key_bits - 2)
+    first_reach = 1 << _FIRST_REACH_BITS[element_size]
+    furthest_reach = 1 << (key_bits - 2)
     all_ones = (1 << key_bits) - 1
     in_flight_words = 4 * VECTORS_IN_FLIGHT
 
@@ -110,34 +104,12 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                     inside = u32(inside | (u32(1) << u32(element)))
         return inside
 
-    @device_function
-    def maximum_of_vectors(best, base, stride, skipped, count, vector, masks):
-        """Return the larger of `best` and the keys of a thread's next vectors, a block apart."""
-        first = vector * per_vector - skipped
-        last = first + (VECTORS_IN_FLIGHT - 1) * n_threads * per_vector
-        if stride == 1 and first >= 0 and last + per_vector <= count:
-            words = cuda.local.array(in_flight_words, u32)
-            for step in range(VECTORS_IN_FLIGHT):
-                address = base + (first + step * n_threads * per_vector) * element_size
-                at = 4 * step
-                words[at], words[at + 1], words[at + 2], words[at + 3] = load_u32x4(address)
-            for step in range(VECTORS_IN_FLIGHT):
-                best = max(best, vector_maximum(words, 4 * step, masks))
-        else:
-            step = i64(0)
-            while step < VECTORS_IN_FLIGHT * per_vector:
-                chunk = step // per_vector
-                at = first + chunk * n_threads * per_vector + (step - chunk * per_vector)
-                if at >= 0 and at < count:
-                    best = max(best, order_key(load_element(base + at * stride * element_size), *masks))
-                step += 1
-        return best
-
     def block_top_k(
         x,
         values,
         indices,
         sources,
+        offsets,
         source_size,
         index_size,
         first_block,
@@ -148,7 +120,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         x_stride,
         value_stride,
         index_stride,
-        per_group,
+        group_shift,
         enough,
         layout,
         masks,
@@ -170,7 +142,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         begin = part * chunk
         count = min(chunk, axis_size - begin)
         wanted = u32(min(k, count))
-        x_row, value_row, index_row = row_offsets(layout, row)
+        x_row, value_row, index_row = row_offsets(layout, offsets, row)
         base = x + (x_row + begin * x_stride) * element_size
         # Vectors start on a 16-byte boundary at or below the first element; what lies before it is skipped.
         skipped = i64(0)
@@ -180,20 +152,54 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         if thread < u32(8):
             counters[thread] = u32(0)
 
-        # The candidates' place holds the group maxima on their way to registers, which only a loop that the
-        # compiler unrolls can fill.
-        vector = i64(thread)
+        # A group is 2^group_shift vectors of one thread, a block apart. The candidates' place holds the maxima on
+        # their way to registers, which only a loop that the compiler unrolls can fill.
+        for group in range(n_groups_each):
+            keys[u32(group * n_threads) + thread] = key_type(0)
+        words = cuda.local.array(in_flight_words, u32)
+        bests = cuda.local.array(VECTORS_IN_FLIGHT, key_type)
+        step = i64(0)
+        while step * n_threads < n_vectors:
+            vector = step * n_threads + i64(thread)
+            first = vector * per_vector - skipped
+            apart = n_threads * per_vector
+            slot = u32(u32(step >> group_shift) * u32(n_threads) + thread)
+            if x_stride == 1 and first >= 0 and first + (VECTORS_IN_FLIGHT - 1) * apart + per_vector <= count:
+                for ahead in range(VECTORS_IN_FLIGHT):
+                    at = 4 * ahead
+                    address = base + (first + ahead * apart) * element_size
+                    words[at], words[at + 1], words[at + 2], words[at + 3] = load_u32x4(address)
+                for ahead in range(VECTORS_IN_FLIGHT):
+                    bests[ahead] = vector_maximum(words, 4 * ahead, masks)
+                if group_shift >= 2:
+                    best = keys[slot]
+                    for ahead in range(VECTORS_IN_FLIGHT):
+                        best = max(best, bests[ahead])
+                    keys[slot] = best
+                else:
+                    for ahead in range(VECTORS_IN_FLIGHT):
+                        slot = u32(u32((step + ahead) >> group_shift) * u32(n_threads) + thread)
+                        keys[slot] = max(keys[slot], bests[ahead])
+            else:
+                ahead = step
+                while ahead < step + VECTORS_IN_FLIGHT and vector < n_vectors:
+                    slot = u32(u32(ahead >> group_shift) * u32(n_threads) + thread)
+                    best = keys[slot]
+                    at = vector * per_vector - skipped
+                    end = min(at + per_vector, count)
+                    at = max(at, i64(0))
+                    while at < end:
+                        best = max(best, order_key(load_element(base + at * x_stride * element_size), *masks))
+                        at += 1
+                    keys[slot] = best
+                    vector += n_threads
+                    ahead += 1
+            step += VECTORS_IN_FLIGHT
+        maxima = cuda.local.array(n_groups_each, key_type)
         best = key_type(0)
         for group in range(n_groups_each):
-            group_best = key_type(0)
-            for _ in range(per_group):
-                group_best = maximum_of_vectors(group_best, base, x_stride, skipped, count, vector, masks)
-                vector += VECTORS_IN_FLIGHT * n_threads
-            keys[u32(group * n_threads) + thread] = group_best
-            best = max(best, group_best)
-        maxima = cuda.local.array(n_groups_each, key_type)
-        for group in range(n_groups_each):
             maxima[group] = keys[u32(group * n_threads) + thread]
+            best = max(best, maxima[group])
         best = warp_max(best)
         if lane == u32(0):
             warp_maxima[warp] = best
@@ -206,13 +212,13 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         # At least `wanted` groups reach `low`, or it is 0, which all reach. All threads see the same counts.
         low = key_type(0)
         if count > n_slots or i64(wanted) * 4 < count:
-            step = key_type(first_step)
+            reach = key_type(first_reach)
             growing = True
             half = u32(0)
             while low < high:
                 middle = key_type(high - (key_type(high - low) >> key_type(1)))
-                if growing and key_type(high - low) > step:
-                    middle = key_type(high - step)
+                if growing and key_type(high - low) > reach:
+                    middle = key_type(high - reach)
                 reaching = u32(0)
                 for group in range(n_groups_each):
                     if maxima[group] >= middle:
@@ -226,8 +232,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                         break
                 else:
                     high = key_type(middle - key_type(1))
-                    step = key_type(step << key_type(2))
-                    if step > key_type(last_step):
+                    reach = key_type(reach << key_type(2))
+                    if reach > key_type(furthest_reach):
                         growing = False
 
         reaching = u32(0)
@@ -255,9 +261,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         in_key = True
         needed = wanted
         half = u32(0)
-        vectors_a_group = per_group * VECTORS_IN_FLIGHT
         is_listed = True
-        n_items = i64(counters[_LISTED]) * vectors_a_group
+        n_items = i64(counters[_LISTED]) << group_shift
         element_keys = cuda.local.array(per_vector, key_type)
         while True:
             item = i64(warp) * 32
@@ -265,11 +270,10 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 vector = item + i64(lane)
                 exists = vector < n_items
                 if is_listed and exists:
-                    place = vector // vectors_a_group
+                    place = vector >> group_shift
                     listed = u32(listed_groups[place])
-                    group = i64(listed >> u32(digit_bits))
-                    owner = i64(listed & u32(n_threads - 1))
-                    vector = owner + (group * vectors_a_group + vector - place * vectors_a_group) * n_threads
+                    step = (i64(listed >> u32(digit_bits)) << group_shift) + vector - (place << group_shift)
+                    vector = step * n_threads + i64(listed & u32(n_threads - 1))
                     exists = vector < n_vectors
                 first = vector * per_vector - skipped
                 inside = u32(0)

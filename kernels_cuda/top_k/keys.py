@@ -24,20 +24,15 @@ from kernels_cuda.ptx import (
     LOAD,
     REGISTER,
     STORE,
-    load_u64,
     order_key_u32,
     order_key_u64,
-    store_u32,
-    store_u64,
 )
 
 u32 = types.uint32
 u64 = types.uint64
-i64 = types.int64
 
 VECTOR_BYTES = 16
 N_MASKS = 6
-N_LAYOUT = 8
 
 
 def key_masks(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> tuple[int, ...]:
@@ -129,31 +124,3 @@ def _vector_functions(element_size: int, order_key: Any) -> tuple[Any, Any]:
                 keys[at + word * per_word + part] = order_key(bits, *masks)
 
     return vector_maximum, spread_vector
-
-
-@device_function
-def row_offsets(layout, row):
-    """Return the offsets of a row in x, values and indices, in elements.
-
-    `layout` is the inner size and three strides each of an outer and an inner dimension, or, where more dimensions
-    are left, the address of a table of offsets.
-    """
-    if layout[7] != 0:
-        entry = layout[7] + row * 24
-        return i64(load_u64(entry)), i64(load_u64(entry + 8)), i64(load_u64(entry + 16))
-    outer = row // layout[0]
-    inner = row - outer * layout[0]
-    return (
-        outer * layout[1] + inner * layout[4],
-        outer * layout[2] + inner * layout[5],
-        outer * layout[3] + inner * layout[6],
-    )
-
-
-@device_function
-def store_index(address, index_size, index):
-    """Store an index as 4 or 8 bytes."""
-    if index_size == 4:
-        store_u32(address, u32(index))
-    else:
-        store_u64(address, u64(index))

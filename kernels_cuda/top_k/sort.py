@@ -15,7 +15,8 @@ from numba import cuda, types
 from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.ptx import LOAD, REGISTER, STORE, ballot, lanes_below, popcount_u32
 from kernels_cuda.top_k.cooperate import block_functions, count_digit
-from kernels_cuda.top_k.keys import N_LAYOUT, N_MASKS, element_functions, row_offsets, store_index
+from kernels_cuda.top_k.keys import N_MASKS, element_functions
+from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
 
 u32 = types.uint32
 u64 = types.uint64
@@ -47,7 +48,7 @@ def histogram_source(element_size: int, position_size: int) -> KernelSource:
     n_counters = _N_WARPS * N_DIGITS
 
     def digit_histogram(
-        x, source, counts, first_row, axis_size, n_tiles, shift, is_first, x_stride, layout, masks
+        x, source, counts, offsets, first_row, axis_size, n_tiles, shift, is_first, x_stride, layout, masks
     ):
         histogram = cuda.shared.array(n_counters, u32)
         thread = u32(cuda.threadIdx.x)
@@ -59,7 +60,7 @@ def histogram_source(element_size: int, position_size: int) -> KernelSource:
         base = source + row * axis_size * element_size
         stride = i64(1)
         if is_first != 0:
-            x_row, _, _ = row_offsets(layout, first_row + row)
+            x_row, _, _ = row_offsets(layout, offsets, first_row + row)
             base = x + x_row * element_size
             stride = x_stride
         for item in range(_N_WARPS):
@@ -173,9 +174,10 @@ def scatter_source(element_size: int, position_size: int) -> KernelSource:
         sorted_positions,
         values,
         indices,
-        index_size,
         counts,
         totals,
+        offsets,
+        index_size,
         first_row,
         axis_size,
         n_tiles,
@@ -201,7 +203,7 @@ def scatter_source(element_size: int, position_size: int) -> KernelSource:
         block = i64(cuda.blockIdx.x)
         row = block // n_tiles
         tile = block - row * n_tiles
-        x_row, value_row, index_row = row_offsets(layout, first_row + row)
+        x_row, value_row, index_row = row_offsets(layout, offsets, first_row + row)
         x_base = x + x_row * element_size
         pairs = row * axis_size
         base = source + pairs * element_size

@@ -13,14 +13,8 @@ from numba import cuda, types
 from kernels_cuda.compiler import KernelSource
 from kernels_cuda.ptx import load_u32x4, popcount_u32, shuffle_from_u32, warp_inclusive_sum, warp_min
 from kernels_cuda.top_k.cooperate import warp_maximum
-from kernels_cuda.top_k.keys import (
-    N_LAYOUT,
-    N_MASKS,
-    VECTOR_BYTES,
-    element_functions,
-    row_offsets,
-    store_index,
-)
+from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
 
 u32 = types.uint32
 u64 = types.uint64
@@ -58,6 +52,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         x,
         values,
         indices,
+        offsets,
         index_size,
         first_block,
         n_rows,
@@ -77,7 +72,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         row = (first_block + i64(cuda.blockIdx.x)) * WARPS_A_BLOCK + i64(warp)
         if row >= n_rows:
             return
-        x_row, value_row, index_row = row_offsets(layout, row)
+        x_row, value_row, index_row = row_offsets(layout, offsets, row)
         base = x + x_row * element_size
         count = u32(axis_size)
         wanted = u32(k)

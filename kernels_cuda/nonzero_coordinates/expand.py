@@ -1,257 +1,38 @@
-"""The coordinates of non-zero elements, in ascending element order.
+"""Step 2: from mask words to rows of coordinates, and the sums of counts in between."""
 
-Up to `SMALL_LIMIT` elements one block does everything in one launch. Beyond:
-
-1. `mask_*` reads the input once and leaves a bit an element in the workspace, and the number of non-zeros of each
-   granule of 16,384 elements. Contiguous input is read in 16-byte vectors: a lane holds the bits of what it loaded,
-   and an exchange between lanes makes words in element order of them. An input that starts between two 16-byte
-   boundaries is counted from the one before it: positions are *virtual* there, `skipped` more than the real ones.
-2. `expand` turns each tile of 1 to 4 granules into ranked positions in shared memory and writes rows side by side.
-   It adds up the counts of all granules before its own; with more granules than `DIRECT_LIMIT`, or if the caller
-   wants the count first, `scan` does that once for all.
-
-Bytes moved: the input, an eighth of a byte an element twice, and the rows written. No block waits for another.
-"""
-
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.launch import Kernel, Target, Variant, as_signed, load
-from kernels_cuda.layout import (
-    NARROW_DEPTH,
-    NARROW_LIMIT,
-    arithmetic,
-    depth_of,
-    divisor,
-    is_wide,
-    offset_functions,
-    table,
-)
-from kernels_cuda.scan import block_add, block_scan
+from kernels_cuda.layout import arithmetic
+from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE
+from kernels_cuda.scan import block_scan
 
 u16 = types.uint16
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-GRANULE = 16384  # elements that share a count; their positions fill 32 KiB of shared memory
-CHUNK = 1024  # elements of a warp's 32 mask words
-MASK_THREADS = 256
-EXPAND_THREADS = 512
-GROUP = 128  # elements of a thread's four mask words in `expand`
-SMALL_THREADS = 512
-_MASK_WARPS = MASK_THREADS // 32
-_EXPAND_WORDS = EXPAND_THREADS * 4
-_EXPAND_RANKS = EXPAND_THREADS + 1
-SMALL_LIMIT = 16384  # one block reads these in some 3 us, as long as a second launch takes
-DIRECT_LIMIT = 8192  # counts that every block of `expand` may read: 32 KiB from L2
-FILL_ROWS = 8192  # rows to fill for which one more block is worth launching
-GENERAL_COLUMNS = 8
-
-
-def mask_block_elements(element_size: int) -> int:
-    """Return how many elements a block of `mask_contiguous` reads: 64 KiB of them, but a granule at least."""
-    return max(GRANULE, 65536 // element_size)
-
-
-def _non_zero_bits(element_size: int) -> Any:
-    """Make the function that tells which elements inside a 32-bit word are non-zero, a bit each."""
-
-    @device_function
-    def of_bytes(word, magnitude):
-        kept = u32(word & magnitude)
-        marked = u32((kept | u32(u32(kept & u32(0x7F7F7F7F)) + u32(0x7F7F7F7F))) & u32(0x80808080))
-        # The multiplication moves bits 0, 8, 16, 24 to 28 ... 31; no two products meet in a bit.
-        return u32(u32(u32(marked >> u32(7)) * u32(0x10204080)) >> u32(28))
-
-    @device_function
-    def of_halves(word, magnitude):
-        kept = u32(word & magnitude)
-        marked = u32(kept | u32(u32(kept & u32(0x7FFF7FFF)) + u32(0x7FFF7FFF)))
-        return u32(u32(u32(marked >> u32(15)) & u32(1)) | u32(u32(marked >> u32(30)) & u32(2)))
-
-    @device_function
-    def of_word(word, magnitude):
-        return u32(u32(word & magnitude) != u32(0))
-
-    return {1: of_bytes, 2: of_halves, 4: of_word}[element_size]
+THREADS = 512
+GROUP = 128  # elements of a thread's four mask words
+SCAN_THREADS = 1024
+_WORDS = THREADS * 4
+_RANKS = THREADS + 1
 
 
 @device_function
-def _exchange(word, lane, distance, width, kept_fields):
-    """Swap fields with the lane `distance` away: one step of a transposition of lanes and fields."""
-    other = ptx.shuffle_xor_u32(word, u32(distance))
-    low = u32(u32(word & u32(kept_fields)) | u32(u32(other & u32(kept_fields)) << u32(width)))
-    high = u32(u32(word & u32(~kept_fields)) | u32(u32(other & u32(~kept_fields)) >> u32(width)))
-    return high if u32(lane & u32(distance)) != u32(0) else low
-
-
-def _low_fields(width: int) -> int:
-    """Return the mask of every second field of `width` bits, from the lowest."""
-    return sum(((1 << width) - 1) << i for i in range(0, 32, 2 * width))
-
-
-def _mask_contiguous(element_size: int) -> KernelSource:
-    per_vector = 16 // element_size
-    per_word = 4 // element_size if element_size < 8 else 1
-    loads = 32 // per_vector  # vectors a lane loads for one mask word
-    chunks = max(1, 8 // loads)  # chunks in flight: at least eight vectors a lane
-    warp_elements = mask_block_elements(element_size) // _MASK_WARPS
-    n_batches = warp_elements // (chunks * CHUNK)
-    granules = mask_block_elements(element_size) // GRANULE
-    warps_a_granule = _MASK_WARPS // granules
-    n_registers = 4 * chunks * loads
-    steps = [(1 << k, per_vector << k, _low_fields(per_vector << k)) for k in range((loads - 1).bit_length())]
-    read = ptx.READ[element_size]
-    register = ptx.REGISTER[element_size]
-    is_wide_element = element_size == 8
-    bits_of = _non_zero_bits(min(element_size, 4))
-
-    # A lane's word holds one field of its own elements for each load; afterwards lane i of each group of `loads`
-    # lanes holds load i of the whole group, which is 32 elements in a row.
-    @device_function
-    def in_element_order(word, lane):
-        for distance, width, kept_fields in STEPS:
-            word = _exchange(word, lane, distance, width, kept_fields)
-        return word
-
-    STEPS = tuple(steps)
-
-    @device_function
-    def edge_word(base, chunk, skipped, end, magnitude, lane):
-        """Read a chunk that the input does not fill, an element a lane and load."""
-        elements = cuda.local.array(16, register)
-        word = u32(0)
-        for half in range(2):
-            for k in range(16):
-                position = chunk + (half * 16 + k) * 32 + lane
-                elements[k] = register(0)
-                if position >= skipped and position < end:
-                    elements[k] = read(base + position * element_size)
-            for k in range(16):
-                holds = ptx.ballot(register(elements[k] & register(magnitude)) != register(0))
-                if lane == half * 16 + k:
-                    word = holds
-        return word
-
-    def mask_contiguous(base, skipped, end, magnitude, mask, counts):
-        warp_counts = cuda.shared.array(_MASK_WARPS, u32)
-        vectors = cuda.local.array(n_registers, u32)
-        thread = i64(cuda.threadIdx.x)
-        lane = thread & 31
-        warp = thread >> 5
-        low_magnitude = u32(magnitude)
-        high_magnitude = u32(magnitude >> 32)
-        slot = (lane % loads) * per_vector + lane // loads
-        count = u32(0)
-        warp_first = (i64(cuda.blockIdx.x) * _MASK_WARPS + warp) * warp_elements
-        for batch in range(n_batches):
-            first = warp_first + batch * (chunks * CHUNK)
-            words = mask + (first >> 3)
-            if first >= skipped and first + chunks * CHUNK <= end:
-                address = base + first * element_size + lane * 16
-                for k in range(chunks * loads):
-                    (
-                        vectors[4 * k],
-                        vectors[4 * k + 1],
-                        vectors[4 * k + 2],
-                        vectors[4 * k + 3],
-                    ) = ptx.stream_u32x4(address + k * 512)
-                for chunk in range(chunks):
-                    word = u32(0)
-                    for k in range(loads):
-                        at = 4 * (chunk * loads + k)
-                        if is_wide_element:
-                            for e in range(2):
-                                kept = u32(
-                                    u32(vectors[at + 2 * e] & low_magnitude)
-                                    | u32(vectors[at + 2 * e + 1] & high_magnitude)
-                                )
-                                word = u32(word | u32(u32(kept != u32(0)) << u32(2 * k + e)))
-                        else:
-                            for q in range(4):
-                                bits = bits_of(vectors[at + q], low_magnitude)
-                                word = u32(word | u32(bits << u32(k * per_vector + q * per_word)))
-                    word = in_element_order(word, lane)
-                    ptx.store_u32(words + chunk * (CHUNK // 8) + slot * 4, word)
-                    count = u32(count + ptx.popcount_u32(word))
-            else:
-                for chunk in range(chunks):
-                    word = u32(0)
-                    if first + chunk * CHUNK < end:
-                        word = edge_word(base, first + chunk * CHUNK, skipped, end, magnitude, lane)
-                    ptx.store_u32(words + chunk * (CHUNK // 8) + lane * 4, word)
-                    count = u32(count + ptx.popcount_u32(word))
-        count = ptx.warp_add(count)
-        if lane == 0:
-            warp_counts[warp] = count
-        cuda.syncthreads()
-        if thread < granules:
-            total = u32(0)
-            for k in range(warps_a_granule):
-                total = u32(total + warp_counts[thread * warps_a_granule + k])
-            ptx.store_u32(counts + (i64(cuda.blockIdx.x) * granules + thread) * 4, total)
-
-    return KernelSource(mask_contiguous)
-
-
-def _mask_strided(element_size: int, wide: bool) -> KernelSource:
-    warp_elements = GRANULE // _MASK_WARPS
-    in_flight = 1 if wide else 8
-    read = ptx.READ[element_size]
-    register = ptx.REGISTER[element_size]
-    one_offset, _, _ = offset_functions(wide)
-
-    def mask_strided(x, end, magnitude, mask, counts, n_dims, multipliers, shifts, sizes, strides):
-        totals = cuda.shared.array(_MASK_WARPS, u32)
-        elements = cuda.local.array(in_flight, register)
-        thread = u32(cuda.threadIdx.x)
-        lane = i64(thread & u32(31))
-        warp = i64(thread >> u32(5))
-        last = end - 1
-        count = u32(0)
-        for part in range(warp_elements // CHUNK):
-            chunk = i64(cuda.blockIdx.x) * GRANULE + warp * warp_elements + part * CHUNK
-            word = u32(0)
-            for batch in range(32 // in_flight):
-                for k in range(in_flight):
-                    position = min(chunk + (batch * in_flight + k) * 32 + lane, last)
-                    elements[k] = read(x + one_offset(position, n_dims, multipliers, shifts, sizes, strides))
-                for k in range(in_flight):
-                    index = batch * in_flight + k
-                    inside = chunk + index * 32 + lane < end
-                    holds = ptx.ballot(
-                        inside and register(elements[k] & register(magnitude)) != register(0)
-                    )
-                    if lane == index:
-                        word = holds
-            ptx.store_u32(mask + (chunk >> 3) + lane * 4, word)
-            count = u32(count + ptx.popcount_u32(word))
-        total = block_add(count, thread, totals, _MASK_WARPS)
-        if thread == u32(0):
-            ptx.store_u32(counts + i64(cuda.blockIdx.x) * 4, total)
-
-    depth = depth_of(wide)
-    return KernelSource(mask_strided, dict.fromkeys(("multipliers", "shifts", "sizes", "strides"), depth))
-
-
-@device_function
-def _store_count(address, size, count):
+def store_count(address, size, count):
     if size == 8:
         ptx.store_u64(address, u64(count))
     else:
         ptx.store_u32(address, u32(count))
 
 
-def _scan() -> KernelSource:
-    n_threads = 1024
-    exclusive_sum = block_scan(n_threads)
+def scan_source() -> KernelSource:
+    """Make the kernel that turns counts into sums of the counts before, one block for all."""
+    exclusive_sum = block_scan(SCAN_THREADS)
 
     def scan(counts, n_granules, prefix, count_output, count_size):
         """Write the sum of all counts before each granule, and of all of them, as 64 bits."""
@@ -281,11 +62,11 @@ def _scan() -> KernelSource:
             if at + 3 < n_granules:
                 ptx.store_u64(address + 24, u64(through))
             carried += i64(total)
-            first += n_threads * 4
+            first += SCAN_THREADS * 4
             cuda.syncthreads()
         if thread == u32(0):
             ptx.store_u64(prefix + n_granules * 8, u64(carried))
-            _store_count(count_output, count_size, carried)
+            store_count(count_output, count_size, carried)
 
     return KernelSource(scan)
 
@@ -304,7 +85,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
         i = thread
         while i < n_rows:
             store(output + (row + i64(i)) * row_bytes, stored(first + i64(positions[i])))
-            i = u32(i + u32(EXPAND_THREADS))
+            i = u32(i + u32(THREADS))
 
     @device_function
     def write_two(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
@@ -320,7 +101,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
             else:
                 store(address, quotient)
                 store(address + column_bytes, rest)
-            i = u32(i + u32(EXPAND_THREADS))
+            i = u32(i + u32(THREADS))
 
     @device_function
     def write_three(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
@@ -337,7 +118,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
             minor = register(rest - register(middle * register(p[1])))
             value = major if column == u32(0) else middle if column == u32(1) else minor
             store(output + (row + i64(index)) * row_bytes + i64(column) * column_bytes, value)
-            i = u32(i + u32(EXPAND_THREADS))
+            i = u32(i + u32(THREADS))
 
     @device_function
     def write_four(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
@@ -363,7 +144,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
                 store(address + column_bytes, b)
                 store(address + 2 * column_bytes, c)
                 store(address + 3 * column_bytes, d)
-            i = u32(i + u32(EXPAND_THREADS))
+            i = u32(i + u32(THREADS))
 
     @device_function
     def write_general(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
@@ -380,25 +161,25 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
                 quotient = divide(rest, m[c], s[c])
                 rest = register(rest - register(quotient * register(p[c])))
                 store(address + c * column_bytes, quotient)
-            i = u32(i + u32(EXPAND_THREADS))
+            i = u32(i + u32(THREADS))
 
     writers = {1: write_one, 2: write_two, 3: write_three, 4: write_four, GENERAL_COLUMNS: write_general}
     return writers[n_columns]
 
 
-def _expand(n_columns: int, size: int, wide: bool) -> KernelSource:
+def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
     write_rows = _row_writer(n_columns, size, wide)
-    exclusive_sum = block_scan(EXPAND_THREADS)
+    exclusive_sum = block_scan(THREADS)
     store = ptx.STORE_STREAM[size]
     stored = ptx.REGISTER[size]
-    n_warps = EXPAND_THREADS // 32
+    n_warps = THREADS // 32
 
     @device_function
     def fill_rows(first, capacity, output, strides, packed, n_used, bits):
         """Write `bits` to all columns of the rows from `first` on; all threads of the grid share the work."""
         row_bytes, column_bytes = strides
-        i = i64(cuda.blockIdx.x) * EXPAND_THREADS + i64(cuda.threadIdx.x)
-        step = i64(cuda.gridDim.x) * EXPAND_THREADS
+        i = i64(cuda.blockIdx.x) * THREADS + i64(cuda.threadIdx.x)
+        step = i64(cuda.gridDim.x) * THREADS
         if packed:
             i += first * n_used
             while i < capacity * n_used:
@@ -447,8 +228,8 @@ def _expand(n_columns: int, size: int, wide: bool) -> KernelSource:
         p,
     ):
         positions = cuda.shared.array(GRANULE, u16)
-        words = cuda.shared.array(_EXPAND_WORDS, u32)
-        ranks = cuda.shared.array(_EXPAND_RANKS, u32)
+        words = cuda.shared.array(_WORDS, u32)
+        ranks = cuda.shared.array(_RANKS, u32)
         totals = cuda.shared.array(32, u32)
         sums = cuda.shared.array(64, u32)
         thread = u32(cuda.threadIdx.x)
@@ -488,7 +269,7 @@ def _expand(n_columns: int, size: int, wide: bool) -> KernelSource:
                 g = g if at + 2 < first_granule else u32(0)
                 h = h if at + 3 < first_granule else u32(0)
                 before = u32(before + u32(u32(e + f) + u32(g + h)))
-                at += EXPAND_THREADS * 4
+                at += THREADS * 4
             before = ptx.warp_add(before)
             found = ptx.warp_add(found)
             if lane == u32(0):
@@ -505,7 +286,7 @@ def _expand(n_columns: int, size: int, wide: bool) -> KernelSource:
 
         strides = (row_bytes, column_bytes)
         if is_last and thread == u32(0) and count_output != 0:
-            _store_count(count_output, count_size, n_found)
+            store_count(count_output, count_size, n_found)
         if fills:
             fill_rows(n_found, capacity, output, strides, packed, n_used, fill)
 
@@ -540,8 +321,8 @@ def _expand(n_columns: int, size: int, wide: bool) -> KernelSource:
         words[u32(thread * u32(4) + u32(2))] = c
         words[u32(thread * u32(4) + u32(3))] = d
         ranks[thread] = rank
-        if thread == u32(EXPAND_THREADS - 1):
-            ranks[EXPAND_THREADS] = total
+        if thread == u32(THREADS - 1):
+            ranks[THREADS] = total
         cuda.syncthreads()
         below = ptx.lanes_below()
         own = u32(u32(1) << lane)
@@ -577,9 +358,9 @@ def _expand(n_columns: int, size: int, wide: bool) -> KernelSource:
                 )
             cuda.syncthreads()
 
-    return KernelSource(expand, dict.fromkeys(("m", "s", "p"), _column_depth(n_columns)))
+    return KernelSource(expand, dict.fromkeys(("m", "s", "p"), column_depth(n_columns)))
 
 
-def _column_depth(n_columns: int) -> int:
+def column_depth(n_columns: int) -> int:
     # The last of up to four columns is what the others leave.
     return GENERAL_COLUMNS if n_columns == GENERAL_COLUMNS else max(1, n_columns - 1)

@@ -1,0 +1,198 @@
+"""The choice of a kernel, its workspace and its tasks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels_cpu import threads as pool
+from kernels_cpu.keys import key_masks
+from kernels_cpu.top_k import kernels
+from kernels_cpu.top_k.problem import RANK_LIMIT, Problem
+from kernels_cpu.top_k.records import COUNTERS, PADDED_TO
+from kernels_cpu.top_k.scan import LINES, LONG_RUN, WORD
+
+Array = NDArray[Any]
+Kernel = Callable[..., None]
+
+LINE = 64
+RUN_SIZE = 1 << 20  # bytes of a row searched at a time: its second pass finds them in the second-level cache
+STAGE_SIZE = 1 << 18
+LEAST_CAPACITY = 1024
+ELEMENTS_A_TASK = 1 << 20  # of 4 bytes: some 150 us
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to answer one top-k problem.
+
+    Attributes
+    ----------
+    variant : str
+        The kernel, and why it was chosen.
+    workspace_size : int
+        Bytes of scratch that a launch needs.
+    """
+
+    variant: str
+    workspace_size: int
+    _kernel: Kernel | None
+    _constants: Array
+    _numbers: Array
+    _tasks: tuple[tuple[int, int, int], ...]
+
+    def launch(self, x: Array, values: Array, indices: Array, workspace: Array) -> None:
+        """Write the values and positions of the best k of each row.
+
+        Parameters
+        ----------
+        x, values, indices : ndarray
+            One-dimensional arrays of unsigned integers, as the plan's strides and offsets address them.
+        workspace : ndarray
+            At least `workspace_size` bytes (uint8), aligned to 64 bytes.
+        """
+        if self._kernel is None:
+            return
+        tasks = self._tasks
+        if len(tasks) == 1:
+            self._kernel(x, values, indices, workspace, self._constants, self._numbers, *tasks[0])
+            return
+        shared = (x, values, indices, workspace, self._constants, self._numbers)
+        pool.run(self._kernel, [(*shared, *task) for task in tasks])
+
+
+def plan(
+    *,
+    element_size: int,
+    index_size: int,
+    sign: int,
+    flip: int,
+    infinity: int,
+    largest: bool,
+    k: int,
+    axis_size: int,
+    rows: Sequence[tuple[int, int, int, int]],
+    axis_strides: tuple[int, int, int],
+    x_offset: int,
+    value_offset: int,
+    index_offset: int,
+    threads: int,
+) -> Plan:
+    """Plan a sorted top-k; ties are in the order of ascending positions.
+
+    Parameters
+    ----------
+    element_size, index_size : int
+        Bytes of an element and of an index.
+    sign, flip, infinity : int
+        What makes bits comparable: see `kernels_cpu.keys.key_masks`.
+    largest : bool
+        Whether the greatest elements come first; NaN is the greatest.
+    k, axis_size : int
+        Elements wanted of each row, and how many it has.
+    rows : sequence of tuple of int
+        Size, x, value and index stride of every other dimension, the slowest first.
+    axis_strides : tuple of int
+        Strides of x, values and indices along the axis.
+    x_offset, value_offset, index_offset : int
+        Where element [0, ..., 0] is in each array.
+    threads : int
+        How many threads may take part.
+
+    Returns
+    -------
+    Plan
+        Immutable; may be launched from any thread.
+
+    Notes
+    -----
+    Workspace: some 100 KB a thread, and 32 bytes for each of k elements; where more than 1/32 of a row is wanted,
+    up to 24 bytes an element.
+    """
+    constants = key_masks(element_size, sign, flip, infinity, largest)
+    dims = sorted((dim for dim in rows if dim[0] != 1), key=lambda dim: -abs(dim[1]))
+    n_rows = prod(size for size, *_ in rows)
+    if k == 0 or n_rows == 0:
+        return Plan("nothing to do", 0, None, constants, constants, ())
+    in_place = axis_strides[0] == 1
+    wide = element_size == 8 or axis_size > 1 << 32
+    line = LINE // element_size
+    searched = k * (32 if axis_size >= LONG_RUN * LINES * line else 8) <= axis_size
+    columns = 0 if in_place else 1
+    column_step = dims[-1][1] if dims else 0
+    if searched:
+        function = kernels.select_rows if in_place else kernels.select_columns
+        capacity = min(max(4 * k, LEAST_CAPACITY), axis_size) + WORD
+        run_size = RUN_SIZE
+        if not in_place:
+            columns = min(line, dims[-1][0]) if column_step == 1 else 1
+            run_size = max(STAGE_SIZE // columns, 16 * k * element_size)
+        run = min(-(-run_size // (LINES * LINE)) * LINES * line, axis_size)
+        stage_columns = columns
+        why = f"searched: k is at most 1/{axis_size // k} of the axis"
+    else:
+        function = kernels.sort_rows
+        capacity = k + (k >> 3) + 2 * WORD
+        if 2 * k >= axis_size or capacity > axis_size:
+            capacity = axis_size
+        run = axis_size
+        stage_columns = columns
+        why = f"sorted: k is 1/{axis_size // k} of the axis"
+    tiles = run // (LINES * line)
+    fold = min(max(4 * k // line + 1, 16), max(tiles, 1))
+    list_length = capacity + PADDED_TO
+    lists = max(columns, 1) if searched else 1
+    sorts = capacity > RANK_LIMIT
+    pitch = run + line
+    sizes = {
+        "records": 8 * list_length * lists,
+        "positions": index_size * list_length * lists if wide else 0,
+        "spare_records": 8 * list_length if sorts else 0,
+        "spare_positions": index_size * list_length if sorts and wide else 0,
+        "ranks": 3 * 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO),
+        "counters": 8 * COUNTERS if sorts else 0,
+        "groups": LINE * max(fold, LONG_RUN * LINES // 2),
+        "minima": element_size * (tiles + line),
+        "stage": element_size * pitch * stage_columns,
+        "searches": 32 * columns,
+    }
+    aligned = [-(-size // (3 * LINE)) * 3 * LINE for size in sizes.values()]
+    ends = list(accumulate(aligned))
+    places = dict(zip(sizes, [0, *ends[:-1]], strict=True))
+    problem = Problem(
+        axis_size=axis_size,
+        k=k,
+        x_offset=x_offset,
+        value_offset=value_offset,
+        index_offset=index_offset,
+        x_step=axis_strides[0],
+        value_step=axis_strides[1],
+        index_step=axis_strides[2],
+        lowest=-(1 << (8 * element_size - 1)),
+        wide=int(wide),
+        capacity=capacity,
+        list_length=list_length,
+        fold=fold,
+        run=run,
+        columns=columns,
+        column_step=column_step,
+        pitch=pitch,
+        task_size=ends[-1],
+        n_dims=len(dims),
+        **places,
+    )
+    numbers = np.array([*problem, *(number for dim in dims for number in dim)], np.int64)
+    units = n_rows
+    if function is kernels.select_columns and dims:
+        units = n_rows // dims[-1][0] * -(-dims[-1][0] // columns)
+    worth = n_rows * axis_size * element_size // (4 * ELEMENTS_A_TASK)
+    n_tasks = max(min(threads, units, worth), 1)
+    ranges = pool.split(units, n_tasks)
+    tasks = tuple((first, last, task) for task, (first, last) in enumerate(ranges))
+    kind = "in place" if in_place else f"{columns} columns at a time"
+    variant = f"{function.__name__}, {8 * element_size} bits, {kind}; {why}; {len(tasks)} tasks"
+    return Plan(variant, len(tasks) * problem.task_size, function, constants, numbers, tasks)

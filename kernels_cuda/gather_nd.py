@@ -1,0 +1,367 @@
+"""Copy the slices that index tuples point at.
+
+Batch dimensions, tuple dimensions and the outer dimensions of a slice make one table of dimensions; what remains of a
+slice is a run of bytes that is contiguous in input and output, cut into units of up to 16 bytes, as strides and
+addresses allow. A thread moves `UNITS` of them, a block apart, so that stores (and, within a run, loads) of a warp lie
+side by side; it reads all its indices, then all its units, then writes. Threads of a run share its index tuple in L1.
+
+Bytes moved: the output, the parts of the input that are read, in sectors of 32 bytes, and the indices.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda import ptx
+from kernels_cuda.compiler import KernelSource, device_function
+from kernels_cuda.launch import Kernel, Target, Variant, load
+from kernels_cuda.layout import (
+    NARROW_DEPTH,
+    NARROW_LIMIT,
+    arithmetic,
+    depth_of,
+    divisor,
+    offset_functions,
+    table,
+)
+
+i32 = types.int32
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+THREADS = 256
+UNITS = 4
+VECTOR = 16
+NO_TUPLE = (1 << 63) - 1  # what `check` writes if all tuples are in range
+_CHECK_BLOCKS_A_MULTIPROCESSOR = 8
+
+
+def _index_reader(index_size: int) -> Any:
+    """Make the function that reads an index as int64; unsigned ones from 2^63 on become 2^63 - 1."""
+
+    @device_function
+    def read_narrow(address, is_signed):
+        bits = ptx.read_u32(address)
+        return i64(i32(bits)) if is_signed else i64(bits)
+
+    @device_function
+    def read_long(address, is_signed):
+        index = i64(ptx.read_u64(address))
+        return i64(NO_TUPLE) if index < 0 and not is_signed else index
+
+    return read_narrow if index_size == 4 else read_long
+
+
+@device_function
+def _from_start(index, bound, is_signed):
+    """Count a negative index from the end."""
+    return index + bound if is_signed and index < 0 else index
+
+
+def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
+    depth = depth_of(wide)
+    is_vector = unit == VECTOR
+    read_index = _index_reader(index_size)
+    register, divide = arithmetic(wide)
+    _, _, three_offsets = offset_functions(wide)
+    read = ptx.READ[min(unit, 8)]
+    store = ptx.STORE_STREAM[min(unit, 8)]
+    scalar = ptx.REGISTER[min(unit, 8)]
+    words_in_flight = 4 * UNITS
+
+    def gather(
+        x,
+        indices,
+        output,
+        n_units,
+        units_a_run,
+        multiplier,
+        shift,
+        n_coordinates,
+        coordinate_bytes,
+        is_signed,
+        clips,
+        n_dims,
+        multipliers,
+        shifts,
+        sizes,
+        x_strides,
+        index_strides,
+        output_strides,
+        bounds,
+        coordinate_strides,
+    ):
+        words = cuda.local.array(words_in_flight, u32)
+        scalars = cuda.local.array(UNITS, scalar)
+        sources = cuda.local.array(UNITS, i64)
+        tuples = cuda.local.array(UNITS, i64)
+        targets = cuda.local.array(UNITS, i64)
+        in_range = cuda.local.array(UNITS, u32)
+        found = cuda.local.array(UNITS, i64)
+        first = i64(cuda.blockIdx.x) * (THREADS * UNITS) + i64(cuda.threadIdx.x)
+        for k in range(UNITS):
+            # Threads past the end repeat the last unit and do not store it.
+            position = register(min(first + k * THREADS, n_units - 1))
+            run = divide(position, multiplier, shift)
+            within = i64(register(position - register(run * register(units_a_run)))) * unit
+            x_at, index_at, output_at = three_offsets(
+                run, n_dims, multipliers, shifts, sizes, x_strides, index_strides, output_strides
+            )
+            sources[k] = x + x_at + within
+            tuples[k] = indices + index_at
+            targets[k] = output + output_at + within
+            in_range[k] = u32(1)
+        for c in range(depth):
+            if c >= n_coordinates:
+                break
+            for k in range(UNITS):
+                found[k] = read_index(tuples[k] + c * coordinate_bytes, is_signed)
+            for k in range(UNITS):
+                index = _from_start(found[k], bounds[c], is_signed)
+                if index < 0 or index >= bounds[c]:
+                    in_range[k] = u32(clips)
+                    index = bounds[c] - 1 if index >= bounds[c] else i64(0)
+                sources[k] += index * coordinate_strides[c]
+        for k in range(UNITS):
+            if is_vector:
+                for q in range(4):
+                    words[4 * k + q] = u32(0)
+            else:
+                scalars[k] = scalar(0)
+            if in_range[k] != u32(0):
+                if is_vector:
+                    words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = ptx.read_u32x4(
+                        sources[k]
+                    )
+                else:
+                    scalars[k] = read(sources[k])
+        for k in range(UNITS):
+            if first + k * THREADS < n_units:
+                if is_vector:
+                    ptx.store_stream_u32x4(
+                        targets[k], words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3]
+                    )
+                else:
+                    store(targets[k], scalars[k])
+
+    names = ("multipliers", "shifts", "sizes", "x_strides", "index_strides", "output_strides")
+    return KernelSource(gather, dict.fromkeys((*names, "bounds", "coordinate_strides"), depth))
+
+
+def _check(index_size: int, wide: bool) -> KernelSource:
+    depth = depth_of(wide)
+    read_index = _index_reader(index_size)
+    one_offset, _, _ = offset_functions(wide)
+
+    def check(
+        indices,
+        first_output,
+        n_tuples,
+        n_coordinates,
+        coordinate_bytes,
+        is_signed,
+        n_dims,
+        multipliers,
+        shifts,
+        sizes,
+        index_strides,
+        bounds,
+        coordinate_strides,
+    ):
+        lane = i64(cuda.threadIdx.x) & 31
+        step = i64(cuda.gridDim.x) * THREADS
+        # A warp goes through tuples in ascending order: its first bad one is its lowest.
+        start = i64(cuda.blockIdx.x) * THREADS + i64(cuda.threadIdx.x) - lane
+        while start < n_tuples:
+            position = start + lane
+            address = indices + one_offset(
+                min(position, n_tuples - 1), n_dims, multipliers, shifts, sizes, index_strides
+            )
+            bad = False
+            for c in range(depth):
+                if c >= n_coordinates:
+                    break
+                index = _from_start(read_index(address + c * coordinate_bytes, is_signed), bounds[c], is_signed)
+                bad = bad or index < 0 or index >= bounds[c]
+            lanes = ptx.ballot(bad and position < n_tuples)
+            if lanes != u32(0):
+                if lane == 0:
+                    lowest = ptx.popcount_u32(u32(u32(lanes & u32(u32(0) - lanes)) - u32(1)))
+                    ptx.reduce_min_u64(first_output, u64(start + i64(lowest)))
+                return
+            start += step
+
+    names = ("multipliers", "shifts", "sizes", "index_strides", "bounds", "coordinate_strides")
+    return KernelSource(check, dict.fromkeys(names, depth))
+
+
+def _clear() -> KernelSource:
+    def clear(first_output):
+        ptx.store_u64(first_output, u64(NO_TUPLE))
+
+    return KernelSource(clear)
+
+
+def variants() -> Iterator[Variant]:
+    """List every kernel that a plan may load."""
+    yield Variant("gather_clear", _clear)
+    for index_size in (4, 8):
+        for wide in (False, True):
+            yield Variant("gather_check", _check, (index_size, wide))
+            for unit in (1, 2, 4, 8, VECTOR):
+                yield Variant("gather", _gather, (unit, index_size, wide))
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """The kernel and its arguments for one size of units."""
+
+    unit: int
+    kernel: Kernel
+    n_blocks: int
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A problem with its kernels; see `plan`."""
+
+    variant: str
+    workspace_size: int
+    _copies: tuple[_Copy, ...]
+    _clear: Kernel
+    _check: Kernel | None
+    _check_blocks: int
+    _check_arguments: tuple[int, ...]
+
+    def launch(self, stream: Any, x: int, indices: int, output: int, workspace: int) -> None:
+        """Write the output."""
+        del workspace
+        for copy in self._copies:
+            if (x | output) % copy.unit == 0:
+                copy.kernel.launch(stream, copy.n_blocks, THREADS, 0, x, indices, output, *copy.arguments)
+                return
+
+    def check(self, stream: Any, indices: int, first: int) -> None:
+        """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to the address `first`."""
+        self._clear.launch(stream, 1, 1, 0, first)
+        if self._check is not None:
+            self._check.launch(stream, self._check_blocks, THREADS, 0, indices, first, *self._check_arguments)
+
+
+def plan(
+    *,
+    element_size: int,
+    index_size: int,
+    index_signed: bool,
+    batch: tuple[tuple[int, int, int, int], ...],
+    tuples: tuple[tuple[int, int, int], ...],
+    coordinate_stride: int,
+    bounds: tuple[tuple[int, int], ...],
+    slices: tuple[tuple[int, int, int], ...],
+    mode: str,
+    x_offset: int,
+    index_offset: int,
+    output_offset: int,
+    target: Target,
+) -> Plan:
+    """Choose and load the kernels that gather slices.
+
+    Parameters
+    ----------
+    element_size, index_size : int
+        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
+    index_signed : bool
+        Whether negative indices count from the end.
+    batch : tuple of (size, x_stride, index_stride, output_stride)
+        Dimensions that input, indices and output share.
+    tuples : tuple of (size, index_stride, output_stride)
+        Dimensions that indices and output share.
+    coordinate_stride : int
+        Elements from coordinate to coordinate of an index tuple.
+    bounds : tuple of (size, x_stride)
+        The dimensions that the coordinates of a tuple index.
+    slices : tuple of (size, x_stride, output_stride)
+        Dimensions that input and output share.
+    mode : {"clip", "fill"}
+        What becomes of indices out of range.
+    x_offset, index_offset, output_offset : int
+        Not used: addresses are those of the first elements.
+    target : Target
+        The device.
+    """
+    del x_offset, index_offset, output_offset
+    outer = [
+        *batch,
+        *((size, 0, index_stride, output_stride) for size, index_stride, output_stride in tuples),
+        *((size, x_stride, 0, output_stride) for size, x_stride, output_stride in slices),
+    ]
+    run = 1
+    if slices and slices[-1][1:] == (1, 1):
+        run = outer.pop()[0]
+    n_runs = prod(size for size, *_ in outer)
+    strides = [stride for _, x_stride, _, output_stride in outer for stride in (x_stride, output_stride)]
+    strides += [x_stride for _, x_stride in bounds]
+    vector = gcd(VECTOR, *(stride * element_size for stride in (run, *strides)))
+    depth = max(len(outer), len(bounds))
+
+    copies = []
+    for unit in dict.fromkeys((vector, element_size)) if n_runs and run else ():
+        units_a_run = run * element_size // unit
+        n_units = n_runs * units_a_run
+        wide = n_units > NARROW_LIMIT or depth > NARROW_DEPTH
+        arguments = (
+            n_units,
+            units_a_run,
+            *divisor(units_a_run, wide),
+            len(bounds),
+            coordinate_stride * index_size,
+            int(index_signed),
+            int(mode == "clip"),
+            max(len(outer), 1),
+            *table(outer, wide, (element_size, index_size, element_size)),
+            *_bound_table(bounds, wide, element_size),
+        )
+        kernel = load(Variant("gather", _gather, (unit, index_size, wide)), target)
+        copies.append(_Copy(unit, kernel, -(-n_units // (THREADS * UNITS)), arguments))
+
+    listed = [
+        *((size, index_stride) for size, _, index_stride, _ in batch),
+        *((size, index_stride) for size, index_stride, _ in tuples),
+    ]
+    n_tuples = prod(size for size, _ in listed)
+    check = None
+    check_arguments: tuple[int, ...] = ()
+    if n_tuples:
+        wide = n_tuples > NARROW_LIMIT or max(len(listed), len(bounds)) > NARROW_DEPTH
+        check = load(Variant("gather_check", _check, (index_size, wide)), target)
+        check_arguments = (
+            n_tuples,
+            len(bounds),
+            coordinate_stride * index_size,
+            int(index_signed),
+            max(len(listed), 1),
+            *table(listed, wide, (index_size,)),
+            *_bound_table(bounds, wide, element_size),
+        )
+    most_blocks = _CHECK_BLOCKS_A_MULTIPROCESSOR * target.multiprocessors
+    unit = copies[0].unit if copies else 0
+    return Plan(
+        variant=f"gather_nd {unit}-byte units of {run * element_size}-byte runs, {len(outer)} dimensions",
+        workspace_size=0,
+        _copies=tuple(copies),
+        _clear=load(Variant("gather_clear", _clear), target),
+        _check=check,
+        _check_blocks=min(-(-n_tuples // THREADS), most_blocks),
+        _check_arguments=check_arguments,
+    )
+
+
+def _bound_table(bounds: tuple[tuple[int, int], ...], wide: bool, element_size: int) -> tuple[int, ...]:
+    padding = [0] * (depth_of(wide) - len(bounds))
+    sizes = [size for size, _ in bounds]
+    return (*sizes, *padding, *(x_stride * element_size for _, x_stride in bounds), *padding)

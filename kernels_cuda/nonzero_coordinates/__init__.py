@@ -1,0 +1,332 @@
+"""The coordinates of non-zero elements, in ascending element order.
+
+Up to 16,384 elements one block does everything in one launch (`small`). Beyond:
+
+1. `masks` reads the input once and leaves a bit an element in the workspace, and the number of non-zeros of each
+   granule of 16,384 elements. Contiguous input is read in 16-byte vectors: a lane holds the bits of what it loaded,
+   and an exchange between lanes makes words in element order of them. An input that starts between two 16-byte
+   boundaries is counted from the one before it: positions are *virtual* there, `skipped` more than the real ones.
+2. `expand` turns each tile of 1 to 4 granules into ranked positions in shared memory and writes rows side by side.
+   It adds up the counts of all granules before its own; with more granules than `DIRECT_LIMIT`, or if the caller
+   wants the count first, `scan` does that once for all.
+
+Bytes moved: the input, an eighth of a byte an element twice, and the rows written. No block waits for another.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from kernels_cuda.launch import Kernel, Target, Variant, as_signed, load
+from kernels_cuda.layout import NARROW_DEPTH, NARROW_LIMIT, divisor, is_wide, table
+from kernels_cuda.nonzero_coordinates import expand, masks, small
+from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE
+
+DIRECT_LIMIT = 8192  # counts that every block of `expand` may read: 32 KiB from L2
+MAX_GRANULES_A_TILE = 4
+SMALL_FILL = 1 << 16  # coordinates that one block may fill
+FILL_ROWS_A_BLOCK = 1 << 13
+
+
+def variants() -> Iterator[Variant]:
+    """List every kernel that a plan may load."""
+    yield Variant("nonzero_scan", expand.scan_source)
+    for element_size in (1, 2, 4, 8):
+        yield Variant("nonzero_small", small.small_source, (element_size,))
+        yield Variant("nonzero_mask", masks.mask_contiguous_source, (element_size,))
+        for wide in (False, True):
+            yield _mask_strided(element_size, wide)
+    for coordinate_size in (4, 8):
+        for n_columns in (1, 2, 3, 4, GENERAL_COLUMNS):
+            yield _expand(n_columns, coordinate_size, wide=False)
+        yield _expand(GENERAL_COLUMNS, coordinate_size, wide=True)
+
+
+def _mask_strided(element_size: int, wide: bool) -> Variant:
+    return Variant("nonzero_mask_strided", masks.mask_strided_source, (element_size, wide))
+
+
+def _expand(n_columns: int, coordinate_size: int, wide: bool) -> Variant:
+    return Variant("nonzero_expand", expand.expand_source, (n_columns, coordinate_size, wide))
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Columns that one launch writes: which, how many, and the divisions that make them."""
+
+    first: int
+    count: int
+    arguments: tuple[int, ...]
+
+
+def _column_tables(sizes: Sequence[int], n_columns: int, wide: bool) -> list[_Columns]:
+    """Split the columns into launches of at most `n_columns`, or one of exactly that many."""
+    periods = [prod(sizes[i:]) for i in range(len(sizes) + 1)]
+    groups = []
+    for first in range(0, len(sizes), n_columns):
+        count = min(n_columns, len(sizes) - first)
+        kept = periods[first + 1 : first + count + 1]
+        depth = expand.column_depth(n_columns)
+        kept = [*kept, *[1] * depth][:depth]
+        divisors = [divisor(period, wide) for period in kept]
+        leading = (*divisor(periods[first], wide), periods[first])
+        steps = ([m for m, _ in divisors], [s for _, s in divisors], kept)
+        groups.append(_Columns(first, count, (count, *leading, *(value for step in steps for value in step))))
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A problem with its kernels; see `plan`."""
+
+    variant: str
+    workspace_size: int
+    _n_elements: int
+    _element_size: int
+    _magnitude: int
+    _capacity: int
+    _coordinate_strides: tuple[int, int]
+    _coordinate_size: int
+    _count_size: int
+    _fill: int | None
+    _multiprocessors: int
+    _counts_at: int
+    _prefix_at: int
+    _layout: tuple[int, ...] | None
+    _columns: tuple[_Columns, ...]
+    _small_layout: tuple[int, ...]
+    _small: Kernel | None
+    _mask: Kernel
+    _scan: Kernel
+    _expand: Kernel | None
+
+    def launch(self, stream: Any, x: int, coordinates: int, count: int, workspace: int) -> None:
+        """Write the coordinates and the count."""
+        rows = (self._capacity, *self._coordinate_strides)
+        if self._small is not None:
+            self._small.launch(stream, 1, small.THREADS, 0, x, *self._small_arguments(coordinates, count))
+        elif not self._columns or self._capacity == 0:
+            self.count(stream, x, count, workspace)
+        elif self._granules(x) > DIRECT_LIMIT:
+            self.count(stream, x, count, workspace)
+            self.expand(stream, x, coordinates, *rows, workspace)
+        else:
+            self._launch_mask(stream, x, workspace)
+            self._launch_expand(stream, x, coordinates, *rows, workspace, 0, count)
+
+    def count(self, stream: Any, x: int, count: int, workspace: int) -> None:
+        """Write the count, and leave in the workspace what `expand` needs."""
+        self._launch_mask(stream, x, workspace)
+        counts = workspace + self._counts_at
+        prefix = workspace + self._prefix_at
+        arguments = (counts, self._granules(x), prefix, count, self._count_size)
+        self._scan.launch(stream, 1, expand.SCAN_THREADS, 0, *arguments)
+
+    def expand(
+        self,
+        stream: Any,
+        x: int,
+        coordinates: int,
+        capacity: int,
+        row_stride: int,
+        column_stride: int,
+        workspace: int,
+    ) -> None:
+        """Write the coordinates after a `count` with the same input and workspace; strides are in elements."""
+        prefix = workspace + self._prefix_at
+        self._launch_expand(stream, x, coordinates, capacity, row_stride, column_stride, workspace, prefix, 0)
+
+    def _skipped(self, x: int) -> int:
+        return x % 16 // self._element_size if self._layout is None else 0
+
+    def _granules(self, x: int) -> int:
+        return -(-(self._n_elements + self._skipped(x)) // GRANULE) if self._n_elements else 0
+
+    def _small_arguments(self, coordinates: int, count: int) -> tuple[int, ...]:
+        row_stride, column_stride = self._coordinate_strides
+        size = self._coordinate_size
+        return (
+            self._n_elements,
+            self._magnitude,
+            coordinates,
+            self._capacity,
+            row_stride * size,
+            column_stride * size,
+            size,
+            self._columns[0].count if self._columns else 0,
+            int(self._fill is not None),
+            self._fill or 0,
+            count,
+            self._count_size,
+            *self._small_layout,
+        )
+
+    def _launch_mask(self, stream: Any, x: int, workspace: int) -> None:
+        if self._n_elements == 0:
+            return
+        counts = workspace + self._counts_at
+        if self._layout is not None:
+            arguments = (x, self._n_elements, self._magnitude, workspace, counts, *self._layout)
+            self._mask.launch(stream, self._granules(x), masks.THREADS, 0, *arguments)
+            return
+        skipped = self._skipped(x)
+        end = self._n_elements + skipped
+        blocks = -(-end // masks.block_elements(self._element_size))
+        base = x - skipped * self._element_size
+        self._mask.launch(
+            stream, blocks, masks.THREADS, 0, base, skipped, end, self._magnitude, workspace, counts
+        )
+
+    def _launch_expand(
+        self,
+        stream: Any,
+        x: int,
+        coordinates: int,
+        capacity: int,
+        row_stride: int,
+        column_stride: int,
+        workspace: int,
+        prefix: int,
+        count: int,
+    ) -> None:
+        if self._expand is None or capacity == 0:
+            return
+        granules = self._granules(x)
+        tile = MAX_GRANULES_A_TILE
+        while tile > 1 and granules < 2 * self._multiprocessors * tile:
+            tile //= 2
+        tiles = -(-granules // tile)
+        fills = self._fill is not None
+        blocks = max(tiles, 1)
+        if fills:
+            blocks = max(blocks, min(capacity // FILL_ROWS_A_BLOCK, 8 * self._multiprocessors))
+        size = self._coordinate_size
+        for columns in self._columns:
+            output = coordinates + columns.first * column_stride * size
+            vector = size * (columns.count if columns.count in (2, 4) else 1)
+            side_by_side = column_stride == 1 or columns.count == 1
+            packed = side_by_side and row_stride == columns.count and output % min(vector, 16) == 0
+            self._expand.launch(
+                stream,
+                blocks,
+                expand.THREADS,
+                0,
+                workspace,
+                workspace + self._counts_at,
+                prefix,
+                granules,
+                tile,
+                tiles,
+                self._skipped(x),
+                output,
+                capacity,
+                row_stride * size,
+                column_stride * size,
+                int(packed),
+                int(fills),
+                self._fill or 0,
+                count if columns.first == 0 else 0,
+                self._count_size,
+                *columns.arguments,
+            )
+
+
+def plan(
+    *,
+    element_size: int,
+    magnitude: int,
+    sizes: tuple[int, ...],
+    dims: tuple[tuple[int, int], ...],
+    x_offset: int,
+    coordinate_offset: int,
+    capacity: int,
+    coordinate_strides: tuple[int, int],
+    coordinate_size: int,
+    count_size: int,
+    fill: int | None,
+    target: Target,
+) -> Plan:
+    """Choose and load the kernels that list the non-zero elements.
+
+    Parameters
+    ----------
+    element_size : int
+        Bytes of an element: 1, 2, 4 or 8.
+    magnitude : int
+        An element is non-zero where ``bits & magnitude`` is.
+    sizes : tuple of int
+        The dimensions whose coordinates are columns of the output, slowest first.
+    dims : tuple of (size, stride)
+        The merged layout of the input.
+    x_offset, coordinate_offset : int
+        Not used: addresses are those of the first elements.
+    capacity : int
+        Rows that may be written.
+    coordinate_strides : tuple of two ints
+        Elements from row to row and from column to column.
+    coordinate_size, count_size : int
+        Bytes of a coordinate and of the count: 4 or 8.
+    fill : int or None
+        Bits for the rows that are left, or None to leave them as they are.
+    target : Target
+        The device.
+    """
+    del x_offset, coordinate_offset
+    n_elements = prod(size for size, _ in dims) if all(sizes) else 0
+    is_contiguous = n_elements == 1 or (len(dims) == 1 and dims[0][1] == 1) or n_elements == 0
+    wide_layout = is_wide(n_elements, len(dims))
+    wide_rows = n_elements > NARROW_LIMIT
+    n_columns = len(sizes) if 0 < len(sizes) <= 4 and not wide_rows else GENERAL_COLUMNS
+    columns = _column_tables([max(size, 1) for size in sizes], n_columns, wide_rows)
+
+    fills_little = fill is None or capacity * len(sizes) <= SMALL_FILL
+    fits_small = 0 < n_elements <= small.LIMIT and len(dims) <= NARROW_DEPTH and len(sizes) <= GENERAL_COLUMNS
+    small_kernel = None
+    small_layout: tuple[int, ...] = ()
+    if fits_small and fills_little:
+        small_kernel = load(Variant("nonzero_small", small.small_source, (element_size,)), target)
+        (group,) = _column_tables(sizes, GENERAL_COLUMNS, wide=False) or [_Columns(0, 0, (0,) * 28)]
+        small_layout = (max(len(dims), 1), *table(dims, False, (element_size,)), *group.arguments[4:])
+
+    if is_contiguous:
+        mask = load(Variant("nonzero_mask", masks.mask_contiguous_source, (element_size,)), target)
+        layout = None
+        block = masks.block_elements(element_size)
+    else:
+        mask = load(_mask_strided(element_size, wide_layout), target)
+        layout = (len(dims), *table(dims, wide_layout, (element_size,)))
+        block = GRANULE
+    # A misaligned start adds less than 16 elements.
+    masked = -(-(n_elements + 15) // block) * block
+    counts_at = _aligned(masked // 8)
+    prefix_at = counts_at + _aligned(masked // GRANULE * 4 + 16)
+    if magnitude < 1 << (8 * element_size) and element_size < 4:
+        magnitude *= 0xFFFFFFFF // ((1 << (8 * element_size)) - 1)
+    name = "one block" if small_kernel else "contiguous mask" if is_contiguous else "strided mask"
+    return Plan(
+        variant=f"nonzero_coordinates {8 * element_size}-bit, {name}, {len(sizes)} columns",
+        workspace_size=prefix_at + _aligned(masked // GRANULE * 8 + 8),
+        _n_elements=n_elements,
+        _element_size=element_size,
+        _magnitude=as_signed(magnitude),
+        _capacity=capacity,
+        _coordinate_strides=coordinate_strides,
+        _coordinate_size=coordinate_size,
+        _count_size=count_size,
+        _fill=None if fill is None else as_signed(fill),
+        _multiprocessors=target.multiprocessors,
+        _counts_at=counts_at,
+        _prefix_at=prefix_at,
+        _layout=layout,
+        _columns=tuple(columns),
+        _small_layout=small_layout,
+        _small=small_kernel,
+        _mask=mask,
+        _scan=load(Variant("nonzero_scan", expand.scan_source), target),
+        _expand=load(_expand(n_columns, coordinate_size, wide_rows), target) if sizes else None,
+    )
+
+
+def _aligned(n_bytes: int) -> int:
+    return -(-n_bytes // 256) * 256

@@ -1,0 +1,201 @@
+"""Step 1: a bit an element, and the number of non-zeros of each granule."""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda import ptx
+from kernels_cuda.compiler import KernelSource, device_function
+from kernels_cuda.layout import depth_of, offset_functions
+from kernels_cuda.nonzero_coordinates.sizes import CHUNK, GRANULE
+from kernels_cuda.scan import block_add
+
+u32 = types.uint32
+i64 = types.int64
+
+THREADS = 256
+_WARPS = THREADS // 32
+
+
+def block_elements(element_size: int) -> int:
+    """Return how many elements a block of the contiguous kernel reads: 64 KiB of them, but a granule at least."""
+    return max(GRANULE, 65536 // element_size)
+
+
+def _non_zero_bits(element_size: int) -> Any:
+    """Make the function that tells which elements inside a 32-bit word are non-zero, a bit each."""
+
+    @device_function
+    def of_bytes(word, magnitude):
+        kept = u32(word & magnitude)
+        marked = u32((kept | u32(u32(kept & u32(0x7F7F7F7F)) + u32(0x7F7F7F7F))) & u32(0x80808080))
+        # The multiplication moves bits 0, 8, 16, 24 to 28 ... 31; no two products meet in a bit.
+        return u32(u32(u32(marked >> u32(7)) * u32(0x10204080)) >> u32(28))
+
+    @device_function
+    def of_halves(word, magnitude):
+        kept = u32(word & magnitude)
+        marked = u32(kept | u32(u32(kept & u32(0x7FFF7FFF)) + u32(0x7FFF7FFF)))
+        return u32(u32(u32(marked >> u32(15)) & u32(1)) | u32(u32(marked >> u32(30)) & u32(2)))
+
+    @device_function
+    def of_word(word, magnitude):
+        return u32(u32(word & magnitude) != u32(0))
+
+    return {1: of_bytes, 2: of_halves, 4: of_word}[element_size]
+
+
+@device_function
+def _exchange(word, lane, distance, width, kept_fields):
+    """Swap fields with the lane `distance` away: one step of a transposition of lanes and fields."""
+    other = ptx.shuffle_xor_u32(word, u32(distance))
+    low = u32(u32(word & u32(kept_fields)) | u32(u32(other & u32(kept_fields)) << u32(width)))
+    high = u32(u32(word & u32(~kept_fields)) | u32(u32(other & u32(~kept_fields)) >> u32(width)))
+    return high if u32(lane & u32(distance)) != u32(0) else low
+
+
+def _low_fields(width: int) -> int:
+    """Return the mask of every second field of `width` bits, from the lowest."""
+    return sum(((1 << width) - 1) << i for i in range(0, 32, 2 * width))
+
+
+def mask_contiguous_source(element_size: int) -> KernelSource:
+    per_vector = 16 // element_size
+    per_word = 4 // element_size if element_size < 8 else 1
+    loads = 32 // per_vector  # vectors a lane loads for one mask word
+    chunks = max(1, 8 // loads)  # chunks in flight: at least eight vectors a lane
+    warp_elements = block_elements(element_size) // _WARPS
+    n_batches = warp_elements // (chunks * CHUNK)
+    granules = block_elements(element_size) // GRANULE
+    warps_a_granule = _WARPS // granules
+    n_registers = 4 * chunks * loads
+    steps = [(1 << k, per_vector << k, _low_fields(per_vector << k)) for k in range((loads - 1).bit_length())]
+    read = ptx.READ[element_size]
+    register = ptx.REGISTER[element_size]
+    is_wide_element = element_size == 8
+    bits_of = _non_zero_bits(min(element_size, 4))
+
+    # A lane's word holds one field of its own elements for each load; afterwards lane i of each group of `loads`
+    # lanes holds load i of the whole group, which is 32 elements in a row.
+    @device_function
+    def in_element_order(word, lane):
+        for distance, width, kept_fields in STEPS:
+            word = _exchange(word, lane, distance, width, kept_fields)
+        return word
+
+    STEPS = tuple(steps)
+
+    @device_function
+    def edge_word(base, chunk, skipped, end, magnitude, lane):
+        """Read a chunk that the input does not fill, an element a lane and load."""
+        elements = cuda.local.array(16, register)
+        word = u32(0)
+        for half in range(2):
+            for k in range(16):
+                position = chunk + (half * 16 + k) * 32 + lane
+                elements[k] = register(0)
+                if position >= skipped and position < end:
+                    elements[k] = read(base + position * element_size)
+            for k in range(16):
+                holds = ptx.ballot(register(elements[k] & register(magnitude)) != register(0))
+                if lane == half * 16 + k:
+                    word = holds
+        return word
+
+    def mask_contiguous(base, skipped, end, magnitude, mask, counts):
+        warp_counts = cuda.shared.array(_WARPS, u32)
+        vectors = cuda.local.array(n_registers, u32)
+        thread = i64(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        low_magnitude = u32(magnitude)
+        high_magnitude = u32(magnitude >> 32)
+        slot = (lane % loads) * per_vector + lane // loads
+        count = u32(0)
+        warp_first = (i64(cuda.blockIdx.x) * _WARPS + warp) * warp_elements
+        for batch in range(n_batches):
+            first = warp_first + batch * (chunks * CHUNK)
+            words = mask + (first >> 3)
+            if first >= skipped and first + chunks * CHUNK <= end:
+                address = base + first * element_size + lane * 16
+                for k in range(chunks * loads):
+                    (
+                        vectors[4 * k],
+                        vectors[4 * k + 1],
+                        vectors[4 * k + 2],
+                        vectors[4 * k + 3],
+                    ) = ptx.stream_u32x4(address + k * 512)
+                for chunk in range(chunks):
+                    word = u32(0)
+                    for k in range(loads):
+                        at = 4 * (chunk * loads + k)
+                        if is_wide_element:
+                            for e in range(2):
+                                kept = u32(
+                                    u32(vectors[at + 2 * e] & low_magnitude)
+                                    | u32(vectors[at + 2 * e + 1] & high_magnitude)
+                                )
+                                word = u32(word | u32(u32(kept != u32(0)) << u32(2 * k + e)))
+                        else:
+                            for q in range(4):
+                                bits = bits_of(vectors[at + q], low_magnitude)
+                                word = u32(word | u32(bits << u32(k * per_vector + q * per_word)))
+                    word = in_element_order(word, lane)
+                    ptx.store_u32(words + chunk * (CHUNK // 8) + slot * 4, word)
+                    count = u32(count + ptx.popcount_u32(word))
+            else:
+                for chunk in range(chunks):
+                    word = u32(0)
+                    if first + chunk * CHUNK < end:
+                        word = edge_word(base, first + chunk * CHUNK, skipped, end, magnitude, lane)
+                    ptx.store_u32(words + chunk * (CHUNK // 8) + lane * 4, word)
+                    count = u32(count + ptx.popcount_u32(word))
+        count = ptx.warp_add(count)
+        if lane == 0:
+            warp_counts[warp] = count
+        cuda.syncthreads()
+        if thread < granules:
+            total = u32(0)
+            for k in range(warps_a_granule):
+                total = u32(total + warp_counts[thread * warps_a_granule + k])
+            ptx.store_u32(counts + (i64(cuda.blockIdx.x) * granules + thread) * 4, total)
+
+    return KernelSource(mask_contiguous)
+
+
+def mask_strided_source(element_size: int, wide: bool) -> KernelSource:
+    warp_elements = GRANULE // _WARPS
+    in_flight = 1 if wide else 8
+    read = ptx.READ[element_size]
+    register = ptx.REGISTER[element_size]
+    one_offset, _, _ = offset_functions(wide)
+
+    def mask_strided(x, end, magnitude, mask, counts, n_dims, multipliers, shifts, sizes, strides):
+        totals = cuda.shared.array(_WARPS, u32)
+        elements = cuda.local.array(in_flight, register)
+        thread = u32(cuda.threadIdx.x)
+        lane = i64(thread & u32(31))
+        warp = i64(thread >> u32(5))
+        last = end - 1
+        count = u32(0)
+        for part in range(warp_elements // CHUNK):
+            chunk = i64(cuda.blockIdx.x) * GRANULE + warp * warp_elements + part * CHUNK
+            word = u32(0)
+            for batch in range(32 // in_flight):
+                for k in range(in_flight):
+                    position = min(chunk + (batch * in_flight + k) * 32 + lane, last)
+                    elements[k] = read(x + one_offset(position, n_dims, multipliers, shifts, sizes, strides))
+                for k in range(in_flight):
+                    index = batch * in_flight + k
+                    inside = chunk + index * 32 + lane < end
+                    holds = ptx.ballot(inside and register(elements[k] & register(magnitude)) != register(0))
+                    if lane == index:
+                        word = holds
+            ptx.store_u32(mask + (chunk >> 3) + lane * 4, word)
+            count = u32(count + ptx.popcount_u32(word))
+        total = block_add(count, thread, totals, _WARPS)
+        if thread == u32(0):
+            ptx.store_u32(counts + i64(cuda.blockIdx.x) * 4, total)
+
+    depth = depth_of(wide)
+    return KernelSource(mask_strided, dict.fromkeys(("multipliers", "shifts", "sizes", "strides"), depth))

@@ -1,0 +1,105 @@
+"""Where the rows lie: up to two dimensions in a kernel's arguments, any more in a table made before.
+
+A layout is seven int64: the size of the inner dimension, and the strides of x, values and indices along the outer
+one, then along the inner one. Offsets and strides are in elements.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.compiler import KernelSource, device_function
+from kernels_cuda.ptx import load_u64, store_u32, store_u64
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+N_LAYOUT = 7
+OFFSETS_THREADS = 256
+# Three int64 a row.
+OFFSETS_BYTES = 24
+
+RowDimension = tuple[int, int, int, int]
+
+
+class RowLayout(NamedTuple):
+    """How kernels find the rows: `layout`, or a table, filled by a launch for each of `table_dimensions`."""
+
+    layout: tuple[int, ...]
+    table_dimensions: tuple[tuple[int, ...], ...]
+
+
+def row_layout(rows: Sequence[RowDimension]) -> RowLayout:
+    """Describe rows of any number of dimensions, slowest first, for kernels.
+
+    Examples
+    --------
+    >>> row_layout([(5, 1, 2, 3)])
+    RowLayout(layout=(1, 1, 2, 3, 0, 0, 0), table_dimensions=())
+    >>> row_layout([(5, 60, 6, 6), (4, 3, 1, 1)]).layout
+    (4, 60, 6, 6, 3, 1, 1)
+    >>> row_layout([(5, 9, 9, 9), (4, 3, 1, 1), (2, 1, 1, 1)]).table_dimensions
+    ((8, 5, 9, 9, 9), (2, 4, 3, 1, 1), (1, 2, 1, 1, 1))
+    """
+    if len(rows) > 2:
+        below = [math.prod(size for size, *_ in rows[at + 1 :]) for at in range(len(rows))]
+        table = tuple((count, *dimension) for count, dimension in zip(below, rows, strict=True))
+        return RowLayout((1,) * N_LAYOUT, table)
+    outer = rows[0][1:] if rows else (0, 0, 0)
+    inner_size, *inner = rows[1] if len(rows) == 2 else (1, 0, 0, 0)
+    return RowLayout((inner_size, *outer, *inner), ())
+
+
+@device_function
+def row_offsets(layout, offsets, row):
+    """Return the offsets of a row in x, values and indices, from the table if `offsets` is not 0."""
+    x_offset = i64(0)
+    value_offset = i64(0)
+    index_offset = i64(0)
+    if offsets != 0:
+        entry = offsets + row * OFFSETS_BYTES
+        x_offset = i64(load_u64(entry))
+        value_offset = i64(load_u64(entry + 8))
+        index_offset = i64(load_u64(entry + 16))
+    else:
+        outer = row // layout[0]
+        inner = row - outer * layout[0]
+        x_offset = outer * layout[1] + inner * layout[4]
+        value_offset = outer * layout[2] + inner * layout[5]
+        index_offset = outer * layout[3] + inner * layout[6]
+    return x_offset, value_offset, index_offset
+
+
+@device_function
+def store_index(address, index_size, index):
+    """Store an index as 4 or 8 bytes."""
+    if index_size == 4:
+        store_u32(address, u32(index))
+    else:
+        store_u64(address, u64(index))
+
+
+def offsets_source() -> KernelSource:
+    """Make the kernel that adds one dimension to the table of offsets; the first launch starts the table."""
+
+    def add_dimension(offsets, n_rows, is_first, rows_below, size, x_stride, value_stride, index_stride):
+        row = i64(cuda.blockIdx.x) * OFFSETS_THREADS + i64(cuda.threadIdx.x)
+        if row < n_rows:
+            at = row // rows_below
+            at = at - (at // size) * size
+            entry = offsets + row * OFFSETS_BYTES
+            x_offset = at * x_stride
+            value_offset = at * value_stride
+            index_offset = at * index_stride
+            if is_first == 0:
+                x_offset += i64(load_u64(entry))
+                value_offset += i64(load_u64(entry + 8))
+                index_offset += i64(load_u64(entry + 16))
+            store_u64(entry, u64(x_offset))
+            store_u64(entry + 8, u64(value_offset))
+            store_u64(entry + 16, u64(index_offset))
+
+    return KernelSource(add_dimension)

@@ -1,0 +1,291 @@
+"""The command line, run as a user runs it: arguments in, text, files and an exit code out."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops.cli import demo, placement, warmup
+from dmlops.cli import main as cli_main
+from dmlops.cli.console import CommandError
+from tests.scripts import run_script
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["dmlops", *(str(argument) for argument in arguments)])
+        code = cli_main()
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """Pretend that there is no GPU."""
+
+    def none():
+        message = "no NVIDIA driver answers on this machine"
+        raise CommandError(message)
+
+    monkeypatch.setattr(placement, "cuda_devices", none)
+    monkeypatch.setattr(demo, "cuda_devices", none)
+    monkeypatch.setattr(warmup, "cuda_devices", none)
+
+
+def test_help_is_light():
+    script = """
+        import sys
+        sys.argv = ["dmlops", "--help"]
+        from dmlops.cli import main
+        assert main() == 0
+        print([name for name in ("numba", "llvmlite", "cuda") if name in sys.modules])
+    """
+    printed = run_script(script)
+    assert printed.rstrip().endswith("[]")
+    for name in ("demo", "info", "warmup", "top-k", "nonzero", "gather", "diagonal"):
+        assert name in printed
+
+
+def test_no_command_shows_the_help(command):
+    code, printed, _ = command()
+    assert code == 0
+    assert "dmlops demo" in printed
+
+
+def test_version(command):
+    assert command("--version")[:2] == (0, f"dmlops {dmlops.__version__}\n")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra(missing):
+    script = f"""
+        import io, sys
+        sys.modules["{missing}"] = None
+        sys.stderr = io.StringIO()
+        from dmlops.cli import main
+        print(main())
+        print(sys.stderr.getvalue(), end="")
+    """
+    code, line = run_script(script).splitlines()
+    assert code == "1"
+    assert 'pip install "dmlops[cli]"' in line
+
+
+def test_demo(command, no_gpu):
+    code, printed, error = command("demo")
+    assert (code, error) == (0, "")
+    assert "All 5 answers equal NumPy's, bit for bit." in printed
+    assert printed.count("yes") == 5
+    assert "stars and galaxies" in printed
+    assert re.search(r"bread: loaf, ", printed)
+    assert "On the CPU only: no NVIDIA driver" in printed
+
+
+def test_demo_fails_where_an_answer_differs(command, monkeypatch):
+    right = dmlops.diagonal_matrix
+    monkeypatch.setattr(dmlops, "diagonal_matrix", lambda x, value: right(x, value=0))
+    code, printed, error = command("demo", "--device", "cpu")
+    assert code == 1
+    assert "NO" in printed
+    assert error.startswith("dmlops: demo: 1 of these answers differ from NumPy's")
+
+
+@pytest.mark.gpu
+def test_demo_on_a_gpu(command):
+    try:
+        placement.cuda_devices()
+    except CommandError as error:
+        pytest.skip(str(error))
+    code, printed, error = command("demo")
+    assert (code, error) == (0, "")
+    assert "All 10 answers equal NumPy's" in printed
+
+
+def test_demo_data():
+    photo, words, vectors = demo._data()
+    assert (photo.shape, photo.dtype) == ((640, 640), np.uint8)
+    assert (words.shape, vectors.shape) == ((2048,), (2048, 96))
+    assert list(words) == sorted(set(words))
+    assert set(demo.QUERIES) <= set(words)
+    # Similarities are then whole numbers that float32 holds, so that no summation order can change them.
+    assert np.abs(vectors).sum(axis=1).max() * 127 < 2**24
+
+
+def test_info(command, no_gpu):
+    code, printed, error = command("info")
+    assert (code, error) == (0, "")
+    for fact in (
+        "numba",
+        "cuda-core",
+        "threads",
+        "EXTENDED",
+        "no NVIDIA driver",
+        "Cache of compiled kernels",
+    ):
+        assert fact in printed
+    for operator in ("NonzeroCoordinates", "GatherND1", "DiagonalMatrix1", "TopK1"):
+        assert operator in printed
+    assert re.search(r"DML_5_0 +1 to 8 .*INT8\|16\|32\|64.*; index UINT32\|64", printed)
+
+
+def test_warmup(command, no_gpu, monkeypatch):
+    monkeypatch.setattr(warmup, "WIDTHS", (np.uint8,))
+    monkeypatch.setattr(warmup, "TOP_K_SIZES", ((1, 100, 10),))
+    code, printed, error = command("warmup")
+    assert (code, error) == (0, "")
+    assert re.match(r"CPU: \d+ kinds of call in ", printed)
+    assert "No GPU" in printed
+
+
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+
+
+def test_top_k(command):
+    np.save("x.npy", X)
+    code, printed, _ = command("top-k", "x.npy", "-k", 2, "--device", "cpu", "-o", "best.npz")
+    assert code == 0
+    assert "written to best.npz" in printed
+    with np.load("best.npz") as best:
+        assert best["values"].tolist() == [[3, 3], [5, 5]]
+        assert best["indices"].tolist() == [[0, 2], [1, 2]]
+        assert (best["values"].dtype, best["indices"].dtype) == (np.int16, np.uint32)
+
+
+def test_top_k_smallest_along_an_axis(command):
+    np.save("x.npy", X)
+    arguments = ("-k", 1, "--axis", 0, "--smallest", "--index-dtype", "int64", "-o", "best.npz")
+    assert command("top-k", "x.npy", *arguments)[0] == 0
+    with np.load("best.npz") as best:
+        assert best["values"].tolist() == [[0, 1, 3, 2]]
+        assert best["indices"].tolist() == [[1, 0, 0, 0]]
+        assert best["indices"].dtype == np.int64
+
+
+def test_a_summary_is_printed_without_output(command):
+    np.save("x[red].npy", X)
+    code, printed, _ = command("top-k", "x[red].npy", "-k", 2, "--device", "cpu")
+    assert code == 0
+    assert "top-k of x[red].npy: the 2 largest along axis -1 (CPU, " in printed
+    assert "values int16 (2, 2)\n[[3 3]\n [5 5]]\n" in printed
+
+
+def test_nonzero(command):
+    np.save("x.npy", X)
+    code, printed, _ = command("nonzero", "x.npy", "-o", "there.npz")
+    assert code == 0
+    assert "7 of 8 elements" in printed
+    with np.load("there.npz") as there:
+        assert np.array_equal(there["coordinates"], np.argwhere(X))
+        assert there["count"].tolist() == [7]
+
+
+def test_nonzero_of_a_size(command):
+    np.save("x.npy", np.array([0, 1, 1]))
+    assert command("nonzero", "x.npy", "--size", 3, "--fill-value", 9, "-o", "there.npz")[0] == 0
+    with np.load("there.npz") as there:
+        assert there["coordinates"].tolist() == [[1], [2], [9]]
+
+
+def test_gather(command):
+    np.save("x.npy", X)
+    np.save("indices.npy", np.array([[0, -1], [1, 0]]))
+    assert command("gather", "x.npy", "indices.npy", "-o", "picked.npy")[0] == 0
+    assert np.load("picked.npy").tolist() == [2, 0]
+    assert command("gather", "x.npy", "indices.npy", "--batch-dims", 1, "-o", "picked.npy")[0] == 2 - 1
+    np.save("indices.npy", np.array([[7], [1]]))
+    assert (
+        command("gather", "x.npy", "indices.npy", "--batch-dims", 1, "--mode", "clip", "-o", "p.npz")[0] == 0
+    )
+    with np.load("p.npz") as picked:
+        assert picked["output"].tolist() == [2, 5]
+
+
+def test_diagonal(command):
+    np.save("x.npy", X)
+    assert command("diagonal", "x.npy", "--begin", 1, "--end", 2**40, "--value", -7, "-o", "x.npy")[0] == 0
+    assert np.load("x.npy").tolist() == [
+        [3, -7, -7, -7],
+        [0, 5, -7, -7],
+    ]  # the input file itself was replaced
+    assert (
+        command("diagonal", "--shape", "2,3", "--dtype", "float16", "--value", "-inf", "-o", "y.npy")[0] == 0
+    )
+    assert np.load("y.npy").tolist() == [[-np.inf, 0, 0], [0, -np.inf, 0]]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.asfortranarray(X), X.astype(">i2"), X[:, :0], X[0, 0], X > 2, X.astype(np.float16)],
+    ids=["fortran", "big-endian", "empty", "0-d", "bool", "float16"],
+)
+def test_any_npy_file(command, array):
+    np.save("x.npy", array)
+    code, _, error = command("nonzero", "x.npy", "-o", "there.npz")
+    assert (code, error) == (0, "")
+    with np.load("there.npz") as there:
+        assert np.array_equal(there["coordinates"], np.argwhere(array))
+
+
+BAD = {
+    "top-k x.npy": (2, "Missing option '-k'"),
+    "top-k x.npy -k two": (2, "Invalid value for '-k'"),
+    "top-k x.npy -k 9": (1, "top-k: top_k.k: got 9, but axis 1 of x has 4 elements; k must be in [0, 4]"),
+    "top-k x.npy -k 1 --axis 2": (1, "top-k: top_k.axis: got 2"),
+    "top-k x.npy -k 1 --index-dtype float32": (1, "float32"),
+    "top-k x.npy -k 1 -o best.npy": (1, "-o best.npy: the result is .npz"),
+    "top-k x.npy -k 1 -o no/best.npz": (1, "-o no/best.npz: there is no folder"),
+    "top-k missing.npy -k 1": (1, "missing.npy: No such file or directory"),
+    "top-k text.npy -k 1": (1, "text.npy: this is no .npy file"),
+    "top-k short.npy -k 1": (1, "short.npy: "),
+    "top-k nothing.npy -k 1": (1, "nothing.npy: this is no .npy file"),
+    "top-k archive.npz -k 1": (1, "archive.npz: an .npz holds several arrays"),
+    "top-k folder -k 1": (1, "folder: Is a directory"),
+    "top-k complex.npy -k 1": (1, "complex128"),
+    "top-k objects.npy -k 1": (1, "objects.npy: "),
+    "top-k x.npy -k 1 --device tpu": (2, "'tpu'"),
+    "top-k x.npy -k 1 --device cuda": (1, "--device cuda: no NVIDIA driver answers on this machine"),
+    "nonzero x.npy --size -1": (1, "size"),
+    "gather x.npy": (2, "Missing argument 'INDICES.npy'"),
+    "gather x.npy x.npy": (1, "gather: gather_nd.indices"),
+    "gather x.npy far.npy": (1, "gather: "),
+    "gather x.npy far.npy --mode wrap": (1, "wrap"),
+    "diagonal": (1, "diagonal: give a FILE.npy, or --shape"),
+    "diagonal x.npy --shape 2,2": (1, "FILE.npy has a shape and type of its own"),
+    "diagonal x.npy --value one": (1, "--value: 'one' is no number"),
+    "diagonal x.npy --value 1.5": (1, "1.5"),
+    "diagonal --shape 2,b": (1, "--shape: '2,b' is no shape"),
+    "diagonal --shape 2,2 --dtype floaty": (1, "floaty"),
+    "diagonal --shape 2": (1, "diagonal: "),
+    "bogus": (2, "No such command 'bogus'"),
+    "demo --bogus": (2, "No such option"),
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_mistakes_are_told_in_one_line(command, no_gpu, tmp_path, line):
+    np.save("x.npy", X)
+    np.save("far.npy", np.array([[5, 0]]))
+    np.save("complex.npy", X + 1j)
+    np.save("objects.npy", np.array([None, 1], dtype=object), allow_pickle=True)
+    np.savez("archive.npz", X)
+    (tmp_path / "text.npy").write_text("hello, this is text\n")
+    (tmp_path / "nothing.npy").touch()
+    (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-3])
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    code, printed, error = command(*line.split())
+    expected_code, text = BAD[line]
+    assert code == expected_code
+    assert printed == ""
+    assert re.fullmatch(r"dmlops: .+\n", error)
+    assert text in error
+    assert sorted(tmp_path.iterdir()) == before

@@ -1,0 +1,493 @@
+"""Bad arguments of the functions: one wording, found before anything is written."""
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops import DeviceMismatchError, IndexOutOfRangeError, InvalidDescriptorError, UnsupportedFeatureError
+
+X = np.arange(12, dtype="float32").reshape(3, 4)
+INDICES = np.array([[0], [2]])
+
+
+def top_k(*arguments, **options):
+    return dmlops.top_k(*(arguments or (X, 2)), **options)
+
+
+def nonzero_coordinates(*arguments, **options):
+    return dmlops.nonzero_coordinates(*(arguments or (X,)), **options)
+
+
+def gather_nd(*arguments, **options):
+    return dmlops.gather_nd(*(arguments or (X, INDICES)), **options)
+
+
+def diagonal_matrix(*arguments, **options):
+    return dmlops.diagonal_matrix(*(arguments or (X,)), **options)
+
+
+def full(shape, dtype="float32"):
+    return np.full(shape, 77, dtype)
+
+
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+INVALID, TYPE, RANGE = InvalidDescriptorError, TypeError, IndexOutOfRangeError
+ERRORS = [
+    (top_k, (X, 5), {}, INVALID, "top_k.k: got 5, but axis 1 of x has 4 elements; k must be in [0, 4]"),
+    (
+        top_k,
+        (X, 4),
+        {"axis": 0},
+        INVALID,
+        "top_k.k: got 4, but axis 0 of x has 3 elements; k must be in [0, 3]",
+    ),
+    (top_k, (X, -1), {}, INVALID, "top_k.k: got -1, but axis 1 of x has 4 elements; k must be in [0, 4]"),
+    (top_k, (X, 2.0), {}, TYPE, "top_k.k: got 2.0, but it is no integer; it must be one"),
+    (top_k, (X, None), {}, TYPE, "top_k.k: got None, but it is no integer; it must be one"),
+    (
+        top_k,
+        (X, 1),
+        {"axis": 2},
+        INVALID,
+        "top_k.axis: got 2, but x has 2 dimensions; axis must be in [-2, 1]",
+    ),
+    (
+        top_k,
+        (X, 1),
+        {"axis": -3},
+        INVALID,
+        "top_k.axis: got -3, but x has 2 dimensions; axis must be in [-2, 1]",
+    ),
+    (top_k, (X, 1), {"axis": "0"}, TYPE, "top_k.axis: got '0', but it is no integer; it must be one"),
+    (top_k, (np.float32(1), 2), {}, INVALID, "top_k.k: got 2, but axis 0 of x has 1 elements; k must be in"),
+    (top_k, (), {"index_dtype": "int16"}, TYPE, "top_k.index_dtype: got 'int16', but it is no index type; "),
+    (
+        top_k,
+        (),
+        {"index_dtype": "float32"},
+        TYPE,
+        "top_k.index_dtype: got 'float32', but it is no index type; ",
+    ),
+    (top_k, (), {"index_dtype": object()}, TYPE, "top_k.index_dtype: got <object"),
+    (
+        top_k,
+        (),
+        {"out": full((3, 2))},
+        TYPE,
+        "top_k.out: got ndarray, but there are 2 results; out must be 2 arrays",
+    ),
+    (
+        top_k,
+        (),
+        {"out": (full(1),)},
+        TYPE,
+        "top_k.out: got 1 arrays, but there are 2 results; out must be 2 arrays",
+    ),
+    (top_k, (), {"out": (full((3, 2)), [1])}, TYPE, "top_k.out[1]: got list, but it is written to; "),
+    (
+        top_k,
+        (),
+        {"stream": 1},
+        INVALID,
+        "top_k.stream: got 1, but the arrays live on cpu; stream must be None",
+    ),
+    (
+        nonzero_coordinates,
+        (X,),
+        {"size": -1},
+        INVALID,
+        "nonzero_coordinates.size: got -1, but a result cannot have fewer than no rows; size must be >= 0",
+    ),
+    (
+        nonzero_coordinates,
+        (),
+        {"size": 1.5},
+        TYPE,
+        "nonzero_coordinates.size: got 1.5, but it is no integer; ",
+    ),
+    (
+        nonzero_coordinates,
+        (),
+        {"size": 3, "fill_value": -1},
+        INVALID,
+        "nonzero_coordinates.fill_value: got -1, but coordinates are UINT32; it must be in [0, 4294967295]",
+    ),
+    (
+        nonzero_coordinates,
+        (),
+        {"size": 3, "fill_value": 2**31, "index_dtype": "int32"},
+        INVALID,
+        "nonzero_coordinates.fill_value: got 2147483648, but coordinates are INT32; it must be in ",
+    ),
+    (
+        nonzero_coordinates,
+        (),
+        {"size": 3, "fill_value": 0.5},
+        TYPE,
+        "nonzero_coordinates.fill_value: got 0.5, but it is no integer; ",
+    ),
+    (
+        nonzero_coordinates,
+        (),
+        {"index_dtype": "int8"},
+        TYPE,
+        "nonzero_coordinates.index_dtype: got 'int8', but",
+    ),
+    (
+        nonzero_coordinates,
+        (),
+        {"stream": 1},
+        INVALID,
+        "nonzero_coordinates.stream: got 1, but the arrays live on cpu",
+    ),
+    (
+        gather_nd,
+        (X, [[0.5]]),
+        {},
+        TYPE,
+        "gather_nd.indices: got float64, but it is no index type; indices must be",
+    ),
+    (gather_nd, (X, [[True]]), {}, TYPE, "gather_nd.indices: got bool, but it is no index type; "),
+    (gather_nd, (X, np.int8([[1]])), {}, TYPE, "gather_nd.indices: got int8, but it is no index type; "),
+    (gather_nd, (X, [[0], [1, 2]]), {}, TYPE, "gather_nd.indices: got list, but its rows differ in length; "),
+    (gather_nd, (X, 3), {}, INVALID, "gather_nd.indices: got 0 dimensions, but "),
+    (gather_nd, (np.float32(1), [0]), {}, INVALID, "gather_nd.x: got 0 dimensions, but "),
+    (gather_nd, (X, np.zeros((2, 0), int)), {}, INVALID, "GatherND1.indices_tensor.sizes: got (1, 2, 0), but 2 dimensions of input_tensor can be"),
+    (gather_nd, (X, np.zeros((2, 3), int)), {}, INVALID, "GatherND1.indices_tensor.sizes: got (2, 3), but "),
+    (gather_nd, (), {"batch_dims": 2}, INVALID, "gather_nd.batch_dims: got 2, but x has 2 dimensions and "),
+    (gather_nd, (), {"batch_dims": -1}, INVALID, "gather_nd.batch_dims: got -1, but "),
+    (gather_nd, (), {"batch_dims": 0.0}, TYPE, "gather_nd.batch_dims: got 0.0, but it is no integer; "),
+    (
+        gather_nd,
+        (),
+        {"batch_dims": 1},
+        INVALID,
+        "GatherND1.indices_tensor.sizes: got (2, 1), but input_tensor has ",
+    ),
+    (
+        gather_nd,
+        (),
+        {"mode": "wrap"},
+        INVALID,
+        "gather_nd.mode: got 'wrap', but there is no such mode; mode must be ",
+    ),
+    (gather_nd, (), {"mode": None}, INVALID, "gather_nd.mode: got None, but there is no such mode; "),
+    (gather_nd, (), {"mode": ["clip"]}, (INVALID, TYPE), "gather_nd.mode: got ['clip'], but "),
+    (
+        gather_nd,
+        (X, [[0, 1], [2, 4], [9, 9]]),
+        {},
+        RANGE,
+        "gather_nd.indices: got tuple (2, 4) at position (1,), but coordinate 1 is 4, "
+        "and dimension 1 of x has 4 elements; it must be in [-4, 3]",
+    ),
+    (
+        gather_nd,
+        (X, np.uint32([[0], [3]])),
+        {},
+        RANGE,
+        "gather_nd.indices: got tuple (3,) at position (1,), but coordinate 0 is 3, "
+        "and dimension 0 of x has 3 elements; it must be in [0, 2]",
+    ),
+    (
+        gather_nd,
+        (X, [9]),
+        {},
+        RANGE,
+        "gather_nd.indices: got tuple (9,) at position (), but coordinate 0 is 9, ",
+    ),
+    (gather_nd, (), {"stream": 1}, INVALID, "gather_nd.stream: got 1, but the arrays live on cpu; "),
+    (
+        diagonal_matrix,
+        ([1, 2],),
+        {},
+        INVALID,
+        "diagonal_matrix.x: got 1 dimensions, but a matrix has height and width; ",
+    ),
+    (
+        diagonal_matrix,
+        (3,),
+        {},
+        INVALID,
+        "diagonal_matrix.x: got 0 dimensions, but a matrix has height and width; ",
+    ),
+    (diagonal_matrix, (None,), {"shape": (3,)}, INVALID, "diagonal_matrix.shape: got 1 dimensions, but "),
+    (
+        diagonal_matrix,
+        (None,),
+        {"shape": (3, -1)},
+        INVALID,
+        "TensorDesc.sizes: got (3, -1), but a size is negative; ",
+    ),
+    (
+        diagonal_matrix,
+        (None,),
+        {"shape": (3, 1.5)},
+        TYPE,
+        "diagonal_matrix.shape: got 1.5, but it is no integer; ",
+    ),
+    (diagonal_matrix, (None,), {"shape": 3}, TYPE, "diagonal_matrix.shape: got 3, but "),
+    (
+        diagonal_matrix,
+        (None,),
+        {},
+        TYPE,
+        "diagonal_matrix.shape: got None, but x is left out too; one of x, shape",
+    ),
+    (
+        diagonal_matrix,
+        (X,),
+        {"shape": (3, 4)},
+        INVALID,
+        "diagonal_matrix.shape: got (3, 4), but x is given; ",
+    ),
+    (
+        diagonal_matrix,
+        (X,),
+        {"dtype": "int8"},
+        INVALID,
+        "diagonal_matrix.dtype: got 'int8', but x is given; ",
+    ),
+    (
+        diagonal_matrix,
+        (None,),
+        {"shape": (2, 2), "dtype": "complex64"},
+        TYPE,
+        "diagonal_matrix.dtype: got complex64, but no operator takes that type; it must be one of ",
+    ),
+    (diagonal_matrix, (), {"value": "1"}, TYPE, "diagonal_matrix.value: got '1', but it fills a matrix; "),
+    (diagonal_matrix, (), {"value": 1j}, TYPE, "diagonal_matrix.value: got 1j, but it fills a matrix; "),
+    (diagonal_matrix, (), {"value": None}, TYPE, "diagonal_matrix.value: got None, but it fills a matrix; "),
+    (
+        diagonal_matrix,
+        (),
+        {"value": [1, 2]},
+        TYPE,
+        "diagonal_matrix.value: got [1, 2], but it fills a matrix; ",
+    ),
+    (
+        diagonal_matrix,
+        (np.zeros((2, 2), "uint8"),),
+        {"value": 256},
+        INVALID,
+        "DiagonalMatrix1.value: got 256, but it fills UINT8; value must be an integer in [0, 255]",
+    ),
+    (
+        diagonal_matrix,
+        (np.zeros((2, 2), "int64"),),
+        {"value": 2.5},
+        INVALID,
+        "DiagonalMatrix1.value: got 2.5, but it fills INT64; value must be an integer in [-9223372036854",
+    ),
+    (
+        diagonal_matrix,
+        (np.zeros((2, 2), "int8"),),
+        {"value": np.nan},
+        INVALID,
+        "DiagonalMatrix1.value: got nan, but it fills INT8; value must be an integer",
+    ),
+    (
+        diagonal_matrix,
+        (np.zeros((2, 2), bool),),
+        {"value": 2},
+        INVALID,
+        "DiagonalMatrix1.value: got 2, but it fills BOOL; ",
+    ),
+    (
+        diagonal_matrix,
+        (),
+        {"begin": 0.5},
+        TYPE,
+        "diagonal_matrix.begin: got 0.5, but it is no integer; it must be one",
+    ),
+    (
+        diagonal_matrix,
+        (),
+        {"end": None},
+        TYPE,
+        "diagonal_matrix.end: got None, but it is no integer; it must be one",
+    ),
+    (diagonal_matrix, (), {"stream": object()}, INVALID, "diagonal_matrix.stream: got <object"),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "options", "error", "text"),
+    ERRORS,
+    ids=[f"{row[0].__name__}-{place}" for place, row in enumerate(ERRORS)],
+)
+def test_text(function, arguments, options, error, text):
+    with pytest.raises(error) as caught:
+        function(*arguments, **options)
+    assert str(caught.value).startswith(text)
+    assert "; " in str(caught.value)
+
+
+# The outputs that each call accepts, and in what way others fail to fit.
+OUTPUTS = {
+    "top_k": (top_k, lambda: (full((3, 2)), full((3, 2), "uint32"))),
+    "nonzero_coordinates": (nonzero_coordinates, lambda: (full((5, 2), "int64"), full(1, "int64"))),
+    "gather_nd": (gather_nd, lambda: (full((2, 4)),)),
+    "diagonal_matrix": (diagonal_matrix, lambda: (full((3, 4)),)),
+}
+MISFITS = {
+    "shape": (
+        lambda array: full((*array.shape, 2), array.dtype),
+        r"got shape \(.*\), but the .* has shape \(.*\); shapes must be equal",
+    ),
+    "transposed_shape": (
+        lambda array: full((array.shape[-1] + 3, *array.shape[:-1], 1), array.dtype),
+        r"got shape \(.*\), but the .* has shape \(.*\); shapes must be equal",
+    ),
+    "type": (
+        lambda array: full(array.shape, "float16"),
+        r"got float16, but .*; (types must be equal|it must be uint32, uint64, int32 or int64)",
+    ),
+    "read_only": (
+        lambda array: read_only(array.copy()),
+        "got a read-only array, but it is written to; an output must be writable and aligned",
+    ),
+    "unaligned": (
+        lambda array: np.zeros(array.nbytes + 1, "u1")[1:].view(array.dtype).reshape(array.shape),
+        "got an unaligned array, but it is written to; an output must be writable and aligned",
+    ),
+    "overlapping_itself": (
+        lambda array: np.lib.stride_tricks.as_strided(full(99, array.dtype), array.shape, (0,) * array.ndim),
+        r"strides: got \(0.*\), but .*; the strides of an output must not overlap",
+    ),
+    "complex": (
+        lambda array: full(array.shape, "complex64"),
+        "got complex64, but no operator takes that type; ",
+    ),
+    "no_array": (lambda array: array.tolist(), "got list, but it is written to; an output must be an array"),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs_that_do_not_fit(name, misfit):
+    function, make = OUTPUTS[name]
+    spoil, text = MISFITS[misfit]
+    for place, array in enumerate(make()):
+        if misfit == "overlapping_itself" and array.size == 1:
+            continue
+        outputs = list(make())
+        outputs[place] = spoil(array)
+        with pytest.raises((InvalidDescriptorError, TypeError), match=text) as caught:
+            function(out=tuple(outputs) if len(outputs) == 2 else outputs[0])
+        if misfit != "overlapping_itself":
+            suffix = f"out[{place}]" if len(outputs) == 2 else "out"
+            assert str(caught.value).startswith(f"{name}.{suffix}: ")
+        for output in outputs:
+            if isinstance(output, np.ndarray) and misfit != "unaligned":
+                assert (output == 77).all()
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_fitting_outputs_are_accepted(name):
+    function, make = OUTPUTS[name]
+    outputs = make()
+    function(out=outputs if len(outputs) == 2 else outputs[0])
+    assert not all((output == 77).all() for output in outputs)
+
+
+class TestOverlap:
+    """An output that shares memory with an input or with the other output."""
+
+    @pytest.mark.parametrize("shift", [0, 1, 5])
+    def test_with_the_input(self, shift):
+        memory = np.zeros(40, "float32")
+        memory[:12] = range(12)
+        before = memory.copy()
+        x, out = memory[:12].reshape(3, 4), memory[shift : shift + 12].reshape(3, 4)
+        calls = [
+            (lambda: dmlops.diagonal_matrix(x, out=out), "diagonal_matrix.out"),
+            (lambda: dmlops.gather_nd(x, [[0], [1], [2]], out=out), "gather_nd.out"),
+            (lambda: dmlops.top_k(x, 4, out=(out, np.zeros((3, 4), "uint32"))), r"top_k.out\[0\]"),
+            (lambda: dmlops.top_k(x, 4, out=(full((3, 4)), out.view("int32"))), r"top_k.out\[1\]"),
+            (
+                lambda: dmlops.nonzero_coordinates(
+                    x, out=(out.view("int32").reshape(6, 2), np.zeros(1, "int32"))
+                ),
+                r"nonzero_coordinates.out\[0\]",
+            ),
+        ]
+        for call, where in calls:
+            with pytest.raises(
+                InvalidDescriptorError,
+                match=rf"^{where}: got an overlapping array, but it shares memory with .*\.x",
+            ):
+                call()
+            np.testing.assert_array_equal(memory, before)
+
+    def test_with_the_indices(self):
+        memory = np.zeros(8, "int64")
+        with pytest.raises(
+            InvalidDescriptorError, match=r"^gather_nd.out: .*shares memory with gather_nd.indices"
+        ):
+            dmlops.gather_nd(np.ones(4, "int64"), memory[:4].reshape(4, 1), out=memory[3:7])
+
+    def test_of_two_outputs(self):
+        memory = np.zeros(30, "uint32")
+        with pytest.raises(
+            InvalidDescriptorError, match=r"^top_k.out\[1\]: .*shares memory with top_k.out\[0\]"
+        ):
+            dmlops.top_k(X, 2, out=(memory[:6].view("float32").reshape(3, 2), memory[5:11].reshape(3, 2)))
+        with pytest.raises(
+            InvalidDescriptorError, match=r"^nonzero_coordinates.out\[[01]\]: .*shares memory with"
+        ):
+            dmlops.nonzero_coordinates(X, out=(memory[:10].reshape(5, 2), memory[4:5]))
+        assert (memory == 0).all()
+
+    def test_interleaved_arrays_do_not_overlap(self):
+        memory = np.zeros((3, 8), "float32")
+        memory[:, ::2] = X
+        assert dmlops.diagonal_matrix(memory[:, ::2], value=5, out=memory[:, 1::2]).base is memory
+        np.testing.assert_array_equal(memory[:, ::2], X)
+        expected = X.copy()
+        np.fill_diagonal(expected, 5)
+        np.testing.assert_array_equal(memory[:, 1::2], expected)
+
+
+def test_k_of_zero_has_no_directml_form():
+    with dmlops.feature_level(dmlops.FeatureLevel.DML_6_4), pytest.raises(UnsupportedFeatureError) as error:
+        dmlops.top_k(X, 0)
+    assert str(error.value) == (
+        "top_k.k: got 0, but DirectML selects at least 1; the lowest level that would do is EXTENDED"
+    )
+
+
+def test_hierarchy():
+    assert issubclass(InvalidDescriptorError, (dmlops.DmlError, ValueError))
+    assert issubclass(InvalidDescriptorError, ValueError)
+    assert issubclass(IndexOutOfRangeError, dmlops.DmlError)
+    assert issubclass(IndexOutOfRangeError, IndexError)
+    assert issubclass(DeviceMismatchError, dmlops.DmlError)
+    assert issubclass(DeviceMismatchError, ValueError)
+
+
+def test_failed_calls_do_not_harm_later_ones():
+    for _ in range(2):
+        with pytest.raises(InvalidDescriptorError):
+            dmlops.top_k(X, 5)
+        np.testing.assert_array_equal(dmlops.top_k(X, 1).indices, [[3]] * 3)
+
+
+def test_too_large_for_the_index_type():
+    # Broadcast: 2^31 + 2 elements in one byte of memory; the index type cannot hold the last position.
+    x = np.broadcast_to(np.uint8(0), (2**31 + 2,))
+    for call, where in (
+        (
+            lambda: dmlops.top_k(x, 1, index_dtype="int32"),
+            "TopK1.output_index_tensor.data_type: got INT32, but",
+        ),
+        (lambda: dmlops.nonzero_coordinates(x, size=1, index_dtype="int32"), "NonzeroCoordinates.output_"),
+    ):
+        with pytest.raises(InvalidDescriptorError) as error:
+            call()
+        assert str(error.value).startswith(where)
+        assert "2147483649" in str(error.value) or "2147483650" in str(error.value)
