@@ -36,16 +36,19 @@ CPU = Device("cpu")
 
 
 class Slot(NamedTuple):
-    """How one operand of a kernel is viewed: element width, and the reach of its layout in elements."""
+    """How one operand of a kernel is viewed: its element width, and the reach of its layout."""
 
     unsigned: Any
     extent: int
-    offset: int
+    offset_in_bytes: int
+    size_in_bytes: int
+    desc: TensorDesc
 
     @classmethod
     def of(cls, desc: TensorDesc) -> "Slot":
         """Return the slot for arrays of this description."""
-        return cls(_UNSIGNED[desc.data_type.bytes], desc.extent, desc.offset)
+        size = desc.data_type.bytes
+        return cls(_UNSIGNED[size], desc.extent, desc.offset * size, desc.extent * size, desc)
 
 
 class _Memory:
@@ -69,26 +72,23 @@ def memory_view(address: int, slot: Slot, owner: object) -> "np.ndarray[Any, Any
     """
     if slot.extent == 0:
         return np.empty(0, slot.unsigned)
-    start = address - slot.offset * slot.unsigned.itemsize
-    return np.asarray(_Memory(start, slot.extent, slot.unsigned, owner))
+    return np.asarray(_Memory(address - slot.offset_in_bytes, slot.extent, slot.unsigned, owner))
 
 
-def share_memory(a: Any, a_desc: TensorDesc, b: Any, b_desc: TensorDesc) -> bool:
+def share_memory(a: Any, a_slot: Any, b: Any, b_slot: Any) -> bool:
     """Return whether two operands, viewed as kernels take them, have an address in common."""
-    (low_a, high_a), (low_b, high_b) = _reach(a, a_desc), _reach(b, b_desc)
-    if low_a >= high_b or low_b >= high_a:
-        return False
+    if isinstance(a, np.ndarray):
+        if not np.may_share_memory(a, b):
+            return False
+        low_a, low_b = (view.__array_interface__["data"][0] for view in (a, b))
+    else:
+        low_a, low_b = a - a_slot.offset_in_bytes, b - b_slot.offset_in_bytes
+        if low_a >= low_b + b_slot.size_in_bytes or low_b >= low_a + a_slot.size_in_bytes:
+            return False
     try:
-        return np.shares_memory(_phantom(low_a, a_desc), _phantom(low_b, b_desc), max_work=_OVERLAP_WORK)
+        return np.shares_memory(_phantom(low_a, a_slot), _phantom(low_b, b_slot), max_work=_OVERLAP_WORK)
     except np.exceptions.TooHardError:
         return True
-
-
-def _reach(view: Any, desc: TensorDesc) -> tuple[int, int]:
-    item = desc.data_type.bytes
-    on_host = isinstance(view, np.ndarray)
-    low = view.__array_interface__["data"][0] if on_host else view - desc.offset * item
-    return low, low + desc.extent * item
 
 
 class _Phantom:
@@ -98,14 +98,13 @@ class _Phantom:
         self.__array_interface__ = interface
 
 
-def _phantom(low: int, desc: TensorDesc) -> "np.ndarray[Any, Any]":
-    item = desc.data_type.bytes
+def _phantom(low: int, slot: Slot) -> "np.ndarray[Any, Any]":
     interface = {
         "version": 3,
-        "data": (low + desc.offset * item, True),
-        "shape": desc.sizes,
-        "strides": tuple(stride * item for stride in desc.effective_strides),
-        "typestr": _UNSIGNED[item].str,
+        "data": (low + slot.offset_in_bytes, True),
+        "shape": slot.desc.sizes,
+        "strides": tuple(stride * slot.unsigned.itemsize for stride in slot.desc.effective_strides),
+        "typestr": slot.unsigned.str,
     }
     return np.asarray(_Phantom(interface))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dmlops import arrays, cuda
 from dmlops.arrays import CPU, Device, Library, Slot
-from dmlops.dispatch import CompiledOperator, check_level, level_or
+from dmlops.dispatch import CompiledOperator, check_level, level_or, level_set
 from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
 from dmlops.errors import (
     DeviceMismatchError,
@@ -73,7 +73,7 @@ def common_key(library: Library, x: Any, outputs: Sequence[Operand]) -> tuple[Ha
         library,
         None if x is None else library.signature(x),
         tuple([(other, other.signature(array)) for other, array in outputs]) if outputs else None,
-        level_or(FeatureLevel.EXTENDED),
+        level_set(),
         threads.get_num_threads(),
     )
 
@@ -416,7 +416,8 @@ def made_from(
             library, device, described = out_library, out_library.device(array), out
         shape = out.sizes if shape is None else shape
     if not hasattr(shape, "__iter__"):
-        raise TypeError(wording(f"{where}.shape", repr(shape), "it is no sequence", "it must be one of sizes"))
+        reason, allowed = "it is no sequence", "it must be a sequence of sizes"
+        raise TypeError(wording(f"{where}.shape", repr(shape), reason, allowed))
     sizes = tuple(integer(size, f"{where}.shape") for size in shape)
     if dtype is not None:
         data_type = arrays.data_type_of(dtype, f"{where}.dtype")

@@ -122,6 +122,11 @@ def feature_level(level: FeatureLevel) -> Iterator[None]:
         _level.reset(token)
 
 
+def level_set() -> FeatureLevel | None:
+    """Return the level that `feature_level` set, or None outside of it."""
+    return _level.get()
+
+
 def level_or(default: FeatureLevel) -> FeatureLevel:
     """Return the level that `feature_level` set, or `default` outside of it."""
     return _level.get() or default
@@ -216,13 +221,20 @@ class CompiledOperator:
         self.outputs = MappingProxyType(descriptor.outputs)
         self._operands = operator.operands
         tensors = problems.operand_tensors(lowest, options)
-        self._descs = tuple(tensors.get(field) for field in operator.operands)
-        self._slots = tuple(None if desc is None else Slot.of(desc) for desc in self._descs)
+        descs = [tensors.get(field) for field in operator.operands]
+        self._slots = tuple(None if desc is None else Slot.of(desc) for desc in descs)
         width = next(slot.unsigned for slot in self._slots if slot is not None)
         empty = [np.empty(0, width if slot is None else slot.unsigned) for slot in self._slots]
         self._absent = tuple(empty if device == CPU else [0] * len(empty))
         self.plan = _plan(operator.kernels, operator.problem(lowest, options), device, descriptor.name)
         self.workspace_size: int = self.plan.workspace_size
+        # Pairs of an output and another operand, which must not share memory.
+        self._exclusive = [
+            (i, j)
+            for j, field in enumerate(self._operands)
+            for i in range(j if field.startswith("output_") else 0)
+            if self._slots[i] is not None and self._slots[j] is not None
+        ]
         self._no_memory: Any = np.empty(0, np.uint8) if device == CPU else 0
         self._accepted: dict[tuple[str, Library, Any], bool] = {}
 
@@ -326,7 +338,7 @@ class CompiledOperator:
             raise InvalidDescriptorError(
                 wording(where, f"strides {desc.effective_strides}", "it has gaps", "it must be contiguous")
             )
-        memory = library.view(array, Slot(np.dtype(np.uint8), size, 0))
+        memory = library.view(array, _bytes(size))
         if self.device == CPU:
             return memory.view(np.uint8)
         return memory
@@ -346,16 +358,11 @@ class CompiledOperator:
         InvalidDescriptorError
             If two of them do.
         """
-        for j, field in enumerate(self._operands):
-            for i in range(j if field.startswith("output_") else 0):
-                if self._share(i, j, views):
-                    reason = f"it shares memory with {names[i]}"
-                    allowed = "an output must have memory of its own"
-                    raise InvalidDescriptorError(wording(names[j], "an overlapping array", reason, allowed))
-
-    def _share(self, i: int, j: int, views: Sequence[Any]) -> bool:
-        a, b = self._descs[i], self._descs[j]
-        return a is not None and b is not None and arrays.share_memory(views[i], a, views[j], b)
+        for i, j in self._exclusive:
+            if arrays.share_memory(views[i], self._slots[i], views[j], self._slots[j]):
+                reason = f"it shares memory with {names[i]}"
+                allowed = "an output must have memory of its own"
+                raise InvalidDescriptorError(wording(names[j], "an overlapping array", reason, allowed))
 
     def launch(self, views: Sequence[Any], workspace: Any, handle: int) -> None:
         """Run the kernels on viewed operands."""
@@ -411,7 +418,7 @@ class CompiledOperator:
             memory = _host_scratch(self.workspace_size)
             return memory, memory
         owner = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
-        return library.view(owner, Slot(np.dtype(np.uint8), self.workspace_size, 0)), owner
+        return library.view(owner, _bytes(self.workspace_size)), owner
 
 
 def compile(
@@ -495,6 +502,10 @@ def _device(name: Any, where: str) -> Device:
         allowed = 'it must be "cpu", "cuda" or "cuda:N"'
         raise InvalidDescriptorError(wording(where, repr(name), "there is no such device", allowed))
     return Device("cuda", int(index or 0))
+
+
+def _bytes(size: int) -> Slot:
+    return Slot.of(TensorDesc(TensorDataType.UINT8, (size,)))
 
 
 def _meaningful_strides(desc: TensorDesc) -> list[int]:

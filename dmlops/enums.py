@@ -1,6 +1,12 @@
 """DirectML's enumerations with their numeric values, and dmlops' additions to them."""
 
-from enum import IntEnum
+import enum
+
+
+class IntEnum(enum.IntEnum):
+    """An integer enumeration that hashes as its integer, as look-ups in every call need it."""
+
+    __hash__ = int.__hash__
 
 
 class TensorDataType(IntEnum):

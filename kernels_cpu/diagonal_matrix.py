@@ -15,20 +15,25 @@ from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.streaming import flush, stream
 from kernels_cpu.threads import run, split
 
+ZERO = np.uint64(0)
+ONE = np.uint64(1)
+TWO = np.uint64(2)
+THREE = np.uint64(3)
 WORD = (1 << 64) - 1
 STREAM_BYTES = 4 << 20  # a smaller output may stay in the cache for whoever reads it next
 PART_BYTES = 1 << 20  # some 100 us of work, worth handing to another thread
 TILE_COLUMNS = 256  # of inputs whose columns are far apart, so that their lines serve the next rows too
 
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernel.
-HEIGHT, WIDTH, TILE, BEGIN, END, INVERTED, COPIES, STREAMS = range(8)
-X_OFFSET, X_ROW, X_COLUMN, OUTPUT_OFFSET, OUTPUT_ROW, OUTPUT_COLUMN, VALUE, N_BATCH = range(8, 16)
-BATCH = 16  # then (size, x_stride, output_stride) for every batch dimension
+HEIGHT, WIDTH, TILE, BEGIN, END, INVERTED, COPIES, STREAMS = np.arange(8, dtype=np.uint64)
+X_OFFSET, X_ROW, X_COLUMN, OUTPUT_OFFSET, OUTPUT_ROW, OUTPUT_COLUMN = np.arange(8, 14, dtype=np.uint64)
+VALUE, N_BATCH, BATCH = np.arange(14, 17, dtype=np.uint64)
+# then (size, x_stride, output_stride) for every batch dimension
 
 
 @inlined
 def _fill(output, start, stride, n, value):  # type: ignore[no-untyped-def]
-    if stride == np.uint64(1):
+    if stride == ONE:
         for i in range(start, start + n):
             output[i] = value
     else:
@@ -38,7 +43,7 @@ def _fill(output, start, stride, n, value):  # type: ignore[no-untyped-def]
 
 @inlined
 def _copy(x, x_start, x_stride, output, start, stride, n):  # type: ignore[no-untyped-def]
-    if stride == np.uint64(1) and x_stride == np.uint64(1):
+    if stride == ONE and x_stride == ONE:
         for i in range(n):
             output[start + i] = x[x_start + i]
     else:
@@ -52,17 +57,16 @@ def _write_rows(x, output, table, first, last):  # type: ignore[no-untyped-def]
     x = moves.pointer(x)
     output = moves.pointer(output)
     table = moves.pointer(table)
-    zero = np.uint64(0)
     height = table[HEIGHT]
     width = table[WIDTH]
-    inverted = table[INVERTED] != zero
-    copies = table[COPIES] != zero
-    streams = table[STREAMS] != zero
+    inverted = table[INVERTED] != ZERO
+    copies = table[COPIES] != ZERO
+    streams = table[STREAMS] != ZERO
     x_column = table[X_COLUMN]
     output_column = table[OUTPUT_COLUMN]
     line = moves.stack_line(output)
-    filled = zero
-    cursor = zero
+    filled = ZERO
+    cursor = ZERO
     row = np.uint64(first)
     while row < np.uint64(last):
         matrix = row // height
@@ -71,14 +75,14 @@ def _write_rows(x, output, table, first, last):  # type: ignore[no-untyped-def]
         row += y_end - y_begin
         x_start = table[X_OFFSET]
         output_start = table[OUTPUT_OFFSET]
-        for d in range(table[N_BATCH], zero, -1):
-            field = np.uint64(BATCH) + np.uint64(3) * (np.uint64(d) - np.uint64(1))
+        for d in range(table[N_BATCH], ZERO, -1):
+            field = BATCH + THREE * (np.uint64(d) - ONE)
             quotient = matrix // table[field]
             position = matrix - quotient * table[field]
-            x_start += position * table[field + np.uint64(1)]
-            output_start += position * table[field + np.uint64(2)]
+            x_start += position * table[field + ONE]
+            output_start += position * table[field + TWO]
             matrix = quotient
-        for tile in range(zero, width, table[TILE]):
+        for tile in range(ZERO, width, table[TILE]):
             tile_end = min(width, tile + table[TILE])
             for y in range(y_begin, y_end):
                 x_row = x_start + y * table[X_ROW]
@@ -98,12 +102,12 @@ def _write_rows(x, output, table, first, last):  # type: ignore[no-untyped-def]
                     start = output_row + column * output_column
                     is_value = (segment == 1) != inverted
                     from_x = copies and not is_value
-                    value = table[VALUE] if is_value else zero
+                    value = table[VALUE] if is_value else ZERO
                     x_segment = x_row + column * x_column
                     if streams:
                         if start != cursor:
                             flush(output, cursor, line, filled)
-                            filled = zero
+                            filled = ZERO
                         filled = stream(output, start, n, x, x_segment, x_column, from_x, value, line, filled)
                         cursor = start + n
                     elif from_x:

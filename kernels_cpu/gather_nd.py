@@ -16,8 +16,13 @@ from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.streaming import flush, stream
 from kernels_cpu.threads import run, split
 
+ZERO = np.uint64(0)
+ONE = np.uint64(1)
+TWO = np.uint64(2)
+THREE = np.uint64(3)
+FOUR = np.uint64(4)
 WORD = (1 << 64) - 1
-BLOCK = 256  # tuples: their offsets are 2 KiB of stack
+BLOCK = np.uint64(256)  # tuples: their offsets are 2 KiB of stack
 OUTSIDE = np.uint64(WORD)  # the offset of a tuple that is out of range
 STREAM_BYTES = 4 << 20  # a smaller output may stay in the cache for whoever reads it next
 STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
@@ -28,8 +33,8 @@ ELEMENT, ELEMENTS, BYTES_4, BYTES_8, BYTES_16, BYTES_32, STREAMED, STRIDED = ran
 KINDS = ("element", "elements", "4 bytes", "8 bytes", "16 bytes", "32 bytes", "streamed", "strided")
 
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernel.
-KIND, SLICE, PIECE, CLIPS, SIGNED, N_BOUNDS, N_TUPLES, N_SLICES = range(8)
-COORDINATE, X_OFFSET, INDEX_OFFSET, OUTPUT_OFFSET, DIMENSIONS = range(8, 13)
+KIND, SLICE, PIECE, CLIPS, SIGNED, N_BOUNDS, N_TUPLES, N_SLICES = np.arange(8, dtype=np.uint64)
+COORDINATE, X_OFFSET, INDEX_OFFSET, OUTPUT_OFFSET, DIMENSIONS = np.arange(8, 13, dtype=np.uint64)
 # Then (size, x_stride, index_stride, output_stride) for each batch and tuple dimension, (size, x_stride) for each
 # coordinate, (size, x_stride, output_stride) for each slice dimension.
 
@@ -40,14 +45,14 @@ def _outer_offsets(table, position):  # type: ignore[no-untyped-def]
     x = table[X_OFFSET]
     index = table[INDEX_OFFSET]
     output = table[OUTPUT_OFFSET]
-    field = np.uint64(DIMENSIONS) + np.uint64(4) * (table[N_TUPLES] - np.uint64(1))
-    while field > np.uint64(DIMENSIONS):
-        field -= np.uint64(4)
+    field = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
+    while field > DIMENSIONS:
+        field -= FOUR
         quotient = position // table[field]
         coordinate = position - quotient * table[field]
-        x += coordinate * table[field + np.uint64(1)]
-        index += coordinate * table[field + np.uint64(2)]
-        output += coordinate * table[field + np.uint64(3)]
+        x += coordinate * table[field + ONE]
+        index += coordinate * table[field + TWO]
+        output += coordinate * table[field + THREE]
         position = quotient
     return x, index, output
 
@@ -67,17 +72,16 @@ def _coordinate(bits, size, is_signed):  # type: ignore[no-untyped-def]
 @kernel
 def _resolve(indices, index, index_stride, x, x_stride, n, table, offsets):  # type: ignore[no-untyped-def]
     """Write the input offsets of `n` tuples to `offsets`; return whether any of them is out of range."""
-    zero = np.uint64(0)
     coordinate_stride = table[COORDINATE]
-    field = np.uint64(DIMENSIONS) + np.uint64(4) * table[N_TUPLES]
-    end = field + np.uint64(2) * table[N_BOUNDS]
+    field = DIMENSIONS + FOUR * table[N_TUPLES]
+    end = field + TWO * table[N_BOUNDS]
     start = index
     outside = False
     for i in range(n):
         offsets[i] = x + i * x_stride
-    while field + np.uint64(2) < end:
-        size_a, stride_a = table[field], table[field + np.uint64(1)]
-        size_b, stride_b = table[field + np.uint64(2)], table[field + np.uint64(3)]
+    while field + TWO < end:
+        size_a, stride_a = table[field], table[field + ONE]
+        size_b, stride_b = table[field + TWO], table[field + THREE]
         if table[SIGNED]:
             for i in range(n):
                 a = _coordinate(indices[start + i * index_stride], size_a, True)
@@ -90,11 +94,11 @@ def _resolve(indices, index, index_stride, x, x_stride, n, table, offsets):  # t
                 b = _coordinate(indices[start + coordinate_stride + i * index_stride], size_b, False)
                 outside |= (a >= size_a) | (b >= size_b)
                 offsets[i] += a * stride_a + b * stride_b
-        field += np.uint64(4)
-        start += np.uint64(2) * coordinate_stride
+        field += FOUR
+        start += TWO * coordinate_stride
     if field < end:
-        size, stride = table[field], table[field + np.uint64(1)]
-        is_signed = table[SIGNED] != zero
+        size, stride = table[field], table[field + ONE]
+        is_signed = table[SIGNED] != ZERO
         for i in range(n):
             a = _coordinate(indices[start + i * index_stride], size, is_signed)
             outside |= a >= size
@@ -107,12 +111,12 @@ def _resolve(indices, index, index_stride, x, x_stride, n, table, offsets):  # t
 @kernel
 def _settle(indices, index, index_stride, x, x_stride, n, table, offsets):  # type: ignore[no-untyped-def]
     """Do what `_resolve` does where some coordinates are out of range."""
-    is_signed = table[SIGNED] != np.uint64(0)
-    clips = table[CLIPS] != np.uint64(0)
+    is_signed = table[SIGNED] != ZERO
+    clips = table[CLIPS] != ZERO
     for i in range(n):
         offset = x + i * x_stride
         start = index + i * index_stride
-        field = np.uint64(DIMENSIONS) + np.uint64(4) * table[N_TUPLES]
+        field = DIMENSIONS + FOUR * table[N_TUPLES]
         for _ in range(table[N_BOUNDS]):
             bits = indices[start]
             size = table[field]
@@ -122,10 +126,10 @@ def _settle(indices, index, index_stride, x, x_stride, n, table, offsets):  # ty
                     offset = OUTSIDE
                     break
                 too_low = is_signed and np.int64(moves.sign_extended(bits)) < np.int64(0)
-                value = np.uint64(0) if too_low else size - np.uint64(1)
-            offset += value * table[field + np.uint64(1)]
+                value = ZERO if too_low else size - ONE
+            offset += value * table[field + ONE]
             start += table[COORDINATE]
-            field += np.uint64(2)
+            field += TWO
         offsets[i] = offset
     return not clips
 
@@ -162,7 +166,7 @@ def _copy_slices(x, offsets, first, last, output, target, stride, table):  # typ
             target += stride
     elif kind == BYTES_32:
         for i in range(first, last):
-            done = np.uint64(0)
+            done = ZERO
             while done < rest:
                 moves.move_bytes(32, x, offsets[i] + done, output, target + done)
                 done += table[PIECE]
@@ -178,26 +182,26 @@ def _copy_slices(x, offsets, first, last, output, target, stride, table):  # typ
 def _copy_strided(x, offset, output, target, table):  # type: ignore[no-untyped-def]
     """Copy one slice of any layout; with `offset` `OUTSIDE`, fill it with zeros."""
     n_dims = table[N_SLICES]
-    inner = np.uint64(DIMENSIONS) + np.uint64(4) * table[N_TUPLES] + np.uint64(2) * table[N_BOUNDS]
-    inner += np.uint64(3) * n_dims
-    n_inner = np.uint64(1)
-    x_stride = output_stride = np.uint64(0)
+    inner = DIMENSIONS + FOUR * table[N_TUPLES] + TWO * table[N_BOUNDS]
+    inner += THREE * n_dims
+    n_inner = ONE
+    x_stride = output_stride = ZERO
     if n_dims:
-        inner -= np.uint64(3)
+        inner -= THREE
         n_inner = table[inner]
-        x_stride = table[inner + np.uint64(1)]
-        output_stride = table[inner + np.uint64(2)]
+        x_stride = table[inner + ONE]
+        output_stride = table[inner + TWO]
     for row in range(table[SLICE] // n_inner):
         x_row = offset
         output_row = target
         position = row
         field = inner
-        for _ in range(np.uint64(1), n_dims):
-            field -= np.uint64(3)
+        for _ in range(ONE, n_dims):
+            field -= THREE
             quotient = position // table[field]
             coordinate = position - quotient * table[field]
-            x_row += coordinate * table[field + np.uint64(1)]
-            output_row += coordinate * table[field + np.uint64(2)]
+            x_row += coordinate * table[field + ONE]
+            output_row += coordinate * table[field + TWO]
             position = quotient
         if offset == OUTSIDE:
             for i in range(n_inner):
@@ -214,16 +218,15 @@ def _gather(x, indices, output, table, first, last):  # type: ignore[no-untyped-
     indices = moves.pointer(indices)
     output = moves.pointer(output)
     table = moves.pointer(table)
-    zero = np.uint64(0)
-    offsets = moves.stack_uint64(BLOCK)
+    offsets = moves.stack_uint64(256)
     line = moves.stack_line(output)
-    filled = zero
-    cursor = zero
-    inner = np.uint64(DIMENSIONS) + np.uint64(4) * (table[N_TUPLES] - np.uint64(1))
+    filled = ZERO
+    cursor = ZERO
+    inner = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
     n_inner = table[inner]
-    x_stride = table[inner + np.uint64(1)]
-    index_stride = table[inner + np.uint64(2)]
-    output_stride = table[inner + np.uint64(3)]
+    x_stride = table[inner + ONE]
+    index_stride = table[inner + TWO]
+    output_stride = table[inner + THREE]
     streams = table[KIND] == STREAMED
     position = np.uint64(first)
     while position < np.uint64(last):
@@ -233,7 +236,7 @@ def _gather(x, indices, output, table, first, last):  # type: ignore[no-untyped-
         position += stop - start
         x_outer, index_outer, output_outer = _outer_offsets(table, outer)
         while start < stop:
-            n = min(stop - start, np.uint64(BLOCK))
+            n = min(stop - start, BLOCK)
             index = index_outer + start * index_stride
             target = output_outer + start * output_stride
             outside = _resolve(
@@ -244,22 +247,28 @@ def _gather(x, indices, output, table, first, last):  # type: ignore[no-untyped-
                 for i in range(n):
                     if target != cursor:
                         flush(output, cursor, line, filled)
-                        filled = zero
+                        filled = ZERO
                     inside = offsets[i] != OUTSIDE
                     filled = stream(
-                        output, target, table[SLICE], x, offsets[i], np.uint64(1), inside, zero, line, filled
+                        output, target, table[SLICE], x, offsets[i], ONE, inside, ZERO, line, filled
                     )
                     cursor = target + table[SLICE]
                     target += output_stride
-            elif not outside:
-                _copy_slices(x, offsets, zero, n, output, target, output_stride, table)
             else:
-                for i in range(n):
-                    if offsets[i] == OUTSIDE:
+                i = ZERO
+                while i < n:
+                    stop_inside = n
+                    if outside:
+                        stop_inside = i
+                        while stop_inside < n and offsets[stop_inside] != OUTSIDE:
+                            stop_inside += ONE
+                    _copy_slices(x, offsets, i, stop_inside, output, target, output_stride, table)
+                    target += (stop_inside - i) * output_stride
+                    i = stop_inside
+                    while i < n and offsets[i] == OUTSIDE:
                         _copy_strided(x, OUTSIDE, output, target, table)
-                    else:
-                        _copy_slices(x, offsets, i, i + np.uint64(1), output, target, output_stride, table)
-                    target += output_stride
+                        target += output_stride
+                        i += ONE
     flush(output, cursor, line, filled)
 
 
@@ -268,16 +277,16 @@ def _find_outside(indices, table, first, last):  # type: ignore[no-untyped-def]
     """Return the first of tuples `first` to `last` that is out of range, or -1."""
     indices = moves.pointer(indices)
     table = moves.pointer(table)
-    offsets = moves.stack_uint64(BLOCK)
-    inner = np.uint64(DIMENSIONS) + np.uint64(4) * (table[N_TUPLES] - np.uint64(1))
+    offsets = moves.stack_uint64(256)
+    inner = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
     n_inner = table[inner]
-    x_stride = table[inner + np.uint64(1)]
-    index_stride = table[inner + np.uint64(2)]
+    x_stride = table[inner + ONE]
+    index_stride = table[inner + TWO]
     position = np.uint64(first)
     while position < np.uint64(last):
         outer = position // n_inner
         start = position - outer * n_inner
-        n = min(n_inner - start, min(np.uint64(last) - position, np.uint64(BLOCK)))
+        n = min(n_inner - start, min(np.uint64(last) - position, BLOCK))
         x, index, _ = _outer_offsets(table, outer)
         x += start * x_stride
         if _resolve(indices, index + start * index_stride, index_stride, x, x_stride, n, table, offsets):

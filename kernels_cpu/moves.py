@@ -56,6 +56,17 @@ def pointer(typing_context, array):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def word_pointer(typing_context, array):  # type: ignore[no-untyped-def]
+    """Return the pointer to the bytes of an array that is aligned to 8 bytes, as uint64."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.bitcast(data, I64.as_pointer())
+
+    return types.CPointer(types.uint64)(array), generate
+
+
+@intrinsic
 def popcount(typing_context, bits):  # type: ignore[no-untyped-def]
     """Count the set bits of a uint64."""
     signature = types.uint64(types.uint64)

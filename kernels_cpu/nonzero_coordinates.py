@@ -7,7 +7,7 @@ Moves the input once, 1/4 byte an element, and the output once.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,26 @@ from kernels_cpu import moves, simd
 from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.threads import run
 
+ZERO = np.uint64(0)
+ONE = np.uint64(1)
+TWO = np.uint64(2)
+THREE = np.uint64(3)
+FOUR = np.uint64(4)
+SIX = np.uint64(6)
+LOW = np.uint64(63)
+LANES = np.uint64(64)
 WORD = (1 << 64) - 1
-CHUNK = 2048  # elements whose positions are listed at a time: 4 KiB of stack
-LIST = CHUNK + 8  # the last store of 8 positions may reach beyond the list
-SPARSE_BITS = 6  # up to so many set bits in a word, finding them one by one is faster than eight at a time
+CHUNK = np.uint64(2048)  # elements whose positions are listed at a time: 4 KiB of stack
+LIST = 2048 + 8  # the last store of 8 positions may reach beyond the list
+SPARSE_BITS = np.uint64(6)  # up to so many set bits in a word, finding them ONE by ONE is faster than eight at a time
 PART_BYTES = 1 << 20  # of input and full output, some 100 us of work
-UNIFORM_COLUMNS = 64  # logical rows at least so long are written one by one
+UNIFORM_COLUMNS = np.uint64(64)  # logical rows at least so long are written ONE by ONE
 
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernels.
-N_ELEMENTS, N_PARTS, PART_WORDS, VECTORS, MAGNITUDE, N_DIMS, N_SIZES = range(7)
-X_OFFSET, COORDINATE_OFFSET, CAPACITY, ROW_STRIDE, COLUMN_STRIDE, FILLS, FILL, TABLES = range(7, 15)
-# Then (size, x_stride) for each dimension of the input, then the logical sizes, then their reciprocals.
+N_ELEMENTS, N_PARTS, PART_WORDS, VECTORS, MAGNITUDE, N_DIMS, N_SIZES = np.arange(7, dtype=np.uint64)
+X_OFFSET, COORDINATE_OFFSET, CAPACITY, ROW_STRIDE = np.arange(7, 11, dtype=np.uint64)
+COLUMN_STRIDE, FILLS, FILL, TABLES = np.arange(11, 15, dtype=np.uint64)
+# Then (size, x_stride) for each dimension of the input, then the logical sizes.
 
 
 @inlined
@@ -34,18 +43,18 @@ def _word(x, index, magnitude, vectors):  # type: ignore[no-untyped-def]
     """Return the bits of 64 contiguous elements."""
     if vectors:
         return moves.lane_mask(x, index, magnitude)
-    bits = np.uint64(0)
-    for lane in range(np.uint64(64)):
-        bits |= np.uint64((np.uint64(x[index + lane]) & magnitude) != np.uint64(0)) << lane
+    bits = ZERO
+    for lane in range(LANES):
+        bits |= np.uint64((np.uint64(x[index + lane]) & magnitude) != ZERO) << lane
     return bits
 
 
 @inlined
 def _short_word(x, index, stride, n, magnitude):  # type: ignore[no-untyped-def]
     """Return the bits of up to 64 elements."""
-    bits = np.uint64(0)
+    bits = ZERO
     for lane in range(n):
-        bits |= np.uint64((np.uint64(x[index + lane * stride]) & magnitude) != np.uint64(0)) << lane
+        bits |= np.uint64((np.uint64(x[index + lane * stride]) & magnitude) != ZERO) << lane
     return bits
 
 
@@ -55,20 +64,17 @@ def _mark(x, workspace, table, part):  # type: ignore[no-untyped-def]
     x = moves.pointer(x)
     words = moves.word_pointer(workspace)
     table = moves.pointer(table)
-    zero = np.uint64(0)
-    one = np.uint64(1)
-    lanes = np.uint64(64)
     magnitude = table[MAGNITUDE]
-    vectors = table[VECTORS] != zero
+    vectors = table[VECTORS] != ZERO
     word = np.uint64(part) * table[PART_WORDS]
-    position = word * lanes
-    end = min(position + table[PART_WORDS] * lanes, table[N_ELEMENTS])
-    inner = np.uint64(TABLES) + np.uint64(2) * (table[N_DIMS] - one)
+    position = word * LANES
+    end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
+    inner = TABLES + TWO * (table[N_DIMS] - ONE)
     n_inner = table[inner]
-    stride = table[inner + one]
-    count = zero
-    pending = zero
-    n_pending = zero
+    stride = table[inner + ONE]
+    count = ZERO
+    pending = ZERO
+    n_pending = ZERO
     while position < end:
         outer = position // n_inner
         i = position - outer * n_inner
@@ -76,23 +82,25 @@ def _mark(x, workspace, table, part):  # type: ignore[no-untyped-def]
         position += n - i
         index = table[X_OFFSET] + i * stride
         entry = inner
-        while entry > np.uint64(TABLES):
-            entry -= np.uint64(2)
+        while entry > TABLES:
+            entry -= TWO
             quotient = outer // table[entry]
-            index += (outer - quotient * table[entry]) * table[entry + one]
+            index += (outer - quotient * table[entry]) * table[entry + ONE]
             outer = quotient
-        if n_pending == zero and stride == one:
-            while i + lanes <= n:
+        if n_pending == ZERO and stride == ONE:
+            while i + LANES <= n:
                 bits = _word(x, index, magnitude, vectors)
                 words[word] = bits
                 count += moves.popcount(bits)
-                word += one
-                index += lanes
-                i += lanes
+                word += ONE
+                index += LANES
+                i += LANES
         while i < n:
-            n_bits = min(lanes, n - i)
-            if n_bits == lanes and stride == one:
-                bits = _word(x, index, magnitude, vectors)
+            n_bits = min(LANES, n - i)
+            after = index + n_bits
+            if stride == ONE and n_bits >= np.uint64(16) and after >= LANES:
+                # All 64 elements that end here are in the array, and only the last of them are new.
+                bits = _word(x, after - LANES, magnitude, vectors) >> (LANES - n_bits)
             else:
                 bits = _short_word(x, index, stride, n_bits, magnitude)
             index += n_bits * stride
@@ -100,47 +108,306 @@ def _mark(x, workspace, table, part):  # type: ignore[no-untyped-def]
             count += moves.popcount(bits)
             pending |= bits << n_pending
             n_pending += n_bits
-            if n_pending >= lanes:
+            if n_pending >= LANES:
                 words[word] = pending
-                word += one
-                n_pending -= lanes
+                word += ONE
+                n_pending -= LANES
                 # n_bits - n_pending of the new bits went into the word
-                pending = bits >> (n_bits - n_pending) if n_pending else zero
+                pending = bits >> (n_bits - n_pending) if n_pending else ZERO
     if n_pending:
         words[word] = pending
     words[table[N_PARTS] * table[PART_WORDS] + np.uint64(part)] = count
+    return count
 
 
 @inlined
 def _list_bits(words, first, last, positions, vectors):  # type: ignore[no-untyped-def]
     """List which bits from `first` to `last` are set, relative to the word of `first`; return their number."""
-    low = np.uint64(63)
-    word = first >> np.uint64(6)
-    last_word = (last - np.uint64(1)) >> np.uint64(6)
+    low = LOW
+    word = first >> SIX
+    last_word = (last - ONE) >> SIX
     bits = words[word] >> (first & low) << (first & low)
-    base = np.uint64(0)
-    n = np.uint64(0)
+    base = ZERO
+    n = ZERO
     while True:
         if word == last_word:
-            unused = (np.uint64(0) - last) & low
+            unused = (ZERO - last) & low
             bits = bits << unused >> unused
-        if vectors and moves.popcount(bits) > np.uint64(SPARSE_BITS):
-            for shift in range(np.uint64(0), np.uint64(64), np.uint64(8)):
+        if vectors and moves.popcount(bits) > SPARSE_BITS:
+            for shift in range(ZERO, LANES, np.uint64(8)):
                 byte = (bits >> shift) & np.uint64(255)
-                moves.store_positions(positions, n, BIT_POSITIONS[byte], base + shift)
+                moves.store_positions(positions, n, moves.BIT_POSITIONS[byte], base + shift)
                 n += moves.popcount(byte)
         else:
             while bits:
                 positions[n] = base + moves.trailing_zeros(bits)
-                bits &= bits - np.uint64(1)
-                n += np.uint64(1)
+                bits &= bits - ONE
+                n += ONE
         if word == last_word:
             return n
-        word += np.uint64(1)
-        base += np.uint64(64)
+        word += ONE
+        base += LANES
         bits = words[word]
 
 
 @kernel
-def _write_uniform(coordinates, target, n, positions, base, start, n_sizes, prefix):  # type: ignore[no-untyped-def]
-    """Write packed rows that differ in the last of up to four columns only: it is ``base`` plus the position."""
+def _write_uniform(coordinates, target, n, positions, first, chunk, table):  # type: ignore[no-untyped-def]
+    """Write `n` packed rows of one to four columns that differ in the last column only."""
+    n_sizes = table[N_SIZES]
+    sizes = TABLES + TWO * table[N_DIMS]
+    last_size = table[sizes + n_sizes - ONE]
+    rest = first // last_size
+    start = chunk - rest * last_size
+    a = b = c = ZERO
+    if n_sizes == 4:
+        size = table[sizes + TWO]
+        c = rest % size
+        rest //= size
+    if n_sizes >= 3:
+        size = table[sizes + ONE]
+        b = rest % size
+        rest //= size
+    a = rest
+    if n_sizes == 1:
+        for i in range(n):
+            coordinates[target + i] = start + positions[i]
+    elif n_sizes == 2:
+        for i in range(n):
+            coordinates[target + TWO * i] = a
+            coordinates[target + TWO * i + ONE] = start + positions[i]
+    elif n_sizes == 3:
+        for i in range(n):
+            coordinates[target + THREE * i] = a
+            coordinates[target + THREE * i + ONE] = b
+            coordinates[target + THREE * i + TWO] = start + positions[i]
+    else:
+        for i in range(n):
+            coordinates[target + FOUR * i] = a
+            coordinates[target + FOUR * i + ONE] = b
+            coordinates[target + FOUR * i + TWO] = c
+            coordinates[target + FOUR * i + THREE] = start + positions[i]
+
+
+@kernel
+def _write_columns(coordinates, target, n, positions, chunk, table):  # type: ignore[no-untyped-def]
+    """Write `n` rows column by column, from the last to the first; overwrites `positions`.
+
+    `positions` count from flat position `chunk`. After each column they count its carries into the next one.
+    """
+    row_stride = table[ROW_STRIDE]
+    sizes = TABLES + TWO * table[N_DIMS]
+    column = table[N_SIZES]
+    carries = True
+    while column:
+        column -= ONE
+        size = table[sizes + column]
+        start = chunk % size
+        chunk //= size
+        cell = target + column * table[COLUMN_STRIDE]
+        if not carries:
+            for i in range(n):
+                coordinates[cell + i * row_stride] = start
+        elif start + positions[n - ONE] < size:
+            for i in range(n):
+                coordinates[cell + i * row_stride] = start + positions[i]
+            carries = False
+        elif size > CHUNK:
+            for i in range(n):
+                value = start + positions[i]
+                carry = value >= size
+                coordinates[cell + i * row_stride] = value - size if carry else value
+                positions[i] = np.uint16(carry)
+        else:
+            # Exact, as value is below 2 * CHUNK and the reciprocal is rounded up from 32 fractional bits.
+            reciprocal = np.uint64(1 << 32) // size + ONE
+            for i in range(n):
+                value = start + positions[i]
+                quotient = (value * reciprocal) >> np.uint64(32)
+                coordinates[cell + i * row_stride] = value - quotient * size
+                positions[i] = quotient
+
+
+@kernel
+def _fill_rows(coordinates, first, last, table):  # type: ignore[no-untyped-def]
+    """Write the fill value to rows `first` to `last`."""
+    value = table[FILL]
+    n_columns = table[N_SIZES]
+    row_stride = table[ROW_STRIDE]
+    column_stride = table[COLUMN_STRIDE]
+    start = table[COORDINATE_OFFSET]
+    if row_stride == n_columns and column_stride == ONE:
+        for cell in range(start + first * n_columns, start + last * n_columns):
+            coordinates[cell] = value
+    else:
+        for row in range(first, last):
+            for column in range(n_columns):
+                coordinates[start + row * row_stride + column * column_stride] = value
+
+
+@kernel
+def _expand(coordinates, workspace, table, part):  # type: ignore[no-untyped-def]
+    """Write the rows of one part, and its share of the rows that are filled."""
+    coordinates = moves.pointer(coordinates)
+    words = moves.word_pointer(workspace)
+    table = moves.pointer(table)
+    n_parts = table[N_PARTS]
+    n_sizes = table[N_SIZES]
+    capacity = table[CAPACITY]
+    vectors = table[VECTORS] != ZERO
+    counts = n_parts * table[PART_WORDS]
+    row = ZERO
+    total = ZERO
+    for other in range(n_parts):
+        if other < np.uint64(part):
+            row += words[counts + other]
+        total += words[counts + other]
+    if table[FILLS] and total < capacity:
+        missing = capacity - total
+        share = missing // n_parts + ONE
+        first = min(share * np.uint64(part), missing)
+        _fill_rows(coordinates, total + first, total + min(first + share, missing), table)
+    positions = moves.stack_uint16(LIST)
+    packed = table[ROW_STRIDE] == n_sizes and table[COLUMN_STRIDE] == ONE
+    row_size = ZERO
+    if n_sizes:
+        row_size = table[TABLES + TWO * table[N_DIMS] + n_sizes - ONE]
+    by_rows = packed and n_sizes <= FOUR and row_size >= UNIFORM_COLUMNS
+    position = np.uint64(part) * table[PART_WORDS] * LANES
+    end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
+    while position < end and row < capacity:
+        chunk = position & ~LOW
+        if words[chunk >> SIX] == ZERO:
+            position = chunk + LANES
+            continue
+        stop = min(chunk + CHUNK, end)
+        if by_rows:
+            stop = min(stop, (position // row_size + ONE) * row_size)
+        n = min(_list_bits(words, position, stop, positions, vectors), capacity - row)
+        if n:
+            target = table[COORDINATE_OFFSET] + row * table[ROW_STRIDE]
+            if by_rows:
+                _write_uniform(coordinates, target, n, positions, position, chunk, table)
+            else:
+                _write_columns(coordinates, target, n, positions, chunk, table)
+        row += n
+        position = stop
+
+
+@kernel
+def _total(workspace, table):  # type: ignore[no-untyped-def]
+    """Return the sum of all parts' counts."""
+    words = moves.word_pointer(workspace)
+    counts = table[N_PARTS] * table[PART_WORDS]
+    total = ZERO
+    for part in range(table[N_PARTS]):
+        total += words[counts + part]
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A nonzero-coordinates problem, ready to run any number of times from any thread."""
+
+    variant: str
+    workspace_size: int
+    table: Any
+    parts: range
+    threads: int
+
+    def launch(self, x: Any, coordinates: Any, count: Any, workspace: Any) -> None:
+        """Write the first rows up to the capacity, and the full count."""
+        if len(self.parts) == 1:
+            table = self.table
+            count[0] = _mark(x, workspace, table, 0)
+            _expand(coordinates, workspace, table, 0)
+        else:
+            self.count(x, count, workspace)
+            self._expand(coordinates, workspace, self.table)
+
+    def count(self, x: Any, count: Any, workspace: Any) -> None:
+        """Write the full count, and leave in the workspace what `expand` needs."""
+        table = self.table
+        run(_mark, [(x, workspace, table, part) for part in self.parts], self.threads)
+        count[0] = _total(workspace, table)
+
+    def expand(
+        self, x: Any, coordinates: Any, capacity: int, row_stride: int, column_stride: int, workspace: Any
+    ) -> None:
+        """Write the first `capacity` rows, after `count` with the same workspace."""
+        table = self.table.copy()
+        table[CAPACITY] = capacity
+        table[ROW_STRIDE] = row_stride & WORD
+        table[COLUMN_STRIDE] = column_stride & WORD
+        self._expand(coordinates, workspace, table)
+
+    def _expand(self, coordinates: Any, workspace: Any, table: Any) -> None:
+        run(_expand, [(coordinates, workspace, table, part) for part in self.parts], self.threads)
+
+
+def plan(
+    *,
+    element_size: int,
+    magnitude: int,
+    sizes: tuple[int, ...],
+    dims: tuple[tuple[int, int], ...],
+    capacity: int,
+    coordinate_strides: tuple[int, int],
+    coordinate_size: int,
+    count_size: int,
+    fill: int | None,
+    x_offset: int = 0,
+    coordinate_offset: int = 0,
+    threads: int,
+) -> Plan:
+    """Prepare listing the coordinates of all elements with ``bits & magnitude != 0``.
+
+    Parameters
+    ----------
+    element_size : int
+        Bytes of an element.
+    magnitude : int
+        The bits of an element that make it count.
+    sizes : tuple of int
+        The logical dimensions, slowest first: one output column each.
+    dims : tuple of (size, x_stride)
+        The input's layout, in the same element order.
+    capacity : int
+        Rows that may be written.
+    coordinate_strides : (row, column)
+        Of the output.
+    coordinate_size, count_size : int
+        Bytes of a coordinate, and of the count.
+    fill : int or None
+        Bits for the rows from the count to the capacity; None leaves those alone.
+    x_offset, coordinate_offset : int
+        Where each array's first element lies.
+    threads : int
+        How many threads the work may be spread over.
+
+    Returns
+    -------
+    Plan
+        Its workspace holds one bit an element and one word a part.
+    """
+    n_elements = math.prod(sizes)
+    n_words = -(-n_elements // 64)
+    n_bytes = n_elements * (element_size + len(sizes) * coordinate_size)
+    n_parts = 1
+    if threads > 1:
+        # More parts than threads, as parts with more non-zero elements take longer.
+        n_parts = max(min(4 * threads, n_bytes // PART_BYTES, n_words), 1)
+    part_words = -(-n_words // n_parts)
+    layout = dims or ((1, 1),)
+    fields = [n_elements, n_parts, part_words, simd.WIDTH > 0, magnitude, len(layout), len(sizes)]
+    fields += [x_offset, coordinate_offset, capacity, *coordinate_strides, fill is not None, fill or 0]
+    for entry in layout:
+        fields += entry
+    fields += sizes
+    contiguous = len(layout) == 1 and layout[0][1] == 1
+    return Plan(
+        variant=f"bit mask, {'contiguous' if contiguous else 'strided'}, {n_parts} parts",
+        workspace_size=8 * (part_words * n_parts + n_parts),
+        table=np.array([int(field) & WORD for field in fields], np.uint64),
+        parts=range(n_parts),
+        threads=threads,
+    )

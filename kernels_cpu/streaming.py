@@ -9,6 +9,9 @@ import numpy as np
 from kernels_cpu import moves
 from kernels_cpu.jit import kernel
 
+ZERO = np.uint64(0)
+ONE = np.uint64(1)
+
 
 @kernel
 def stream(output, start, n, x, x_start, x_stride, copies, value, line, filled):  # type: ignore[no-untyped-def]
@@ -18,7 +21,7 @@ def stream(output, start, n, x, x_start, x_stride, copies, value, line, filled):
     belong right before `start` wait in `line` from the call before. At the end of an unbroken stretch, `flush`.
     """
     line_elements = moves.line_elements(output)
-    done = np.uint64(0)
+    done = ZERO
     if filled:
         done = min(line_elements - filled, n)
         if copies:
@@ -45,7 +48,7 @@ def stream(output, start, n, x, x_start, x_stride, copies, value, line, filled):
         for i in range(n - done):
             line[i] = value
         return n - done
-    if x_stride == np.uint64(1):
+    if x_stride == ONE:
         while done + line_elements <= n:
             moves.stream_copy(x, x_start + done, output, start + done)
             done += line_elements

@@ -34,7 +34,7 @@ u64 = types.uint64
 i64 = types.int64
 
 THREADS = 256
-UNITS = 4
+UNITS = 4  # of a thread, in kernels for few dimensions; the others have long code, and move one
 VECTOR = 16
 NO_TUPLE = (1 << 63) - 1  # what `check` writes if all tuples are in range
 _CHECK_BLOCKS_A_MULTIPROCESSOR = 8
@@ -62,6 +62,11 @@ def _from_start(index, bound, is_signed):
     return index + bound if is_signed and index < 0 else index
 
 
+def units_a_thread(wide: bool) -> int:
+    """Return how many units a thread moves."""
+    return 1 if wide else UNITS
+
+
 def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
     depth = depth_of(wide)
     is_vector = unit == VECTOR
@@ -71,7 +76,8 @@ def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
     read = ptx.READ[min(unit, 8)]
     store = ptx.STORE_STREAM[min(unit, 8)]
     scalar = ptx.REGISTER[min(unit, 8)]
-    words_in_flight = 4 * UNITS
+    n_units_a_thread = units_a_thread(wide)
+    n_words = 4 * n_units_a_thread
 
     def gather(
         x,
@@ -95,15 +101,15 @@ def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
         bounds,
         coordinate_strides,
     ):
-        words = cuda.local.array(words_in_flight, u32)
-        scalars = cuda.local.array(UNITS, scalar)
-        sources = cuda.local.array(UNITS, i64)
-        tuples = cuda.local.array(UNITS, i64)
-        targets = cuda.local.array(UNITS, i64)
-        in_range = cuda.local.array(UNITS, u32)
-        found = cuda.local.array(UNITS, i64)
-        first = i64(cuda.blockIdx.x) * (THREADS * UNITS) + i64(cuda.threadIdx.x)
-        for k in range(UNITS):
+        words = cuda.local.array(n_words, u32)
+        scalars = cuda.local.array(n_units_a_thread, scalar)
+        sources = cuda.local.array(n_units_a_thread, i64)
+        tuples = cuda.local.array(n_units_a_thread, i64)
+        targets = cuda.local.array(n_units_a_thread, i64)
+        in_range = cuda.local.array(n_units_a_thread, u32)
+        found = cuda.local.array(n_units_a_thread, i64)
+        first = i64(cuda.blockIdx.x) * (THREADS * n_units_a_thread) + i64(cuda.threadIdx.x)
+        for k in range(n_units_a_thread):
             # Threads past the end repeat the last unit and do not store it.
             position = register(min(first + k * THREADS, n_units - 1))
             run = divide(position, multiplier, shift)
@@ -118,15 +124,15 @@ def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
         for c in range(depth):
             if c >= n_coordinates:
                 break
-            for k in range(UNITS):
+            for k in range(n_units_a_thread):
                 found[k] = read_index(tuples[k] + c * coordinate_bytes, is_signed)
-            for k in range(UNITS):
+            for k in range(n_units_a_thread):
                 index = _from_start(found[k], bounds[c], is_signed)
                 if index < 0 or index >= bounds[c]:
                     in_range[k] = u32(clips)
                     index = bounds[c] - 1 if index >= bounds[c] else i64(0)
                 sources[k] += index * coordinate_strides[c]
-        for k in range(UNITS):
+        for k in range(n_units_a_thread):
             if is_vector:
                 for q in range(4):
                     words[4 * k + q] = u32(0)
@@ -139,7 +145,7 @@ def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
                     )
                 else:
                     scalars[k] = read(sources[k])
-        for k in range(UNITS):
+        for k in range(n_units_a_thread):
             if first + k * THREADS < n_units:
                 if is_vector:
                     ptx.store_stream_u32x4(
@@ -327,7 +333,7 @@ def plan(
             *_bound_table(bounds, wide, element_size),
         )
         kernel = load(Variant("gather", _gather, (unit, index_size, wide)), target)
-        copies.append(_Copy(unit, kernel, -(-n_units // (THREADS * UNITS)), arguments))
+        copies.append(_Copy(unit, kernel, -(-n_units // (THREADS * units_a_thread(wide))), arguments))
 
     listed = [
         *((size, index_stride) for size, _, index_stride, _ in batch),

@@ -251,7 +251,8 @@ warp_inclusive_sum = _instruction(
     [u32],
     "{ .reg .pred exists; .reg .b32 total, below; mov.b32 total, $1; "
     + "".join(
-        f"shfl.sync.up.b32 below|exists, total, {distance}, 0, {_ALL_LANES}; @exists add.u32 total, total, below; "
+        f"shfl.sync.up.b32 below|exists, total, {distance}, 0, {_ALL_LANES}; "
+        "@exists add.u32 total, total, below; "
         for distance in (1, 2, 4, 8, 16)
     )
     + "mov.b32 $0, total; }",

@@ -99,6 +99,8 @@ LAYOUTS = {
     "read_only": _read_only,
 }
 
+OUTPUT_LAYOUTS = ("fortran", "rotated", "reversed", "reversed_rows", "every_other", "padded_rows")
+
 
 def unaligned(x):
     """Return `x` in memory that is not aligned to its element size."""

@@ -40,6 +40,15 @@ class Torch:
         self.device = self.torch.device(device)
         self.name = f"torch:{device}"
 
+    @property
+    def host(self):
+        """The library that gives the same answers in host memory."""
+        return Torch("cpu")
+
+    def supports(self, case):
+        """Return whether the library has arrays as the case wants them."""
+        return True
+
     def dtype(self, dtype):
         """Return the library's name for a NumPy type."""
         return getattr(self.torch, np.dtype(dtype).name)
@@ -70,6 +79,15 @@ class CuPy:
 
     def __init__(self):
         self.cupy = importlib.import_module("cupy")
+
+    @property
+    def host(self):
+        """The library that gives the same answers in host memory."""
+        return NUMPY
+
+    def supports(self, case):
+        """Return whether the library has arrays as the case wants them."""
+        return "bfloat16" not in case.name
 
     def dtype(self, dtype):
         """Return the library's name for a NumPy type."""

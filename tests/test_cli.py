@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.cli import demo, placement, warmup
+from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli import main as cli_main
 from dmlops.cli.console import CommandError
 from tests.scripts import run_script
@@ -39,6 +39,7 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(placement, "cuda_devices", none)
     monkeypatch.setattr(demo, "cuda_devices", none)
     monkeypatch.setattr(warmup, "cuda_devices", none)
+    monkeypatch.setattr(info, "cuda_devices", none)
 
 
 def test_help_is_light():

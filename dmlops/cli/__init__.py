@@ -10,7 +10,7 @@ def main() -> int:
     try:
         from dmlops.cli.app import run  # noqa: PLC0415 - without the extra there is nothing to import
     except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         sys.stderr.write('dmlops: the command line needs typer and rich: pip install "dmlops[cli]"\n')
         return 1

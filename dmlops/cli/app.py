@@ -24,7 +24,7 @@ app.command("diagonal")(files.diagonal)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        out.print(f"dmlops {info.version('dmlops')}")
+        out.print(f"dmlops {__version__}")
         raise typer.Exit
 
 

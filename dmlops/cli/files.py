@@ -58,7 +58,9 @@ def nonzero(
     file: FileArgument,
     *,
     size: Annotated[int | None, typer.Option(help="Return exactly this many rows.")] = None,
-    fill_value: Annotated[int | None, typer.Option(help="What the rows beyond the count hold.")] = None,
+    fill_value: Annotated[
+        int | None, typer.Option(help="What the rows beyond the count hold; 0 if not given.")
+    ] = None,
     index_dtype: IndexTypeOption = "uint32",
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,

@@ -2,6 +2,7 @@
 
 import platform
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,13 @@ def cuda_devices() -> list[Any]:
     CommandError
         If there are none; the text says why, and what to type where that helps.
     """
+    missing = f"CUDA needs numba-cuda and cuda-core: {CUDA_EXTRA}"
+    if find_spec("numba_cuda") is None:
+        raise CommandError(missing)
     try:
-        import numba_cuda  # noqa: F401, PLC0415
         from cuda.core import Device as CudaDevice  # noqa: PLC0415
     except ImportError as error:
-        message = f"CUDA needs numba-cuda and cuda-core: {CUDA_EXTRA}"
-        raise CommandError(message) from error
+        raise CommandError(missing) from error
     try:
         devices = list(CudaDevice.get_all_devices())
     except Exception as error:  # each driver state has its own exception type

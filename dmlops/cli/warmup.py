@@ -80,9 +80,9 @@ def _calls() -> Iterator[Any]:
     """Yield calls that between them need every kernel of the usual element widths, sizes and layouts."""
     for width in WIDTHS:
         for rows, size, k in TOP_K_SIZES:
-            x = np.arange(rows * size).reshape(rows, size).astype(width)
-            yield lambda x=x, k=k: dmlops.top_k(x, k)
-            yield lambda x=x: dmlops.top_k(x, 1, axis=0)
+            table = np.arange(rows * size).reshape(rows, size).astype(width)
+            yield lambda table=table, k=k: dmlops.top_k(table, k)
+            yield lambda table=table: dmlops.top_k(table, 1, axis=0)
         line = np.arange(4096).astype(width)
         yield lambda line=line: dmlops.top_k(line, line.size)
         for shape in ((4096,), (64, 64), (4, 4, 16, 16)):

@@ -26,7 +26,7 @@ from kernels_cpu.top_k.scan import Scratch, Search, chosen, chosen_at_end, scan,
 Array = NDArray[Any]
 
 
-@kernel
+@inlined
 def write(
     x: Array, values: Array, indices: Array, at: tuple[int, int, int], problem: Problem,
     records: Array, positions: Array, order: Array, ranked: bool,

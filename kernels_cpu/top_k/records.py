@@ -103,7 +103,7 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
     return kept, bound
 
 
-@kernel
+@inlined
 def rank(records: Array, count: int, ranks: Array, order: Array, taken: Array) -> None:
     """Set ``order[r]`` to the place of the record of rank `r`, by comparing each with each.
 

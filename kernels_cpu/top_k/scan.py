@@ -76,7 +76,7 @@ def chosen(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     return mask
 
 
-@inlined
+@kernel
 def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     """Do what `chosen` does for an `n` that vectors do not divide."""
     mask = chosen(x, at, n, bound, masks)
@@ -87,22 +87,6 @@ def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any
 
 
 @inlined
-def append(x: Array, at: int, mask: Any, first_position: int, masks: KeyMasks, scratch: Scratch, wide: bool, count: int) -> int:
-    """List the elements that `mask` chooses from `at` on; return how many records there are then."""
-    while mask:
-        i = at + simd.trailing_zeros(mask)
-        mask &= mask - np.uint64(1)
-        value = np.int64(key(simd.get(x, i), masks))
-        if wide:
-            simd.put(scratch.records, count, value)
-            simd.put(scratch.positions, count, first_position + i)
-        else:
-            simd.put(scratch.records, count, (value << 32) | (first_position + i))
-        count += 1
-    return count
-
-
-@kernel
 def scan(
     x: Array, begin: int, end: int, first_position: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
 ) -> Search:
@@ -112,22 +96,31 @@ def scan(
     while at < end and not closed:
         size = min(end - at, WORD)
         mask = chosen(x, at, WORD, bound, masks) if size == WORD else chosen_at_end(x, at, size, bound, masks)
-        if mask:
-            before = count
-            count = append(x, at, mask, first_position, masks, scratch, limits.wide, count)
-            until_strict -= count - before
-            if until_strict <= 0:
-                until_strict = NEVER
-                closed = bound == limits.lowest
-                bound -= not closed
-            if count > limits.capacity - WORD:
-                count, last = shrink(
-                    scratch.records, scratch.positions, limits.wide, count, limits.k, limits.k >> 2
-                )
-                last_key = last if limits.wide else last >> 32
-                until_strict = NEVER
-                closed |= last_key == limits.lowest
-                bound = min(bound, last_key - (not closed))
+        while mask:
+            i = at + simd.trailing_zeros(mask)
+            mask &= mask - np.uint64(1)
+            value = np.int64(key(simd.get(x, i), masks))
+            if limits.wide:
+                simd.put(scratch.records, count, value)
+                simd.put(scratch.positions, count, first_position + i)
+            else:
+                simd.put(scratch.records, count, (value << 32) | (first_position + i))
+            count += 1
+            until_strict -= 1
+            if until_strict == 0:
+                if bound == limits.lowest:
+                    closed = True
+                    break
+                bound -= 1
+                mask &= chosen_at_end(x, at, size, bound, masks)
+        if count > limits.capacity - WORD:
+            count, last = shrink(scratch.records, scratch.positions, limits.wide, count, limits.k, limits.k >> 2)
+            last_key = last if limits.wide else last >> 32
+            until_strict = NEVER
+            if last_key == limits.lowest:
+                closed = True
+            else:
+                bound = min(bound, last_key - 1)
         at += size
     return Search(count, bound, until_strict, closed)
 
@@ -141,7 +134,7 @@ def minimum_of_lines(x: Array, at: int, end: int, step: int, masks: KeyMasks) ->
     return result
 
 
-@kernel
+@inlined
 def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return the k-th least of the first `n` elements, a multiple of the lanes and at most `FEW_GROUPS`."""
     lanes = simd.lanes_of(groups)
@@ -156,53 +149,57 @@ def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     return np.int64(simd.greatest(result))
 
 
+@kernel
+def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
+    """Return a bound that `k` groups, and only few more, do not exceed."""
+    if n <= FEW_GROUPS:
+        return kth_of_few(groups, n, k, lowest)
+    return bound_of(groups, n, n, k, k >> 3)
+
+
 @inlined
 def tighten(n_groups: int, limits: Limits, scratch: Scratch, search: Search) -> Search:
     """Lower the bound to what the first `n_groups` groups tell, if enough of them are within it."""
     k = limits.k
-    if n_groups < k or count_at_most(scratch.groups, n_groups, search.bound) <= k:
+    if n_groups < k or (search.count and count_at_most(scratch.groups, n_groups, search.bound) <= k):
         return search
-    if n_groups <= FEW_GROUPS:
-        bound = kth_of_few(scratch.groups, n_groups, k, limits.lowest)
-    else:
-        bound = bound_of(scratch.groups, n_groups, n_groups, k, k >> 3)
+    bound = bound_of_groups(scratch.groups, n_groups, k, limits.lowest)
     if bound >= search.bound:
         return search
     return Search(search.count, bound, k, search.closed)
 
 
 @inlined
-def search_short_run(
-    x: Array, begin: int, n: int, first_position: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
+def bound_short_run(
+    x: Array, begin: int, n: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
 ) -> Search:
-    """Search a run that stays in the first-level cache, with groups made to measure."""
+    """Lower the bound for a run that stays in the first-level cache, with groups made to measure."""
     line = simd.lanes_of_line(x)
     lanes = simd.lanes_of(x)
     n_lines = n // line
-    slots = min((3 * limits.k + line - 1) // line, n_lines >> 2)
+    slots = min((2 * limits.k + line - 1) // line, n_lines >> 2)
     if slots * line < limits.k:
         slots = n_lines >> 1
-    if slots > 0 and slots * line >= limits.k:
-        step = slots * line
-        end = begin + n_lines * line
-        for i in range(0, step, lanes):
-            simd.store(scratch.groups, i, minimum_of_lines(x, begin + i, end, step, masks))
-        search = tighten(step, limits, scratch, search)
-    return scan(x, begin, begin + n, first_position, masks, limits, scratch, search)
+    step = slots * line
+    if slots == 0 or step < limits.k:
+        return search
+    end = begin + n_lines * line
+    for i in range(0, step, lanes):
+        simd.store(scratch.groups, i, minimum_of_lines(x, begin + i, end, step, masks))
+    return tighten(step, limits, scratch, search)
 
 
 @inlined
-def search_long_run(
-    x: Array, begin: int, n: int, first_position: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
+def bound_long_run(
+    x: Array, begin: int, n_tiles: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
 ) -> Search:
-    """Search a run of many tiles, and read only those tiles again that may hold candidates."""
+    """Lower the bound for a run of many tiles, and keep the minimum of each tile."""
     line = simd.lanes_of_line(x)
     lanes = simd.lanes_of(x)
     tile = LINES * line
-    n_tiles = n // tile
-    fold = min(limits.fold, n_tiles)
+    n_groups = min(limits.fold, n_tiles) * line
     greatest = simd.fill(simd.load(x, begin), ~limits.lowest)
-    for i in range(0, fold * line, lanes):
+    for i in range(0, n_groups, lanes):
         simd.store(scratch.groups, i, greatest)
     slot = 0
     for t in range(n_tiles):
@@ -213,15 +210,8 @@ def search_long_run(
             simd.store(scratch.groups, slot + i, simd.minimum(simd.load(scratch.groups, slot + i), group))
             least = simd.minimum(least, group)
         simd.put(scratch.minima, t, simd.least(least))
-        slot = slot + line if slot + line < fold * line else 0
-    search = tighten(fold * line, limits, scratch, search)
-    for t in range(n_tiles):
-        if np.int64(simd.get(scratch.minima, t)) <= search.bound:
-            at = begin + t * tile
-            search = scan(x, at, at + tile, first_position, masks, limits, scratch, search)
-            if search.closed:
-                return search
-    return scan(x, begin + n_tiles * tile, begin + n, first_position, masks, limits, scratch, search)
+        slot = slot + line if slot + line < n_groups else 0
+    return tighten(n_groups, limits, scratch, search)
 
 
 @inlined
@@ -229,8 +219,21 @@ def search_run(
     x: Array, begin: int, n: int, first_position: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
 ) -> Search:
     """Search ``x[begin:begin + n]``; the position of ``x[i]`` is ``first_position + i``."""
-    if search.closed:
-        return search
-    if n < LONG_RUN * LINES * simd.lanes_of_line(x):
-        return search_short_run(x, begin, n, first_position, masks, limits, scratch, search)
-    return search_long_run(x, begin, n, first_position, masks, limits, scratch, search)
+    tile = LINES * simd.lanes_of_line(x)
+    n_tiles = n // tile if n >= LONG_RUN * tile else 0
+    if not search.closed:
+        if n_tiles:
+            search = bound_long_run(x, begin, n_tiles, masks, limits, scratch, search)
+        else:
+            search = bound_short_run(x, begin, n, masks, limits, scratch, search)
+    for t in range(n_tiles + 1):
+        at = begin + t * tile
+        end = at + tile
+        if t == n_tiles:
+            end = begin + n
+        elif np.int64(simd.get(scratch.minima, t)) > search.bound:
+            continue
+        if search.closed:
+            break
+        search = scan(x, at, end, first_position, masks, limits, scratch, search)
+    return search

@@ -1,21 +1,23 @@
-"""A block a row, or a block a part of a long row: threshold from group maxima, then sort the few that reach it.
+"""A block a row, or a block a part of a long row: threshold from group maxima, then sort the few that reach
+it.
 
 1. Read the row once, keeping the largest order key of each group of a thread's vectors.
-2. Bisect, by block-wide counts of group maxima, for a threshold that at least k groups reach: no more than k keys
+2. Bisect, by block-wide counts of group maxima, for a threshold that at least k groups reach: no more than
+   k keys
    are above the k-th largest, so the threshold cannot be too high.
 3. Read the groups that reach it again (from cache) and keep the elements that reach it in shared memory.
 4. Sort these by (key, position); the first k are the answer.
 
-Many equal keys at the threshold can overflow step 3. Then the exact k-th (key, position) is found by radix select
-over the row, most significant digit first, the bits of the position following those of the key; exactly k elements
-are at or before it, and steps 3 and 4 are done with these. So the winners are always right and their order in
-shared memory never matters.
+Many equal keys at the threshold can overflow step 3. Then the exact k-th (key, position) is found by radix
+select over the row, most significant digit first, the bits of the position following those of the key;
+exactly k elements are at or before it, and steps 3 and 4 are done with these. So the winners are always
+right and their order in shared memory never matters.
 
 Reads the row once, and what step 3 needs again; the radix select reads it once a digit.
 
-A row longer than `chunk` is `n_chunks` parts, whose winners lie one after the other in the output. They are sorted,
-hence in the order of their indices where keys are equal: another launch over them, with `sources` telling the index
-of each, finishes the row.
+A row longer than `chunk` is `n_chunks` parts, whose winners lie one after the other in the output. They are
+sorted, hence in the order of their indices where keys are equal: another launch over them, with `sources`
+telling the index of each, finishes the row.
 """
 
 from numba import cuda, types
@@ -152,8 +154,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         if thread < u32(8):
             counters[thread] = u32(0)
 
-        # A group is 2^group_shift vectors of one thread, a block apart. The candidates' place holds the maxima on
-        # their way to registers, which only a loop that the compiler unrolls can fill.
+        # A group is 2^group_shift vectors of one thread, a block apart. The candidates' place holds the
+        # maxima on their way to registers, which only a loop that the compiler unrolls can fill.
         for group in range(n_groups_each):
             keys[u32(group * n_threads) + thread] = key_type(0)
         words = cuda.local.array(in_flight_words, u32)
@@ -248,8 +250,9 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         cuda.syncthreads()
 
         # Collecting keeps the elements whose (key & key_mask, ~position & low_mask) is at least
-        # (key_prefix, low_prefix). If too many are, the digits of the k-th element are found one after the other,
-        # by counting those of the elements that are equal to these so far, and collecting is done once more.
+        # (key_prefix, low_prefix). If too many are, the digits of the k-th element are found one after the
+        # other, by counting those of the elements that are equal to these so far, and collecting is done
+        # once more.
         collecting = True
         key_mask = key_type(all_ones)
         key_prefix = low
@@ -322,7 +325,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 total = block_inclusive_sum(sums, half, amount, lane, warp)
                 half = u32(u32(32) - half)
                 before = u32(total - amount)
-                if before < needed and needed <= total:
+                if before < needed <= total:
                     counters[_DIGIT] = mine
                     counters[_NEEDED] = u32(needed - before)
                     counters[_EQUAL] = amount

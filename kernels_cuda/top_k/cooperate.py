@@ -67,7 +67,8 @@ def warp_maximum(key_type: Any) -> Any:
 def block_functions(n_threads: int) -> tuple[Any, Any]:
     """Make `block_sum` and `block_inclusive_sum` for blocks of `n_threads`.
 
-    Both use 64 shared uint32. `half` (0 or 32) alternates from call to call, so that one barrier a call suffices.
+    Both use 64 shared uint32. `half` (0 or 32) alternates from call to call, so that one barrier a call
+    suffices.
     """
     n_warps = n_threads // 32
 
@@ -100,8 +101,9 @@ def block_functions(n_threads: int) -> tuple[Any, Any]:
 def rank_functions(n_threads: int, key_type: Any) -> tuple[Any, Any]:
     """Make the two ways to order shared (key, low) pairs by descending key, then descending low.
 
-    `rank_by_counting` returns the rank of pair ``thread // 4``: few pairs, no barrier. `sort_pairs` sorts in place:
-    a bitonic network whose comparators all point the same way, so that any number of pairs will do.
+    `rank_by_counting` returns the rank of pair ``thread // 4``: few pairs, no barrier. `sort_pairs` sorts
+    in place: a bitonic network whose comparators all point the same way, so that any number of pairs will
+    do.
     """
 
     @device_function

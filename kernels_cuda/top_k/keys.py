@@ -1,7 +1,7 @@
 """Order keys: what every top-k kernel compares instead of elements.
 
-The order key of an element is an unsigned integer of its width, made so that the element which comes first has the
-largest key: NaNs share one key, and so do -0.0 and +0.0. `masks` says how to make it, as six int64:
+The order key of an element is an unsigned integer of its width, made so that the element which comes first
+has the largest key: NaNs share one key, and so do -0.0 and +0.0. `masks` says how to make it, as six int64:
 
     sign, flip, infinity   the format, as in `plan`
     positive, negative     what is XORed to an element without and with the sign bit
@@ -9,8 +9,8 @@ largest key: NaNs share one key, and so do -0.0 and +0.0. `masks` says how to ma
 
 Because of the shared keys an element cannot always be told from its key; `restore` says when it can.
 
-A row is read in vectors of 16 bytes, whatever the width. `element_functions` makes the device functions for one
-width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a uint64.
+A row is read in vectors of 16 bytes, whatever the width. `element_functions` makes the device functions for
+one width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a uint64.
 """
 
 import functools

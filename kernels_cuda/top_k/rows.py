@@ -1,7 +1,7 @@
 """Where the rows lie: up to two dimensions in a kernel's arguments, any more in a table made before.
 
-A layout is seven int64: the size of the inner dimension, and the strides of x, values and indices along the outer
-one, then along the inner one. Offsets and strides are in elements.
+A layout is seven int64: the size of the inner dimension, and the strides of x, values and indices along the
+outer one, then along the inner one. Offsets and strides are in elements.
 """
 
 import math
@@ -30,6 +30,26 @@ class RowLayout(NamedTuple):
 
     layout: tuple[int, ...]
     table_dimensions: tuple[tuple[int, ...], ...]
+
+    def with_packed_x(self, row_size: int) -> "RowLayout":
+        """Return the layout with the rows of x one after the other, `row_size` elements each."""
+        inner, _, value_outer, index_outer, _, value_inner, index_inner = self.layout
+        layout = (inner, inner * row_size, value_outer, index_outer, row_size, value_inner, index_inner)
+        table = tuple(
+            (below, size, below * row_size, value, index)
+            for below, size, _, value, index in self.table_dimensions
+        )
+        return RowLayout(layout, table)
+
+    def with_packed_outputs(self, row_size: int) -> "RowLayout":
+        """Return the layout with the rows of values and indices one after the other."""
+        inner, x_outer, _, _, x_inner, _, _ = self.layout
+        layout = (inner, x_outer, inner * row_size, inner * row_size, x_inner, row_size, row_size)
+        table = tuple(
+            (below, size, x, below * row_size, below * row_size)
+            for below, size, x, _, _ in self.table_dimensions
+        )
+        return RowLayout(layout, table)
 
 
 def row_layout(rows: Sequence[RowDimension]) -> RowLayout:

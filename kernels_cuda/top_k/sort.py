@@ -1,11 +1,13 @@
 """Any k: stable radix sort of whole rows, least significant digit first, eight bits a pass.
 
-A pass is two or three launches. `digit_histogram` counts the digits of every tile, `scan_tiles` turns the counts of
-a digit into what lies before each tile, and `scatter_digits` ranks a tile's elements, brings them into order in
-shared memory and writes them out. Where a row has few tiles, `scatter_digits` adds up the counts itself.
+A pass is two or three launches. `digit_histogram` counts the digits of every tile, `scan_tiles` turns the
+counts of a digit into what lies before each tile, and `scatter_digits` ranks a tile's elements, brings them
+into order in shared memory and writes them out. Where a row has few tiles, `scatter_digits` adds up the
+counts itself.
 
-The first pass reads the elements and makes (order key, position) pairs, which stay in the workspace; the last writes
-the first k elements and their positions. Passes being stable, equal keys stay in the order of their positions.
+The first pass reads the elements and makes (order key, position) pairs, which stay in the workspace; the
+last writes the first k elements and their positions. Passes being stable, equal keys stay in the order of
+their positions.
 
 A pass over n pairs moves about ``n * (3 * key + 2 * position)`` bytes.
 """

@@ -4,8 +4,8 @@
 2. Take the largest lane maximum away k times: what was taken last is a threshold that at least k keys reach.
 3. Rank the few keys that reach it by counting, in shared memory, by (key, position).
 
-If more keys reach the threshold than fit, the winners are taken one by one: the largest key of the warp, and of the
-lanes that hold it the smallest position. Reads the row once, writes k values and indices.
+If more keys reach the threshold than fit, the winners are taken one by one: the largest key of the warp,
+and of the lanes that hold it the smallest position. Reads the row once, writes k values and indices.
 """
 
 from numba import cuda, types
@@ -132,10 +132,10 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 best = key_type(0)
                 best_place = u32(_NOWHERE)
                 for place in range(per_lane):
-                    if (live >> u32(place)) & u32(1):
-                        if best_place == u32(_NOWHERE) or keys[place] > best:
-                            best = keys[place]
-                            best_place = u32(place)
+                    is_live = (live >> u32(place)) & u32(1) != u32(0)
+                    if is_live and (best_place == u32(_NOWHERE) or keys[place] > best):
+                        best = keys[place]
+                        best_place = u32(place)
                 winner = warp_max(best)
                 position = u32(_NOWHERE)
                 if best_place != u32(_NOWHERE) and best == winner:

@@ -1,0 +1,1 @@
+"""Tests that need an NVIDIA GPU; see `tests.conftest` for when they are collected."""

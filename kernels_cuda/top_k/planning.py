@@ -32,6 +32,8 @@ BLOCK_LARGEST_K = 2048
 LARGEST_PART = 1 << 30
 # A part must be worth a block, and leave far fewer winners than it has elements.
 SMALLEST_PART = 8192
+# One block merges the winners of the parts up to this many.
+LARGEST_MERGE = 1 << 16
 ELEMENTS_A_WINNER = 8
 BLOCKS_A_MULTIPROCESSOR = 2
 # More tiles than these are scanned by a launch of its own.
@@ -155,8 +157,8 @@ def plan(
     element_size, index_size : int
         Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
     sign, flip, infinity : int
-        The format: the sign bit, the bits that a set sign bit inverts, and the bits of infinity; 0, 0 and all ones
-        for unsigned integers.
+        The format: the sign bit, the bits that a set sign bit inverts, and the bits of infinity; 0, 0 and
+        all ones for unsigned integers.
     largest : bool
         Whether large elements come first.
     k, axis_size : int
@@ -206,12 +208,7 @@ def plan(
         msg = f"top_k has no variant {name!r}; there are {', '.join(_STEPS)}"
         raise ValueError(msg)
     workspace = _Workspace()
-    offsets = _NULL
-    steps: list[Step] = []
-    if problem.layout.table_dimensions:
-        offsets = workspace.take(n_rows * OFFSETS_BYTES)
-        steps += _fill_offsets(problem, offsets)
-    steps += _STEPS[name](problem, offsets, workspace)
+    steps = _STEPS[name](problem, workspace)
     shape = f"{n_rows} rows of {axis_size}, k {k}, {element_size}-byte elements, {len(steps)} launches"
     return Plan(f"{name} ({shape})", workspace.size, steps, target)
 
@@ -228,9 +225,7 @@ def _block_threads(problem: Problem) -> int | None:
     """Return the threads of the block kernel that serves the problem well, or None."""
     small, large = BLOCK_THREADS
     n_slots = capacity(problem.element_size, small)
-    if problem.axis_size <= n_slots or (
-        problem.axis_size <= SMALL_BLOCK_ROW and problem.k <= SMALL_BLOCK_K
-    ):
+    if problem.axis_size <= n_slots or (problem.axis_size <= SMALL_BLOCK_ROW and problem.k <= SMALL_BLOCK_K):
         return small
     n_slots = capacity(problem.element_size, large)
     return large if problem.axis_size <= n_slots or problem.k <= BLOCK_LARGEST_K else None
@@ -259,9 +254,13 @@ def _batches(n_blocks: int, largest: int = LARGEST_GRID) -> Iterator[tuple[int, 
         yield first, min(largest, n_blocks - first)
 
 
-def _fill_offsets(problem: Problem, offsets: Pointer) -> list[Step]:
+def _fill_offsets(problem: Problem, workspace: _Workspace) -> tuple[Pointer, list[Step]]:
+    """Return where the table of row offsets is, if the layout needs one, and what fills it."""
+    if not problem.layout.table_dimensions:
+        return _NULL, []
+    offsets = workspace.take(problem.n_rows * OFFSETS_BYTES)
     grid = -(-problem.n_rows // OFFSETS_THREADS)
-    return [
+    return offsets, [
         Step(
             offsets_variant(),
             grid,
@@ -273,13 +272,13 @@ def _fill_offsets(problem: Problem, offsets: Pointer) -> list[Step]:
     ]
 
 
-def _warp_steps(problem: Problem, offsets: Pointer, workspace: _Workspace) -> list[Step]:
-    del workspace
+def _warp_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
     if problem.k > WARP_LARGEST_K or problem.axis_size > WARP_ROWS[-1]:
         msg = f"variant 'warp' takes k up to {WARP_LARGEST_K} and rows up to {WARP_ROWS[-1]}"
         raise ValueError(msg)
     kernel = warp_variant(problem.element_size, problem.axis_size)
-    return [
+    offsets, steps = _fill_offsets(problem, workspace)
+    return steps + [
         Step(
             kernel,
             n_blocks,
@@ -300,17 +299,21 @@ def _warp_steps(problem: Problem, offsets: Pointer, workspace: _Workspace) -> li
     ]
 
 
-def _block_steps(problem: Problem, offsets: Pointer, workspace: _Workspace) -> list[Step]:
-    del workspace
-    whole = (Pointer(X), Pointer(VALUES), Pointer(INDICES), _NULL, offsets)
+def _block_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
     if problem.axis_size > LARGEST_PART:
         msg = f"variant 'block' takes rows up to {LARGEST_PART}"
         raise ValueError(msg)
-    return _block_launches(problem, problem.axis_size, 1, whole, 0)
+    whole = (Pointer(X), Pointer(VALUES), Pointer(INDICES), _NULL)
+    return _block_launches(problem, problem.axis_size, 1, whole, 0, workspace)
 
 
 def _block_launches(
-    problem: Problem, part_size: int, n_parts: int, pointers: tuple[Pointer, ...], source_size: int
+    problem: Problem,
+    part_size: int,
+    n_parts: int,
+    pointers: tuple[Pointer, ...],
+    source_size: int,
+    workspace: _Workspace,
 ) -> list[Step]:
     n_threads = _block_threads(replace(problem, axis_size=part_size)) or BLOCK_THREADS[-1]
     n_slots = capacity(problem.element_size, n_threads)
@@ -323,12 +326,13 @@ def _block_launches(
     groups_a_thread = n_slots // n_threads
     group_shift = max(0, (-(-vectors_a_thread // groups_a_thread) - 1).bit_length())
     enough = problem.k + problem.k // 4 + 8
-    return [
+    offsets, steps = _fill_offsets(problem, workspace)
+    return steps + [
         Step(
             block_variant(problem.element_size, n_threads),
             n_blocks,
             n_threads,
-            pointers,
+            (*pointers, offsets),
             (
                 source_size,
                 problem.index_size,
@@ -348,7 +352,7 @@ def _block_launches(
     ]
 
 
-def _grid_steps(problem: Problem, offsets: Pointer, workspace: _Workspace) -> list[Step]:
+def _grid_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
     """Reduce every row to the winners of its parts until one block can take what is left of it."""
     steps: list[Step] = []
     x, sources, source_size = Pointer(X), _NULL, 0
@@ -361,32 +365,31 @@ def _grid_steps(problem: Problem, offsets: Pointer, workspace: _Workspace) -> li
         if part_size < stage.k or n_parts < 2:
             msg = f"variant 'grid' takes rows of at least two parts of {stage.k} elements"
             raise ValueError(msg)
-        left = (n_parts - 1) * stage.k + min(stage.k, stage.axis_size - (n_parts - 1) * part_size)
+        last_part = stage.axis_size - (n_parts - 1) * part_size
+        left = (n_parts - 1) * stage.k + min(stage.k, last_part)
         values = workspace.take(stage.n_rows * left * stage.element_size)
         indices = workspace.take(stage.n_rows * left * position_size)
         winners = replace(
             stage,
             index_size=position_size,
             axis_strides=(stage.axis_strides[0], 1, 1),
-            layout=_with_output_stride(stage, left),
+            layout=stage.layout.with_packed_outputs(left),
         )
-        if stage.layout.table_dimensions:
-            msg = "variant 'grid' takes rows of at most two dimensions"
-            raise ValueError(msg)
-        steps += _block_launches(winners, part_size, n_parts, (x, values, indices, sources, _NULL), source_size)
+        pointers = (x, values, indices, sources)
+        steps += _block_launches(winners, part_size, n_parts, pointers, source_size, workspace)
         x, sources, source_size = values, indices, position_size
         stage = replace(
             problem,
             axis_size=left,
             axis_strides=(1, *problem.axis_strides[1:]),
-            layout=_with_input_stride(problem, left),
+            layout=problem.layout.with_packed_x(left),
         )
-        n_parts = _n_parts(stage)
-    pointers = (x, Pointer(VALUES), Pointer(INDICES), sources, offsets)
-    return steps + _block_launches(stage, stage.axis_size, 1, pointers, source_size)
+        n_parts = _n_parts(stage) if left > LARGEST_MERGE else 1
+    pointers = (x, Pointer(VALUES), Pointer(INDICES), sources)
+    return steps + _block_launches(stage, stage.axis_size, 1, pointers, source_size, workspace)
 
 
-def _sort_steps(problem: Problem, offsets: Pointer, workspace: _Workspace) -> list[Step]:
+def _sort_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
     """Sort whole rows, as many at a time as the workspace has room for."""
     element_size, axis_size = problem.element_size, problem.axis_size
     position_size = 4 if axis_size <= 1 << 32 else 8
@@ -406,7 +409,7 @@ def _sort_steps(problem: Problem, offsets: Pointer, workspace: _Workspace) -> li
     x_stride, value_stride, index_stride = problem.axis_strides
     rows = (*problem.layout.layout, *problem.masks)
 
-    steps: list[Step] = []
+    offsets, steps = _fill_offsets(problem, workspace)
     for first, batch in _batches(problem.n_rows, n_rows):
         grid = batch * n_tiles
         source, source_positions = Pointer(X), _NULL

@@ -1,0 +1,152 @@
+"""Inputs by the name of their distribution, made in host memory by NumPy or on a GPU by torch."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from dmlops.bench.libraries import NotServedError, missing
+from dmlops.bench.workloads import CPU, CUDA
+
+SEED = 2026
+DISTINCT = 16
+
+
+class NumPySource:
+    """Makes NumPy arrays."""
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(SEED)
+
+    def make(self, data: str, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return an array of a named distribution; `normal` means all values where there are integers."""
+        if data == "normal" and dtype in ("uint8", "int32", "int64"):
+            return self._all_integers(shape, dtype)
+        return self._cast(getattr(self, f"_{data}")(shape), dtype)
+
+    def sparse(self, shape: tuple[int, ...], dtype: str, density: float) -> Any:
+        """Return an array of ones and zeros, a share `density` of it ones."""
+        return self._cast(self._uniform(shape) < density, dtype)
+
+    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...]) -> Any:
+        """Return random index tuples below `bounds`, as 32-bit integers."""
+        columns = [self._random.integers(0, bound, shape, np.int32) for bound in bounds]
+        return np.stack(columns, axis=-1).astype(np.uint32)
+
+    def copy(self, array: Any) -> Any:
+        """Return the same elements at another address."""
+        return array.copy()
+
+    def _cast(self, array: Any, dtype: str) -> Any:
+        if dtype == "bfloat16":
+            return array.astype(importlib.import_module("ml_dtypes").bfloat16)
+        return array.astype(dtype, copy=False)
+
+    def _all_integers(self, shape: tuple[int, ...], dtype: str) -> Any:
+        limits = np.iinfo(dtype)
+        return self._random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+    def _uniform(self, shape: tuple[int, ...]) -> Any:
+        return self._random.random(shape, dtype=np.float32)
+
+    def _normal(self, shape: tuple[int, ...]) -> Any:
+        return self._random.standard_normal(shape, dtype=np.float32)
+
+    def _ties(self, shape: tuple[int, ...]) -> Any:
+        return np.floor(self._uniform(shape) * DISTINCT)
+
+    def _ascending(self, shape: tuple[int, ...]) -> Any:
+        return np.broadcast_to(np.arange(shape[-1], dtype=np.float32), shape).copy()
+
+    def _descending(self, shape: tuple[int, ...]) -> Any:
+        return -self._ascending(shape)
+
+    def _constant(self, shape: tuple[int, ...]) -> Any:
+        return np.ones(shape, np.float32)
+
+    def _relu(self, shape: tuple[int, ...]) -> Any:
+        return np.maximum(self._normal(shape), 0)
+
+    def _nan(self, shape: tuple[int, ...]) -> Any:
+        return np.where(self._uniform(shape) < 0.5, np.float32(np.nan), self._normal(shape))
+
+
+class TorchSource(NumPySource):
+    """Makes torch tensors on the GPU, where the host would need minutes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._torch = importlib.import_module("torch")
+        self._torch.manual_seed(SEED)
+
+    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...]) -> Any:
+        integers = {"dtype": self._torch.int32, "device": "cuda"}
+        return self._torch.stack([self._torch.randint(bound, shape, **integers) for bound in bounds], dim=-1)
+
+    def copy(self, array: Any) -> Any:
+        return array.clone()
+
+    def _cast(self, array: Any, dtype: str) -> Any:
+        return array.to(getattr(self._torch, dtype))
+
+    def _all_integers(self, shape: tuple[int, ...], dtype: str) -> Any:
+        kind = getattr(self._torch, dtype)
+        limits = self._torch.iinfo(kind)
+        return self._torch.randint(limits.min, limits.max, shape, dtype=kind, device="cuda")
+
+    def _uniform(self, shape: tuple[int, ...]) -> Any:
+        return self._torch.rand(shape, device="cuda")
+
+    def _normal(self, shape: tuple[int, ...]) -> Any:
+        return self._torch.randn(shape, device="cuda")
+
+    def _ties(self, shape: tuple[int, ...]) -> Any:
+        return self._torch.floor(self._uniform(shape) * DISTINCT)
+
+    def _ascending(self, shape: tuple[int, ...]) -> Any:
+        row = self._torch.arange(shape[-1], device="cuda", dtype=self._torch.float32)
+        return row.expand(shape).contiguous()
+
+    def _constant(self, shape: tuple[int, ...]) -> Any:
+        return self._torch.ones(shape, device="cuda")
+
+    def _relu(self, shape: tuple[int, ...]) -> Any:
+        return self._normal(shape).relu()
+
+    def _nan(self, shape: tuple[int, ...]) -> Any:
+        return self._torch.where(self._uniform(shape) < 0.5, float("nan"), self._normal(shape))
+
+
+class CuPySource(NumPySource):
+    """Makes CuPy arrays by way of the host, for machines without torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cupy = importlib.import_module("cupy")
+
+    def make(self, data: str, shape: tuple[int, ...], dtype: str) -> Any:
+        return self._cupy.asarray(super().make(data, shape, dtype))
+
+    def sparse(self, shape: tuple[int, ...], dtype: str, density: float) -> Any:
+        return self._cupy.asarray(super().sparse(shape, dtype, density))
+
+    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...]) -> Any:
+        return self._cupy.asarray(super().indices(shape, bounds))
+
+
+def source(device: str) -> NumPySource:
+    """Return what makes the inputs for a device.
+
+    Raises
+    ------
+    NotServedError
+        If there is no array library for it.
+    """
+    if device == CPU:
+        return NumPySource()
+    if missing("torch", CUDA) is None:
+        return TorchSource()
+    if missing("cupy", CUDA) is None:
+        return CuPySource()
+    message = "the GPU benchmark makes its inputs with torch or CuPy, and neither can use a GPU here"
+    raise NotServedError(message)

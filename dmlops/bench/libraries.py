@@ -1,0 +1,213 @@
+"""The array libraries that contenders come from: whether they are here, their threads, their arrays."""
+
+import functools
+import importlib
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+import dmlops
+from dmlops.bench.workloads import CPU, CUDA
+
+_PACKAGES = {"dmlops": (), "onnxruntime": ("onnxruntime", "onnx")}
+_ONNX_OPSET, _ONNX_IR = 17, 8
+
+
+class NotServedError(Exception):
+    """A contender cannot do a workload; the text says why in a few words."""
+
+
+def module(name: str) -> Any:
+    """Import a library that may not be installed."""
+    return importlib.import_module(name)
+
+
+def missing(library: str, device: str) -> str | None:
+    """Return why a library cannot run on a device of this machine, or None."""
+    for package in _PACKAGES.get(library, (library,)):
+        if find_spec(package) is None:
+            return f"{package} is not installed"
+    if device == CUDA and library == "torch" and not module("torch").cuda.is_available():
+        return "this torch has no CUDA"
+    if device == CUDA and library == "jax" and module("jax").default_backend() != "gpu":
+        return "this jax has no CUDA"
+    return None
+
+
+def set_threads(count: int, device: str) -> None:
+    """Give every library the same number of threads; JAX heeds it only if it is not imported yet."""
+    dmlops.set_num_threads(count)
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if device == CPU:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        os.environ["NPROC"] = str(count)  # the size of XLA's thread pool
+    if find_spec("torch"):
+        module("torch").set_num_threads(count)
+
+
+def release_memory() -> None:
+    """Return what the libraries keep of GPU memory for themselves, so that the next one finds it."""
+    if find_spec("torch") and module("torch").cuda.is_initialized():
+        module("torch").cuda.empty_cache()
+    if find_spec("cupy"):
+        module("cupy").get_default_memory_pool().free_all_blocks()
+
+
+def is_numpy(array: Any) -> bool:
+    """Whether it is an array in host memory."""
+    return isinstance(array, np.ndarray)
+
+
+def is_torch(array: Any) -> bool:
+    """Whether it is a torch tensor."""
+    return type(array).__module__ == "torch"
+
+
+def to_numpy(array: Any) -> "np.ndarray[Any, Any]":
+    """Return the elements in host memory."""
+    if not is_torch(array):
+        return np.asarray(array.get() if hasattr(array, "get") else array)
+    if str(array.dtype) == "torch.bfloat16":
+        raw = array.cpu().view(module("torch").int16).numpy()
+        return np.asarray(raw).view(module("ml_dtypes").bfloat16)
+    return np.asarray(array.cpu().numpy())
+
+
+def to_torch(array: Any) -> Any:
+    """Return the array as a torch tensor in the same memory."""
+    torch = module("torch")
+    if is_torch(array):
+        return array
+    if not is_numpy(array):
+        return torch.from_dlpack(array)
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def to_cupy(array: Any) -> Any:
+    """Return the array as a CuPy array in the same memory."""
+    return module("cupy").from_dlpack(array) if is_torch(array) else array
+
+
+def to_jax(array: Any) -> Any:
+    """Return the array as a JAX array.
+
+    Raises
+    ------
+    NotServedError
+        If its type is one of those that JAX narrows.
+    """
+    jax = module("jax")
+    if "int64" in str(array.dtype):
+        message = "64-bit types are off by default"
+        raise NotServedError(message)
+    return jax.numpy.asarray(array) if is_numpy(array) else jax.dlpack.from_dlpack(array)
+
+
+def to_long(indices: Any) -> Any:
+    """Return indices as the 64-bit integers that most peers want."""
+    return indices.long() if is_torch(indices) else indices.astype(np.int64)
+
+
+def to_int(indices: Any) -> Any:
+    """Return indices as 32-bit signed integers."""
+    return indices.int() if is_torch(indices) else indices.astype(np.int32)
+
+
+def empty(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+    """Return a new array of the library of `like`, and of its type where none is named."""
+    if is_torch(like):
+        torch = module("torch")
+        # torch has next to nothing for uint32; the bytes are the same.
+        kind = like.dtype if dtype is None else getattr(torch, dtype.replace("uint32", "int32"))
+        return torch.empty(shape, dtype=kind, device=like.device)
+    library = np if is_numpy(like) else module("cupy")
+    return library.empty(shape, dtype or like.dtype)
+
+
+def arange(like: Any, stop: int) -> Any:
+    """Return 0, 1, ... as 64-bit integers, made by the library of `like`."""
+    if is_torch(like):
+        return module("torch").arange(stop, device=like.device)
+    return (np if is_numpy(like) else module("cupy")).arange(stop)
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile with JAX. On the CPU a call returns when it is done; on a GPU the clock sees to that."""
+    jax = module("jax")
+    compiled: Callable[..., Any] = jax.jit(function)
+    if jax.default_backend() != "cpu":
+        return compiled
+    return lambda *arguments: jax.block_until_ready(compiled(*arguments))
+
+
+def onnx_call(
+    operator: str, threads: int, inputs: dict[str, Any], outputs: dict[str, Any], **attributes: Any
+) -> Callable[[], Any]:
+    """Return a call of one ONNX operator on bound memory.
+
+    Parameters
+    ----------
+    operator : str
+        Its name in ONNX.
+    threads : int
+        How many it may use.
+    inputs : dict
+        NumPy arrays, in the operator's order.
+    outputs : dict
+        Arrays to write to; a type instead has a new array made in every call.
+    **attributes
+        Of the operator.
+
+    Raises
+    ------
+    NotServedError
+        If ONNX Runtime has no kernel for it.
+    """
+    session = _onnx_session(operator, threads, inputs, outputs, attributes)
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_cpu_input(name, array)
+    for name, output in outputs.items():
+        if isinstance(output, np.ndarray):
+            binding.bind_output(name, "cpu", 0, output.dtype, output.shape, output.ctypes.data)
+        else:
+            binding.bind_output(name, "cpu")
+
+    def call() -> Any:
+        session.run_with_iobinding(binding)
+        return binding if outputs else None
+
+    # The binding refers to this memory by address only.
+    call.keep_alive = (inputs, outputs)  # type: ignore[attr-defined]
+    return call
+
+
+def _onnx_session(
+    operator: str, threads: int, inputs: dict[str, Any], outputs: dict[str, Any], attributes: dict[str, Any]
+) -> Any:
+    onnx, runtime = module("onnx"), module("onnxruntime")
+    element = functools.cache(lambda dtype: onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    describe = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(operator, list(inputs), list(outputs), **attributes)],
+        operator,
+        [describe(name, element(array.dtype), array.shape) for name, array in inputs.items()],
+        [describe(name, element(getattr(kind, "dtype", kind)), None) for name, kind in outputs.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", _ONNX_OPSET)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_ONNX_IR)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4
+    try:
+        return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exception types have no public names
+        if "NOT_IMPLEMENTED" in str(error) or "invalid" in str(error).lower():
+            message = "no kernel for this type"
+            raise NotServedError(message) from error
+        raise

@@ -1,0 +1,31 @@
+"""What the GPU tests may ask for."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.libraries import CuPy, Torch
+
+_MAKERS = {"torch": lambda: Torch("cuda"), "cupy": CuPy}
+LIBRARIES = {name: make() for name, make in _MAKERS.items() if find_spec(name)}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark every test of this folder."""
+    folder = Path(__file__).parent
+    for item in items:
+        if folder in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+
+
+@pytest.fixture(params=LIBRARIES)
+def gpu_library(request):
+    """Serve each array library with GPU arrays in turn."""
+    return LIBRARIES[request.param]
+
+
+@pytest.fixture
+def torch():
+    """torch, which the tests of streams and graphs are written with."""
+    return pytest.importorskip("torch")

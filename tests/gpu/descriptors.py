@@ -1,0 +1,139 @@
+"""Compiled operators of every kind with their arrays, for tests of what holds for all of them."""
+
+import numpy as np
+
+import dmlops
+from dmlops import (
+    AxisDirection,
+    DiagonalMatrix,
+    DiagonalMatrix1,
+    FeatureLevel,
+    GatherND,
+    GatherND1,
+    NonzeroCoordinates,
+    TensorDataType,
+    TensorDesc,
+    TopK,
+    TopK1,
+)
+from tests.data import random, sample
+
+ROWS, COLUMNS = 70, 5000
+_DATA = TensorDesc(TensorDataType.FLOAT32, (ROWS, COLUMNS))
+_LONG = TensorDesc(TensorDataType.FLOAT32, (1, 3_000_000))
+_INDICES = TensorDesc(TensorDataType.INT64, (900, 1))
+_GATHER = {
+    "input_tensor": _DATA,
+    "indices_tensor": _INDICES,
+    "input_dimension_count": 2,
+    "indices_dimension_count": 2,
+}
+_BAND = {"value": 3, "diagonal_fill_begin": -4, "diagonal_fill_end": 7}
+
+DESCRIPTORS = {
+    "top_k-short_axis": TopK1(
+        input_tensor=TensorDesc(TensorDataType.FLOAT16, (2000, 100)),
+        axis=1,
+        k=7,
+        axis_direction=AxisDirection.INCREASING,
+    ),
+    "top_k-rows": TopK1(input_tensor=_DATA, axis=1, k=60, axis_direction=AxisDirection.DECREASING),
+    "top_k-many": TopK1(input_tensor=_DATA, axis=1, k=2500, axis_direction=AxisDirection.DECREASING),
+    "top_k-sort": TopK1(input_tensor=_DATA, axis=1, k=COLUMNS, axis_direction=AxisDirection.INCREASING),
+    "top_k-long_row": TopK1(input_tensor=_LONG, axis=1, k=100, axis_direction=AxisDirection.DECREASING),
+    "top_k-sort_long": TopK1(
+        input_tensor=TensorDesc(TensorDataType.INT64, (200_000,)),
+        axis=0,
+        k=200_000,
+        axis_direction=AxisDirection.DECREASING,
+    ),
+    "top_k-axis_0": TopK1(input_tensor=_DATA, axis=0, k=5, axis_direction=AxisDirection.DECREASING),
+    "top_k-older": TopK(input_tensor=_DATA, axis=1, k=4),
+    "nonzero": NonzeroCoordinates(input_tensor=_DATA),
+    "nonzero-small": NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.INT8, (10, 20, 3))),
+    "nonzero-large": NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.UINT8, (1700, 1000))),
+    "gather": GatherND1(**_GATHER, batch_dimension_count=0),
+    "gather-older": GatherND(**_GATHER),
+    "gather-scalars": GatherND1(
+        input_tensor=_DATA,
+        indices_tensor=TensorDesc(TensorDataType.INT64, (5000, 2)),
+        input_dimension_count=2,
+        indices_dimension_count=2,
+        batch_dimension_count=0,
+    ),
+    "diagonal": DiagonalMatrix1(input_tensor=_DATA, **_BAND),
+    "diagonal-built": DiagonalMatrix1(output_tensor=_DATA, **_BAND),
+    "diagonal-older": DiagonalMatrix(output_tensor=_DATA, offset=9, value=0.5),
+}
+
+
+def numpy_dtype(data_type):
+    """Return the NumPy type of a data type."""
+    return np.dtype(data_type.name.lower())
+
+
+def make_inputs(descriptor, seed):
+    """Return host arrays for the inputs, different ones for each seed."""
+    inputs = {}
+    for name, desc in descriptor.inputs.items():
+        dtype = numpy_dtype(desc.data_type)
+        if name == "indices_tensor":
+            inputs[name] = random((seed, name)).integers(-2 * ROWS, 2 * ROWS, desc.sizes).astype(dtype)
+        else:
+            values = sample(dtype, desc.sizes, (seed, name))
+            keep = random((seed, "keep")).random(desc.sizes) < 0.2 * seed
+            inputs[name] = np.where(keep, values, np.zeros((), dtype))
+    return inputs
+
+
+def make_outputs(descriptor):
+    """Return host arrays for the outputs, filled with what no operator writes."""
+    return {
+        name: np.full(desc.sizes, 77, numpy_dtype(desc.data_type))
+        for name, desc in descriptor.outputs.items()
+    }
+
+
+def cpu_answer(descriptor, inputs):
+    """Return the outputs that the CPU computes."""
+    operator = dmlops.compile(descriptor, device="cpu", feature_level=FeatureLevel.EXTENDED)
+    outputs = make_outputs(descriptor)
+    operator.execute(inputs | outputs)
+    return outputs
+
+
+class Bound:
+    """A descriptor compiled for a GPU, with device arrays of its own, on torch."""
+
+    def __init__(self, torch, descriptor, device="cuda:0"):
+        self.torch = torch
+        self.descriptor = descriptor
+        self.operator = dmlops.compile(descriptor, device=device, feature_level=FeatureLevel.EXTENDED)
+        self.inputs = {
+            name: torch.from_numpy(array).to(device) for name, array in make_inputs(descriptor, 1).items()
+        }
+        self.outputs = {
+            name: torch.from_numpy(array).to(device) for name, array in make_outputs(descriptor).items()
+        }
+        self.workspace = torch.full((self.operator.workspace_size,), 0xA5, dtype=torch.uint8, device=device)
+
+    def execute(self, stream=None):
+        """Execute on the arrays of this object."""
+        self.operator.execute(self.inputs | self.outputs, workspace=self.workspace, stream=stream)
+
+    def feed(self, inputs):
+        """Put new data in the input arrays, on the current stream."""
+        for name, array in inputs.items():
+            self.inputs[name].copy_(self.torch.from_numpy(array))
+
+    def check(self, expected):
+        """Compare every bit of the outputs that is defined with the CPU's."""
+        expected = dict(expected)
+        actual = {name: tensor.cpu().numpy() for name, tensor in self.outputs.items()}
+        if "output_count_tensor" in expected:
+            count = expected["output_count_tensor"].item()
+            for outputs in (actual, expected):
+                coordinates = outputs["output_coordinates_tensor"]
+                outputs["output_coordinates_tensor"] = coordinates[..., :count, :]
+        for name, array in expected.items():
+            assert actual[name].tobytes() == array.tobytes(), name
