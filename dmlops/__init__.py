@@ -2,7 +2,8 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from dmlops.dispatch import CompiledOperator, check_feature_support, compile, feature_level
+from dmlops.compiled import CompiledOperator
+from dmlops.dispatch import check_feature_support, compile, feature_level
 from dmlops.enums import AxisDirection, Feature, FeatureLevel, TensorDataType
 from dmlops.errors import (
     DeviceMismatchError,

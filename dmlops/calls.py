@@ -9,7 +9,8 @@ import numpy as np
 
 from dmlops import arrays, cuda
 from dmlops.arrays import CPU, Device, Library, Slot
-from dmlops.dispatch import CompiledOperator, check_level, level_or, level_set
+from dmlops.compiled import CompiledOperator
+from dmlops.dispatch import check_level, level_or, level_set, plan
 from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
 from dmlops.errors import (
     DeviceMismatchError,
@@ -448,7 +449,7 @@ def _compile(
     check_level(descriptor, level_or(FeatureLevel.EXTENDED), device)
     if not even_if_empty and all(desc.element_count == 0 for desc in outputs):
         return Call(None, outputs, device)
-    return Call(CompiledOperator(descriptor, device, options), outputs, device)
+    return Call(plan(descriptor, device, options), outputs, device)
 
 
 def _settle(

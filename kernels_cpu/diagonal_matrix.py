@@ -1,8 +1,8 @@
 """DIAGONAL_MATRIX1: write a value on a band of diagonals (or everywhere else) of matrices, copy the rest.
 
-A row is at most three segments, so no element is tested: each segment is one fill or one copy, and what the value
-overwrites is not read. Large contiguous outputs are written past the cache (non-temporal stores), which saves
-reading each line before it is written. Moves 1 output, and the part of the input that is kept.
+A row is at most three segments, so no element is tested: each segment is one fill or one copy, and what the
+value overwrites is not read. Large contiguous outputs are written past the cache (non-temporal stores), which
+saves reading each line before it is written. Moves the output, and the part of the input that is kept.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.streaming import flush, stream
 from kernels_cpu.threads import run, split
 
-ZERO = np.uint64(0)
-ONE = np.uint64(1)
-TWO = np.uint64(2)
-THREE = np.uint64(3)
+ZERO: Any = np.uint64(0)
+ONE: Any = np.uint64(1)
+TWO: Any = np.uint64(2)
+THREE: Any = np.uint64(3)
 WORD = (1 << 64) - 1
 STREAM_BYTES = 4 << 20  # a smaller output may stay in the cache for whoever reads it next
 PART_BYTES = 1 << 20  # some 100 us of work, worth handing to another thread
@@ -32,7 +32,7 @@ VALUE, N_BATCH, BATCH = np.arange(14, 17, dtype=np.uint64)
 
 
 @inlined
-def _fill(output, start, stride, n, value):  # type: ignore[no-untyped-def]
+def _fill(output: Any, start: Any, stride: Any, n: Any, value: Any) -> Any:
     if stride == ONE:
         for i in range(start, start + n):
             output[i] = value
@@ -42,7 +42,7 @@ def _fill(output, start, stride, n, value):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _copy(x, x_start, x_stride, output, start, stride, n):  # type: ignore[no-untyped-def]
+def _copy(x: Any, x_start: Any, x_stride: Any, output: Any, start: Any, stride: Any, n: Any) -> Any:
     if stride == ONE and x_stride == ONE:
         for i in range(n):
             output[start + i] = x[x_start + i]
@@ -52,7 +52,7 @@ def _copy(x, x_start, x_stride, output, start, stride, n):  # type: ignore[no-un
 
 
 @kernel
-def _write_rows(x, output, table, first, last):  # type: ignore[no-untyped-def]
+def _write_rows(x: Any, output: Any, table: Any, first: Any, last: Any) -> Any:
     """Write rows `first` to `last`, counted through all matrices."""
     x = moves.pointer(x)
     output = moves.pointer(output)
@@ -64,7 +64,7 @@ def _write_rows(x, output, table, first, last):  # type: ignore[no-untyped-def]
     streams = table[STREAMS] != ZERO
     x_column = table[X_COLUMN]
     output_column = table[OUTPUT_COLUMN]
-    line = moves.stack_line(output)
+    line = moves.stack_lines(output, 1)
     filled = ZERO
     cursor = ZERO
     row = np.uint64(first)

@@ -1,8 +1,8 @@
 """GATHER_ND1: copy the slice that each index tuple names.
 
-Tuples are taken in blocks. The first pass over a block turns every tuple into one offset into the input, coordinate
-by coordinate, and settles what is out of range; the second pass only moves slices, in the widest pieces that fit.
-Moves the indices, each slice once in and once out.
+Tuples are taken in blocks. The first pass over a block turns every tuple into one offset into the input,
+and settles what is out of range; the second pass only moves slices, in the widest pieces that fit. Moves
+the indices, and each slice once in and once out.
 """
 
 import math
@@ -16,14 +16,14 @@ from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.streaming import flush, stream
 from kernels_cpu.threads import run, split
 
-ZERO = np.uint64(0)
-ONE = np.uint64(1)
-TWO = np.uint64(2)
-THREE = np.uint64(3)
-FOUR = np.uint64(4)
+ZERO: Any = np.uint64(0)
+ONE: Any = np.uint64(1)
+TWO: Any = np.uint64(2)
+THREE: Any = np.uint64(3)
+FOUR: Any = np.uint64(4)
 WORD = (1 << 64) - 1
-BLOCK = np.uint64(256)  # tuples: their offsets are 2 KiB of stack
-OUTSIDE = np.uint64(WORD)  # the offset of a tuple that is out of range
+BLOCK: Any = np.uint64(256)  # tuples: their offsets are 2 KiB of stack
+OUTSIDE: Any = np.uint64(WORD)  # the offset of a tuple that is out of range
 STREAM_BYTES = 4 << 20  # a smaller output may stay in the cache for whoever reads it next
 STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
 PART_BYTES = 1 << 19  # of indices and slices, some 100 us of work
@@ -35,12 +35,12 @@ KINDS = ("element", "elements", "4 bytes", "8 bytes", "16 bytes", "32 bytes", "s
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernel.
 KIND, SLICE, PIECE, CLIPS, SIGNED, N_BOUNDS, N_TUPLES, N_SLICES = np.arange(8, dtype=np.uint64)
 COORDINATE, X_OFFSET, INDEX_OFFSET, OUTPUT_OFFSET, DIMENSIONS = np.arange(8, 13, dtype=np.uint64)
-# Then (size, x_stride, index_stride, output_stride) for each batch and tuple dimension, (size, x_stride) for each
-# coordinate, (size, x_stride, output_stride) for each slice dimension.
+# Then (size, x_stride, index_stride, output_stride) for each batch and tuple dimension, (size, x_stride) for
+# each coordinate, (size, x_stride, output_stride) for each slice dimension.
 
 
 @inlined
-def _outer_offsets(table, position):  # type: ignore[no-untyped-def]
+def _outer_offsets(table: Any, position: Any) -> Any:
     """Return the offsets (x, index, output) of a position in all tuple dimensions but the last."""
     x = table[X_OFFSET]
     index = table[INDEX_OFFSET]
@@ -58,7 +58,7 @@ def _outer_offsets(table, position):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _coordinate(bits, size, is_signed):  # type: ignore[no-untyped-def]
+def _coordinate(bits: Any, size: Any, is_signed: Any) -> Any:
     """Return a coordinate that counts from the start: one unsigned comparison tells whether it is in range.
 
     A negative one counts from the end: two's complement makes the sum wrap around, unless it is too negative.
@@ -70,7 +70,9 @@ def _coordinate(bits, size, is_signed):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _resolve(indices, index, index_stride, x, x_stride, n, table, offsets):  # type: ignore[no-untyped-def]
+def _resolve(
+    indices: Any, index: Any, index_stride: Any, x: Any, x_stride: Any, n: Any, table: Any, offsets: Any
+) -> Any:
     """Write the input offsets of `n` tuples to `offsets`; return whether any of them is out of range."""
     coordinate_stride = table[COORDINATE]
     field = DIMENSIONS + FOUR * table[N_TUPLES]
@@ -109,7 +111,9 @@ def _resolve(indices, index, index_stride, x, x_stride, n, table, offsets):  # t
 
 
 @kernel
-def _settle(indices, index, index_stride, x, x_stride, n, table, offsets):  # type: ignore[no-untyped-def]
+def _settle(
+    indices: Any, index: Any, index_stride: Any, x: Any, x_stride: Any, n: Any, table: Any, offsets: Any
+) -> Any:
     """Do what `_resolve` does where some coordinates are out of range."""
     is_signed = table[SIGNED] != ZERO
     clips = table[CLIPS] != ZERO
@@ -135,8 +139,10 @@ def _settle(indices, index, index_stride, x, x_stride, n, table, offsets):  # ty
 
 
 @kernel
-def _copy_slices(x, offsets, first, last, output, target, stride, table):  # type: ignore[no-untyped-def]
-    """Copy the slices at ``offsets[first:last]``, all within the input, to `target`, ``target + stride``, ..."""
+def _copy_slices(
+    x: Any, offsets: Any, first: Any, last: Any, output: Any, target: Any, stride: Any, table: Any
+) -> Any:
+    """Copy the slices at ``offsets[first:last]``, all in the input, to `target`, ``target + stride``, ..."""
     kind = table[KIND]
     n = table[SLICE]
     rest = n - table[PIECE]
@@ -179,7 +185,7 @@ def _copy_slices(x, offsets, first, last, output, target, stride, table):  # typ
 
 
 @kernel
-def _copy_strided(x, offset, output, target, table):  # type: ignore[no-untyped-def]
+def _copy_strided(x: Any, offset: Any, output: Any, target: Any, table: Any) -> Any:
     """Copy one slice of any layout; with `offset` `OUTSIDE`, fill it with zeros."""
     n_dims = table[N_SLICES]
     inner = DIMENSIONS + FOUR * table[N_TUPLES] + TWO * table[N_BOUNDS]
@@ -212,14 +218,14 @@ def _copy_strided(x, offset, output, target, table):  # type: ignore[no-untyped-
 
 
 @kernel
-def _gather(x, indices, output, table, first, last):  # type: ignore[no-untyped-def]
+def _gather(x: Any, indices: Any, output: Any, table: Any, first: Any, last: Any) -> Any:
     """Copy the slices of tuples `first` to `last`, counted through batch and tuple dimensions."""
     x = moves.pointer(x)
     indices = moves.pointer(indices)
     output = moves.pointer(output)
     table = moves.pointer(table)
     offsets = moves.stack_uint64(256)
-    line = moves.stack_line(output)
+    line = moves.stack_lines(output, 1)
     filled = ZERO
     cursor = ZERO
     inner = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
@@ -273,7 +279,7 @@ def _gather(x, indices, output, table, first, last):  # type: ignore[no-untyped-
 
 
 @kernel
-def _find_outside(indices, table, first, last):  # type: ignore[no-untyped-def]
+def _find_outside(indices: Any, table: Any, first: Any, last: Any) -> Any:
     """Return the first of tuples `first` to `last` that is out of range, or -1."""
     indices = moves.pointer(indices)
     table = moves.pointer(table)
@@ -286,7 +292,7 @@ def _find_outside(indices, table, first, last):  # type: ignore[no-untyped-def]
     while position < np.uint64(last):
         outer = position // n_inner
         start = position - outer * n_inner
-        n = min(n_inner - start, min(np.uint64(last) - position, BLOCK))
+        n = min(n_inner - start, np.uint64(last) - position, BLOCK)
         x, index, _ = _outer_offsets(table, outer)
         x += start * x_stride
         if _resolve(indices, index + start * index_stride, index_stride, x, x_stride, n, table, offsets):

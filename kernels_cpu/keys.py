@@ -72,7 +72,5 @@ def key(bits: Any, masks: KeyMasks) -> Any:
     above = simd.add(bits, simd.fill(bits, masks.plus))
     below = simd.subtract(simd.fill(bits, masks.minus), bits)
     is_negative = simd.both(bits, simd.fill(bits, masks.negative))
-    ordered = simd.minimum(
-        simd.where_negative(is_negative, below, above), simd.fill(bits, masks.limit)
-    )
+    ordered = simd.minimum(simd.where_negative(is_negative, below, above), simd.fill(bits, masks.limit))
     return simd.differ(ordered, simd.fill(bits, masks.direction))

@@ -1,10 +1,11 @@
 """Bit masks of many lanes, wide moves and non-temporal stores, written in LLVM's generic vector IR.
 
-Kernels work on plain pointers: passing an array on costs two atomic updates of its reference count, which also
-break up non-temporal stores. Indices count elements and are unsigned. Nothing here checks bounds: a caller proves
-that every byte which an intrinsic touches lies inside the array.
+Kernels work on plain pointers: passing an array on costs two atomic updates of its reference count,
+which also break up non-temporal stores. Indices count elements and are unsigned. Nothing here checks
+bounds: a caller proves that every byte which an intrinsic touches lies inside the array.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,10 @@ def _splat(builder: Any, vector: ir.VectorType, scalar: Any) -> Any:
     return builder.shuffle_vector(first, undefined, lanes)
 
 
+def _intrinsic(function: Callable[..., Any]) -> Any:
+    return intrinsic(prefer_literal=True)(function)
+
+
 def _narrowed(builder: Any, word: Any, element: ir.IntType) -> Any:
     return word if element == I64 else builder.trunc(word, element)
 
@@ -45,61 +50,61 @@ def _vector_of(context: Any, pointer_type: Any) -> ir.VectorType:
     return ir.VectorType(element, VECTOR_BYTES * 8 // element.width)
 
 
-@intrinsic
-def pointer(typing_context, array):  # type: ignore[no-untyped-def]
+@_intrinsic
+def pointer(typing_context: Any, array: Any) -> Any:
     """Return the pointer to an array's first element."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
 
     return types.CPointer(array.dtype)(array), generate
 
 
-@intrinsic
-def word_pointer(typing_context, array):  # type: ignore[no-untyped-def]
+@_intrinsic
+def word_pointer(typing_context: Any, array: Any) -> Any:
     """Return the pointer to the bytes of an array that is aligned to 8 bytes, as uint64."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
         return builder.bitcast(data, I64.as_pointer())
 
     return types.CPointer(types.uint64)(array), generate
 
 
-@intrinsic
-def popcount(typing_context, bits):  # type: ignore[no-untyped-def]
+@_intrinsic
+def popcount(typing_context: Any, bits: Any) -> Any:
     """Count the set bits of a uint64."""
     signature = types.uint64(types.uint64)
     return signature, lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
 
 
-@intrinsic
-def trailing_zeros(typing_context, bits):  # type: ignore[no-untyped-def]
+@_intrinsic
+def trailing_zeros(typing_context: Any, bits: Any) -> Any:
     """Return the position of the lowest set bit of a uint64 that is not zero."""
     signature = types.uint64(types.uint64)
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return signature, generate
 
 
-@intrinsic
-def sign_extended(typing_context, bits):  # type: ignore[no-untyped-def]
+@_intrinsic
+def sign_extended(typing_context: Any, bits: Any) -> Any:
     """Return an unsigned integer, read as a signed one of its width, in 64 bits."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return arguments[0] if signature.args[0].bitwidth == 64 else builder.sext(arguments[0], I64)
 
     return types.uint64(bits), generate
 
 
-@intrinsic
-def lane_mask(typing_context, x, index, magnitude):  # type: ignore[no-untyped-def]
+@_intrinsic
+def lane_mask(typing_context: Any, x: Any, index: Any, magnitude: Any) -> Any:
     """Return a uint64 whose bit i says whether ``x[index + i] & magnitude`` is not zero, for 64 elements."""
     signature = types.uint64(x, types.uint64, types.uint64)
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = _vector_of(context, signature.args[0])
         magnitude = _splat(builder, vector, _narrowed(builder, arguments[2], vector.element))
         zero = ir.Constant(vector, [ir.Constant(vector.element, 0)] * vector.count)
@@ -107,7 +112,9 @@ def lane_mask(typing_context, x, index, magnitude):  # type: ignore[no-untyped-d
         for first in range(0, 64, vector.count):
             offset = builder.add(arguments[1], ir.Constant(I64, first))
             pointer = builder.gep(arguments[0], [offset])
-            lanes = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=vector.element.width // 8)
+            lanes = builder.load(
+                builder.bitcast(pointer, vector.as_pointer()), align=vector.element.width // 8
+            )
             set_lanes = builder.icmp_unsigned("!=", builder.and_(lanes, magnitude), zero)
             bits = builder.bitcast(set_lanes, ir.IntType(vector.count))
             if vector.count < 64:
@@ -118,38 +125,38 @@ def lane_mask(typing_context, x, index, magnitude):  # type: ignore[no-untyped-d
     return signature, generate
 
 
-@intrinsic(prefer_literal=True)
-def stack_uint16(typing_context, n):  # type: ignore[no-untyped-def]
+@_intrinsic
+def stack_uint16(typing_context: Any, n: Any) -> Any:
     """Return a pointer to `n` (a literal) uint16 on the stack, which live as long as the kernel runs."""
     if not isinstance(n, types.IntegerLiteral):
         return None
     count = n.literal_value
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(cgutils.alloca_once(builder, ir.ArrayType(I16, count)), I16.as_pointer())
 
     return types.CPointer(types.uint16)(n), generate
 
 
-@intrinsic(prefer_literal=True)
-def stack_uint64(typing_context, n):  # type: ignore[no-untyped-def]
+@_intrinsic
+def stack_uint64(typing_context: Any, n: Any) -> Any:
     """Return a pointer to `n` (a literal) uint64 on the stack, which live as long as the kernel runs."""
     if not isinstance(n, types.IntegerLiteral):
         return None
     count = n.literal_value
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(cgutils.alloca_once(builder, ir.ArrayType(I64, count)), I64.as_pointer())
 
     return types.CPointer(types.uint64)(n), generate
 
 
-@intrinsic
-def store_positions(typing_context, pointer, index, position_bytes, base):  # type: ignore[no-untyped-def]
-    """Store the 8 bytes of `position_bytes`, each plus `base`, as uint16 to ``pointer[index : index + 8]``."""
+@_intrinsic
+def store_positions(typing_context: Any, pointer: Any, index: Any, position_bytes: Any, base: Any) -> Any:
+    """Store the 8 bytes of `position_bytes`, each plus `base`, as 8 uint16 to ``pointer[index]`` on."""
     signature = types.void(types.CPointer(types.uint16), types.uint64, types.uint64, types.uint64)
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(I16, 8)
         positions = builder.zext(builder.bitcast(arguments[2], ir.VectorType(I8, 8)), vector)
         positions = builder.add(positions, _splat(builder, vector, builder.trunc(arguments[3], I16)))
@@ -160,14 +167,14 @@ def store_positions(typing_context, pointer, index, position_bytes, base):  # ty
     return signature, generate
 
 
-@intrinsic(prefer_literal=True)
-def move_bytes(typing_context, n_bytes, x, x_index, output, index):  # type: ignore[no-untyped-def]
+@_intrinsic
+def move_bytes(typing_context: Any, n_bytes: Any, x: Any, x_index: Any, output: Any, index: Any) -> Any:
     """Copy `n_bytes` (a literal) bytes from ``x[x_index]`` on to ``output[index]`` on, at any alignment."""
     if not isinstance(n_bytes, types.IntegerLiteral):
         return None
     vector = ir.VectorType(I8, n_bytes.literal_value)
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source = builder.gep(arguments[1], [arguments[2]])
         target = builder.gep(arguments[3], [arguments[4]])
         lanes = builder.load(builder.bitcast(source, vector.as_pointer()), align=1)
@@ -177,12 +184,12 @@ def move_bytes(typing_context, n_bytes, x, x_index, output, index):  # type: ign
     return types.void(n_bytes, x, types.uint64, output, types.uint64), generate
 
 
-@intrinsic
-def elements_to_line(typing_context, output, index):  # type: ignore[no-untyped-def]
+@_intrinsic
+def elements_to_line(typing_context: Any, output: Any, index: Any) -> Any:
     """Return how many elements after ``output[index]`` the next line starts."""
     signature = types.uint64(output, types.uint64)
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.gep(arguments[0], [arguments[1]])
         element_bytes = context.get_data_type(signature.args[0].dtype).width // 8
         distance = builder.neg(builder.ptrtoint(pointer, I64))
@@ -192,22 +199,22 @@ def elements_to_line(typing_context, output, index):  # type: ignore[no-untyped-
     return signature, generate
 
 
-@intrinsic
-def line_elements(typing_context, output):  # type: ignore[no-untyped-def]
+@_intrinsic
+def line_elements(typing_context: Any, output: Any) -> Any:
     """Return how many elements a line has, which is what `stream_fill` and `stream_copy` write."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.Constant(I64, LINE_BYTES * 8 // context.get_data_type(signature.args[0].dtype).width)
 
     return types.uint64(output), generate
 
 
-@intrinsic
-def stream_fill(typing_context, output, index, value):  # type: ignore[no-untyped-def]
+@_intrinsic
+def stream_fill(typing_context: Any, output: Any, index: Any, value: Any) -> Any:
     """Store `value` all over the line that starts at ``output[index]``, past the cache."""
     signature = types.void(output, types.uint64, types.uint64)
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = _vector_of(context, signature.args[0])
         lanes = _splat(builder, vector, _narrowed(builder, arguments[2], vector.element))
         for first in range(0, LINE_BYTES * 8 // vector.element.width, vector.count):
@@ -219,43 +226,48 @@ def stream_fill(typing_context, output, index, value):  # type: ignore[no-untype
     return signature, generate
 
 
-@intrinsic
-def stream_copy(typing_context, x, x_index, output, index):  # type: ignore[no-untyped-def]
+@_intrinsic
+def stream_copy(typing_context: Any, x: Any, x_index: Any, output: Any, index: Any) -> Any:
     """Copy from ``x[x_index]`` on to the line that starts at ``output[index]``, past the cache."""
     signature = types.void(x, types.uint64, output, types.uint64)
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = _vector_of(context, signature.args[0])
         for first in range(0, LINE_BYTES * 8 // vector.element.width, vector.count):
             x_offset = builder.add(arguments[1], ir.Constant(I64, first))
             offset = builder.add(arguments[3], ir.Constant(I64, first))
             source = builder.gep(arguments[0], [x_offset])
             target = builder.gep(arguments[2], [offset])
-            lanes = builder.load(builder.bitcast(source, vector.as_pointer()), align=vector.element.width // 8)
+            lanes = builder.load(
+                builder.bitcast(source, vector.as_pointer()), align=vector.element.width // 8
+            )
             _store_streaming(builder, lanes, target)
         return context.get_dummy_value()
 
     return signature, generate
 
 
-@intrinsic
-def stack_line(typing_context, output):  # type: ignore[no-untyped-def]
-    """Return a pointer to a line on the stack, of the same elements as `output`."""
+@_intrinsic
+def stack_lines(typing_context: Any, output: Any, n: Any) -> Any:
+    """Return a pointer to `n` (a literal) lines on the stack, of the same elements as `output`."""
+    if not isinstance(n, types.IntegerLiteral):
+        return None
+    n_bytes = n.literal_value * LINE_BYTES
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         element = context.get_data_type(signature.args[0].dtype)
-        line = cgutils.alloca_once(builder, ir.ArrayType(element, LINE_BYTES * 8 // element.width))
-        line.align = LINE_BYTES
-        return builder.bitcast(line, element.as_pointer())
+        lines = cgutils.alloca_once(builder, ir.ArrayType(element, n_bytes * 8 // element.width))
+        lines.align = LINE_BYTES
+        return builder.bitcast(lines, element.as_pointer())
 
-    return types.CPointer(output.dtype)(output), generate
+    return types.CPointer(output.dtype)(output, n), generate
 
 
-@intrinsic
-def stream_line(typing_context, line, output, index):  # type: ignore[no-untyped-def]
+@_intrinsic
+def stream_line(typing_context: Any, line: Any, output: Any, index: Any) -> Any:
     """Copy the line at the pointer `line` to the line that starts at ``output[index]``, past the cache."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = _vector_of(context, signature.args[1])
         for first in range(0, LINE_BYTES * 8 // vector.element.width, vector.count):
             source = builder.gep(arguments[0], [ir.Constant(I64, first)])

@@ -1,9 +1,9 @@
 """NONZERO_COORDINATES: the coordinates of all elements that are not zero, in element order.
 
-The first pass turns the input into one bit an element, 64 to a word, whatever its layout, and counts. The second
-pass knows from the counts where its rows go, skips empty words, and reads nothing but bits: it lists the set bits of
-a chunk as 16-bit positions, and writes the chunk's rows from that list. Parts of both passes run side by side.
-Moves the input once, 1/4 byte an element, and the output once.
+The first pass turns the input into one bit an element, 64 to a word, whatever its layout, and counts. The
+second pass knows from the counts where its rows go, skips empty words, and reads nothing but bits: it lists
+the set bits of a chunk as 16-bit positions, and writes the chunk's rows from that list. Parts of both passes
+run side by side. Moves the input once, 1/4 byte an element, and the output once.
 """
 
 import math
@@ -14,52 +14,58 @@ import numpy as np
 
 from kernels_cpu import moves, simd
 from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.streaming import flush, stream
 from kernels_cpu.threads import run
 
-ZERO = np.uint64(0)
-ONE = np.uint64(1)
-TWO = np.uint64(2)
-THREE = np.uint64(3)
-FOUR = np.uint64(4)
-SIX = np.uint64(6)
-LOW = np.uint64(63)
-LANES = np.uint64(64)
+ZERO: Any = np.uint64(0)
+ONE: Any = np.uint64(1)
+TWO: Any = np.uint64(2)
+THREE: Any = np.uint64(3)
+FOUR: Any = np.uint64(4)
+SIX: Any = np.uint64(6)
+LOW: Any = np.uint64(63)
+LANES: Any = np.uint64(64)
 WORD = (1 << 64) - 1
-CHUNK = np.uint64(2048)  # elements whose positions are listed at a time: 4 KiB of stack
+CHUNK: Any = np.uint64(2048)  # elements whose positions are listed at a time: 4 KiB of stack
 LIST = 2048 + 8  # the last store of 8 positions may reach beyond the list
-SPARSE_BITS = np.uint64(6)  # up to so many set bits in a word, finding them ONE by ONE is faster than eight at a time
+SPARSE_BITS: Any = np.uint64(
+    6
+)  # up to so many set bits in a word, finding them ONE by ONE is faster than eight at a time
+STREAM_BYTES = 16 << 20  # smaller outputs are better off in the cache
 PART_BYTES = 1 << 20  # of input and full output, some 100 us of work
-UNIFORM_COLUMNS = np.uint64(64)  # logical rows at least so long are written ONE by ONE
+UNIFORM_COLUMNS: Any = np.uint64(64)  # logical rows at least so long are written ONE by ONE
 
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernels.
 N_ELEMENTS, N_PARTS, PART_WORDS, VECTORS, MAGNITUDE, N_DIMS, N_SIZES = np.arange(7, dtype=np.uint64)
 X_OFFSET, COORDINATE_OFFSET, CAPACITY, ROW_STRIDE = np.arange(7, 11, dtype=np.uint64)
-COLUMN_STRIDE, FILLS, FILL, TABLES = np.arange(11, 15, dtype=np.uint64)
+COLUMN_STRIDE, FILLS, FILL, STREAM_ROWS, TABLES = np.arange(11, 16, dtype=np.uint64)
 # Then (size, x_stride) for each dimension of the input, then the logical sizes.
 
 
 @inlined
-def _word(x, index, magnitude, vectors):  # type: ignore[no-untyped-def]
+def _word(x: Any, index: Any, magnitude: Any, vectors: Any) -> Any:
     """Return the bits of 64 contiguous elements."""
     if vectors:
         return moves.lane_mask(x, index, magnitude)
     bits = ZERO
     for lane in range(LANES):
-        bits |= np.uint64((np.uint64(x[index + lane]) & magnitude) != ZERO) << lane
+        is_set: Any = (np.uint64(x[index + lane]) & magnitude) != ZERO
+        bits |= np.uint64(is_set) << np.uint64(lane)
     return bits
 
 
 @inlined
-def _short_word(x, index, stride, n, magnitude):  # type: ignore[no-untyped-def]
+def _short_word(x: Any, index: Any, stride: Any, n: Any, magnitude: Any) -> Any:
     """Return the bits of up to 64 elements."""
     bits = ZERO
     for lane in range(n):
-        bits |= np.uint64((np.uint64(x[index + lane * stride]) & magnitude) != ZERO) << lane
+        is_set: Any = (np.uint64(x[index + lane * stride]) & magnitude) != ZERO
+        bits |= np.uint64(is_set) << np.uint64(lane)
     return bits
 
 
 @kernel
-def _mark(x, workspace, table, part):  # type: ignore[no-untyped-def]
+def _mark(x: Any, workspace: Any, table: Any, part: Any) -> Any:
     """Write the words of one part to the workspace, and their count behind all words."""
     x = moves.pointer(x)
     words = moves.word_pointer(workspace)
@@ -121,8 +127,8 @@ def _mark(x, workspace, table, part):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _list_bits(words, first, last, positions, vectors):  # type: ignore[no-untyped-def]
-    """List which bits from `first` to `last` are set, relative to the word of `first`; return their number."""
+def _list_bits(words: Any, first: Any, last: Any, positions: Any, vectors: Any) -> Any:
+    """List which bits from `first` to `last` are set, counted from the word of `first`; return how many."""
     low = LOW
     word = first >> SIX
     last_word = (last - ONE) >> SIX
@@ -151,8 +157,14 @@ def _list_bits(words, first, last, positions, vectors):  # type: ignore[no-untyp
 
 
 @kernel
-def _write_uniform(coordinates, target, n, positions, first, chunk, table):  # type: ignore[no-untyped-def]
-    """Write `n` packed rows of one to four columns that differ in the last column only."""
+def _write_uniform(
+    coordinates: Any, target: Any, n: Any, positions: Any, skip: Any, first: Any, chunk: Any, table: Any
+) -> Any:
+    """Write `n` packed rows of one to four columns that differ in the last column only.
+
+    They are what ``positions[skip:]``, counted from flat position `chunk`, names in the logical row of
+    `first`.
+    """
     n_sizes = table[N_SIZES]
     sizes = TABLES + TWO * table[N_DIMS]
     last_size = table[sizes + n_sizes - ONE]
@@ -170,26 +182,26 @@ def _write_uniform(coordinates, target, n, positions, first, chunk, table):  # t
     a = rest
     if n_sizes == 1:
         for i in range(n):
-            coordinates[target + i] = start + positions[i]
+            coordinates[target + i] = start + positions[skip + i]
     elif n_sizes == 2:
         for i in range(n):
             coordinates[target + TWO * i] = a
-            coordinates[target + TWO * i + ONE] = start + positions[i]
+            coordinates[target + TWO * i + ONE] = start + positions[skip + i]
     elif n_sizes == 3:
         for i in range(n):
             coordinates[target + THREE * i] = a
             coordinates[target + THREE * i + ONE] = b
-            coordinates[target + THREE * i + TWO] = start + positions[i]
+            coordinates[target + THREE * i + TWO] = start + positions[skip + i]
     else:
         for i in range(n):
             coordinates[target + FOUR * i] = a
             coordinates[target + FOUR * i + ONE] = b
             coordinates[target + FOUR * i + TWO] = c
-            coordinates[target + FOUR * i + THREE] = start + positions[i]
+            coordinates[target + FOUR * i + THREE] = start + positions[skip + i]
 
 
 @kernel
-def _write_columns(coordinates, target, n, positions, chunk, table):  # type: ignore[no-untyped-def]
+def _write_columns(coordinates: Any, target: Any, n: Any, positions: Any, chunk: Any, table: Any) -> Any:
     """Write `n` rows column by column, from the last to the first; overwrites `positions`.
 
     `positions` count from flat position `chunk`. After each column they count its carries into the next one.
@@ -228,7 +240,7 @@ def _write_columns(coordinates, target, n, positions, chunk, table):  # type: ig
 
 
 @kernel
-def _fill_rows(coordinates, first, last, table):  # type: ignore[no-untyped-def]
+def _fill_rows(coordinates: Any, first: Any, last: Any, table: Any) -> Any:
     """Write the fill value to rows `first` to `last`."""
     value = table[FILL]
     n_columns = table[N_SIZES]
@@ -245,7 +257,7 @@ def _fill_rows(coordinates, first, last, table):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _expand(coordinates, workspace, table, part):  # type: ignore[no-untyped-def]
+def _expand(coordinates: Any, workspace: Any, table: Any, part: Any) -> Any:
     """Write the rows of one part, and its share of the rows that are filled."""
     coordinates = moves.pointer(coordinates)
     words = moves.word_pointer(workspace)
@@ -267,34 +279,51 @@ def _expand(coordinates, workspace, table, part):  # type: ignore[no-untyped-def
         first = min(share * np.uint64(part), missing)
         _fill_rows(coordinates, total + first, total + min(first + share, missing), table)
     positions = moves.stack_uint16(LIST)
+    stage = moves.stack_lines(coordinates, 128)
+    line = moves.stack_lines(coordinates, 1)
+    filled = ZERO
+    cursor = ZERO
     packed = table[ROW_STRIDE] == n_sizes and table[COLUMN_STRIDE] == ONE
     row_size = ZERO
     if n_sizes:
         row_size = table[TABLES + TWO * table[N_DIMS] + n_sizes - ONE]
     by_rows = packed and n_sizes <= FOUR and row_size >= UNIFORM_COLUMNS
+    stage_rows = np.uint64(128) * moves.line_elements(coordinates) // max(n_sizes, ONE)
+    n_rows = min(total, capacity)
+    streams = by_rows and vectors and n_rows >= table[STREAM_ROWS] and n_rows >= table[N_ELEMENTS] >> THREE
     position = np.uint64(part) * table[PART_WORDS] * LANES
     end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
     while position < end and row < capacity:
+        word = position >> SIX
+        while words[word] == ZERO and (word + ONE) << SIX < end:
+            word += ONE
+            position = word << SIX
         chunk = position & ~LOW
-        if words[chunk >> SIX] == ZERO:
-            position = chunk + LANES
-            continue
         stop = min(chunk + CHUNK, end)
         if by_rows:
             stop = min(stop, (position // row_size + ONE) * row_size)
         n = min(_list_bits(words, position, stop, positions, vectors), capacity - row)
         if n:
             target = table[COORDINATE_OFFSET] + row * table[ROW_STRIDE]
-            if by_rows:
-                _write_uniform(coordinates, target, n, positions, position, chunk, table)
+            if streams:
+                for skip in range(ZERO, n, stage_rows):
+                    n_staged = min(n - skip, stage_rows)
+                    _write_uniform(stage, ZERO, n_staged, positions, skip, position, chunk, table)
+                    size = n_staged * n_sizes
+                    filled = stream(coordinates, target, size, stage, ZERO, ONE, True, ZERO, line, filled)
+                    target += size
+                    cursor = target
+            elif by_rows:
+                _write_uniform(coordinates, target, n, positions, ZERO, position, chunk, table)
             else:
                 _write_columns(coordinates, target, n, positions, chunk, table)
         row += n
         position = stop
+    flush(coordinates, cursor, line, filled)
 
 
 @kernel
-def _total(workspace, table):  # type: ignore[no-untyped-def]
+def _total(workspace: Any, table: Any) -> Any:
     """Return the sum of all parts' counts."""
     words = moves.word_pointer(workspace)
     counts = table[N_PARTS] * table[PART_WORDS]
@@ -400,6 +429,7 @@ def plan(
     layout = dims or ((1, 1),)
     fields = [n_elements, n_parts, part_words, simd.WIDTH > 0, magnitude, len(layout), len(sizes)]
     fields += [x_offset, coordinate_offset, capacity, *coordinate_strides, fill is not None, fill or 0]
+    fields.append(STREAM_BYTES // max(len(sizes) * coordinate_size, 1))
     for entry in layout:
         fields += entry
     fields += sizes

@@ -99,7 +99,12 @@ def _function(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.
 
 
 def _address(
-    context: Any, builder: ir.IRBuilder, array_type: types.Array, array: ir.Value, index: ir.Value, to: ir.Type
+    context: Any,
+    builder: ir.IRBuilder,
+    array_type: types.Array,
+    array: ir.Value,
+    index: ir.Value,
+    to: ir.Type,
 ) -> ir.Value:
     data = arrayobj.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), to.as_pointer())
@@ -158,6 +163,55 @@ def store(typing_context, array, index, vector):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return types.void(array, types.int64, vector), generate
+
+
+def block_edge(element_size: int) -> int:
+    """Return how many rows and columns `transpose` takes: what 16 bytes hold, or 1 on the scalar path."""
+    return 16 // element_size if WIDTH else 1
+
+
+@intrinsic
+def block_edge_of(typing_context, array):  # type: ignore[no-untyped-def]
+    """Return `block_edge` for the elements of `array`, a constant of the compiled code."""
+    edge = block_edge(array.dtype.bitwidth // 8)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(ir.IntType(64), edge)
+
+    return types.int64(array), generate
+
+
+@intrinsic
+def transpose(typing_context, source, at, pitch, target, to, target_pitch):  # type: ignore[no-untyped-def]
+    """Copy a square block of `block_edge` rows, `pitch` elements apart, to the columns of a block of `target`."""
+    size = source.dtype.bitwidth // 8
+    edge = block_edge(size)
+    kind = ir.VectorType(ir.IntType(8 * size), edge) if edge > 1 else ir.IntType(8 * size)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source_array, first, pitch, target_array, to, target_pitch = arguments
+        half = edge // 2
+
+        def interleave(a: ir.Value, b: ir.Value, start: int) -> ir.Value:
+            order = [start + i // 2 + (edge if i % 2 else 0) for i in range(edge)]
+            return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), edge), order))
+
+        def row(
+            array_type: types.Array, array: ir.Value, start: ir.Value, step: ir.Value, i: int
+        ) -> ir.Value:
+            index = builder.add(start, builder.mul(step, ir.Constant(step.type, i)))
+            return _address(context, builder, array_type, array, index, kind)
+
+        rows = [builder.load(row(source, source_array, first, pitch, i), align=size) for i in range(edge)]
+        for _ in range(edge.bit_length() - 1):
+            pairs = zip(rows[:half], rows[half:], strict=True)
+            rows = [interleave(a, b, start) for a, b in pairs for start in (0, half)]
+        for i, column in enumerate(rows):
+            builder.store(column, row(target, target_array, to, target_pitch, i), align=size)
+        return context.get_dummy_value()
+
+    index = types.int64
+    return types.void(source, index, index, target, index, index), generate
 
 
 @intrinsic

@@ -1,24 +1,39 @@
 """Contiguous segments written past the cache: memory is not read before it is overwritten.
 
-That pays only for whole lines: a line that is written partly past the cache and partly through it costs more than
-one that is just written. So where a segment ends within a line, that part waits on the stack for the next segment.
+That pays only for whole lines: a line that is written partly past the cache and partly through it costs
+more than one that is just written. So where a segment ends within a line, that part waits on the stack for
+the next segment.
 """
+
+from typing import Any
 
 import numpy as np
 
 from kernels_cpu import moves
 from kernels_cpu.jit import kernel
 
-ZERO = np.uint64(0)
-ONE = np.uint64(1)
+ZERO: Any = np.uint64(0)
+ONE: Any = np.uint64(1)
 
 
 @kernel
-def stream(output, start, n, x, x_start, x_stride, copies, value, line, filled):  # type: ignore[no-untyped-def]
+def stream(
+    output: Any,
+    start: Any,
+    n: Any,
+    x: Any,
+    x_start: Any,
+    x_stride: Any,
+    copies: Any,
+    value: Any,
+    line: Any,
+    filled: Any,
+) -> Any:
     """Write `n` elements past the cache and return how many of them still wait in `line`.
 
-    All arrays are pointers. The elements come from `x` if `copies`, else they are `value`. `filled` elements that
-    belong right before `start` wait in `line` from the call before. At the end of an unbroken stretch, `flush`.
+    All arrays are pointers. The elements come from `x` if `copies`, else they are `value`. `filled` elements
+    that belong right before `start` wait in `line` from the call before. At the end of an unbroken stretch,
+    `flush`.
     """
     line_elements = moves.line_elements(output)
     done = ZERO
@@ -64,7 +79,7 @@ def stream(output, start, n, x, x_start, x_stride, copies, value, line, filled):
 
 
 @kernel
-def flush(output, end, line, filled):  # type: ignore[no-untyped-def]
+def flush(output: Any, end: Any, line: Any, filled: Any) -> Any:
     """Write the `filled` elements that wait in `line` to right before `end`."""
     for i in range(filled):
         output[end - filled + i] = line[i]

@@ -78,11 +78,12 @@ class _Call:
     nested calls, more callers than workers, and no workers at all (at interpreter shutdown) cannot deadlock.
     """
 
-    __slots__ = ("finished", "function", "pending")
+    __slots__ = ("finished", "function", "n_others", "pending")
 
     def __init__(self, function: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> None:
         self.function = function
         self.pending = deque(parts)
+        self.n_others = len(parts)
         self.finished: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def help(self) -> None:
@@ -104,7 +105,7 @@ class _Call:
 
     def complete(self, first: tuple[Any, ...]) -> None:
         """Run `first` and pending parts on the calling thread, wait for the others, raise the first error."""
-        n_running = len(self.pending)
+        n_running = self.n_others
         errors = [self.attempt(first)]
         while self.pending:
             try:

@@ -20,7 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cuda, types
+
+with warnings.catch_warnings():
+    # Its NumPy deprecations are not ours to answer, and must not stop users who make errors of them.
+    warnings.simplefilter("ignore")
+    from numba import cuda, types
 
 _LOCK = threading.RLock()
 _STATE = threading.local()

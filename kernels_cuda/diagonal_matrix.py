@@ -1,9 +1,10 @@
 """Set a band of diagonals, or all but a band, and copy or clear the rest.
 
-Where columns lie side by side, `rows` covers every row of the output by 16-byte vectors on 16-byte boundaries, each
-wholly outside the band (copied), wholly inside (written, not read) or on its edge (read, and merged by a mask of
-bytes). Vectors that stick out at the ends of a row are stored element by element, and so is input loaded that lies
-differently between its boundaries. All else, and rows of a few vectors, goes element by element in `elements`.
+Where columns lie side by side, `rows` covers every row of the output by 16-byte vectors on 16-byte
+boundaries, each wholly outside the band (copied), wholly inside (written, not read) or on its edge (read,
+and merged by a mask of bytes). Vectors that stick out at the ends of a row are stored element by element,
+and so is input loaded that lies differently between its boundaries. All else, and rows of a few vectors,
+goes element by element in `elements`.
 
 Bytes moved: the output once, and the input outside the band once.
 """
@@ -18,7 +19,17 @@ from numba import cuda, types
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.launch import Kernel, Target, Variant, as_signed, load
-from kernels_cuda.layout import arithmetic, depth_of, divisor, is_wide, offset_functions, table
+from kernels_cuda.layout import (
+    TABLE_WRITER,
+    Table,
+    arithmetic,
+    dimension_columns,
+    divisor,
+    is_wide,
+    make_table,
+    offset_functions,
+    table_lengths,
+)
 
 i32 = types.int32
 u32 = types.uint32
@@ -174,12 +185,18 @@ def _rows(element_size: int) -> KernelSource:
     return KernelSource(rows)
 
 
+def elements_a_thread(wide: bool) -> int:
+    """Return how many elements a thread of `elements` writes; wide kernels loop over dimensions instead."""
+    return 1 if wide else UNITS
+
+
 def _elements(element_size: int, wide: bool) -> KernelSource:
     register, divide = arithmetic(wide)
     _, two_offsets, _ = offset_functions(wide)
     read = ptx.READ[element_size]
     store = ptx.STORE_STREAM[element_size]
     scalar = ptx.REGISTER[element_size]
+    n_units = elements_a_thread(wide)
 
     def elements(
         x,
@@ -207,17 +224,19 @@ def _elements(element_size: int, wide: bool) -> KernelSource:
         x_strides,
         output_strides,
     ):
-        targets = cuda.local.array(UNITS, i64)
-        results = cuda.local.array(UNITS, scalar)
-        first = i64(cuda.blockIdx.x) * (THREADS * UNITS) + i64(cuda.threadIdx.x)
-        for k in range(UNITS):
+        targets = cuda.local.array(n_units, i64)
+        results = cuda.local.array(n_units, scalar)
+        first = i64(cuda.blockIdx.x) * (THREADS * n_units) + i64(cuda.threadIdx.x)
+        for k in range(n_units):
             # Threads past the end repeat the last element and do not store it.
             position = register(min(first + k * THREADS, n_elements - 1))
             row = divide(position, width_multiplier, width_shift)
             column = i64(register(position - register(row * register(width))))
             batch = divide(row, height_multiplier, height_shift)
             y = i64(register(row - register(batch * register(height))))
-            x_at, output_at = two_offsets(batch, n_dims, multipliers, shifts, sizes, x_strides, output_strides)
+            x_at, output_at = two_offsets(
+                batch, n_dims, multipliers, shifts, sizes, x_strides, output_strides
+            )
             targets[k] = output + output_at + y * output_row + column * output_column
             in_band = u32(begin <= column - y and column - y < end)
             results[k] = scalar(0)
@@ -225,16 +244,17 @@ def _elements(element_size: int, wide: bool) -> KernelSource:
                 results[k] = scalar(value)
             elif has_input:
                 results[k] = read(x + x_at + y * x_row + column * x_column)
-        for k in range(UNITS):
+        for k in range(n_units):
             if first + k * THREADS < n_elements:
                 store(targets[k], results[k])
 
     names = ("multipliers", "shifts", "sizes", "x_strides", "output_strides")
-    return KernelSource(elements, dict.fromkeys(names, depth_of(wide)))
+    return KernelSource(elements, table_lengths(names, wide))
 
 
 def variants() -> Iterator[Variant]:
     """List every kernel that a plan may load."""
+    yield TABLE_WRITER
     for element_size in (1, 2, 4, 8):
         yield Variant("diagonal_rows", _rows, (element_size,))
         for wide in (False, True):
@@ -254,12 +274,14 @@ class Plan:
     _kernel: Kernel | None
     _aligned: tuple[int, tuple[int, ...]]
     _anywhere: tuple[int, tuple[int, ...]]
+    _table: Table | None
 
     def launch(self, stream: Any, x: int, output: int, workspace: int) -> None:
         """Write the output."""
-        del workspace
         if self._kernel is not None:
             n_blocks, arguments = self._aligned if output % VECTOR == 0 else self._anywhere
+            if self._table is not None:
+                arguments = (*arguments, *self._table.arguments(stream, workspace))
             self._kernel.launch(stream, n_blocks, THREADS, 0, x, output, *arguments)
 
 
@@ -309,7 +331,7 @@ def plan(
     n_matrices = prod(size for size, *_ in batch)
     n_elements = n_matrices * height * width
     if n_elements == 0:
-        return Plan("diagonal_matrix: nothing to write", 0, None, (0, ()), (0, ()))
+        return Plan("diagonal_matrix: nothing to write", 0, None, (0, ()), (0, ()), None)
     x_row, x_column, output_row, output_column = (s * element_size for s in (*x_strides, *output_strides))
     row_bytes = width * element_size
     band = (begin, end, int(inverted), int(has_input))
@@ -354,10 +376,11 @@ def plan(
             _kernel=load(Variant("diagonal_rows", _rows, (element_size,)), target),
             _aligned=launches[0],
             _anywhere=launches[1],
+            _table=None,
         )
 
     wide = is_wide(n_elements, len(batch))
-    arguments = (
+    numbers = (
         n_elements,
         width,
         *divisor(width, wide),
@@ -370,13 +393,14 @@ def plan(
         *band,
         as_signed(value),
         max(len(batch), 1),
-        *table(batch, wide, (element_size, element_size)),
     )
-    everything = (-(-n_elements // (THREADS * UNITS)), arguments)
+    everything = (-(-n_elements // (THREADS * elements_a_thread(wide))), numbers)
+    table = make_table(dimension_columns(batch, wide, (element_size, element_size)), wide, target)
     return Plan(
         variant=f"diagonal_matrix {8 * element_size}-bit, element by element",
-        workspace_size=0,
+        workspace_size=table.workspace_size,
         _kernel=load(Variant("diagonal_elements", _elements, (element_size, wide)), target),
         _aligned=everything,
         _anywhere=everything,
+        _table=table,
     )

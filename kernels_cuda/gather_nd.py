@@ -1,14 +1,15 @@
 """Copy the slices that index tuples point at.
 
-Batch dimensions, tuple dimensions and the outer dimensions of a slice make one table of dimensions; what remains of a
-slice is a run of bytes that is contiguous in input and output, cut into units of up to 16 bytes, as strides and
-addresses allow. A thread moves `UNITS` of them, a block apart, so that stores (and, within a run, loads) of a warp lie
-side by side; it reads all its indices, then all its units, then writes. Threads of a run share its index tuple in L1.
+Batch dimensions, tuple dimensions and the outer dimensions of a slice make one table of dimensions; what
+remains of a slice is a run of bytes that is contiguous in input and output, cut into units of up to 16
+bytes, as strides and addresses allow. A thread moves `UNITS` of them, a block apart, so that stores (and,
+within a run, loads) of a warp lie side by side; it reads all its indices, then all its units, then
+writes. Threads of a run share its index tuple in the L1 cache.
 
 Bytes moved: the output, the parts of the input that are read, in sectors of 32 bytes, and the indices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
@@ -21,11 +22,17 @@ from kernels_cuda.launch import Kernel, Target, Variant, load
 from kernels_cuda.layout import (
     NARROW_DEPTH,
     NARROW_LIMIT,
+    TABLE_WRITER,
+    Table,
     arithmetic,
+    column_entry,
     depth_of,
+    dimension_columns,
     divisor,
+    is_wide,
+    make_table,
     offset_functions,
-    table,
+    table_lengths,
 )
 
 i32 = types.int32
@@ -34,7 +41,7 @@ u64 = types.uint64
 i64 = types.int64
 
 THREADS = 256
-UNITS = 4  # of a thread, in kernels for few dimensions; the others have long code, and move one
+UNITS = 4  # of a thread; wide kernels, which loop over dimensions, move one
 VECTOR = 16
 NO_TUPLE = (1 << 63) - 1  # what `check` writes if all tuples are in range
 _CHECK_BLOCKS_A_MULTIPROCESSOR = 8
@@ -69,6 +76,7 @@ def units_a_thread(wide: bool) -> int:
 
 def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
     depth = depth_of(wide)
+    entry = column_entry(wide)
     is_vector = unit == VECTOR
     read_index = _index_reader(index_size)
     register, divide = arithmetic(wide)
@@ -127,11 +135,12 @@ def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
             for k in range(n_units_a_thread):
                 found[k] = read_index(tuples[k] + c * coordinate_bytes, is_signed)
             for k in range(n_units_a_thread):
-                index = _from_start(found[k], bounds[c], is_signed)
-                if index < 0 or index >= bounds[c]:
+                bound = entry(bounds, c)
+                index = _from_start(found[k], bound, is_signed)
+                if index < 0 or index >= bound:
                     in_range[k] = u32(clips)
-                    index = bounds[c] - 1 if index >= bounds[c] else i64(0)
-                sources[k] += index * coordinate_strides[c]
+                    index = bound - 1 if index >= bound else i64(0)
+                sources[k] += index * entry(coordinate_strides, c)
         for k in range(n_units_a_thread):
             if is_vector:
                 for q in range(4):
@@ -155,17 +164,17 @@ def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
                     store(targets[k], scalars[k])
 
     names = ("multipliers", "shifts", "sizes", "x_strides", "index_strides", "output_strides")
-    return KernelSource(gather, dict.fromkeys((*names, "bounds", "coordinate_strides"), depth))
+    return KernelSource(gather, table_lengths((*names, "bounds", "coordinate_strides"), wide))
 
 
-def _check(index_size: int, wide: bool) -> KernelSource:
-    depth = depth_of(wide)
+def _check(index_size: int) -> KernelSource:
     read_index = _index_reader(index_size)
-    one_offset, _, _ = offset_functions(wide)
+    one_offset, _, _ = offset_functions(wide=False)
 
     def check(
         indices,
         first_output,
+        first_position,
         n_tuples,
         n_coordinates,
         coordinate_bytes,
@@ -176,7 +185,6 @@ def _check(index_size: int, wide: bool) -> KernelSource:
         sizes,
         index_strides,
         bounds,
-        coordinate_strides,
     ):
         lane = i64(cuda.threadIdx.x) & 31
         step = i64(cuda.gridDim.x) * THREADS
@@ -188,21 +196,22 @@ def _check(index_size: int, wide: bool) -> KernelSource:
                 min(position, n_tuples - 1), n_dims, multipliers, shifts, sizes, index_strides
             )
             bad = False
-            for c in range(depth):
+            for c in range(NARROW_DEPTH):
                 if c >= n_coordinates:
                     break
-                index = _from_start(read_index(address + c * coordinate_bytes, is_signed), bounds[c], is_signed)
-                bad = bad or index < 0 or index >= bounds[c]
+                bound = bounds[c]
+                index = _from_start(read_index(address + c * coordinate_bytes, is_signed), bound, is_signed)
+                bad = bad or index < 0 or index >= bound
             lanes = ptx.ballot(bad and position < n_tuples)
             if lanes != u32(0):
                 if lane == 0:
                     lowest = ptx.popcount_u32(u32(u32(lanes & u32(u32(0) - lanes)) - u32(1)))
-                    ptx.reduce_min_u64(first_output, u64(start + i64(lowest)))
+                    ptx.reduce_min_u64(first_output, u64(first_position + start + i64(lowest)))
                 return
             start += step
 
-    names = ("multipliers", "shifts", "sizes", "index_strides", "bounds", "coordinate_strides")
-    return KernelSource(check, dict.fromkeys(names, depth))
+    names = ("multipliers", "shifts", "sizes", "index_strides", "bounds")
+    return KernelSource(check, table_lengths(names, wide=False))
 
 
 def _clear() -> KernelSource:
@@ -214,10 +223,11 @@ def _clear() -> KernelSource:
 
 def variants() -> Iterator[Variant]:
     """List every kernel that a plan may load."""
+    yield TABLE_WRITER
     yield Variant("gather_clear", _clear)
     for index_size in (4, 8):
+        yield Variant("gather_check", _check, (index_size,))
         for wide in (False, True):
-            yield Variant("gather_check", _check, (index_size, wide))
             for unit in (1, 2, 4, 8, VECTOR):
                 yield Variant("gather", _gather, (unit, index_size, wide))
 
@@ -230,6 +240,7 @@ class _Copy:
     kernel: Kernel
     n_blocks: int
     arguments: tuple[int, ...]
+    table: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,23 +251,24 @@ class Plan:
     workspace_size: int
     _copies: tuple[_Copy, ...]
     _clear: Kernel
-    _check: Kernel | None
-    _check_blocks: int
-    _check_arguments: tuple[int, ...]
+    _check: Kernel
+    _check_launches: tuple[tuple[int, int, tuple[int, ...]], ...]
 
     def launch(self, stream: Any, x: int, indices: int, output: int, workspace: int) -> None:
         """Write the output."""
-        del workspace
         for copy in self._copies:
             if (x | output) % copy.unit == 0:
-                copy.kernel.launch(stream, copy.n_blocks, THREADS, 0, x, indices, output, *copy.arguments)
+                tables = copy.table.arguments(stream, workspace)
+                copy.kernel.launch(
+                    stream, copy.n_blocks, THREADS, 0, x, indices, output, *copy.arguments, *tables
+                )
                 return
 
     def check(self, stream: Any, indices: int, first: int) -> None:
         """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to the address `first`."""
         self._clear.launch(stream, 1, 1, 0, first)
-        if self._check is not None:
-            self._check.launch(stream, self._check_blocks, THREADS, 0, indices, first, *self._check_arguments)
+        for n_blocks, offset, arguments in self._check_launches:
+            self._check.launch(stream, n_blocks, THREADS, 0, indices + offset, first, *arguments)
 
 
 def plan(
@@ -313,61 +325,85 @@ def plan(
     strides = [stride for _, x_stride, _, output_stride in outer for stride in (x_stride, output_stride)]
     strides += [x_stride for _, x_stride in bounds]
     vector = gcd(VECTOR, *(stride * element_size for stride in (run, *strides)))
-    depth = max(len(outer), len(bounds))
+    bound_columns = [[size for size, _ in bounds], [x_stride * element_size for _, x_stride in bounds]]
 
     copies = []
     for unit in dict.fromkeys((vector, element_size)) if n_runs and run else ():
         units_a_run = run * element_size // unit
         n_units = n_runs * units_a_run
-        wide = n_units > NARROW_LIMIT or depth > NARROW_DEPTH
-        arguments = (
-            n_units,
-            units_a_run,
-            *divisor(units_a_run, wide),
-            len(bounds),
-            coordinate_stride * index_size,
-            int(index_signed),
-            int(mode == "clip"),
-            max(len(outer), 1),
-            *table(outer, wide, (element_size, index_size, element_size)),
-            *_bound_table(bounds, wide, element_size),
+        wide = is_wide(n_units, len(outer), len(bounds))
+        columns = dimension_columns(outer, wide, (element_size, index_size, element_size))
+        copies.append(
+            _Copy(
+                unit=unit,
+                kernel=load(Variant("gather", _gather, (unit, index_size, wide)), target),
+                n_blocks=-(-n_units // (THREADS * units_a_thread(wide))),
+                arguments=(
+                    n_units,
+                    units_a_run,
+                    *divisor(units_a_run, wide),
+                    len(bounds),
+                    coordinate_stride * index_size,
+                    int(index_signed),
+                    int(mode == "clip"),
+                    max(len(outer), 1),
+                ),
+                table=make_table([*columns, *bound_columns], wide, target),
+            )
         )
-        kernel = load(Variant("gather", _gather, (unit, index_size, wide)), target)
-        copies.append(_Copy(unit, kernel, -(-n_units // (THREADS * units_a_thread(wide))), arguments))
 
     listed = [
-        *((size, index_stride) for size, _, index_stride, _ in batch),
-        *((size, index_stride) for size, index_stride, _ in tuples),
+        *((size, index_stride * index_size) for size, _, index_stride, _ in batch),
+        *((size, index_stride * index_size) for size, index_stride, _ in tuples),
     ]
-    n_tuples = prod(size for size, _ in listed)
-    check = None
-    check_arguments: tuple[int, ...] = ()
-    if n_tuples:
-        wide = n_tuples > NARROW_LIMIT or max(len(listed), len(bounds)) > NARROW_DEPTH
-        check = load(Variant("gather_check", _check, (index_size, wide)), target)
-        check_arguments = (
-            n_tuples,
-            len(bounds),
-            coordinate_stride * index_size,
-            int(index_signed),
-            max(len(listed), 1),
-            *table(listed, wide, (index_size,)),
-            *_bound_table(bounds, wide, element_size),
-        )
     most_blocks = _CHECK_BLOCKS_A_MULTIPROCESSOR * target.multiprocessors
+    check_launches = []
+    for first_coordinate in range(0, len(bounds), NARROW_DEPTH):
+        checked = [size for size, _ in bounds[first_coordinate : first_coordinate + NARROW_DEPTH]]
+        for position, offset, dims in _narrow_parts(listed):
+            n_tuples = prod(size for size, _ in dims)
+            table = make_table([*dimension_columns(dims, False, (1,)), checked], False, target)
+            arguments = (
+                position,
+                n_tuples,
+                len(checked),
+                coordinate_stride * index_size,
+                int(index_signed),
+                max(len(dims), 1),
+                *table.arguments(None, 0),
+            )
+            first_byte = offset + first_coordinate * coordinate_stride * index_size
+            check_launches.append((min(-(-n_tuples // THREADS), most_blocks), first_byte, arguments))
     unit = copies[0].unit if copies else 0
     return Plan(
         variant=f"gather_nd {unit}-byte units of {run * element_size}-byte runs, {len(outer)} dimensions",
-        workspace_size=0,
+        workspace_size=max((copy.table.workspace_size for copy in copies), default=0),
         _copies=tuple(copies),
         _clear=load(Variant("gather_clear", _clear), target),
-        _check=check,
-        _check_blocks=min(-(-n_tuples // THREADS), most_blocks),
-        _check_arguments=check_arguments,
+        _check=load(Variant("gather_check", _check, (index_size,)), target),
+        _check_launches=tuple(check_launches),
     )
 
 
-def _bound_table(bounds: tuple[tuple[int, int], ...], wide: bool, element_size: int) -> tuple[int, ...]:
-    padding = [0] * (depth_of(wide) - len(bounds))
-    sizes = [size for size, _ in bounds]
-    return (*sizes, *padding, *(x_stride * element_size for _, x_stride in bounds), *padding)
+def _narrow_parts(dims: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+    """Split (size, stride) dimensions into parts for narrow kernels: first position, offset, dimensions."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in dims:
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    n_positions = prod(size for size, _ in merged)
+    if n_positions == 0:
+        return
+    if not is_wide(n_positions, len(merged)):
+        yield 0, 0, merged
+        return
+    (size, stride), *inner = merged
+    n_inner = n_positions // size
+    # One dimension alone is cut into ranges; of several the outermost is walked.
+    step = 1 if inner else NARROW_LIMIT
+    for start in range(0, size, step):
+        rest = inner or [(min(step, size - start), stride)]
+        for position, offset, part in _narrow_parts(rest):
+            yield start * n_inner + position, start * stride + offset, part

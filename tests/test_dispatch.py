@@ -254,7 +254,8 @@ class TestExecuteErrors:
         with pytest.raises(InvalidDescriptorError) as error:
             dmlops.compile(top_k1()).execute(arrays)
         assert str(error.value) == (
-            "TopK1.output_index_tensor: got a read-only array, but it is written to; outputs must be writable"
+            "TopK1.output_index_tensor: got a read-only array, but it is written to; "
+            "an output must be writable and aligned"
         )
         assert (arrays["output_value_tensor"] == 77).all()
 
@@ -311,11 +312,12 @@ class TestExecuteErrors:
         strided = np.empty(2 * operator.workspace_size, np.uint8)[::2]
         read_only = np.empty(operator.workspace_size, np.uint8)
         read_only.flags.writeable = False
-        overlapping = arrays["output_value_tensor"].reshape(-1).view(np.uint8)
-        for workspace in (too_small, strided, read_only, overlapping[: operator.workspace_size]):
+        before = x.copy()
+        for workspace in (too_small, strided, read_only, x.reshape(-1).view(np.uint8)):
             with pytest.raises(InvalidDescriptorError, match=r"TopK1.workspace: got .*, but .*; "):
                 operator.execute(arrays, workspace=workspace)
             assert (arrays["output_value_tensor"] == 77).all()
+            assert_same(x, before)
 
     def test_stream_on_the_cpu(self):
         arrays = top_k_arrays()

@@ -1,14 +1,19 @@
 """`dmlops.integrations.torch`: custom operators in graphs, their inferred shapes, their gradients."""
 
+import re
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
 import dmlops  # noqa: E402
 from dmlops import InvalidDescriptorError  # noqa: E402
 from dmlops.integrations.torch import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
 from tests import reference  # noqa: E402
+from tests.scripts import ROOT  # noqa: E402
 
 # torch warns about parts of itself when its compiler is imported.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")
@@ -163,14 +168,12 @@ def test_exports():
         (lambda x: top_k(x, 1, axis=2), "TopK1.axis"),
         (lambda x: top_k(x, 0, axis=-3), "TopK1.axis"),
         (lambda x: gather_nd(x, torch.zeros(2, 3, dtype=torch.int64)), "GatherND1.indices_tensor.sizes"),
-        (lambda x: gather_nd(x, torch.zeros(2, 1).long(), batch_dims=1), "batch_dimension_count"),
+        (lambda x: gather_nd(x, torch.zeros(2, 1).long(), batch_dims=1), "the batch sizes must be equal"),
         (lambda x: diagonal_matrix(x[0]), "a matrix has height and width"),
         (lambda x: diagonal_matrix(x.bool(), value=2), "it fills BOOL"),
     ],
 )
 def test_errors_come_while_tracing(call, text):
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     with FakeTensorMode(), pytest.raises(InvalidDescriptorError, match=text):
         call(torch.empty(4, 5))
     with FakeTensorMode(), pytest.raises(TypeError, match="no operator takes that type"):
@@ -186,7 +189,9 @@ class TestGradients:
         assert torch.autograd.gradcheck(function, inputs)
         assert torch.autograd.gradgradcheck(function, inputs)
 
-    @pytest.mark.parametrize(("shape", "k", "axis"), [((3, 6), 2, -1), ((3, 4, 2), 3, 1), ((), 1, 0), ((3, 2), 0, 0)])
+    @pytest.mark.parametrize(
+        ("shape", "k", "axis"), [((3, 6), 2, -1), ((3, 4, 2), 3, 1), ((), 1, 0), ((3, 2), 0, 0)]
+    )
     def test_top_k(self, shape, k, axis, device):
         self.check(lambda x: top_k(x, k, axis=axis)[0], double(*shape, device=device))
 
@@ -240,3 +245,10 @@ def test_results_are_those_of_dmlops():
     assert isinstance(top_k(x, 1), dmlops.TopKResult)
     assert isinstance(nonzero_coordinates(x), dmlops.NonzeroResult)
     assert not top_k(x.requires_grad_(), 1).indices.requires_grad
+
+
+def test_page_examples():
+    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    section = page.partition("## torch")[2].partition("\n## ")[0]
+    examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    exec("\n".join(examples), {})

@@ -71,7 +71,7 @@ class NumPySource:
         return np.where(self._uniform(shape) < 0.5, np.float32(np.nan), self._normal(shape))
 
 
-class TorchSource(NumPySource):
+class _TorchSource(NumPySource):
     """Makes torch tensors on the GPU, where the host would need minutes."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class TorchSource(NumPySource):
         return self._torch.where(self._uniform(shape) < 0.5, float("nan"), self._normal(shape))
 
 
-class CuPySource(NumPySource):
+class _CuPySource(NumPySource):
     """Makes CuPy arrays by way of the host, for machines without torch."""
 
     def __init__(self) -> None:
@@ -145,8 +145,8 @@ def source(device: str) -> NumPySource:
     if device == CPU:
         return NumPySource()
     if missing("torch", CUDA) is None:
-        return TorchSource()
+        return _TorchSource()
     if missing("cupy", CUDA) is None:
-        return CuPySource()
+        return _CuPySource()
     message = "the GPU benchmark makes its inputs with torch or CuPy, and neither can use a GPU here"
     raise NotServedError(message)

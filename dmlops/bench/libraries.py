@@ -1,6 +1,5 @@
 """The array libraries that contenders come from: whether they are here, their threads, their arrays."""
 
-import functools
 import importlib
 import os
 from collections.abc import Callable
@@ -187,17 +186,20 @@ def onnx_call(
     return call
 
 
+def _dtype(output: Any) -> Any:
+    return output.dtype if isinstance(output, np.ndarray) else output
+
+
 def _onnx_session(
     operator: str, threads: int, inputs: dict[str, Any], outputs: dict[str, Any], attributes: dict[str, Any]
 ) -> Any:
     onnx, runtime = module("onnx"), module("onnxruntime")
-    element = functools.cache(lambda dtype: onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-    describe = onnx.helper.make_tensor_value_info
+    element, describe = onnx.helper.np_dtype_to_tensor_dtype, onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node(operator, list(inputs), list(outputs), **attributes)],
         operator,
         [describe(name, element(array.dtype), array.shape) for name, array in inputs.items()],
-        [describe(name, element(getattr(kind, "dtype", kind)), None) for name, kind in outputs.items()],
+        [describe(name, element(np.dtype(_dtype(output))), None) for name, output in outputs.items()],
     )
     opsets = [onnx.helper.make_opsetid("", _ONNX_OPSET)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_ONNX_IR)
@@ -205,7 +207,9 @@ def _onnx_session(
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 4
     try:
-        return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
     except Exception as error:  # its exception types have no public names
         if "NOT_IMPLEMENTED" in str(error) or "invalid" in str(error).lower():
             message = "no kernel for this type"

@@ -62,6 +62,11 @@ class Contender:
         """Whether it is dmlops, on whichever arrays."""
         return self.library == OURS
 
+    @property
+    def has_own_stream(self) -> bool:
+        """Whether its GPU work is out of sight of events on the default stream."""
+        return self.library == "jax"
+
 
 TABLE: list[Contender] = []
 
@@ -107,7 +112,7 @@ def _sorts_all(task: Task) -> bool:
     return bool(task.workload.k == task.workload.shape[task.workload.axis])
 
 
-def _index_key(task: Task) -> tuple[Any, ...]:
+def index_key(task: Task) -> tuple[Any, ...]:
     """Return what `x[key]` takes for the same answer."""
     indices = to_long(task.inputs[1])
     columns = tuple(indices[..., column] for column in range(task.workload.coordinates))
@@ -121,7 +126,7 @@ def _flat_gather(task: Task) -> tuple[Any, Any, Any]:
     workload: GatherND = task.workload
     sizes = workload.shape[: workload.batch_dims] + workload.bounds
     flat: Any = 0
-    for size, column in zip(sizes, _index_key(task), strict=True):
+    for size, column in zip(sizes, index_key(task), strict=True):
         flat = flat * size + column
     length = workload.length
     x = task.inputs[0].reshape(-1, length) if length > 1 else task.inputs[0].reshape(-1)
@@ -129,7 +134,7 @@ def _flat_gather(task: Task) -> tuple[Any, Any, Any]:
     return x, flat, empty(x, (flat.shape[0], *x.shape[1:]))
 
 
-def _mask(task: Task) -> Any:
+def band_mask(task: Task) -> Any:
     """Return where the band is."""
     x, workload = task.inputs[0], task.workload
     height, width = workload.shape[-2:]
@@ -188,7 +193,9 @@ _own("gather_nd", _own_gather_nd)
 _own("diagonal_matrix", _own_diagonal_matrix)
 
 
-@_contender("numpy.argpartition", "top_k", (CPU,), "then sorted; ties in any order; int64 indices; new outputs")
+@_contender(
+    "numpy.argpartition", "top_k", (CPU,), "then sorted; ties in any order; int64 indices; new outputs"
+)
 def _(task: Task) -> Call:
     (x,), k, axis, winners = task.inputs, task.workload.k, task.workload.axis, _last(task.workload)
     size = x.shape[axis]
@@ -253,7 +260,11 @@ def _jax_top_k(k: int, axis: int) -> Callable[..., Any]:
 def _(task: Task) -> Call:
     (x,), k, axis, winners = task.inputs, task.workload.k, task.workload.axis, _last(task.workload)
     size = x.shape[axis]
-    if x.dtype.name not in ("float32", "float64", "int32", "int64") or k == size or task.workload.data == "nan":
+    if (
+        x.dtype.name not in ("float32", "float64", "int32", "int64")
+        or k == size
+        or task.workload.data == "nan"
+    ):
         message = "not for k = size, NaN, and types other than 32 and 64 bits"
         raise NotServedError(message)
     bottleneck = libraries.module("bottleneck")
@@ -265,7 +276,9 @@ def _(task: Task) -> Call:
     return call
 
 
-@_contender("cupy.argsort", "top_k", (CUDA,), "sorts everything; ties in any order; int64 indices; new outputs")
+@_contender(
+    "cupy.argsort", "top_k", (CUDA,), "sorts everything; ties in any order; int64 indices; new outputs"
+)
 def _(task: Task) -> Call:
     cupy, x, k = libraries.module("cupy"), to_cupy(task.inputs[0]), task.workload.k
     if x.shape[-1] != x.size:
@@ -307,7 +320,10 @@ def _(task: Task) -> Call:
 
 
 @_contender(
-    "jax.numpy.nonzero", "nonzero_coordinates", (CPU, CUDA), "size given; an array a dimension; int32; new outputs"
+    "jax.numpy.nonzero",
+    "nonzero_coordinates",
+    (CPU, CUDA),
+    "size given; an array a dimension; int32; new outputs",
 )
 def _(task: Task) -> Call:
     x, call = to_jax(task.inputs[0]), _jax_nonzero(_count(task))
@@ -328,7 +344,7 @@ def _(task: Task) -> Call:
 
 @_contender("numpy indexing", "gather_nd", (CPU,), "int64 indices; new outputs")
 def _(task: Task) -> Call:
-    x, key = task.inputs[0], _index_key(task)
+    x, key = task.inputs[0], index_key(task)
     return lambda: x[key]
 
 
@@ -340,11 +356,13 @@ def _(task: Task) -> Call:
 
 @_contender("torch indexing", "gather_nd", (CPU, CUDA), "int64 indices; new outputs")
 def _(task: Task) -> Call:
-    x, key = to_torch(task.inputs[0]), tuple(map(to_torch, _index_key(task)))
+    x, key = to_torch(task.inputs[0]), tuple(map(to_torch, index_key(task)))
     return lambda: x[key]
 
 
-@_contender("torch.index_select", "gather_nd", (CPU, CUDA), "flat int64 indices given, which are not its work")
+@_contender(
+    "torch.index_select", "gather_nd", (CPU, CUDA), "flat int64 indices given, which are not its work"
+)
 def _(task: Task) -> Call:
     torch = libraries.module("torch")
     rows, flat, out = map(to_torch, _flat_gather(task))
@@ -399,7 +417,7 @@ def _(task: Task) -> Call:
 
 @_contender("numpy.where", "diagonal_matrix", (CPU,), "the mask is given; new outputs")
 def _(task: Task) -> Call:
-    (x,), mask, value = task.inputs, _mask(task), np.float32(task.workload.value)
+    (x,), mask, value = task.inputs, band_mask(task), np.float32(task.workload.value)
     return lambda: np.where(mask, value, x)
 
 
@@ -412,7 +430,7 @@ def _(task: Task) -> Call:
 
 @_contender("torch.where", "diagonal_matrix", (CPU, CUDA), "the mask is given")
 def _(task: Task) -> Call:
-    torch, x, mask = libraries.module("torch"), to_torch(task.inputs[0]), to_torch(_mask(task))
+    torch, x, mask = libraries.module("torch"), to_torch(task.inputs[0]), to_torch(band_mask(task))
     value, out = torch.tensor(task.workload.value, dtype=x.dtype, device=x.device), torch.empty_like(x)
     return lambda: torch.where(mask, value, x, out=out)
 
@@ -444,6 +462,6 @@ def _jax_band(begin: int, end: int, value: float) -> Callable[..., Any]:
 
 @_contender("cupy.where", "diagonal_matrix", (CUDA,), "the mask is given; new outputs")
 def _(task: Task) -> Call:
-    cupy, x, mask = libraries.module("cupy"), to_cupy(task.inputs[0]), to_cupy(_mask(task))
+    cupy, x, mask = libraries.module("cupy"), to_cupy(task.inputs[0]), to_cupy(band_mask(task))
     value = x.dtype.type(task.workload.value)
     return lambda: cupy.where(mask, value, x)

@@ -73,6 +73,7 @@ class TopK(Workload):
 
     @property
     def bytes_moved(self) -> int:
+        """The least that must be read and written, with 4-byte indices."""
         rows = self.size // self.shape[self.axis]
         return self.size * self.item + rows * self.k * (self.item + INDEX_BYTES)
 
@@ -86,9 +87,11 @@ class NonzeroCoordinates(Workload):
 
     @property
     def bytes_moved(self) -> int:
+        """The least that must be read and written, with 4-byte indices."""
         return self.size * self.item + round(self.size * self.density) * len(self.shape) * INDEX_BYTES
 
     def inputs(self, source: Any) -> tuple[Any, ...]:
+        """Make the arrays."""
         return (source.sparse(self.shape, self.dtype, self.density),)
 
 
@@ -113,10 +116,12 @@ class GatherND(Workload):
 
     @property
     def bytes_moved(self) -> int:
+        """The least that must be read and written, with 4-byte indices."""
         count = prod(self.shape[: self.batch_dims]) * self.tuples
         return count * (self.coordinates * INDEX_BYTES + 2 * self.length * self.item)
 
     def inputs(self, source: Any) -> tuple[Any, ...]:
+        """Make the arrays."""
         leading = self.shape[: self.batch_dims]
         return *super().inputs(source), source.indices((*leading, self.tuples), self.bounds)
 
@@ -137,6 +142,7 @@ class DiagonalMatrix(Workload):
 
     @property
     def bytes_moved(self) -> int:
+        """The least that must be read and written, with 4-byte indices."""
         height, width = self.shape[-2:]
         filled = sum(
             max(0, min(row + self.end, width) - min(max(row + self.begin, 0), width)) for row in range(height)
@@ -222,12 +228,11 @@ def _cpu() -> Iterator[Workload]:
             given=False,
             quick=True,
         )
-    for shape, tuples in (((64, 1024, 128), 4096), ((64, 256, 128, 4), 4096), ((64, 64, 32, 128), 1024)):
-        length = prod(shape[3:])
+    for bounds, length, tuples in (((1024, 128), 1, 4096), ((256, 128), 4, 4096), ((64, 32), 128, 1024)):
         yield GatherND(
             name=f"gather_nd {64 * tuples:,} tuples of {length}",
             reason="voxels, pixels or embeddings by coordinate, in batches",
-            shape=shape,
+            shape=(64, *bounds, length) if length > 1 else (64, *bounds),
             tuples=tuples,
             coordinates=2,
             batch_dims=1,
@@ -344,7 +349,9 @@ def _cuda() -> Iterator[Workload]:
 
 def _small(device: str) -> Iterator[Workload]:
     reason = "the cost of a call"
-    yield TopK(name="top_k small 1 x 1000, k 5", reason=reason, device=device, shape=(1, 1000), k=5, quick=True)
+    yield TopK(
+        name="top_k small 1 x 1000, k 5", reason=reason, device=device, shape=(1, 1000), k=5, quick=True
+    )
     yield NonzeroCoordinates(
         name="nonzero small 1 x 1000",
         reason=reason,
@@ -401,7 +408,9 @@ def _nonzero(
     for density in DENSITIES:
         yield NonzeroCoordinates(
             name=f"nonzero {sizes} {dtype}, {density:.1%}",
-            reason="voxels or boxes of a mask" if density < 0.5 else "dense masks: writing the rows is the work",
+            reason="voxels or boxes of a mask"
+            if density < 0.5
+            else "dense masks: writing the rows is the work",
             device=device,
             shape=shape,
             dtype=dtype,

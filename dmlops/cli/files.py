@@ -134,7 +134,7 @@ def diagonal(
             raise CommandError(message)
         sizes = _shape(shape)
         with users_errors("diagonal"):
-            like = host.put(np.empty(0, np.uint8))
+            like = host.put(np.zeros(1, np.uint8))
             result, seconds = _timed(
                 host,
                 lambda: (

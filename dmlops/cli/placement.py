@@ -54,7 +54,7 @@ class Cuda(Host):
 
     def put(self, array: Any) -> Any:
         """Copy `array` to the device."""
-        return self._cuda.to_device(np.ascontiguousarray(array))
+        return self._cuda.to_device(np.asarray(array, order="C"))
 
     def get(self, array: Any) -> "np.ndarray[Any, Any]":
         """Copy `array` back to the host."""

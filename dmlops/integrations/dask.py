@@ -14,7 +14,7 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 import dmlops
-from dmlops import InvalidDescriptorError, NonzeroResult, TensorDataType, TensorDesc, TopKResult
+from dmlops import InvalidDescriptorError, NonzeroResult, TensorDesc, TopKResult
 from dmlops.arrays import data_type_of, index_data_type, numpy_dtype
 from dmlops.errors import wording
 from dmlops.integrations import inference
@@ -48,8 +48,9 @@ def top_k(
     options = {"k": k, "axis": axis, "largest": largest, "index_dtype": numpy_dtype(index_type)}
     values, indices = _select(_select_from_chunk, (x,), options)
     while values.numblocks[axis] > 1:
-        sizes = iter(values.chunks[axis])
-        merged = {axis: tuple(map(sum, iter(lambda: tuple(itertools.islice(sizes, _MERGED_AT_ONCE)), ())))}
+        sizes = values.chunks[axis]
+        starts = range(0, len(sizes), _MERGED_AT_ONCE)
+        merged = {axis: tuple(sum(sizes[start : start + _MERGED_AT_ONCE]) for start in starts)}
         values, indices = _select(_merge, (values.rechunk(merged), indices.rechunk(merged)), options)
     return TopKResult(values, indices)
 
@@ -67,7 +68,8 @@ def nonzero_coordinates(x: da.Array, *, index_dtype: Any = "uint32") -> NonzeroR
     x = x.reshape(1) if columns == 0 else x
     _check_known(x, 0, f"{where}.x")
     if any(blocks > 1 for blocks in x.numblocks[1:]):
-        x = x.rechunk({0: "auto"} | dict.fromkeys(range(1, x.ndim), -1))
+        # dask cannot choose chunks for an array without elements.
+        x = x.rechunk({0: "auto" if x.size else -1} | dict.fromkeys(range(1, x.ndim), -1))
     dtype = numpy_dtype(index_type)
     blocks = x.numblocks[0]
     coordinates = x.map_blocks(
@@ -147,7 +149,9 @@ def diagonal_matrix(
     dtype = numpy_dtype(data_type)
     inference.diagonal_matrix(TensorDesc(data_type, tuple(shape)), value, begin, end)
     chunks = da.core.normalize_chunks(chunks, tuple(shape), dtype=dtype)
-    return da.map_blocks(_make_chunk, **band, chunks=chunks, meta=np.empty((0,) * len(shape), dtype))
+    return da.map_blocks(
+        _make_chunk, **band, chunks=chunks, dtype=dtype, meta=np.empty((0,) * len(shape), dtype)
+    )
 
 
 def _describe(x: da.Array, where: str) -> TensorDesc:
@@ -171,8 +175,10 @@ def _select(block: Any, arrays: Sequence[da.Array], options: dict[str, Any]) -> 
     chunks[axis] = tuple(min(k, size) for size in chunks[axis])
     ndim = arrays[0].ndim
     pairs = da.map_blocks(block, *arrays, **options, chunks=chunks, meta=np.empty((0,) * ndim, object))
-    values = pairs.map_blocks(itemgetter(0), meta=meta_from_array(arrays[0], ndim))
-    indices = pairs.map_blocks(itemgetter(1), meta=meta_from_array(arrays[0], ndim, options["index_dtype"]))
+    values = pairs.map_blocks(itemgetter(0), token="top_k-values", meta=meta_from_array(arrays[0], ndim))
+    indices = pairs.map_blocks(
+        itemgetter(1), token="top_k-indices", meta=meta_from_array(arrays[0], ndim, options["index_dtype"])
+    )
     return values, indices
 
 
@@ -186,7 +192,9 @@ def _select_from_chunk(
     return values, indices
 
 
-def _merge(values: Any, indices: Any, *, k: int, axis: int, largest: bool, index_dtype: Any) -> tuple[Any, Any]:
+def _merge(
+    values: Any, indices: Any, *, k: int, axis: int, largest: bool, index_dtype: Any
+) -> tuple[Any, Any]:
     # Candidates stand in the order of their chunks, so that among equals position and index ascend together.
     count = min(k, values.shape[axis])
     best, places = dmlops.top_k(values, count, axis=axis, largest=largest, index_dtype="int64")

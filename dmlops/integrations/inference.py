@@ -26,7 +26,9 @@ def top_k(data: TensorDesc, k: int, axis: int, index_type: TensorDataType) -> tu
     return values, indices
 
 
-def nonzero_coordinates(data: TensorDesc, rows: int, index_type: TensorDataType) -> tuple[TensorDesc, TensorDesc]:
+def nonzero_coordinates(
+    data: TensorDesc, rows: int, index_type: TensorDataType
+) -> tuple[TensorDesc, TensorDesc]:
     """Return the coordinates, of which `rows` are kept, and the count of `dmlops.nonzero_coordinates`."""
     columns = data.dimension_count
     count = TensorDesc(index_type, (1,))
@@ -63,8 +65,6 @@ def gather_nd(data: TensorDesc, indices: TensorDesc, batch_dims: int) -> TensorD
 
 def diagonal_matrix(data: TensorDesc, value: float, begin: int, end: int) -> TensorDesc:
     """Return the result of `dmlops.diagonal_matrix`."""
-    desc = DiagonalMatrix1(
-        input_tensor=data, value=value, diagonal_fill_begin=begin, diagonal_fill_end=end
-    )
+    desc = DiagonalMatrix1(input_tensor=data, value=value, diagonal_fill_begin=begin, diagonal_fill_end=end)
     assert desc.output_tensor is not None
     return desc.output_tensor

@@ -38,7 +38,9 @@ def top_k(x: Tensor, k: int, *, axis: int = -1, largest: bool = True) -> TopKRes
     return TopKResult(*_top_k(x, k, axis, largest))
 
 
-def nonzero_coordinates(x: Tensor, *, size: int | None = None, fill_value: int | None = None) -> NonzeroResult:
+def nonzero_coordinates(
+    x: Tensor, *, size: int | None = None, fill_value: int | None = None
+) -> NonzeroResult:
     """Return the int64 coordinates of the non-zero elements, in ascending element order, and their count.
 
     As `dmlops.nonzero_coordinates`. With ``size=None`` the number of rows depends on the data, in a graph
@@ -82,7 +84,7 @@ def diagonal_matrix(
 
 
 class _Symbols:
-    """Descriptors know numbers only: sizes unknown while tracing get one each, and are put back in results."""
+    """Descriptors take numbers: sizes unknown while tracing get one each, and are put back in results."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, Any] = {}
@@ -103,7 +105,7 @@ class _Symbols:
 
 
 def _run_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
-    return tuple(dmlops.top_k(x, k, axis=axis, largest=largest))  # type: ignore[return-value]
+    return tuple(dmlops.top_k(x, k, axis=axis, largest=largest))
 
 
 def _fake_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
@@ -125,7 +127,7 @@ def _top_k_backward(ctx: Any, grad_values: Tensor, _grad_indices: Any) -> tuple[
 
 
 def _run_nonzero_coordinates(x: Tensor) -> tuple[Tensor, Tensor]:
-    return tuple(dmlops.nonzero_coordinates(x))  # type: ignore[return-value]
+    return tuple(dmlops.nonzero_coordinates(x))
 
 
 def _fake_nonzero_coordinates(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,7 +135,7 @@ def _fake_nonzero_coordinates(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _run_nonzero_coordinates_static(x: Tensor, size: int, fill_value: int | None) -> tuple[Tensor, Tensor]:
-    return tuple(dmlops.nonzero_coordinates(x, size=size, fill_value=fill_value))  # type: ignore[return-value]
+    return tuple(dmlops.nonzero_coordinates(x, size=size, fill_value=fill_value))
 
 
 def _fake_nonzero_coordinates_static(x: Tensor, size: int, fill_value: int | None) -> tuple[Tensor, Tensor]:

@@ -26,26 +26,47 @@ from kernels_cpu.top_k.scan import Scratch, Search, chosen, chosen_at_end, scan,
 Array = NDArray[Any]
 
 
-@inlined
-def write(
+@kernel
+def write_ranked(
     x: Array, values: Array, indices: Array, at: tuple[int, int, int], problem: Problem,
-    records: Array, positions: Array, order: Array, ranked: bool,
+    records: Array, positions: Array, order: Array,
 ) -> None:  # fmt: skip
-    """Write the best k records, found through `order` if `ranked`, else in their own order."""
+    """Write the best k records, found through `order`."""
     x_at, value_at, index_at = at
     for r in range(problem.k):
-        place = simd.get(order, r) if ranked else r
-        if problem.wide:
-            position = np.int64(simd.get(positions, place))
-        else:
-            position = simd.get(records, place) & LOW_HALF
+        place = simd.get(order, r)
+        position = (
+            np.int64(simd.get(positions, place)) if problem.wide else simd.get(records, place) & LOW_HALF
+        )
         simd.put(values, value_at + r * problem.value_step, simd.get(x, x_at + position * problem.x_step))
         simd.put(indices, index_at + r * problem.index_step, position)
 
 
+@kernel
+def write_sorted(
+    x: Array, values: Array, indices: Array, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    records: Array, positions: Array,
+) -> None:  # fmt: skip
+    """Write the first k records; bits are computed from the key where it tells them, which spares a far read."""
+    x_at, value_at, index_at = at
+    zero, nan = np.int64(masks.plus), np.int64(masks.limit)
+    minus, direction = np.int64(masks.minus), np.int64(masks.direction)
+    is_float = masks.negative != 0
+    for r in range(problem.k):
+        record = simd.get(records, r)
+        position = np.int64(simd.get(positions, r)) if problem.wide else record & LOW_HALF
+        ordered = (record if problem.wide else record >> 32) ^ direction
+        simd.put(indices, index_at + r * problem.index_step, position)
+        if is_float and (ordered == zero or ordered == nan):
+            simd.put(values, value_at + r * problem.value_step, simd.get(x, x_at + position * problem.x_step))
+        else:
+            bits = minus - ordered if is_float and ordered < zero else ordered - zero
+            simd.put(values, value_at + r * problem.value_step, bits)
+
+
 @inlined
 def finish(
-    x: Array, values: Array, indices: Array, at: tuple[int, int, int], problem: Problem,
+    x: Array, values: Array, indices: Array, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, sorting: Sorting, count: int,
 ) -> None:  # fmt: skip
     """Order `count` records, of which there are at least k, and write the best."""
@@ -54,35 +75,91 @@ def finish(
         count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 3)
     if count <= RANK_LIMIT:
         rank(records, count, sorting.ranks, sorting.order, sorting.taken)
-        write(x, values, indices, at, problem, records, positions, sorting.order, True)
-        return
-    in_spare = radix_sort(
+        write_ranked(x, values, indices, at, problem, records, positions, sorting.order)
+    elif radix_sort(
         records, positions, sorting.spare_records, sorting.spare_positions, sorting.counters, wide, count
-    )
-    if in_spare:
-        records, positions = sorting.spare_records, sorting.spare_positions
-    write(x, values, indices, at, problem, records, positions, sorting.order, False)
+    ):
+        write_sorted(x, values, indices, at, problem, masks, sorting.spare_records, sorting.spare_positions)
+    else:
+        write_sorted(x, values, indices, at, problem, masks, records, positions)
 
 
 @kernel
 def select_rows(
     x: Array, values: Array, indices: Array, workspace: Array, constants: Array, numbers: Array,
-    first_row: int, last_row: int, task: int,
+    first_unit: int, last_unit: int, task: int,
 ) -> None:  # fmt: skip
-    """Search rows whose elements are contiguous."""
+    """Search rows whose elements are contiguous, or segments of them, of which a task then has only one."""
     problem = unpack(numbers)
     masks = unpack_masks(constants)
     limits = limits_of(problem)
     scratch = scratch_of(workspace, constants, numbers, indices, problem, task)
     sorting = sorting_of(workspace, numbers, indices, problem, task)
     elements = array_at(x, 0, len(x) * x.itemsize, constants)
-    for row in range(first_row, last_row):
+    for unit in range(first_unit, last_unit):
+        row, first, last = unit, 0, problem.axis_size
+        if problem.segments > 1:
+            row = unit // problem.segments
+            first = (unit - row * problem.segments) * problem.segment
+            last = min(first + problem.segment, last)
         at = offsets_of(numbers, problem, row)
         search = Search(0, ~problem.lowest, problem.k, False)
-        for begin in range(0, problem.axis_size, problem.run):
-            n = min(problem.run, problem.axis_size - begin)
+        for begin in range(first, last, problem.run):
+            n = min(problem.run, last - begin)
             search = search_run(elements, at[0] + begin, n, -at[0], masks, limits, scratch, search)
-        finish(x, values, indices, at, problem, scratch.records, scratch.positions, sorting, search.count)
+        if problem.segments == 1:
+            finish(
+                x,
+                values,
+                indices,
+                at,
+                problem,
+                masks,
+                scratch.records,
+                scratch.positions,
+                sorting,
+                search.count,
+            )
+            continue
+        count = search.count
+        if count > problem.k:
+            count, _ = shrink(
+                scratch.records, scratch.positions, limits.wide, count, problem.k, problem.k >> 2
+            )
+        start = task * problem.task_size
+        array_at(workspace, start + problem.searches, start + problem.task_size, numbers)[0] = count
+
+
+@kernel
+def merge_segments(
+    x: Array, values: Array, indices: Array, workspace: Array, constants: Array, numbers: Array
+) -> None:
+    """Add the lists of a row's segments to the first segment's, which has room for two of them."""
+    problem = unpack(numbers)
+    masks = unpack_masks(constants)
+    wide = problem.wide != 0
+    n_rows = 1
+    for d in range(problem.n_dims):
+        n_rows *= numbers[len(problem) + 4 * d]
+    for row in range(n_rows):
+        task = row * problem.segments
+        scratch = scratch_of(workspace, constants, numbers, indices, problem, task)
+        sorting = sorting_of(workspace, numbers, indices, problem, task)
+        records, positions = scratch.records, scratch.positions
+        count = 0
+        for other in range(task, task + problem.segments):
+            start = other * problem.task_size
+            size = array_at(workspace, start + problem.searches, start + problem.task_size, numbers)[0]
+            added = scratch_of(workspace, constants, numbers, indices, problem, other)
+            for i in range(size):
+                simd.put(records, count + i, simd.get(added.records, i))
+                if wide:
+                    simd.put(positions, count + i, simd.get(added.positions, i))
+            count += size
+            if count > problem.k:
+                count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 2)
+        at = offsets_of(numbers, problem, row)
+        finish(x, values, indices, at, problem, masks, records, positions, sorting, count)
 
 
 @kernel
@@ -90,7 +167,17 @@ def copy_to_stage(
     x: Array, at: int, step: int, column_step: int, n: int, n_columns: int, stage: Array, pitch: int
 ) -> None:
     """Copy `n` elements of `n_columns` rows, so that each is contiguous."""
-    for i in range(n):
+    edge = simd.block_edge_of(x)
+    block_rows, block_columns = n & -edge, n_columns & -edge
+    if column_step != 1:
+        block_rows = block_columns = 0
+    for i in range(0, block_rows, edge):
+        for j in range(0, block_columns, edge):
+            simd.transpose(x, at + i * step + j, step, stage, j * pitch + i, pitch)
+        for j in range(block_columns, n_columns):
+            for r in range(i, i + edge):
+                simd.put(stage, j * pitch + r, simd.get(x, at + r * step + j))
+    for i in range(block_rows, n):
         for j in range(n_columns):
             simd.put(stage, j * pitch + i, simd.get(x, at + i * step + j * column_step))
 
@@ -139,7 +226,9 @@ def select_columns(
         for j in range(n_columns):
             at = offsets_of(numbers, problem, first_row + j)
             own = scratch_of_column(workspace, scratch, numbers, indices, problem, task, j)
-            finish(x, values, indices, at, problem, own.records, own.positions, sorting, searches[4 * j])
+            finish(
+                x, values, indices, at, problem, masks, own.records, own.positions, sorting, searches[4 * j]
+            )
 
 
 @kernel
@@ -158,7 +247,9 @@ def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMas
 
 
 @kernel
-def bound_of_keys(x: Array, begin: int, end: int, wanted: int, slack: int, lowest: int, masks: KeyMasks) -> int:
+def bound_of_keys(
+    x: Array, begin: int, end: int, wanted: int, slack: int, lowest: int, masks: KeyMasks
+) -> int:
     """Return a bound that `wanted` to ``wanted + slack`` keys do not exceed, or with ties the least that does."""
     low, high = lowest, ~lowest
     while low < high:
@@ -213,4 +304,4 @@ def sort_rows(
             count = scan(run, begin, begin + n, -begin, masks, limits, scratch, search).count
         else:
             list_all(run, begin, n, masks, scratch, problem.wide != 0)
-        finish(x, values, indices, at, problem, scratch.records, scratch.positions, sorting, count)
+        finish(x, values, indices, at, problem, masks, scratch.records, scratch.positions, sorting, count)

@@ -22,8 +22,9 @@ Kernel = Callable[..., None]
 LINE = 64
 RUN_SIZE = 1 << 20  # bytes of a row searched at a time: its second pass finds them in the second-level cache
 STAGE_SIZE = 1 << 18
-LEAST_CAPACITY = 1024
-ELEMENTS_A_TASK = 1 << 20  # of 4 bytes: some 150 us
+COLUMN_LINES = 2  # of 64 bytes, read from each row of columns: a single one waits for its page every time
+LEAST_CAPACITY = 512
+TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Plan:
     variant: str
     workspace_size: int
     _kernel: Kernel | None
+    _merge: Kernel | None
     _constants: Array
     _numbers: Array
     _tasks: tuple[tuple[int, int, int], ...]
@@ -63,6 +65,15 @@ class Plan:
             return
         shared = (x, values, indices, workspace, self._constants, self._numbers)
         pool.run(self._kernel, [(*shared, *task) for task in tasks])
+        if self._merge is not None:
+            self._merge(*shared)
+
+
+def row_time(element_size: int, k: int, axis_size: int, searched: bool) -> int:
+    """Return about how many nanoseconds a row takes, from what was measured."""
+    if searched:
+        return 100 + 20 * k + axis_size * element_size // 30
+    return 200 + 2 * element_size * axis_size
 
 
 def plan(
@@ -117,21 +128,27 @@ def plan(
     dims = sorted((dim for dim in rows if dim[0] != 1), key=lambda dim: -abs(dim[1]))
     n_rows = prod(size for size, *_ in rows)
     if k == 0 or n_rows == 0:
-        return Plan("nothing to do", 0, None, constants, constants, ())
+        return Plan("nothing to do", 0, None, None, constants, constants, ())
     in_place = axis_strides[0] == 1
     wide = element_size == 8 or axis_size > 1 << 32
     line = LINE // element_size
     searched = k * (32 if axis_size >= LONG_RUN * LINES * line else 8) <= axis_size
     columns = 0 if in_place else 1
     column_step = dims[-1][1] if dims else 0
+    worth = max(n_rows * row_time(element_size, k, axis_size, searched) // TASK_TIME, 1)
+    segment = axis_size
     if searched:
         function = kernels.select_rows if in_place else kernels.select_columns
         capacity = min(max(4 * k, LEAST_CAPACITY), axis_size) + WORD
         run_size = RUN_SIZE
         if not in_place:
-            columns = min(line, dims[-1][0]) if column_step == 1 else 1
+            if column_step == 1:
+                columns = min(COLUMN_LINES * line, -(-dims[-1][0] // min(threads, worth)))
             run_size = max(STAGE_SIZE // columns, 16 * k * element_size)
         run = min(-(-run_size // (LINES * LINE)) * LINES * line, axis_size)
+        if in_place and n_rows < min(threads, worth):
+            segment = max(-(-axis_size // (min(threads, worth) // n_rows)), 8 * k)
+            segment = -(-segment // line) * line
         stage_columns = columns
         why = f"searched: k is at most 1/{axis_size // k} of the axis"
     else:
@@ -142,6 +159,7 @@ def plan(
         run = axis_size
         stage_columns = columns
         why = f"sorted: k is 1/{axis_size // k} of the axis"
+    segments = -(-axis_size // segment)
     tiles = run // (LINES * line)
     fold = min(max(4 * k // line + 1, 16), max(tiles, 1))
     list_length = capacity + PADDED_TO
@@ -158,7 +176,7 @@ def plan(
         "groups": LINE * max(fold, LONG_RUN * LINES // 2),
         "minima": element_size * (tiles + line),
         "stage": element_size * pitch * stage_columns,
-        "searches": 32 * columns,
+        "searches": 32 * max(columns, 1),
     }
     aligned = [-(-size // (3 * LINE)) * 3 * LINE for size in sizes.values()]
     ends = list(accumulate(aligned))
@@ -177,6 +195,8 @@ def plan(
         capacity=capacity,
         list_length=list_length,
         fold=fold,
+        segment=segment,
+        segments=segments,
         run=run,
         columns=columns,
         column_step=column_step,
@@ -186,13 +206,13 @@ def plan(
         **places,
     )
     numbers = np.array([*problem, *(number for dim in dims for number in dim)], np.int64)
-    units = n_rows
+    units = n_rows * segments
     if function is kernels.select_columns and dims:
         units = n_rows // dims[-1][0] * -(-dims[-1][0] // columns)
-    worth = n_rows * axis_size * element_size // (4 * ELEMENTS_A_TASK)
-    n_tasks = max(min(threads, units, worth), 1)
+    n_tasks = min(threads, worth) if segments == 1 else units  # each segment keeps its list until they merge
     ranges = pool.split(units, n_tasks)
     tasks = tuple((first, last, task) for task, (first, last) in enumerate(ranges))
     kind = "in place" if in_place else f"{columns} columns at a time"
     variant = f"{function.__name__}, {8 * element_size} bits, {kind}; {why}; {len(tasks)} tasks"
-    return Plan(variant, len(tasks) * problem.task_size, function, constants, numbers, tasks)
+    merge = kernels.merge_segments if segments > 1 else None
+    return Plan(variant, len(tasks) * problem.task_size, function, merge, constants, numbers, tasks)

@@ -33,6 +33,9 @@ class Problem(NamedTuple):
     list_length: int
     """`capacity` and room for padding."""
     fold: int
+    segment: int
+    """Elements of a row that one task searches."""
+    segments: int
     run: int
     """Elements of a row that are searched at a time."""
     columns: int
@@ -72,7 +75,7 @@ def unpack(n: Array) -> Problem:
     """Return the integers of a problem as scalars, which loops keep in registers."""
     return Problem(
         n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13],
-        n[14], n[15], n[16], n[17], n[18], n[19], n[20], n[21], n[22], n[23], n[24], n[25], n[26], n[27], n[28],
+        n[14], n[15], n[16], n[17], n[18], n[19], n[20], n[21], n[22], n[23], n[24], n[25], n[26], n[27], n[28], n[29], n[30],
     )  # fmt: skip
 
 
@@ -124,7 +127,9 @@ def array_at(typing_context, buffer, start, end, like):  # type: ignore[no-untyp
 
 
 @inlined
-def scratch_of(workspace: Array, keys: Array, words: Array, positions: Array, problem: Problem, task: int) -> Scratch:
+def scratch_of(
+    workspace: Array, keys: Array, words: Array, positions: Array, problem: Problem, task: int
+) -> Scratch:
     """Return a task's arrays for its search; `keys`, `words` and `positions` have their data types."""
     start = task * problem.task_size
     return Scratch(
@@ -137,7 +142,13 @@ def scratch_of(workspace: Array, keys: Array, words: Array, positions: Array, pr
 
 @inlined
 def scratch_of_column(
-    workspace: Array, shared: Scratch, words: Array, positions: Array, problem: Problem, task: int, column: int
+    workspace: Array,
+    shared: Scratch,
+    words: Array,
+    positions: Array,
+    problem: Problem,
+    task: int,
+    column: int,
 ) -> Scratch:
     """Return a task's arrays for its search of one of several columns."""
     start = task * problem.task_size

@@ -20,11 +20,8 @@ PADDING = np.iinfo(np.int64).max
 PADDED_TO = 16  # two vectors of the widest kind
 LOW_HALF = 0xFFFFFFFF
 
-DIGIT_BITS = 11  # 2048 counters of 8 bytes stay in the first-level cache
-SHORT_DIGIT_BITS = 8
-SHORT_LIST = 4096  # up to here 2048 counters cost more than the pass that they save
-MAX_PASSES = 8
-COUNTERS = MAX_PASSES << DIGIT_BITS
+DIGIT_BITS = 8  # 256 places to write to: fewer passes over more places lose to misses of the page tables
+COUNTERS = 2 << DIGIT_BITS  # of this pass and of the next
 
 
 @inlined
@@ -152,50 +149,45 @@ def radix_sort(
     key_bits = 0
     while key_bits < 64 and key_range >> np.uint64(key_bits):
         key_bits += 1
-    longest_digit = SHORT_DIGIT_BITS if count <= SHORT_LIST else DIGIT_BITS
-    passes = (key_bits + longest_digit - 1) // longest_digit
+    passes = (key_bits + DIGIT_BITS - 1) // DIGIT_BITS
     if passes == 0:
         return False
     digit_bits = (key_bits + passes - 1) // passes
     bins = 1 << digit_bits
     mask = bins - 1
-    for i in range(passes * bins):
-        simd.put(counters, i, 0)
-    for i in range(count):
-        rest = np.uint64(simd.get(records, i) - lowest) >> np.uint64(key_shift)
-        for p in range(passes):
-            at = p * bins + (np.int64(rest) & mask)
-            simd.put(counters, at, simd.get(counters, at) + 1)
-            rest >>= np.uint64(digit_bits)
-    in_spare = False
+    now, then = 0, bins
+    counted = in_spare = False
     for p in range(passes):
-        base = p * bins
-        total = 0
-        is_sorted = False
-        for i in range(base, base + bins):
-            size = simd.get(counters, i)
-            is_sorted |= size == count
-            simd.put(counters, i, total)
-            total += size
-        if is_sorted:
-            continue
         shift = np.uint64(key_shift + p * digit_bits)
-        if wide:
+        if not counted:
+            for i in range(bins):
+                simd.put(counters, now + i, 0)
             for i in range(count):
-                record = simd.get(records, i)
-                at = base + (np.int64(np.uint64(record - lowest) >> shift) & mask)
-                to = simd.get(counters, at)
-                simd.put(counters, at, to + 1)
-                simd.put(spare_records, to, record)
+                at = now + (np.int64(np.uint64(simd.get(records, i) - lowest) >> shift) & mask)
+                simd.put(counters, at, simd.get(counters, at) + 1)
+        total = 0
+        counted = True
+        for i in range(bins):
+            size = simd.get(counters, now + i)
+            counted &= size != count
+            simd.put(counters, now + i, total)
+            simd.put(counters, then + i, 0)
+            total += size
+        if not counted:  # all have the same digit
+            continue
+        for i in range(count):
+            record = simd.get(records, i)
+            rest = np.uint64(record - lowest) >> shift
+            at = now + (np.int64(rest) & mask)
+            to = simd.get(counters, at)
+            simd.put(counters, at, to + 1)
+            simd.put(spare_records, to, record)
+            if wide:
                 simd.put(spare_positions, to, simd.get(positions, i))
-        else:
-            for i in range(count):
-                record = simd.get(records, i)
-                at = base + (np.int64(np.uint64(record - lowest) >> shift) & mask)
-                to = simd.get(counters, at)
-                simd.put(counters, at, to + 1)
-                simd.put(spare_records, to, record)
+            at = then + (np.int64(rest >> np.uint64(digit_bits)) & mask)
+            simd.put(counters, at, simd.get(counters, at) + 1)
         records, spare_records = spare_records, records
         positions, spare_positions = spare_positions, positions
+        now, then = then, now
         in_spare = not in_spare
     return in_spare

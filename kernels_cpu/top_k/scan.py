@@ -88,7 +88,14 @@ def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any
 
 @inlined
 def scan(
-    x: Array, begin: int, end: int, first_position: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
+    x: Array,
+    begin: int,
+    end: int,
+    first_position: int,
+    masks: KeyMasks,
+    limits: Limits,
+    scratch: Scratch,
+    search: Search,
 ) -> Search:
     """List the elements of ``x[begin:end]`` that the bound allows."""
     count, bound, until_strict, closed = search
@@ -114,7 +121,9 @@ def scan(
                 bound -= 1
                 mask &= chosen_at_end(x, at, size, bound, masks)
         if count > limits.capacity - WORD:
-            count, last = shrink(scratch.records, scratch.positions, limits.wide, count, limits.k, limits.k >> 2)
+            count, last = shrink(
+                scratch.records, scratch.positions, limits.wide, count, limits.k, limits.k >> 2
+            )
             last_key = last if limits.wide else last >> 32
             until_strict = NEVER
             if last_key == limits.lowest:
@@ -216,7 +225,14 @@ def bound_long_run(
 
 @inlined
 def search_run(
-    x: Array, begin: int, n: int, first_position: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
+    x: Array,
+    begin: int,
+    n: int,
+    first_position: int,
+    masks: KeyMasks,
+    limits: Limits,
+    scratch: Scratch,
+    search: Search,
 ) -> Search:
     """Search ``x[begin:begin + n]``; the position of ``x[i]`` is ``first_position + i``."""
     tile = LINES * simd.lanes_of_line(x)

@@ -2,15 +2,17 @@
 
 Up to 16,384 elements one block does everything in one launch (`small`). Beyond:
 
-1. `masks` reads the input once and leaves a bit an element in the workspace, and the number of non-zeros of each
-   granule of 16,384 elements. Contiguous input is read in 16-byte vectors: a lane holds the bits of what it loaded,
-   and an exchange between lanes makes words in element order of them. An input that starts between two 16-byte
-   boundaries is counted from the one before it: positions are *virtual* there, `skipped` more than the real ones.
-2. `expand` turns each tile of 1 to 4 granules into ranked positions in shared memory and writes rows side by side.
-   It adds up the counts of all granules before its own; with more granules than `DIRECT_LIMIT`, or if the caller
-   wants the count first, `scan` does that once for all.
+1. `masks` reads the input once and leaves a bit an element in the workspace, and the number of non-zeros
+   of each granule of 16,384 elements. Contiguous input is read in 16-byte vectors: a lane holds the bits
+   of what it loaded, and an exchange between lanes makes words in element order of them. Input that
+   starts between two 16-byte boundaries is counted from the first: positions are *virtual* there,
+   `skipped` more than the real ones.
+2. `expand` turns each tile of 1 to 4 granules into ranked positions in shared memory and writes rows side
+   by side. It adds up the counts of all granules before its own; with more granules than `DIRECT_LIMIT`,
+   or if the caller wants the count first, `scan` does that once for all.
 
-Bytes moved: the input, an eighth of a byte an element twice, and the rows written. No block waits for another.
+Bytes moved: the input, an eighth of a byte an element twice, and the rows written. No block waits for
+another.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +21,15 @@ from math import prod
 from typing import Any
 
 from kernels_cuda.launch import Kernel, Target, Variant, as_signed, load
-from kernels_cuda.layout import NARROW_DEPTH, NARROW_LIMIT, divisor, is_wide, table
+from kernels_cuda.layout import (
+    NARROW_LIMIT,
+    TABLE_WRITER,
+    Table,
+    dimension_columns,
+    divisor,
+    is_wide,
+    make_table,
+)
 from kernels_cuda.nonzero_coordinates import expand, masks, small
 from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE
 
@@ -31,6 +41,7 @@ FILL_ROWS_A_BLOCK = 1 << 13
 
 def variants() -> Iterator[Variant]:
     """List every kernel that a plan may load."""
+    yield TABLE_WRITER
     yield Variant("nonzero_scan", expand.scan_source)
     for element_size in (1, 2, 4, 8):
         yield Variant("nonzero_small", small.small_source, (element_size,))
@@ -93,7 +104,9 @@ class Plan:
     _multiprocessors: int
     _counts_at: int
     _prefix_at: int
-    _layout: tuple[int, ...] | None
+    _table_at: int
+    _n_dims: int
+    _table: Table | None
     _columns: tuple[_Columns, ...]
     _small_layout: tuple[int, ...]
     _small: Kernel | None
@@ -133,12 +146,12 @@ class Plan:
         column_stride: int,
         workspace: int,
     ) -> None:
-        """Write the coordinates after a `count` with the same input and workspace; strides are in elements."""
+        """Write the coordinates after `count` with the same input and workspace; strides are in elements."""
         prefix = workspace + self._prefix_at
         self._launch_expand(stream, x, coordinates, capacity, row_stride, column_stride, workspace, prefix, 0)
 
     def _skipped(self, x: int) -> int:
-        return x % 16 // self._element_size if self._layout is None else 0
+        return x % 16 // self._element_size if self._table is None else 0
 
     def _granules(self, x: int) -> int:
         return -(-(self._n_elements + self._skipped(x)) // GRANULE) if self._n_elements else 0
@@ -166,8 +179,9 @@ class Plan:
         if self._n_elements == 0:
             return
         counts = workspace + self._counts_at
-        if self._layout is not None:
-            arguments = (x, self._n_elements, self._magnitude, workspace, counts, *self._layout)
+        if self._table is not None:
+            tables = self._table.arguments(stream, workspace + self._table_at)
+            arguments = (x, self._n_elements, self._magnitude, workspace, counts, self._n_dims, *tables)
             self._mask.launch(stream, self._granules(x), masks.THREADS, 0, *arguments)
             return
         skipped = self._skipped(x)
@@ -281,32 +295,34 @@ def plan(
     columns = _column_tables([max(size, 1) for size in sizes], n_columns, wide_rows)
 
     fills_little = fill is None or capacity * len(sizes) <= SMALL_FILL
-    fits_small = 0 < n_elements <= small.LIMIT and len(dims) <= NARROW_DEPTH and len(sizes) <= GENERAL_COLUMNS
+    fits_small = 0 < n_elements <= small.LIMIT and not wide_layout and len(sizes) <= GENERAL_COLUMNS
     small_kernel = None
     small_layout: tuple[int, ...] = ()
     if fits_small and fills_little:
         small_kernel = load(Variant("nonzero_small", small.small_source, (element_size,)), target)
         (group,) = _column_tables(sizes, GENERAL_COLUMNS, wide=False) or [_Columns(0, 0, (0,) * 28)]
-        small_layout = (max(len(dims), 1), *table(dims, False, (element_size,)), *group.arguments[4:])
+        narrow = make_table(dimension_columns(dims, False, (element_size,)), False, target)
+        small_layout = (max(len(dims), 1), *narrow.arguments(None, 0), *group.arguments[4:])
 
     if is_contiguous:
         mask = load(Variant("nonzero_mask", masks.mask_contiguous_source, (element_size,)), target)
-        layout = None
+        table = None
         block = masks.block_elements(element_size)
     else:
         mask = load(_mask_strided(element_size, wide_layout), target)
-        layout = (len(dims), *table(dims, wide_layout, (element_size,)))
+        table = make_table(dimension_columns(dims, wide_layout, (element_size,)), wide_layout, target)
         block = GRANULE
     # A misaligned start adds less than 16 elements.
     masked = -(-(n_elements + 15) // block) * block
     counts_at = _aligned(masked // 8)
     prefix_at = counts_at + _aligned(masked // GRANULE * 4 + 16)
+    table_at = prefix_at + _aligned(masked // GRANULE * 8 + 8)
     if magnitude < 1 << (8 * element_size) and element_size < 4:
         magnitude *= 0xFFFFFFFF // ((1 << (8 * element_size)) - 1)
     name = "one block" if small_kernel else "contiguous mask" if is_contiguous else "strided mask"
     return Plan(
         variant=f"nonzero_coordinates {8 * element_size}-bit, {name}, {len(sizes)} columns",
-        workspace_size=prefix_at + _aligned(masked // GRANULE * 8 + 8),
+        workspace_size=table_at + (table.workspace_size if table else 0),
         _n_elements=n_elements,
         _element_size=element_size,
         _magnitude=as_signed(magnitude),
@@ -318,7 +334,9 @@ def plan(
         _multiprocessors=target.multiprocessors,
         _counts_at=counts_at,
         _prefix_at=prefix_at,
-        _layout=layout,
+        _table_at=table_at,
+        _n_dims=len(dims),
+        _table=table,
         _columns=tuple(columns),
         _small_layout=small_layout,
         _small=small_kernel,

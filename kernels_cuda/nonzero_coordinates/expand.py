@@ -24,6 +24,7 @@ _RANKS = THREADS + 1
 
 @device_function
 def store_count(address, size, count):
+    """Write the count as `size` bytes."""
     if size == 8:
         ptx.store_u64(address, u64(count))
     else:
@@ -168,6 +169,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
 
 
 def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
+    """Make the kernel that writes `n_columns` coordinates a row, or any number up to `GENERAL_COLUMNS`."""
     write_rows = _row_writer(n_columns, size, wide)
     exclusive_sum = block_scan(THREADS)
     store = ptx.STORE_STREAM[size]
@@ -311,7 +313,18 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
             cuda.syncthreads()
             n_rows = u32(min(i64(total), capacity - first_row))
             write_rows(
-                thread, n_rows, first_row, first_position, positions, output, strides, packed, general, m, s, p
+                thread,
+                n_rows,
+                first_row,
+                first_position,
+                positions,
+                output,
+                strides,
+                packed,
+                general,
+                m,
+                s,
+                p,
             )
             return
 
@@ -362,5 +375,5 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
 
 
 def column_depth(n_columns: int) -> int:
-    # The last of up to four columns is what the others leave.
+    """Return how many divisions a row takes: the last of up to four columns is what the others leave."""
     return GENERAL_COLUMNS if n_columns == GENERAL_COLUMNS else max(1, n_columns - 1)

@@ -6,7 +6,7 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.layout import depth_of, offset_functions
+from kernels_cuda.layout import offset_functions, table_lengths
 from kernels_cuda.nonzero_coordinates.sizes import CHUNK, GRANULE
 from kernels_cuda.scan import block_add
 
@@ -18,7 +18,7 @@ _WARPS = THREADS // 32
 
 
 def block_elements(element_size: int) -> int:
-    """Return how many elements a block of the contiguous kernel reads: 64 KiB of them, but a granule at least."""
+    """Return how many elements a block of the contiguous kernel reads: 64 KiB, but a granule at least."""
     return max(GRANULE, 65536 // element_size)
 
 
@@ -60,6 +60,7 @@ def _low_fields(width: int) -> int:
 
 
 def mask_contiguous_source(element_size: int) -> KernelSource:
+    """Make the kernel for contiguous input, whose vectors start on 16-byte boundaries."""
     per_vector = 16 // element_size
     per_word = 4 // element_size if element_size < 8 else 1
     loads = 32 // per_vector  # vectors a lane loads for one mask word
@@ -69,21 +70,20 @@ def mask_contiguous_source(element_size: int) -> KernelSource:
     granules = block_elements(element_size) // GRANULE
     warps_a_granule = _WARPS // granules
     n_registers = 4 * chunks * loads
-    steps = [(1 << k, per_vector << k, _low_fields(per_vector << k)) for k in range((loads - 1).bit_length())]
+    n_steps = (loads - 1).bit_length()
+    steps = tuple((1 << k, per_vector << k, _low_fields(per_vector << k)) for k in range(n_steps))
     read = ptx.READ[element_size]
     register = ptx.REGISTER[element_size]
     is_wide_element = element_size == 8
     bits_of = _non_zero_bits(min(element_size, 4))
 
-    # A lane's word holds one field of its own elements for each load; afterwards lane i of each group of `loads`
-    # lanes holds load i of the whole group, which is 32 elements in a row.
+    # A lane's word holds one field of its own elements for each load; afterwards lane i of each group of
+    # `loads` lanes holds load i of the whole group, which is 32 elements in a row.
     @device_function
     def in_element_order(word, lane):
-        for distance, width, kept_fields in STEPS:
+        for distance, width, kept_fields in steps:
             word = _exchange(word, lane, distance, width, kept_fields)
         return word
-
-    STEPS = tuple(steps)
 
     @device_function
     def edge_word(base, chunk, skipped, end, magnitude, lane):
@@ -164,6 +164,7 @@ def mask_contiguous_source(element_size: int) -> KernelSource:
 
 
 def mask_strided_source(element_size: int, wide: bool) -> KernelSource:
+    """Make the kernel for input of any layout, a granule a block."""
     warp_elements = GRANULE // _WARPS
     in_flight = 1 if wide else 8
     read = ptx.READ[element_size]
@@ -197,5 +198,4 @@ def mask_strided_source(element_size: int, wide: bool) -> KernelSource:
         if thread == u32(0):
             ptx.store_u32(counts + i64(cuda.blockIdx.x) * 4, total)
 
-    depth = depth_of(wide)
-    return KernelSource(mask_strided, dict.fromkeys(("multipliers", "shifts", "sizes", "strides"), depth))
+    return KernelSource(mask_strided, table_lengths(("multipliers", "shifts", "sizes", "strides"), wide))

@@ -4,7 +4,7 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource
-from kernels_cuda.layout import NARROW_DEPTH, arithmetic, offset_functions
+from kernels_cuda.layout import arithmetic, offset_functions, table_lengths
 from kernels_cuda.nonzero_coordinates.expand import store_count
 from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS
 from kernels_cuda.scan import block_scan
@@ -20,7 +20,7 @@ _IN_FLIGHT = 8
 
 
 def small_source(element_size: int) -> KernelSource:
-    """Make the kernel for inputs of any layout, with at most `LIMIT` elements and `GENERAL_COLUMNS` columns."""
+    """Make the kernel for any layout of at most `LIMIT` elements, and at most `GENERAL_COLUMNS` columns."""
     read = ptx.READ[element_size]
     register = ptx.REGISTER[element_size]
     _, divide = arithmetic(wide=False)
@@ -111,5 +111,5 @@ def small_source(element_size: int) -> KernelSource:
                         ptx.store_u32(address, u32(fill))
                 row += THREADS
 
-    tables = dict.fromkeys(("multipliers", "shifts", "sizes", "strides"), NARROW_DEPTH)
+    tables = table_lengths(("multipliers", "shifts", "sizes", "strides"), wide=False)
     return KernelSource(small, tables | dict.fromkeys(("m", "s", "p"), GENERAL_COLUMNS))

@@ -1,23 +1,21 @@
-"""A block a row, or a block a part of a long row: threshold from group maxima, then sort the few that reach
-it.
+"""A block a row, or a block a part of a long row.
 
-1. Read the row once, keeping the largest order key of each group of a thread's vectors.
-2. Bisect, by block-wide counts of group maxima, for a threshold that at least k groups reach: no more than
-   k keys
-   are above the k-th largest, so the threshold cannot be too high.
-3. Read the groups that reach it again (from cache) and keep the elements that reach it in shared memory.
-4. Sort these by (key, position); the first k are the answer.
+1. Read the row once, keeping the largest order key of every group of a thread's vectors.
+2. Bisect, by block-wide counts of these maxima, for a threshold that at least k groups reach. Then at least k
+   elements reach it, and none that does not can be among the first k.
+3. Read the groups that reach it again, from cache, and keep in shared memory the elements that do.
+4. Order these by (key, position); the first k are the answer.
 
 Many equal keys at the threshold can overflow step 3. Then the exact k-th (key, position) is found by radix
-select over the row, most significant digit first, the bits of the position following those of the key;
-exactly k elements are at or before it, and steps 3 and 4 are done with these. So the winners are always
-right and their order in shared memory never matters.
+select over the row, most significant digit first, the bits of the position following those of the key.
+Exactly k elements are at or before it, and steps 3 and 4 are done with these. So the order in which elements
+arrive in shared memory never matters.
 
 Reads the row once, and what step 3 needs again; the radix select reads it once a digit.
 
-A row longer than `chunk` is `n_chunks` parts, whose winners lie one after the other in the output. They are
-sorted, hence in the order of their indices where keys are equal: another launch over them, with `sources`
-telling the index of each, finishes the row.
+A row longer than `part_size` is `n_parts` parts, whose winners lie one after the other in the output. They
+are in order, hence by ascending index where keys are equal: another launch over them, with `sources` telling
+the index of each, finishes the row.
 """
 
 from numba import cuda, types
@@ -116,8 +114,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         index_size,
         first_block,
         axis_size,
-        chunk,
-        n_chunks,
+        part_size,
+        n_parts,
         k,
         x_stride,
         value_stride,
@@ -139,10 +137,10 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         lane = u32(thread & u32(31))
         warp = u32(thread >> u32(5))
         block = first_block + i64(cuda.blockIdx.x)
-        row = block // n_chunks
-        part = block - row * n_chunks
-        begin = part * chunk
-        count = min(chunk, axis_size - begin)
+        row = block // n_parts
+        part = block - row * n_parts
+        begin = part * part_size
+        count = min(part_size, axis_size - begin)
         wanted = u32(min(k, count))
         x_row, value_row, index_row = row_offsets(layout, offsets, row)
         base = x + (x_row + begin * x_stride) * element_size
@@ -166,36 +164,41 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             first = vector * per_vector - skipped
             apart = n_threads * per_vector
             slot = u32(u32(step >> group_shift) * u32(n_threads) + thread)
-            if x_stride == 1 and first >= 0 and first + (VECTORS_IN_FLIGHT - 1) * apart + per_vector <= count:
-                for ahead in range(VECTORS_IN_FLIGHT):
-                    at = 4 * ahead
-                    address = base + (first + ahead * apart) * element_size
-                    words[at], words[at + 1], words[at + 2], words[at + 3] = load_u32x4(address)
-                for ahead in range(VECTORS_IN_FLIGHT):
+            n_whole = u32(0)
+            for ahead in range(VECTORS_IN_FLIGHT):
+                at = first + ahead * apart
+                bests[ahead] = key_type(0)
+                if x_stride == 1 and at >= 0 and at + per_vector <= count:
+                    address = base + at * element_size
+                    word = 4 * ahead
+                    words[word], words[word + 1], words[word + 2], words[word + 3] = load_u32x4(address)
+                    n_whole = u32(n_whole + u32(1))
+            for ahead in range(VECTORS_IN_FLIGHT):
+                at = first + ahead * apart
+                if x_stride == 1 and at >= 0 and at + per_vector <= count:
                     bests[ahead] = vector_maximum(words, 4 * ahead, masks)
-                if group_shift >= 2:
-                    best = keys[slot]
-                    for ahead in range(VECTORS_IN_FLIGHT):
-                        best = max(best, bests[ahead])
-                    keys[slot] = best
-                else:
-                    for ahead in range(VECTORS_IN_FLIGHT):
+                    if group_shift < 2:
                         slot = u32(u32((step + ahead) >> group_shift) * u32(n_threads) + thread)
                         keys[slot] = max(keys[slot], bests[ahead])
-            else:
-                ahead = step
-                while ahead < step + VECTORS_IN_FLIGHT and vector < n_vectors:
-                    slot = u32(u32(ahead >> group_shift) * u32(n_threads) + thread)
-                    best = keys[slot]
-                    at = vector * per_vector - skipped
-                    end = min(at + per_vector, count)
-                    at = max(at, i64(0))
-                    while at < end:
-                        best = max(best, order_key(load_element(base + at * x_stride * element_size), *masks))
-                        at += 1
-                    keys[slot] = best
-                    vector += n_threads
-                    ahead += 1
+            if group_shift >= 2:
+                best = keys[slot]
+                for ahead in range(VECTORS_IN_FLIGHT):
+                    best = max(best, bests[ahead])
+                keys[slot] = best
+            # A row's first and last vectors may lie partly outside; those of a strided row are none.
+            ahead = i64(0)
+            while n_whole < u32(VECTORS_IN_FLIGHT) and ahead < VECTORS_IN_FLIGHT:
+                at = first + ahead * apart
+                if x_stride != 1 or at < 0 or at + per_vector > count:
+                    best = key_type(0)
+                    for element in range(per_vector):
+                        if at + element >= 0 and at + element < count:
+                            address = base + (at + element) * x_stride * element_size
+                            best = max(best, order_key(load_element(address), *masks))
+                    if at < count:
+                        slot = u32(u32((step + ahead) >> group_shift) * u32(n_threads) + thread)
+                        keys[slot] = max(keys[slot], best)
+                ahead += 1
             step += VECTORS_IN_FLIGHT
         maxima = cuda.local.array(n_groups_each, key_type)
         best = key_type(0)
@@ -234,9 +237,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                         break
                 else:
                     high = key_type(middle - key_type(1))
+                    growing = growing and reach < key_type(furthest_reach)
                     reach = key_type(reach << key_type(2))
-                    if reach > key_type(furthest_reach):
-                        growing = False
 
         reaching = u32(0)
         for group in range(n_groups_each):

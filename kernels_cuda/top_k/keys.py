@@ -79,30 +79,34 @@ def element_functions(element_size: int) -> ElementFunctions:
             bits = load_element(address)
         return bits
 
-    vector_maximum, spread_vector = _vector_functions(element_size, order_key)
+    vector_maximum, spread_vector = (
+        _wide_vector_functions(order_key)
+        if element_size == 8
+        else _narrow_vector_functions(element_size, order_key)
+    )
     return ElementFunctions(
         key_type, order_key, restore, load_element, store_element, vector_maximum, spread_vector
     )
 
 
-def _vector_functions(element_size: int, order_key: Any) -> tuple[Any, Any]:
-    if element_size == 8:
+def _wide_vector_functions(order_key: Any) -> tuple[Any, Any]:
+    @device_function
+    def vector_maximum(words, at, masks):
+        first = order_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), *masks)
+        second = order_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), *masks)
+        return max(first, second)
 
-        @device_function
-        def vector_maximum(words, at, masks):
-            first = order_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), *masks)
-            second = order_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), *masks)
-            return max(first, second)
+    @device_function
+    def spread_vector(words, keys, at, masks):
+        for element in range(2):
+            low = u64(words[2 * element])
+            high = u64(words[2 * element + 1])
+            keys[at + element] = order_key(low | (high << u64(32)), *masks)
 
-        @device_function
-        def spread_vector(words, keys, at, masks):
-            for element in range(2):
-                low = u64(words[2 * element])
-                high = u64(words[2 * element + 1])
-                keys[at + element] = order_key(low | (high << u64(32)), *masks)
+    return vector_maximum, spread_vector
 
-        return vector_maximum, spread_vector
 
+def _narrow_vector_functions(element_size: int, order_key: Any) -> tuple[Any, Any]:
     per_word = 4 // element_size
     bits_each = 8 * element_size
     ones = (1 << bits_each) - 1

@@ -28,13 +28,15 @@ SMALL_BLOCK_ROW = 4096
 SMALL_BLOCK_K = 512
 # Beyond this k few candidates but the winners fit.
 BLOCK_LARGEST_K = 2048
+# Longer rows have positions of 8 bytes in the workspace.
+LARGEST_NARROW_AXIS = 1 << 32
 # A part of a row counts positions in 31 bits.
 LARGEST_PART = 1 << 30
 # A part must be worth a block, and leave far fewer winners than it has elements.
 SMALLEST_PART = 8192
+ELEMENTS_A_WINNER = 32
 # One block merges the winners of the parts up to this many.
 LARGEST_MERGE = 1 << 16
-ELEMENTS_A_WINNER = 8
 BLOCKS_A_MULTIPROCESSOR = 2
 # More tiles than these are scanned by a launch of its own.
 UNSCANNED_TILES = 16
@@ -45,6 +47,10 @@ ALIGNMENT = 256
 
 # The arrays of a launch, in the order of its arguments; "nothing" is a null pointer.
 X, VALUES, INDICES, WORKSPACE, NOTHING = range(5)
+
+
+def _ceil_div(dividend: int, divisor: int) -> int:
+    return -(-dividend // divisor)
 
 
 class Pointer(NamedTuple):
@@ -128,7 +134,7 @@ class _Workspace:
 
     def take(self, n_bytes: int) -> Pointer:
         piece = Pointer(WORKSPACE, self.size)
-        self.size += -(-n_bytes // ALIGNMENT) * ALIGNMENT
+        self.size += _ceil_div(n_bytes, ALIGNMENT) * ALIGNMENT
         return piece
 
 
@@ -234,21 +240,21 @@ def _block_threads(problem: Problem) -> int | None:
 def _part_size(problem: Problem, n_parts: int) -> int:
     # Parts start on the same 16-byte boundaries as the row.
     per_vector = VECTOR_BYTES // problem.element_size
-    return -(-problem.axis_size // (n_parts * per_vector)) * per_vector
+    return _ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
 
 
 def _n_parts(problem: Problem) -> int:
     """Return into how many parts a row is split to occupy the device, 1 if it does so whole."""
-    wanted = -(-BLOCKS_A_MULTIPROCESSOR * problem.multiprocessors // problem.n_rows)
+    wanted = _ceil_div(BLOCKS_A_MULTIPROCESSOR * problem.multiprocessors, problem.n_rows)
     if problem.n_rows * 2 > problem.multiprocessors * BLOCKS_A_MULTIPROCESSOR:
         wanted = 1
     smallest = max(SMALLEST_PART, problem.k * ELEMENTS_A_WINNER)
     most = max(1, problem.axis_size // smallest)
-    needed = -(-problem.axis_size // LARGEST_PART)
+    needed = _ceil_div(problem.axis_size, LARGEST_PART)
     return max(min(wanted, most), needed)
 
 
-def _batches(n_blocks: int, largest: int = LARGEST_GRID) -> Iterator[tuple[int, int]]:
+def _batches(n_blocks: int, largest: int) -> Iterator[tuple[int, int]]:
     """Split a number of blocks into (first, how many)."""
     for first in range(0, n_blocks, largest):
         yield first, min(largest, n_blocks - first)
@@ -259,7 +265,7 @@ def _fill_offsets(problem: Problem, workspace: _Workspace) -> tuple[Pointer, lis
     if not problem.layout.table_dimensions:
         return _NULL, []
     offsets = workspace.take(problem.n_rows * OFFSETS_BYTES)
-    grid = -(-problem.n_rows // OFFSETS_THREADS)
+    grid = _ceil_div(problem.n_rows, OFFSETS_THREADS)
     return offsets, [
         Step(
             offsets_variant(),
@@ -295,7 +301,7 @@ def _warp_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
                 *problem.masks,
             ),
         )
-        for first, n_blocks in _batches(-(-problem.n_rows // WARPS_A_BLOCK))
+        for first, n_blocks in _batches(_ceil_div(problem.n_rows, WARPS_A_BLOCK), LARGEST_GRID)
     ]
 
 
@@ -322,10 +328,10 @@ def _block_launches(
         raise ValueError(msg)
     # One vector more than the elements fill: a row may begin and end inside a vector.
     per_vector = VECTOR_BYTES // problem.element_size
-    vectors_a_thread = -(-(-(-part_size // per_vector) + 1) // n_threads)
-    groups_a_thread = n_slots // n_threads
-    group_shift = max(0, (-(-vectors_a_thread // groups_a_thread) - 1).bit_length())
-    enough = problem.k + problem.k // 4 + 8
+    n_vectors = _ceil_div(part_size, per_vector) + 1
+    vectors_a_group = _ceil_div(_ceil_div(n_vectors, n_threads) * n_threads, n_slots)
+    group_shift = (vectors_a_group - 1).bit_length()
+    enough = _enough_groups(problem.k, n_vectors >> group_shift, n_slots)
     offsets, steps = _fill_offsets(problem, workspace)
     return steps + [
         Step(
@@ -348,8 +354,19 @@ def _block_launches(
                 *problem.masks,
             ),
         )
-        for first, n_blocks in _batches(problem.n_rows * n_parts)
+        for first, n_blocks in _batches(problem.n_rows * n_parts, LARGEST_GRID)
     ]
+
+
+def _enough_groups(k: int, n_groups: int, n_slots: int) -> int:
+    """Return how many groups may reach the threshold: some more than k, to find it soon, yet few enough.
+
+    If the elements come in no order, c of n groups are reached by about ``-n * log(1 - c / n)`` elements, and
+    these should fit.
+    """
+    n_groups = max(n_groups, 1)
+    fitting = int(n_groups * (1 - math.exp(-0.9 * n_slots / n_groups)))
+    return max(k, min(k + k // 4 + 8, fitting))
 
 
 def _grid_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
@@ -358,10 +375,10 @@ def _grid_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
     x, sources, source_size = Pointer(X), _NULL, 0
     stage = problem
     n_parts = max(2, _n_parts(stage))
-    position_size = 4 if problem.axis_size <= 1 << 32 else 8
+    position_size = 4 if problem.axis_size <= LARGEST_NARROW_AXIS else 8
     while n_parts > 1:
         part_size = _part_size(stage, n_parts)
-        n_parts = -(-stage.axis_size // part_size)
+        n_parts = _ceil_div(stage.axis_size, part_size)
         if part_size < stage.k or n_parts < 2:
             msg = f"variant 'grid' takes rows of at least two parts of {stage.k} elements"
             raise ValueError(msg)
@@ -392,9 +409,9 @@ def _grid_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
 def _sort_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
     """Sort whole rows, as many at a time as the workspace has room for."""
     element_size, axis_size = problem.element_size, problem.axis_size
-    position_size = 4 if axis_size <= 1 << 32 else 8
+    position_size = 4 if axis_size <= LARGEST_NARROW_AXIS else 8
     n_passes = element_size * 8 // sort.DIGIT_BITS
-    n_tiles = -(-axis_size // sort.tile_elements(element_size, position_size))
+    n_tiles = _ceil_div(axis_size, sort.tile_elements(element_size, position_size))
     is_scanned = n_tiles > UNSCANNED_TILES
     n_buffers = min(2, n_passes - 1)
     count_bytes = sort.N_DIGITS * n_tiles * position_size

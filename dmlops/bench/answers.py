@@ -1,0 +1,127 @@
+"""Whether dmlops' answer to a workload is right: every element is checked, before anything is timed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dmlops.bench import libraries
+from dmlops.bench.libraries import to_numpy
+from dmlops.bench.peers import Task, band_mask, index_key
+
+
+def fault(task: Task, answer: Any) -> str | None:
+    """Return what is wrong with an answer, or None; torch tensors are checked where they are."""
+    results = answer if isinstance(answer, tuple) else (answer,)
+    operator = task.workload.operator
+    if all(libraries.is_torch(array) for array in (*task.inputs, *results)):
+        return _TORCH[operator](task, *results)
+    host = Task(task.workload, tuple(map(to_numpy, task.inputs)), task.threads)
+    return _NUMPY[operator](host, *map(to_numpy, results))
+
+
+def _same(actual: Any, expected: Any, what: str) -> str | None:
+    same = actual.shape == expected.shape and actual.tobytes() == expected.tobytes()
+    return None if same else f"{what} differ"
+
+
+def _top_k(task: Task, values: Any, indices: Any) -> str | None:
+    axis = task.workload.axis
+    x, values, indices = (np.moveaxis(array, axis, -1) for array in (task.inputs[0], values, indices))
+    indices = indices.astype(np.int64)
+    if indices.size and not 0 <= indices.min() <= indices.max() < x.shape[-1]:
+        return "indices are out of range"
+    if wrong := _same(values, np.take_along_axis(x, indices, -1), "values and indices"):
+        return wrong
+    keys = _keys(x)
+    found = np.take_along_axis(keys, indices, -1)
+    before, after = found[..., :-1], found[..., 1:]
+    in_order = (before > after) | ((before == after) & (indices[..., :-1] < indices[..., 1:]))
+    if not in_order.all():
+        return "not sorted with ties by ascending index"
+    # All that come no later than the last one found must be the ones found.
+    last_key, last_index = found[..., -1:], indices[..., -1:]
+    positions = np.arange(x.shape[-1])
+    selected = (keys > last_key) | ((keys == last_key) & (positions <= last_index))
+    return None if (selected.sum(-1) == indices.shape[-1]).all() else "not the k largest"
+
+
+def _keys(x: Any) -> Any:
+    """Return unsigned integers in the order that top_k defines."""
+    bits = np.ascontiguousarray(x).view(f"u{x.itemsize}")
+    if x.dtype.kind == "u":
+        return bits
+    sign = bits.dtype.type(1 << (8 * x.itemsize - 1))
+    if x.dtype.kind == "i":
+        return bits ^ sign
+    bits = np.where(bits == sign, bits.dtype.type(0), bits)
+    keys = np.where(bits & sign, ~bits, bits | sign)
+    keys[np.isnan(x)] = ~bits.dtype.type(0)
+    return keys
+
+
+def _nonzero_coordinates(task: Task, coordinates: Any, count: Any) -> str | None:
+    (x,) = task.inputs
+    expected = np.flatnonzero(x)
+    if int(count[0]) != len(expected) or len(coordinates) != len(expected):
+        return "the count differs"
+    flat: Any = 0
+    for size, column in zip(x.shape, coordinates.T, strict=True):
+        if column.size and column.max() >= size:
+            return "a coordinate is out of range"
+        flat = flat * size + column.astype(np.int64)
+    return None if np.array_equal(flat, expected) else "coordinates differ"
+
+
+def _gather_nd(task: Task, output: Any) -> str | None:
+    return _same(output, task.inputs[0][index_key(task)], "elements")
+
+
+def _diagonal_matrix(task: Task, output: Any) -> str | None:
+    x = task.inputs[0]
+    return _same(output, np.where(band_mask(task), x.dtype.type(task.workload.value), x), "elements")
+
+
+def _torch_same(actual: Any, expected: Any, what: str) -> str | None:
+    torch = libraries.module("torch")
+    if actual.is_floating_point():
+        integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[actual.element_size()]
+        actual, expected = actual.contiguous().view(integers), expected.contiguous().view(integers)
+    return None if torch.equal(actual, expected) else f"{what} differ from torch's"
+
+
+def _torch_top_k(task: Task, values: Any, indices: Any) -> str | None:
+    torch, workload = libraries.module("torch"), task.workload
+    ordered = torch.sort(task.inputs[0], dim=workload.axis, descending=True, stable=True)
+    expected = [array.narrow(workload.axis, 0, workload.k) for array in ordered]
+    return _torch_same(indices.long(), expected[1], "indices") or _torch_same(values, expected[0], "values")
+
+
+def _torch_nonzero_coordinates(task: Task, coordinates: Any, count: Any) -> str | None:
+    expected = libraries.module("torch").nonzero(task.inputs[0])
+    if int(count[0]) != len(expected):
+        return "the count differs"
+    return _torch_same(coordinates.long(), expected, "coordinates")
+
+
+def _torch_gather_nd(task: Task, output: Any) -> str | None:
+    return _torch_same(output, task.inputs[0][index_key(task)], "elements")
+
+
+def _torch_diagonal_matrix(task: Task, output: Any) -> str | None:
+    expected = libraries.module("torch").where(band_mask(task), task.workload.value, task.inputs[0])
+    return _torch_same(output, expected, "elements")
+
+
+_NUMPY: dict[str, Callable[..., str | None]] = {
+    "top_k": _top_k,
+    "nonzero_coordinates": _nonzero_coordinates,
+    "gather_nd": _gather_nd,
+    "diagonal_matrix": _diagonal_matrix,
+}
+_TORCH: dict[str, Callable[..., str | None]] = {
+    "top_k": _torch_top_k,
+    "nonzero_coordinates": _torch_nonzero_coordinates,
+    "gather_nd": _torch_gather_nd,
+    "diagonal_matrix": _torch_diagonal_matrix,
+}

@@ -1,0 +1,301 @@
+"""One self-contained HTML page about one run of the benchmark, or about two beside each other."""
+
+import io
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+OURS = "dmlops"
+OURS_COLOUR = "#d1495b"
+COLOURS = {
+    OURS: OURS_COLOUR,
+    "torch": "#ee964b",
+    "onnxruntime": "#3a7d44",
+    "jax": "#7768ae",
+    "numpy": "#4d96c9",
+    "bottleneck": "#8d6a4f",
+    "cupy": "#6aa84f",
+}
+OTHER_COLOUR = "#777777"
+# Text stays text, and the same results give the same file.
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "dmlops",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+_CSS = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
+  color: #222; background: #fff }
+table { border-collapse: collapse; font-size: 13px; width: 100% }
+th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid #ddd; vertical-align: top }
+th:first-child, td:first-child, .text { text-align: left }
+td small { color: #666; display: block }
+tr.first td { border-top: 2px solid #999 }
+.ours { color: #d1495b; font-weight: 600 }
+.bad { color: #b00020; font-weight: 600 }
+.facts td { border: 0; text-align: left }
+svg { max-width: 100%; height: auto }
+details { margin: 1rem 0 }
+"""
+
+Record = dict[str, Any]
+
+
+def render(records: Sequence[Record], names: Sequence[str]) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        One or two results of `dmlops bench --json`.
+    names : sequence of str
+        What to call them.
+
+    Returns
+    -------
+    str
+        HTML that refers to no other file.
+    """
+    parts = [f"<h1>dmlops on {escape(_where(records[0]))}</h1>", _facts(records, names)]
+    with mpl.rc_context(STYLE):
+        if len(records) == 2:
+            parts += ["<h2>The two runs beside each other</h2>", _svg(_comparison(records, names))]
+        for record, name in zip(records, names, strict=True):
+            parts += [f"<h1>{escape(name)}</h1>"] if len(records) == 2 else []
+            parts += _about(record)
+    body = "\n".join(part for part in parts if part)
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>dmlops benchmark</title>'
+        f"<style>{_CSS}</style></head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _about(record: Record) -> Iterator[str]:
+    yield "<h2>How many times as long the best peer takes</h2>"
+    yield "<p>Right of the line dmlops is faster. The label names the peer and both times.</p>"
+    yield _svg(_ratios(record))
+    yield "<h2>Share of the copy bandwidth</h2>"
+    yield (
+        "<p>The least bytes that each workload must read and write, over the time taken, against what a "
+        f"plain copy moves here: {record['bandwidth'] / 1e9:,.0f} GB/s. What fits a cache can exceed it.</p>"
+    )
+    yield _svg(_roofline(record))
+    if any(row["series"] for row in record["workloads"]):
+        yield "<h2>Time against size</h2>"
+        yield _svg(_sizes(record))
+    yield "<h2>All times</h2>"
+    yield _times(record)
+
+
+def _where(record: Record) -> str:
+    machine = record["machine"]
+    if record["device"] == "cuda":
+        return str(machine.get("gpu", "a GPU"))
+    return f"{machine['cpu']}, {_threads(record)}"
+
+
+def _threads(record: Record) -> str:
+    return f"{record['threads']} thread{'s' if record['threads'] > 1 else ''}"
+
+
+def _facts(records: Sequence[Record], names: Sequence[str]) -> str:
+    def versions(record: Record) -> str:
+        return ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+
+    facts = {
+        "file": list(names),
+        "machine": [_where(record) for record in records],
+        "processor": [
+            f"{record['machine']['cpu']}, {record['machine']['cores']} cores" for record in records
+        ],
+        "date": [record["date"] for record in records],
+        "command": [record["command"] for record in records],
+        "copy": [f"{record['bandwidth'] / 1e9:,.1f} GB/s, read and written" for record in records],
+        "versions": [versions(record) for record in records],
+    }
+    rows = (
+        f"<tr><th>{name}</th>{''.join(f'<td>{escape(str(value))}</td>' for value in values)}</tr>"
+        for name, values in facts.items()
+    )
+    return f'<table class="facts">{"".join(rows)}</table>'
+
+
+def _ours(row: Record) -> Record | None:
+    return next((o for o in row["outcomes"] if o["contender"] == OURS and o["seconds"]), None)
+
+
+def _peer(row: Record) -> Record | None:
+    return next((o for o in row["outcomes"] if o["contender"] == row["best_peer"]), None)
+
+
+def _colour(outcome: Record) -> str:
+    return COLOURS.get(outcome["library"], OTHER_COLOUR)
+
+
+def _ratios(record: Record) -> Figure:
+    rows = [row for row in record["workloads"] if row["ratio"]][::-1]
+    figure, axes = _figure(10, 1.0 + 0.24 * max(len(rows), 1))
+    for position, row in enumerate(rows):
+        ours, peer, ratio = _ours(row), _peer(row), row["ratio"]
+        if ours is None or peer is None:
+            continue
+        axes.barh(position, ratio - 1, left=1, color=OURS_COLOUR if ratio >= 1 else _colour(peer), height=0.7)
+        label = (
+            f" {ratio:.2g}x  {peer['contender']} {duration(peer['seconds'])} : {duration(ours['seconds'])}"
+        )
+        axes.text(max(ratio, 1), position, label, va="center", fontsize=8)
+    axes.set_yticks(range(len(rows)), [row["name"] for row in rows], fontsize=8)
+    axes.set_xscale("log")
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xlabel("time of the best peer / time of dmlops")
+    axes.set_xlim(right=max([1, *(row["ratio"] for row in rows)]) * 12)
+    axes.set_ylim(-0.7, max(len(rows), 1) - 0.3)
+    return figure
+
+
+def _roofline(record: Record) -> Figure:
+    figure, axes = _figure(10, 5)
+    seen: set[str] = set()
+    for row in record["workloads"]:
+        for outcome in reversed(row["outcomes"]):
+            if not outcome["seconds"]:
+                continue
+            library = outcome["library"]
+            ours = library == OURS
+            axes.plot(
+                row["bytes_moved"],
+                row["bytes_moved"] / outcome["seconds"] / record["bandwidth"],
+                marker="o" if ours else ".",
+                markersize=6 if ours else 5,
+                linestyle="none",
+                color=_colour(outcome),
+                alpha=0.9 if ours else 0.55,
+                zorder=3 if ours else 2,
+                label=None if library in seen else library,
+            )
+            seen.add(library)
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("bytes that must move")
+    axes.set_ylabel("share of the copy bandwidth")
+    if seen:
+        axes.legend(frameon=False)
+    return figure
+
+
+def _sizes(record: Record) -> Figure:
+    series: dict[str, list[Record]] = {}
+    for row in record["workloads"]:
+        if row["series"]:
+            series.setdefault(row["series"], []).append(row)
+    figure = Figure(figsize=(10, 3.6 * -(-len(series) // 2)), layout="constrained")
+    for position, (name, rows) in enumerate(series.items(), start=1):
+        axes = figure.add_subplot(-(-len(series) // 2), 2, position)
+        lines: dict[str, tuple[Record, list[tuple[int, float]]]] = {}
+        for row in rows:
+            for outcome in row["outcomes"]:
+                if outcome["seconds"]:
+                    line = lines.setdefault(outcome["contender"], (outcome, []))
+                    line[1].append((row["size"], outcome["seconds"] * 1e3))
+        for contender, (outcome, points) in lines.items():
+            ours = outcome["library"] == OURS
+            axes.plot(
+                *zip(*sorted(points), strict=True),
+                color=_colour(outcome),
+                linewidth=2 if ours else 1,
+                marker="o",
+                markersize=4 if ours else 2.5,
+                label=contender,
+                zorder=3 if ours else 2,
+            )
+        axes.set_title(name, fontsize=9)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel("elements")
+        axes.set_ylabel("ms")
+        if lines:
+            axes.legend(frameon=False, fontsize=7)
+    return figure
+
+
+def _comparison(records: Sequence[Record], names: Sequence[str]) -> Figure:
+    before, after = ({row["name"]: row for row in record["workloads"]} for record in records)
+    pairs = [
+        (name, first["seconds"], second["seconds"])
+        for name in before
+        if name in after and (first := _ours(before[name])) and (second := _ours(after[name]))
+    ][::-1]
+    figure, axes = _figure(10, 1.0 + 0.24 * max(len(pairs), 1))
+    for position, (_, first, second) in enumerate(pairs):
+        ratio = first / second
+        axes.barh(position, ratio - 1, left=1, color=OURS_COLOUR if ratio >= 1 else OTHER_COLOUR, height=0.7)
+        text = f" {ratio:.2f}x  {duration(first)} : {duration(second)}"
+        axes.text(max(ratio, 1), position, text, va="center", fontsize=8)
+    axes.set_yticks(range(len(pairs)), [name for name, *_ in pairs], fontsize=8)
+    axes.set_xscale("log")
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xlabel(f"dmlops: time in {names[0]} / time in {names[1]}")
+    axes.set_xlim(right=max([1.0, *(first / second for _, first, second in pairs)]) * 4)
+    axes.set_ylim(-0.7, max(len(pairs), 1) - 0.3)
+    return figure
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _svg(figure: Figure) -> str:
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    text = stream.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _times(record: Record) -> str:
+    gpu = record["device"] == "cuda"
+    headers = ["workload", "contender", "GPU time" if gpu else "time", *(["host", "wall"] if gpu else [])]
+    headers += ["GB/s", "of copy", "dmlops is"]
+    lines = [f"<tr>{''.join(f'<th>{header}</th>' for header in headers)}</tr>"]
+    for row in record["workloads"]:
+        ours = _ours(row)
+        for number, outcome in enumerate(row["outcomes"]):
+            cells = _outcome_cells(row, outcome, ours, record["bandwidth"], gpu)
+            head = f"{escape(row['name'])}<small>{escape(row['reason'])}</small>" if number == 0 else ""
+            lines.append(f"<tr{' class=first' if number == 0 else ''}><td>{head}</td>{cells}</tr>")
+    return f"<details open><summary>medians</summary><table>{''.join(lines)}</table></details>"
+
+
+def _outcome_cells(row: Record, outcome: Record, ours: Record | None, bandwidth: float, gpu: bool) -> str:
+    style = "text ours" if outcome["library"] == OURS else "text"
+    told = outcome["note"] if outcome["status"] == "ok" else f"{outcome['status']}: {outcome['message']}"
+    style += " bad" if outcome["status"] == "wrong" else ""
+    name = f'<td class="{style}">{escape(outcome["contender"])}<small>{escape(told)}</small></td>'
+    if not outcome["seconds"]:
+        return name + "<td></td>" * (6 if gpu else 4)
+    rate = row["bytes_moved"] / outcome["seconds"]
+    times = [outcome["seconds"], *((outcome["host"], outcome["wall"]) if gpu else ())]
+    texts = [duration(seconds) if seconds else "waits" for seconds in times]
+    faster = f"{outcome['seconds'] / ours['seconds']:.2f}x" if ours else ""
+    texts += [f"{rate / 1e9:,.1f}", f"{rate / bandwidth:.0%}", faster if outcome is not ours else ""]
+    return name + "".join(f"<td>{text}</td>" for text in texts)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration with three significant digits.
+
+    Examples
+    --------
+    >>> duration(1.2345e-5), duration(0.25), duration(3)
+    ('12.3 us', '250 ms', '3 s')
+    """
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"

@@ -1,0 +1,263 @@
+"""Runs workloads: prepares the contenders, checks dmlops' answer, times them in turn, keeps the record."""
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import dmlops
+from dmlops.bench import answers, data, libraries, timing
+from dmlops.bench.libraries import NotServedError
+from dmlops.bench.peers import Contender, Task, contenders
+from dmlops.bench.timing import Call, Clock, CudaClock, HostClock, Lane
+from dmlops.bench.workloads import CPU, CUDA, Workload
+
+OK, SKIPPED, FAILED, WRONG = "ok", "skipped", "failed", "wrong"
+OWN_STREAM = "by the wall clock, calls back to back"
+MIN_SECONDS = 0.3
+# Inputs are rotated until they are this many times the GPU's cache.
+CACHE_FACTOR = 3
+MAX_COPIES = 64
+SMALL_COPIES = 8
+SMALL_BYTES = 1 << 18
+
+
+class DeviceLostError(Exception):
+    """The GPU answers no more, and nothing else can be measured."""
+
+
+@dataclass
+class Outcome:
+    """How one contender did: median seconds of the work, of the host's part, and of a call with its wait."""
+
+    contender: str
+    library: str
+    note: str = ""
+    status: str = OK
+    message: str = ""
+    seconds: float | None = None
+    best: float | None = None
+    samples: int = 0
+    host: float | None = None
+    wall: float | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is dmlops, on the library's usual arrays."""
+        return self.contender == dmlops.__name__
+
+
+@dataclass
+class Row:
+    """One workload and what became of it."""
+
+    name: str
+    operator: str
+    reason: str
+    shape: tuple[int, ...]
+    dtype: str
+    size: int
+    series: str
+    given: bool
+    bytes_moved: int
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, workload: Workload) -> "Row":
+        """Return a row without outcomes."""
+        taken = ("name", "operator", "reason", "shape", "dtype", "size", "series", "given", "bytes_moved")
+        return cls(**{name: getattr(workload, name) for name in taken})
+
+    @property
+    def ours(self) -> Outcome | None:
+        """What dmlops did, if it was timed."""
+        return next((outcome for outcome in self.timed if outcome.is_ours), None)
+
+    @property
+    def best_peer(self) -> Outcome | None:
+        """The fastest of the others."""
+        peers = [outcome for outcome in self.timed if outcome.library != dmlops.__name__]
+        return min(peers, key=lambda peer: peer.seconds or 0, default=None)
+
+    @property
+    def timed(self) -> list[Outcome]:
+        """The outcomes that have times."""
+        return [outcome for outcome in self.outcomes if outcome.seconds is not None]
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long as dmlops the best peer takes."""
+        ours, peer = self.ours, self.best_peer
+        return None if ours is None or peer is None else (peer.seconds or 0) / (ours.seconds or 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the results file holds."""
+        peer = self.best_peer
+        return asdict(self) | {"best_peer": peer and peer.contender, "ratio": self.ratio}
+
+
+class Bench:
+    """A device, its clock and its inputs.
+
+    Parameters
+    ----------
+    device : {"cpu", "cuda"}
+        Where to measure.
+    threads : int
+        How many each library may use on the CPU.
+
+    Attributes
+    ----------
+    bandwidth : float
+        Bytes a second of a plain copy, measured when this is made.
+    """
+
+    def __init__(self, device: str, threads: int) -> None:
+        libraries.set_threads(threads, device)
+        self.device, self.threads = device, threads
+        self._source = data.source(device)
+        self.clock: Clock
+        if device == CPU:
+            self.clock, self._cache_bytes = HostClock(threads), 0
+            self.bandwidth = timing.host_bandwidth(threads)
+        else:
+            self.clock = clock = CudaClock()
+            self._cache_bytes = clock.cache_bytes
+            original = self._source.make("constant", (timing.COPY_BYTES,), "float32")
+            self.bandwidth = timing.cuda_bandwidth(clock, original, self._source.copy(original))
+            del original
+            libraries.release_memory()
+
+    def run(self, table: Sequence[Workload], seconds: float) -> Iterator[Row]:
+        """Measure the workloads one after the other; what the time does not suffice for is skipped."""
+        deadline = time.perf_counter() + seconds
+        lost = ""
+        for done, workload in enumerate(table):
+            left = deadline - time.perf_counter()
+            if lost or left <= 0:
+                yield self.skipped(workload, lost or "out of time")
+                continue
+            try:
+                yield self.measure(workload, left / (len(table) - done))
+            except DeviceLostError as error:
+                lost = str(error)
+                yield self.skipped(workload, lost)
+
+    def _outcomes(self, workload: Workload) -> list[Outcome]:
+        return [
+            Outcome(who.name, who.library, f"{who.note}; {OWN_STREAM}" if self._is_unseen(who) else who.note)
+            for who in contenders(workload.operator, self.device)
+        ]
+
+    def _is_unseen(self, who: Contender) -> bool:
+        return self.device == CUDA and who.has_own_stream
+
+    def skipped(self, workload: Workload, message: str) -> Row:
+        """Return the row of a workload that was not measured."""
+        row = Row.of(workload)
+        row.outcomes = self._outcomes(workload)
+        for outcome in row.outcomes:
+            outcome.status, outcome.message = SKIPPED, message
+        return row
+
+    def measure(self, workload: Workload, seconds: float) -> Row:
+        """Measure one workload in about `seconds`.
+
+        Raises
+        ------
+        DeviceLostError
+            If the GPU answers no more.
+        """
+        start = prepared = time.perf_counter()
+        row = Row.of(workload)
+        row.outcomes = self._outcomes(workload)
+        lanes: dict[str, Lane] = {}
+        try:
+            tasks = self.tasks(workload)
+        except Exception as error:  # no memory, or no bfloat16: told in the rows
+            for outcome in row.outcomes:
+                outcome.status, outcome.message = FAILED, timing.first_line(error)
+            self._recover()
+            return row
+        for who, outcome in zip(contenders(workload.operator, self.device), row.outcomes, strict=True):
+            if lanes and time.perf_counter() - prepared > 2 * seconds:
+                outcome.status, outcome.message = SKIPPED, "out of time"
+                continue
+            try:
+                lanes[who.name] = self._lane(who, tasks, outcome)
+            except NotServedError as error:
+                outcome.status, outcome.message = SKIPPED, str(error)
+            except Exception as error:  # a peer that fails is told in its row, and ends nothing
+                outcome.status, outcome.message = FAILED, timing.first_line(error)
+                del error
+                self._recover()
+            if who.is_ours:
+                prepared = time.perf_counter()  # compiling takes none of the peers' time
+        left = max(seconds - (time.perf_counter() - start), MIN_SECONDS)
+        timing.take_turns(list(lanes.values()), self.clock, left)
+        for outcome in row.outcomes:
+            if outcome.contender in lanes:
+                _read(lanes[outcome.contender], outcome)
+        lanes.clear()
+        del tasks
+        self._recover()
+        return row
+
+    def tasks(self, workload: Workload) -> list[Task]:
+        """Make the inputs; on a GPU as often as it takes to outgrow its cache."""
+        inputs = workload.inputs(self._source)
+        tasks = [Task(workload, inputs, self.threads)]
+        if self.device == CUDA:
+            size = sum(array.nbytes for array in inputs)
+            copies = min(-(-CACHE_FACTOR * self._cache_bytes // max(size, 1)), MAX_COPIES)
+            copies = SMALL_COPIES if size < SMALL_BYTES else max(copies, 1)
+            for _ in range(copies - 1):
+                tasks.append(Task(workload, tuple(map(self._source.copy, inputs)), self.threads))
+        return tasks
+
+    def call(self, who: Contender, tasks: Sequence[Task]) -> Call:
+        """Return the call of a contender that is to be timed, which takes the tasks in turn.
+
+        Raises
+        ------
+        NotServedError
+            If the contender cannot do this.
+        """
+        if reason := libraries.missing(who.library, self.device):
+            raise NotServedError(reason)
+        calls = [who.prepare(task) for task in tasks]
+        if len(calls) == 1:
+            return calls[0]
+        turns = itertools.cycle(calls)
+
+        def next_call() -> Any:
+            return next(turns)()
+
+        return next_call
+
+    def _lane(self, who: Contender, tasks: Sequence[Task], outcome: Outcome) -> Lane:
+        call = self.call(who, tasks)
+        if who.is_ours and (wrong := answers.fault(tasks[0], call())):
+            outcome.status, outcome.message = WRONG, wrong
+        lane = Lane(call, has_own_stream=self._is_unseen(who))
+        timing.warm_up(lane, self.clock)
+        return lane
+
+    def _recover(self) -> None:
+        if self.device == CUDA and isinstance(self.clock, CudaClock):
+            try:
+                self.clock.sync()
+                libraries.release_memory()
+            except Exception as error:
+                message = f"the GPU was lost: {timing.first_line(error)}"
+                raise DeviceLostError(message) from error
+
+
+def _read(lane: Lane, outcome: Outcome) -> None:
+    if lane.error:
+        outcome.status, outcome.message = FAILED, lane.error
+        return
+    outcome.samples = len(lane.samples)
+    outcome.seconds, outcome.host, outcome.wall = (lane.median(what) for what in ("work", "host", "wall"))
+    outcome.best = min(sample.work for sample in lane.samples)

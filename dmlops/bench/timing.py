@@ -1,0 +1,241 @@
+"""Clocks for the host and for a GPU, and taking turns: contenders are sampled in rounds."""
+
+import gc
+import importlib
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+Call = Callable[[], Any]
+
+MIN_SAMPLES, MAX_SAMPLES = 3, 25
+SLOW_FACTOR = 3  # who has used this many times its share gets no further samples
+SLOW_SECONDS = 0.5  # from here on one call is warm-up enough
+SAMPLE_SECONDS = 0.002  # shorter calls are repeated until a sample takes this long
+# OpenMP's and ONNX Runtime's threads spin for some milliseconds after a call, on cores the next one needs.
+SETTLE_SECONDS = 0.004
+BACK_TO_BACK = 4
+MIN_SPIN, MAX_SPIN = 100e-6, 20e-3
+COPY_BYTES = 1 << 28
+
+_SPIN = """
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry spin(.param .u64 nanoseconds)
+{
+    .reg .pred %p;
+    .reg .u64 %start, %now, %limit;
+    ld.param.u64 %limit, [nanoseconds];
+    mov.u64 %start, %globaltimer;
+again:
+    mov.u64 %now, %globaltimer;
+    sub.u64 %now, %now, %start;
+    setp.lt.u64 %p, %now, %limit;
+    @%p bra again;
+    ret;
+}
+"""
+
+
+class Sample(NamedTuple):
+    """Seconds that one call took: its work, on the host until it returned, and until all was done."""
+
+    work: float
+    host: float | None = None
+    wall: float | None = None
+
+
+@dataclass
+class Lane:
+    """One contender being timed.
+
+    Attributes
+    ----------
+    call : callable
+        What is timed.
+    has_own_stream : bool
+        Events on the default stream do not see its GPU work.
+    """
+
+    call: Call
+    has_own_stream: bool = False
+    samples: list[Sample] = field(default_factory=list)
+    spent: float = 0.0
+    error: str = ""
+    estimate: float = 0.0
+
+    def median(self, what: str = "work") -> float | None:
+        """Return the median of one field of the samples, or None where they have none."""
+        values = [value for sample in self.samples if (value := getattr(sample, what)) is not None]
+        return statistics.median(values) if values else None
+
+    def is_done(self, seconds: float) -> bool:
+        """Whether it has samples enough, or as many as its share of the time allows."""
+        enough = MIN_SAMPLES if self.spent < SLOW_FACTOR * seconds else 1
+        count = len(self.samples)
+        return bool(self.error) or count >= MAX_SAMPLES or (count >= enough and self.spent >= seconds)
+
+
+class Clock(Protocol):
+    """What times a call."""
+
+    def sample(self, lane: Lane) -> Sample:
+        """Time one call, or the mean of a few very short ones."""
+
+    def settle(self) -> None:
+        """Let the machine come to rest between two contenders."""
+
+
+class HostClock:
+    """Times calls that return when their work is done."""
+
+    def __init__(self, threads: int) -> None:
+        self._pause = SETTLE_SECONDS if threads > 1 else 0.0
+
+    def sample(self, lane: Lane) -> Sample:
+        """Time one call, or the mean of a few very short ones."""
+        call, repeats = lane.call, 1
+        if lane.estimate:
+            repeats = max(1, min(round(SAMPLE_SECONDS / lane.estimate), 10_000))
+        start = time.perf_counter()
+        for _ in range(repeats):
+            call()
+        return Sample((time.perf_counter() - start) / repeats)
+
+    def settle(self) -> None:
+        """Wait until other libraries' threads have gone to sleep."""
+        time.sleep(self._pause)
+
+
+def spin_code(arch: str) -> Any:
+    """Return the compiled kernel that keeps a GPU busy for a number of nanoseconds; needs no GPU."""
+    core = importlib.import_module("cuda.core")
+    return core.Program(_SPIN, "ptx", core.ProgramOptions(arch=arch)).compile("cubin")
+
+
+class CudaClock:
+    """Times GPU work between two events, behind a kernel that spins until all of it is in the queue."""
+
+    def __init__(self) -> None:
+        core = importlib.import_module("cuda.core")
+        self.device = core.Device(0)
+        self.device.set_current()
+        self._stream = self.device.default_stream
+        options = core.EventOptions(timing_enabled=True)
+        self._start, self._end = (self.device.create_event(options) for _ in range(2))
+        major, minor = self.device.compute_capability
+        self._spin = spin_code(f"sm_{major}{minor}").get_kernel("spin")
+        self._launch, self._one_thread = core.launch, core.LaunchConfig(grid=1, block=1)
+
+    @property
+    def cache_bytes(self) -> int:
+        """The size of the L2 cache, which inputs must not fit."""
+        return int(self.device.properties.l2_cache_size)
+
+    def sync(self) -> None:
+        """Wait for the GPU."""
+        self.device.sync()
+
+    def sample(self, lane: Lane) -> Sample:
+        """Time one call three ways; JAX's own stream by the wall clock only, several calls back to back."""
+        wall = self._wall(lane.call, 1)
+        if lane.has_own_stream:
+            return Sample(self._wall(lane.call, BACK_TO_BACK), None, wall)
+        spin = min(max(MIN_SPIN, 3 * lane.estimate), MAX_SPIN)
+        self._launch(self._stream, self._one_thread, self._spin, int(spin * 1e9))
+        self._stream.record(self._start)
+        start = time.perf_counter()
+        result = lane.call()
+        host = time.perf_counter() - start
+        self._stream.record(self._end)
+        self._end.sync()
+        del result
+        # Who returns only when the spinning is over has waited for the GPU.
+        return Sample((self._end - self._start) / 1e3, host if host < 0.9 * spin else None, wall)
+
+    def settle(self) -> None:
+        """Do nothing: a sample ends with an idle GPU."""
+
+    def _wall(self, call: Call, repeats: int) -> float:
+        self.sync()
+        start = time.perf_counter()
+        results = [call() for _ in range(repeats)]
+        self.sync()
+        seconds = (time.perf_counter() - start) / repeats
+        del results
+        return seconds
+
+
+def warm_up(lane: Lane, clock: Clock) -> None:
+    """Call twice without keeping the times: compilation, caches, first touch of the outputs."""
+    sample = clock.sample(lane)
+    if sample.work < SLOW_SECONDS:
+        sample = clock.sample(lane)
+    lane.estimate = sample.work if sample.wall is None else sample.host or sample.wall
+
+
+def take_turns(lanes: Sequence[Lane], clock: Clock, seconds: float) -> None:
+    """Sample the lanes in rounds until each has samples enough or has used its share of `seconds`."""
+    share = seconds / max(len(lanes), 1)
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(MAX_SAMPLES):
+            for lane in lanes:
+                if lane.is_done(share):
+                    continue
+                clock.settle()
+                start = time.perf_counter()
+                try:
+                    lane.samples.append(clock.sample(lane))
+                except Exception as error:  # whatever a peer raises is told in its row
+                    lane.error = first_line(error)
+                lane.spent += time.perf_counter() - start
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def first_line(error: BaseException) -> str:
+    """Return an exception as one short line."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:150]}".removesuffix(": ")
+
+
+def host_bandwidth(threads: int) -> float:
+    """Measure the bytes a second of a copy between two large arrays, read and written ones counted."""
+    source = np.ones(COPY_BYTES, np.uint8)
+    target = np.empty_like(source)
+    cuts = [COPY_BYTES * part // threads for part in range(threads + 1)]
+    parts = [slice(begin, end) for begin, end in itertools.pairwise(cuts)]
+    with ThreadPoolExecutor(threads) as pool:
+
+        def copy() -> None:
+            list(pool.map(lambda part: np.copyto(target[part], source[part]), parts))
+
+        return _bandwidth(copy, HostClock(threads), COPY_BYTES)
+
+
+def cuda_bandwidth(clock: CudaClock, array: Any, copy: Any) -> float:
+    """Measure the bytes a second of a copy on the GPU, read and written ones counted."""
+    kind = type(array).__module__
+    call = (
+        (lambda: copy.copy_(array))
+        if kind == "torch"
+        else (lambda: importlib.import_module("cupy").copyto(copy, array))
+    )
+    return _bandwidth(call, clock, array.nbytes)
+
+
+def _bandwidth(copy: Call, clock: Clock, size: int) -> float:
+    lane = Lane(copy)
+    warm_up(lane, clock)
+    take_turns([lane], clock, 0.5)
+    return 2 * size / (lane.median() or 1.0)

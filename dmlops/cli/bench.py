@@ -1,0 +1,275 @@
+"""`dmlops bench`: dmlops beside what people use today, on this machine, and a page about the results."""
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from dmlops import get_num_threads
+from dmlops.cli.console import CommandError, duration, err, out, users_errors
+from dmlops.cli.info import version
+from dmlops.cli.placement import cpu_name, cuda_devices
+
+if TYPE_CHECKING:
+    from dmlops.bench.runner import Bench, Row
+
+FORMAT = 1
+SECONDS = {"quick": 70.0, "cpu": 420.0, "cuda": 200.0}
+PACKAGES = ("numpy", "numba", "numba-cuda", "cuda-core", "torch", "onnxruntime", "jax", "bottleneck", "cupy")
+OPERATORS = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
+WIDE = 130  # from here on the table shows every contender
+BENCH_EXTRA = 'pip install "dmlops[bench]"'
+
+
+class Where(StrEnum):
+    """The values of `--device`."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+app = typer.Typer(help="Time dmlops beside what people use today, on this machine.")
+
+
+@app.callback(invoke_without_command=True)
+def bench(
+    context: typer.Context,
+    device: Annotated[Where, typer.Option(help="Where to measure.")] = Where.CPU,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads for every library; all that there are if left out.")
+    ] = None,
+    operator: Annotated[
+        list[str] | None, typer.Option(help=f"One of {', '.join(OPERATORS)}; may be repeated.")
+    ] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Workloads with this in their name; may be repeated.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The most telling workloads, in 90 seconds.")
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="How long to measure; what does not fit is skipped, and said.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT.json", help="Keep the results here.")
+    ] = None,
+) -> None:
+    """Time dmlops beside the other libraries that are installed, each in its fairest form."""
+    if context.invoked_subcommand is not None:
+        return
+    from dmlops.bench.workloads import workloads  # noqa: PLC0415 - for this command only
+
+    if unknown := set(operator or ()) - set(OPERATORS):
+        message = f"--operator {min(unknown)}: it must be one of {', '.join(OPERATORS)}"
+        raise CommandError(message)
+    table = [
+        row
+        for row in workloads(device)
+        if (not quick or row.quick)
+        and (not operator or row.operator in operator)
+        and (not workload or any(part in row.name for part in workload))
+    ]
+    if not table:
+        message = "no workload has that in its name"
+        raise CommandError(message)
+    started = time.perf_counter()
+    record = _record(device, threads or get_num_threads(), quick)
+    budget = seconds or SECONDS["quick" if quick else device]
+    rows: list[Row] = []
+    with _progress() as progress:
+        task = progress.add_task("copy bandwidth", total=len(table))
+        harness = _harness(device, record["threads"])
+        record["bandwidth"] = harness.bandwidth
+        for row in harness.run(table, budget - (time.perf_counter() - started)):
+            rows.append(row)
+            following = table[len(rows)].name if len(rows) < len(table) else ""
+            progress.update(task, advance=1, description=following)
+            if not err.is_terminal:
+                err.print(_line(row), markup=False)
+            record["seconds"] = round(time.perf_counter() - started, 1)
+            record["workloads"] = [row.to_json() for row in rows]
+            if results is not None:
+                _write(results, json.dumps(record, indent=1) + "\n")
+    width = _width()
+    Console(highlight=False, width=width).print(_table(rows, harness.bandwidth, width))
+    _explain(rows, harness)
+    if results is not None:
+        out.print(f"Results: {results}. A page with plots: dmlops bench report {results}", markup=False)
+    if any(outcome.status == "wrong" for row in rows for outcome in row.outcomes):
+        message = "bench: dmlops gave a wrong answer; please report it, with `dmlops info`"
+        raise CommandError(message)
+
+
+@app.command("report")
+def report(
+    files: Annotated[list[Path], typer.Argument(metavar="A.json [B.json]", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write the page; beside A.json if left out."),
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about one run, or about two beside each other."""
+    if len(files) > 2:
+        message = "bench report: it takes one or two files"
+        raise CommandError(message)
+    try:
+        from dmlops.bench import report as page  # noqa: PLC0415 - needs matplotlib
+    except ModuleNotFoundError as error:
+        message = f"bench report: needs {error.name}: {BENCH_EXTRA}"
+        raise CommandError(message) from error
+    records = [_read(path) for path in files]
+    target = output or files[0].with_suffix(".html")
+    html = page.render(records, [path.name for path in files])
+    with users_errors(str(target)):
+        _write(target, html)
+    out.print(f"Wrote {target}", markup=False)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with users_errors(str(path)):
+        record = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(record, dict) or record.get("format") != FORMAT or "workloads" not in record:
+        message = f"{path}: these are no results of this version of `dmlops bench --json`"
+        raise CommandError(message)
+    return record
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file whole, so that whoever stops the run is left with what was measured."""
+    with users_errors(str(path)):
+        part = path.with_name(f"{path.name}.part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+
+
+def _harness(device: str, threads: int) -> "Bench":
+    from dmlops.bench.libraries import NotServedError  # noqa: PLC0415
+    from dmlops.bench.runner import Bench  # noqa: PLC0415
+
+    try:
+        return Bench(device, threads)
+    except NotServedError as error:
+        message = f"bench --device {device}: {error}"
+        raise CommandError(message) from error
+
+
+def _record(device: str, threads: int, quick: bool) -> dict[str, Any]:
+    machine: dict[str, Any] = {"cpu": cpu_name(), "cores": os.cpu_count(), "system": sys.platform}
+    if device == "cuda":
+        machine["gpu"] = cuda_devices()[0].name
+    if hasattr(os, "getloadavg"):
+        machine["load"] = round(os.getloadavg()[0], 2)
+    versions = {name: found for name in PACKAGES if (found := _version(name)) is not None}
+    return {
+        "format": FORMAT,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["dmlops", *sys.argv[1:]]),
+        "device": device,
+        "threads": threads,
+        "quick": quick,
+        "machine": machine,
+        "versions": {"dmlops": version("dmlops"), "python": sys.version.split()[0], **versions},
+        "workloads": [],
+    }
+
+
+def _version(package: str) -> str | None:
+    # CuPy's wheels are called after the CUDA version that they serve.
+    names = ("cupy-cuda13x", "cupy-cuda12x", "cupy") if package == "cupy" else (package,)
+    found = (version(name) for name in names)
+    return next((text for text in found if text != "not installed"), None)
+
+
+def _progress() -> Progress:
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+
+
+def _line(row: "Row") -> str:
+    if row.ours is None or row.ours.seconds is None:
+        return f"{row.name}: {_why_not(row)}"
+    peer = row.best_peer
+    beside = f", {peer.contender} {duration(peer.seconds)}" if peer and peer.seconds else ""
+    return f"{row.name}: {duration(row.ours.seconds)}{beside}"
+
+
+def _why_not(row: "Row") -> str:
+    return next((outcome.message for outcome in row.outcomes if outcome.is_ours), "not measured")
+
+
+def _width() -> int:
+    """Return how wide the table may be; a file has no edge."""
+    return out.width if out.is_terminal else 2 * WIDE
+
+
+def _table(rows: Iterable["Row"], bandwidth: float, width: int) -> Table:
+    table = Table(box=SIMPLE_HEAD, title="Median times", title_justify="left", title_style="bold")
+    table.add_column("workload", overflow="fold")
+    for header in ("dmlops", "ratio", "best peer"):
+        table.add_column(header, justify="right", no_wrap=header != "best peer")
+    if width >= WIDE:
+        table.add_column("of copy rate", justify="right")
+        table.add_column("others", style="dim", overflow="fold")
+    for row in rows:
+        table.add_row(*_cells(row, bandwidth)[: len(table.columns)])
+    return table
+
+
+def _cells(row: "Row", bandwidth: float) -> tuple[str, ...]:
+    ours, peer, ratio = row.ours, row.best_peer, row.ratio
+    if ours is None or ours.seconds is None:
+        own_time, share = f"[red]{escape(_why_not(row))}[/red]", ""
+    else:
+        own_time, share = duration(ours.seconds), f"{row.bytes_moved / ours.seconds / bandwidth:.0%}"
+    if any(outcome.status == "wrong" for outcome in row.outcomes):
+        own_time = f"[red]WRONG[/red] {own_time}"
+    colour = "green" if ratio is not None and ratio >= 1 else "red"
+    others = sorted((each for each in row.timed if not each.is_ours), key=lambda each: each.seconds or 0)
+    names = [f"{each.contender} {duration(each.seconds or 0)}" for each in others]
+    return (
+        escape(row.name),
+        own_time,
+        "" if ratio is None else f"[{colour}]{ratio:.2f} x[/{colour}]",
+        "" if peer is None else f"{peer.contender} {duration(peer.seconds or 0)}",
+        share,
+        ", ".join(name for name, each in zip(names, others, strict=True) if each is not peer),
+    )
+
+
+def _explain(rows: Sequence["Row"], harness: "Bench") -> None:
+    """Say what the peers' answers lack, what was left out and why, and how it went as a whole."""
+    notes = {outcome.contender: outcome.note for row in rows for outcome in row.timed if outcome.note}
+    for name, note in sorted(notes.items()):
+        out.print(f"  {name}: {note}", markup=False, style="dim")
+    left_out: dict[str, Counter[str]] = {}
+    for row in rows:
+        for outcome in row.outcomes:
+            if outcome.message:
+                told = left_out.setdefault(f"{outcome.status}: {outcome.message}", Counter())
+                told[outcome.contender] += 1
+    for message, told in sorted(left_out.items()):
+        names = ", ".join(f"{name} ({count} x)" if count > 1 else name for name, count in told.items())
+        out.print(f"  {message}: {names}", markup=False, style="dim")
+    how = f"{harness.threads} threads each" if harness.device == "cpu" else "GPU times by CUDA events"
+    out.print(f"{how}; a copy moves {harness.bandwidth / 1e9:.0f} GB/s here.", markup=False)
+    ratios = [row.ratio for row in rows if row.ratio is not None]
+    if ratios:
+        fastest = sum(ratio >= 1 for ratio in ratios)
+        out.print(
+            f"dmlops is the fastest on {fastest} of {len(ratios)} workloads; "
+            f"the best peer takes {statistics.median(ratios):.2f} times as long, median."
+        )

@@ -1,0 +1,299 @@
+"""The benchmark: its tables, the answers of everybody in them, its budget of time, and what it writes."""
+
+import json
+import re
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops.bench import answers, data, libraries, peers, runner, timing
+from dmlops.bench.peers import Contender, Task, contenders
+from dmlops.bench.runner import Bench, Row
+from dmlops.bench.workloads import (
+    CPU,
+    CUDA,
+    DiagonalMatrix,
+    GatherND,
+    NonzeroCoordinates,
+    TopK,
+    workloads,
+)
+from dmlops.cli import main as cli_main
+
+SMALL = [
+    TopK(name="rows", reason="", shape=(3, 50), k=4),
+    TopK(name="columns", reason="", shape=(20, 5), k=20, axis=0),
+    TopK(name="integers", reason="", shape=(2, 300), dtype="int32", k=7),
+    NonzeroCoordinates(name="mask", reason="", shape=(6, 7, 8), dtype="uint8", density=0.3),
+    NonzeroCoordinates(name="new", reason="", shape=(90,), density=0.3, given=False),
+    GatherND(name="batch", reason="", shape=(4, 5, 6, 3), tuples=9, coordinates=2, batch_dims=1),
+    GatherND(name="flat", reason="", shape=(40,), tuples=9, coordinates=1, batch_dims=0),
+    DiagonalMatrix(name="triangle", reason="", shape=(2, 8, 8), begin=1, end=2**31),
+    DiagonalMatrix(name="band", reason="", shape=(8, 9), begin=-2, end=3, value=0.5),
+]
+
+
+def small_task(workload):
+    return Task(workload, workload.inputs(data.NumPySource()), 1)
+
+
+def reference(task):
+    """Return the answer in NumPy's words."""
+    workload, x = task.workload, task.inputs[0]
+    if workload.operator == "top_k":
+        return np.flip(np.sort(x, axis=workload.axis), workload.axis).take(range(workload.k), workload.axis)
+    if workload.operator == "nonzero_coordinates":
+        return np.argwhere(x)
+    if workload.operator == "gather_nd":
+        return x[peers.index_key(task)]
+    return np.where(peers.band_mask(task), np.float32(workload.value), x)
+
+
+def every_contender():
+    for workload in SMALL:
+        for who in contenders(workload.operator, CPU):
+            yield pytest.param(workload, who, id=f"{workload.name}-{who.name}")
+
+
+@pytest.mark.parametrize(("workload", "who"), list(every_contender()))
+@pytest.mark.filterwarnings("ignore")  # what other libraries warn of is theirs
+def test_every_contender_gives_the_answer(workload, who):
+    if reason := libraries.missing(who.library, CPU):
+        pytest.skip(reason)
+    task = small_task(workload)
+    try:
+        call = who.prepare(task)
+    except libraries.NotServedError as error:
+        pytest.skip(str(error))
+    answer = call()
+    expected = reference(task)
+    if who.library == "onnxruntime":
+        answer = [value.numpy() for value in answer.get_outputs()]
+    first = (
+        answer[0]
+        if isinstance(answer, (tuple, list)) and workload.operator != "nonzero_coordinates"
+        else answer
+    )
+    if workload.operator == "nonzero_coordinates":
+        first = {
+            "jax": lambda: np.stack(answer, axis=-1),
+            "onnxruntime": lambda: answer[0].T,
+            "dmlops": lambda: answer.coordinates,
+        }.get(who.library, lambda: answer)()
+    if who.name.startswith("bottleneck"):
+        first = np.flip(np.sort(first, axis=workload.axis), workload.axis)
+    np.testing.assert_array_equal(libraries.to_numpy(first).reshape(expected.shape), expected)
+    if who.is_ours:
+        assert answers.fault(task, answer) is None
+
+
+@pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
+def test_wrong_answers_are_seen(workload):
+    task = small_task(workload)
+    right = contenders(workload.operator, CPU)[0].prepare(task)()
+    results = right if isinstance(right, tuple) else (right,)
+    for position in range(len(results)):
+        wrong = [array.copy() for array in results]
+        wrong[position].reshape(-1)[-1] += 1
+        assert answers.fault(task, tuple(wrong))
+
+
+def test_a_tie_out_of_order_is_seen():
+    workload = TopK(name="ties", reason="", shape=(1, 40), data="constant", k=2)
+    task = small_task(workload)
+    values = np.ones((1, 2), np.float32)
+    assert answers.fault(task, (values, np.array([[0, 1]], np.uint32))) is None
+    assert answers.fault(task, (values, np.array([[1, 0]], np.uint32)))
+    assert answers.fault(task, (values, np.array([[0, 2]], np.uint32)))
+
+
+@pytest.mark.parametrize("name", ["ties", "ascending", "descending", "constant", "relu", "nan"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_distributions(name, dtype):
+    workload = TopK(name=name, reason="", shape=(3, 200), data=name, dtype=dtype, k=5)
+    task = small_task(workload)
+    (x,) = task.inputs
+    assert (x.shape, x.dtype.name) == (workload.shape, dtype)
+    assert answers.fault(task, dmlops.top_k(x, 5)) is None
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA])
+def test_tables(device):
+    table = workloads(device)
+    operators = {workload.operator for workload in table}
+    assert operators == {"top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix"}
+    for workload in table:
+        assert workload.device == device
+        assert workload.reason
+        assert workload.bytes_moved > 0
+    for operator in operators:
+        assert any(workload.operator == operator and workload.quick for workload in table)
+        first, *others = contenders(operator, device)
+        assert first.name == "dmlops"
+        assert {who.library for who in others} >= {"torch", "jax"}
+
+
+def test_bytes_moved():
+    found = [workload.bytes_moved for workload in SMALL[-4:]]
+    batch = 4 * 9 * (2 * 4 + 2 * 3 * 4)
+    flat = 9 * (4 + 2 * 4)
+    triangle = 2 * 4 * (2 * 64 - 28)
+    band = 4 * (2 * 72 - (3 + 4 + 5 + 5 + 5 + 5 + 5 + 4))
+    assert found == [batch, flat, triangle, band]
+    assert SMALL[0].bytes_moved == 4 * 150 + 3 * 4 * 8
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)
+    before = dmlops.get_num_threads()
+    yield Bench(CPU, 1)
+    dmlops.set_num_threads(before)
+
+
+def fail(task):
+    message = "no more\nand the rest of it"
+    raise RuntimeError(message)
+
+
+def fail_later(task):
+    calls = iter(range(5))
+    return lambda: next(calls)
+
+
+def table_of(*prepares):
+    ours = contenders("top_k", CPU)[0]
+    others = [Contender(f"peer.{number}", "top_k", (CPU,), "", p) for number, p in enumerate(prepares)]
+    return lambda operator, device: [ours, *others]
+
+
+def test_a_peer_that_fails_is_told_in_its_row(bench, monkeypatch):
+    def answer(task):
+        return lambda: time.sleep(1e-3)
+
+    monkeypatch.setattr(libraries, "missing", lambda library, device: None)
+    monkeypatch.setattr(runner, "contenders", table_of(fail, fail_later, answer))
+    (row,) = bench.run(SMALL[:1], 2)
+    ours, failed, failed_later, peer = row.outcomes
+    assert (failed.status, failed.message) == ("failed", "RuntimeError: no more")
+    assert (failed_later.status, failed_later.message) == ("failed", "StopIteration")
+    assert (ours.status, peer.status, row.best_peer) == ("ok", "ok", peer)
+    assert row.ratio == peer.seconds / ours.seconds > 1
+    assert json.loads(json.dumps(row.to_json()))["best_peer"] == "peer.2"
+
+
+def test_a_wrong_answer_of_ours_is_told(bench, monkeypatch):
+    monkeypatch.setattr(answers, "fault", lambda task, answer: "not sorted")
+    monkeypatch.setattr(runner, "contenders", table_of())
+    (row,) = bench.run(SMALL[:1], 1)
+    assert (row.outcomes[0].status, row.outcomes[0].message) == ("wrong", "not sorted")
+    assert row.ours.seconds > 0
+
+
+def test_what_time_does_not_suffice_for_is_skipped(bench):
+    rows = list(bench.run(SMALL, 0))
+    assert len(rows) == len(SMALL)
+    assert {outcome.message for row in rows for outcome in row.outcomes} == {"out of time"}
+
+
+def test_slow_peers_get_fewer_samples():
+    lanes = [timing.Lane(lambda: time.sleep(0.03)), timing.Lane(lambda: None)]
+    for lane in lanes:
+        timing.warm_up(lane, timing.HostClock(1))
+    timing.take_turns(lanes, timing.HostClock(1), 0.002)
+    assert len(lanes[0].samples) == 1
+    assert lanes[0].median() >= 0.03
+    assert len(lanes[1].samples) >= timing.MIN_SAMPLES
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_the_spinning_kernel_compiles(arch):
+    pytest.importorskip("cuda.core")
+    assert timing.spin_code(arch).code
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)
+    before = dmlops.get_num_threads()
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["dmlops", *arguments])
+        code = cli_main()
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    yield run
+    dmlops.set_num_threads(before)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_command_and_report(command, tmp_path):
+    options = ("--workload", "small", "--threads", "1", "--seconds", "20", "--json", "a.json")
+    code, printed, _ = command("bench", *options)
+    assert code == 0, printed
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert record["command"].startswith("dmlops bench --workload small")
+    assert {"cpu", "cores"} <= set(record["machine"])
+    assert {"dmlops", "numpy", "numba"} <= set(record["versions"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*\+00:00", record["date"])
+    assert record["bandwidth"] > 0
+    assert len(record["workloads"]) == 4
+    for row in record["workloads"]:
+        assert row["outcomes"][0]["status"] == "ok"
+        assert row["ratio"] > 0
+        assert row["name"] in printed
+
+    pytest.importorskip("matplotlib")
+    (tmp_path / "b.json").write_text((tmp_path / "a.json").read_text())
+    assert command("bench", "report", "a.json", "b.json", "-o", "page.html")[0] == 0
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg") == 5
+    assert "small 1 x 1000" in page
+    assert not re.search(r'(src|href)="(?!#)', page)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("bench", "--operator", "sort"), "--operator sort: it must be one of top_k"),
+        (("bench", "--workload", "nothing"), "no workload"),
+        (("bench", "--threads", "0"), "--threads"),
+    ],
+)
+def test_what_the_command_refuses(command, arguments, told):
+    code, _, complaint = command(*arguments)
+    assert code > 0
+    assert told in complaint
+
+
+@pytest.mark.parametrize(("text", "told"), [(None, "No such file"), ("{}", "no results"), ("[", "Expecting")])
+def test_what_the_report_refuses(command, tmp_path, text, told):
+    pytest.importorskip("matplotlib")
+    if text is not None:
+        (tmp_path / "a.json").write_text(text)
+    code, _, complaint = command("bench", "report", "a.json")
+    assert code == 1
+    assert told in complaint
+
+
+def test_a_run_that_was_cut_short_has_a_report():
+    report = pytest.importorskip("dmlops.bench.report", exc_type=ImportError)
+    row = Row.of(SMALL[0])
+    record = {
+        "device": CPU,
+        "threads": 1,
+        "machine": {"cpu": "a <processor>", "cores": 2},
+        "versions": {},
+        "bandwidth": 1e9,
+        "date": "",
+        "command": "",
+        "workloads": [row.to_json()],
+    }
+    page = report.render([record], ["a.json"])
+    assert "a &lt;processor&gt;" in page

@@ -1,0 +1,224 @@
+"""`dmlops.integrations.dask`: chunked arrays give what whole ones give."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+da = pytest.importorskip("dask.array")
+
+import dask  # noqa: E402
+from dask.array.utils import assert_eq  # noqa: E402
+
+import dmlops  # noqa: E402
+from dmlops import IndexOutOfRangeError, InvalidDescriptorError  # noqa: E402
+from dmlops.integrations.dask import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
+from tests import reference  # noqa: E402
+from tests.data import assert_same, sample  # noqa: E402
+from tests.scripts import ROOT  # noqa: E402
+
+
+def check(actual, expected):
+    """Check every bit, and that the chunks are what the lazy array said they would be."""
+    assert_same(actual.compute(scheduler="sync"), expected)
+    assert_eq(actual, expected, scheduler="sync")
+
+
+@st.composite
+def chunked(draw, min_ndim=1, max_ndim=3, dtypes=("float32", "int8", "uint16", "float64")):
+    shape = draw(st.lists(st.integers(0, 12), min_size=min_ndim, max_size=max_ndim))
+    chunks = []
+    for size in shape:
+        cuts = sorted(draw(st.lists(st.integers(0, size), max_size=4)))
+        chunks.append(tuple(np.diff([0, *cuts, size]).tolist()))
+    x = sample(draw(st.sampled_from(dtypes)), tuple(shape), draw(st.integers(0, 99)))
+    return x, da.from_array(x, chunks=tuple(chunks))
+
+
+@pytest.fixture
+def unknown():
+    """Give an array of 5 rows that dask does not know the number of."""
+    x = sample("float32", (9, 6), "unknown")
+    keep = np.arange(9) % 2 == 0
+    return x[keep], da.from_array(x, chunks=(4, 4))[da.from_array(keep, chunks=4)]
+
+
+class TestTopK:
+    @given(chunked(), st.data())
+    def test_equals_the_whole(self, arrays, data):
+        x, lazy = arrays
+        axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+        k = data.draw(st.integers(0, x.shape[axis]))
+        largest = data.draw(st.booleans())
+        values, indices = top_k(lazy, k, axis=axis, largest=largest)
+        expected = reference.top_k(x, k, axis=axis, largest=largest)
+        assert_same(values.compute(scheduler="sync"), expected[0])
+        assert_same(indices.compute(scheduler="sync"), expected[1].astype("uint32"))
+        assert values.shape == indices.shape == expected[0].shape
+        assert (values.dtype, indices.dtype) == (x.dtype, np.uint32)
+
+    def test_merges_many_chunks(self):
+        x = np.random.default_rng(0).integers(0, 9, (3, 1000)).astype("int16")
+        values, indices = top_k(da.from_array(x, chunks=(2, 7)), 20, index_dtype="int64")
+        expected = reference.top_k(x, 20)
+        check(values, expected[0])
+        check(indices, expected[1])
+        assert values.numblocks == indices.numblocks == (2, 1)
+
+    def test_scalar(self):
+        values, indices = top_k(da.from_array(np.array(3.0)), 1)
+        check(values, np.array([3.0]))
+        check(indices, np.array([0], "uint32"))
+
+    def test_unknown_sizes_elsewhere(self, unknown):
+        x, lazy = unknown
+        values, indices = top_k(lazy, 3, axis=1)
+        expected = reference.top_k(x, 3)
+        assert_same(values.compute(), expected[0])
+        assert_same(indices.compute(), expected[1].astype("uint32"))
+
+    def test_refuses(self, unknown):
+        lazy = da.ones((4, 6), chunks=2)
+        with pytest.raises(InvalidDescriptorError, match=r"TopK1\.k: got 7"):
+            top_k(lazy, 7)
+        with pytest.raises(InvalidDescriptorError, match=r"TopK1\.axis"):
+            top_k(lazy, 1, axis=2)
+        with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
+            top_k(unknown[1], 1, axis=0)
+        with pytest.raises(TypeError, match="no operator takes that type"):
+            top_k(lazy.astype("complex64"), 1)
+
+
+class TestNonzeroCoordinates:
+    @given(chunked())
+    def test_equals_the_whole(self, arrays):
+        x, lazy = arrays
+        coordinates, count = nonzero_coordinates(lazy)
+        expected = dmlops.nonzero_coordinates(x)
+        assert_same(coordinates.compute(scheduler="sync"), expected.coordinates)
+        assert_same(count.compute(scheduler="sync"), expected.count)
+
+    def test_is_described_right(self):
+        x = sample("uint8", (10, 4), "nonzero")
+        coordinates, count = nonzero_coordinates(da.from_array(x, chunks=(3, 4)), index_dtype="int64")
+        check(coordinates, np.argwhere(x))
+        check(count, np.array([np.count_nonzero(x)]))
+        assert coordinates.numblocks == (4, 1)
+
+    @pytest.mark.parametrize("value", [0.0, 2.0])
+    def test_scalar(self, value):
+        coordinates, count = nonzero_coordinates(da.from_array(np.array(value)))
+        assert coordinates.compute().shape == (int(value != 0), 0)
+        assert count.compute().tolist() == [int(value != 0)]
+
+    def test_refuses_unknown_rows(self, unknown):
+        with pytest.raises(InvalidDescriptorError, match="unknown sizes along axis 0"):
+            nonzero_coordinates(unknown[1])
+
+
+class TestGatherND:
+    @pytest.mark.parametrize("chunks", [1, 2, 100])
+    @pytest.mark.parametrize(
+        ("indices_shape", "batch_dims"),
+        [
+            ((7, 2), 0),
+            ((2, 3, 1), 0),
+            ((4, 2), 1),
+            ((4, 3, 1), 1),
+            ((4, 5, 3, 1), 2),
+            ((6, 3), 0),
+            ((0, 2), 0),
+        ],
+    )
+    @pytest.mark.parametrize("mode", ["raise", "clip", "fill"])
+    def test_equals_the_whole(self, chunks, indices_shape, batch_dims, mode):
+        x = sample("float32", (4, 5, 6), "gather")
+        reach = 4 if mode == "raise" else 9
+        indices = np.random.default_rng(1).integers(-reach, reach, indices_shape)
+        lazy = gather_nd(
+            da.from_array(x, chunks=chunks),
+            da.from_array(indices, chunks=chunks + 1),
+            batch_dims=batch_dims,
+            mode=mode,
+        )
+        check(lazy, reference.gather_nd(x, indices, batch_dims=batch_dims, mode=mode))
+
+    def test_gathers_what_nonzero_found(self):
+        x = sample("int32", (20, 6), "found")
+        lazy = da.from_array(x, chunks=(6, 3))
+        found = gather_nd(lazy, nonzero_coordinates(lazy).coordinates)
+        assert_same(found.compute(), x[x != 0])
+
+    def test_keeps_the_copied_chunks(self):
+        lazy = gather_nd(da.ones((8, 9), chunks=3), da.zeros((5, 1), dtype="int64", chunks=2))
+        assert lazy.chunks == ((2, 2, 1), (3, 3, 3))
+
+    def test_refuses(self, unknown):
+        x = da.ones((4, 6), chunks=2)
+        with pytest.raises(InvalidDescriptorError, match="the batch sizes must be equal"):
+            gather_nd(x, da.zeros((3, 1), dtype="int64"), batch_dims=1)
+        with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
+            gather_nd(unknown[1], da.zeros((5, 1), dtype="int64"), batch_dims=1)
+        with pytest.raises(IndexOutOfRangeError, match="coordinate 0 is 4"):
+            gather_nd(x, da.full((3, 1), 4)).compute(scheduler="sync")
+
+
+BANDS = ((0, 1), (-2, 3), (3, -2), (2, 2), (-(2**70), 1), (2**70, -1), (5, 9))
+
+
+class TestDiagonalMatrix:
+    @pytest.mark.parametrize("band", BANDS, ids=str)
+    @pytest.mark.parametrize("chunks", [(1, 3, 2), (2, 7, 9), (2, (1, 0, 6), (4, 1, 4))])
+    def test_equals_the_whole(self, band, chunks):
+        begin, end = band
+        x = sample("float16", (2, 7, 9), "diagonal")
+        lazy = diagonal_matrix(da.from_array(x, chunks=chunks), value=3, begin=begin, end=end)
+        check(lazy, reference.diagonal_matrix(x, value=3, begin=begin, end=end))
+        made = diagonal_matrix(shape=(2, 7, 9), dtype="int8", chunks=chunks, begin=begin, end=end)
+        check(made, reference.diagonal_matrix(shape=(2, 7, 9), dtype="int8", begin=begin, end=end))
+
+    def test_unknown_batch(self):
+        x = sample("int32", (9, 4, 5), "batch")
+        lazy = diagonal_matrix(da.from_array(x, chunks=(4, 3, 3))[da.from_array(np.arange(9) > 2, chunks=4)])
+        assert_same(lazy.compute(), reference.diagonal_matrix(x[3:]))
+
+    def test_refuses(self, unknown):
+        with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
+            diagonal_matrix(unknown[1])
+        with pytest.raises(InvalidDescriptorError, match="height and width"):
+            diagonal_matrix(da.ones(4))
+        with pytest.raises(TypeError, match="x is left out too"):
+            diagonal_matrix(value=2)
+
+
+def test_nothing_runs_before_it_is_asked_for():
+    def refuse(*_):
+        pytest.fail("a task ran")
+
+    x = da.from_array(np.ones((6, 6), "float32"), chunks=2).map_blocks(
+        refuse, dtype="float32", meta=np.empty((0, 0), "float32")
+    )
+    with dask.config.set(scheduler=refuse):
+        top_k(x, 2)
+        coordinates, _ = nonzero_coordinates(x)
+        gather_nd(x, coordinates)
+        diagonal_matrix(x)
+
+
+def test_runs_in_threads():
+    x = np.random.default_rng(5).random((300, 400))
+    lazy = da.from_array(x, chunks=50)
+    best = top_k(diagonal_matrix(lazy, value=-1), 5)
+    values, indices = dask.compute(*best, scheduler="threads")
+    expected = dmlops.top_k(dmlops.diagonal_matrix(x, value=-1), 5)
+    assert_same(values, expected.values)
+    assert_same(indices, expected.indices)
+
+
+def test_page_examples():
+    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    section = page.partition("## dask")[2].partition("\n## ")[0]
+    examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    exec("\n".join(examples), {})
