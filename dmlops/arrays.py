@@ -6,107 +6,16 @@ No library is imported here on the user's behalf: one that made an array is alre
 import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dmlops import cuda
+from dmlops.data_types import SUPPORTED, named_data_type, numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, wording
+from dmlops.memory import CPU, Device, Slot, memory_view
 from dmlops.tensor import TensorDesc, packed_strides
-
-_UNSIGNED: dict[int, Any] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
-_SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
-# Steps that the exact test for common addresses may take; beyond it the answer is yes.
-_OVERLAP_WORK = 100_000
-_INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
-
-
-class Device(NamedTuple):
-    """Where an array lives."""
-
-    kind: str
-    number: int = 0
-
-    def __str__(self) -> str:
-        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.number}"
-
-
-CPU = Device("cpu")
-
-
-class Slot(NamedTuple):
-    """How one operand of a kernel is viewed: its element width, and the reach of its layout."""
-
-    unsigned: Any
-    extent: int
-    offset_in_bytes: int
-    size_in_bytes: int
-    desc: TensorDesc
-
-    @classmethod
-    def of(cls, desc: TensorDesc) -> "Slot":
-        """Return the slot for arrays of this description."""
-        size = desc.data_type.bytes
-        return cls(_UNSIGNED[size], desc.extent, desc.offset * size, desc.extent * size, desc)
-
-
-class _Memory:
-    """A stretch of memory that NumPy may view, and the array that keeps it alive."""
-
-    def __init__(self, address: int, extent: int, dtype: "np.dtype[Any]", owner: object) -> None:
-        self.owner = owner
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (address, False),
-            "shape": (extent,),
-            "typestr": dtype.str,
-        }
-
-
-def memory_view(address: int, slot: Slot, owner: object) -> "np.ndarray[Any, Any]":
-    """Return the elements that a layout reaches from `address`, that of element [0, ..., 0].
-
-    The view is writable also where the array is not: kernels write to outputs only, and a
-    read-only flag would be one more type to compile for.
-    """
-    if slot.extent == 0:
-        return np.empty(0, slot.unsigned)
-    return np.asarray(_Memory(address - slot.offset_in_bytes, slot.extent, slot.unsigned, owner))
-
-
-def share_memory(a: Any, a_slot: Any, b: Any, b_slot: Any) -> bool:
-    """Return whether two operands, viewed as kernels take them, have an address in common."""
-    if isinstance(a, np.ndarray):
-        if not np.may_share_memory(a, b):
-            return False
-        low_a, low_b = (view.__array_interface__["data"][0] for view in (a, b))
-    else:
-        low_a, low_b = a - a_slot.offset_in_bytes, b - b_slot.offset_in_bytes
-        if low_a >= low_b + b_slot.size_in_bytes or low_b >= low_a + a_slot.size_in_bytes:
-            return False
-    try:
-        return np.shares_memory(_phantom(low_a, a_slot), _phantom(low_b, b_slot), max_work=_OVERLAP_WORK)
-    except np.exceptions.TooHardError:
-        return True
-
-
-class _Phantom:
-    """An array that NumPy may compare addresses with, and must never read."""
-
-    def __init__(self, interface: dict[str, Any]) -> None:
-        self.__array_interface__ = interface
-
-
-def _phantom(low: int, slot: Slot) -> "np.ndarray[Any, Any]":
-    interface = {
-        "version": 3,
-        "data": (low + slot.offset_in_bytes, True),
-        "shape": slot.desc.sizes,
-        "strides": tuple(stride * slot.unsigned.itemsize for stride in slot.desc.effective_strides),
-        "typestr": slot.unsigned.str,
-    }
-    return np.asarray(_Phantom(interface))
 
 
 class Library:
@@ -115,7 +24,7 @@ class Library:
     name = "numpy"
     index_type = TensorDataType.UINT32
 
-    def adopt(self, array: Any) -> Any:
+    def adopt(self, array: Any, where: str) -> Any:
         """Return the array in a form whose memory can be used as it is."""
         if type(array) is not np.ndarray:
             array = np.asarray(array)
@@ -191,20 +100,18 @@ class _Torch(Library):
         self._devices: dict[Any, Device] = {}
         self._dtypes = {
             data_type: getattr(self.torch, name)
-            for name, data_type in _SUPPORTED.items()
+            for name, data_type in SUPPORTED.items()
             if hasattr(self.torch, name)
         }
 
-    def adopt(self, array: Any) -> Any:
+    def adopt(self, array: Any, where: str) -> Any:
         if array.layout is not self.torch.strided:
-            text = wording(
-                "x", f"a {array.layout} tensor", "its elements are not strided", "densify it first"
-            )
-            raise TypeError(text)
+            got, reason = f"a {array.layout} tensor", "its elements are not strided"
+            raise TypeError(wording(where, got, reason, "make it dense first"))
         return array.resolve_neg() if array.is_neg() else array
 
     def adopt_output(self, array: Any, where: str) -> Any:
-        return self.adopt(array)
+        return self.adopt(array, where)
 
     def signature(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.stride(), array.device
@@ -217,7 +124,7 @@ class _Torch(Library):
         return found
 
     def describe(self, array: Any, where: str) -> TensorDesc:
-        data_type = _data_type(str(array.dtype).removeprefix("torch."), where)
+        data_type = named_data_type(str(array.dtype).removeprefix("torch."), where)
         return _described(data_type, tuple(array.shape), tuple(array.stride()))
 
     def view(self, array: Any, slot: Slot) -> Any:
@@ -242,11 +149,11 @@ class _CuPy(Library):
     def __init__(self) -> None:
         self.cupy = sys.modules["cupy"]
 
-    def adopt(self, array: Any) -> Any:
+    def adopt(self, array: Any, where: str) -> Any:
         return array
 
     def adopt_output(self, array: Any, where: str) -> Any:
-        return self.adopt(array)
+        return self.adopt(array, where)
 
     def signature(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.strides, array.data.device_id
@@ -273,11 +180,11 @@ class _NumbaCuda(Library):
 
     name = "numba"
 
-    def adopt(self, array: Any) -> Any:
+    def adopt(self, array: Any, where: str) -> Any:
         return array
 
     def adopt_output(self, array: Any, where: str) -> Any:
-        return self.adopt(array)
+        return self.adopt(array, where)
 
     def signature(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.strides, self.device(array)
@@ -315,7 +222,7 @@ class _CudaInterface(_NumbaCuda):
 
     name = "__cuda_array_interface__"
 
-    def adopt(self, array: Any) -> Any:
+    def adopt(self, array: Any, where: str) -> Any:
         return _CudaArray(array.__cuda_array_interface__, array)
 
     def signature(self, array: Any) -> Hashable:
@@ -325,7 +232,8 @@ class _CudaInterface(_NumbaCuda):
         return Device("cuda", array.device_index)
 
     def view(self, array: Any, slot: Slot) -> Any:
-        return array.pointer
+        # The results of a call are Numba's.
+        return array.pointer if isinstance(array, _CudaArray) else super().view(array, slot)
 
     def producer_stream(self, array: Any) -> int | None:
         return array.stream  # type: ignore[no-any-return]
@@ -336,7 +244,7 @@ class _DLPack(_CudaInterface):
 
     name = "dlpack"
 
-    def adopt(self, array: Any) -> Any:
+    def adopt(self, array: Any, where: str) -> Any:
         from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
 
         view = StridedMemoryView.from_dlpack(array, stream_ptr=-1)
@@ -355,8 +263,8 @@ class _HostDLPack(Library):
 
     name = "dlpack"
 
-    def adopt(self, array: Any) -> Any:
-        return super().adopt(np.from_dlpack(array))
+    def adopt(self, array: Any, where: str) -> Any:
+        return super().adopt(np.from_dlpack(array), where)
 
 
 class _Jax(Library):
@@ -367,7 +275,7 @@ class _Jax(Library):
     def __init__(self) -> None:
         self.jax = sys.modules["jax"]
 
-    def adopt(self, array: Any) -> Any:
+    def adopt(self, array: Any, where: str) -> Any:
         return self.jax.block_until_ready(array)
 
     def adopt_output(self, array: Any, where: str) -> Any:
@@ -384,7 +292,7 @@ class _Jax(Library):
         return CPU if device.platform == "cpu" else Device("cuda", device.local_hardware_id)
 
     def describe(self, array: Any, where: str) -> TensorDesc:
-        return TensorDesc(_data_type(array.dtype.name, where), array.shape)
+        return TensorDesc(named_data_type(array.dtype.name, where), array.shape)
 
     def view(self, array: Any, slot: Slot) -> Any:
         if self.device(array) == CPU:
@@ -394,8 +302,12 @@ class _Jax(Library):
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         if device == CPU:
             return np.empty(sizes, numpy_dtype(data_type))
+        wanted = numpy_dtype(data_type)
+        if self.jax.dtypes.canonicalize_dtype(wanted) != wanted:
+            reason, allowed = "jax_enable_x64 is off", "turn it on, or use 32-bit types"
+            raise TypeError(wording("jax", f"a result of {wanted}", reason, allowed))
         at = next(gpu for gpu in self.jax.devices("gpu") if gpu.local_hardware_id == device.number)
-        array = self.jax.numpy.empty(sizes, numpy_dtype(data_type), device=at)
+        array = self.jax.numpy.empty(sizes, wanted, device=at)
         return self.jax.block_until_ready(array)
 
     def deliver(self, array: Any, stream: int) -> Any:
@@ -408,7 +320,6 @@ class _Jax(Library):
 NUMPY = Library()
 _BY_TYPE: dict[type, Library] = {np.ndarray: NUMPY}
 _BY_NAME: dict[str, Library] = {}
-_NUMPY_DTYPES: "dict[TensorDataType, np.dtype[Any]]" = {}
 
 
 def find_library(array: Any) -> Library:
@@ -434,7 +345,7 @@ def adopt(array: Any, where: str) -> tuple[Library, Any]:
         except ValueError:
             got = type(array).__name__
             raise TypeError(wording(where, got, "its rows differ in length", "it must be an array")) from None
-    return library, library.adopt(array)
+    return library, library.adopt(array, where)
 
 
 def adopt_output(array: Any, where: str) -> tuple[Library, Any]:
@@ -453,51 +364,6 @@ def adopt_output(array: Any, where: str) -> tuple[Library, Any]:
             wording(where, type(array).__name__, "it is written to", "an output must be an array")
         )
     return library, library.adopt_output(array, where)
-
-
-def numpy_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
-    """Return the NumPy type of a data type; bfloat16 needs the ml_dtypes package."""
-    found = _NUMPY_DTYPES.get(data_type)
-    return _NUMPY_DTYPES.setdefault(data_type, _make_dtype(data_type)) if found is None else found
-
-
-def _make_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
-    if data_type == TensorDataType.BFLOAT16:
-        import ml_dtypes  # noqa: PLC0415
-
-        name: Any = ml_dtypes.bfloat16
-    else:
-        name = data_type.name.lower()
-    dtype: np.dtype[Any] = np.dtype(name)
-    return dtype
-
-
-def index_data_type(dtype: Any, where: str) -> TensorDataType:
-    """Return the data type that an ``index_dtype`` argument of any library names."""
-    name = dtype_name(dtype)
-    if name not in _INDEX_TYPES:
-        allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
-        raise TypeError(wording(where, repr(dtype), "it is no index type", allowed))
-    return _SUPPORTED[name]
-
-
-def data_type_of(dtype: Any, where: str) -> TensorDataType:
-    """Return the data type that a ``dtype`` argument of any library names."""
-    return _data_type(dtype_name(dtype), where)
-
-
-def dtype_name(dtype: Any) -> str:
-    """Return the common name of a type, as NumPy and torch both spell it."""
-    if isinstance(dtype, TensorDataType):
-        return dtype.name.lower()
-    if type(dtype).__module__ == "torch":
-        return str(dtype).removeprefix("torch.")
-    if isinstance(dtype, str) and dtype == "bfloat16":
-        return dtype
-    try:
-        return str(np.dtype(dtype).name)
-    except TypeError:
-        return repr(dtype)
 
 
 def _recognise(array: Any) -> Library:
@@ -533,7 +399,7 @@ def _describe(dtype: Any, shape: Any, strides: Any, where: str) -> TensorDesc:
         got = f"{dtype.name} in foreign byte order"
         allowed = 'use x.astype(x.dtype.newbyteorder("="))'
         raise TypeError(wording(where, got, "kernels read the machine's own order", allowed))
-    data_type = _data_type(dtype.name, where)
+    data_type = named_data_type(dtype.name, where)
     return _described(data_type, shape, [stride // data_type.bytes for stride in strides])
 
 
@@ -541,11 +407,3 @@ def _described(data_type: TensorDataType, sizes: Any, strides: Any) -> TensorDes
     # The strides of a dimension without neighbours mean nothing, and libraries fill in what they like.
     steps = tuple(stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True))
     return TensorDesc(data_type, tuple(sizes), steps)
-
-
-def _data_type(name: str, where: str) -> TensorDataType:
-    found = _SUPPORTED.get(name)
-    if found is None:
-        allowed = f"it must be one of {', '.join(_SUPPORTED)}"
-        raise TypeError(wording(where, name, "no operator takes that type", allowed))
-    return found

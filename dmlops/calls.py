@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmlops import arrays, cuda
-from dmlops.arrays import CPU, Device, Library, Slot
+from dmlops.arrays import Library
 from dmlops.compiled import CompiledOperator
+from dmlops.data_types import data_type_of, index_data_type
 from dmlops.dispatch import check_level, level_or, level_set, plan
 from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
 from dmlops.errors import (
@@ -19,6 +20,7 @@ from dmlops.errors import (
     UnsupportedFeatureError,
     wording,
 )
+from dmlops.memory import CPU, Device, Slot
 from dmlops.operators import Descriptor, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TopK1
 from dmlops.operators.support import INDEX_TYPES
 from dmlops.problems import Options
@@ -226,11 +228,20 @@ def plan_nonzero_coordinates(
         )
     descriptor = NonzeroCoordinates(
         input_tensor=data,
-        output_coordinates_tensor=TensorDesc(index_type, (rows, columns), coordinates.strides),
+        output_coordinates_tensor=_lengthened(coordinates, rows),
         output_count_tensor=count,
     )
     options = Options(capacity=capacity, fill=fill)
     return _compile(descriptor, device, (coordinates, count), options, even_if_empty=True)
+
+
+def _lengthened(coordinates: TensorDesc, rows: int) -> TensorDesc:
+    """Return the coordinates with a row for every element, as a descriptor has them."""
+    strides = coordinates.strides
+    if strides is not None and coordinates.sizes[0] < 2:
+        # Where there is at most one row, the distance of rows is free.
+        strides = (max(coordinates.extent, 1), strides[1])
+    return TensorDesc(coordinates.data_type, (rows, coordinates.sizes[1]), strides)
 
 
 def run_trimmed(call: Call, library: Library, x: Any, stream: Any) -> list[Any]:
@@ -329,8 +340,8 @@ def check_indices(
             if cuda.is_capturing(handle):
                 reason = "the stream is being captured into a CUDA graph, where nothing can be checked"
                 _refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
-            found = library.empty((1,), TensorDataType.INT64, operator.device)
-            address = library.view(found, Slot.of(TensorDesc(TensorDataType.INT64, (1,))))
+            found = library.empty((8,), TensorDataType.UINT8, operator.device)
+            address = library.view(found, Slot.of(TensorDesc(TensorDataType.UINT8, (8,))))
             operator.plan.check(*operator.stream_argument(handle), views[1], address)
             first = operator.read(address, TensorDataType.INT64, handle)
         if first not in (-1, _NO_OFFENDER):
@@ -421,7 +432,7 @@ def made_from(
         raise TypeError(wording(f"{where}.shape", repr(shape), reason, allowed))
     sizes = tuple(integer(size, f"{where}.shape") for size in shape)
     if dtype is not None:
-        data_type = arrays.data_type_of(dtype, f"{where}.dtype")
+        data_type = data_type_of(dtype, f"{where}.dtype")
     else:
         data_type = TensorDataType.FLOAT64 if described is None else described.data_type
     return library, (sizes, data_type, device)
@@ -480,7 +491,7 @@ def _settle(
 
 def _index_type(dtype: Any, library: Library, given: Sequence[Operand], function: str) -> TensorDataType:
     if dtype is not None:
-        return arrays.index_data_type(dtype, f"{function}.index_dtype")
+        return index_data_type(dtype, f"{function}.index_dtype")
     if given:
         # Indices of top_k and the count and coordinates of nonzero share one type, that of the second output.
         out_library, array = given[1]

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from dmlops import arrays, cuda
-from dmlops.arrays import CPU, Device, Library, Slot
+from dmlops.arrays import Library
+from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, wording
+from dmlops.memory import CPU, Device, Slot, share_memory
 from dmlops.operators import Descriptor
 from dmlops.tensor import TensorDesc
 
@@ -122,7 +124,7 @@ class CompiledOperator:
             If two of them do.
         """
         for i, j in self.exclusive:
-            if arrays.share_memory(views[i], self.slots[i], views[j], self.slots[j]):
+            if share_memory(views[i], self.slots[i], views[j], self.slots[j]):
                 _refuse_overlap(names[j], names[i], "an output must have memory of its own")
 
     def launch(self, views: Sequence[Any], workspace: Any, handle: int) -> None:
@@ -160,7 +162,7 @@ class CompiledOperator:
 
     def read(self, view: Any, data_type: TensorDataType, handle: int, at: int = 0) -> int:
         """Return one integer of an operand, `at` elements from where its view begins; waits on a GPU."""
-        dtype = arrays.numpy_dtype(data_type)
+        dtype = numpy_dtype(data_type)
         if self.device is CPU:
             return int(view.view(dtype)[at])
         return int(cuda.read_back(view + at * dtype.itemsize, dtype, 1, handle)[0])
@@ -229,7 +231,7 @@ class CompiledOperator:
         memory = library.view(array, Slot.of(desc))
         memory = memory.view(np.uint8) if self.device is CPU else memory
         for key, view, operand_slot in zip(self.operands, views, self.slots, strict=True):
-            if operand_slot is not None and arrays.share_memory(view, operand_slot, memory, slot):
+            if operand_slot is not None and share_memory(view, operand_slot, memory, slot):
                 _refuse_overlap(where, f"{self.descriptor.name}.{key}", "it must have memory of its own")
         return _aligned(memory)
 

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dmlops import cuda, problems
-from dmlops.arrays import CPU, Device
 from dmlops.compiled import CompiledOperator, compile_operator
 from dmlops.enums import Feature, FeatureLevel, TensorDataType
 from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, wording
+from dmlops.memory import CPU, Device
 from dmlops.operators import (
     Descriptor,
     DiagonalMatrix,

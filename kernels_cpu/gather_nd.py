@@ -21,6 +21,8 @@ ONE: Any = np.uint64(1)
 TWO: Any = np.uint64(2)
 THREE: Any = np.uint64(3)
 FOUR: Any = np.uint64(4)
+AHEAD: Any = np.uint64(4)  # slices: random lines take longest to come, so long ones are asked for early
+AHEAD_LINES: Any = np.uint64(16)  # of a slice; the hardware sees where the rest is going
 WORD = (1 << 64) - 1
 BLOCK: Any = np.uint64(256)  # tuples: their offsets are 2 KiB of stack
 OUTSIDE: Any = np.uint64(WORD)  # the offset of a tuple that is out of range
@@ -234,6 +236,7 @@ def _gather(x: Any, indices: Any, output: Any, table: Any, first: Any, last: Any
     index_stride = table[inner + TWO]
     output_stride = table[inner + THREE]
     streams = table[KIND] == STREAMED
+    line_elements = moves.line_elements(output)
     position = np.uint64(first)
     while position < np.uint64(last):
         outer = position // n_inner
@@ -254,6 +257,10 @@ def _gather(x: Any, indices: Any, output: Any, table: Any, first: Any, last: Any
                     if target != cursor:
                         flush(output, cursor, line, filled)
                         filled = ZERO
+                    ahead = i + AHEAD
+                    if ahead < n and offsets[ahead] != OUTSIDE:
+                        for j in range(ZERO, min(table[SLICE], AHEAD_LINES * line_elements), line_elements):
+                            moves.prefetch(x, offsets[ahead] + j)
                     inside = offsets[i] != OUTSIDE
                     filled = stream(
                         output, target, table[SLICE], x, offsets[i], ONE, inside, ZERO, line, filled

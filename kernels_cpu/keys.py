@@ -1,8 +1,9 @@
 """Bit patterns to keys: signed integers whose ascending order is the order that is wanted.
 
-One formula serves unsigned and signed integers and every float format; what differs are five constants. For
-floats, ``infinity + magnitude`` (``infinity - magnitude`` below zero) puts -inf at 0, both zeros at `infinity`,
-+inf at ``2 * infinity`` and, as the sum wraps around, every NaN beyond that, where one minimum makes them equal.
+One formula serves unsigned and signed integers and every float format; what differs are five constants.
+For floats, ``infinity + magnitude`` (``infinity - magnitude`` below zero) puts -inf at 0, both zeros at
+`infinity`, +inf at ``2 * infinity`` and, as the sum wraps around, every NaN beyond that, where one minimum
+makes them equal.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +14,12 @@ from numpy.typing import NDArray
 from kernels_cpu import simd
 from kernels_cpu.jit import inlined, kernel
 
-SIGNED = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+SIGNED: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.int8),
+    2: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    8: np.dtype(np.int64),
+}
 
 
 class KeyMasks(NamedTuple):
@@ -39,8 +45,8 @@ def key_masks(element_size: int, sign: int, flip: int, infinity: int, largest: b
     element_size : int
         Bytes of an element: 1, 2, 4 or 8.
     sign, flip, infinity : int
-        The bit that is inverted to order bits as unsigned integers, the bits of the magnitude (0 for integers),
-        and the magnitude of infinity (all ones for integers).
+        The bit that is inverted to order bits as unsigned integers, the bits of the magnitude (0 for
+        integers), and the magnitude of infinity (all ones for integers).
     largest : bool
         Whether the greatest elements come first.
 
@@ -57,7 +63,8 @@ def key_masks(element_size: int, sign: int, flip: int, infinity: int, largest: b
     minus = infinity + top + to_signed
     limit = (2 * infinity + 1 if flip else infinity) + to_signed
     constants = (negative, plus, minus, limit, -1 if largest else 0)
-    return np.array([(value + top) % (1 << width) - top for value in constants], SIGNED[element_size])
+    wrapped = [(value + top) % (1 << width) - top for value in constants]
+    return np.array(wrapped, dtype=SIGNED[element_size])
 
 
 @kernel
@@ -66,7 +73,7 @@ def unpack_masks(constants: NDArray[Any]) -> KeyMasks:
     return KeyMasks(constants[0], constants[1], constants[2], constants[3], constants[4])
 
 
-@inlined
+@kernel
 def key(bits: Any, masks: KeyMasks) -> Any:
     """Return the key of an element, or the keys of a vector of elements."""
     above = simd.add(bits, simd.fill(bits, masks.plus))

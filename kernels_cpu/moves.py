@@ -185,6 +185,24 @@ def move_bytes(typing_context: Any, n_bytes: Any, x: Any, x_index: Any, output: 
 
 
 @_intrinsic
+def prefetch(typing_context: Any, x: Any, index: Any) -> Any:
+    """Ask for the line of ``x[index]``, which will be read soon."""
+    signature = types.void(x, types.uint64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), I8.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+        known = builder.module.globals
+        name = "llvm.prefetch.p0i8"
+        function = known[name] if name in known else ir.Function(builder.module, kind, name)
+        read, everywhere, data = (ir.Constant(I32, flag) for flag in (0, 3, 1))
+        builder.call(function, [address, read, everywhere, data])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@_intrinsic
 def elements_to_line(typing_context: Any, output: Any, index: Any) -> Any:
     """Return how many elements after ``output[index]`` the next line starts."""
     signature = types.uint64(output, types.uint64)

@@ -1,9 +1,9 @@
 """Vector arithmetic for kernels: LLVM's generic vectors at the width of the host's registers.
 
-A vector of `lanes` elements is a value like any other inside a kernel: ``load`` makes one, ``store`` ends it.
-Where there are no vector registers to use (or ``DMLOPS_SIMD=0``) a vector has one lane and *is* its element, so
-the same kernel source is the scalar path. Comparisons are signed, the only kind that every target has for every
-width. Indices are taken as they are: no function here wraps negative ones around.
+A vector of `lanes` elements is a value like any other inside a kernel: ``load`` makes one, ``store`` ends
+it. Where there are no vector registers to use (or ``DMLOPS_SIMD=0``) a vector has one lane and *is* its
+element, so the same kernel source is the scalar path. Comparisons are signed, the only kind that every target
+has for every width. Indices are taken as they are: no function here wraps negative ones around.
 """
 
 import os
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.datamodel import models
@@ -38,6 +39,9 @@ def _register_width(features: frozenset[str]) -> int:
     return 0
 
 
+int64: Any = np.int64
+"""The conversion as kernels use it; `Any`, so that type checkers mix its results with plain integers."""
+
 FEATURES = _host_features()
 WIDTH = _register_width(FEATURES)
 """Bits of a vector register; 0 where kernels are to stay scalar."""
@@ -58,7 +62,7 @@ def compresses(element_size: int) -> bool:
 class Vector(types.Type):
     """The Numba type of a vector of integers."""
 
-    def __init__(self, element: types.Integer, count: int) -> None:
+    def __init__(self, element: Any, count: int) -> None:
         self.element = element
         self.count = count
         super().__init__(name=f"Vector({element} x {count})")
@@ -70,12 +74,12 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, vector, ir.VectorType(ir.IntType(vector.element.bitwidth), vector.count))
 
 
-def _vector_of(element: types.Integer) -> types.Type:
+def _vector_of(element: Any) -> types.Type:
     count = lanes(element.bitwidth // 8)
     return element if count == 1 else Vector(element, count)
 
 
-def _element(kind: types.Type) -> types.Integer:
+def _element(kind: types.Type) -> Any:
     return kind.element if isinstance(kind, Vector) else kind
 
 
@@ -183,7 +187,7 @@ def block_edge_of(typing_context, array):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def transpose(typing_context, source, at, pitch, target, to, target_pitch):  # type: ignore[no-untyped-def]
-    """Copy a square block of `block_edge` rows, `pitch` elements apart, to the columns of a block of `target`."""
+    """Copy a block of `block_edge` rows, `pitch` elements apart, to the columns of a block of `target`."""
     size = source.dtype.bitwidth // 8
     edge = block_edge(size)
     kind = ir.VectorType(ir.IntType(8 * size), edge) if edge > 1 else ir.IntType(8 * size)
@@ -216,7 +220,7 @@ def transpose(typing_context, source, at, pitch, target, to, target_pitch):  # t
 
 @intrinsic
 def get(typing_context, array, index):  # type: ignore[no-untyped-def]
-    """Return `array[index]` of a contiguous array; unlike Numba's own, not slowed down by negative indices."""
+    """Return `array[index]` of a contiguous array, without Numba's check for negative indices."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = _address(context, builder, array, arguments[0], arguments[1], _llvm_type(array.dtype))
@@ -335,7 +339,7 @@ def greatest(typing_context, vector):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def compress(typing_context, vector, mask):  # type: ignore[no-untyped-def]
-    """Return the lanes of `vector` that `mask` (uint64, lane 0 lowest) chooses, packed; the rest is undefined.
+    """Return the lanes of `vector` that `mask` (uint64, lane 0 lowest) chooses, packed; the rest is junk.
 
     Only where ``compresses`` says so: elsewhere LLVM goes through memory, element by element.
     """

@@ -265,7 +265,7 @@ class Plan:
                 return
 
     def check(self, stream: Any, indices: int, first: int) -> None:
-        """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to the address `first`."""
+        """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to address `first`."""
         self._clear.launch(stream, 1, 1, 0, first)
         for n_blocks, offset, arguments in self._check_launches:
             self._check.launch(stream, n_blocks, THREADS, 0, indices + offset, first, *arguments)

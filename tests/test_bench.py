@@ -34,6 +34,7 @@ SMALL = [
     DiagonalMatrix(name="triangle", reason="", shape=(2, 8, 8), begin=1, end=2**31),
     DiagonalMatrix(name="band", reason="", shape=(8, 9), begin=-2, end=3, value=0.5),
 ]
+PAIRS = ("top_k", "nonzero_coordinates")
 
 
 def small_task(workload):
@@ -88,6 +89,32 @@ def test_every_contender_gives_the_answer(workload, who):
     np.testing.assert_array_equal(libraries.to_numpy(first).reshape(expected.shape), expected)
     if who.is_ours:
         assert answers.fault(task, answer) is None
+
+
+@pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
+@pytest.mark.filterwarnings("ignore")
+def test_torch_tensors_as_on_a_gpu(workload):
+    pytest.importorskip("torch")
+    task = Task(workload, workload.inputs(data.TorchSource("cpu")), 1)
+    expected = reference(Task(workload, tuple(map(libraries.to_numpy, task.inputs)), 1))
+    for who in contenders(workload.operator, CUDA):
+        if libraries.missing(who.library, CPU):
+            continue
+        try:
+            answer = who.prepare(task)()
+        except libraries.NotServedError:
+            continue
+        if who.is_ours:
+            assert answers.fault(task, answer) is None
+            assert answers.fault(
+                task, tuple(array * 0 for array in answer) if workload.operator in PAIRS else answer * 0
+            )
+        if workload.operator == "nonzero_coordinates":
+            answer = np.stack(answer, axis=-1) if who.library == "jax" else answer
+            answer = answer[0] if who.is_ours else answer
+        elif workload.operator == "top_k":
+            answer = libraries.to_numpy(answer[0]).take(range(workload.k), workload.axis)
+        np.testing.assert_array_equal(libraries.to_numpy(answer).reshape(expected.shape), expected)
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
@@ -211,7 +238,7 @@ def test_slow_peers_get_fewer_samples():
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
 def test_the_spinning_kernel_compiles(arch):
-    pytest.importorskip("cuda.core")
+    pytest.importorskip("cuda.bindings")
     assert timing.spin_code(arch).code
 
 

@@ -9,9 +9,7 @@ import dmlops
 from dmlops import (
     AxisDirection,
     DeviceMismatchError,
-    DiagonalMatrix1,
     FeatureLevel,
-    GatherND1,
     InvalidDescriptorError,
     NonzeroCoordinates,
     TensorDataType,
@@ -20,6 +18,7 @@ from dmlops import (
     UnsupportedFeatureError,
 )
 from tests import cases, reference
+from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
 from tests.data import LAYOUTS, assert_same, sample, storage
 from tests.libraries import NUMPY, call, execute
 from tests.scripts import run_script
@@ -146,36 +145,21 @@ class TestExecute:
             expected = reference.top_k(arrays["input_tensor"], 2)
             assert_same(arrays["output_value_tensor"], expected[0])
 
-    def test_every_operator_with_a_dirty_workspace(self):
+    @pytest.mark.parametrize("name", DESCRIPTORS)
+    def test_every_operator_with_a_dirty_workspace(self, name):
         # The workspace's contents are undefined; a larger one will do.
-        x = sample("float32", (300, 1000), "workspace")
-        tensor = TensorDesc(TensorDataType.FLOAT32, x.shape)
-        indices = np.arange(300, dtype="int64")[::-1, np.newaxis].copy()
-        descriptors = {
-            TopK1(input_tensor=tensor, axis=1, k=200, axis_direction=0): {},
-            TopK1(input_tensor=tensor, axis=0, k=20, axis_direction=1): {},
-            NonzeroCoordinates(input_tensor=tensor): {},
-            GatherND1(
-                input_tensor=tensor,
-                indices_tensor=TensorDesc(TensorDataType.INT64, indices.shape),
-                input_dimension_count=2,
-                indices_dimension_count=2,
-                batch_dimension_count=0,
-            ): {"indices_tensor": indices},
-            DiagonalMatrix1(input_tensor=tensor, value=0, diagonal_fill_begin=0, diagonal_fill_end=9): {},
-        }
-        for descriptor, more in descriptors.items():
-            operator = dmlops.compile(descriptor)
-            answers = []
-            for dirt in (0, 0xFF, 0xA5):
-                outputs = {
-                    name: np.zeros(desc.sizes, desc.data_type.name.lower())
-                    for name, desc in operator.outputs.items()
-                }
-                workspace = np.full(operator.workspace_size + 100, dirt, np.uint8)
-                operator.execute({"input_tensor": x, **more, **outputs}, workspace=workspace)
-                answers.append([array.tobytes() for array in outputs.values()])
-            assert answers[0] == answers[1] == answers[2]
+        descriptor = DESCRIPTORS[name]
+        operator = dmlops.compile(descriptor, feature_level=FeatureLevel.EXTENDED)
+        for seed, dirt in ((1, 0), (2, 0xFF), (5, 0xA5)):
+            inputs, outputs = make_inputs(descriptor, seed), make_outputs(descriptor)
+            workspace = np.full(operator.workspace_size + 100, dirt, np.uint8)
+            operator.execute(inputs | outputs, workspace=workspace)
+            for field, expected in oracle(descriptor, inputs).items():
+                actual = outputs[field]
+                if field.startswith(("output_count", "output_coordinates")):
+                    np.testing.assert_array_equal(actual[: len(expected)].ravel(), expected.ravel())
+                else:
+                    assert_same(actual, expected)
 
     def test_unaligned_workspace(self):
         x = sample("float32", (2, 30_000), "unaligned")

@@ -219,6 +219,7 @@ def test_runs_in_threads():
 
 def test_page_examples():
     page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
-    section = page.partition("## dask")[2].partition("\n## ")[0]
+    section = page.partition("## Dask")[2].partition("\n## ")[0]
     examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert examples
     exec("\n".join(examples), {})

@@ -214,4 +214,5 @@ def test_page_examples():
     page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
     section = page.partition("## ONNX")[2].partition("\n## ")[0]
     examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert examples
     exec("\n".join(examples), {})

@@ -71,19 +71,22 @@ class NumPySource:
         return np.where(self._uniform(shape) < 0.5, np.float32(np.nan), self._normal(shape))
 
 
-class _TorchSource(NumPySource):
-    """Makes torch tensors on the GPU, where the host would need minutes."""
+class TorchSource(NumPySource):
+    """Makes torch tensors, on a GPU where the host would need minutes."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
         super().__init__()
+        self._device = device
         self._torch = importlib.import_module("torch")
         self._torch.manual_seed(SEED)
 
     def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...]) -> Any:
-        integers = {"dtype": self._torch.int32, "device": "cuda"}
+        """Return random index tuples below `bounds`, as 32-bit integers."""
+        integers = {"dtype": self._torch.int32, "device": self._device}
         return self._torch.stack([self._torch.randint(bound, shape, **integers) for bound in bounds], dim=-1)
 
     def copy(self, array: Any) -> Any:
+        """Return the same elements at another address."""
         return array.clone()
 
     def _cast(self, array: Any, dtype: str) -> Any:
@@ -92,23 +95,23 @@ class _TorchSource(NumPySource):
     def _all_integers(self, shape: tuple[int, ...], dtype: str) -> Any:
         kind = getattr(self._torch, dtype)
         limits = self._torch.iinfo(kind)
-        return self._torch.randint(limits.min, limits.max, shape, dtype=kind, device="cuda")
+        return self._torch.randint(limits.min, limits.max, shape, dtype=kind, device=self._device)
 
     def _uniform(self, shape: tuple[int, ...]) -> Any:
-        return self._torch.rand(shape, device="cuda")
+        return self._torch.rand(shape, device=self._device)
 
     def _normal(self, shape: tuple[int, ...]) -> Any:
-        return self._torch.randn(shape, device="cuda")
+        return self._torch.randn(shape, device=self._device)
 
     def _ties(self, shape: tuple[int, ...]) -> Any:
         return self._torch.floor(self._uniform(shape) * DISTINCT)
 
     def _ascending(self, shape: tuple[int, ...]) -> Any:
-        row = self._torch.arange(shape[-1], device="cuda", dtype=self._torch.float32)
+        row = self._torch.arange(shape[-1], device=self._device, dtype=self._torch.float32)
         return row.expand(shape).contiguous()
 
     def _constant(self, shape: tuple[int, ...]) -> Any:
-        return self._torch.ones(shape, device="cuda")
+        return self._torch.ones(shape, device=self._device)
 
     def _relu(self, shape: tuple[int, ...]) -> Any:
         return self._normal(shape).relu()
@@ -145,7 +148,7 @@ def source(device: str) -> NumPySource:
     if device == CPU:
         return NumPySource()
     if missing("torch", CUDA) is None:
-        return _TorchSource()
+        return TorchSource(CUDA)
     if missing("cupy", CUDA) is None:
         return _CuPySource()
     message = "the GPU benchmark makes its inputs with torch or CuPy, and neither can use a GPU here"

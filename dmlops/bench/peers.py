@@ -184,6 +184,8 @@ def _own(operator: str, prepare: Callable[..., Call]) -> None:
         if "small" not in task.workload.name:
             message = "differs in the cost of a call only"
             raise NotServedError(message)
+        if reason := libraries.missing("cupy", CUDA):
+            raise NotServedError(reason)
         return prepare(task, *map(to_cupy, task.inputs))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 OURS = "dmlops"
 OURS_COLOUR = "#d1495b"
@@ -20,6 +21,7 @@ COLOURS = {
     "cupy": "#6aa84f",
 }
 OTHER_COLOUR = "#777777"
+PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 # Text stays text, and the same results give the same file.
 STYLE = {
     "svg.fonttype": "none",
@@ -154,6 +156,7 @@ def _ratios(record: Record) -> Figure:
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlabel("time of the best peer / time of dmlops")
+    axes.xaxis.set_major_formatter(PLAIN)
     axes.set_xlim(right=max([1, *(row["ratio"] for row in rows)]) * 12)
     axes.set_ylim(-0.7, max(len(rows), 1) - 0.3)
     return figure
@@ -172,7 +175,7 @@ def _roofline(record: Record) -> Figure:
                 row["bytes_moved"],
                 row["bytes_moved"] / outcome["seconds"] / record["bandwidth"],
                 marker="o" if ours else ".",
-                markersize=6 if ours else 5,
+                markersize=6,
                 linestyle="none",
                 color=_colour(outcome),
                 alpha=0.9 if ours else 0.55,
@@ -185,6 +188,7 @@ def _roofline(record: Record) -> Figure:
     axes.set_yscale("log")
     axes.set_xlabel("bytes that must move")
     axes.set_ylabel("share of the copy bandwidth")
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
     if seen:
         axes.legend(frameon=False)
     return figure
@@ -241,6 +245,7 @@ def _comparison(records: Sequence[Record], names: Sequence[str]) -> Figure:
     axes.set_yticks(range(len(pairs)), [name for name, *_ in pairs], fontsize=8)
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
+    axes.xaxis.set_major_formatter(PLAIN)
     axes.set_xlabel(f"dmlops: time in {names[0]} / time in {names[1]}")
     axes.set_xlim(right=max([1.0, *(first / second for _, first, second in pairs)]) * 4)
     axes.set_ylim(-0.7, max(len(pairs), 1) - 0.3)

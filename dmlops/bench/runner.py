@@ -185,7 +185,7 @@ class Bench:
                 outcome.status, outcome.message = SKIPPED, "out of time"
                 continue
             try:
-                lanes[who.name] = self._lane(who, tasks, outcome)
+                lanes[who.name] = self._lane(who, tasks, outcome, seconds)
             except NotServedError as error:
                 outcome.status, outcome.message = SKIPPED, str(error)
             except Exception as error:  # a peer that fails is told in its row, and ends nothing
@@ -236,12 +236,15 @@ class Bench:
 
         return next_call
 
-    def _lane(self, who: Contender, tasks: Sequence[Task], outcome: Outcome) -> Lane:
+    def _lane(self, who: Contender, tasks: Sequence[Task], outcome: Outcome, seconds: float) -> Lane:
         call = self.call(who, tasks)
         if who.is_ours and (wrong := answers.fault(tasks[0], call())):
             outcome.status, outcome.message = WRONG, wrong
         lane = Lane(call, has_own_stream=self._is_unseen(who))
         timing.warm_up(lane, self.clock)
+        if lane.estimate > seconds and not who.is_ours:
+            message = f"too slow here: a call takes {lane.estimate:.1f} s"
+            raise NotServedError(message)
         return lane
 
     def _recover(self) -> None:

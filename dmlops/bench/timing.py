@@ -16,7 +16,7 @@ Call = Callable[[], Any]
 
 MIN_SAMPLES, MAX_SAMPLES = 3, 25
 SLOW_FACTOR = 3  # who has used this many times its share gets no further samples
-SLOW_SECONDS = 0.5  # from here on one call is warm-up enough
+SLOW_SECONDS = 2.0  # from here on one call is warm-up enough
 SAMPLE_SECONDS = 0.002  # shorter calls are repeated until a sample takes this long
 # OpenMP's and ONNX Runtime's threads spin for some milliseconds after a call, on cores the next one needs.
 SETTLE_SECONDS = 0.004

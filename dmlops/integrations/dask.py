@@ -15,7 +15,7 @@ from dask.array.utils import meta_from_array
 
 import dmlops
 from dmlops import InvalidDescriptorError, NonzeroResult, TensorDesc, TopKResult
-from dmlops.arrays import data_type_of, index_data_type, numpy_dtype
+from dmlops.data_types import data_type_of, index_data_type, numpy_dtype
 from dmlops.errors import wording
 from dmlops.integrations import inference
 

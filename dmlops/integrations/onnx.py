@@ -23,7 +23,7 @@ from dmlops import (
     TensorDesc,
     TopK1,
 )
-from dmlops.arrays import data_type_of
+from dmlops.data_types import data_type_of
 from dmlops.errors import wording
 from dmlops.integrations.inference import gather_nd_descriptor
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import dmlops
 from dmlops import NonzeroResult, TensorDataType, TensorDesc, TopKResult
-from dmlops.arrays import data_type_of
+from dmlops.data_types import data_type_of
 from dmlops.integrations import inference
 
 # No tensor has so many elements along a dimension.

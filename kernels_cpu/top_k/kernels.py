@@ -1,67 +1,69 @@
-"""The kernels that `plan` chooses from; each works through a range of rows in its own part of the workspace."""
+"""The kernels that `plan` chooses from; a task works through some rows in its own part of the workspace."""
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
 from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.top_k.problem import (
+    HEADER,
     RANK_LIMIT,
+    Output,
     Problem,
     Sorting,
     array_at,
     limits_of,
     offsets_of,
+    output_of,
     scratch_of,
     scratch_of_column,
     sorting_of,
     unpack,
 )
 from kernels_cpu.top_k.records import LOW_HALF, midpoint, radix_sort, rank, shrink
-from kernels_cpu.top_k.scan import Scratch, Search, chosen, chosen_at_end, scan, search_run
+from kernels_cpu.top_k.scan import Scratch, Search, scan, search_run
 
 Array = NDArray[Any]
 
 
 @kernel
 def write_ranked(
-    x: Array, values: Array, indices: Array, at: tuple[int, int, int], problem: Problem,
+    x: Array, values: Array, indices: Array, at: tuple[int, int, int], output: Output,
     records: Array, positions: Array, order: Array,
 ) -> None:  # fmt: skip
     """Write the best k records, found through `order`."""
     x_at, value_at, index_at = at
-    for r in range(problem.k):
+    for r in range(output.k):
         place = simd.get(order, r)
         position = (
-            np.int64(simd.get(positions, place)) if problem.wide else simd.get(records, place) & LOW_HALF
+            simd.int64(simd.get(positions, place)) if output.wide else simd.get(records, place) & LOW_HALF
         )
-        simd.put(values, value_at + r * problem.value_step, simd.get(x, x_at + position * problem.x_step))
-        simd.put(indices, index_at + r * problem.index_step, position)
+        simd.put(values, value_at + r * output.value_step, simd.get(x, x_at + position * output.x_step))
+        simd.put(indices, index_at + r * output.index_step, position)
 
 
 @kernel
 def write_sorted(
-    x: Array, values: Array, indices: Array, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    x: Array, values: Array, indices: Array, at: tuple[int, int, int], output: Output, masks: KeyMasks,
     records: Array, positions: Array,
 ) -> None:  # fmt: skip
-    """Write the first k records; bits are computed from the key where it tells them, which spares a far read."""
+    """Write the first k records, with bits computed from the key where it tells them: no far read."""
     x_at, value_at, index_at = at
-    zero, nan = np.int64(masks.plus), np.int64(masks.limit)
-    minus, direction = np.int64(masks.minus), np.int64(masks.direction)
+    zero, nan = simd.int64(masks.plus), simd.int64(masks.limit)
+    minus, direction = simd.int64(masks.minus), simd.int64(masks.direction)
     is_float = masks.negative != 0
-    for r in range(problem.k):
+    for r in range(output.k):
         record = simd.get(records, r)
-        position = np.int64(simd.get(positions, r)) if problem.wide else record & LOW_HALF
-        ordered = (record if problem.wide else record >> 32) ^ direction
-        simd.put(indices, index_at + r * problem.index_step, position)
-        if is_float and (ordered == zero or ordered == nan):
-            simd.put(values, value_at + r * problem.value_step, simd.get(x, x_at + position * problem.x_step))
+        position = simd.int64(simd.get(positions, r)) if output.wide else record & LOW_HALF
+        ordered = (record if output.wide else record >> 32) ^ direction
+        simd.put(indices, index_at + r * output.index_step, position)
+        if is_float and ordered in (zero, nan):
+            simd.put(values, value_at + r * output.value_step, simd.get(x, x_at + position * output.x_step))
         else:
             bits = minus - ordered if is_float and ordered < zero else ordered - zero
-            simd.put(values, value_at + r * problem.value_step, bits)
+            simd.put(values, value_at + r * output.value_step, bits)
 
 
 @inlined
@@ -70,18 +72,19 @@ def finish(
     records: Array, positions: Array, sorting: Sorting, count: int,
 ) -> None:  # fmt: skip
     """Order `count` records, of which there are at least k, and write the best."""
-    wide = problem.wide != 0
+    output = output_of(problem)
+    wide = output.wide
     if count > RANK_LIMIT and count > problem.k + (problem.k >> 2):
         count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 3)
     if count <= RANK_LIMIT:
         rank(records, count, sorting.ranks, sorting.order, sorting.taken)
-        write_ranked(x, values, indices, at, problem, records, positions, sorting.order)
+        write_ranked(x, values, indices, at, output, records, positions, sorting.order)
     elif radix_sort(
         records, positions, sorting.spare_records, sorting.spare_positions, sorting.counters, wide, count
     ):
-        write_sorted(x, values, indices, at, problem, masks, sorting.spare_records, sorting.spare_positions)
+        write_sorted(x, values, indices, at, output, masks, sorting.spare_records, sorting.spare_positions)
     else:
-        write_sorted(x, values, indices, at, problem, masks, records, positions)
+        write_sorted(x, values, indices, at, output, masks, records, positions)
 
 
 @kernel
@@ -102,7 +105,7 @@ def select_rows(
             row = unit // problem.segments
             first = (unit - row * problem.segments) * problem.segment
             last = min(first + problem.segment, last)
-        at = offsets_of(numbers, problem, row)
+        at = offsets_of(numbers, problem.n_dims, row)
         search = Search(0, ~problem.lowest, problem.k, False)
         for begin in range(first, last, problem.run):
             n = min(problem.run, last - begin)
@@ -118,10 +121,10 @@ def select_rows(
                 scratch.records,
                 scratch.positions,
                 sorting,
-                search.count,
+                search.listed,
             )
             continue
-        count = search.count
+        count = search.listed
         if count > problem.k:
             count, _ = shrink(
                 scratch.records, scratch.positions, limits.wide, count, problem.k, problem.k >> 2
@@ -140,7 +143,7 @@ def merge_segments(
     wide = problem.wide != 0
     n_rows = 1
     for d in range(problem.n_dims):
-        n_rows *= numbers[len(problem) + 4 * d]
+        n_rows *= numbers[HEADER + 4 * d]
     for row in range(n_rows):
         task = row * problem.segments
         scratch = scratch_of(workspace, constants, numbers, indices, problem, task)
@@ -158,7 +161,7 @@ def merge_segments(
             count += size
             if count > problem.k:
                 count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 2)
-        at = offsets_of(numbers, problem, row)
+        at = offsets_of(numbers, problem.n_dims, row)
         finish(x, values, indices, at, problem, masks, records, positions, sorting, count)
 
 
@@ -197,14 +200,14 @@ def select_columns(
     stage = array_at(workspace, start + problem.stage, start + problem.searches, constants)
     searches = array_at(workspace, start + problem.searches, start + problem.task_size, numbers)
     elements = array_at(x, 0, len(x) * x.itemsize, constants)
-    n_columns_all = numbers[len(problem) + 4 * (problem.n_dims - 1)] if problem.n_dims else 1
+    n_columns_all = numbers[HEADER + 4 * (problem.n_dims - 1)] if problem.n_dims else 1
     stripes = (n_columns_all + problem.columns - 1) // problem.columns
     for stripe in range(first_stripe, last_stripe):
         outer = stripe // stripes
         column = (stripe - outer * stripes) * problem.columns
         first_row = outer * n_columns_all + column
         n_columns = min(problem.columns, n_columns_all - column)
-        x_at, _, _ = offsets_of(numbers, problem, first_row)
+        x_at, _, _ = offsets_of(numbers, problem.n_dims, first_row)
         for begin in range(0, problem.axis_size, problem.run):
             n = min(problem.run, problem.axis_size - begin)
             copy_to_stage(
@@ -219,12 +222,12 @@ def select_columns(
                     search = Search(searches[s], searches[s + 1], searches[s + 2], searches[s + 3] != 0)
                 staged = j * problem.pitch
                 search = search_run(stage, staged, n, begin - staged, masks, limits, own, search)
-                searches[4 * j] = search.count
+                searches[4 * j] = search.listed
                 searches[4 * j + 1] = search.bound
                 searches[4 * j + 2] = search.until_strict
                 searches[4 * j + 3] = search.closed
         for j in range(n_columns):
-            at = offsets_of(numbers, problem, first_row + j)
+            at = offsets_of(numbers, problem.n_dims, first_row + j)
             own = scratch_of_column(workspace, scratch, numbers, indices, problem, task, j)
             finish(
                 x, values, indices, at, problem, masks, own.records, own.positions, sorting, searches[4 * j]
@@ -242,7 +245,7 @@ def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMas
         total += simd.population(simd.mask_at_most(keys, simd.fill(keys, bound)))
         at += lanes
     for i in range(at, end):
-        total += np.int64(key(simd.get(x, i), masks)) <= bound
+        total += simd.int64(key(simd.get(x, i), masks)) <= bound
     return total
 
 
@@ -250,7 +253,7 @@ def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMas
 def bound_of_keys(
     x: Array, begin: int, end: int, wanted: int, slack: int, lowest: int, masks: KeyMasks
 ) -> int:
-    """Return a bound that `wanted` to ``wanted + slack`` keys do not exceed, or with ties the least that does."""
+    """Return a bound that `wanted` to ``wanted + slack`` keys do not exceed; with ties the least possible."""
     low, high = lowest, ~lowest
     while low < high:
         middle = midpoint(low, high)
@@ -268,7 +271,7 @@ def bound_of_keys(
 def list_all(x: Array, begin: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
     """Make a record of every element."""
     for i in range(n):
-        value = np.int64(key(simd.get(x, begin + i), masks))
+        value = simd.int64(key(simd.get(x, begin + i), masks))
         if wide:
             simd.put(scratch.records, i, value)
             simd.put(scratch.positions, i, i)
@@ -292,7 +295,7 @@ def sort_rows(
     elements = array_at(x, 0, len(x) * x.itemsize, constants)
     n, k = problem.axis_size, problem.k
     for row in range(first_row, last_row):
-        at = offsets_of(numbers, problem, row)
+        at = offsets_of(numbers, problem.n_dims, row)
         run, begin = elements, at[0]
         if problem.columns:
             copy_to_stage(elements, at[0], problem.x_step, 0, n, 1, stage, 0)
@@ -301,7 +304,7 @@ def sort_rows(
         if problem.capacity < n:
             bound = bound_of_keys(run, begin, begin + n, k, k >> 3, problem.lowest, masks)
             search = Search(0, bound, k, False)
-            count = scan(run, begin, begin + n, -begin, masks, limits, scratch, search).count
+            count = scan(run, begin, begin + n, -begin, masks, limits, scratch, search).listed
         else:
             list_all(run, begin, n, masks, scratch, problem.wide != 0)
         finish(x, values, indices, at, problem, masks, scratch.records, scratch.positions, sorting, count)

@@ -121,8 +121,8 @@ def plan(
 
     Notes
     -----
-    Workspace: some 100 KB a thread, and 32 bytes for each of k elements; where more than 1/32 of a row is wanted,
-    up to 24 bytes an element.
+    Workspace: some 100 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
+    wanted, up to 24 bytes an element.
     """
     constants = key_masks(element_size, sign, flip, infinity, largest)
     dims = sorted((dim for dim in rows if dim[0] != 1), key=lambda dim: -abs(dim[1]))
@@ -138,7 +138,7 @@ def plan(
     worth = max(n_rows * row_time(element_size, k, axis_size, searched) // TASK_TIME, 1)
     segment = axis_size
     if searched:
-        function = kernels.select_rows if in_place else kernels.select_columns
+        function: Kernel = kernels.select_rows if in_place else kernels.select_columns
         capacity = min(max(4 * k, LEAST_CAPACITY), axis_size) + WORD
         run_size = RUN_SIZE
         if not in_place:

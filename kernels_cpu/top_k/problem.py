@@ -59,6 +59,20 @@ class Problem(NamedTuple):
     """Dimensions of rows; size, x, value and index stride of each follow, the slowest first."""
 
 
+X_OFFSET = Problem._fields.index("x_offset")
+HEADER = len(Problem._fields)
+
+
+class Output(NamedTuple):
+    """What writing a row's result needs of its problem."""
+
+    k: int
+    wide: bool
+    x_step: int
+    value_step: int
+    index_step: int
+
+
 class Sorting(NamedTuple):
     """Arrays that ordering a list of records needs."""
 
@@ -75,7 +89,8 @@ def unpack(n: Array) -> Problem:
     """Return the integers of a problem as scalars, which loops keep in registers."""
     return Problem(
         n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13],
-        n[14], n[15], n[16], n[17], n[18], n[19], n[20], n[21], n[22], n[23], n[24], n[25], n[26], n[27], n[28], n[29], n[30],
+        n[14], n[15], n[16], n[17], n[18], n[19], n[20], n[21], n[22], n[23], n[24], n[25], n[26], n[27],
+        n[28], n[29], n[30],
     )  # fmt: skip
 
 
@@ -86,11 +101,17 @@ def limits_of(problem: Problem) -> Limits:
 
 
 @kernel
-def offsets_of(numbers: Array, problem: Problem, row: int) -> tuple[int, int, int]:
+def output_of(problem: Problem) -> Output:
+    """Return what writing a row's result needs."""
+    return Output(problem.k, problem.wide != 0, problem.x_step, problem.value_step, problem.index_step)
+
+
+@kernel
+def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
     """Return where a row starts in the input, the values and the indices."""
-    x, value, index = problem.x_offset, problem.value_offset, problem.index_offset
-    for d in range(problem.n_dims - 1, -1, -1):
-        at = len(problem) + 4 * d
+    x, value, index = numbers[X_OFFSET], numbers[X_OFFSET + 1], numbers[X_OFFSET + 2]
+    for d in range(n_dims - 1, -1, -1):
+        at = HEADER + 4 * d
         coordinate = row
         if d > 0:
             row = row // numbers[at]

@@ -1,8 +1,9 @@
 """Lists of candidates: bounded, ranked and sorted by key, then by position.
 
-A record is a signed 64-bit integer that sorts ascending, best first. A *packed* record is ``key << 32 | position``:
-no two are equal. Where keys have 64 bits, or positions more than 32, a record is the key alone and `positions`
-holds the rest. Either way a list is in the order of positions, so that its own order breaks ties.
+A record is a signed 64-bit integer that sorts ascending, best first. A *packed* record is
+``key << 32 | position``: no two are equal. Where keys have 64 bits, or positions more than 32, a record is
+the key alone and `positions` holds the rest. Either way a list is in the order of positions, so that its own
+order breaks ties.
 """
 
 from typing import Any
@@ -48,9 +49,9 @@ def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
     Where ties make that impossible it is the least bound that at least `wanted` elements do not exceed. From
     `n` to `padded`, a multiple of the lanes, the array holds its type's greatest integer.
     """
-    low = high = np.int64(simd.get(array, 0))
+    low = high = simd.int64(simd.get(array, 0))
     for i in range(1, n):
-        value = np.int64(simd.get(array, i))
+        value = simd.int64(simd.get(array, i))
         low = min(low, value)
         high = max(high, value)
     while low < high:
@@ -100,7 +101,7 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
     return kept, bound
 
 
-@inlined
+@kernel
 def rank(records: Array, count: int, ranks: Array, order: Array, taken: Array) -> None:
     """Set ``order[r]`` to the place of the record of rank `r`, by comparing each with each.
 
@@ -163,7 +164,7 @@ def radix_sort(
             for i in range(bins):
                 simd.put(counters, now + i, 0)
             for i in range(count):
-                at = now + (np.int64(np.uint64(simd.get(records, i) - lowest) >> shift) & mask)
+                at = now + (simd.int64(np.uint64(simd.get(records, i) - lowest) >> shift) & mask)
                 simd.put(counters, at, simd.get(counters, at) + 1)
         total = 0
         counted = True
@@ -178,13 +179,13 @@ def radix_sort(
         for i in range(count):
             record = simd.get(records, i)
             rest = np.uint64(record - lowest) >> shift
-            at = now + (np.int64(rest) & mask)
+            at = now + (simd.int64(rest) & mask)
             to = simd.get(counters, at)
             simd.put(counters, at, to + 1)
             simd.put(spare_records, to, record)
             if wide:
                 simd.put(spare_positions, to, simd.get(positions, i))
-            at = then + (np.int64(rest >> np.uint64(digit_bits)) & mask)
+            at = then + (simd.int64(rest >> np.uint64(digit_bits)) & mask)
             simd.put(counters, at, simd.get(counters, at) + 1)
         records, spare_records = spare_records, records
         positions, spare_positions = spare_positions, positions

@@ -1,9 +1,9 @@
 """The search for candidates: which elements of a contiguous run may be among the best k.
 
-The minimum of every *group* of elements bounds the k-th key from above: k groups whose minimum is at most T hold k
-keys that are. So a first pass takes minima, a search among them finds T, and a second pass lists what is at most T.
-Of elements equal to T only the first k count: after k elements were listed, T drops by one. Without this rule
-constant rows would list everything.
+The minimum of every *group* of elements bounds the k-th key from above: k groups whose minimum is at most T
+hold k keys that are. So a first pass takes minima, a search among them finds T, and a second pass lists what
+is at most T. Of elements equal to T only the first k count: after k elements were listed, T drops by one.
+Without this rule constant rows would list everything.
 """
 
 from typing import Any, NamedTuple
@@ -54,8 +54,8 @@ class Limits(NamedTuple):
 class Search(NamedTuple):
     """Where a search stands between two runs of its row."""
 
-    count: int
-    """Candidates listed."""
+    listed: int
+    """Candidates so far."""
     bound: int
     """Greater keys are not among the best k."""
     until_strict: int
@@ -81,7 +81,7 @@ def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any
     """Do what `chosen` does for an `n` that vectors do not divide."""
     mask = chosen(x, at, n, bound, masks)
     for i in range(n & -simd.lanes_of(x), n):
-        is_chosen = np.int64(key(simd.get(x, at + i), masks)) <= bound
+        is_chosen = simd.int64(key(simd.get(x, at + i), masks)) <= bound
         mask |= np.uint64(is_chosen) << np.uint64(i)
     return mask
 
@@ -106,7 +106,7 @@ def scan(
         while mask:
             i = at + simd.trailing_zeros(mask)
             mask &= mask - np.uint64(1)
-            value = np.int64(key(simd.get(x, i), masks))
+            value = simd.int64(key(simd.get(x, i), masks))
             if limits.wide:
                 simd.put(scratch.records, count, value)
                 simd.put(scratch.positions, count, first_position + i)
@@ -134,7 +134,7 @@ def scan(
     return Search(count, bound, until_strict, closed)
 
 
-@inlined
+@kernel
 def minimum_of_lines(x: Array, at: int, end: int, step: int, masks: KeyMasks) -> Any:
     """Return the minimum, lane by lane, of the keys at `at`, ``at + step`` and so on before `end`."""
     result = key(simd.load(x, at), masks)
@@ -143,7 +143,7 @@ def minimum_of_lines(x: Array, at: int, end: int, step: int, masks: KeyMasks) ->
     return result
 
 
-@inlined
+@kernel
 def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return the k-th least of the first `n` elements, a multiple of the lanes and at most `FEW_GROUPS`."""
     lanes = simd.lanes_of(groups)
@@ -155,7 +155,7 @@ def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
         for j in range(n):
             beyond = simd.count_less(beyond, simd.fill(group, simd.get(groups, j)), group)
         result = simd.maximum(result, simd.where_negative(beyond, group, simd.fill(any_vector, lowest)))
-    return np.int64(simd.greatest(result))
+    return simd.int64(simd.greatest(result))
 
 
 @kernel
@@ -170,12 +170,12 @@ def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
 def tighten(n_groups: int, limits: Limits, scratch: Scratch, search: Search) -> Search:
     """Lower the bound to what the first `n_groups` groups tell, if enough of them are within it."""
     k = limits.k
-    if n_groups < k or (search.count and count_at_most(scratch.groups, n_groups, search.bound) <= k):
+    if n_groups < k or (search.listed and count_at_most(scratch.groups, n_groups, search.bound) <= k):
         return search
     bound = bound_of_groups(scratch.groups, n_groups, k, limits.lowest)
     if bound >= search.bound:
         return search
-    return Search(search.count, bound, k, search.closed)
+    return Search(search.listed, bound, k, search.closed)
 
 
 @inlined
@@ -247,7 +247,7 @@ def search_run(
         end = at + tile
         if t == n_tiles:
             end = begin + n
-        elif np.int64(simd.get(scratch.minima, t)) > search.bound:
+        elif simd.int64(simd.get(scratch.minima, t)) > search.bound:
             continue
         if search.closed:
             break

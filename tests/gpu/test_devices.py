@@ -6,8 +6,9 @@ import pytest
 import dmlops
 from dmlops import DeviceMismatchError, InvalidDescriptorError, cuda
 from tests import reference
+from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import sample
-from tests.gpu.descriptors import DESCRIPTORS, Bound, cpu_answer, make_inputs
+from tests.gpu.bound import Bound
 
 two_devices = pytest.mark.skipif(cuda.device_count() < 2, reason="needs two GPUs")
 

@@ -5,9 +5,10 @@ import pytest
 
 import dmlops
 from tests import cases
+from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import DTYPES, INDEX_DTYPES, assert_same, random, sample
+from tests.gpu.bound import Bound
 from tests.gpu.conftest import LIBRARIES
-from tests.gpu.descriptors import DESCRIPTORS, Bound, cpu_answer, make_inputs
 from tests.libraries import call
 
 

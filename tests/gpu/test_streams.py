@@ -8,8 +8,9 @@ import pytest
 
 import dmlops
 from tests import reference
+from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import sample
-from tests.gpu.descriptors import DESCRIPTORS, Bound, cpu_answer, make_inputs
+from tests.gpu.bound import Bound
 
 # Long enough to outlast every launch that follows it in the tests.
 BUSY_CYCLES = 400_000_000
