@@ -1,5 +1,7 @@
 """The exceptions that dmlops raises, and the one wording of their texts."""
 
+from typing import NoReturn
+
 
 class DmlError(Exception):
     """Base class of all errors that dmlops raises on its own account."""
@@ -19,6 +21,11 @@ class DeviceMismatchError(DmlError, ValueError):
 
 class IndexOutOfRangeError(DmlError, IndexError):
     """An index tuple points outside the input."""
+
+
+def refuse(where: str, got: object, reason: str, allowed: str) -> NoReturn:
+    """Raise InvalidDescriptorError in the one wording; see `wording`."""
+    raise InvalidDescriptorError(wording(where, got, reason, allowed))
 
 
 def wording(where: str, got: object, reason: str, allowed: str) -> str:

@@ -7,7 +7,7 @@ is none: a descriptor is built, checked and compiled. Everything else is `_run`.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dmlops import arrays, calls
+from dmlops import arrays, calls, planning
 from dmlops.errors import InvalidDescriptorError, wording
 
 
@@ -94,7 +94,7 @@ def top_k(
     key = ("top_k", *calls.common_key(library, x, given), k, axis, largest, index_dtype)
     call = calls.planned(key)
     if call is None:
-        call = calls.keep(key, calls.plan_top_k(library, x, given, k, axis, largest, index_dtype))
+        call = calls.keep(key, planning.plan_top_k(library, x, given, k, axis, largest, index_dtype))
     names = ("top_k.x", "top_k.out[0]", "top_k.out[1]")
     results = calls.run(call, library, [(library, x)], given, names, stream)
     return TopKResult(*(results if out is None else out))
@@ -167,7 +167,7 @@ def nonzero_coordinates(
     key = (where, *calls.common_key(library, x, given), size, fill, index_dtype)
     call = calls.planned(key)
     if call is None:
-        planned = calls.plan_nonzero_coordinates(library, x, given, size, fill, index_dtype)
+        planned = planning.plan_nonzero_coordinates(library, x, given, size, fill, index_dtype)
         call = calls.keep(key, planned)
     if size is None and not given:
         return NonzeroResult(*calls.run_trimmed(call, library, x, stream))
@@ -244,7 +244,7 @@ def gather_nd(
     key = ("gather_nd", *calls.common_key(library, x, given), picks, batch, mode)
     call = calls.planned(key)
     if call is None:
-        call = calls.keep(key, calls.plan_gather_nd(operands, given, batch, mode))
+        call = calls.keep(key, planning.plan_gather_nd(operands, given, batch, mode))
     names = ("gather_nd.x", "gather_nd.indices", "gather_nd.out")
     check = calls.check_indices(operands, batch) if mode == "raise" else None
     (result,) = calls.run(call, library, operands, given, names, stream, before=check)
@@ -321,7 +321,7 @@ def diagonal_matrix(
     where = "diagonal_matrix"
     given = calls.adopt_outputs(None if out is None else (out,), (f"{where}.out",))
     if x is None:
-        library, made = calls.made_from(shape, dtype, like, given)
+        library, made = planning.made_from(shape, dtype, like, given)
         operand = None
     else:
         for name, argument in (("shape", shape), ("dtype", dtype), ("like", like)):
@@ -336,6 +336,6 @@ def diagonal_matrix(
     key = (where, *calls.common_key(library, x, given), made, value or str(value), begin, end)
     call = calls.planned(key)
     if call is None:
-        call = calls.keep(key, calls.plan_diagonal_matrix(library, x, made, given, value, begin, end))
+        call = calls.keep(key, planning.plan_diagonal_matrix(library, x, made, given, value, begin, end))
     (result,) = calls.run(call, library, [operand], given, (f"{where}.x", f"{where}.out"), stream)
     return result if out is None else out

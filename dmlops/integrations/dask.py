@@ -175,10 +175,8 @@ def _select(block: Any, arrays: Sequence[da.Array], options: dict[str, Any]) -> 
     chunks[axis] = tuple(min(k, size) for size in chunks[axis])
     ndim = arrays[0].ndim
     pairs = da.map_blocks(block, *arrays, **options, chunks=chunks, meta=np.empty((0,) * ndim, object))
-    values = pairs.map_blocks(itemgetter(0), token="top_k-values", meta=meta_from_array(arrays[0], ndim))
-    indices = pairs.map_blocks(
-        itemgetter(1), token="top_k-indices", meta=meta_from_array(arrays[0], ndim, options["index_dtype"])
-    )
+    values = pairs.map_blocks(itemgetter(0), meta=meta_from_array(arrays[0], ndim))
+    indices = pairs.map_blocks(itemgetter(1), meta=meta_from_array(arrays[0], ndim, options["index_dtype"]))
     return values, indices
 
 
