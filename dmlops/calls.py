@@ -20,7 +20,7 @@ from kernels_cpu import threads
 Operand = tuple[Library, Any]
 # What the check of gather indices writes where every tuple is in range.
 _NO_OFFENDER = 2**63 - 1
-_CALLS_KEPT = 4096
+CALLS_KEPT = 4096
 
 
 class Call(NamedTuple):
@@ -54,7 +54,7 @@ def planned(key: Hashable) -> Call | None:
 
 def keep(key: Hashable, call: Call) -> Call:
     """Keep a call for the next time that `key` is asked for, and return it."""
-    if len(_calls) >= _CALLS_KEPT:
+    if len(_calls) >= CALLS_KEPT:
         _calls.clear()
     _calls[key] = call
     return call

@@ -60,7 +60,9 @@ class CompiledOperator:
     # What the kernels get for operands, and for a workspace, that are not there.
     absent: tuple[Any, ...] = field(repr=False)
     no_memory: Any = field(repr=False)
+    # Kinds of arrays and workspaces that have been checked before.
     _accepted: set[Any] = field(default_factory=set, repr=False)
+    _workspaces: dict[Any, Slot] = field(default_factory=dict, repr=False)
 
     def execute(self, tensors: Mapping[str, Any], workspace: Any = None, stream: Any = None) -> None:
         """Compute the outputs from the inputs, all of them given.
@@ -178,7 +180,7 @@ class CompiledOperator:
         if self.workspace_size == 0:
             return self.no_memory, None
         if self.device is CPU:
-            memory = _host_scratch(self.workspace_size)
+            memory = host_scratch(self.workspace_size)
             return memory, memory
         owner = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
         return _aligned(library.view(owner, _bytes(self.workspace_size))), owner
@@ -216,24 +218,30 @@ class CompiledOperator:
     def _given_workspace(self, workspace: Any, views: Sequence[Any]) -> Any:
         where = f"{self.descriptor.name}.workspace"
         library, array = arrays.adopt_output(workspace, where)
+        kind = "workspace", library, library.signature(array)
+        slot = self._workspaces.get(kind)
+        if slot is None:
+            slot = self._workspaces[kind] = self._checked_workspace(where, library, array)
+        if self.workspace_size == 0:
+            return self.no_memory
+        memory = library.view(array, slot)
+        for key, view, operand_slot in zip(self.operands, views, self.slots, strict=True):
+            if operand_slot is not None and share_memory(view, operand_slot, memory, slot):
+                allowed = "it must have memory of its own"
+                _refuse_overlap(where, f"{self.descriptor.name}.{key}", allowed)
+        return _aligned(memory)
+
+    def _checked_workspace(self, where: str, library: Library, array: Any) -> Slot:
         self._check_device(where, library.device(array))
         desc = library.describe(array, where)
         size = desc.element_count * desc.data_type.bytes
         if size < self.workspace_size:
             allowed = f"at least {self.workspace_size} bytes are needed"
             raise InvalidDescriptorError(wording(where, f"{size} bytes", "the operator needs more", allowed))
-        if desc.extent != desc.element_count:
+        if desc.extent != desc.element_count or desc.offset:
             got, allowed = f"strides {desc.effective_strides}", "it must be contiguous"
-            raise InvalidDescriptorError(wording(where, got, "it has gaps", allowed))
-        if self.workspace_size == 0:
-            return self.no_memory
-        slot = _bytes(size)
-        memory = library.view(array, Slot.of(desc))
-        memory = memory.view(np.uint8) if self.device is CPU else memory
-        for key, view, operand_slot in zip(self.operands, views, self.slots, strict=True):
-            if operand_slot is not None and share_memory(view, operand_slot, memory, slot):
-                _refuse_overlap(where, f"{self.descriptor.name}.{key}", "it must have memory of its own")
-        return _aligned(memory)
+            raise InvalidDescriptorError(wording(where, got, "it has gaps or runs backwards", allowed))
+        return _bytes(size)
 
 
 def compile_operator(
@@ -272,6 +280,7 @@ def _refuse_overlap(name: str, other: str, allowed: str) -> None:
     raise InvalidDescriptorError(wording(name, "an overlapping array", reason, allowed))
 
 
+@functools.lru_cache(maxsize=256)
 def _bytes(size: int) -> Slot:
     return Slot.of(TensorDesc(TensorDataType.UINT8, (size,)))
 
@@ -283,14 +292,20 @@ def _meaningful_strides(desc: TensorDesc) -> list[int]:
 def _aligned(memory: Any) -> Any:
     """Return memory, viewed as kernels take it, from its first aligned byte on."""
     if isinstance(memory, np.ndarray):
-        return memory[-memory.ctypes.data % _ALIGNMENT :]
+        return memory[-memory.__array_interface__["data"][0] % _ALIGNMENT :]
     return -(-memory // _ALIGNMENT) * _ALIGNMENT
 
 
 _kept = threading.local()
 
 
-def _host_scratch(size: int) -> "np.ndarray[Any, Any]":
+_NOTHING = np.empty(0, np.uint8)
+
+
+def host_scratch(size: int) -> "np.ndarray[Any, Any]":
+    """Return at least `size` bytes of scratch that this thread alone uses, until its next call."""
+    if size == 0:
+        return _NOTHING
     kept: np.ndarray[Any, Any] | None = getattr(_kept, "scratch", None)
     if kept is not None and kept.size >= size:
         return kept

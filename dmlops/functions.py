@@ -7,8 +7,11 @@ is none: a descriptor is built, checked and compiled. Everything else is `_run`.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dmlops import arrays, calls, planning
+from dmlops import arrays, calls, express, planning
 from dmlops.errors import InvalidDescriptorError, wording
+
+# Types of arguments that equal nothing but themselves, as 5.0 and True equal 5 and 1.
+_PLAIN = (int, type(None))
 
 
 class TopKResult(NamedTuple):
@@ -88,13 +91,20 @@ def top_k(
     >>> dmlops.top_k([1, 3, 2, 3], 2)
     TopKResult(values=array([3, 3]), indices=array([1, 3], dtype=uint32))
     """
+    kind = ("top_k", k, axis, bool(largest), index_dtype)
+    if out is None and stream is None and type(k) is int is type(axis):
+        run = express.find(kind, x)
+        if run is not None:
+            return TopKResult(*run(x))
     library, x = arrays.adopt(x, "top_k.x")
     given = calls.adopt_outputs(out, ("top_k.out[0]", "top_k.out[1]"))
-    k, axis, largest = calls.integer(k, "top_k.k"), calls.integer(axis, "top_k.axis"), bool(largest)
-    key = ("top_k", *calls.common_key(library, x, given), k, axis, largest, index_dtype)
+    k, axis = calls.integer(k, "top_k.k"), calls.integer(axis, "top_k.axis")
+    key = kind, calls.common_key(library, x, given)
     call = calls.planned(key)
     if call is None:
-        call = calls.keep(key, planning.plan_top_k(library, x, given, k, axis, largest, index_dtype))
+        call = calls.keep(key, planning.plan_top_k(library, x, given, k, axis, bool(largest), index_dtype))
+        if not given:
+            express.keep(kind, [x], call, express.launcher)
     names = ("top_k.x", "top_k.out[0]", "top_k.out[1]")
     results = calls.run(call, library, [(library, x)], given, names, stream)
     return TopKResult(*(results if out is None else out))
@@ -160,15 +170,23 @@ def nonzero_coordinates(
            [1, 3]], dtype=uint32), count=array([4], dtype=uint32))
     """
     where = "nonzero_coordinates"
+    kind = (where, size, fill_value, index_dtype)
+    if out is None and stream is None and size.__class__ in _PLAIN and fill_value.__class__ in _PLAIN:
+        run = express.find(kind, x)
+        if run is not None:
+            return NonzeroResult(*run(x))
     library, x = arrays.adopt(x, "nonzero_coordinates.x")
     given = calls.adopt_outputs(out, ("nonzero_coordinates.out[0]", "nonzero_coordinates.out[1]"))
     size = None if size is None else calls.integer(size, "nonzero_coordinates.size")
     fill = None if fill_value is None else calls.integer(fill_value, "nonzero_coordinates.fill_value")
-    key = (where, *calls.common_key(library, x, given), size, fill, index_dtype)
+    key = kind, calls.common_key(library, x, given)
     call = calls.planned(key)
     if call is None:
         planned = planning.plan_nonzero_coordinates(library, x, given, size, fill, index_dtype)
         call = calls.keep(key, planned)
+        if not given:
+            make = express.trimmed_launcher if size is None else express.launcher
+            express.keep(kind, [x], call, make)
     if size is None and not given:
         return NonzeroResult(*calls.run_trimmed(call, library, x, stream))
     names = (f"{where}.x", f"{where}.out[0]", f"{where}.out[1]")
@@ -235,16 +253,24 @@ def gather_nd(
     array([[2, 3],
            [0, 1]])
     """
+    kind = ("gather_nd", batch_dims, mode)
+    if out is None and stream is None and type(batch_dims) is int:
+        run = express.find(kind, x, indices)
+        if run is not None and (results := run(x, indices)) is not None:
+            return results[0]
     library, x = arrays.adopt(x, "gather_nd.x")
     index_library, indices = arrays.adopt(indices, "gather_nd.indices")
     given = calls.adopt_outputs(None if out is None else (out,), ("gather_nd.out",))
     batch = calls.integer(batch_dims, "gather_nd.batch_dims")
     operands = [(library, x), (index_library, indices)]
     picks = index_library, index_library.signature(indices)
-    key = ("gather_nd", *calls.common_key(library, x, given), picks, batch, mode)
+    key = kind, calls.common_key(library, x, given), picks
     call = calls.planned(key)
     if call is None:
         call = calls.keep(key, planning.plan_gather_nd(operands, given, batch, mode))
+        if not given:
+            make = express.checked_launcher if mode == "raise" else express.launcher
+            express.keep(kind, [x, indices], call, make)
     names = ("gather_nd.x", "gather_nd.indices", "gather_nd.out")
     check = calls.check_indices(operands, batch) if mode == "raise" else None
     (result,) = calls.run(call, library, operands, given, names, stream, before=check)
@@ -319,6 +345,11 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
+    kind = (where, value, begin, end)
+    if out is None and stream is None and type(value) is type(begin) is type(end) is int and like is None:
+        run = express.find(kind, x) if shape is None and dtype is None else None
+        if run is not None:
+            return run(x)[0]
     given = calls.adopt_outputs(None if out is None else (out,), (f"{where}.out",))
     if x is None:
         library, made = planning.made_from(shape, dtype, like, given)
@@ -333,9 +364,11 @@ def diagonal_matrix(
     value = calls.scalar(value)
     begin, end = calls.integer(begin, f"{where}.begin"), calls.integer(end, f"{where}.end")
     # Zeros of either sign compare equal, and are different values.
-    key = (where, *calls.common_key(library, x, given), made, value or str(value), begin, end)
+    key = (where, calls.common_key(library, x, given), made, value or str(value), begin, end)
     call = calls.planned(key)
     if call is None:
         call = calls.keep(key, planning.plan_diagonal_matrix(library, x, made, given, value, begin, end))
+        if not given and x is not None and type(value) is int:
+            express.keep(kind, [x], call, express.launcher)
     (result,) = calls.run(call, library, [operand], given, (f"{where}.x", f"{where}.out"), stream)
     return result if out is None else out

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.jit import kernel
 
 SIGNED: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.int8),

@@ -3,11 +3,10 @@
 import io
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OURS = "dmlops"
 OURS_COLOUR = "#d1495b"
@@ -21,7 +20,6 @@ COLOURS = {
     "cupy": "#6aa84f",
 }
 OTHER_COLOUR = "#777777"
-PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 # Text stays text, and the same results give the same file.
 STYLE = {
     "svg.fonttype": "none",
@@ -63,7 +61,14 @@ def render(records: Sequence[Record], names: Sequence[str]) -> str:
     -------
     str
         HTML that refers to no other file.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Without matplotlib.
     """
+    import matplotlib as mpl  # noqa: PLC0415 - an optional dependency
+
     parts = [f"<h1>dmlops on {escape(_where(records[0]))}</h1>", _facts(records, names)]
     with mpl.rc_context(STYLE):
         if len(records) == 2:
@@ -140,7 +145,7 @@ def _colour(outcome: Record) -> str:
     return COLOURS.get(outcome["library"], OTHER_COLOUR)
 
 
-def _ratios(record: Record) -> Figure:
+def _ratios(record: Record) -> "Figure":
     rows = [row for row in record["workloads"] if row["ratio"]][::-1]
     figure, axes = _figure(10, 1.0 + 0.24 * max(len(rows), 1))
     for position, row in enumerate(rows):
@@ -156,13 +161,13 @@ def _ratios(record: Record) -> Figure:
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlabel("time of the best peer / time of dmlops")
-    axes.xaxis.set_major_formatter(PLAIN)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlim(right=max([1, *(row["ratio"] for row in rows)]) * 12)
     axes.set_ylim(-0.7, max(len(rows), 1) - 0.3)
     return figure
 
 
-def _roofline(record: Record) -> Figure:
+def _roofline(record: Record) -> "Figure":
     figure, axes = _figure(10, 5)
     seen: set[str] = set()
     for row in record["workloads"]:
@@ -188,18 +193,18 @@ def _roofline(record: Record) -> Figure:
     axes.set_yscale("log")
     axes.set_xlabel("bytes that must move")
     axes.set_ylabel("share of the copy bandwidth")
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.yaxis.set_major_formatter("{x:.3g}")
     if seen:
         axes.legend(frameon=False)
     return figure
 
 
-def _sizes(record: Record) -> Figure:
+def _sizes(record: Record) -> "Figure":
     series: dict[str, list[Record]] = {}
     for row in record["workloads"]:
         if row["series"]:
             series.setdefault(row["series"], []).append(row)
-    figure = Figure(figsize=(10, 3.6 * -(-len(series) // 2)), layout="constrained")
+    figure = _empty_figure(10, 3.6 * -(-len(series) // 2))
     for position, (name, rows) in enumerate(series.items(), start=1):
         axes = figure.add_subplot(-(-len(series) // 2), 2, position)
         lines: dict[str, tuple[Record, list[tuple[int, float]]]] = {}
@@ -229,7 +234,7 @@ def _sizes(record: Record) -> Figure:
     return figure
 
 
-def _comparison(records: Sequence[Record], names: Sequence[str]) -> Figure:
+def _comparison(records: Sequence[Record], names: Sequence[str]) -> "Figure":
     before, after = ({row["name"]: row for row in record["workloads"]} for record in records)
     pairs = [
         (name, first["seconds"], second["seconds"])
@@ -245,19 +250,25 @@ def _comparison(records: Sequence[Record], names: Sequence[str]) -> Figure:
     axes.set_yticks(range(len(pairs)), [name for name, *_ in pairs], fontsize=8)
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.xaxis.set_major_formatter(PLAIN)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(f"dmlops: time in {names[0]} / time in {names[1]}")
     axes.set_xlim(right=max([1.0, *(first / second for _, first, second in pairs)]) * 4)
     axes.set_ylim(-0.7, max(len(pairs), 1) - 0.3)
     return figure
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(width, height), layout="constrained")
+def _figure(width: float, height: float) -> tuple["Figure", Any]:
+    figure = _empty_figure(width, height)
     return figure, figure.add_subplot()
 
 
-def _svg(figure: Figure) -> str:
+def _empty_figure(width: float, height: float) -> "Figure":
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an optional dependency
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _svg(figure: "Figure") -> str:
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata={"Date": None})
     text = stream.getvalue()
@@ -287,7 +298,7 @@ def _outcome_cells(row: Record, outcome: Record, ours: Record | None, bandwidth:
         return name + "<td></td>" * (6 if gpu else 4)
     rate = row["bytes_moved"] / outcome["seconds"]
     times = [outcome["seconds"], *((outcome["host"], outcome["wall"]) if gpu else ())]
-    texts = [duration(seconds) if seconds else "waits" for seconds in times]
+    texts = [duration(seconds) if seconds else "" for seconds in times]
     faster = f"{outcome['seconds'] / ours['seconds']:.2f}x" if ours else ""
     texts += [f"{rate / 1e9:,.1f}", f"{rate / bandwidth:.0%}", faster if outcome is not ours else ""]
     return name + "".join(f"<td>{text}</td>" for text in texts)

@@ -175,7 +175,9 @@ class Bench:
         lanes: dict[str, Lane] = {}
         try:
             tasks = self.tasks(workload)
-        except Exception as error:  # no memory, or no bfloat16: told in the rows
+        except ModuleNotFoundError as error:  # bfloat16 needs ml_dtypes
+            return self.skipped(workload, f"{error.name} is not installed")
+        except Exception as error:  # no memory, for one
             for outcome in row.outcomes:
                 outcome.status, outcome.message = FAILED, timing.first_line(error)
             self._recover()

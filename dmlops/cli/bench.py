@@ -6,7 +6,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from dmlops import get_num_threads
+from dmlops import __version__, get_num_threads
 from dmlops.cli.console import CommandError, duration, err, out, users_errors
 from dmlops.cli.info import version
 from dmlops.cli.placement import cpu_name, cuda_devices
@@ -126,14 +126,15 @@ def report(
     if len(files) > 2:
         message = "bench report: it takes one or two files"
         raise CommandError(message)
-    try:
-        from dmlops.bench import report as page  # noqa: PLC0415 - needs matplotlib
-    except ModuleNotFoundError as error:
-        message = f"bench report: needs {error.name}: {BENCH_EXTRA}"
-        raise CommandError(message) from error
+    from dmlops.bench.report import render  # noqa: PLC0415 - for this command only
+
     records = [_read(path) for path in files]
     target = output or files[0].with_suffix(".html")
-    html = page.render(records, [path.name for path in files])
+    try:
+        html = render(records, [path.name for path in files])
+    except ModuleNotFoundError as error:
+        message = f"bench report: {error.name} is not installed: {BENCH_EXTRA}"
+        raise CommandError(message) from error
     with users_errors(str(target)):
         _write(target, html)
     out.print(f"Wrote {target}", markup=False)
@@ -182,7 +183,7 @@ def _record(device: str, threads: int, quick: bool) -> dict[str, Any]:
         "threads": threads,
         "quick": quick,
         "machine": machine,
-        "versions": {"dmlops": version("dmlops"), "python": sys.version.split()[0], **versions},
+        "versions": {"dmlops": __version__, "python": sys.version.split()[0], **versions},
         "workloads": [],
     }
 
@@ -216,7 +217,7 @@ def _width() -> int:
     return out.width if out.is_terminal else 2 * WIDE
 
 
-def _table(rows: Iterable["Row"], bandwidth: float, width: int) -> Table:
+def _table(rows: Sequence["Row"], bandwidth: float, width: int) -> Table:
     table = Table(box=SIMPLE_HEAD, title="Median times", title_justify="left", title_style="bold")
     table.add_column("workload", overflow="fold")
     for header in ("dmlops", "ratio", "best peer"):
@@ -224,6 +225,8 @@ def _table(rows: Iterable["Row"], bandwidth: float, width: int) -> Table:
     if width >= WIDE:
         table.add_column("of copy rate", justify="right")
         table.add_column("others", style="dim", overflow="fold")
+        if any(row.ours and row.ours.host for row in rows):
+            table.add_column("host", justify="right")
     for row in rows:
         table.add_row(*_cells(row, bandwidth)[: len(table.columns)])
     return table
@@ -247,6 +250,7 @@ def _cells(row: "Row", bandwidth: float) -> tuple[str, ...]:
         "" if peer is None else f"{peer.contender} {duration(peer.seconds or 0)}",
         share,
         ", ".join(name for name, each in zip(names, others, strict=True) if each is not peer),
+        "" if ours is None or ours.host is None else duration(ours.host),
     )
 
 

@@ -49,9 +49,10 @@ def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
     Where ties make that impossible it is the least bound that at least `wanted` elements do not exceed. From
     `n` to `padded`, a multiple of the lanes, the array holds its type's greatest integer.
     """
-    low = high = simd.int64(simd.get(array, 0))
+    low: int = simd.int64(simd.get(array, 0))
+    high = low
     for i in range(1, n):
-        value = simd.int64(simd.get(array, i))
+        value: int = simd.int64(simd.get(array, i))
         low = min(low, value)
         high = max(high, value)
     while low < high:

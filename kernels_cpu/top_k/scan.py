@@ -155,7 +155,8 @@ def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
         for j in range(n):
             beyond = simd.count_less(beyond, simd.fill(group, simd.get(groups, j)), group)
         result = simd.maximum(result, simd.where_negative(beyond, group, simd.fill(any_vector, lowest)))
-    return simd.int64(simd.greatest(result))
+    kth: int = simd.int64(simd.greatest(result))
+    return kth
 
 
 @kernel

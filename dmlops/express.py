@@ -1,0 +1,125 @@
+"""The short way for contiguous NumPy arrays: a call like one before, with everything looked up beforehand.
+
+Around a small array's kernel every look-up shows. What the kind of the arguments settles was settled when
+such a call was planned; here remain an entry in a table, new outputs, views and the launch.
+"""
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dmlops.calls import CALLS_KEPT, Call
+from dmlops.compiled import CompiledOperator, host_scratch
+from dmlops.data_types import numpy_dtype
+from dmlops.dispatch import level_set
+from dmlops.memory import CPU
+from kernels_cpu.threads import get_num_threads
+
+Runner = Callable[..., Any]
+
+_log = logging.getLogger("dmlops")
+_runners: dict[Hashable, Runner] = {}
+
+
+def find(kind: tuple[Hashable, ...], *inputs: Any) -> Runner | None:
+    """Return what answers a call on such inputs, or None where the long way must be gone.
+
+    `kind` is the function's name and its other arguments. The runner takes the inputs, and returns the
+    outputs, or None if it finds something to complain of.
+    """
+    for array in inputs:
+        if array.__class__ is not np.ndarray or not array.flags.carray:
+            return None
+    try:
+        runner = _runners.get(_key(kind, inputs))
+    except TypeError:  # an argument that cannot be hashed: the long way finds out which
+        return None
+    return None if runner is None or _log.isEnabledFor(logging.DEBUG) else runner
+
+
+def keep(
+    kind: tuple[Hashable, ...], inputs: Sequence[Any], call: Call, make: Callable[[Call], Runner]
+) -> None:
+    """Keep the runner that `make` makes of a planned call, if its inputs can take the short way."""
+    if call.operator is None or call.device is not CPU:
+        return
+    if any(type(array) is not np.ndarray or not array.flags.carray for array in inputs):
+        return
+    if len(_runners) >= CALLS_KEPT:
+        _runners.clear()
+    _runners[_key(kind, inputs)] = make(call)
+
+
+def _key(kind: tuple[Hashable, ...], inputs: Sequence[Any]) -> Hashable:
+    if len(inputs) == 1:
+        (x,) = inputs
+        return kind, x.dtype, x.shape, level_set(), get_num_threads()
+    return kind, *[(x.dtype, x.shape) for x in inputs], level_set(), get_num_threads()
+
+
+def launcher(call: Call) -> Runner:
+    """Return a runner that allocates the outputs and launches."""
+    operator, outputs = _operator(call), _allocations(call)
+    unsigned = [slot.unsigned for slot in operator.slots if slot is not None]
+    launch, size = operator.plan.launch, operator.workspace_size
+
+    def run(*inputs: Any) -> list[Any]:
+        made = [np.empty(sizes, dtype) for sizes, dtype in outputs]
+        views = [
+            array.reshape(-1).view(dtype) for array, dtype in zip((*inputs, *made), unsigned, strict=True)
+        ]
+        launch(*views, host_scratch(size))
+        return made
+
+    return run
+
+
+def checked_launcher(call: Call) -> Runner:
+    """Return a runner that launches a gather if all indices are in range."""
+    operator, launch = _operator(call), launcher(call)
+    unsigned, check, size = _slot(operator, 1), operator.plan.check, operator.workspace_size
+
+    def run(x: Any, indices: Any) -> list[Any] | None:
+        if check(indices.reshape(-1).view(unsigned), host_scratch(size)) >= 0:
+            return None
+        return launch(x, indices)  # type: ignore[no-any-return]
+
+    return run
+
+
+def trimmed_launcher(call: Call) -> Runner:
+    """Return a runner that counts, and writes exactly as many rows of coordinates."""
+    operator, ((shape, dtype), _) = _operator(call), _allocations(call)
+    element, unsigned, columns = _slot(operator, 0), _slot(operator, 1), shape[1]
+    count, expand, size = operator.plan.count, operator.plan.expand, operator.workspace_size
+
+    def run(x: Any) -> tuple[Any, Any]:
+        view, memory = x.reshape(-1).view(element), host_scratch(size)
+        counted = np.empty(1, dtype)
+        count(view, counted.view(unsigned), memory)
+        rows = int(counted[0])
+        coordinates = np.empty((rows, columns), dtype)
+        if rows and columns:
+            expand(view, coordinates.reshape(-1).view(unsigned), rows, columns, 1, memory)
+        return coordinates, counted
+
+    return run
+
+
+def _operator(call: Call) -> CompiledOperator:
+    operator = call.operator
+    if operator is None:
+        msg = "there is nothing to launch"
+        raise ValueError(msg)
+    return operator
+
+
+def _allocations(call: Call) -> list[tuple[tuple[int, ...], Any]]:
+    return [(desc.sizes, numpy_dtype(desc.data_type)) for desc in call.outputs]
+
+
+def _slot(operator: CompiledOperator, place: int) -> Any:
+    slot = operator.slots[place]
+    return None if slot is None else slot.unsigned
