@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import os
 from importlib.util import find_spec
 
 import pytest
@@ -12,6 +13,9 @@ HOST_LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
 HAS_GPU = cuda.device_count() > 0
 
 collect_ignore = [] if HAS_GPU else ["gpu"]
+
+# JAX would take most of a GPU's memory for itself, as soon as it is imported.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 settings.register_profile("dmlops", deadline=None, derandomize=True, max_examples=60, database=None)
 settings.load_profile("dmlops")

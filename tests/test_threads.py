@@ -82,7 +82,7 @@ def test_concurrent_callers():
     dmlops.set_num_threads(2)
     chosen = [*LARGE, *cases.ALL[::37]]
     answers = [call(NUMPY, case) for case in chosen]
-    start = threading.Barrier(4)
+    start = threading.Barrier(4, timeout=60)
 
     def work(first):
         start.wait()
@@ -93,7 +93,7 @@ def test_concurrent_callers():
         return True
 
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(work, range(0, 4 * len(chosen) // 4, len(chosen) // 4)))
+        assert all(pool.map(work, [caller * len(chosen) // 4 for caller in range(4)]))
 
 
 def test_one_compiled_operator_in_many_threads():

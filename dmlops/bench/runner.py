@@ -34,6 +34,7 @@ class Outcome:
     contender: str
     library: str
     note: str = ""
+    is_spared: bool = False
     status: str = OK
     message: str = ""
     seconds: float | None = None
@@ -76,8 +77,8 @@ class Row:
 
     @property
     def best_peer(self) -> Outcome | None:
-        """The fastest of the others."""
-        peers = [outcome for outcome in self.timed if outcome.library != dmlops.__name__]
+        """The fastest of the others that do the whole work."""
+        peers = [each for each in self.timed if each.library != dmlops.__name__ and not each.is_spared]
         return min(peers, key=lambda peer: peer.seconds or 0, default=None)
 
     @property
@@ -146,9 +147,12 @@ class Bench:
 
     def _outcomes(self, workload: Workload) -> list[Outcome]:
         return [
-            Outcome(who.name, who.library, f"{who.note}; {OWN_STREAM}" if self._is_unseen(who) else who.note)
+            Outcome(who.name, who.library, self._note(who), who.is_spared)
             for who in contenders(workload.operator, self.device)
         ]
+
+    def _note(self, who: Contender) -> str:
+        return f"{who.note}; {OWN_STREAM}" if self._is_unseen(who) else who.note
 
     def _is_unseen(self, who: Contender) -> bool:
         return self.device == CUDA and who.has_own_stream
