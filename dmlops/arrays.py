@@ -172,6 +172,9 @@ class _CuPy(Library):
         return self.cupy.cuda.get_current_stream(device.number).ptr  # type: ignore[no-any-return]
 
     def allocating_on(self, stream: int, device: Device) -> AbstractContextManager[Any]:
+        external = cuda.launcher("stream").stream_from_handle(stream)
+        if hasattr(self.cupy.cuda.Stream, "from_external"):
+            return self.cupy.cuda.Stream.from_external(external)  # type: ignore[no-any-return]
         return self.cupy.cuda.ExternalStream(stream, device.number)  # type: ignore[no-any-return]
 
 

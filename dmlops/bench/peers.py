@@ -366,9 +366,7 @@ def _(task: Task) -> Call:
     return lambda: x[key]
 
 
-@_contender(
-    "torch.index_select", "gather_nd", (CPU, CUDA), "flat int64 indices given, which are not its work"
-)
+@_contender("torch.index_select", "gather_nd", (CPU, CUDA), FLAT, is_spared=True)
 def _(task: Task) -> Call:
     torch = libraries.module("torch")
     rows, flat, out = map(to_torch, _flat_gather(task))

@@ -16,6 +16,8 @@ from dmlops.bench.workloads import CPU, CUDA, Workload
 OK, SKIPPED, FAILED, WRONG = "ok", "skipped", "failed", "wrong"
 OWN_STREAM = "by the wall clock, calls back to back"
 MIN_SECONDS = 0.3
+# What moves this much gets twice the time of a small workload.
+HEAVY_BYTES = {CPU: 1e8, CUDA: 1e9}
 # Inputs are rotated until they are this many times the GPU's cache.
 CACHE_FACTOR = 3
 MAX_COPIES = 64
@@ -140,10 +142,14 @@ class Bench:
                 yield self.skipped(workload, lost or "out of time")
                 continue
             try:
-                yield self.measure(workload, left / (len(table) - done))
+                shares = [self._weight(each) for each in table[done:]]
+                yield self.measure(workload, left * shares[0] / sum(shares))
             except DeviceLostError as error:
                 lost = str(error)
                 yield self.skipped(workload, lost)
+
+    def _weight(self, workload: Workload) -> float:
+        return 1 + workload.bytes_moved / HEAVY_BYTES[self.device]
 
     def _outcomes(self, workload: Workload) -> list[Outcome]:
         return [

@@ -131,6 +131,7 @@ class DiagonalMatrix(Workload):
     """A band of diagonals filled with `value`."""
 
     operator = "diagonal_matrix"
+    data: str = "tiled"
     begin: int
     end: int
     value: float = 0.0

@@ -2,6 +2,8 @@
 
 import importlib
 import threading
+import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -58,6 +60,22 @@ def test_current_stream_of_torch(name, torch, busy):
         assert torch.equal(actual[defined], array[defined])
 
 
+def _core_stream(stream):
+    return importlib.import_module("cuda.core").Stream.from_handle(stream.cuda_stream)
+
+
+@contextmanager
+def nothing_waits(torch):
+    """Make torch raise an error on every wait that it knows of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
 def _tensors(result):
     return result if isinstance(result, tuple) else (result,)
 
@@ -68,9 +86,9 @@ def test_given_stream(form, torch, busy):
     stream = busy()
     if form == "cupy":
         cupy = pytest.importorskip("cupy")
-        given = cupy.cuda.ExternalStream(stream.cuda_stream)
+        given = cupy.cuda.Stream.from_external(_core_stream(stream))
     elif form == "cuda_core":
-        given = importlib.import_module("cuda.core").Stream.from_handle(stream.cuda_stream)
+        given = _core_stream(stream)
     else:
         given = stream.cuda_stream if form == "int" else stream
     with torch.cuda.stream(stream):
@@ -107,7 +125,9 @@ def test_current_stream_of_cupy(torch):
         x[...] = late
         values, indices = dmlops.top_k(x, 4)
         assert not stream.done, "the call waited for its stream"
+    given, _ = dmlops.top_k(x, 4, stream=stream)
     stream.synchronize()
+    np.testing.assert_array_equal(cupy.asnumpy(given), cupy.asnumpy(values))
     expected = reference.top_k(cupy.asnumpy(late), 4)
     np.testing.assert_array_equal(cupy.asnumpy(values), expected[0])
     np.testing.assert_array_equal(cupy.asnumpy(indices), expected[1])
@@ -133,12 +153,8 @@ def test_execute_neither_waits_nor_allocates(name, torch, busy):
     bound.feed(inputs)
     stream = busy()
     before = torch.cuda.memory_stats()
-    with torch.cuda.stream(stream):
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            bound.execute()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+    with torch.cuda.stream(stream), nothing_waits(torch):
+        bound.execute()
     bound.execute(stream=stream.cuda_stream)
     assert not stream.query(), "execute waited for its stream"
     after = torch.cuda.memory_stats()
