@@ -116,9 +116,8 @@ def oracle(descriptor, inputs):
         return {"output_count_tensor": count, "output_coordinates_tensor": coordinates}
     if isinstance(lowest, GatherND1):
         batch = lowest.batch_dimension_count
-        return {
-            "output_tensor": reference.gather_nd(x, inputs["indices_tensor"], batch_dims=batch, mode="clip")
-        }
+        picked = reference.gather_nd(x, inputs["indices_tensor"], batch_dims=batch, mode="clip")
+        return {"output_tensor": picked.reshape(lowest.output_tensor.sizes)}
     output = lowest.output_tensor
     band = {"begin": lowest.diagonal_fill_begin, "end": lowest.diagonal_fill_end, "value": lowest.value}
     made = {"shape": output.sizes, "dtype": numpy_dtype(output.data_type)}

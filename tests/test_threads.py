@@ -46,7 +46,7 @@ class TestNumThreads:
     def test_errors(self, n):
         dmlops.set_num_threads(2)
         with pytest.raises(
-            ValueError, match=r"set_num_threads.*got .*; .*must be a whole number in \[1, 1024\]"
+            ValueError, match=r"^set_num_threads: n: got .*, but it must be a whole number in \[1, 1024\]"
         ):
             dmlops.set_num_threads(n)
         assert dmlops.get_num_threads() == 2

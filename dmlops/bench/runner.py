@@ -17,7 +17,7 @@ OK, SKIPPED, FAILED, WRONG = "ok", "skipped", "failed", "wrong"
 OWN_STREAM = "by the wall clock, calls back to back"
 MIN_SECONDS = 0.3
 # What moves this much gets twice the time of a small workload.
-HEAVY_BYTES = {CPU: 1e8, CUDA: 1e9}
+HEAVY_BYTES = {CPU: 4e7, CUDA: 1e9}
 # Inputs are rotated until they are this many times the GPU's cache.
 CACHE_FACTOR = 3
 MAX_COPIES = 64

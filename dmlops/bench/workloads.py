@@ -240,17 +240,17 @@ def _cpu() -> Iterator[Workload]:
             quick=True,
         )
     yield DiagonalMatrix(
-        name="diagonal causal mask 32 x 2048 x 2048",
-        reason="attention scores masked above the diagonal",
-        shape=(32, 2048, 2048),
+        name="diagonal causal mask 512 x 512",
+        reason="one mask that fits the cache",
+        shape=(512, 512),
         begin=1,
         end=2**31,
         quick=True,
     )
     yield DiagonalMatrix(
-        name="diagonal causal mask 512 x 512",
-        reason="one mask that fits the cache",
-        shape=(512, 512),
+        name="diagonal causal mask 32 x 2048 x 2048",
+        reason="attention scores masked above the diagonal",
+        shape=(32, 2048, 2048),
         begin=1,
         end=2**31,
         quick=True,
