@@ -5,7 +5,7 @@ such a call was planned; here remain an entry in a table, new outputs, views and
 """
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -23,57 +23,78 @@ _log = logging.getLogger("dmlops")
 _runners: dict[Hashable, Runner] = {}
 
 
-def find(kind: tuple[Hashable, ...], *inputs: Any) -> Runner | None:
-    """Return what answers a call on such inputs, or None where the long way must be gone.
+def find(kind: tuple[Hashable, ...], operands: tuple[Any, ...]) -> Runner | None:
+    """Return what answers a call on such operands, or None where the long way must be gone.
 
-    `kind` is the function's name and its other arguments. The runner takes the inputs, and returns the
-    outputs, or None if it finds something to complain of.
+    `kind` is the function's name and its other arguments; `operands` are the inputs and, if the caller gives
+    them, the outputs. The runner takes these, and returns the outputs, or None if it finds something amiss.
     """
-    for array in inputs:
+    for array in operands:
         if array.__class__ is not np.ndarray or not array.flags.carray:
             return None
     try:
-        runner = _runners.get(_key(kind, inputs))
+        runner = _runners.get(_key(kind, operands))
     except TypeError:  # an argument that cannot be hashed: the long way finds out which
         return None
     return None if runner is None or _log.isEnabledFor(logging.DEBUG) else runner
 
 
+def operands(inputs: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
+    """Return the inputs of a call, and the arrays of its ``out`` argument."""
+    if out is None:
+        return inputs
+    return (*inputs, *out) if type(out) is tuple else (*inputs, out)
+
+
 def keep(
-    kind: tuple[Hashable, ...], inputs: Sequence[Any], call: Call, make: Callable[[Call], Runner]
+    kind: tuple[Hashable, ...], operands: tuple[Any, ...], call: Call, make: Callable[[Call], Runner]
 ) -> None:
-    """Keep the runner that `make` makes of a planned call, if its inputs can take the short way."""
+    """Keep the runner that `make` makes of a planned call, if its operands can take the short way."""
     if call.operator is None or call.device is not CPU:
         return
-    if any(type(array) is not np.ndarray or not array.flags.carray for array in inputs):
+    if any(type(array) is not np.ndarray or not array.flags.carray for array in operands):
         return
     if len(_runners) >= CALLS_KEPT:
         _runners.clear()
-    _runners[_key(kind, inputs)] = make(call)
+    _runners[_key(kind, operands)] = make(call)
 
 
-def _key(kind: tuple[Hashable, ...], inputs: Sequence[Any]) -> Hashable:
-    if len(inputs) == 1:
-        (x,) = inputs
+def _key(kind: tuple[Hashable, ...], operands: tuple[Any, ...]) -> Hashable:
+    if len(operands) == 1:
+        (x,) = operands
         return kind, x.dtype, x.shape, level_set(), get_num_threads()
-    return kind, *[(x.dtype, x.shape) for x in inputs], level_set(), get_num_threads()
+    return kind, *[(x.dtype, x.shape) for x in operands], level_set(), get_num_threads()
 
 
 def launcher(call: Call) -> Runner:
-    """Return a runner that allocates the outputs and launches."""
+    """Return a runner that allocates the outputs, if they are not given, and launches."""
     operator, outputs = _operator(call), _allocations(call)
     unsigned = [slot.unsigned for slot in operator.slots if slot is not None]
+    n_inputs = len(unsigned) - len(outputs)
     launch, size = operator.plan.launch, operator.workspace_size
 
-    def run(*inputs: Any) -> list[Any]:
-        made = [np.empty(sizes, dtype) for sizes, dtype in outputs]
-        views = [
-            array.reshape(-1).view(dtype) for array, dtype in zip((*inputs, *made), unsigned, strict=True)
-        ]
+    def run(*operands: Any) -> Any:
+        if len(operands) == n_inputs:
+            made: Any = [np.empty(sizes, dtype) for sizes, dtype in outputs]
+            operands = (*operands, *made)
+        else:
+            made = operands[n_inputs:]
+            if _touch(operands, n_inputs):
+                return None
+        views = [array.reshape(-1).view(dtype) for array, dtype in zip(operands, unsigned, strict=True)]
         launch(*views, host_scratch(size))
         return made
 
     return run
+
+
+def _touch(operands: tuple[Any, ...], n_inputs: int) -> bool:
+    # Contiguous arrays whose bounds are apart share nothing; of others the long way finds out.
+    for j in range(n_inputs, len(operands)):
+        for i in range(j):
+            if np.may_share_memory(operands[i], operands[j]):
+                return True
+    return False
 
 
 def checked_launcher(call: Call) -> Runner:
@@ -81,10 +102,10 @@ def checked_launcher(call: Call) -> Runner:
     operator, launch = _operator(call), launcher(call)
     unsigned, check, size = _slot(operator, 1), operator.plan.check, operator.workspace_size
 
-    def run(x: Any, indices: Any) -> list[Any] | None:
+    def run(x: Any, indices: Any, *given: Any) -> Any:
         if check(indices.reshape(-1).view(unsigned), host_scratch(size)) >= 0:
             return None
-        return launch(x, indices)  # type: ignore[no-any-return]
+        return launch(x, indices, *given)
 
     return run
 

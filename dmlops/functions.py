@@ -92,10 +92,11 @@ def top_k(
     TopKResult(values=array([3, 3]), indices=array([1, 3], dtype=uint32))
     """
     kind = ("top_k", k, axis, bool(largest), index_dtype)
-    if out is None and stream is None and type(k) is int is type(axis):
-        run = express.find(kind, x)
-        if run is not None:
-            return TopKResult(*run(x))
+    operands = express.operands((x,), out)
+    if stream is None and type(k) is int is type(axis):
+        run = express.find(kind, operands)
+        if run is not None and (results := run(*operands)) is not None:
+            return TopKResult(*results)
     library, x = arrays.adopt(x, "top_k.x")
     given = calls.adopt_outputs(out, ("top_k.out[0]", "top_k.out[1]"))
     k, axis = calls.integer(k, "top_k.k"), calls.integer(axis, "top_k.axis")
@@ -103,8 +104,7 @@ def top_k(
     call = calls.planned(key)
     if call is None:
         call = calls.keep(key, planning.plan_top_k(library, x, given, k, axis, bool(largest), index_dtype))
-        if not given:
-            express.keep(kind, [x], call, express.launcher)
+        express.keep(kind, operands, call, express.launcher)
     names = ("top_k.x", "top_k.out[0]", "top_k.out[1]")
     results = calls.run(call, library, [(library, x)], given, names, stream)
     return TopKResult(*(results if out is None else out))
@@ -171,10 +171,11 @@ def nonzero_coordinates(
     """
     where = "nonzero_coordinates"
     kind = (where, size, fill_value, index_dtype)
-    if out is None and stream is None and size.__class__ in _PLAIN and fill_value.__class__ in _PLAIN:
-        run = express.find(kind, x)
-        if run is not None:
-            return NonzeroResult(*run(x))
+    operands = express.operands((x,), out)
+    if stream is None and type(size) in _PLAIN and type(fill_value) in _PLAIN:
+        run = express.find(kind, operands)
+        if run is not None and (results := run(*operands)) is not None:
+            return NonzeroResult(*results)
     library, x = arrays.adopt(x, "nonzero_coordinates.x")
     given = calls.adopt_outputs(out, ("nonzero_coordinates.out[0]", "nonzero_coordinates.out[1]"))
     size = None if size is None else calls.integer(size, "nonzero_coordinates.size")
@@ -184,9 +185,8 @@ def nonzero_coordinates(
     if call is None:
         planned = planning.plan_nonzero_coordinates(library, x, given, size, fill, index_dtype)
         call = calls.keep(key, planned)
-        if not given:
-            make = express.trimmed_launcher if size is None else express.launcher
-            express.keep(kind, [x], call, make)
+        make = express.trimmed_launcher if size is None and not given else express.launcher
+        express.keep(kind, operands, call, make)
     if size is None and not given:
         return NonzeroResult(*calls.run_trimmed(call, library, x, stream))
     names = (f"{where}.x", f"{where}.out[0]", f"{where}.out[1]")
@@ -254,9 +254,10 @@ def gather_nd(
            [0, 1]])
     """
     kind = ("gather_nd", batch_dims, mode)
-    if out is None and stream is None and type(batch_dims) is int:
-        run = express.find(kind, x, indices)
-        if run is not None and (results := run(x, indices)) is not None:
+    arguments = express.operands((x, indices), None if out is None else (out,))
+    if stream is None and type(batch_dims) is int:
+        run = express.find(kind, arguments)
+        if run is not None and (results := run(*arguments)) is not None:
             return results[0]
     library, x = arrays.adopt(x, "gather_nd.x")
     index_library, indices = arrays.adopt(indices, "gather_nd.indices")
@@ -268,9 +269,8 @@ def gather_nd(
     call = calls.planned(key)
     if call is None:
         call = calls.keep(key, planning.plan_gather_nd(operands, given, batch, mode))
-        if not given:
-            make = express.checked_launcher if mode == "raise" else express.launcher
-            express.keep(kind, [x, indices], call, make)
+        make = express.checked_launcher if mode == "raise" else express.launcher
+        express.keep(kind, arguments, call, make)
     names = ("gather_nd.x", "gather_nd.indices", "gather_nd.out")
     check = calls.check_indices(operands, batch) if mode == "raise" else None
     (result,) = calls.run(call, library, operands, given, names, stream, before=check)
@@ -346,10 +346,12 @@ def diagonal_matrix(
     """
     where = "diagonal_matrix"
     kind = (where, value, begin, end)
-    if out is None and stream is None and type(value) is type(begin) is type(end) is int and like is None:
-        run = express.find(kind, x) if shape is None and dtype is None else None
-        if run is not None:
-            return run(x)[0]
+    operands = express.operands((x,), None if out is None else (out,))
+    plain = type(value) is type(begin) is type(end) is int and shape is dtype is like is stream is None
+    if plain:
+        run = express.find(kind, operands)
+        if run is not None and (results := run(*operands)) is not None:
+            return results[0]
     given = calls.adopt_outputs(None if out is None else (out,), (f"{where}.out",))
     if x is None:
         library, made = planning.made_from(shape, dtype, like, given)
@@ -368,7 +370,7 @@ def diagonal_matrix(
     call = calls.planned(key)
     if call is None:
         call = calls.keep(key, planning.plan_diagonal_matrix(library, x, made, given, value, begin, end))
-        if not given and x is not None and type(value) is int:
-            express.keep(kind, [x], call, express.launcher)
+        if plain:
+            express.keep(kind, operands, call, express.launcher)
     (result,) = calls.run(call, library, [operand], given, (f"{where}.x", f"{where}.out"), stream)
     return result if out is None else out

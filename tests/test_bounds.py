@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import signal
 import sys
 
 import numpy as np
@@ -72,4 +73,23 @@ def check_all(at_end):
 @pytest.mark.parametrize("simd", ["0", "1"])
 @pytest.mark.parametrize("at_end", [True, False])
 def test_all_cases(at_end, simd):
+    # Without vector instructions, which DMLOPS_SIMD=0 turns off, other kernels run: all cases are for them too.
     run_script(f"from tests.test_bounds import check_all; check_all({at_end})", DMLOPS_SIMD=simd)
+
+
+@pytest.mark.parametrize(("at_end", "place"), [(True, 5), (False, -1)])
+def test_the_fence_holds(at_end, place):
+    script = f"""
+        import ctypes
+        from tests.test_bounds import fenced
+        memory = fenced(5, {at_end})
+        print(bytes(memory), flush=True)
+        ctypes.string_at(memory.ctypes.data + {place}, 1)
+    """
+    with pytest.raises(AssertionError, match=f"exit status -{signal.SIGSEGV}"):
+        run_script(script)
+
+
+def test_the_switch_for_vector_instructions():
+    script = "from kernels_cpu import simd; print(simd.WIDTH)"
+    assert run_script(script, DMLOPS_SIMD="0") != run_script(script, DMLOPS_SIMD="1")

@@ -113,6 +113,18 @@ def test_out(index_dtype):
         assert out[1] == count
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("rows", [0, 1, 3, 11, 12, 13])
+def test_out_of_few_rows(rows, order):
+    x = np.tile(np.array([[1, 0], [0, 2]], "int16"), (3, 2))
+    expected, count = reference.nonzero_coordinates(x)
+    out = np.full((rows, 2), 77, "uint32", order=order), np.zeros(1, "uint32")
+    dmlops.nonzero_coordinates(x, out=out)
+    assert_same(out[1], count.astype("uint32"))
+    assert_same(out[0][:12], expected[:rows].astype("uint32"))
+    assert (out[0][12:] == 77).all()
+
+
 def test_out_of_the_size_that_is_filled():
     x = np.eye(4, dtype="int8")
     out = np.full((9, 2), 77, "uint32"), np.zeros((1,), "uint32")

@@ -157,14 +157,3 @@ def test_calls_while_the_interpreter_ends():
             print("done")
     """
     assert run_script(script, DMLOPS_NUM_THREADS="2").strip() == "done"
-
-
-def test_without_vector_instructions():
-    script = """
-        from tests import cases
-        from tests.libraries import NUMPY, check
-        for case in cases.ALL:
-            check(NUMPY, case)
-        print(len(cases.ALL))
-    """
-    assert run_script(script, DMLOPS_SIMD="0").strip() == str(len(cases.ALL))
