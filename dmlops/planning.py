@@ -79,6 +79,11 @@ def plan_nonzero_coordinates(
         device,
         where,
     )
+    if coordinates.overlaps_itself:
+        reason = "its rows then share addresses"
+        refuse(
+            f"{where}.out[0]", f"strides {coordinates.strides}", reason, "an output must not overlap itself"
+        )
     low, high = index_type.integer_range
     if fill is not None and not low <= fill <= high:
         refuse(
@@ -89,20 +94,11 @@ def plan_nonzero_coordinates(
         )
     descriptor = NonzeroCoordinates(
         input_tensor=data,
-        output_coordinates_tensor=_lengthened(coordinates, rows),
+        output_coordinates_tensor=TensorDesc(index_type, (rows, columns)),
         output_count_tensor=count,
     )
-    options = Options(capacity=capacity, fill=fill)
+    options = Options(coordinates=coordinates, fill=fill)
     return _compiled(descriptor, device, (coordinates, count), options, even_if_empty=True)
-
-
-def _lengthened(coordinates: TensorDesc, rows: int) -> TensorDesc:
-    """Return the coordinates with a row for every element, as a descriptor has them."""
-    strides = coordinates.strides
-    if strides is not None and coordinates.sizes[0] < 2:
-        # Where there is at most one row, the distance of rows is free.
-        strides = (max(coordinates.extent, 1), strides[1])
-    return TensorDesc(coordinates.data_type, (rows, coordinates.sizes[1]), strides)
 
 
 def plan_gather_nd(operands: Sequence[Operand], given: Sequence[Operand], batch: int, mode: str) -> Call:

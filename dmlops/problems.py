@@ -22,24 +22,22 @@ class Options(NamedTuple):
     ----------
     mode : str
         What gather does with indices out of range: ``"clip"`` or ``"fill"``.
-    capacity : int or None
-        Rows of coordinates that may be written; None for as many as there are elements.
+    coordinates : TensorDesc or None
+        The coordinates as they lie in memory, with as many rows as may be written; None for one an element.
     fill : int or None
         Value of the coordinate rows from the count on; None leaves them as they are.
     """
 
     mode: str = "clip"
-    capacity: int | None = None
+    coordinates: TensorDesc | None = None
     fill: int | None = None
 
 
 def operand_tensors(desc: Any, options: Options) -> dict[str, TensorDesc]:
-    """Return the tensors as they lie in memory, by field name: coordinates have `capacity` rows."""
-    tensors = dict(desc.tensors)
-    if options.capacity is not None:
-        coordinates = tensors["output_coordinates_tensor"]
-        sizes = (*coordinates.sizes[:-2], options.capacity, coordinates.sizes[-1])
-        tensors["output_coordinates_tensor"] = TensorDesc(coordinates.data_type, sizes, coordinates.strides)
+    """Return the tensors as they lie in memory, by field name."""
+    tensors: dict[str, TensorDesc] = dict(desc.tensors)
+    if options.coordinates is not None:
+        tensors["output_coordinates_tensor"] = options.coordinates
     return tensors
 
 
