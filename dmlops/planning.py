@@ -79,11 +79,6 @@ def plan_nonzero_coordinates(
         device,
         where,
     )
-    if coordinates.overlaps_itself:
-        reason = "its rows then share addresses"
-        refuse(
-            f"{where}.out[0]", f"strides {coordinates.strides}", reason, "an output must not overlap itself"
-        )
     low, high = index_type.integer_range
     if fill is not None and not low <= fill <= high:
         refuse(
@@ -257,6 +252,10 @@ def _settle(
         if got.data_type != expected.data_type:
             reason = f"the {what} is {expected.data_type.name.lower()}"
             refuse(where, got.data_type.name.lower(), reason, "types must be equal")
+        if got.overlaps_itself:
+            reason = f"sizes {got.sizes} then share addresses"
+            allowed = "the strides of an output must not overlap"
+            refuse(where, f"strides {got.strides}", reason, allowed)
         settled.append(got)
     return tuple(settled)
 

@@ -73,7 +73,7 @@ def check_all(at_end):
 @pytest.mark.parametrize("simd", ["0", "1"])
 @pytest.mark.parametrize("at_end", [True, False])
 def test_all_cases(at_end, simd):
-    # Without vector instructions, which DMLOPS_SIMD=0 turns off, other kernels run: all cases are for them too.
+    # DMLOPS_SIMD=0 turns vector instructions off: other kernels run, and all cases are for them too.
     run_script(f"from tests.test_bounds import check_all; check_all({at_end})", DMLOPS_SIMD=simd)
 
 

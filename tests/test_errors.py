@@ -369,7 +369,7 @@ MISFITS = {
     ),
     "overlapping_itself": (
         lambda array: np.lib.stride_tricks.as_strided(full(99, array.dtype), array.shape, (0,) * array.ndim),
-        r"strides: got \(0.*\), but .*; the strides of an output must not overlap",
+        r"got strides \(0.*\), but .*; the strides of an output must not overlap",
     ),
     "complex": (
         lambda array: full(array.shape, "complex64"),
@@ -391,9 +391,8 @@ def test_outputs_that_do_not_fit(name, misfit):
         outputs[place] = spoil(array)
         with pytest.raises((InvalidDescriptorError, TypeError), match=text) as caught:
             function(out=tuple(outputs) if len(outputs) == 2 else outputs[0])
-        if misfit != "overlapping_itself":
-            suffix = f"out[{place}]" if len(outputs) == 2 else "out"
-            assert str(caught.value).startswith(f"{name}.{suffix}: ")
+        suffix = f"out[{place}]" if len(outputs) == 2 else "out"
+        assert str(caught.value).startswith(f"{name}.{suffix}: ")
         for output in outputs:
             if isinstance(output, np.ndarray) and misfit != "unaligned":
                 assert (output == 77).all()

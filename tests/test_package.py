@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ import dmlops
 from tests.scripts import ROOT, run_script
 
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def test_import_is_light():
@@ -34,6 +36,10 @@ def test_calls_on_numpy_arrays_import_no_cuda():
         print([name for name in sys.modules if name.startswith(("cuda.", "kernels_cuda", "numba.cuda"))])
     """
     assert run_script(script).strip() == "[]"
+
+
+def test_version():
+    assert dmlops.__version__ in (VERSION, "unknown")  # unknown where the checkout is not installed
 
 
 def test_public_names():
@@ -118,7 +124,7 @@ def wheel(tmp_path_factory):
 def test_wheel_holds_the_packages_and_nothing_else(wheel):
     names = set(wheel.namelist())
     (info,) = {name.partition("/")[0] for name in names} - set(PACKAGES)
-    assert info == f"dmlops-{dmlops.__version__}.dist-info"
+    assert info == f"dmlops-{VERSION}.dist-info"
     sources = {
         str(path.relative_to(ROOT))
         for package in PACKAGES
@@ -134,7 +140,7 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel):
 
 
 def test_wheel_metadata(wheel):
-    info = f"dmlops-{dmlops.__version__}.dist-info"
+    info = f"dmlops-{VERSION}.dist-info"
     lines = wheel.read(f"{info}/METADATA").decode().partition("\n\n")[0].splitlines()
     required = [
         line.split()[1] for line in lines if line.startswith("Requires-Dist") and "extra ==" not in line

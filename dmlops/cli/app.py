@@ -21,6 +21,7 @@ app.command("top-k")(files.top_k)
 app.command("nonzero")(files.nonzero)
 app.command("gather")(files.gather)
 app.command("diagonal")(files.diagonal)
+app.add_typer(bench.app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:
