@@ -124,6 +124,9 @@ class _Torch(Library):
         return found
 
     def describe(self, array: Any, where: str) -> TensorDesc:
+        if array.device.type not in ("cpu", "cuda"):
+            got, allowed = f"a tensor on {array.device}", "it must be on the CPU or on a CUDA device"
+            raise TypeError(wording(where, got, "no back-end serves that device", allowed))
         data_type = named_data_type(str(array.dtype).removeprefix("torch."), where)
         return _described(data_type, tuple(array.shape), tuple(array.stride()))
 

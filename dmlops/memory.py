@@ -8,7 +8,7 @@ from dmlops.tensor import TensorDesc
 
 _UNSIGNED: dict[int, Any] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 # Steps that the exact test for common addresses may take; beyond it the answer is yes.
-_OVERLAP_WORK = 100_000
+_OVERLAP_WORK: Any = 100_000
 
 
 class Device(NamedTuple):

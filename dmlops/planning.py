@@ -28,7 +28,7 @@ def plan_top_k(
     library: Library, x: Any, given: Sequence[Operand], k: int, axis: int, largest: bool, index_dtype: Any
 ) -> Call:
     """Plan a call of `top_k`."""
-    device, data = library.device(x), library.describe(x, "top_k.x")
+    data, device = library.describe(x, "top_k.x"), library.device(x)
     if data.dimension_count == 0:
         data = TensorDesc(data.data_type, (1,))
     rank = data.dimension_count
@@ -63,7 +63,7 @@ def plan_nonzero_coordinates(
 ) -> Call:
     """Plan a call of `nonzero_coordinates`."""
     where = "nonzero_coordinates"
-    device, data = library.device(x), library.describe(x, f"{where}.x")
+    data, device = library.describe(x, f"{where}.x"), library.device(x)
     rows, columns = data.element_count, data.dimension_count
     if given and size is None:
         out = given[0][0].describe(given[0][1], f"{where}.out[0]")
@@ -100,8 +100,8 @@ def plan_gather_nd(operands: Sequence[Operand], given: Sequence[Operand], batch:
     """Plan a call of `gather_nd`."""
     where = "gather_nd"
     (library, x), (index_library, indices) = operands
-    device = library.device(x)
     data, picks = library.describe(x, f"{where}.x"), index_library.describe(indices, f"{where}.indices")
+    device = library.device(x)
     _same_device(f"{where}.indices", index_library.device(indices), device)
     if mode not in ("raise", "clip", "fill"):
         refuse(f"{where}.mode", repr(mode), "there is no such mode", 'mode must be "raise", "clip" or "fill"')
@@ -164,7 +164,7 @@ def plan_diagonal_matrix(
     """Plan a call of `diagonal_matrix`; `made` is what there is without `x`."""
     where = "diagonal_matrix"
     if made is None:
-        device, data = library.device(x), library.describe(x, f"{where}.x")
+        data, device = library.describe(x, f"{where}.x"), library.device(x)
         sizes, data_type = data.sizes, data.data_type
     else:
         (sizes, data_type, device), data = made, None

@@ -1,0 +1,1 @@
+"""The operators as Numba kernels for CUDA devices; they know plain addresses and integers only."""

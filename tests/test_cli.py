@@ -52,7 +52,7 @@ def test_help_is_light():
     """
     printed = run_script(script)
     assert printed.rstrip().endswith("[]")
-    for name in ("demo", "info", "warmup", "top-k", "nonzero", "gather", "diagonal"):
+    for name in ("demo", "info", "warmup", "bench", "top-k", "nonzero", "gather", "diagonal"):
         assert name in printed
 
 
