@@ -23,6 +23,9 @@ from tests.data import LAYOUTS, assert_same, sample, storage
 from tests.libraries import NUMPY, call, execute
 from tests.scripts import run_script
 
+X = np.arange(12, dtype="float32").reshape(3, 4)
+INDICES = np.array([[0], [2]])
+
 
 def top_k1(sizes=(3, 4), strides=None, **changes):
     arguments = {"axis": 1, "k": 2, "axis_direction": AxisDirection.DECREASING} | changes
@@ -335,9 +338,88 @@ class TestReuse:
     @pytest.mark.parametrize("values", [(1, 1.0, True), (0.0, -0.0), (0, False, -0.0), (2**53, 2**53 + 1)])
     def test_values_that_compare_equal_or_round(self, values):
         for dtype in ("float64", "int64"):
-            for value in values:
-                result = dmlops.diagonal_matrix(shape=(1, 1), dtype=dtype, value=value)
-                assert_same(result, np.array([[value]]).astype(dtype))
+            for value in values * 2:
+                expected = np.array([[value]]).astype(dtype)
+                assert_same(dmlops.diagonal_matrix(shape=(1, 1), dtype=dtype, value=value), expected)
+                assert_same(dmlops.diagonal_matrix(np.ones((1, 1), dtype), value=value), expected)
+
+    @pytest.mark.parametrize(
+        ("function", "good", "bad"),
+        [
+            (lambda **options: dmlops.top_k(X, options.pop("k"), **options), {"k": 2}, {"k": 2.0}),
+            (lambda **options: dmlops.top_k(X, 2, **options), {"axis": 1}, {"axis": 1.0}),
+            (lambda **options: dmlops.nonzero_coordinates(X, **options), {"size": 3}, {"size": 3.0}),
+            (
+                lambda **options: dmlops.nonzero_coordinates(X, size=15, **options),
+                {"fill_value": 1},
+                {"fill_value": 1.0},
+            ),
+            (
+                lambda **options: dmlops.gather_nd(X, INDICES, **options),
+                {"batch_dims": 0},
+                {"batch_dims": 0.0},
+            ),
+            (lambda **options: dmlops.diagonal_matrix(X, **options), {"begin": 1}, {"begin": 1.0}),
+            (lambda **options: dmlops.diagonal_matrix(X, **options), {"end": 2}, {"end": 2.0}),
+        ],
+    )
+    def test_wrong_types_are_refused_after_equal_right_ones(self, function, good, bad):
+        for _ in range(2):
+            function(**good)
+        with pytest.raises(TypeError, match="it is no integer; it must be one"):
+            function(**bad)
+
+    def test_each_kind_of_operand_is_checked_again(self):
+        # The same shape and type as in a call before, but not the same in what else matters.
+        x = sample("float32", (30, 20), "again")
+        out = np.zeros_like(x)
+        for _ in range(2):
+            dmlops.diagonal_matrix(x, out=out)
+        expected = reference.diagonal_matrix(x)
+        assert_same(out, expected)
+        transposed = np.asfortranarray(x)
+        assert_same(dmlops.diagonal_matrix(transposed), expected)
+        for read_only in (x.copy(), x.T.copy().T):
+            read_only.flags.writeable = False
+            assert_same(dmlops.diagonal_matrix(read_only), expected)
+            with pytest.raises(InvalidDescriptorError, match="read-only"):
+                dmlops.diagonal_matrix(x, out=read_only)
+        with pytest.raises(InvalidDescriptorError, match="overlapping"):
+            dmlops.diagonal_matrix(x, out=x)
+        with pytest.raises(InvalidDescriptorError, match="stream must be None"):
+            dmlops.diagonal_matrix(x, stream=1)
+        with dmlops.feature_level(FeatureLevel.DML_4_0), pytest.raises(UnsupportedFeatureError):
+            dmlops.diagonal_matrix(x)
+        foreign = x.astype(x.dtype.newbyteorder())
+        with pytest.raises(TypeError, match="foreign byte order"):
+            dmlops.diagonal_matrix(foreign)
+
+    def test_indices_are_checked_in_every_call(self):
+        for index in (2, 3, 2, -4, -3):
+            indices = np.array([[index]])
+            if -3 <= index < 3:
+                assert_same(dmlops.gather_nd(X, indices), X[[index]])
+            else:
+                with pytest.raises(dmlops.IndexOutOfRangeError, match=f"coordinate 0 is {index}, and"):
+                    dmlops.gather_nd(X, indices)
+
+    def test_results_are_new_arrays(self):
+        first, second = (dmlops.top_k(X, 2) for _ in range(2))
+        first.values[...] = 77
+        first.indices[...] = 77
+        assert_same(second.values, reference.top_k(X, 2)[0])
+        assert second.indices.flags.owndata
+
+    def test_number_of_threads_may_change_between_calls(self):
+        x = sample("float32", (64, 9000), "threads")
+        expected = dmlops.top_k(x, 9)
+        try:
+            for n in (1, 2, 5):
+                dmlops.set_num_threads(n)
+                for actual, array in zip(dmlops.top_k(x, 9), expected, strict=True):
+                    assert_same(actual, array)
+        finally:
+            dmlops.set_num_threads(None)
 
 
 def test_debug_log_names_the_variant(caplog):
