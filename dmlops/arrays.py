@@ -14,7 +14,7 @@ from dmlops import cuda
 from dmlops.data_types import SUPPORTED, named_data_type, numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, wording
-from dmlops.memory import CPU, Device, Slot, memory_view
+from dmlops.memory import CPU, Device, address_of
 from dmlops.tensor import TensorDesc, packed_strides
 
 
@@ -64,11 +64,9 @@ class Library:
         """
         return _describe(array.dtype, array.shape, array.strides, where)
 
-    def view(self, array: Any, slot: Slot) -> Any:
-        """Return the array's memory: a flat unsigned NumPy array on the CPU, an address on a GPU."""
-        if array.flags.carray:
-            return array.reshape(-1).view(slot.unsigned)
-        return memory_view(array.__array_interface__["data"][0], slot, array)
+    def address(self, array: Any) -> int:
+        """Return where element [0, ..., 0] of the array is."""
+        return address_of(array)
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         """Return a new array with undefined contents."""
@@ -130,9 +128,8 @@ class _Torch(Library):
         data_type = named_data_type(str(array.dtype).removeprefix("torch."), where)
         return _described(data_type, tuple(array.shape), tuple(array.stride()))
 
-    def view(self, array: Any, slot: Slot) -> Any:
-        address = array.data_ptr()
-        return address if array.is_cuda else memory_view(address, slot, array)
+    def address(self, array: Any) -> int:
+        return array.data_ptr()  # type: ignore[no-any-return]
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         return self.torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
@@ -164,8 +161,8 @@ class _CuPy(Library):
     def device(self, array: Any) -> Device:
         return Device("cuda", array.data.device_id)
 
-    def view(self, array: Any, slot: Slot) -> Any:
-        return array.data.ptr
+    def address(self, array: Any) -> int:
+        return array.data.ptr  # type: ignore[no-any-return]
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         with self.cupy.cuda.Device(device.number):
@@ -199,7 +196,7 @@ class _NumbaCuda(Library):
         pointer = array.device_ctypes_pointer.value
         return Device("cuda", cuda.pointer_device(pointer) if pointer else 0)
 
-    def view(self, array: Any, slot: Slot) -> Any:
+    def address(self, array: Any) -> int:
         return array.device_ctypes_pointer.value or 0
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
@@ -237,9 +234,9 @@ class _CudaInterface(_NumbaCuda):
     def device(self, array: Any) -> Device:
         return Device("cuda", array.device_index)
 
-    def view(self, array: Any, slot: Slot) -> Any:
+    def address(self, array: Any) -> int:
         # The results of a call are Numba's.
-        return array.pointer if isinstance(array, _CudaArray) else super().view(array, slot)
+        return array.pointer if isinstance(array, _CudaArray) else super().address(array)
 
     def producer_stream(self, array: Any) -> int | None:
         return array.stream  # type: ignore[no-any-return]
@@ -300,10 +297,10 @@ class _Jax(Library):
     def describe(self, array: Any, where: str) -> TensorDesc:
         return TensorDesc(named_data_type(array.dtype.name, where), array.shape)
 
-    def view(self, array: Any, slot: Slot) -> Any:
-        if self.device(array) == CPU:
-            return super().view(np.asarray(array), slot)
-        return array.unsafe_buffer_pointer()
+    def address(self, array: Any) -> int:
+        if isinstance(array, np.ndarray):
+            return super().address(array)
+        return array.unsafe_buffer_pointer()  # type: ignore[no-any-return]
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         if device == CPU:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu import simd
 from kernels_cpu.jit import kernel
+from kernels_cpu.memory import structure
 
 SIGNED: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.int8),
@@ -67,10 +68,8 @@ def key_masks(element_size: int, sign: int, flip: int, infinity: int, largest: b
     return np.array(wrapped, dtype=SIGNED[element_size])
 
 
-@kernel
-def unpack_masks(constants: NDArray[Any]) -> KeyMasks:
-    """Return the array of `key_masks` as scalars, which loops keep in registers."""
-    return KeyMasks(constants[0], constants[1], constants[2], constants[3], constants[4])
+unpack_masks = structure(KeyMasks)
+"""Return the array of `key_masks` as scalars, which loops keep in registers."""
 
 
 @kernel

@@ -7,46 +7,44 @@ from numpy.typing import NDArray
 from kernels_cpu import simd
 from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
+from kernels_cpu.memory import elements_at, put_index, words_at
 from kernels_cpu.top_k.problem import (
     HEADER,
     RANK_LIMIT,
-    Output,
     Problem,
     Sorting,
-    array_at,
-    limits_of,
+    numbers_of,
     offsets_of,
-    output_of,
     scratch_of,
     scratch_of_column,
     sorting_of,
     unpack,
 )
 from kernels_cpu.top_k.records import LOW_HALF, midpoint, radix_sort, rank, shrink
-from kernels_cpu.top_k.scan import Scratch, Search, scan, search_run
+from kernels_cpu.top_k.scan import Limits, Scratch, Search, scan, search_run
 
 Array = NDArray[Any]
 
 
 @kernel
 def write_ranked(
-    x: Array, values: Array, indices: Array, at: tuple[int, int, int], output: Output,
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
     records: Array, positions: Array, order: Array,
 ) -> None:  # fmt: skip
     """Write the best k records, found through `order`."""
     x_at, value_at, index_at = at
-    for r in range(output.k):
+    for r in range(problem.k):
         place = simd.get(order, r)
-        position = (
-            simd.int64(simd.get(positions, place)) if output.wide else simd.get(records, place) & LOW_HALF
-        )
-        simd.put(values, value_at + r * output.value_step, simd.get(x, x_at + position * output.x_step))
-        simd.put(indices, index_at + r * output.index_step, position)
+        position = simd.get(records, place) & LOW_HALF
+        if problem.wide:
+            position = simd.int64(simd.get(positions, place))
+        simd.put(values, value_at + r * problem.value_step, simd.get(x, x_at + position * problem.x_step))
+        put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
 
 
 @kernel
 def write_sorted(
-    x: Array, values: Array, indices: Array, at: tuple[int, int, int], output: Output, masks: KeyMasks,
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
     records: Array, positions: Array,
 ) -> None:  # fmt: skip
     """Write the first k records, with bits computed from the key where it tells them: no far read."""
@@ -54,51 +52,55 @@ def write_sorted(
     zero, nan = simd.int64(masks.plus), simd.int64(masks.limit)
     minus, direction = simd.int64(masks.minus), simd.int64(masks.direction)
     is_float = masks.negative != 0
-    for r in range(output.k):
+    for r in range(problem.k):
         record = simd.get(records, r)
-        position = simd.int64(simd.get(positions, r)) if output.wide else record & LOW_HALF
-        ordered = (record if output.wide else record >> 32) ^ direction
-        simd.put(indices, index_at + r * output.index_step, position)
-        if is_float and ordered in (zero, nan):
-            simd.put(values, value_at + r * output.value_step, simd.get(x, x_at + position * output.x_step))
-        else:
-            bits = minus - ordered if is_float and ordered < zero else ordered - zero
-            simd.put(values, value_at + r * output.value_step, bits)
+        position = record & LOW_HALF
+        ordered = (record >> 32) ^ direction
+        if problem.wide:
+            position = simd.int64(simd.get(positions, r))
+            ordered = record ^ direction
+        put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
+        bits = ordered - zero
+        if is_float and (ordered <= zero or ordered == nan):
+            bits = minus - ordered
+            if ordered in (zero, nan):
+                bits = simd.int64(simd.get(x, x_at + position * problem.x_step))
+        simd.put(values, value_at + r * problem.value_step, bits)
 
 
 @inlined
 def finish(
-    x: Array, values: Array, indices: Array, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, sorting: Sorting, count: int,
 ) -> None:  # fmt: skip
     """Order `count` records, of which there are at least k, and write the best."""
-    output = output_of(problem)
-    wide = output.wide
+    wide = problem.wide != 0
     if count > RANK_LIMIT and count > problem.k + (problem.k >> 2):
         count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 3)
     if count <= RANK_LIMIT:
         rank(records, count, sorting.ranks, sorting.order, sorting.taken)
-        write_ranked(x, values, indices, at, output, records, positions, sorting.order)
-    elif radix_sort(
+        write_ranked(x, values, indices, at, problem, records, positions, sorting.order)
+        return
+    if radix_sort(
         records, positions, sorting.spare_records, sorting.spare_positions, sorting.counters, wide, count
     ):
-        write_sorted(x, values, indices, at, output, masks, sorting.spare_records, sorting.spare_positions)
-    else:
-        write_sorted(x, values, indices, at, output, masks, records, positions)
+        records, positions = sorting.spare_records, sorting.spare_positions
+    write_sorted(x, values, indices, at, problem, masks, records, positions)
 
 
 @kernel
 def select_rows(
-    x: Array, values: Array, indices: Array, workspace: Array, constants: Array, numbers: Array,
-    first_unit: int, last_unit: int, task: int,
+    constants: Array, first_unit: int, last_unit: int, task: int,
+    x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Search rows whose elements are contiguous, or segments of them, of which a task then has only one."""
+    numbers = numbers_of(constants)
     problem = unpack(numbers)
     masks = unpack_masks(constants)
-    limits = limits_of(problem)
-    scratch = scratch_of(workspace, constants, numbers, indices, problem, task)
-    sorting = sorting_of(workspace, numbers, indices, problem, task)
-    elements = array_at(x, 0, len(x) * x.itemsize, constants)
+    limits = Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
+    scratch = scratch_of(workspace, constants, problem, task)
+    sorting = sorting_of(workspace, problem, task)
+    elements, outputs = elements_at(x, constants), elements_at(values, constants)
     for unit in range(first_unit, last_unit):
         row, first, last = unit, 0, problem.axis_size
         if problem.segments > 1:
@@ -112,48 +114,40 @@ def select_rows(
             search = search_run(elements, at[0] + begin, n, -at[0], masks, limits, scratch, search)
         if problem.segments == 1:
             finish(
-                x,
-                values,
-                indices,
-                at,
-                problem,
-                masks,
-                scratch.records,
-                scratch.positions,
-                sorting,
+                elements, outputs, indices, at, problem, masks, scratch.records, scratch.positions, sorting,
                 search.listed,
-            )
+            )  # fmt: skip
             continue
         count = search.listed
         if count > problem.k:
             count, _ = shrink(
                 scratch.records, scratch.positions, limits.wide, count, problem.k, problem.k >> 2
             )
-        start = task * problem.task_size
-        array_at(workspace, start + problem.searches, start + problem.task_size, numbers)[0] = count
+        start = workspace + task * problem.task_size
+        simd.put(words_at(start + problem.searches), 0, count)
 
 
 @kernel
-def merge_segments(
-    x: Array, values: Array, indices: Array, workspace: Array, constants: Array, numbers: Array
-) -> None:
+def merge_segments(constants: Array, x: int, values: int, indices: int, workspace: int) -> None:
     """Add the lists of a row's segments to the first segment's, which has room for two of them."""
+    numbers = numbers_of(constants)
     problem = unpack(numbers)
     masks = unpack_masks(constants)
+    elements, outputs = elements_at(x, constants), elements_at(values, constants)
     wide = problem.wide != 0
     n_rows = 1
     for d in range(problem.n_dims):
-        n_rows *= numbers[HEADER + 4 * d]
+        n_rows *= simd.get(numbers, HEADER + 4 * d)
     for row in range(n_rows):
         task = row * problem.segments
-        scratch = scratch_of(workspace, constants, numbers, indices, problem, task)
-        sorting = sorting_of(workspace, numbers, indices, problem, task)
+        scratch = scratch_of(workspace, constants, problem, task)
+        sorting = sorting_of(workspace, problem, task)
         records, positions = scratch.records, scratch.positions
         count = 0
         for other in range(task, task + problem.segments):
-            start = other * problem.task_size
-            size = array_at(workspace, start + problem.searches, start + problem.task_size, numbers)[0]
-            added = scratch_of(workspace, constants, numbers, indices, problem, other)
+            start = workspace + other * problem.task_size
+            size = simd.get(words_at(start + problem.searches), 0)
+            added = scratch_of(workspace, constants, problem, other)
             for i in range(size):
                 simd.put(records, count + i, simd.get(added.records, i))
                 if wide:
@@ -162,7 +156,7 @@ def merge_segments(
             if count > problem.k:
                 count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 2)
         at = offsets_of(numbers, problem.n_dims, row)
-        finish(x, values, indices, at, problem, masks, records, positions, sorting, count)
+        finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count)
 
 
 @kernel
@@ -187,20 +181,21 @@ def copy_to_stage(
 
 @kernel
 def select_columns(
-    x: Array, values: Array, indices: Array, workspace: Array, constants: Array, numbers: Array,
-    first_stripe: int, last_stripe: int, task: int,
+    constants: Array, first_stripe: int, last_stripe: int, task: int,
+    x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Search rows that are not contiguous, some side by side, through a contiguous copy of a part of each."""
+    numbers = numbers_of(constants)
     problem = unpack(numbers)
     masks = unpack_masks(constants)
-    limits = limits_of(problem)
-    scratch = scratch_of(workspace, constants, numbers, indices, problem, task)
-    sorting = sorting_of(workspace, numbers, indices, problem, task)
-    start = task * problem.task_size
-    stage = array_at(workspace, start + problem.stage, start + problem.searches, constants)
-    searches = array_at(workspace, start + problem.searches, start + problem.task_size, numbers)
-    elements = array_at(x, 0, len(x) * x.itemsize, constants)
-    n_columns_all = numbers[HEADER + 4 * (problem.n_dims - 1)] if problem.n_dims else 1
+    limits = Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
+    scratch = scratch_of(workspace, constants, problem, task)
+    sorting = sorting_of(workspace, problem, task)
+    start = workspace + task * problem.task_size
+    stage = elements_at(start + problem.stage, constants)
+    searches = words_at(start + problem.searches)
+    elements, outputs = elements_at(x, constants), elements_at(values, constants)
+    n_columns_all = simd.get(numbers, HEADER + 4 * (problem.n_dims - 1)) if problem.n_dims else 1
     stripes = (n_columns_all + problem.columns - 1) // problem.columns
     for stripe in range(first_stripe, last_stripe):
         outer = stripe // stripes
@@ -215,23 +210,27 @@ def select_columns(
                 n, n_columns, stage, problem.pitch,
             )  # fmt: skip
             for j in range(n_columns):
-                own = scratch_of_column(workspace, scratch, numbers, indices, problem, task, j)
+                own = scratch_of_column(workspace, scratch, problem, task, j)
                 search = Search(0, ~problem.lowest, problem.k, False)
                 if begin > 0:
                     s = 4 * j
-                    search = Search(searches[s], searches[s + 1], searches[s + 2], searches[s + 3] != 0)
+                    search = Search(
+                        simd.get(searches, s), simd.get(searches, s + 1), simd.get(searches, s + 2),
+                        simd.get(searches, s + 3) != 0,
+                    )  # fmt: skip
                 staged = j * problem.pitch
                 search = search_run(stage, staged, n, begin - staged, masks, limits, own, search)
-                searches[4 * j] = search.listed
-                searches[4 * j + 1] = search.bound
-                searches[4 * j + 2] = search.until_strict
-                searches[4 * j + 3] = search.closed
+                simd.put(searches, 4 * j, search.listed)
+                simd.put(searches, 4 * j + 1, search.bound)
+                simd.put(searches, 4 * j + 2, search.until_strict)
+                simd.put(searches, 4 * j + 3, search.closed)
         for j in range(n_columns):
             at = offsets_of(numbers, problem.n_dims, first_row + j)
-            own = scratch_of_column(workspace, scratch, numbers, indices, problem, task, j)
+            own = scratch_of_column(workspace, scratch, problem, task, j)
             finish(
-                x, values, indices, at, problem, masks, own.records, own.positions, sorting, searches[4 * j]
-            )
+                elements, outputs, indices, at, problem, masks, own.records, own.positions, sorting,
+                simd.get(searches, 4 * j),
+            )  # fmt: skip
 
 
 @kernel
@@ -281,18 +280,19 @@ def list_all(x: Array, begin: int, n: int, masks: KeyMasks, scratch: Scratch, wi
 
 @kernel
 def sort_rows(
-    x: Array, values: Array, indices: Array, workspace: Array, constants: Array, numbers: Array,
-    first_row: int, last_row: int, task: int,
+    constants: Array, first_row: int, last_row: int, task: int,
+    x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Sort rows of which a large part is wanted."""
+    numbers = numbers_of(constants)
     problem = unpack(numbers)
     masks = unpack_masks(constants)
-    limits = limits_of(problem)
-    scratch = scratch_of(workspace, constants, numbers, indices, problem, task)
-    sorting = sorting_of(workspace, numbers, indices, problem, task)
-    start = task * problem.task_size
-    stage = array_at(workspace, start + problem.stage, start + problem.searches, constants)
-    elements = array_at(x, 0, len(x) * x.itemsize, constants)
+    limits = Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
+    scratch = scratch_of(workspace, constants, problem, task)
+    sorting = sorting_of(workspace, problem, task)
+    start = workspace + task * problem.task_size
+    stage = elements_at(start + problem.stage, constants)
+    elements, outputs = elements_at(x, constants), elements_at(values, constants)
     n, k = problem.axis_size, problem.k
     for row in range(first_row, last_row):
         at = offsets_of(numbers, problem.n_dims, row)
@@ -307,4 +307,6 @@ def sort_rows(
             count = scan(run, begin, begin + n, -begin, masks, limits, scratch, search).listed
         else:
             list_all(run, begin, n, masks, scratch, problem.wide != 0)
-        finish(x, values, indices, at, problem, masks, scratch.records, scratch.positions, sorting, count)
+        finish(
+            elements, outputs, indices, at, problem, masks, scratch.records, scratch.positions, sorting, count
+        )

@@ -2,22 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from math import prod
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import threads as pool
 from kernels_cpu.keys import key_masks
 from kernels_cpu.top_k import kernels
-from kernels_cpu.top_k.problem import RANK_LIMIT, Problem
+from kernels_cpu.top_k.problem import RANK_LIMIT, Problem, packed
 from kernels_cpu.top_k.records import COUNTERS, PADDED_TO
 from kernels_cpu.top_k.scan import LINES, LONG_RUN, WORD
 
 Array = NDArray[Any]
 Kernel = Callable[..., None]
+Launch = Callable[[int, int, int, int], None]
 
 LINE = 64
 RUN_SIZE = 1 << 20  # bytes of a row searched at a time: its second pass finds them in the second-level cache
@@ -37,36 +38,33 @@ class Plan:
         The kernel, and why it was chosen.
     workspace_size : int
         Bytes of scratch that a launch needs.
+    launch : callable
+        Takes the addresses of the lowest elements of x, values and indices, from which the plan's offsets
+        count, and of `workspace_size` bytes, a multiple of 64; writes the values and positions of the best k
+        of each row.
     """
 
     variant: str
     workspace_size: int
-    _kernel: Kernel | None
-    _merge: Kernel | None
-    _constants: Array
-    _numbers: Array
-    _tasks: tuple[tuple[int, int, int], ...]
+    launch: Launch
 
-    def launch(self, x: Array, values: Array, indices: Array, workspace: Array) -> None:
-        """Write the values and positions of the best k of each row.
 
-        Parameters
-        ----------
-        x, values, indices : ndarray
-            One-dimensional arrays of unsigned integers, as the plan's strides and offsets address them.
-        workspace : ndarray
-            At least `workspace_size` bytes (uint8), aligned to 64 bytes.
-        """
-        if self._kernel is None:
-            return
-        tasks = self._tasks
-        if len(tasks) == 1:
-            self._kernel(x, values, indices, workspace, self._constants, self._numbers, *tasks[0])
-            return
-        shared = (x, values, indices, workspace, self._constants, self._numbers)
-        pool.run(self._kernel, [(*shared, *task) for task in tasks])
-        if self._merge is not None:
-            self._merge(*shared)
+def _launcher(
+    kernel: Kernel, merge: Kernel | None, constants: Array, tasks: Sequence[tuple[int, int, int]]
+) -> Launch:
+    if len(tasks) == 1:
+        return partial(kernel, constants, *tasks[0])
+
+    def launch(*addresses: int) -> None:
+        pool.run(kernel, [(constants, *task, *addresses) for task in tasks])
+        if merge is not None:
+            merge(constants, *addresses)
+
+    return launch
+
+
+def _nothing(*_addresses: int) -> None:
+    pass
 
 
 def row_time(element_size: int, k: int, axis_size: int, searched: bool) -> int:
@@ -122,13 +120,13 @@ def plan(
     Notes
     -----
     Workspace: some 100 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
-    wanted, up to 24 bytes an element.
+    wanted, up to 32 bytes an element.
     """
     constants = key_masks(element_size, sign, flip, infinity, largest)
     dims = sorted((dim for dim in rows if dim[0] != 1), key=lambda dim: -abs(dim[1]))
     n_rows = prod(size for size, *_ in rows)
     if k == 0 or n_rows == 0:
-        return Plan("nothing to do", 0, None, None, constants, constants, ())
+        return Plan("nothing to do", 0, _nothing)
     in_place = axis_strides[0] == 1
     wide = element_size == 8 or axis_size > 1 << 32
     line = LINE // element_size
@@ -168,9 +166,9 @@ def plan(
     pitch = run + line
     sizes = {
         "records": 8 * list_length * lists,
-        "positions": index_size * list_length * lists if wide else 0,
+        "positions": 8 * list_length * lists if wide else 0,
         "spare_records": 8 * list_length if sorts else 0,
-        "spare_positions": index_size * list_length if sorts and wide else 0,
+        "spare_positions": 8 * list_length if sorts and wide else 0,
         "ranks": 3 * 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO),
         "counters": 8 * COUNTERS if sorts else 0,
         "groups": LINE * max(fold, LONG_RUN * LINES // 2),
@@ -190,6 +188,7 @@ def plan(
         x_step=axis_strides[0],
         value_step=axis_strides[1],
         index_step=axis_strides[2],
+        index_size=index_size,
         lowest=-(1 << (8 * element_size - 1)),
         wide=int(wide),
         capacity=capacity,
@@ -205,7 +204,7 @@ def plan(
         n_dims=len(dims),
         **places,
     )
-    numbers = np.array([*problem, *(number for dim in dims for number in dim)], np.int64)
+    packed_problem = packed(constants, [*problem, *(number for dim in dims for number in dim)])
     units = n_rows * segments
     if function is kernels.select_columns and dims:
         units = n_rows // dims[-1][0] * -(-dims[-1][0] // columns)
@@ -215,4 +214,5 @@ def plan(
     kind = "in place" if in_place else f"{columns} columns at a time"
     variant = f"{function.__name__}, {8 * element_size} bits, {kind}; {why}; {len(tasks)} tasks"
     merge = kernels.merge_segments if segments > 1 else None
-    return Plan(variant, len(tasks) * problem.task_size, function, merge, constants, numbers, tasks)
+    launch = _launcher(function, merge, packed_problem, tasks)
+    return Plan(variant, len(tasks) * problem.task_size, launch)

@@ -1,14 +1,15 @@
 """One top-k problem as the kernels see it: an array of integers, and the workspace that they describe."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from numba.core import types
-from numba.extending import intrinsic
-from numba.np import arrayobj
+import numpy as np
 from numpy.typing import NDArray
 
+from kernels_cpu import simd
 from kernels_cpu.jit import inlined, kernel
-from kernels_cpu.top_k.scan import Limits, Scratch
+from kernels_cpu.memory import elements_at, structure, words_at
+from kernels_cpu.top_k.scan import Scratch
 
 Array = NDArray[Any]
 
@@ -27,6 +28,7 @@ class Problem(NamedTuple):
     x_step: int
     value_step: int
     index_step: int
+    index_size: int
     lowest: int
     wide: int
     capacity: int
@@ -62,15 +64,8 @@ class Problem(NamedTuple):
 X_OFFSET = Problem._fields.index("x_offset")
 HEADER = len(Problem._fields)
 
-
-class Output(NamedTuple):
-    """What writing a row's result needs of its problem."""
-
-    k: int
-    wide: bool
-    x_step: int
-    value_step: int
-    index_step: int
+unpack = structure(Problem)
+"""Return the integers of a problem as scalars, which loops keep in registers."""
 
 
 class Sorting(NamedTuple):
@@ -84,117 +79,79 @@ class Sorting(NamedTuple):
     counters: Any
 
 
-@kernel
-def unpack(n: Array) -> Problem:
-    """Return the integers of a problem as scalars, which loops keep in registers."""
-    return Problem(
-        n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13],
-        n[14], n[15], n[16], n[17], n[18], n[19], n[20], n[21], n[22], n[23], n[24], n[25], n[26], n[27],
-        n[28], n[29], n[30],
-    )  # fmt: skip
+MASKS_SIZE = 64
+"""Bytes that the constants of keys have in front of a problem's integers."""
 
 
-@kernel
-def limits_of(problem: Problem) -> Limits:
-    """Return what bounds a search."""
-    return Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
+def packed(masks: Array, numbers: Sequence[int]) -> Array:
+    """Return the constants of keys and the integers of a problem as one array: one argument for kernels."""
+    memory = np.zeros(MASKS_SIZE + 8 * len(numbers), np.uint8)
+    memory[: masks.nbytes] = masks.view(np.uint8)
+    memory[MASKS_SIZE:] = np.array(numbers, np.int64).view(np.uint8)
+    return memory.view(masks.dtype)
 
 
-@kernel
-def output_of(problem: Problem) -> Output:
-    """Return what writing a row's result needs."""
-    return Output(problem.k, problem.wide != 0, problem.x_step, problem.value_step, problem.index_step)
+@inlined
+def numbers_of(constants: Array) -> Array:
+    """Return the integers in the array of `packed`."""
+    numbers: Array = words_at(constants.ctypes.data + MASKS_SIZE)
+    return numbers
 
 
 @kernel
 def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
     """Return where a row starts in the input, the values and the indices."""
-    x, value, index = numbers[X_OFFSET], numbers[X_OFFSET + 1], numbers[X_OFFSET + 2]
+    x, value, index = (
+        simd.get(numbers, X_OFFSET), simd.get(numbers, X_OFFSET + 1), simd.get(numbers, X_OFFSET + 2)
+    )  # fmt: skip
     for d in range(n_dims - 1, -1, -1):
         at = HEADER + 4 * d
         coordinate = row
         if d > 0:
-            row = row // numbers[at]
-            coordinate -= row * numbers[at]
-        x += coordinate * numbers[at + 1]
-        value += coordinate * numbers[at + 2]
-        index += coordinate * numbers[at + 3]
+            row = row // simd.get(numbers, at)
+            coordinate -= row * simd.get(numbers, at)
+        x += coordinate * simd.get(numbers, at + 1)
+        value += coordinate * simd.get(numbers, at + 2)
+        index += coordinate * simd.get(numbers, at + 3)
     return x, value, index
 
 
-@intrinsic
-def array_at(typing_context, buffer, start, end, like):  # type: ignore[no-untyped-def]
-    """Return bytes `start` to `end` of `buffer` as an array of the data type of `like`.
-
-    Numba's own slices and views count references, and take most of a small kernel's time to compile.
-    """
-    view = types.Array(like.dtype, 1, "C")
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = arrayobj.make_array(buffer)(context, builder, arguments[0]).data
-        array = arrayobj.make_array(view)(context, builder)
-        itemsize = context.get_constant(types.intp, like.dtype.bitwidth // 8)
-        arrayobj.populate_array(
-            array,
-            data=builder.bitcast(builder.gep(data, [arguments[1]]), array.data.type),
-            shape=[builder.sdiv(builder.sub(arguments[2], arguments[1]), itemsize)],
-            strides=[itemsize],
-            itemsize=itemsize,
-            meminfo=None,
-        )
-        return array._getvalue()
-
-    return view(buffer, types.int64, types.int64, like), generate
-
-
 @inlined
-def scratch_of(
-    workspace: Array, keys: Array, words: Array, positions: Array, problem: Problem, task: int
-) -> Scratch:
-    """Return a task's arrays for its search; `keys`, `words` and `positions` have their data types."""
-    start = task * problem.task_size
+def scratch_of(workspace: int, keys: Array, problem: Problem, task: int) -> Scratch:
+    """Return a task's arrays for its search; `keys` has the data type of keys."""
+    start = workspace + task * problem.task_size
     return Scratch(
-        array_at(workspace, start + problem.records, start + problem.positions, words),
-        array_at(workspace, start + problem.positions, start + problem.spare_records, positions),
-        array_at(workspace, start + problem.groups, start + problem.minima, keys),
-        array_at(workspace, start + problem.minima, start + problem.stage, keys),
+        words_at(start + problem.records),
+        words_at(start + problem.positions),
+        elements_at(start + problem.groups, keys),
+        elements_at(start + problem.minima, keys),
     )
 
 
 @inlined
-def scratch_of_column(
-    workspace: Array,
-    shared: Scratch,
-    words: Array,
-    positions: Array,
-    problem: Problem,
-    task: int,
-    column: int,
-) -> Scratch:
+def scratch_of_column(workspace: int, shared: Scratch, problem: Problem, task: int, column: int) -> Scratch:
     """Return a task's arrays for its search of one of several columns."""
-    start = task * problem.task_size
-    first, last = column * problem.list_length, (column + 1) * problem.list_length
-    records, places = start + problem.records, start + problem.positions
-    size = positions.itemsize
+    start = workspace + task * problem.task_size
+    first = column * problem.list_length
     return Scratch(
-        array_at(workspace, records + 8 * first, records + 8 * last, words),
-        array_at(workspace, places + size * first, places + size * last, positions),
+        words_at(start + problem.records + 8 * first),
+        words_at(start + problem.positions + 8 * first),
         shared.groups,
         shared.minima,
     )
 
 
 @inlined
-def sorting_of(workspace: Array, words: Array, positions: Array, problem: Problem, task: int) -> Sorting:
+def sorting_of(workspace: int, problem: Problem, task: int) -> Sorting:
     """Return a task's arrays for ordering records."""
-    start = task * problem.task_size
+    start = workspace + task * problem.task_size
     ranks = start + problem.ranks
     size = (problem.counters - problem.ranks) // 3
     return Sorting(
-        array_at(workspace, start + problem.spare_records, start + problem.spare_positions, words),
-        array_at(workspace, start + problem.spare_positions, ranks, positions),
-        array_at(workspace, ranks, ranks + size, words),
-        array_at(workspace, ranks + size, ranks + 2 * size, words),
-        array_at(workspace, ranks + 2 * size, ranks + 3 * size, words),
-        array_at(workspace, start + problem.counters, start + problem.groups, words),
+        words_at(start + problem.spare_records),
+        words_at(start + problem.spare_positions),
+        words_at(ranks),
+        words_at(ranks + size),
+        words_at(ranks + 2 * size),
+        words_at(start + problem.counters),
     )
