@@ -1,7 +1,5 @@
 """DirectML's indexing operators for NumPy and CUDA arrays: exact, stable, without hidden waits."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 from dmlops.compiled import CompiledOperator
 from dmlops.dispatch import check_feature_support, compile, feature_level
 from dmlops.enums import AxisDirection, Feature, FeatureLevel, TensorDataType
@@ -33,10 +31,7 @@ from dmlops.operators import (
 from dmlops.tensor import TensorDesc
 from kernels_cpu.threads import get_num_threads, set_num_threads
 
-try:
-    __version__ = version("dmlops")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "unknown"
+__version__ = "0.1.0"
 
 __all__ = [
     "AxisDirection",
