@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import dmlops
-from tests import cases
+from tests import cases, reference
+from tests.data import assert_same, sample
 from tests.libraries import NUMPY, call, check
 from tests.scripts import run_script
 
@@ -56,6 +57,24 @@ class TestNumThreads:
         dmlops.set_num_threads(n)
         for case in LARGE:
             check(NUMPY, case)
+
+
+@pytest.mark.usefixtures("restore_num_threads")
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("shape", [(70_001,), (2, 131_072)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8"])
+@pytest.mark.parametrize("n", [2, 5])
+def test_rows_that_threads_sort_together(n, dtype, shape, largest):
+    dmlops.set_num_threads(n)
+    x = sample(dtype, shape, "threads")
+    for axis, array in ((-1, x), (0, x.T.copy())):
+        for k in (array.shape[axis], array.shape[axis] * 5 // 8):
+            for actual, expected in zip(
+                dmlops.top_k(array, k, axis=axis, largest=largest),
+                reference.top_k(array, k, axis=axis, largest=largest),
+                strict=True,
+            ):
+                assert_same(actual, expected)
 
 
 def test_environment_variable():

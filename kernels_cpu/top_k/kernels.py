@@ -45,14 +45,14 @@ def write_ranked(
 @kernel
 def write_sorted(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
-    records: Array, positions: Array,
+    records: Array, positions: Array, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the first k records, with bits computed from the key where it tells them: no far read."""
+    """Write records `first` to `last`, with bits computed from the key where it tells them: no far read."""
     x_at, value_at, index_at = at
     zero, nan = simd.int64(masks.plus), simd.int64(masks.limit)
     minus, direction = simd.int64(masks.minus), simd.int64(masks.direction)
     is_float = masks.negative != 0
-    for r in range(problem.k):
+    for r in range(first, last):
         record = simd.get(records, r)
         position = record & LOW_HALF
         ordered = (record >> 32) ^ direction
@@ -85,7 +85,7 @@ def finish(
         records, positions, sorting.spare_records, sorting.spare_positions, sorting.counters, wide, count
     ):
         records, positions = sorting.spare_records, sorting.spare_positions
-    write_sorted(x, values, indices, at, problem, masks, records, positions)
+    write_sorted(x, values, indices, at, problem, masks, records, positions, 0, problem.k)
 
 
 @kernel

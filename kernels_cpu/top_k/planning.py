@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu import threads as pool
 from kernels_cpu.keys import key_masks
-from kernels_cpu.top_k import kernels
+from kernels_cpu.top_k import kernels, shared_sort
 from kernels_cpu.top_k.problem import RANK_LIMIT, Problem, packed
 from kernels_cpu.top_k.records import COUNTERS, PADDED_TO
 from kernels_cpu.top_k.scan import LINES, LONG_RUN, WORD
@@ -25,6 +25,8 @@ RUN_SIZE = 1 << 20  # bytes of a row searched at a time: its second pass finds t
 STAGE_SIZE = 1 << 18
 COLUMN_LINES = 2  # of 64 bytes, read from each row of columns: a single one waits for its page every time
 LEAST_CAPACITY = 512
+SMALLEST_SHARED = 1 << 16  # elements of a row that several threads sort together
+SMALLEST_SHARED_PART = 1 << 14
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
 
 
@@ -158,6 +160,15 @@ def plan(
         stage_columns = columns
         why = f"sorted: k is 1/{axis_size // k} of the axis"
     segments = -(-axis_size // segment)
+    shares_rows = (
+        function is kernels.sort_rows
+        and capacity == axis_size
+        and n_rows < min(threads, worth)
+        and axis_size >= SMALLEST_SHARED
+    )
+    if shares_rows:
+        segments = min(threads, worth, axis_size // SMALLEST_SHARED_PART)
+        stage_columns = 0
     tiles = run // (LINES * line)
     fold = min(max(4 * k // line + 1, 16), max(tiles, 1))
     list_length = capacity + PADDED_TO
@@ -170,7 +181,7 @@ def plan(
         "spare_records": 8 * list_length if sorts else 0,
         "spare_positions": 8 * list_length if sorts and wide else 0,
         "ranks": 3 * 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO),
-        "counters": 8 * COUNTERS if sorts else 0,
+        "counters": 8 * (shared_sort.state_size(segments) if shares_rows else COUNTERS) if sorts else 0,
         "groups": LINE * max(fold, LONG_RUN * LINES // 2),
         "minima": element_size * (tiles + line),
         "stage": element_size * pitch * stage_columns,
@@ -205,6 +216,10 @@ def plan(
         **places,
     )
     packed_problem = packed(constants, [*problem, *(number for dim in dims for number in dim)])
+    why = f"{8 * element_size} bits, {why}"
+    if shares_rows:
+        launch = shared_sort.launcher(packed_problem, n_rows, axis_size, k, segments)
+        return Plan(f"shared sort, {why}; {segments} parts", problem.task_size, launch)
     units = n_rows * segments
     if function is kernels.select_columns and dims:
         units = n_rows // dims[-1][0] * -(-dims[-1][0] // columns)
@@ -212,7 +227,7 @@ def plan(
     ranges = pool.split(units, n_tasks)
     tasks = tuple((first, last, task) for task, (first, last) in enumerate(ranges))
     kind = "in place" if in_place else f"{columns} columns at a time"
-    variant = f"{function.__name__}, {8 * element_size} bits, {kind}; {why}; {len(tasks)} tasks"
+    variant = f"{function.__name__}, {kind}, {why}; {len(tasks)} tasks"
     merge = kernels.merge_segments if segments > 1 else None
     launch = _launcher(function, merge, packed_problem, tasks)
     return Plan(variant, len(tasks) * problem.task_size, launch)

@@ -1,0 +1,201 @@
+"""One row sorted by several threads: a radix sort in passes, each of which counts and scatters in parts.
+
+A part is a range of the list. In every pass each part counts its digits; from all counts follows where each
+part's records of each digit go, in the order of the parts, so that equal keys keep theirs.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels_cpu import simd
+from kernels_cpu import threads as pool
+from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.keys import key, unpack_masks
+from kernels_cpu.memory import elements_at, words_at
+from kernels_cpu.top_k.kernels import write_sorted
+from kernels_cpu.top_k.problem import Problem, numbers_of, offsets_of, unpack
+from kernels_cpu.top_k.records import DIGIT_BITS
+
+Array = NDArray[Any]
+Part = tuple[int, int, int]
+
+BINS = 1 << DIGIT_BITS
+# In front of the counts: the least record's key, the digit's bits, and room to be a line of their own.
+LEAST, BITS, STATE = 0, 1, 8
+
+
+def state_size(n_parts: int) -> int:
+    """Return how many integers of 8 bytes the parts share: state, extents and counts."""
+    return STATE + (2 + BINS) * n_parts
+
+
+def launcher(
+    constants: Array, n_rows: int, axis_size: int, k: int, n_parts: int
+) -> Callable[[int, int, int, int], None]:
+    """Return what sorts one row after the other, each in `n_parts` parts."""
+    parts = _parts(axis_size, n_parts)
+    results = _parts(k, n_parts)
+
+    def launch(x: int, values: int, indices: int, workspace: int) -> None:
+        for row in range(n_rows):
+            pool.run(list_part, [(constants, row, *part, x, workspace) for part in parts])
+            n_passes = plan_passes(constants, len(parts), workspace)
+            is_moved = False
+            for number in range(n_passes):
+                numbered = [(constants, number, is_moved, *part, workspace) for part in parts]
+                pool.run(count_part, numbered)
+                if find_places(constants, len(parts), axis_size, workspace):
+                    pool.run(scatter_part, numbered)
+                    is_moved = not is_moved
+            addresses = x, values, indices, workspace
+            pool.run(write_part, [(constants, row, is_moved, *part, *addresses) for part in results])
+
+    return launch
+
+
+def _parts(n: int, n_parts: int) -> Sequence[Part]:
+    return [(first, last, part) for part, (first, last) in enumerate(pool.split(n, n_parts))]
+
+
+@inlined
+def lists_of(problem: Problem, is_moved: bool, workspace: int) -> tuple[Array, Array, Array, Array]:
+    """Return the records and positions as they are, and those that a pass writes."""
+    records, positions = problem.records, problem.positions
+    to_records, to_positions = problem.spare_records, problem.spare_positions
+    if is_moved:
+        records, to_records = to_records, records
+        positions, to_positions = to_positions, positions
+    return (
+        words_at(workspace + records),
+        words_at(workspace + positions),
+        words_at(workspace + to_records),
+        words_at(workspace + to_positions),
+    )
+
+
+@kernel
+def list_part(constants: Array, row: int, first: int, last: int, part: int, x: int, workspace: int) -> None:
+    """Make a record of every element of a part, and leave the least and the greatest."""
+    problem = unpack(numbers_of(constants))
+    masks = unpack_masks(constants)
+    records, positions, _, _ = lists_of(problem, False, workspace)
+    state = words_at(workspace + problem.counters)
+    elements = elements_at(x, constants)
+    at, _, _ = offsets_of(numbers_of(constants), problem.n_dims, row)
+    low, high = np.int64(np.iinfo(np.int64).max), np.int64(np.iinfo(np.int64).min)
+    for i in range(first, last):
+        record = simd.int64(key(simd.get(elements, at + i * problem.x_step), masks))
+        if problem.wide:
+            simd.put(positions, i, i)
+        else:
+            record = (record << 32) | i
+        simd.put(records, i, record)
+        low, high = min(low, record), max(high, record)
+    simd.put(state, STATE + 2 * part, low)
+    simd.put(state, STATE + 2 * part + 1, high)
+
+
+@kernel
+def plan_passes(constants: Array, n_parts: int, workspace: int) -> int:
+    """Return how many passes the keys need, and leave what each pass must know."""
+    problem = unpack(numbers_of(constants))
+    state = words_at(workspace + problem.counters)
+    low, high = simd.get(state, STATE), simd.get(state, STATE + 1)
+    for part in range(1, n_parts):
+        low = min(low, simd.get(state, STATE + 2 * part))
+        high = max(high, simd.get(state, STATE + 2 * part + 1))
+    shift = key_shift_of(problem)
+    least = (low >> shift) << shift
+    key_range = np.uint64(high - least) >> np.uint64(shift)
+    key_bits = 0
+    while key_bits < 64 and key_range >> np.uint64(key_bits):
+        key_bits += 1
+    n_passes = (key_bits + DIGIT_BITS - 1) // DIGIT_BITS
+    simd.put(state, LEAST, least)
+    simd.put(state, BITS, (key_bits + n_passes - 1) // max(n_passes, 1))
+    return n_passes
+
+
+@inlined
+def key_shift_of(problem: Problem) -> int:
+    """Return how many bits below its key a record has."""
+    return 0 if problem.wide else 32
+
+
+@kernel
+def count_part(
+    constants: Array, number: int, is_moved: bool, first: int, last: int, part: int, workspace: int
+) -> None:
+    """Count the digits of a part."""
+    problem = unpack(numbers_of(constants))
+    state = words_at(workspace + problem.counters)
+    records, _, _, _ = lists_of(problem, is_moved, workspace)
+    n_parts = simd.int64(problem.segments)
+    least, bits = simd.get(state, LEAST), simd.get(state, BITS)
+    shift = np.uint64(key_shift_of(problem) + number * bits)
+    mask = (1 << bits) - 1
+    counts = STATE + 2 * n_parts + part * BINS
+    for i in range(BINS):
+        simd.put(state, counts + i, 0)
+    for i in range(first, last):
+        at = counts + (simd.int64(np.uint64(simd.get(records, i) - least) >> shift) & mask)
+        simd.put(state, at, simd.get(state, at) + 1)
+
+
+@kernel
+def find_places(constants: Array, n_parts: int, n: int, workspace: int) -> bool:
+    """Turn counts into places; return whether there is more than one digit."""
+    problem = unpack(numbers_of(constants))
+    state = words_at(workspace + problem.counters)
+    counts = STATE + 2 * simd.int64(problem.segments)
+    total = 0
+    for digit in range(BINS):
+        before = total
+        for part in range(n_parts):
+            at = counts + part * BINS + digit
+            size = simd.get(state, at)
+            simd.put(state, at, total)
+            total += size
+        if total - before == n:
+            return False
+    return True
+
+
+@kernel
+def scatter_part(
+    constants: Array, number: int, is_moved: bool, first: int, last: int, part: int, workspace: int
+) -> None:
+    """Move the records of a part to their places."""
+    problem = unpack(numbers_of(constants))
+    state = words_at(workspace + problem.counters)
+    records, positions, to_records, to_positions = lists_of(problem, is_moved, workspace)
+    least, bits = simd.get(state, LEAST), simd.get(state, BITS)
+    shift = np.uint64(key_shift_of(problem) + number * bits)
+    mask = (1 << bits) - 1
+    counts = STATE + 2 * simd.int64(problem.segments) + part * BINS
+    for i in range(first, last):
+        record = simd.get(records, i)
+        at = counts + (simd.int64(np.uint64(record - least) >> shift) & mask)
+        to = simd.get(state, at)
+        simd.put(state, at, to + 1)
+        simd.put(to_records, to, record)
+        if problem.wide:
+            simd.put(to_positions, to, simd.get(positions, i))
+
+
+@kernel
+def write_part(
+    constants: Array, row: int, is_moved: bool, first: int, last: int, part: int,
+    x: int, values: int, indices: int, workspace: int,
+) -> None:  # fmt: skip
+    """Write a range of the sorted row's results."""
+    problem = unpack(numbers_of(constants))
+    records, positions, _, _ = lists_of(problem, is_moved, workspace)
+    at = offsets_of(numbers_of(constants), problem.n_dims, row)
+    write_sorted(
+        elements_at(x, constants), elements_at(values, constants), indices, at, problem,
+        unpack_masks(constants), records, positions, first, last,
+    )  # fmt: skip
