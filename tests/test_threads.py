@@ -61,9 +61,8 @@ class TestNumThreads:
 
 @pytest.mark.usefixtures("restore_num_threads")
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("shape", [(70_001,), (2, 131_072)])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8"])
-@pytest.mark.parametrize("n", [2, 5])
+@pytest.mark.parametrize("shape", [(70_001,), (2, 65_536)])
+@pytest.mark.parametrize(("n", "dtype"), [(2, "float32"), (5, "float64"), (3, "int16"), (2, "uint8")])
 def test_rows_that_threads_sort_together(n, dtype, shape, largest):
     dmlops.set_num_threads(n)
     x = sample(dtype, shape, "threads")
