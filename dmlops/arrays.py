@@ -14,7 +14,7 @@ from dmlops import cuda
 from dmlops.data_types import SUPPORTED, named_data_type, numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, wording
-from dmlops.memory import CPU, Device, address_of
+from dmlops.memory import CPU, Device, Slot, memory_view
 from dmlops.tensor import TensorDesc, packed_strides
 
 
@@ -64,9 +64,11 @@ class Library:
         """
         return _describe(array.dtype, array.shape, array.strides, where)
 
-    def address(self, array: Any) -> int:
-        """Return where element [0, ..., 0] of the array is."""
-        return address_of(array)
+    def view(self, array: Any, slot: Slot) -> Any:
+        """Return the array's memory: a flat unsigned NumPy array on the CPU, an address on a GPU."""
+        if array.flags.carray:
+            return array.reshape(-1).view(slot.unsigned)
+        return memory_view(array.__array_interface__["data"][0], slot, array)
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         """Return a new array with undefined contents."""
@@ -128,8 +130,9 @@ class _Torch(Library):
         data_type = named_data_type(str(array.dtype).removeprefix("torch."), where)
         return _described(data_type, tuple(array.shape), tuple(array.stride()))
 
-    def address(self, array: Any) -> int:
-        return array.data_ptr()  # type: ignore[no-any-return]
+    def view(self, array: Any, slot: Slot) -> Any:
+        address = array.data_ptr()
+        return address if array.is_cuda else memory_view(address, slot, array)
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         return self.torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
@@ -161,8 +164,8 @@ class _CuPy(Library):
     def device(self, array: Any) -> Device:
         return Device("cuda", array.data.device_id)
 
-    def address(self, array: Any) -> int:
-        return array.data.ptr  # type: ignore[no-any-return]
+    def view(self, array: Any, slot: Slot) -> Any:
+        return array.data.ptr
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         with self.cupy.cuda.Device(device.number):
@@ -196,7 +199,7 @@ class _NumbaCuda(Library):
         pointer = array.device_ctypes_pointer.value
         return Device("cuda", cuda.pointer_device(pointer) if pointer else 0)
 
-    def address(self, array: Any) -> int:
+    def view(self, array: Any, slot: Slot) -> Any:
         return array.device_ctypes_pointer.value or 0
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
@@ -234,9 +237,9 @@ class _CudaInterface(_NumbaCuda):
     def device(self, array: Any) -> Device:
         return Device("cuda", array.device_index)
 
-    def address(self, array: Any) -> int:
+    def view(self, array: Any, slot: Slot) -> Any:
         # The results of a call are Numba's.
-        return array.pointer if isinstance(array, _CudaArray) else super().address(array)
+        return array.pointer if isinstance(array, _CudaArray) else super().view(array, slot)
 
     def producer_stream(self, array: Any) -> int | None:
         return array.stream  # type: ignore[no-any-return]
@@ -297,10 +300,10 @@ class _Jax(Library):
     def describe(self, array: Any, where: str) -> TensorDesc:
         return TensorDesc(named_data_type(array.dtype.name, where), array.shape)
 
-    def address(self, array: Any) -> int:
-        if isinstance(array, np.ndarray):
-            return super().address(array)
-        return array.unsafe_buffer_pointer()  # type: ignore[no-any-return]
+    def view(self, array: Any, slot: Slot) -> Any:
+        if self.device(array) == CPU:
+            return super().view(np.asarray(array), slot)
+        return array.unsafe_buffer_pointer()
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         if device == CPU:

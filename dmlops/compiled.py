@@ -16,7 +16,7 @@ from dmlops.arrays import Library
 from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, wording
-from dmlops.memory import CPU, Device, Slot, address_of, read_integer, share_memory
+from dmlops.memory import CPU, Device, Slot, share_memory
 from dmlops.operators import Descriptor
 from dmlops.tensor import TensorDesc
 
@@ -57,8 +57,9 @@ class CompiledOperator:
     slots: tuple[Slot | None, ...] = field(repr=False)
     # Pairs of an output and another operand, which must not share memory.
     exclusive: tuple[tuple[int, int], ...] = field(repr=False)
-    # What leads from the first element of each operand to the lowest one, in bytes, where kernels want this.
-    offsets: tuple[int, ...] = field(repr=False)
+    # What the kernels get for operands, and for a workspace, that are not there.
+    absent: tuple[Any, ...] = field(repr=False)
+    no_memory: Any = field(repr=False)
     # Kinds of arrays and workspaces that have been checked before.
     _accepted: set[Any] = field(default_factory=set, repr=False)
     _workspaces: dict[Any, Slot] = field(default_factory=dict, repr=False)
@@ -98,25 +99,25 @@ class CompiledOperator:
             raise InvalidDescriptorError(wording(f"{name}.execute", got, reason, allowed))
         bound = {key: self._bind(key, array, expected[key]) for key, array in tensors.items()}
         present = [bound[key] for key in self.operands if key in bound]
-        addresses = self.addresses([bound.get(key) for key in self.operands])
-        self.check_overlap(addresses, [f"{name}.{key}" for key in self.operands])
+        views = self.views([bound.get(key) for key in self.operands])
+        self.check_overlap(views, [f"{name}.{key}" for key in self.operands])
         handle = self.stream(stream, present, f"{name}.stream")
         if workspace is not None:
-            self.launch(addresses, self._given_workspace(workspace, addresses), handle)
+            self.launch(views, self._given_workspace(workspace, views), handle)
             return
         library = present[0][0]
         with self.allocating_on(library, stream, handle):
             memory, _owner = self.scratch(library)
-            self.launch(addresses, memory, handle)
+            self.launch(views, memory, handle)
 
-    def addresses(self, bound: Sequence[tuple[Library, Any] | None]) -> list[int]:
-        """Return the operands as the kernels take them: addresses, 0 for what is absent."""
+    def views(self, bound: Sequence[tuple[Library, Any] | None]) -> list[Any]:
+        """Return the operands as the kernels take them."""
         return [
-            0 if operand is None else operand[0].address(operand[1]) - offset
-            for operand, offset in zip(bound, self.offsets, strict=True)
+            absent if operand is None or slot is None else operand[0].view(operand[1], slot)
+            for operand, slot, absent in zip(bound, self.slots, self.absent, strict=True)
         ]
 
-    def check_overlap(self, addresses: Sequence[int], names: Sequence[str]) -> None:
+    def check_overlap(self, views: Sequence[Any], names: Sequence[str]) -> None:
         """Refuse outputs that share memory with another operand; `names` are theirs in error texts.
 
         Raises
@@ -125,23 +126,18 @@ class CompiledOperator:
             If two of them do.
         """
         for i, j in self.exclusive:
-            if share_memory(*self._lowest(i, addresses), *self._lowest(j, addresses)):
+            if share_memory(views[i], self.slots[i], views[j], self.slots[j]):
                 _refuse_overlap(names[j], names[i], "an output must have memory of its own")
 
-    def _lowest(self, place: int, addresses: Sequence[int]) -> tuple[int, Slot]:
-        slot = self.slots[place]
-        assert slot is not None
-        return addresses[place] + self.offsets[place] - slot.offset_in_bytes, slot
-
-    def launch(self, addresses: Sequence[int], workspace: int, handle: int) -> None:
-        """Run the kernels."""
+    def launch(self, views: Sequence[Any], workspace: Any, handle: int) -> None:
+        """Run the kernels on viewed operands."""
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s on %s: %s", self.descriptor.name, self.device, self.plan.variant)
         if self.device is CPU:
-            self.plan.launch(*addresses, workspace)
+            self.plan.launch(*views, workspace)
         else:
             with _profiler_range(self.descriptor.name):
-                self.plan.launch(_stream(handle), *addresses, workspace)
+                self.plan.launch(_stream(handle), *views, workspace)
 
     def stream(self, stream: Any, operands: Sequence[tuple[Library, Any]], where: str) -> int:
         """Return the stream handle to launch on, with the work of other libraries ordered before it."""
@@ -166,12 +162,12 @@ class CompiledOperator:
         """Return what precedes the operands in a call of the kernels."""
         return () if self.device is CPU else (_stream(handle),)
 
-    def read(self, address: int, data_type: TensorDataType, handle: int) -> int:
-        """Return the integer at an address; waits on a GPU."""
+    def read(self, view: Any, data_type: TensorDataType, handle: int, at: int = 0) -> int:
+        """Return one integer of an operand, `at` elements from where its view begins; waits on a GPU."""
         dtype = numpy_dtype(data_type)
         if self.device is CPU:
-            return read_integer(address, dtype)
-        return int(cuda.read_back(address, dtype, 1, handle)[0])
+            return int(view.view(dtype)[at])
+        return int(cuda.read_back(view + at * dtype.itemsize, dtype, 1, handle)[0])
 
     def allocating_on(self, library: Library, stream: Any, handle: int) -> AbstractContextManager[Any]:
         """Return a context in which the library's new arrays belong to the stream of this call."""
@@ -179,14 +175,15 @@ class CompiledOperator:
             return nullcontext()
         return library.allocating_on(handle, self.device)
 
-    def scratch(self, library: Library) -> tuple[int, Any]:
+    def scratch(self, library: Library) -> tuple[Any, Any]:
         """Return temporary memory as the kernels take it, and the object that keeps it alive."""
         if self.workspace_size == 0:
-            return 0, None
+            return self.no_memory, None
         if self.device is CPU:
-            return host_scratch(self.workspace_size)
+            memory = host_scratch(self.workspace_size)
+            return memory, memory
         owner = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
-        return _aligned(library.address(owner)), owner
+        return _aligned(library.view(owner, _bytes(self.workspace_size))), owner
 
     def _bind(self, key: str, array: Any, desc: TensorDesc) -> tuple[Library, Any]:
         where = f"{self.descriptor.name}.{key}"
@@ -218,7 +215,7 @@ class CompiledOperator:
             got, allowed = f"an array on {device}", "both must be the same"
             raise DeviceMismatchError(wording(where, got, reason, allowed))
 
-    def _given_workspace(self, workspace: Any, addresses: Sequence[int]) -> int:
+    def _given_workspace(self, workspace: Any, views: Sequence[Any]) -> Any:
         where = f"{self.descriptor.name}.workspace"
         library, array = arrays.adopt_output(workspace, where)
         kind = "workspace", library, library.signature(array)
@@ -226,10 +223,10 @@ class CompiledOperator:
         if slot is None:
             slot = self._workspaces[kind] = self._checked_workspace(where, library, array)
         if self.workspace_size == 0:
-            return 0
-        memory = library.address(array)
-        for place, key in enumerate(self.operands):
-            if self.slots[place] is not None and share_memory(*self._lowest(place, addresses), memory, slot):
+            return self.no_memory
+        memory = library.view(array, slot)
+        for key, view, operand_slot in zip(self.operands, views, self.slots, strict=True):
+            if operand_slot is not None and share_memory(view, operand_slot, memory, slot):
                 allowed = "it must have memory of its own"
                 _refuse_overlap(where, f"{self.descriptor.name}.{key}", allowed)
         return _aligned(memory)
@@ -257,10 +254,7 @@ def compile_operator(
     """Join a descriptor and the plan of its kernels; `tensors` are the operands as they lie in memory."""
     slots = tuple(Slot.of(tensors[key]) if key in tensors else None for key in operands)
     on_host = device is CPU
-    if on_host and "top_k" not in type(plan).__module__:
-        from dmlops.transitional import ArrayPlan
-
-        plan = ArrayPlan(plan, slots)
+    width = next(slot.unsigned for slot in slots if slot is not None)
     return CompiledOperator(
         descriptor=descriptor,
         device=device,
@@ -276,7 +270,8 @@ def compile_operator(
             for i in range(j if key.startswith("output_") else 0)
             if slots[i] is not None and slots[j] is not None
         ),
-        offsets=tuple(slot.offset_in_bytes if slot and on_host else 0 for slot in slots),
+        absent=tuple(np.empty(0, slot.unsigned if slot else width) if on_host else 0 for slot in slots),
+        no_memory=np.empty(0, np.uint8) if on_host else 0,
     )
 
 
@@ -294,30 +289,30 @@ def _meaningful_strides(desc: TensorDesc) -> list[int]:
     return [stride for size, stride in zip(desc.sizes, desc.effective_strides, strict=True) if size > 1]
 
 
-def _aligned(address: int) -> int:
-    return -(-address // _ALIGNMENT) * _ALIGNMENT
+def _aligned(memory: Any) -> Any:
+    """Return memory, viewed as kernels take it, from its first aligned byte on."""
+    if isinstance(memory, np.ndarray):
+        return memory[-memory.__array_interface__["data"][0] % _ALIGNMENT :]
+    return -(-memory // _ALIGNMENT) * _ALIGNMENT
 
 
-class _Kept(threading.local):
-    size = 0
-    scratch: tuple[int, Any] = (0, None)
+_kept = threading.local()
 
 
-_kept = _Kept()
+_NOTHING = np.empty(0, np.uint8)
 
 
-def host_scratch(size: int) -> tuple[int, Any]:
-    """Return the address of at least `size` bytes of scratch, and what keeps them alive.
-
-    This thread alone uses them, until its next call.
-    """
-    if size <= _kept.size:
-        return _kept.scratch
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    scratch = _aligned(address_of(memory)), memory
+def host_scratch(size: int) -> "np.ndarray[Any, Any]":
+    """Return at least `size` bytes of scratch that this thread alone uses, until its next call."""
+    if size == 0:
+        return _NOTHING
+    kept: np.ndarray[Any, Any] | None = getattr(_kept, "scratch", None)
+    if kept is not None and kept.size >= size:
+        return kept
+    memory: np.ndarray[Any, Any] = _aligned(np.empty(size + _ALIGNMENT, np.uint8))
     if size <= _KEPT_SCRATCH:
-        _kept.size, _kept.scratch = size, scratch
-    return scratch
+        _kept.scratch = memory
+    return memory
 
 
 @functools.lru_cache(maxsize=256)

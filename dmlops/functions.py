@@ -92,11 +92,11 @@ def top_k(
     TopKResult(values=array([3, 3]), indices=array([1, 3], dtype=uint32))
     """
     kind = ("top_k", k, axis, bool(largest), index_dtype)
-    operands = (x,) if out is None else express.operands((x,), out)
+    operands = express.operands((x,), out)
     if stream is None and type(k) is int is type(axis):
-        results = express.answer(kind, operands)
-        if results is not None:
-            return TopKResult._make(results)
+        run = express.find(kind, operands)
+        if run is not None and (results := run(*operands)) is not None:
+            return TopKResult(*results)
     library, x = arrays.adopt(x, "top_k.x")
     given = calls.adopt_outputs(out, ("top_k.out[0]", "top_k.out[1]"))
     k, axis = calls.integer(k, "top_k.k"), calls.integer(axis, "top_k.axis")
@@ -171,10 +171,10 @@ def nonzero_coordinates(
     """
     where = "nonzero_coordinates"
     kind = (where, size, fill_value, index_dtype)
-    operands = (x,) if out is None else express.operands((x,), out)
+    operands = express.operands((x,), out)
     if stream is None and type(size) in _PLAIN and type(fill_value) in _PLAIN:
-        results = express.answer(kind, operands)
-        if results is not None:
+        run = express.find(kind, operands)
+        if run is not None and (results := run(*operands)) is not None:
             return NonzeroResult(*results)
     library, x = arrays.adopt(x, "nonzero_coordinates.x")
     given = calls.adopt_outputs(out, ("nonzero_coordinates.out[0]", "nonzero_coordinates.out[1]"))
@@ -254,10 +254,10 @@ def gather_nd(
            [0, 1]])
     """
     kind = ("gather_nd", batch_dims, mode)
-    arguments = (x, indices) if out is None else (x, indices, out)
+    arguments = express.operands((x, indices), None if out is None else (out,))
     if stream is None and type(batch_dims) is int:
-        results = express.answer(kind, arguments)
-        if results is not None:
+        run = express.find(kind, arguments)
+        if run is not None and (results := run(*arguments)) is not None:
             return results[0]
     library, x = arrays.adopt(x, "gather_nd.x")
     index_library, indices = arrays.adopt(indices, "gather_nd.indices")
@@ -346,11 +346,11 @@ def diagonal_matrix(
     """
     where = "diagonal_matrix"
     kind = (where, value, begin, end)
-    operands = (x,) if out is None else (x, out)
+    operands = express.operands((x,), None if out is None else (out,))
     plain = type(value) is type(begin) is type(end) is int and shape is dtype is like is stream is None
     if plain:
-        results = express.answer(kind, operands)
-        if results is not None:
+        run = express.find(kind, operands)
+        if run is not None and (results := run(*operands)) is not None:
             return results[0]
     given = calls.adopt_outputs(None if out is None else (out,), (f"{where}.out",))
     if x is None:

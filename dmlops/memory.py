@@ -1,6 +1,5 @@
 """Memory as kernels see it: a device, an element width, and how far a layout reaches."""
 
-import ctypes
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,26 +9,6 @@ from dmlops.tensor import TensorDesc
 _UNSIGNED: dict[int, Any] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 # Steps that the exact test for common addresses may take; beyond it the answer is yes.
 _OVERLAP_WORK: Any = 100_000
-
-
-# An array object is Python's header of every object, and then the pointer to its data.
-_DATA = object.__basicsize__
-_pointer_at = ctypes.c_size_t.from_address
-
-
-def address_of(array: "np.ndarray[Any, Any]") -> int:
-    """Return where element [0, ..., 0] of an array is."""
-    return _pointer_at(id(array) + _DATA).value
-
-
-def _asked_address_of(array: "np.ndarray[Any, Any]") -> int:
-    address: int = array.ctypes.data
-    return address
-
-
-_probe = np.empty(1, np.uint8)
-if address_of(_probe) != _probe.ctypes.data:  # another layout than that of every NumPy so far: the slow way
-    address_of = _asked_address_of
 
 
 class Device(NamedTuple):
@@ -61,19 +40,44 @@ class Slot(NamedTuple):
         return cls(_UNSIGNED[size], desc.extent, desc.offset * size, desc.extent * size, desc)
 
 
-def share_memory(low_a: int, a_slot: Slot, low_b: int, b_slot: Slot) -> bool:
-    """Return whether two operands, given by their lowest addresses, have an address in common."""
-    if low_a >= low_b + b_slot.size_in_bytes or low_b >= low_a + a_slot.size_in_bytes:
-        return False
+class _Memory:
+    """A stretch of memory that NumPy may view, and the array that keeps it alive."""
+
+    def __init__(self, address: int, extent: int, dtype: "np.dtype[Any]", owner: object) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "shape": (extent,),
+            "typestr": dtype.str,
+        }
+
+
+def memory_view(address: int, slot: Slot, owner: object) -> "np.ndarray[Any, Any]":
+    """Return the elements that a layout reaches from `address`, that of element [0, ..., 0].
+
+    The view is writable also where the array is not: kernels write to outputs only, and a
+    read-only flag would be one more type to compile for.
+    """
+    if slot.extent == 0:
+        return np.empty(0, slot.unsigned)
+    return np.asarray(_Memory(address - slot.offset_in_bytes, slot.extent, slot.unsigned, owner))
+
+
+def share_memory(a: Any, a_slot: Any, b: Any, b_slot: Any) -> bool:
+    """Return whether two operands, viewed as kernels take them, have an address in common."""
+    if isinstance(a, np.ndarray):
+        if not np.may_share_memory(a, b):
+            return False
+        low_a, low_b = (view.__array_interface__["data"][0] for view in (a, b))
+    else:
+        low_a, low_b = a - a_slot.offset_in_bytes, b - b_slot.offset_in_bytes
+        if low_a >= low_b + b_slot.size_in_bytes or low_b >= low_a + a_slot.size_in_bytes:
+            return False
     try:
         return np.shares_memory(_phantom(low_a, a_slot), _phantom(low_b, b_slot), max_work=_OVERLAP_WORK)
     except np.exceptions.TooHardError:
         return True
-
-
-def read_integer(address: int, dtype: "np.dtype[Any]") -> int:
-    """Return the integer at an address in host memory."""
-    return int(np.frombuffer(ctypes.string_at(address, dtype.itemsize), dtype)[0])
 
 
 class _Phantom:

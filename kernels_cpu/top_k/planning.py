@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu import threads as pool
 from kernels_cpu.keys import key_masks
+from kernels_cpu.memory import address_of
 from kernels_cpu.top_k import kernels, shared_sort
 from kernels_cpu.top_k.problem import RANK_LIMIT, Problem, packed
 from kernels_cpu.top_k.records import COUNTERS, PADDED_TO
@@ -18,7 +19,6 @@ from kernels_cpu.top_k.scan import LINES, LONG_RUN, WORD
 
 Array = NDArray[Any]
 Kernel = Callable[..., None]
-Launch = Callable[[int, int, int, int], None]
 
 LINE = 64
 RUN_SIZE = 1 << 20  # bytes of a row searched at a time: its second pass finds them in the second-level cache
@@ -40,20 +40,28 @@ class Plan:
         The kernel, and why it was chosen.
     workspace_size : int
         Bytes of scratch that a launch needs.
-    launch : callable
-        Takes the addresses of the lowest elements of x, values and indices, from which the plan's offsets
-        count, and of `workspace_size` bytes, a multiple of 64; writes the values and positions of the best k
-        of each row.
     """
 
     variant: str
     workspace_size: int
-    launch: Launch
+    _launch: Kernel
+
+    def launch(self, x: Array, values: Array, indices: Array, workspace: Array) -> None:
+        """Write the values and positions of the best k of each row.
+
+        Parameters
+        ----------
+        x, values, indices : ndarray
+            Arrays of unsigned integers, from whose first elements the plan's offsets count.
+        workspace : ndarray
+            At least `workspace_size` bytes (uint8), aligned to 64 bytes.
+        """
+        self._launch(address_of(x), address_of(values), address_of(indices), address_of(workspace))
 
 
 def _launcher(
     kernel: Kernel, merge: Kernel | None, constants: Array, tasks: Sequence[tuple[int, int, int]]
-) -> Launch:
+) -> Kernel:
     if len(tasks) == 1:
         return partial(kernel, constants, *tasks[0])
 
