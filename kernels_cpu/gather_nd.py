@@ -148,7 +148,7 @@ def _settled(indices: Any, index: Any, offset: Any, table: Any) -> Any:
 
 @inlined
 def _copy_pieces(
-    n_bytes: Any,
+    piece: Any,
     x: Any,
     offsets: Any,
     first: Any,
@@ -158,7 +158,7 @@ def _copy_pieces(
     stride: Any,
     rest: Any,
 ) -> Any:
-    """Copy slices of one piece of that many bytes, or of two that overlap unless they are `rest` elements apart."""
+    """Copy slices of one piece of `piece` bytes, or of a second one that starts `rest` elements later."""
     for i in range(first, last):
         moves.move_bytes(piece, x, offsets[i], output, target)
         if rest:

@@ -35,7 +35,7 @@ LISTED: Any = np.uint64(2048)  # positions after which a chunk ends: 4 KiB of st
 LIST = 2048 + 64 + 8  # a word's positions may follow, and the last store of 8 may reach beyond them
 ROW_CHUNK: Any = np.uint64(1 << 16)  # elements of one logical row whose positions fit 16 bits
 CHUNK: Any = np.uint64(2048)  # elements of a chunk that spans several logical rows
-SPARSE_BITS: Any = np.uint64(6)  # in a word: finding so few one by one is faster than eight at a time
+SKIP_SHIFT: Any = np.uint64(8)  # with fewer rows than one in 2 ** 8 elements, most words are empty
 STREAM_BYTES = streaming.STREAM_BYTES
 PROBES: Any = np.uint64(64)  # words that tell about how many rows there will be
 PART_BYTES = 1 << 20  # of input and full output, some 100 us of work
@@ -132,7 +132,7 @@ def _mark(x: Any, workspace: Any, table: Any, part: Any) -> Any:
 def _list_word(bits: Any, base: Any, positions: Any, n: Any) -> Any:
     """Append the positions of set bits, counted from `base`, to the `n` that there are; return the sum."""
     count = moves.popcount(bits)
-    if VECTORS and count > SPARSE_BITS:
+    if VECTORS and count > TWO:
         for shift in range(ZERO, LANES, EIGHT):
             byte = (bits >> shift) & np.uint64(255)
             moves.store_positions(positions, n, moves.BIT_POSITIONS[byte], base + shift)
@@ -142,12 +142,10 @@ def _list_word(bits: Any, base: Any, positions: Any, n: Any) -> Any:
     positions[n] = base + moves.trailing_zeros(bits)
     bits &= bits - ONE
     positions[n + ONE] = base + moves.trailing_zeros(bits)
-    bits &= bits - ONE
-    place = n + TWO
-    while bits:
-        positions[place] = base + moves.trailing_zeros(bits)
-        bits &= bits - ONE
-        place += ONE
+    if not VECTORS:
+        for i in range(TWO, count):
+            bits &= bits - ONE
+            positions[n + i] = base + moves.trailing_zeros(bits)
     return n + count
 
 
@@ -163,11 +161,13 @@ def _between(bits: Any, position: Any, first: Any, last: Any) -> Any:
 
 
 @kernel
-def _list_elements(x: Any, first: Any, last: Any, positions: Any, table: Any, last_word: Any) -> Any:
+def _list_elements(
+    x: Any, first: Any, last: Any, positions: Any, table: Any, last_word: Any, skips: Any
+) -> Any:
     """List which of the elements from `first` to `last` are not zero, counted from the word of `first`.
 
-    `last_word` are the bits of the elements that do not fill a word. Return how many are listed, and where
-    the list became full.
+    `last_word` are the bits of the elements that do not fill a word; `skips` says that most words are empty.
+    Return how many are listed, and where the list became full.
     """
     magnitude = table[MAGNITUDE]
     start = first & ~LOW
@@ -177,7 +177,8 @@ def _list_elements(x: Any, first: Any, last: Any, positions: Any, table: Any, la
         bits = last_word
         if position + LANES <= table[N_ELEMENTS]:
             bits = _word(x, table[X_OFFSET] + position, magnitude)
-        n = _list_word(_between(bits, position, first, last), position - start, positions, n)
+        if not (skips and bits == ZERO):
+            n = _list_word(_between(bits, position, first, last), position - start, positions, n)
         position += LANES
     return n, min(position, last)
 
@@ -315,8 +316,17 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
         end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
         if columns:
             row_size = table[sizes + np.uint64(columns - 1)]
-            logical_row = position // row_size
-            row_end = (logical_row + ONE) * row_size
+            a = position // row_size
+            row_end = (a + ONE) * row_size
+            b = c = size_b = size_c = ZERO
+            if columns == 4:
+                size_c = table[sizes + TWO]
+                c = a % size_c
+                a //= size_c
+            if columns >= 3:
+                size_b = table[sizes + ONE]
+                b = a % size_b
+                a //= size_b
             cells = coordinates
             line = moves.stack_line(coordinates)
             filled = ZERO
@@ -331,25 +341,25 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
             stop = min(chunk + (ROW_CHUNK if columns else CHUNK), end)
             if columns:
                 if position == row_end:
-                    logical_row += ONE
                     row_end += row_size
+                    c += ONE
+                    if c >= size_c:
+                        c = ZERO
+                        b += ONE
+                        if b >= size_b:
+                            b = ZERO
+                            a += ONE
                 stop = min(stop, row_end)
             if from_elements:
-                n_listed, position = _list_elements(x, position, stop, positions, table, last_word)
+                skips = row < position >> SKIP_SHIFT
+                n_listed, position = _list_elements(x, position, stop, positions, table, last_word, skips)
             else:
                 n_listed, position = _list_words(words, position, stop, positions)
             n = min(n_listed, capacity - min(row, capacity))
             target = table[COORDINATE_OFFSET] + row * table[ROW_STRIDE]
             row += n_listed
             if columns:
-                start = chunk - logical_row * row_size
-                a = b = c = logical_row
-                if columns == 4:
-                    c = a % table[sizes + TWO]
-                    a //= table[sizes + TWO]
-                if columns >= 3:
-                    b = a % table[sizes + ONE]
-                    a //= table[sizes + ONE]
+                start = chunk + row_size - row_end
                 for skip in range(ZERO, n, n_staged):
                     size = min(n - skip, n_staged)
                     to = ZERO if streams else target
