@@ -5,14 +5,15 @@ value overwrites is not read. Large contiguous outputs are written past the cach
 saves reading each line before it is written. Moves the output, and the part of the input that is kept.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kernels_cpu import moves, simd
+from kernels_cpu import moves, simd, streaming
 from kernels_cpu.jit import inlined, kernel
-from kernels_cpu.streaming import flush, stream
+from kernels_cpu.streaming import flush, stream_copy, stream_fill, stream_strided
 from kernels_cpu.threads import run, split
 
 ZERO: Any = np.uint64(0)
@@ -20,102 +21,135 @@ ONE: Any = np.uint64(1)
 TWO: Any = np.uint64(2)
 THREE: Any = np.uint64(3)
 WORD = (1 << 64) - 1
-STREAM_BYTES = 4 << 20  # a smaller output may stay in the cache for whoever reads it next
+STREAM_BYTES = streaming.STREAM_BYTES
 PART_BYTES = 1 << 20  # some 100 us of work, worth handing to another thread
 TILE_COLUMNS = 256  # of inputs whose columns are far apart, so that their lines serve the next rows too
 
+# How the columns of the output lie. Each has its own kernel.
+CONTIGUOUS, STREAMED, STRIDED = range(3)
+KINDS = ("contiguous", "streamed", "strided")
+
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernel.
-HEIGHT, WIDTH, TILE, BEGIN, END, INVERTED, COPIES, STREAMS = np.arange(8, dtype=np.uint64)
-X_OFFSET, X_ROW, X_COLUMN, OUTPUT_OFFSET, OUTPUT_ROW, OUTPUT_COLUMN = np.arange(8, 14, dtype=np.uint64)
-VALUE, N_BATCH, BATCH = np.arange(14, 17, dtype=np.uint64)
+HEIGHT, WIDTH, TILE, BEGIN, END, INVERTED, COPIES = np.arange(7, dtype=np.uint64)
+X_OFFSET, X_ROW, X_COLUMN, OUTPUT_OFFSET, OUTPUT_ROW, OUTPUT_COLUMN = np.arange(7, 13, dtype=np.uint64)
+VALUE, N_BATCH, BATCH = np.arange(13, 16, dtype=np.uint64)
 # then (size, x_stride, output_stride) for every batch dimension
 
 
 @inlined
-def _fill(output: Any, start: Any, stride: Any, n: Any, value: Any) -> Any:
-    if stride == ONE:
+def _fill(output: Any, start: Any, n: Any, value: Any) -> Any:
+    n_line = moves.line_elements(output)
+    if n >= n_line:
+        moves.fill_line(output, start, value)
+        for done in range(moves.elements_to_line(output, start), n - n_line, n_line):
+            moves.fill_line(output, start + done, value)
+        moves.fill_line(output, start + n - n_line, value)
+    else:
         for i in range(start, start + n):
             output[i] = value
-    else:
-        for i in range(n):
-            output[start + i * stride] = value
 
 
 @inlined
-def _copy(x: Any, x_start: Any, x_stride: Any, output: Any, start: Any, stride: Any, n: Any) -> Any:
-    if stride == ONE and x_stride == ONE:
-        for i in range(n):
-            output[start + i] = x[x_start + i]
+def _copy(x: Any, x_start: Any, output: Any, start: Any, n: Any) -> Any:
+    n_line = moves.line_elements(output)
+    if n >= n_line:
+        moves.move_bytes(64, x, x_start, output, start)
+        for done in range(moves.elements_to_line(output, start), n - n_line, n_line):
+            moves.move_bytes(64, x, x_start + done, output, start + done)
+        moves.move_bytes(64, x, x_start + n - n_line, output, start + n - n_line)
     else:
         for i in range(n):
-            output[start + i * stride] = x[x_start + i * x_stride]
+            output[start + i] = x[x_start + i]
 
 
-@kernel
-def _write_rows(x: Any, output: Any, table: Any, first: Any, last: Any) -> Any:
-    """Write rows `first` to `last`, counted through all matrices."""
-    x = moves.pointer(x)
-    output = moves.pointer(output)
-    table = moves.pointer(table)
-    height = table[HEIGHT]
-    width = table[WIDTH]
-    inverted = table[INVERTED] != ZERO
-    copies = table[COPIES] != ZERO
-    streams = table[STREAMS] != ZERO
-    x_column = table[X_COLUMN]
-    output_column = table[OUTPUT_COLUMN]
-    line = moves.stack_lines(output, 1)
-    filled = ZERO
-    cursor = ZERO
-    row = np.uint64(first)
-    while row < np.uint64(last):
-        matrix = row // height
-        y_begin = row - matrix * height
-        y_end = min(height, y_begin + np.uint64(last) - row)
-        row += y_end - y_begin
-        x_start = table[X_OFFSET]
-        output_start = table[OUTPUT_OFFSET]
-        for d in range(table[N_BATCH], ZERO, -1):
-            field = BATCH + THREE * (np.uint64(d) - ONE)
-            quotient = matrix // table[field]
-            position = matrix - quotient * table[field]
-            x_start += position * table[field + ONE]
-            output_start += position * table[field + TWO]
-            matrix = quotient
-        for tile in range(ZERO, width, table[TILE]):
-            tile_end = min(width, tile + table[TILE])
-            for y in range(y_begin, y_end):
-                x_row = x_start + y * table[X_ROW]
-                output_row = output_start + y * table[OUTPUT_ROW]
-                band_begin = max(np.int64(y) + np.int64(table[BEGIN]), np.int64(0))
-                band_end = max(np.int64(y) + np.int64(table[END]), np.int64(0))
-                column = tile
-                for segment in range(3):
-                    segment_end = tile_end
-                    if segment == 0:
-                        segment_end = min(np.uint64(band_begin), tile_end)
-                    elif segment == 1:
-                        segment_end = min(np.uint64(band_end), tile_end)
-                    if segment_end <= column:
-                        continue
-                    n = segment_end - column
-                    start = output_row + column * output_column
-                    is_value = (segment == 1) != inverted
-                    from_x = copies and not is_value
-                    value = table[VALUE] if is_value else ZERO
-                    x_segment = x_row + column * x_column
-                    if streams:
-                        if start != cursor:
-                            flush(output, cursor, line, filled)
-                            filled = ZERO
-                        filled = stream(output, start, n, x, x_segment, x_column, from_x, value, line, filled)
-                        cursor = start + n
-                    elif from_x:
-                        _copy(x, x_segment, x_column, output, start, output_column, n)
-                    else:
-                        _fill(output, start, output_column, n, value)
-                    column = segment_end
-    flush(output, cursor, line, filled)
+@functools.cache
+def _kernel_of(kind: int, x_is_contiguous: bool) -> Any:
+    """Return the kernel for one layout."""
+
+    @kernel
+    def write_rows(x: Any, output: Any, table: Any, first: Any, last: Any) -> Any:
+        """Write rows `first` to `last`, counted through all matrices."""
+        x = moves.pointer(x)
+        output = moves.pointer(output)
+        table = moves.pointer(table)
+        height = table[HEIGHT]
+        width = table[WIDTH]
+        inverted = table[INVERTED] != ZERO
+        copies = table[COPIES] != ZERO
+        x_column = table[X_COLUMN]
+        output_column = table[OUTPUT_COLUMN]
+        if kind == STREAMED:
+            line = moves.stack_line(output)
+            filled = ZERO
+            cursor = ZERO
+        row = np.uint64(first)
+        while row < np.uint64(last):
+            matrix = row // height
+            y_begin = row - matrix * height
+            y_end = min(height, y_begin + np.uint64(last) - row)
+            row += y_end - y_begin
+            x_start = table[X_OFFSET]
+            output_start = table[OUTPUT_OFFSET]
+            for d in range(table[N_BATCH], ZERO, -1):
+                field = BATCH + THREE * (np.uint64(d) - ONE)
+                quotient = matrix // table[field]
+                position = matrix - quotient * table[field]
+                x_start += position * table[field + ONE]
+                output_start += position * table[field + TWO]
+                matrix = quotient
+            for tile in range(ZERO, width, table[TILE]):
+                tile_end = min(width, tile + table[TILE])
+                for y in range(y_begin, y_end):
+                    x_row = x_start + y * table[X_ROW]
+                    output_row = output_start + y * table[OUTPUT_ROW]
+                    column = tile
+                    end = max(np.int64(y) + np.int64(table[BEGIN]), np.int64(0))
+                    next_end = max(np.int64(y) + np.int64(table[END]), np.int64(0))
+                    is_value = inverted
+                    while column < tile_end:
+                        segment_end = min(np.uint64(end), tile_end)
+                        if segment_end > column:
+                            n = segment_end - column
+                            start = output_row + column * output_column
+                            x_segment = x_row + column * x_column
+                            value = table[VALUE] if is_value else ZERO
+                            from_x = copies and not is_value
+                            if kind == STREAMED:
+                                if start != cursor:
+                                    flush(output, cursor, line, filled)
+                                    filled = ZERO
+                                if not from_x:
+                                    filled = stream_fill(output, start, n, value, line, filled)
+                                elif x_is_contiguous:
+                                    filled = stream_copy(output, start, n, x, x_segment, line, filled)
+                                else:
+                                    filled = stream_strided(
+                                        output, start, n, x, x_segment, x_column, line, filled
+                                    )
+                                cursor = start + n
+                            elif kind == CONTIGUOUS:
+                                if not from_x:
+                                    _fill(output, start, n, value)
+                                elif x_is_contiguous:
+                                    _copy(x, x_segment, output, start, n)
+                                else:
+                                    for i in range(n):
+                                        output[start + i] = x[x_segment + i * x_column]
+                            elif from_x:
+                                for i in range(n):
+                                    output[start + i * output_column] = x[x_segment + i * x_column]
+                            else:
+                                for i in range(n):
+                                    output[start + i * output_column] = value
+                            column = segment_end
+                        # From before the band onto it, and from there to the end of the row.
+                        end = next_end
+                        next_end = np.int64(width)
+                        is_value = not is_value
+        if kind == STREAMED:
+            flush(output, cursor, line, filled)
+
+    return write_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +158,7 @@ class Plan:
 
     variant: str
     workspace_size: int
+    kernel: Any
     table: Any
     parts: list[tuple[int, int]]
     threads: int
@@ -132,10 +167,10 @@ class Plan:
         """Write `output` from `x` (an empty array where there is no input)."""
         parts = self.parts
         if len(parts) == 1:
-            _write_rows(x, output, self.table, *parts[0])
+            self.kernel(x, output, self.table, *parts[0])
         elif parts:
             table = self.table
-            run(_write_rows, [(x, output, table, *part) for part in parts], self.threads)
+            run(self.kernel, [(x, output, table, *part) for part in parts], self.threads)
 
 
 def plan(
@@ -195,10 +230,11 @@ def plan(
     for size, _, _ in batch:
         n_rows *= size
     n_bytes = n_rows * width * element_size
-    contiguous = output_strides[1] == 1
-    streams = simd.WIDTH > 0 and contiguous and n_bytes >= STREAM_BYTES
+    kind = CONTIGUOUS if output_strides[1] == 1 else STRIDED
+    if kind == CONTIGUOUS and simd.WIDTH and n_bytes >= STREAM_BYTES:
+        kind = STREAMED
     tile = width if not has_input or x_strides[1] in (0, 1) else min(width, TILE_COLUMNS)
-    fields = [height, width, tile, begin, end, inverted, has_input, streams, x_offset, *x_strides]
+    fields = [height, width, tile, begin, end, inverted, has_input, x_offset, *x_strides]
     fields += [output_offset, *output_strides, value, len(batch)]
     for dimension in batch:
         fields += dimension
@@ -207,8 +243,9 @@ def plan(
         # More parts than threads, as rows that are filled take less time than rows that are copied.
         n_parts = min(4 * threads, n_bytes // PART_BYTES)
     return Plan(
-        variant="row segments, " + ("streamed" if streams else "contiguous" if contiguous else "strided"),
+        variant=f"row segments, {KINDS[kind]}",
         workspace_size=0,
+        kernel=_kernel_of(kind, not has_input or x_strides[1] == 1),
         table=np.array([int(field) & WORD for field in fields], np.uint64),
         parts=split(n_rows, n_parts) if width else [],
         threads=threads,

@@ -1,19 +1,21 @@
 """GATHER_ND1: copy the slice that each index tuple names.
 
 Tuples are taken in blocks. The first pass over a block turns every tuple into one offset into the input,
-and settles what is out of range; the second pass only moves slices, in the widest pieces that fit. Moves
-the indices, and each slice once in and once out.
+settles what is out of range, and asks for the slice's first line; the second pass only moves slices, in the
+widest pieces that fit, and finds their lines on the way. Moves the indices, and each slice once in and once
+out.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kernels_cpu import moves, simd
+from kernels_cpu import moves, simd, streaming
 from kernels_cpu.jit import inlined, kernel
-from kernels_cpu.streaming import flush, stream
+from kernels_cpu.streaming import flush, stream_copy
 from kernels_cpu.threads import run, split
 
 ZERO: Any = np.uint64(0)
@@ -21,22 +23,26 @@ ONE: Any = np.uint64(1)
 TWO: Any = np.uint64(2)
 THREE: Any = np.uint64(3)
 FOUR: Any = np.uint64(4)
-AHEAD: Any = np.uint64(4)  # slices: random lines take longest to come, so long ones are asked for early
+AHEAD: Any = np.uint64(4)  # slices whose lines are asked for, where a slice has many
 AHEAD_LINES: Any = np.uint64(16)  # of a slice; the hardware sees where the rest is going
 WORD = (1 << 64) - 1
-BLOCK: Any = np.uint64(256)  # tuples: their offsets are 2 KiB of stack
+BLOCK: Any = np.uint64(256)  # tuples: their offsets are 2 KiB of stack, their lines 16 KiB of the first cache
+CHECKED: Any = np.uint64(64)  # tuples whose bounds are laid out next to each other
+CHECKED_COORDINATES = 4  # of a tuple, at most, for that
 OUTSIDE: Any = np.uint64(WORD)  # the offset of a tuple that is out of range
-STREAM_BYTES = 4 << 20  # a smaller output may stay in the cache for whoever reads it next
+STREAM_BYTES = streaming.STREAM_BYTES
 STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
+LINE_BYTES = 64
 PART_BYTES = 1 << 19  # of indices and slices, some 100 us of work
 
-# What a slice is: one element; bytes in one piece, in ever longer moves; or anything else.
-ELEMENT, ELEMENTS, BYTES_4, BYTES_8, BYTES_16, BYTES_32, STREAMED, STRIDED = range(8)
-KINDS = ("element", "elements", "4 bytes", "8 bytes", "16 bytes", "32 bytes", "streamed", "strided")
+# What a slice is: a few bytes in one or two pieces, whole lines, or anything else. Each has its own kernel.
+SHORT, LONG, STREAMED, STRIDED = range(4)
+KINDS = ("short", "long", "streamed", "strided")
 
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernel.
-KIND, SLICE, PIECE, CLIPS, SIGNED, N_BOUNDS, N_TUPLES, N_SLICES = np.arange(8, dtype=np.uint64)
-COORDINATE, X_OFFSET, INDEX_OFFSET, OUTPUT_OFFSET, DIMENSIONS = np.arange(8, 13, dtype=np.uint64)
+SLICE, SLICE_BYTES, CLIPS, MODULUS, HIGHEST, PACKED = np.arange(6, dtype=np.uint64)
+N_BOUNDS, N_TUPLES, N_SLICES, COORDINATE = np.arange(6, 10, dtype=np.uint64)
+X_OFFSET, INDEX_OFFSET, OUTPUT_OFFSET, DIMENSIONS = np.arange(10, 14, dtype=np.uint64)
 # Then (size, x_stride, index_stride, output_stride) for each batch and tuple dimension, (size, x_stride) for
 # each coordinate, (size, x_stride, output_stride) for each slice dimension.
 
@@ -60,130 +66,157 @@ def _outer_offsets(table: Any, position: Any) -> Any:
 
 
 @inlined
-def _coordinate(bits: Any, size: Any, is_signed: Any) -> Any:
+def _coordinate(bits: Any, wrap: Any, highest: Any) -> Any:
     """Return a coordinate that counts from the start: one unsigned comparison tells whether it is in range.
 
-    A negative one counts from the end: two's complement makes the sum wrap around, unless it is too negative.
+    Bits above the `highest` that is not negative count from the end: `wrap` is the size less 2 to the power
+    of their number. What is too negative wraps around to a very large coordinate.
     """
-    if not is_signed:
-        return np.uint64(bits)
-    value = moves.sign_extended(bits)
-    return value + (size & np.uint64(np.int64(value) >> np.int64(63)))
+    value = np.uint64(bits)
+    return value + (wrap if value > highest else ZERO)
 
 
 @kernel
 def _resolve(
-    indices: Any, index: Any, index_stride: Any, x: Any, x_stride: Any, n: Any, table: Any, offsets: Any
+    x: Any,
+    indices: Any,
+    index: Any,
+    index_stride: Any,
+    offset: Any,
+    stride: Any,
+    n: Any,
+    table: Any,
+    offsets: Any,
 ) -> Any:
     """Write the input offsets of `n` tuples to `offsets`; return whether any of them is out of range."""
-    coordinate_stride = table[COORDINATE]
+    step = table[COORDINATE]
+    highest = table[HIGHEST]
     field = DIMENSIONS + FOUR * table[N_TUPLES]
     end = field + TWO * table[N_BOUNDS]
     start = index
     outside = False
     for i in range(n):
-        offsets[i] = x + i * x_stride
-    while field + TWO < end:
-        size_a, stride_a = table[field], table[field + ONE]
-        size_b, stride_b = table[field + TWO], table[field + THREE]
-        if table[SIGNED]:
-            for i in range(n):
-                a = _coordinate(indices[start + i * index_stride], size_a, True)
-                b = _coordinate(indices[start + coordinate_stride + i * index_stride], size_b, True)
-                outside |= (a >= size_a) | (b >= size_b)
-                offsets[i] += a * stride_a + b * stride_b
-        else:
-            for i in range(n):
-                a = _coordinate(indices[start + i * index_stride], size_a, False)
-                b = _coordinate(indices[start + coordinate_stride + i * index_stride], size_b, False)
-                outside |= (a >= size_a) | (b >= size_b)
-                offsets[i] += a * stride_a + b * stride_b
-        field += FOUR
-        start += TWO * coordinate_stride
-    if field < end:
-        size, stride = table[field], table[field + ONE]
-        is_signed = table[SIGNED] != ZERO
+        offsets[i] = offset + i * stride
+    while field + FOUR < end:
+        size, x_stride = table[field], table[field + ONE]
+        wrap = size - table[MODULUS]
         for i in range(n):
-            a = _coordinate(indices[start + i * index_stride], size, is_signed)
-            outside |= a >= size
-            offsets[i] += a * stride
+            value = _coordinate(indices[start + i * index_stride], wrap, highest)
+            outside |= value >= size
+            offsets[i] += value * x_stride
+        field += TWO
+        start += step
+    size, x_stride = table[field], table[field + ONE]
+    wrap = size - table[MODULUS]
+    if field + TWO < end:
+        size_b, x_stride_b = table[field + TWO], table[field + THREE]
+        wrap_b = size_b - table[MODULUS]
+        for i in range(n):
+            value = _coordinate(indices[start + i * index_stride], wrap, highest)
+            value_b = _coordinate(indices[start + step + i * index_stride], wrap_b, highest)
+            outside |= (value >= size) | (value_b >= size_b)
+            offsets[i] += value * x_stride + value_b * x_stride_b
+            moves.prefetch(x, offsets[i])
+    else:
+        for i in range(n):
+            value = _coordinate(indices[start + i * index_stride], wrap, highest)
+            outside |= value >= size
+            offsets[i] += value * x_stride
+            moves.prefetch(x, offsets[i])
     if outside:
-        outside = _settle(indices, index, index_stride, x, x_stride, n, table, offsets)
+        for i in range(n):
+            offsets[i] = _settled(indices, index + i * index_stride, offset + i * stride, table)
     return outside
 
 
 @kernel
-def _settle(
-    indices: Any, index: Any, index_stride: Any, x: Any, x_stride: Any, n: Any, table: Any, offsets: Any
+def _settled(indices: Any, index: Any, offset: Any, table: Any) -> Any:
+    """Return the input offset of one tuple, some of whose coordinates may be out of range."""
+    field = DIMENSIONS + FOUR * table[N_TUPLES]
+    for _ in range(table[N_BOUNDS]):
+        size = table[field]
+        value = _coordinate(indices[index], size - table[MODULUS], table[HIGHEST])
+        if value >= size:
+            if not table[CLIPS]:
+                return OUTSIDE
+            value = ZERO if np.uint64(indices[index]) > table[HIGHEST] else size - ONE
+        offset += value * table[field + ONE]
+        index += table[COORDINATE]
+        field += TWO
+    return offset
+
+
+@inlined
+def _copy_pieces(
+    piece: Any,
+    x: Any,
+    offsets: Any,
+    first: Any,
+    last: Any,
+    output: Any,
+    target: Any,
+    stride: Any,
+    rest: Any,
 ) -> Any:
-    """Do what `_resolve` does where some coordinates are out of range."""
-    is_signed = table[SIGNED] != ZERO
-    clips = table[CLIPS] != ZERO
-    for i in range(n):
-        offset = x + i * x_stride
-        start = index + i * index_stride
-        field = DIMENSIONS + FOUR * table[N_TUPLES]
-        for _ in range(table[N_BOUNDS]):
-            bits = indices[start]
-            size = table[field]
-            value = _coordinate(bits, size, is_signed)
-            if value >= size:
-                if not clips:
-                    offset = OUTSIDE
-                    break
-                too_low = is_signed and np.int64(moves.sign_extended(bits)) < np.int64(0)
-                value = ZERO if too_low else size - ONE
-            offset += value * table[field + ONE]
-            start += table[COORDINATE]
-            field += TWO
-        offsets[i] = offset
-    return not clips
+    """Copy slices of one piece of `piece` bytes, or of a second one that starts `rest` elements later."""
+    for i in range(first, last):
+        moves.move_bytes(piece, x, offsets[i], output, target)
+        if rest:
+            moves.move_bytes(piece, x, offsets[i] + rest, output, target + rest)
+        target += stride
 
 
 @kernel
-def _copy_slices(
+def _copy_short(
     x: Any, offsets: Any, first: Any, last: Any, output: Any, target: Any, stride: Any, table: Any
 ) -> Any:
-    """Copy the slices at ``offsets[first:last]``, all in the input, to `target`, ``target + stride``, ..."""
-    kind = table[KIND]
+    """Copy the slices at ``offsets[first:last]`` of up to a line to `target` and every `stride` on."""
     n = table[SLICE]
-    rest = n - table[PIECE]
-    if kind == ELEMENT:
+    n_bytes = table[SLICE_BYTES]
+    element_bytes = n_bytes // n
+    if n == ONE:
         for i in range(first, last):
             output[target] = x[offsets[i]]
             target += stride
-    elif kind == ELEMENTS:
-        for i in range(first, last):
-            for j in range(n):
-                output[target + j] = x[offsets[i] + j]
-            target += stride
-    elif kind == BYTES_4:
-        for i in range(first, last):
-            moves.move_bytes(4, x, offsets[i], output, target)
-            moves.move_bytes(4, x, offsets[i] + rest, output, target + rest)
-            target += stride
-    elif kind == BYTES_8:
-        for i in range(first, last):
-            moves.move_bytes(8, x, offsets[i], output, target)
-            moves.move_bytes(8, x, offsets[i] + rest, output, target + rest)
-            target += stride
-    elif kind == BYTES_16:
-        for i in range(first, last):
-            moves.move_bytes(16, x, offsets[i], output, target)
-            moves.move_bytes(16, x, offsets[i] + rest, output, target + rest)
-            target += stride
-    elif kind == BYTES_32:
-        for i in range(first, last):
-            done = ZERO
-            while done < rest:
-                moves.move_bytes(32, x, offsets[i] + done, output, target + done)
-                done += table[PIECE]
-            moves.move_bytes(32, x, offsets[i] + rest, output, target + rest)
-            target += stride
+    elif n_bytes >= np.uint64(32):
+        _copy_pieces(32, x, offsets, first, last, output, target, stride, n - np.uint64(32) // element_bytes)
+    elif n_bytes >= np.uint64(16):
+        _copy_pieces(16, x, offsets, first, last, output, target, stride, n - np.uint64(16) // element_bytes)
+    elif n_bytes >= np.uint64(8):
+        _copy_pieces(8, x, offsets, first, last, output, target, stride, n - np.uint64(8) // element_bytes)
+    elif n_bytes >= np.uint64(4):
+        _copy_pieces(4, x, offsets, first, last, output, target, stride, n - np.uint64(4) // element_bytes)
     else:
         for i in range(first, last):
-            _copy_strided(x, offsets[i], output, target, table)
+            output[target] = x[offsets[i]]
+            output[target + ONE] = x[offsets[i] + ONE]
+            output[target + n - ONE] = x[offsets[i] + n - ONE]
             target += stride
+
+
+@inlined
+def _ask_for(x: Any, offset: Any, table: Any) -> Any:
+    """Ask for the first lines of a long slice."""
+    line_elements = moves.line_elements(x)
+    for j in range(ZERO, min(table[SLICE], AHEAD_LINES * line_elements), line_elements):
+        moves.prefetch(x, offset + j)
+
+
+@kernel
+def _copy_long(
+    x: Any, offsets: Any, first: Any, last: Any, output: Any, target: Any, stride: Any, table: Any
+) -> Any:
+    """Copy the slices at ``offsets[first:last]``, longer than a line, to `target` and every `stride` on."""
+    line_elements = moves.line_elements(x)
+    rest = table[SLICE] - line_elements
+    for i in range(first, last):
+        if i + AHEAD < last:
+            _ask_for(x, offsets[i + AHEAD], table)
+        offset = offsets[i]
+        for done in range(ZERO, rest, line_elements):
+            moves.move_bytes(64, x, offset + done, output, target + done)
+        moves.move_bytes(64, x, offset + rest, output, target + rest)
+        target += stride
 
 
 @kernel
@@ -220,92 +253,133 @@ def _copy_strided(x: Any, offset: Any, output: Any, target: Any, table: Any) -> 
 
 
 @kernel
-def _gather(x: Any, indices: Any, output: Any, table: Any, first: Any, last: Any) -> Any:
-    """Copy the slices of tuples `first` to `last`, counted through batch and tuple dimensions."""
-    x = moves.pointer(x)
-    indices = moves.pointer(indices)
-    output = moves.pointer(output)
-    table = moves.pointer(table)
-    offsets = moves.stack_uint64(256)
-    line = moves.stack_lines(output, 1)
-    filled = ZERO
-    cursor = ZERO
-    inner = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
-    n_inner = table[inner]
-    x_stride = table[inner + ONE]
-    index_stride = table[inner + TWO]
-    output_stride = table[inner + THREE]
-    streams = table[KIND] == STREAMED
-    line_elements = moves.line_elements(output)
-    position = np.uint64(first)
-    while position < np.uint64(last):
-        outer = position // n_inner
-        start = position - outer * n_inner
-        stop = min(n_inner, start + (np.uint64(last) - position))
-        position += stop - start
-        x_outer, index_outer, output_outer = _outer_offsets(table, outer)
-        while start < stop:
-            n = min(stop - start, BLOCK)
-            index = index_outer + start * index_stride
-            target = output_outer + start * output_stride
-            outside = _resolve(
-                indices, index, index_stride, x_outer + start * x_stride, x_stride, n, table, offsets
-            )
-            start += n
-            if streams:
+def _copy_streamed(
+    x: Any, offsets: Any, n: Any, output: Any, target: Any, table: Any, line: Any, filled: Any
+) -> Any:
+    """Copy the slices of `n` offsets to `target` and on, past the cache; return how much waits in `line`."""
+    size = table[SLICE]
+    for i in range(n):
+        if i + AHEAD < n and offsets[i + AHEAD] != OUTSIDE:
+            _ask_for(x, offsets[i + AHEAD], table)
+        if offsets[i] != OUTSIDE:
+            filled = stream_copy(output, target, size, x, offsets[i], line, filled)
+        else:
+            flush(output, target, line, filled)
+            filled = ZERO
+            for j in range(size):
+                output[target + j] = 0
+        target += size
+    return filled
+
+
+@functools.cache
+def _kernel_of(kind: int) -> Any:
+    """Return the kernel for one kind of slices."""
+
+    @kernel
+    def gather(x: Any, indices: Any, output: Any, table: Any, first: Any, last: Any) -> Any:
+        """Copy the slices of tuples `first` to `last`, counted through batch and tuple dimensions."""
+        x = moves.pointer(x)
+        indices = moves.pointer(indices)
+        output = moves.pointer(output)
+        table = moves.pointer(table)
+        offsets = moves.stack_uint64(256)
+        line = moves.stack_line(output)
+        filled = ZERO
+        inner = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
+        n_inner = table[inner]
+        x_stride = table[inner + ONE]
+        index_stride = table[inner + TWO]
+        stride = table[inner + THREE]
+        position = np.uint64(first)
+        target = ZERO
+        while position < np.uint64(last):
+            outer = position // n_inner
+            start = position - outer * n_inner
+            n = min(n_inner - start, np.uint64(last) - position, BLOCK)
+            position += n
+            offset, index, output_outer = _outer_offsets(table, outer)
+            offset += start * x_stride
+            index += start * index_stride
+            if kind == STREAMED:
+                flushed_to = target
+            target = output_outer + start * stride
+            outside = _resolve(x, indices, index, index_stride, offset, x_stride, n, table, offsets)
+            if kind == STREAMED:
+                if target != flushed_to:
+                    flush(output, flushed_to, line, filled)
+                    filled = ZERO
+                filled = _copy_streamed(x, offsets, n, output, target, table, line, filled)
+                target += n * stride
+            elif kind == STRIDED:
                 for i in range(n):
-                    if target != cursor:
-                        flush(output, cursor, line, filled)
-                        filled = ZERO
-                    ahead = i + AHEAD
-                    if ahead < n and offsets[ahead] != OUTSIDE:
-                        for j in range(ZERO, min(table[SLICE], AHEAD_LINES * line_elements), line_elements):
-                            moves.prefetch(x, offsets[ahead] + j)
-                    inside = offsets[i] != OUTSIDE
-                    filled = stream(
-                        output, target, table[SLICE], x, offsets[i], ONE, inside, ZERO, line, filled
-                    )
-                    cursor = target + table[SLICE]
-                    target += output_stride
+                    _copy_strided(x, offsets[i], output, target, table)
+                    target += stride
             else:
                 i = ZERO
                 while i < n:
-                    stop_inside = n
+                    stop = n
                     if outside:
-                        stop_inside = i
-                        while stop_inside < n and offsets[stop_inside] != OUTSIDE:
-                            stop_inside += ONE
-                    _copy_slices(x, offsets, i, stop_inside, output, target, output_stride, table)
-                    target += (stop_inside - i) * output_stride
-                    i = stop_inside
+                        stop = i
+                        while stop < n and offsets[stop] != OUTSIDE:
+                            stop += ONE
+                    if kind == SHORT:
+                        _copy_short(x, offsets, i, stop, output, target, stride, table)
+                    else:
+                        _copy_long(x, offsets, i, stop, output, target, stride, table)
+                    target += (stop - i) * stride
+                    i = stop
                     while i < n and offsets[i] == OUTSIDE:
-                        _copy_strided(x, OUTSIDE, output, target, table)
-                        target += output_stride
+                        for j in range(table[SLICE]):
+                            output[target + j] = 0
+                        target += stride
                         i += ONE
-    flush(output, cursor, line, filled)
+        if kind == STREAMED:
+            flush(output, target, line, filled)
+
+    return gather
 
 
 @kernel
 def _find_outside(indices: Any, table: Any, first: Any, last: Any) -> Any:
     """Return the first of tuples `first` to `last` that is out of range, or -1."""
+    sizes = moves.stack_like(indices, 256)
+    wraps = moves.stack_like(indices, 256)
     indices = moves.pointer(indices)
     table = moves.pointer(table)
-    offsets = moves.stack_uint64(256)
-    inner = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
+    n_bounds = table[N_BOUNDS]
+    bounds = DIMENSIONS + FOUR * table[N_TUPLES]
+    inner = bounds - FOUR
     n_inner = table[inner]
-    x_stride = table[inner + ONE]
     index_stride = table[inner + TWO]
+    packed = table[PACKED] != ZERO
+    if packed:
+        for i in range(min(CHECKED, np.uint64(last) - np.uint64(first))):
+            for j in range(n_bounds):
+                size = table[bounds + TWO * j]
+                sizes[i * n_bounds + j] = size
+                wraps[i * n_bounds + j] = size - table[MODULUS]
+    highest = moves.like(indices, table[HIGHEST])
     position = np.uint64(first)
     while position < np.uint64(last):
         outer = position // n_inner
         start = position - outer * n_inner
-        n = min(n_inner - start, np.uint64(last) - position, BLOCK)
-        x, index, _ = _outer_offsets(table, outer)
-        x += start * x_stride
-        if _resolve(indices, index + start * index_stride, index_stride, x, x_stride, n, table, offsets):
+        n = min(n_inner - start, np.uint64(last) - position, CHECKED)
+        offset, index, _ = _outer_offsets(table, outer)
+        offset += start * table[inner + ONE]
+        index += start * index_stride
+        outside = not packed
+        if packed:
+            for i in range(n * n_bounds):
+                value = indices[index + i]
+                if value > highest:
+                    value = moves.like(indices, value + wraps[i])
+                outside |= value >= sizes[i]
+        if outside:
             for i in range(n):
-                if offsets[i] == OUTSIDE:
+                if _settled(indices, index + i * index_stride, offset, table) == OUTSIDE:
                     return np.int64(position + i)
+                offset += table[inner + ONE]
         position += n
     return np.int64(-1)
 
@@ -316,6 +390,7 @@ class Plan:
 
     variant: str
     workspace_size: int
+    kernel: Any
     table: Any
     check_table: Any
     parts: list[tuple[int, int]]
@@ -326,10 +401,10 @@ class Plan:
         """Copy the slice of every tuple from `x` to `output`."""
         parts = self.parts
         if len(parts) == 1:
-            _gather(x, indices, output, self.table, *parts[0])
+            self.kernel(x, indices, output, self.table, *parts[0])
         elif parts:
             table = self.table
-            run(_gather, [(x, indices, output, table, *part) for part in parts], self.threads)
+            run(self.kernel, [(x, indices, output, table, *part) for part in parts], self.threads)
 
     def check(self, indices: Any, workspace: Any) -> int:
         """Return the position of the first tuple that is out of range, or -1."""
@@ -397,12 +472,20 @@ def plan(
     slice_bytes = n_slice * element_size
     contiguous = not slices or (len(slices) == 1 and slices[0][1:] == (1, 1))
     kind = STRIDED
-    if contiguous:
-        kind = _contiguous_kind(slice_bytes, element_size, n_tuples, dimensions[-1][3] == n_slice)
+    if contiguous and (slice_bytes == element_size or simd.WIDTH):
+        kind = SHORT if slice_bytes <= LINE_BYTES else LONG
+        is_large = slice_bytes >= STREAM_SLICE_BYTES and n_tuples * slice_bytes >= STREAM_BYTES
+        if is_large and dimensions[-1][3] == n_slice:
+            kind = STREAMED
     clips = mode == "clip" and all(size for size, _ in bounds)
-    piece = {BYTES_4: 4, BYTES_8: 8, BYTES_16: 16, BYTES_32: 32}.get(kind, 0) // element_size
-    fields = [kind, n_slice, piece, clips, index_signed, len(bounds), len(dimensions), len(slices)]
-    fields += [coordinate_stride, x_offset, index_offset, output_offset]
+    modulus = 1 << 8 * index_size if index_signed else 0
+    highest = modulus // 2 - 1 if index_signed else WORD
+    packed = len(bounds) <= CHECKED_COORDINATES and coordinate_stride == 1
+    packed = (
+        packed and dimensions[-1][2] == len(bounds) and all(size >> 8 * index_size == 0 for size, _ in bounds)
+    )
+    fields = [n_slice, slice_bytes, clips, modulus, highest, packed, len(bounds), len(dimensions)]
+    fields += [len(slices), coordinate_stride, x_offset, index_offset, output_offset]
     for entry in (*dimensions, *bounds, *slices):
         fields += entry
     table = np.array([int(field) & WORD for field in fields], np.uint64)
@@ -410,24 +493,15 @@ def plan(
     check_table[CLIPS] = 0
     index_bytes = n_tuples * len(bounds) * index_size
     return Plan(
-        variant=f"{KINDS[kind]} a slice",
+        variant=f"{KINDS[kind]} slices",
         workspace_size=0,
+        kernel=_kernel_of(kind),
         table=table,
         check_table=check_table,
         parts=_parts(n_tuples, index_bytes + n_tuples * slice_bytes, threads) if n_slice else [],
         check_parts=_parts(n_tuples, index_bytes, threads),
         threads=threads,
     )
-
-
-def _contiguous_kind(slice_bytes: int, element_size: int, n_tuples: int, packed: bool) -> int:
-    if slice_bytes == element_size:
-        return ELEMENT
-    if not simd.WIDTH or slice_bytes < 4:
-        return ELEMENTS
-    if packed and slice_bytes >= STREAM_SLICE_BYTES and n_tuples * slice_bytes >= STREAM_BYTES:
-        return STREAMED
-    return (BYTES_4, BYTES_8, BYTES_16, BYTES_32)[min(slice_bytes.bit_length() - 3, 3)]
 
 
 def _parts(n_tuples: int, n_bytes: int, threads: int) -> list[tuple[int, int]]:

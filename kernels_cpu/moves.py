@@ -80,23 +80,13 @@ def popcount(typing_context: Any, bits: Any) -> Any:
 
 @_intrinsic
 def trailing_zeros(typing_context: Any, bits: Any) -> Any:
-    """Return the position of the lowest set bit of a uint64 that is not zero."""
+    """Return the position of the lowest set bit of a uint64; 64 where none is."""
     signature = types.uint64(types.uint64)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return signature, generate
-
-
-@_intrinsic
-def sign_extended(typing_context: Any, bits: Any) -> Any:
-    """Return an unsigned integer, read as a signed one of its width, in 64 bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return arguments[0] if signature.args[0].bitwidth == 64 else builder.sext(arguments[0], I64)
-
-    return types.uint64(bits), generate
 
 
 @_intrinsic
@@ -125,30 +115,44 @@ def lane_mask(typing_context: Any, x: Any, index: Any, magnitude: Any) -> Any:
     return signature, generate
 
 
+def _on_stack(element: Any, n: Any, *arguments: Any) -> Any:
+    if not isinstance(n, types.IntegerLiteral):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = context.get_data_type(element)
+        elements = cgutils.alloca_once(builder, ir.ArrayType(kind, n.literal_value))
+        return builder.bitcast(elements, kind.as_pointer())
+
+    return types.CPointer(element)(*arguments, n), generate
+
+
 @_intrinsic
 def stack_uint16(typing_context: Any, n: Any) -> Any:
     """Return a pointer to `n` (a literal) uint16 on the stack, which live as long as the kernel runs."""
-    if not isinstance(n, types.IntegerLiteral):
-        return None
-    count = n.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(cgutils.alloca_once(builder, ir.ArrayType(I16, count)), I16.as_pointer())
-
-    return types.CPointer(types.uint16)(n), generate
+    return _on_stack(types.uint16, n)
 
 
 @_intrinsic
 def stack_uint64(typing_context: Any, n: Any) -> Any:
     """Return a pointer to `n` (a literal) uint64 on the stack, which live as long as the kernel runs."""
-    if not isinstance(n, types.IntegerLiteral):
-        return None
-    count = n.literal_value
+    return _on_stack(types.uint64, n)
+
+
+@_intrinsic
+def stack_like(typing_context: Any, array: Any, n: Any) -> Any:
+    """Return a pointer to `n` (a literal) elements like those of `array` on the stack."""
+    return _on_stack(array.dtype, n, array)
+
+
+@_intrinsic
+def like(typing_context: Any, array: Any, word: Any) -> Any:
+    """Return the low bits of a uint64 as an element of `array`, an array or a pointer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(cgutils.alloca_once(builder, ir.ArrayType(I64, count)), I64.as_pointer())
+        return _narrowed(builder, arguments[1], context.get_data_type(signature.return_type))
 
-    return types.CPointer(types.uint64)(n), generate
+    return array.dtype(array, types.uint64), generate
 
 
 @_intrinsic
@@ -182,6 +186,21 @@ def move_bytes(typing_context: Any, n_bytes: Any, x: Any, x_index: Any, output: 
         return context.get_dummy_value()
 
     return types.void(n_bytes, x, types.uint64, output, types.uint64), generate
+
+
+@_intrinsic
+def copy(typing_context: Any, x: Any, x_index: Any, output: Any, index: Any, n: Any) -> Any:
+    """Copy `n` elements from ``x[x_index]`` on to ``output[index]`` on, as C's memcpy does."""
+    signature = types.void(x, types.uint64, output, types.uint64, types.uint64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source = builder.gep(arguments[0], [arguments[1]])
+        target = builder.gep(arguments[2], [arguments[3]])
+        element_bytes = context.get_data_type(signature.args[0].dtype).width // 8
+        cgutils.raw_memcpy(builder, target, source, arguments[4], element_bytes)
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 @_intrinsic
@@ -266,19 +285,51 @@ def stream_copy(typing_context: Any, x: Any, x_index: Any, output: Any, index: A
 
 
 @_intrinsic
+def fill_line(typing_context: Any, output: Any, index: Any, value: Any) -> Any:
+    """Store `value` to as many elements from ``output[index]`` on as a line has, at any alignment."""
+    signature = types.void(output, types.uint64, types.uint64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        element = context.get_data_type(signature.args[0].dtype)
+        vector = ir.VectorType(element, LINE_BYTES * 8 // element.width)
+        lanes = _splat(builder, vector, _narrowed(builder, arguments[2], element))
+        target = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), vector.as_pointer())
+        builder.store(lanes, target, align=element.width // 8)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _stack_lines(builder: Any, element: ir.IntType, n: int) -> Any:
+    lines = cgutils.alloca_once(builder, ir.ArrayType(element, n * LINE_BYTES * 8 // element.width))
+    lines.align = LINE_BYTES
+    return builder.bitcast(lines, element.as_pointer())
+
+
+@_intrinsic
 def stack_lines(typing_context: Any, output: Any, n: Any) -> Any:
     """Return a pointer to `n` (a literal) lines on the stack, of the same elements as `output`."""
     if not isinstance(n, types.IntegerLiteral):
         return None
-    n_bytes = n.literal_value * LINE_BYTES
+    count = n.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _stack_lines(builder, context.get_data_type(signature.args[0].dtype), count)
+
+    return types.CPointer(output.dtype)(output, n), generate
+
+
+@_intrinsic
+def stack_line(typing_context: Any, output: Any) -> Any:
+    """Return a pointer to a line on the stack with a line to spare before and behind it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         element = context.get_data_type(signature.args[0].dtype)
-        lines = cgutils.alloca_once(builder, ir.ArrayType(element, n_bytes * 8 // element.width))
-        lines.align = LINE_BYTES
-        return builder.bitcast(lines, element.as_pointer())
+        return builder.gep(
+            _stack_lines(builder, element, 3), [ir.Constant(I64, LINE_BYTES * 8 // element.width)]
+        )
 
-    return types.CPointer(output.dtype)(output, n), generate
+    return types.CPointer(output.dtype)(output), generate
 
 
 @_intrinsic

@@ -1,20 +1,23 @@
 """NONZERO_COORDINATES: the coordinates of all elements that are not zero, in element order.
 
-The first pass turns the input into one bit an element, 64 to a word, whatever its layout, and counts. The
-second pass knows from the counts where its rows go, skips empty words, and reads nothing but bits: it lists
-the set bits of a chunk as 16-bit positions, and writes the chunk's rows from that list. Parts of both passes
-run side by side. Moves the input once, 1/4 byte an element, and the output once.
+Elements become one bit each, 64 to a word; the set bits of a chunk are listed as 16-bit positions, and the
+chunk's rows are written from that list. Where one thread works on a contiguous input that is one pass, and
+words never leave the registers. Else a first pass leaves the words in the workspace, whatever the input's
+layout, and counts; a second pass knows from the counts where its rows go, and reads nothing but words. Parts
+of both passes run side by side. Moves the input once, 1/4 byte an element in two passes, and the output once.
 """
 
+import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kernels_cpu import moves, simd
+from kernels_cpu import moves, simd, streaming
 from kernels_cpu.jit import inlined, kernel
-from kernels_cpu.streaming import flush, stream
+from kernels_cpu.streaming import flush, stream_copy
 from kernels_cpu.threads import run
 
 ZERO: Any = np.uint64(0)
@@ -23,35 +26,27 @@ TWO: Any = np.uint64(2)
 THREE: Any = np.uint64(3)
 FOUR: Any = np.uint64(4)
 SIX: Any = np.uint64(6)
+EIGHT: Any = np.uint64(8)
 LOW: Any = np.uint64(63)
 LANES: Any = np.uint64(64)
 WORD = (1 << 64) - 1
-CHUNK: Any = np.uint64(2048)  # elements whose positions are listed at a time: 4 KiB of stack
-LIST = 2048 + 8  # the last store of 8 positions may reach beyond the list
-SPARSE_BITS: Any = np.uint64(
-    6
-)  # up to so many set bits in a word, finding them ONE by ONE is faster than eight at a time
-STREAM_BYTES = 16 << 20  # smaller outputs are better off in the cache
+VECTORS = simd.WIDTH > 0
+LISTED: Any = np.uint64(2048)  # positions after which a chunk ends: 4 KiB of stack
+LIST = 2048 + 64 + 8  # a word's positions may follow, and the last store of 8 may reach beyond them
+ROW_CHUNK: Any = np.uint64(1 << 16)  # elements of one logical row whose positions fit 16 bits
+CHUNK: Any = np.uint64(2048)  # elements of a chunk that spans several logical rows
+SKIP_SHIFT: Any = np.uint64(8)  # with fewer rows than one in 2 ** 8 elements, most words are empty
+STREAM_BYTES = streaming.STREAM_BYTES
+PROBES: Any = np.uint64(64)  # words that tell about how many rows there will be
 PART_BYTES = 1 << 20  # of input and full output, some 100 us of work
-UNIFORM_COLUMNS: Any = np.uint64(64)  # logical rows at least so long are written ONE by ONE
+UNIFORM_COLUMNS = 256  # logical rows at least so long are written one by one
+PACKED_COLUMNS = 4  # at most, for that
 
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernels.
-N_ELEMENTS, N_PARTS, PART_WORDS, VECTORS, MAGNITUDE, N_DIMS, N_SIZES = np.arange(7, dtype=np.uint64)
-X_OFFSET, COORDINATE_OFFSET, CAPACITY, ROW_STRIDE = np.arange(7, 11, dtype=np.uint64)
-COLUMN_STRIDE, FILLS, FILL, STREAM_ROWS, TABLES = np.arange(11, 16, dtype=np.uint64)
+N_ELEMENTS, N_PARTS, PART_WORDS, MAGNITUDE, N_DIMS, N_SIZES = np.arange(6, dtype=np.uint64)
+X_OFFSET, COORDINATE_OFFSET, CAPACITY, ROW_STRIDE = np.arange(6, 10, dtype=np.uint64)
+COLUMN_STRIDE, FILLS, FILL, STREAM_ROWS, TABLES = np.arange(10, 15, dtype=np.uint64)
 # Then (size, x_stride) for each dimension of the input, then the logical sizes.
-
-
-@inlined
-def _word(x: Any, index: Any, magnitude: Any, vectors: Any) -> Any:
-    """Return the bits of 64 contiguous elements."""
-    if vectors:
-        return moves.lane_mask(x, index, magnitude)
-    bits = ZERO
-    for lane in range(LANES):
-        is_set: Any = (np.uint64(x[index + lane]) & magnitude) != ZERO
-        bits |= np.uint64(is_set) << np.uint64(lane)
-    return bits
 
 
 @inlined
@@ -64,6 +59,14 @@ def _short_word(x: Any, index: Any, stride: Any, n: Any, magnitude: Any) -> Any:
     return bits
 
 
+@inlined
+def _word(x: Any, index: Any, magnitude: Any) -> Any:
+    """Return the bits of 64 contiguous elements."""
+    if VECTORS:
+        return moves.lane_mask(x, index, magnitude)
+    return _short_word(x, index, ONE, LANES, magnitude)
+
+
 @kernel
 def _mark(x: Any, workspace: Any, table: Any, part: Any) -> Any:
     """Write the words of one part to the workspace, and their count behind all words."""
@@ -71,7 +74,6 @@ def _mark(x: Any, workspace: Any, table: Any, part: Any) -> Any:
     words = moves.word_pointer(workspace)
     table = moves.pointer(table)
     magnitude = table[MAGNITUDE]
-    vectors = table[VECTORS] != ZERO
     word = np.uint64(part) * table[PART_WORDS]
     position = word * LANES
     end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
@@ -95,7 +97,7 @@ def _mark(x: Any, workspace: Any, table: Any, part: Any) -> Any:
             outer = quotient
         if n_pending == ZERO and stride == ONE:
             while i + LANES <= n:
-                bits = _word(x, index, magnitude, vectors)
+                bits = _word(x, index, magnitude)
                 words[word] = bits
                 count += moves.popcount(bits)
                 word += ONE
@@ -106,7 +108,7 @@ def _mark(x: Any, workspace: Any, table: Any, part: Any) -> Any:
             after = index + n_bits
             if stride == ONE and n_bits >= np.uint64(16) and after >= LANES:
                 # All 64 elements that end here are in the array, and only the last of them are new.
-                bits = _word(x, after - LANES, magnitude, vectors) >> (LANES - n_bits)
+                bits = _word(x, after - LANES, magnitude) >> (LANES - n_bits)
             else:
                 bits = _short_word(x, index, stride, n_bits, magnitude)
             index += n_bits * stride
@@ -127,77 +129,78 @@ def _mark(x: Any, workspace: Any, table: Any, part: Any) -> Any:
 
 
 @inlined
-def _list_bits(words: Any, first: Any, last: Any, positions: Any, vectors: Any) -> Any:
-    """List which bits from `first` to `last` are set, counted from the word of `first`; return how many."""
-    low = LOW
-    word = first >> SIX
-    last_word = (last - ONE) >> SIX
-    bits = words[word] >> (first & low) << (first & low)
-    base = ZERO
-    n = ZERO
-    while True:
-        if word == last_word:
-            unused = (ZERO - last) & low
-            bits = bits << unused >> unused
-        if vectors and moves.popcount(bits) > SPARSE_BITS:
-            for shift in range(ZERO, LANES, np.uint64(8)):
-                byte = (bits >> shift) & np.uint64(255)
-                moves.store_positions(positions, n, moves.BIT_POSITIONS[byte], base + shift)
-                n += moves.popcount(byte)
-        else:
-            while bits:
-                positions[n] = base + moves.trailing_zeros(bits)
-                bits &= bits - ONE
-                n += ONE
-        if word == last_word:
-            return n
-        word += ONE
-        base += LANES
-        bits = words[word]
+def _list_word(bits: Any, base: Any, positions: Any, n: Any) -> Any:
+    """Append the positions of set bits, counted from `base`, to the `n` that there are; return the sum."""
+    count = moves.popcount(bits)
+    if VECTORS and count > TWO:
+        for shift in range(ZERO, LANES, EIGHT):
+            byte = (bits >> shift) & np.uint64(255)
+            moves.store_positions(positions, n, moves.BIT_POSITIONS[byte], base + shift)
+            n += moves.popcount(byte)
+        return n
+    # Most words of a sparse input have up to two: then no branch depends on how many.
+    positions[n] = base + moves.trailing_zeros(bits)
+    bits &= bits - ONE
+    positions[n + ONE] = base + moves.trailing_zeros(bits)
+    if not VECTORS:
+        for i in range(TWO, count):
+            bits &= bits - ONE
+            positions[n + i] = base + moves.trailing_zeros(bits)
+    return n + count
+
+
+@inlined
+def _between(bits: Any, position: Any, first: Any, last: Any) -> Any:
+    """Return the bits of the word at `position` that are from `first` to `last`."""
+    if position < first:
+        bits = bits >> (first - position) << (first - position)
+    if last - position < LANES:
+        unused = LANES - (last - position)
+        bits = bits << unused >> unused
+    return bits
 
 
 @kernel
-def _write_uniform(
-    coordinates: Any, target: Any, n: Any, positions: Any, skip: Any, first: Any, chunk: Any, table: Any
+def _list_elements(
+    x: Any, first: Any, last: Any, positions: Any, table: Any, last_word: Any, skips: Any
 ) -> Any:
-    """Write `n` packed rows of one to four columns that differ in the last column only.
+    """List which of the elements from `first` to `last` are not zero, counted from the word of `first`.
 
-    They are what ``positions[skip:]``, counted from flat position `chunk`, names in the logical row of
-    `first`.
+    `last_word` are the bits of the elements that do not fill a word; `skips` says that most words are empty.
+    Return how many are listed, and where the list became full.
     """
-    n_sizes = table[N_SIZES]
-    sizes = TABLES + TWO * table[N_DIMS]
-    last_size = table[sizes + n_sizes - ONE]
-    rest = first // last_size
-    start = chunk - rest * last_size
-    a = b = c = ZERO
-    if n_sizes == 4:
-        size = table[sizes + TWO]
-        c = rest % size
-        rest //= size
-    if n_sizes >= 3:
-        size = table[sizes + ONE]
-        b = rest % size
-        rest //= size
-    a = rest
-    if n_sizes == 1:
-        for i in range(n):
-            coordinates[target + i] = start + positions[skip + i]
-    elif n_sizes == 2:
-        for i in range(n):
-            coordinates[target + TWO * i] = a
-            coordinates[target + TWO * i + ONE] = start + positions[skip + i]
-    elif n_sizes == 3:
-        for i in range(n):
-            coordinates[target + THREE * i] = a
-            coordinates[target + THREE * i + ONE] = b
-            coordinates[target + THREE * i + TWO] = start + positions[skip + i]
-    else:
-        for i in range(n):
-            coordinates[target + FOUR * i] = a
-            coordinates[target + FOUR * i + ONE] = b
-            coordinates[target + FOUR * i + TWO] = c
-            coordinates[target + FOUR * i + THREE] = start + positions[skip + i]
+    magnitude = table[MAGNITUDE]
+    start = first & ~LOW
+    position = start
+    n = ZERO
+    while position < last and n < LISTED:
+        bits = last_word
+        if position + LANES <= table[N_ELEMENTS]:
+            bits = _word(x, table[X_OFFSET] + position, magnitude)
+        if not (skips and bits == ZERO):
+            n = _list_word(_between(bits, position, first, last), position - start, positions, n)
+        position += LANES
+    return n, min(position, last)
+
+
+@kernel
+def _list_words(words: Any, first: Any, last: Any, positions: Any) -> Any:
+    """Do what `_list_elements` does with the words of the workspace."""
+    start = first & ~LOW
+    position = start
+    n = ZERO
+    while position < last and n < LISTED:
+        word = position >> SIX
+        if position + EIGHT * LANES <= last:
+            any_set = ZERO
+            for i in range(EIGHT):
+                any_set |= words[word + i]
+            if any_set == ZERO:
+                position += EIGHT * LANES
+                continue
+        n = _list_word(_between(words[word], position, first, last), position - start, positions, n)
+        position += LANES
+    return n, min(position, last)
 
 
 @kernel
@@ -257,69 +260,137 @@ def _fill_rows(coordinates: Any, first: Any, last: Any, table: Any) -> Any:
 
 
 @kernel
-def _expand(coordinates: Any, workspace: Any, table: Any, part: Any) -> Any:
-    """Write the rows of one part, and its share of the rows that are filled."""
-    coordinates = moves.pointer(coordinates)
-    words = moves.word_pointer(workspace)
-    table = moves.pointer(table)
-    n_parts = table[N_PARTS]
-    n_sizes = table[N_SIZES]
-    capacity = table[CAPACITY]
-    vectors = table[VECTORS] != ZERO
-    counts = n_parts * table[PART_WORDS]
-    row = ZERO
-    total = ZERO
-    for other in range(n_parts):
-        if other < np.uint64(part):
-            row += words[counts + other]
-        total += words[counts + other]
-    if table[FILLS] and total < capacity:
-        missing = capacity - total
-        share = missing // n_parts + ONE
-        first = min(share * np.uint64(part), missing)
-        _fill_rows(coordinates, total + first, total + min(first + share, missing), table)
-    positions = moves.stack_uint16(LIST)
-    stage = moves.stack_lines(coordinates, 128)
-    line = moves.stack_lines(coordinates, 1)
-    filled = ZERO
-    cursor = ZERO
-    packed = table[ROW_STRIDE] == n_sizes and table[COLUMN_STRIDE] == ONE
-    row_size = ZERO
-    if n_sizes:
-        row_size = table[TABLES + TWO * table[N_DIMS] + n_sizes - ONE]
-    by_rows = packed and n_sizes <= FOUR and row_size >= UNIFORM_COLUMNS
-    stage_rows = np.uint64(128) * moves.line_elements(coordinates) // max(n_sizes, ONE)
-    n_rows = min(total, capacity)
-    streams = by_rows and vectors and n_rows >= table[STREAM_ROWS] and n_rows >= table[N_ELEMENTS] >> THREE
-    position = np.uint64(part) * table[PART_WORDS] * LANES
-    end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
-    while position < end and row < capacity:
-        word = position >> SIX
-        while words[word] == ZERO and (word + ONE) << SIX < end:
-            word += ONE
-            position = word << SIX
-        chunk = position & ~LOW
-        stop = min(chunk + CHUNK, end)
-        if by_rows:
-            stop = min(stop, (position // row_size + ONE) * row_size)
-        n = min(_list_bits(words, position, stop, positions, vectors), capacity - row)
-        if n:
-            target = table[COORDINATE_OFFSET] + row * table[ROW_STRIDE]
+def _probe(x: Any, table: Any) -> Any:
+    """Return about how many elements of a large input are not zero."""
+    step = table[N_ELEMENTS] // PROBES
+    count = ZERO
+    for i in range(PROBES):
+        count += moves.popcount(_word(x, table[X_OFFSET] + i * step, table[MAGNITUDE]))
+    return count * step // LANES
+
+
+@inlined
+def _last_word(x: Any, elements: Any, table: Any) -> Any:
+    """Return the bits of the elements behind all whole words; `elements` is room for a word of them."""
+    n = table[N_ELEMENTS] & LOW
+    for i in range(LANES):
+        elements[i] = 0
+    moves.copy(x, table[X_OFFSET] + table[N_ELEMENTS] - n, elements, ZERO, n)
+    return _word(elements, ZERO, table[MAGNITUDE])
+
+
+@functools.cache
+def _expand_kernel(from_elements: bool, columns: int) -> Any:
+    """Return the kernel that lists what to write from the input's elements, or from the workspace.
+
+    It writes `columns` columns, one to four, of packed rows, one logical row after the other; 0 is for all
+    other outputs.
+    """
+
+    @kernel
+    def expand(source: Any, coordinates: Any, table: Any, part: Any) -> Any:
+        """Write the rows of one part, and its share of the rows that are filled; return the full count."""
+        coordinates = moves.pointer(coordinates)
+        table = moves.pointer(table)
+        n_parts = table[N_PARTS]
+        sizes = TABLES + TWO * table[N_DIMS]
+        capacity = table[CAPACITY]
+        row = ZERO
+        n_rows = capacity
+        if from_elements:
+            x = moves.pointer(source)
+            last_word = _last_word(x, moves.stack_like(source, 64), table)
+            if n_rows >= table[STREAM_ROWS]:
+                n_rows = min(_probe(x, table), capacity)
+        else:
+            words = moves.word_pointer(source)
+            total = ZERO
+            counts = n_parts * table[PART_WORDS]
+            for other in range(n_parts):
+                if other < np.uint64(part):
+                    row += words[counts + other]
+                total += words[counts + other]
+            n_rows = min(total, capacity)
+        positions = moves.stack_uint16(LIST)
+        position = np.uint64(part) * table[PART_WORDS] * LANES
+        end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
+        if columns:
+            row_size = table[sizes + np.uint64(columns - 1)]
+            a = position // row_size
+            row_end = (a + ONE) * row_size
+            b = c = size_b = size_c = ZERO
+            if columns == 4:
+                size_c = table[sizes + TWO]
+                c = a % size_c
+                a //= size_c
+            if columns >= 3:
+                size_b = table[sizes + ONE]
+                b = a % size_b
+                a //= size_b
+            cells = coordinates
+            line = moves.stack_line(coordinates)
+            filled = ZERO
+            cursor = ZERO
+            n_staged = LISTED + LANES
+            streams = n_rows >= table[STREAM_ROWS] and n_rows >= table[N_ELEMENTS] >> THREE
             if streams:
-                for skip in range(ZERO, n, stage_rows):
-                    n_staged = min(n - skip, stage_rows)
-                    _write_uniform(stage, ZERO, n_staged, positions, skip, position, chunk, table)
-                    size = n_staged * n_sizes
-                    filled = stream(coordinates, target, size, stage, ZERO, ONE, True, ZERO, line, filled)
-                    target += size
-                    cursor = target
-            elif by_rows:
-                _write_uniform(coordinates, target, n, positions, ZERO, position, chunk, table)
+                cells = moves.stack_lines(coordinates, 128)
+                n_staged = np.uint64(128 // columns) * moves.line_elements(coordinates)
+        while position < end and (from_elements or row < capacity):
+            chunk = position & ~LOW
+            stop = min(chunk + (ROW_CHUNK if columns else CHUNK), end)
+            if columns:
+                if position == row_end:
+                    row_end += row_size
+                    c += ONE
+                    if c >= size_c:
+                        c = ZERO
+                        b += ONE
+                        if b >= size_b:
+                            b = ZERO
+                            a += ONE
+                stop = min(stop, row_end)
+            if from_elements:
+                skips = row < position >> SKIP_SHIFT
+                n_listed, position = _list_elements(x, position, stop, positions, table, last_word, skips)
             else:
+                n_listed, position = _list_words(words, position, stop, positions)
+            n = min(n_listed, capacity - min(row, capacity))
+            target = table[COORDINATE_OFFSET] + row * table[ROW_STRIDE]
+            row += n_listed
+            if columns:
+                start = chunk + row_size - row_end
+                for skip in range(ZERO, n, n_staged):
+                    size = min(n - skip, n_staged)
+                    to = ZERO if streams else target
+                    for i in range(size):
+                        cell = to + i * np.uint64(columns)
+                        if columns >= 2:
+                            cells[cell] = a
+                        if columns >= 3:
+                            cells[cell + ONE] = b
+                        if columns == 4:
+                            cells[cell + TWO] = c
+                        cells[cell + np.uint64(columns - 1)] = start + positions[skip + i]
+                    if streams:
+                        size *= np.uint64(columns)
+                        filled = stream_copy(coordinates, target, size, cells, ZERO, line, filled)
+                        target += size
+                        cursor = target
+            elif n:
                 _write_columns(coordinates, target, n, positions, chunk, table)
-        row += n
-        position = stop
-    flush(coordinates, cursor, line, filled)
+        if columns:
+            flush(coordinates, cursor, line, filled)
+        if from_elements:
+            total = row
+        if table[FILLS] and total < capacity:
+            missing = capacity - total
+            share = missing // n_parts + ONE
+            first = min(share * np.uint64(part), missing)
+            _fill_rows(coordinates, total + first, total + min(first + share, missing), table)
+        return total
+
+    return expand
 
 
 @kernel
@@ -342,16 +413,16 @@ class Plan:
     table: Any
     parts: range
     threads: int
+    kernel: Any
+    in_one_pass: bool
 
     def launch(self, x: Any, coordinates: Any, count: Any, workspace: Any) -> None:
         """Write the first rows up to the capacity, and the full count."""
-        if len(self.parts) == 1:
-            table = self.table
-            count[0] = _mark(x, workspace, table, 0)
-            _expand(coordinates, workspace, table, 0)
+        if self.in_one_pass:
+            count[0] = self.kernel(x, coordinates, self.table, 0)
         else:
             self.count(x, count, workspace)
-            self._expand(coordinates, workspace, self.table)
+            self._expand(self.kernel, coordinates, workspace, self.table)
 
     def count(self, x: Any, count: Any, workspace: Any) -> None:
         """Write the full count, and leave in the workspace what `expand` needs."""
@@ -367,10 +438,18 @@ class Plan:
         table[CAPACITY] = capacity
         table[ROW_STRIDE] = row_stride & WORD
         table[COLUMN_STRIDE] = column_stride & WORD
-        self._expand(coordinates, workspace, table)
+        sizes = [int(size) for size in table[len(table) - int(table[N_SIZES]) :]]
+        kernel = _expand_kernel(False, _packed_columns(sizes, row_stride, column_stride))
+        self._expand(kernel, coordinates, workspace, table)
 
-    def _expand(self, coordinates: Any, workspace: Any, table: Any) -> None:
-        run(_expand, [(coordinates, workspace, table, part) for part in self.parts], self.threads)
+    def _expand(self, kernel: Any, coordinates: Any, workspace: Any, table: Any) -> None:
+        run(kernel, [(workspace, coordinates, table, part) for part in self.parts], self.threads)
+
+
+def _packed_columns(sizes: Sequence[int], row_stride: int, column_stride: int) -> int:
+    """Return how many columns there are, if rows are packed, and long ones differ in the last column only."""
+    packed = row_stride == len(sizes) and column_stride == 1
+    return len(sizes) if packed and 0 < len(sizes) <= PACKED_COLUMNS and sizes[-1] >= UNIFORM_COLUMNS else 0
 
 
 def plan(
@@ -427,17 +506,20 @@ def plan(
         n_parts = max(min(4 * threads, n_bytes // PART_BYTES, n_words), 1)
     part_words = -(-n_words // n_parts)
     layout = dims or ((1, 1),)
-    fields = [n_elements, n_parts, part_words, simd.WIDTH > 0, magnitude, len(layout), len(sizes)]
+    fields = [n_elements, n_parts, part_words, magnitude, len(layout), len(sizes)]
     fields += [x_offset, coordinate_offset, capacity, *coordinate_strides, fill is not None, fill or 0]
     fields.append(STREAM_BYTES // max(len(sizes) * coordinate_size, 1))
     for entry in layout:
         fields += entry
     fields += sizes
     contiguous = len(layout) == 1 and layout[0][1] == 1
+    in_one_pass = contiguous and n_parts == 1
     return Plan(
-        variant=f"bit mask, {'contiguous' if contiguous else 'strided'}, {n_parts} parts",
+        variant="one pass" if in_one_pass else f"two passes, {n_parts} parts",
         workspace_size=8 * (part_words * n_parts + n_parts),
         table=np.array([int(field) & WORD for field in fields], np.uint64),
         parts=range(n_parts),
         threads=threads,
+        kernel=_expand_kernel(in_one_pass, _packed_columns(sizes, *coordinate_strides)),
+        in_one_pass=in_one_pass,
     )
