@@ -4,8 +4,9 @@ No library is imported here on the user's behalf: one that made an array is alre
 """
 
 import sys
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,14 @@ class Library:
         """Return what distinguishes the array's type, layout and device, quickly."""
         return array.dtype, array.shape, array.strides
 
+    def gpu_signatures(self, operands: Sequence[Any]) -> Hashable:
+        """Return the signatures of arrays, or None unless all are this library's own and on a GPU."""
+        return None
+
+    def addresses(self, operands: Sequence[Any]) -> list[int]:
+        """Return where the first elements of arrays are that `gpu_signatures` knows."""
+        raise NotImplementedError
+
     def device(self, array: Any) -> Device:
         """Return where the array lives."""
         return CPU
@@ -82,6 +91,10 @@ class Library:
         """Return the handle of the stream that the library's next kernel would use."""
         return 0
 
+    def stream_getter(self, device: Device) -> Callable[[], int]:
+        """Return `current_stream` for one device, as quick as it can be."""
+        return partial(self.current_stream, device)
+
     def producer_stream(self, array: Any) -> int | None:
         """Return the stream whose work must end before the array may be read, if it names one."""
         return None
@@ -97,6 +110,9 @@ class _Torch(Library):
 
     def __init__(self) -> None:
         self.torch = sys.modules["torch"]
+        self._empty = self.torch.empty
+        self._raw_stream: Any = getattr(self.torch._C, "_cuda_getCurrentRawStream", None)
+        self._torch_devices: dict[Device, Any] = {}
         self._devices: dict[Any, Device] = {}
         self._dtypes = {
             data_type: getattr(self.torch, name)
@@ -115,6 +131,19 @@ class _Torch(Library):
 
     def signature(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.stride(), array.device
+
+    def gpu_signatures(self, operands: Sequence[Any]) -> Hashable:
+        signatures = []
+        tensor = self.torch.Tensor
+        for array in operands:
+            if array.__class__ is not tensor or not array.is_cuda or array.is_neg():
+                return None
+            layout = array.is_contiguous() or array.stride()
+            signatures.append((array.dtype, array.shape, layout, array.get_device()))
+        return tuple(signatures)
+
+    def addresses(self, operands: Sequence[Any]) -> list[int]:
+        return [array.data_ptr() for array in operands]
 
     def device(self, array: Any) -> Device:
         found = self._devices.get(array.device)
@@ -135,11 +164,17 @@ class _Torch(Library):
         return address if array.is_cuda else memory_view(address, slot, array)
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
-        return self.torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
+        at = self._torch_devices.get(device)
+        if at is None:
+            at = self._torch_devices[device] = self.torch.device(str(device))
+        return self._empty(sizes, dtype=self._dtypes[data_type], device=at)
 
     def current_stream(self, device: Device) -> int:
         # The public getter builds a Stream object, which costs as much as the launch itself.
-        return self.torch._C._cuda_getCurrentRawStream(device.number)  # type: ignore[no-any-return]
+        return self._raw_stream(device.number)  # type: ignore[no-any-return]
+
+    def stream_getter(self, device: Device) -> Callable[[], int]:
+        return partial(self._raw_stream, device.number)
 
     def allocating_on(self, stream: int, device: Device) -> AbstractContextManager[Any]:
         external = self.torch.cuda.ExternalStream(stream, device=device.number)
@@ -160,6 +195,15 @@ class _CuPy(Library):
 
     def signature(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.strides, array.data.device_id
+
+    def gpu_signatures(self, operands: Sequence[Any]) -> Hashable:
+        own = self.cupy.ndarray
+        if any(array.__class__ is not own for array in operands):
+            return None
+        return tuple([(a.dtype, a.shape, a.strides, a.data.device_id) for a in operands])
+
+    def addresses(self, operands: Sequence[Any]) -> list[int]:
+        return [array.data.ptr for array in operands]
 
     def device(self, array: Any) -> Device:
         return Device("cuda", array.data.device_id)
@@ -334,6 +378,17 @@ def find_library(array: Any) -> Library:
     if library is None:
         library = _BY_TYPE[type(array)] = _recognise(array)
     return library
+
+
+def gpu_signatures(operands: Sequence[Any]) -> Hashable:
+    """Return what distinguishes arrays that one library has on a GPU; None for others."""
+    library = _BY_TYPE.get(operands[0].__class__)
+    if library is None:
+        return None
+    try:
+        return library.gpu_signatures(operands)
+    except RuntimeError:  # torch's sparse tensors have no strides: the long way tells so
+        return None
 
 
 def adopt(array: Any, where: str) -> tuple[Library, Any]:

@@ -21,6 +21,7 @@ Operand = tuple[Library, Any]
 # What the check of gather indices writes where every tuple is in range.
 _NO_OFFENDER = 2**63 - 1
 CALLS_KEPT = 4096
+_EIGHT_BYTES = Slot.of(TensorDesc(TensorDataType.UINT8, (8,)))
 
 
 class Call(NamedTuple):
@@ -173,9 +174,17 @@ def run_trimmed(call: Call, library: Library, x: Any, stream: Any) -> list[Any]:
         columns = coordinates.sizes[1]
         written = library.empty((rows, columns), coordinates.data_type, device)
         if rows and columns:
-            view = library.view(written, Slot.of(TensorDesc(coordinates.data_type, (rows, columns))))
+            view = library.view(written, _slot_of_rows(operator, coordinates.data_type, rows, columns))
             operator.plan.expand(*stream_first, x_view, view, rows, columns, 1, memory)
     return [library.deliver(array, handle) for array in (written, counted)]
+
+
+def _slot_of_rows(operator: CompiledOperator, data_type: TensorDataType, rows: int, columns: int) -> Slot:
+    slot = operator.slots[1]
+    # On a GPU a view is an address, whatever the layout.
+    if slot is None or operator.device == CPU:
+        return Slot.of(TensorDesc(data_type, (rows, columns)))
+    return slot
 
 
 def check_indices(
@@ -192,7 +201,7 @@ def check_indices(
                 reason = "the stream is being captured into a CUDA graph, where nothing can be checked"
                 refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
             found = library.empty((8,), TensorDataType.UINT8, operator.device)
-            address = library.view(found, Slot.of(TensorDesc(TensorDataType.UINT8, (8,))))
+            address = library.view(found, _EIGHT_BYTES)
             operator.plan.check(*operator.stream_argument(handle), views[1], address)
             first = operator.read(address, TensorDataType.INT64, handle)
         if first not in (-1, _NO_OFFENDER):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlops import express_cuda
 from dmlops.calls import CALLS_KEPT, Call
 from dmlops.compiled import CompiledOperator, host_scratch
 from dmlops.data_types import numpy_dtype
@@ -30,7 +31,9 @@ def find(kind: tuple[Hashable, ...], operands: tuple[Any, ...]) -> Runner | None
     them, the outputs. The runner takes these, and returns the outputs, or None if it finds something amiss.
     """
     for array in operands:
-        if array.__class__ is not np.ndarray or not array.flags.carray:
+        if array.__class__ is not np.ndarray:
+            return express_cuda.find(kind, operands)
+        if not array.flags.carray:
             return None
     try:
         runner = _runners.get(_key(kind, operands))
@@ -50,7 +53,11 @@ def keep(
     kind: tuple[Hashable, ...], operands: tuple[Any, ...], call: Call, make: Callable[[Call], Runner]
 ) -> None:
     """Keep the runner that `make` makes of a planned call, if its operands can take the short way."""
-    if call.operator is None or call.device is not CPU:
+    if call.operator is None:
+        return
+    if call.device is not CPU:
+        if make is launcher:  # others wait for the GPU, which takes longer than all look-ups
+            express_cuda.keep(kind, operands, call)
         return
     if any(type(array) is not np.ndarray or not array.flags.carray for array in operands):
         return

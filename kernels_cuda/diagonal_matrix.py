@@ -2,9 +2,9 @@
 
 Where columns lie side by side, `rows` covers every row of the output by 16-byte vectors on 16-byte
 boundaries, each wholly outside the band (copied), wholly inside (written, not read) or on its edge (read,
-and merged by a mask of bytes). Vectors that stick out at the ends of a row are stored element by element,
-and so is input loaded that lies differently between its boundaries. All else, and rows of a few vectors,
-goes element by element in `elements`.
+and merged by a mask of bytes); a thread has several in flight. Vectors that stick out at the ends of a row
+follow, one at a time and element by element. Matrices of other layouts, and rows of a few vectors, go
+element by element in `elements`.
 
 Bytes moved: the output once, and the input outside the band once.
 """
@@ -12,14 +12,15 @@ Bytes moved: the output once, and the input outside the band once.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.launch import Kernel, Target, Variant, as_signed, load
+from kernels_cuda.launch import Kernel, Launch, Target, Variant, as_signed, load
 from kernels_cuda.layout import (
+    NARROW_LIMIT,
     TABLE_WRITER,
     Table,
     arithmetic,
@@ -37,59 +38,44 @@ u64 = types.uint64
 i64 = types.int64
 
 THREADS = 256
-UNITS = 4  # vectors or elements of a thread, a block apart
+UNITS = 2  # vectors of a thread, a block apart: more would cost registers, and so threads
+ELEMENTS = 4  # of a thread of `elements`, a block apart
 VECTOR = 16
-_VALUES = 4 * UNITS
 _MIN_ROW_BYTES = 64  # shorter rows are mostly ends
-_MAX_ROW_VECTORS = (1 << 31) - 2 * THREADS * UNITS  # a block's offsets are added in 31 bits
+_MAX_ROW_BYTES = 1 << 30  # columns and diagonals are counted in 31 bits
+_MAX_VECTORS = NARROW_LIMIT - THREADS * UNITS  # of one launch
 
 
 def _rows(element_size: int) -> KernelSource:
     per_vector = VECTOR // element_size
-    per_word = max(1, 4 // element_size)
     size_shift = element_size.bit_length() - 1
     is_long = element_size == 8
     read = ptx.READ[element_size]
     store = ptx.STORE[element_size]
-    narrow = arithmetic(wide=False)
-    long = arithmetic(wide=True)
-    divide = narrow.divide
-    divide_long = long.divide
+    scalar = ptx.REGISTER[element_size]
+    n_units = UNITS
+    n_words = 4 * UNITS
+    _, divide = arithmetic(wide=False)
 
     @device_function
-    def load_elements(words, at, address, first, last):
-        """Read the elements of a vector from byte `first` to `last`; the others are 0."""
-        for q in range(4):
-            words[at + q] = u32(0)
-        for e in range(per_vector):
-            if first <= e * element_size and e * element_size < last:
-                element = read(address + e * element_size)
-                if is_long:
-                    words[at + 2 * e] = u32(element)
-                    words[at + 2 * e + 1] = u32(u64(element) >> u64(32))
-                else:
-                    q = e // per_word
-                    bits = u32(u32(element) << u32(8 * element_size * (e % per_word)))
-                    words[at + q] = u32(words[at + q] | bits)
-
-    @device_function
-    def store_elements(words, at, address, first, last):
-        """Write the elements of a vector from byte `first` to `last`."""
-        for e in range(per_vector):
-            if first <= e * element_size and e * element_size < last:
-                if is_long:
-                    low = u64(words[at + 2 * e])
-                    store(address + e * 8, u64(low | u64(u64(words[at + 2 * e + 1]) << u64(32))))
-                else:
-                    word = words[at + e // per_word]
-                    bits = u32(word >> u32(8 * element_size * (e % per_word)))
-                    store(address + e * element_size, bits)
+    def place(position, output, rows, matrices):
+        """Return matrix, row and first column of a vector, and the address of its row."""
+        vectors_a_row, row_multiplier, row_shift, output_row = rows
+        height, height_multiplier, height_shift, output_batch = matrices
+        row = divide(position, row_multiplier, row_shift)
+        vector = u32(position - u32(row * u32(vectors_a_row)))
+        batch = divide(row, height_multiplier, height_shift)
+        y = u32(row - u32(batch * u32(height)))
+        address = output + i64(batch) * output_batch + i64(y) * output_row
+        # Vectors lie on 16-byte boundaries: the first one of a row may begin ahead of it.
+        column = i32(i32(i32(vector << u32(4)) - i32(address & (VECTOR - 1))) >> size_shift)
+        return batch, i32(y), column, address
 
     @device_function
     def bytes_below(n):
         """Return the mask of the lowest `n` bytes of a word, for any n."""
-        inside = min(max(n, 0), 4)
-        return u32((i64(1) << (8 * inside)) - 1)
+        inside = u32(min(max(n, 0), 4))
+        return u32((u64(1) << u64(inside << u32(3))) - u64(1))
 
     def rows(
         x,
@@ -98,14 +84,10 @@ def _rows(element_size: int) -> KernelSource:
         vectors_a_row,
         row_multiplier,
         row_shift,
-        long_row_multiplier,
-        long_row_shift,
         height,
         height_multiplier,
         height_shift,
-        long_height_multiplier,
-        long_height_shift,
-        row_bytes,
+        width,
         x_row,
         output_row,
         x_batch,
@@ -117,77 +99,91 @@ def _rows(element_size: int) -> KernelSource:
         low_value,
         high_value,
     ):
-        words = cuda.local.array(_VALUES, u32)
-        addresses = cuda.local.array(UNITS, i64)
-        first_bytes = cuda.local.array(UNITS, i32)
-        last_bytes = cuda.local.array(UNITS, i32)
-        band_first = cuda.local.array(UNITS, i32)
-        band_last = cuda.local.array(UNITS, i32)
-        # Where the block begins takes 64 bits; where its threads are from there does not.
-        block_first = i64(cuda.blockIdx.x) * (THREADS * UNITS)
-        first_row = i64(divide_long(u64(block_first), long_row_multiplier, long_row_shift))
-        first_vector = block_first - first_row * vectors_a_row
-        first_batch = i64(divide_long(u64(first_row), long_height_multiplier, long_height_shift))
-        first_y = first_row - first_batch * height
-        thread = i64(cuda.threadIdx.x)
-        for k in range(UNITS):
-            vector = u32(first_vector + thread + k * THREADS)
-            rows_on = divide(vector, row_multiplier, row_shift)
-            vector = u32(vector - u32(rows_on * u32(vectors_a_row)))
-            y = u32(u32(first_y) + rows_on)
-            batches_on = divide(y, height_multiplier, height_shift)
-            y = u32(y - u32(batches_on * u32(height)))
-            batch = first_batch + i64(batches_on)
-            row = output + batch * output_batch + i64(y) * output_row
-            # Bytes from the start of the row to the start of the vector: negative for one that sticks out.
-            start = i64(vector) * VECTOR - (row & (VECTOR - 1))
-            addresses[k] = row + start
-            diagonal = (start >> size_shift) - i64(y)
-            first = max(-start, 0)
-            last = min(row_bytes - start, VECTOR)
-            if block_first + thread + k * THREADS >= n_vectors:
-                last = i64(0)
-            first_bytes[k] = i32(first)
-            last_bytes[k] = i32(max(last, 0))
-            low = min(max((begin - diagonal) << size_shift, 0), VECTOR)
-            high = min(max((end - diagonal) << size_shift, 0), VECTOR)
-            band_first[k] = i32(low)
-            band_last[k] = i32(high)
+        words = cuda.local.array(n_words, u32)
+        targets = cuda.local.array(n_units, i64)
+        elements = cuda.local.array(per_vector, scalar)
+        row_layout = (vectors_a_row, row_multiplier, row_shift, output_row)
+        matrix_layout = (height, height_multiplier, height_shift, output_batch)
+        first = u32(u32(u32(cuda.blockIdx.x) * u32(THREADS * n_units)) + u32(cuda.threadIdx.x))
+        band_first = cuda.local.array(n_units, i32)
+        band_last = cuda.local.array(n_units, i32)
+        ready = u32(0)
+        edges = u32(0)
+        left = u32(0)
+        for k in range(n_units):
+            position = u32(first + u32(k * THREADS))
+            batch, y, column, row = place(position, output, row_layout, matrix_layout)
+            targets[k] = row + i64(i32(column << size_shift))
+            band_first[k] = i32(i32(begin) - i32(column - y))
+            band_last[k] = i32(i32(end) - i32(column - y))
+            is_inside = band_first[k] <= 0 and band_last[k] >= per_vector
+            is_outside = band_first[k] >= per_vector or band_last[k] <= 0
+            is_set = is_outside if inverted else is_inside
+            unit = u32(1 << k)
             for q in range(4):
-                words[4 * k + q] = u32(0)
-            is_inside = low == 0 and high == VECTOR
-            is_outside = high <= low
-            is_kept = is_outside if inverted else is_inside
-            if has_input and not is_kept and first < last:
-                address = x + batch * x_batch + i64(y) * x_row + start
-                if first == 0 and last == VECTOR and (address & (VECTOR - 1)) == 0:
-                    words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = ptx.stream_u32x4(
-                        address
-                    )
+                value = high_value if q % 2 == 1 else low_value
+                words[4 * k + q] = u32(value if is_set else 0)
+            if position < u32(n_vectors):
+                if column < 0 or i32(column + per_vector) > i32(width):
+                    left = u32(left | unit)
                 else:
-                    load_elements(words, 4 * k, address, first, last)
-        for k in range(UNITS):
-            for q in range(4):
-                kept = u32(
-                    bytes_below(i64(band_last[k]) - 4 * q) & u32(~bytes_below(i64(band_first[k]) - 4 * q))
-                )
-                if inverted:
-                    kept = u32(~kept)
-                value = u32(high_value if q % 2 == 1 else low_value)
-                words[4 * k + q] = u32(u32(words[4 * k + q] & u32(~kept)) | u32(value & kept))
-            if first_bytes[k] == 0 and last_bytes[k] == VECTOR:
+                    ready = u32(ready | unit)
+                    if not (is_inside or is_outside):
+                        edges = u32(edges | unit)
+                    if has_input and not is_set:
+                        source = x + i64(batch) * x_batch + i64(y) * x_row + i64(i32(column << size_shift))
+                        if source & (VECTOR - 1) == 0:
+                            words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = (
+                                ptx.stream_u32x4(source)
+                            )
+                        elif source & 3 == 0:
+                            for q in range(4):
+                                words[4 * k + q] = ptx.read_u32(source + 4 * q)
+                        else:
+                            ready = u32(ready ^ unit)
+                            left = u32(left | unit)
+        for k in range(n_units):
+            if u32(edges & u32(1 << k)) != u32(0):
+                low = i32(min(max(band_first[k], 0), per_vector) << size_shift)
+                high = i32(min(max(band_last[k], 0), per_vector) << size_shift)
+                for q in range(4):
+                    kept = u32(bytes_below(i32(high - 4 * q)) & u32(~bytes_below(i32(low - 4 * q))))
+                    if inverted:
+                        kept = u32(~kept)
+                    value = u32(high_value if q % 2 == 1 else low_value)
+                    words[4 * k + q] = u32(u32(words[4 * k + q] & u32(~kept)) | u32(value & kept))
+            if u32(ready & u32(1 << k)) != u32(0):
                 ptx.store_stream_u32x4(
-                    addresses[k], words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3]
+                    targets[k], words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3]
                 )
-            elif last_bytes[k] > first_bytes[k]:
-                store_elements(words, 4 * k, addresses[k], first_bytes[k], last_bytes[k])
+        # One after the other, so that few registers and little code serve what is rare.
+        while left != u32(0):
+            unit = u32(left & u32(u32(0) - left))
+            left = u32(left ^ unit)
+            position = u32(first + u32(ptx.popcount_u32(u32(unit - u32(1))) * u32(THREADS)))
+            batch, y, column, row = place(position, output, row_layout, matrix_layout)
+            source = x + i64(batch) * x_batch + i64(y) * x_row
+            value = u64(u64(low_value) | u64(u64(high_value) << u64(32))) if is_long else low_value
+            for e in range(per_vector):
+                at = i32(column + e)
+                diagonal = i32(at - y)
+                in_band = i32(begin) <= diagonal < i32(end)
+                elements[e] = scalar(0)
+                if u32(in_band) != u32(inverted):
+                    elements[e] = scalar(value)
+                elif has_input and at >= 0 and at < i32(width):
+                    elements[e] = read(source + i64(at) * element_size)
+            for e in range(per_vector):
+                at = i32(column + e)
+                if at >= 0 and at < i32(width):
+                    store(row + i64(at) * element_size, elements[e])
 
     return KernelSource(rows)
 
 
 def elements_a_thread(wide: bool) -> int:
     """Return how many elements a thread of `elements` writes; wide kernels loop over dimensions instead."""
-    return 1 if wide else UNITS
+    return 1 if wide else ELEMENTS
 
 
 def _elements(element_size: int, wide: bool) -> KernelSource:
@@ -261,28 +257,46 @@ def variants() -> Iterator[Variant]:
             yield Variant("diagonal_elements", _elements, (element_size, wide))
 
 
+class _Part(NamedTuple):
+    """A launch for some of the rows, and how many bytes they are from the first ones."""
+
+    x: int
+    output: int
+    launch: Launch
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A problem with its kernel; see `plan`.
 
-    Where rows of the output may begin anywhere, a vector more covers them, hence two launches to choose from:
-    `_aligned` for an output on a 16-byte boundary, `_anywhere`.
+    Where rows of the output may begin anywhere, a vector more covers them, hence two ways to choose from:
+    `_aligned` for an output on a 16-byte boundary, `_anywhere`. `_wide` is for what narrow kernels
+    cannot count.
     """
 
     variant: str
     workspace_size: int
-    _kernel: Kernel | None
-    _aligned: tuple[int, tuple[int, ...]]
-    _anywhere: tuple[int, tuple[int, ...]]
-    _table: Table | None
+    _aligned: tuple[_Part, ...] = ()
+    _anywhere: tuple[_Part, ...] = ()
+    _wide: "_Wide | None" = None
 
     def launch(self, stream: Any, x: int, output: int, workspace: int) -> None:
         """Write the output."""
-        if self._kernel is not None:
-            n_blocks, arguments = self._aligned if output % VECTOR == 0 else self._anywhere
-            if self._table is not None:
-                arguments = (*arguments, *self._table.arguments(stream, workspace))
-            self._kernel.launch(stream, n_blocks, THREADS, 0, x, output, *arguments)
+        if self._wide is not None:
+            kernel, n_blocks, numbers, table = self._wide
+            columns = table.arguments(stream, workspace)
+            kernel.launch(stream, n_blocks, THREADS, 0, x, output, *numbers, *columns)
+            return
+        parts = self._anywhere if output % VECTOR else self._aligned
+        for part in parts:
+            part.launch(stream, x + part.x, output + part.output)
+
+
+class _Wide(NamedTuple):
+    kernel: Kernel
+    n_blocks: int
+    numbers: tuple[int, ...]
+    table: Table
 
 
 def plan(
@@ -328,79 +342,125 @@ def plan(
         The device.
     """
     del x_offset, output_offset
-    n_matrices = prod(size for size, *_ in batch)
-    n_elements = n_matrices * height * width
+    n_elements = prod(size for size, *_ in batch) * height * width
     if n_elements == 0:
-        return Plan("diagonal_matrix: nothing to write", 0, None, (0, ()), (0, ()), None)
-    x_row, x_column, output_row, output_column = (s * element_size for s in (*x_strides, *output_strides))
+        return Plan("diagonal_matrix: nothing to write", 0)
     row_bytes = width * element_size
-    band = (begin, end, int(inverted), int(has_input))
     has_rows = (
         output_strides[1] == 1
         and (x_strides[1] == 1 or not has_input)
-        and row_bytes >= _MIN_ROW_BYTES
-        and max(row_bytes // VECTOR + 2, height) <= _MAX_ROW_VECTORS
+        and _MIN_ROW_BYTES <= row_bytes <= _MAX_ROW_BYTES
         and len(batch) <= 1
     )
     if has_rows:
-        _, x_batch, output_batch = batch[0] if batch else (1, 0, 0)
-        x_batch, output_batch = x_batch * element_size, output_batch * element_size
-        splat = value if element_size == 8 else value * (0xFFFFFFFF // ((1 << (8 * element_size)) - 1))
-        high = splat >> 32 if element_size == 8 else splat
-        launches = []
-        any_row_aligned = output_row % VECTOR == 0 and output_batch % VECTOR == 0
-        for head in (0 if any_row_aligned else VECTOR - element_size, VECTOR - element_size):
-            vectors = -(-(row_bytes + head) // VECTOR)
-            n_vectors = n_matrices * height * vectors
-            arguments = (
-                n_vectors,
-                vectors,
-                *divisor(vectors, wide=False),
-                *divisor(vectors, wide=True),
-                height,
-                *divisor(height, wide=False),
-                *divisor(height, wide=True),
-                row_bytes,
-                x_row,
-                output_row,
-                x_batch,
-                output_batch,
-                *band,
-                splat & 0xFFFFFFFF,
-                high,
-            )
-            launches.append((-(-n_vectors // (THREADS * UNITS)), arguments))
+        kernel = load(Variant("diagonal_rows", _rows, (element_size,)), target)
+        shape = _Shape(*(batch[0] if batch else (1, 0, 0)), height, width, x_strides[0], output_strides[0])
+        band = _Band(begin, end, inverted, has_input, value)
+        any_row_aligned = all(
+            stride * element_size % VECTOR == 0 for stride in (shape.output_row, shape.output_batch)
+        )
+        head = 0 if any_row_aligned else VECTOR - element_size
         return Plan(
             variant=f"diagonal_matrix {8 * element_size}-bit, rows of 16-byte vectors",
             workspace_size=0,
-            _kernel=load(Variant("diagonal_rows", _rows, (element_size,)), target),
-            _aligned=launches[0],
-            _anywhere=launches[1],
-            _table=None,
+            _aligned=tuple(_row_parts(kernel, element_size, shape, band, head)),
+            _anywhere=tuple(_row_parts(kernel, element_size, shape, band, VECTOR - element_size)),
         )
 
     wide = is_wide(n_elements, len(batch))
+    kernel = load(Variant("diagonal_elements", _elements, (element_size, wide)), target)
+    n_blocks = -(-n_elements // (THREADS * elements_a_thread(wide)))
+    table = make_table(dimension_columns(batch, wide, (element_size, element_size)), wide, target)
     numbers = (
         n_elements,
         width,
         *divisor(width, wide),
         height,
         *divisor(height, wide),
-        x_row,
-        x_column,
-        output_row,
-        output_column,
-        *band,
+        *(stride * element_size for stride in (*x_strides, *output_strides)),
+        begin,
+        end,
+        int(inverted),
+        int(has_input),
         as_signed(value),
         max(len(batch), 1),
     )
-    everything = (-(-n_elements // (THREADS * elements_a_thread(wide))), numbers)
-    table = make_table(dimension_columns(batch, wide, (element_size, element_size)), wide, target)
-    return Plan(
-        variant=f"diagonal_matrix {8 * element_size}-bit, element by element",
-        workspace_size=table.workspace_size,
-        _kernel=load(Variant("diagonal_elements", _elements, (element_size, wide)), target),
-        _aligned=everything,
-        _anywhere=everything,
-        _table=table,
+    variant = f"diagonal_matrix {8 * element_size}-bit, element by element"
+    if wide:
+        everything = _Wide(kernel, n_blocks, numbers, table)
+        return Plan(variant, table.workspace_size, _wide=everything)
+    launch = kernel.prepare(n_blocks, THREADS, 0, 2, *numbers, *table.arguments(None, 0))
+    parts = (_Part(0, 0, launch),)
+    return Plan(variant, 0, parts, parts)
+
+
+class _Shape(NamedTuple):
+    """Matrices whose columns lie side by side; strides in elements."""
+
+    n_matrices: int
+    x_batch: int
+    output_batch: int
+    height: int
+    width: int
+    x_row: int
+    output_row: int
+
+
+class _Band(NamedTuple):
+    begin: int
+    end: int
+    inverted: bool
+    has_input: bool
+    value: int
+
+
+def _row_parts(kernel: Kernel, element_size: int, shape: _Shape, band: _Band, head: int) -> Iterator[_Part]:
+    """Make the launches of `rows`: one, or as many as it takes to count vectors in 31 bits.
+
+    A row may begin `head` bytes after a 16-byte boundary.
+    """
+    vectors_a_row = -(-(shape.width * element_size + head) // VECTOR)
+    fitting_rows = _MAX_VECTORS // vectors_a_row
+    fitting_matrices = fitting_rows // shape.height
+    if shape.n_matrices == 1 and fitting_matrices == 0:
+        for y in range(0, shape.height, fitting_rows):
+            some = shape._replace(height=min(fitting_rows, shape.height - y))
+            # Seen from row y, diagonals are y further on.
+            begin, end = (max(-some.height, min(bound + y, some.width)) for bound in (band.begin, band.end))
+            for part in _row_parts(kernel, element_size, some, band._replace(begin=begin, end=end), head):
+                x, output = (y * row * element_size for row in (shape.x_row, shape.output_row))
+                yield part._replace(x=x, output=output)
+        return
+    if fitting_matrices < shape.n_matrices:
+        step = max(fitting_matrices, 1)
+        for first in range(0, shape.n_matrices, step):
+            some = shape._replace(n_matrices=min(step, shape.n_matrices - first))
+            x, output = (first * size * element_size for size in (shape.x_batch, shape.output_batch))
+            for part in _row_parts(kernel, element_size, some, band, head):
+                yield part._replace(x=x + part.x, output=output + part.output)
+        return
+    splat = band.value
+    if element_size < 8:
+        splat *= 0xFFFFFFFF // ((1 << (8 * element_size)) - 1)
+    n_vectors = shape.n_matrices * shape.height * vectors_a_row
+    rows = (shape.x_row, shape.output_row, shape.x_batch, shape.output_batch)
+    launch = kernel.prepare(
+        -(-n_vectors // (THREADS * UNITS)),
+        THREADS,
+        0,
+        2,
+        n_vectors,
+        vectors_a_row,
+        *divisor(vectors_a_row, wide=False),
+        shape.height,
+        *divisor(shape.height, wide=False),
+        shape.width,
+        *(stride * element_size for stride in rows),
+        band.begin,
+        band.end,
+        int(band.inverted),
+        int(band.has_input),
+        splat & 0xFFFFFFFF,
+        splat >> 32 if element_size == 8 else splat,
     )
+    yield _Part(0, 0, launch)

@@ -1,17 +1,19 @@
 """Loading compiled kernels on a device and launching them with plain integers.
 
-A launch through cuda.core with everything looked up beforehand costs the host some 4 us.
+The driver reads the parameters of a launch through an array of addresses. Both are kept between launches,
+as a `_Frame`, which one launch at a time takes and gives back: any number of host threads may launch.
 """
 
+import ctypes
 import functools
+import struct
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from cuda.bindings import driver
-from cuda.core import Device, LaunchConfig, ObjectCode, Stream
-from cuda.core import launch as _launch
+from cuda.core import Device, ObjectCode, Stream
 
 from kernels_cuda.compiler import KernelSource, cubin
 
@@ -59,22 +61,44 @@ class Variant(NamedTuple):
         return cubin(self.label, self.source, arch)
 
 
+class _Frame:
+    """Memory for the parameters of one launch, and the addresses that the driver finds them by."""
+
+    __slots__ = ("_addresses", "address", "values")
+
+    def __init__(self, values: tuple[int, ...]) -> None:
+        count = len(values)
+        self.values = (ctypes.c_int64 * count)(*values)
+        first = ctypes.addressof(self.values)
+        self._addresses = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+        self.address = ctypes.addressof(self._addresses)
+
+
+@functools.cache
+def _packer(count: int) -> Callable[..., None]:
+    return struct.Struct(f"={count}q").pack_into
+
+
 class Kernel:
     """A kernel that is loaded on a device."""
 
-    __slots__ = ("_device_id", "_kernel")
+    __slots__ = ("_device_id", "_frames", "_kernel", "function", "is_only_device")
 
     def __init__(self, kernel: Any, device_id: int) -> None:
         self._kernel = kernel
+        self.function = driver.CUfunction(int(kernel.handle))
         self._device_id = device_id
+        # With one device a thread has that one current, or none: then the launch itself fails.
+        self.is_only_device = _device_count() == 1
+        self._frames: list[_Frame] = []
 
     def launch(self, stream: Any, grid: int, block: int, shared_bytes: int, *arguments: int) -> None:
         """Put one launch on `stream`.
 
         Parameters
         ----------
-        stream : cuda.core.Stream
-            Where it runs.
+        stream : int or cuda.core.Stream
+            Where it runs: a ``cudaStream_t`` or an object.
         grid, block : int
             Blocks and threads a block; both must be positive.
         shared_bytes : int
@@ -82,17 +106,83 @@ class Kernel:
         *arguments : int
             As many as the kernel has parameters, each from -2^63 to 2^63 - 1 (see `as_signed`).
         """
-        config = _launch_config(grid, block, shared_bytes)
+        try:
+            frame = self._frames.pop()
+            _packer(len(arguments))(frame.values, 0, *arguments)
+        except IndexError:
+            frame = _Frame(arguments)
+        handle = _stream_argument(stream)
+        if (
+            not self.is_only_device
+            or driver.cuLaunchKernel(
+                self.function, grid, 1, 1, block, 1, 1, shared_bytes, handle, frame.address, 0
+            )[0]
+        ):
+            self.launch_on_device(handle, grid, block, shared_bytes, frame)
+        self._frames.append(frame)
+
+    def prepare(self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: int) -> "Launch":
+        """Return a launch whose parameters after the first `n_pointers` are these."""
+        return Launch(self, grid, block, shared_bytes, n_pointers, arguments)
+
+    def launch_on_device(self, handle: Any, grid: int, block: int, shared_bytes: int, frame: _Frame) -> None:
+        """Launch where another device may be current in this thread, or none yet."""
         if _current_device_is(self._device_id):
-            _launch(stream, config, self._kernel, *arguments)
+            scope: AbstractContextManager[None] = nullcontext()
         else:
-            with _current_device(self._device_id):
-                _launch(stream, config, self._kernel, *arguments)
+            scope = _current_device(self._device_id)
+        with scope:
+            _check(
+                driver.cuLaunchKernel(
+                    self.function, grid, 1, 1, block, 1, 1, shared_bytes, handle, frame.address, 0
+                )
+            )
 
     @property
     def attributes(self) -> Any:
         """Registers, shared and local memory of the kernel, as cuda.core tells them."""
         return self._kernel.attributes
+
+
+class Launch:
+    """A launch of which only the first parameters, its pointers, change from one time to the next."""
+
+    __slots__ = ("_block", "_frames", "_grid", "_kernel", "_pack", "_parameters", "_shared_bytes")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: int,
+        block: int,
+        shared_bytes: int,
+        n_pointers: int,
+        arguments: tuple[int, ...],
+    ) -> None:
+        self._kernel = kernel
+        self._grid = grid
+        self._block = block
+        self._shared_bytes = shared_bytes
+        self._pack = _packer(n_pointers)
+        self._parameters = (0,) * n_pointers + arguments
+        self._frames: list[_Frame] = []
+
+    def __call__(self, stream: Any, *pointers: int) -> None:
+        """Put the launch on `stream`, which is as in `Kernel.launch`."""
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = _Frame(self._parameters)
+        self._pack(frame.values, 0, *pointers)
+        kernel, grid, block, shared_bytes = self._kernel, self._grid, self._block, self._shared_bytes
+        handle = _stream_argument(stream)
+        if (
+            not kernel.is_only_device
+            or driver.cuLaunchKernel(
+                kernel.function, grid, 1, 1, block, 1, 1, shared_bytes, handle, frame.address, 0
+            )[0]
+        ):
+            kernel.launch_on_device(handle, grid, block, shared_bytes, frame)
+        self._frames.append(frame)
 
 
 def as_signed(bits: int) -> int:
@@ -145,9 +235,15 @@ def stream_from_handle(handle: int) -> Any:
     return Stream.from_handle(handle)
 
 
-@functools.lru_cache(maxsize=4096)
-def _launch_config(grid: int, block: int, shared_bytes: int) -> Any:
-    return LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
+@functools.lru_cache(maxsize=256)
+def _stream_argument(stream: Any) -> Any:
+    return driver.CUstream(stream if isinstance(stream, int) else int(stream.handle))
+
+
+@functools.cache
+def _device_count() -> int:
+    count: int = _check(driver.cuDeviceGetCount())
+    return count
 
 
 def _current_device_is(device_id: int) -> bool:

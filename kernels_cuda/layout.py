@@ -96,6 +96,21 @@ def column_entry(wide: bool) -> Any:
 
 
 @functools.cache
+def first_entry(wide: bool) -> Any:
+    """Return the device function ``first(column)``: the entry of the fastest dimension."""
+
+    @device_function
+    def of_parameters(column):
+        return column[0]
+
+    @device_function
+    def of_memory(column):
+        return i64(read_u64(column))
+
+    return of_memory if wide else of_parameters
+
+
+@functools.cache
 def offset_functions(wide: bool) -> tuple[Any, Any, Any]:
     """Return device functions that make one, two and three byte offsets of a position.
 

@@ -1,6 +1,6 @@
 """The coordinates of non-zero elements, in ascending element order.
 
-Up to 16,384 elements one block does everything in one launch (`small`). Beyond:
+Up to 4,096 elements one block does everything in one launch (`small`). Beyond:
 
 1. `masks` reads the input once and leaves a bit an element in the workspace, and the number of non-zeros
    of each granule of 16,384 elements. Contiguous input is read in 16-byte vectors: a lane holds the bits
@@ -15,12 +15,12 @@ Bytes moved: the input, an eighth of a byte an element twice, and the rows writt
 another.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
-from kernels_cuda.launch import Kernel, Target, Variant, as_signed, load
+from kernels_cuda.launch import Kernel, Launch, Target, Variant, as_signed, load
 from kernels_cuda.layout import (
     NARROW_LIMIT,
     TABLE_WRITER,
@@ -87,6 +87,22 @@ def _column_tables(sizes: Sequence[int], n_columns: int, wide: bool) -> list[_Co
     return groups
 
 
+class _Step(NamedTuple):
+    """A launch of `expand`: how many bytes on it writes, its blocks, and what follows its pointers."""
+
+    offset: int
+    n_blocks: int
+    numbers: tuple[int, ...]
+
+
+class _Small(NamedTuple):
+    """The one launch for a few elements."""
+
+    whole: Launch
+    counting: Launch
+    expand: Callable[..., None]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A problem with its kernels; see `plan`."""
@@ -108,28 +124,41 @@ class Plan:
     _n_dims: int
     _table: Table | None
     _columns: tuple[_Columns, ...]
-    _small_layout: tuple[int, ...]
-    _small: Kernel | None
+    _small: _Small | None
     _mask: Kernel
     _scan: Kernel
     _expand: Kernel | None
+    # Launches by what they depend on: where, modulo 16, input and coordinates begin.
+    _masks: dict[int, Launch] = field(default_factory=dict)
+    _expands: dict[tuple[int, int], list[tuple[int, Launch]]] = field(default_factory=dict)
 
     def launch(self, stream: Any, x: int, coordinates: int, count: int, workspace: int) -> None:
         """Write the coordinates and the count."""
-        rows = (self._capacity, *self._coordinate_strides)
         if self._small is not None:
-            self._small.launch(stream, 1, small.THREADS, 0, x, *self._small_arguments(coordinates, count))
-        elif not self._columns or self._capacity == 0:
+            self._small.whole(stream, x, coordinates, count)
+            return
+        rows = (self._capacity, *self._coordinate_strides)
+        if not self._columns or self._capacity == 0:
             self.count(stream, x, count, workspace)
         elif self._granules(x) > DIRECT_LIMIT:
             self.count(stream, x, count, workspace)
             self.expand(stream, x, coordinates, *rows, workspace)
         else:
+            kind = x % 16, coordinates % 16
+            expands = self._expands.get(kind)
+            if expands is None:
+                expands = self._expands[kind] = self._prepare_expands(*kind)
             self._launch_mask(stream, x, workspace)
-            self._launch_expand(stream, x, coordinates, *rows, workspace, 0, count)
+            counts = workspace + self._counts_at
+            for offset, launch in expands:
+                # The first columns' launch tells the count as well.
+                launch(stream, workspace, counts, 0, coordinates + offset, count if offset == 0 else 0)
 
     def count(self, stream: Any, x: int, count: int, workspace: int) -> None:
         """Write the count, and leave in the workspace what `expand` needs."""
+        if self._small is not None:
+            self._small.counting(stream, x, 0, count)
+            return
         self._launch_mask(stream, x, workspace)
         counts = workspace + self._counts_at
         prefix = workspace + self._prefix_at
@@ -147,8 +176,15 @@ class Plan:
         workspace: int,
     ) -> None:
         """Write the coordinates after `count` with the same input and workspace; strides are in elements."""
-        prefix = workspace + self._prefix_at
-        self._launch_expand(stream, x, coordinates, capacity, row_stride, column_stride, workspace, prefix, 0)
+        if self._small is not None:
+            self._small.expand(stream, x, coordinates, capacity, (row_stride, column_stride))
+            return
+        if self._expand is None:
+            return
+        counts, prefix = workspace + self._counts_at, workspace + self._prefix_at
+        for step in self._expand_steps(x % 16, coordinates % 16, capacity, row_stride, column_stride):
+            pointers = (workspace, counts, prefix, coordinates + step.offset, 0)
+            self._expand.launch(stream, step.n_blocks, expand.THREADS, 0, *pointers, *step.numbers)
 
     def _skipped(self, x: int) -> int:
         return x % 16 // self._element_size if self._table is None else 0
@@ -156,57 +192,44 @@ class Plan:
     def _granules(self, x: int) -> int:
         return -(-(self._n_elements + self._skipped(x)) // GRANULE) if self._n_elements else 0
 
-    def _small_arguments(self, coordinates: int, count: int) -> tuple[int, ...]:
-        row_stride, column_stride = self._coordinate_strides
-        size = self._coordinate_size
-        return (
-            self._n_elements,
-            self._magnitude,
-            coordinates,
-            self._capacity,
-            row_stride * size,
-            column_stride * size,
-            size,
-            self._columns[0].count if self._columns else 0,
-            int(self._fill is not None),
-            self._fill or 0,
-            count,
-            self._count_size,
-            *self._small_layout,
-        )
-
     def _launch_mask(self, stream: Any, x: int, workspace: int) -> None:
         if self._n_elements == 0:
             return
-        counts = workspace + self._counts_at
-        if self._table is not None:
-            tables = self._table.arguments(stream, workspace + self._table_at)
-            arguments = (x, self._n_elements, self._magnitude, workspace, counts, self._n_dims, *tables)
-            self._mask.launch(stream, self._granules(x), masks.THREADS, 0, *arguments)
-            return
         skipped = self._skipped(x)
-        end = self._n_elements + skipped
-        blocks = -(-end // masks.block_elements(self._element_size))
-        base = x - skipped * self._element_size
-        self._mask.launch(
-            stream, blocks, masks.THREADS, 0, base, skipped, end, self._magnitude, workspace, counts
-        )
-
-    def _launch_expand(
-        self,
-        stream: Any,
-        x: int,
-        coordinates: int,
-        capacity: int,
-        row_stride: int,
-        column_stride: int,
-        workspace: int,
-        prefix: int,
-        count: int,
-    ) -> None:
-        if self._expand is None or capacity == 0:
+        launch = self._masks.get(skipped)
+        pointers = (x - skipped * self._element_size, workspace, workspace + self._counts_at)
+        if launch is not None:
+            launch(stream, *pointers)
             return
-        granules = self._granules(x)
+        numbers: tuple[int, ...]
+        if self._table is None:
+            end = self._n_elements + skipped
+            n_blocks = -(-end // masks.block_elements(self._element_size))
+            numbers = (skipped, end, self._magnitude)
+        else:
+            n_blocks = self._granules(x)
+            tables = self._table.arguments(stream, workspace + self._table_at)
+            numbers = (self._n_elements, self._magnitude, self._n_dims, *tables)
+        launch = self._mask.prepare(n_blocks, masks.THREADS, 0, len(pointers), *numbers)
+        if self._table is None or self._table.workspace_size == 0:
+            self._masks[skipped] = launch
+        launch(stream, *pointers)
+
+    def _prepare_expands(self, x_lead: int, output_lead: int) -> list[tuple[int, Launch]]:
+        """Make the launches of `expand` in the plan's own layout, each with how many bytes on it writes."""
+        assert self._expand is not None
+        return [
+            (step.offset, self._expand.prepare(step.n_blocks, expand.THREADS, 0, 5, *step.numbers))
+            for step in self._expand_steps(x_lead, output_lead, self._capacity, *self._coordinate_strides)
+        ]
+
+    def _expand_steps(
+        self, x_lead: int, output_lead: int, capacity: int, row_stride: int, column_stride: int
+    ) -> Iterator[_Step]:
+        """Say how to launch `expand`; the addresses of input and coordinates are the leads modulo 16."""
+        if capacity == 0:
+            return
+        granules = self._granules(x_lead)
         tile = MAX_GRANULES_A_TILE
         while tile > 1 and granules < 2 * self._multiprocessors * tile:
             tile //= 2
@@ -217,33 +240,25 @@ class Plan:
             blocks = max(blocks, min(capacity // FILL_ROWS_A_BLOCK, 8 * self._multiprocessors))
         size = self._coordinate_size
         for columns in self._columns:
-            output = coordinates + columns.first * column_stride * size
+            offset = columns.first * column_stride * size
             vector = size * (columns.count if columns.count in (2, 4) else 1)
             side_by_side = column_stride == 1 or columns.count == 1
-            packed = side_by_side and row_stride == columns.count and output % min(vector, 16) == 0
-            self._expand.launch(
-                stream,
-                blocks,
-                expand.THREADS,
-                0,
-                workspace,
-                workspace + self._counts_at,
-                prefix,
+            is_aligned = (output_lead + offset) % min(vector, 16) == 0
+            numbers = (
                 granules,
                 tile,
                 tiles,
-                self._skipped(x),
-                output,
+                self._skipped(x_lead),
                 capacity,
                 row_stride * size,
                 column_stride * size,
-                int(packed),
+                int(side_by_side and row_stride == columns.count and is_aligned),
                 int(fills),
                 self._fill or 0,
-                count if columns.first == 0 else 0,
                 self._count_size,
                 *columns.arguments,
             )
+            yield _Step(offset, blocks, numbers)
 
 
 def plan(
@@ -296,13 +311,37 @@ def plan(
 
     fills_little = fill is None or capacity * len(sizes) <= SMALL_FILL
     fits_small = 0 < n_elements <= small.LIMIT and not wide_layout and len(sizes) <= GENERAL_COLUMNS
-    small_kernel = None
-    small_layout: tuple[int, ...] = ()
+    few = None
     if fits_small and fills_little:
-        small_kernel = load(Variant("nonzero_small", small.small_source, (element_size,)), target)
+        kernel = load(Variant("nonzero_small", small.small_source, (element_size,)), target)
         (group,) = _column_tables(sizes, GENERAL_COLUMNS, wide=False) or [_Columns(0, 0, (0,) * 28)]
-        narrow = make_table(dimension_columns(dims, False, (element_size,)), False, target)
-        small_layout = (max(len(dims), 1), *narrow.arguments(None, 0), *group.arguments[4:])
+        layout = make_table(dimension_columns(dims, False, (element_size,)), False, target)
+
+        def numbers(rows: int, strides: tuple[int, int]) -> tuple[int, ...]:
+            return (
+                n_elements,
+                as_signed(magnitude),
+                rows,
+                *(stride * coordinate_size for stride in strides),
+                coordinate_size,
+                group.count,
+                int(fill is not None),
+                as_signed(fill or 0),
+                count_size,
+                max(len(dims), 1),
+                *layout.arguments(None, 0),
+                *group.arguments[4:],
+            )
+
+        def expand_few(stream: Any, x: int, coordinates: int, rows: int, strides: tuple[int, int]) -> None:
+            kernel.launch(stream, 1, n_threads, 0, x, coordinates, 0, *numbers(rows, strides))
+
+        n_threads = small.n_threads(n_elements)
+        few = _Small(
+            whole=kernel.prepare(1, n_threads, 0, 3, *numbers(capacity, coordinate_strides)),
+            counting=kernel.prepare(1, n_threads, 0, 3, *numbers(0, (0, 0))),
+            expand=expand_few,
+        )
 
     if is_contiguous:
         mask = load(Variant("nonzero_mask", masks.mask_contiguous_source, (element_size,)), target)
@@ -319,10 +358,10 @@ def plan(
     table_at = prefix_at + _aligned(masked // GRANULE * 8 + 8)
     if magnitude < 1 << (8 * element_size) and element_size < 4:
         magnitude *= 0xFFFFFFFF // ((1 << (8 * element_size)) - 1)
-    name = "one block" if small_kernel else "contiguous mask" if is_contiguous else "strided mask"
+    name = "one block" if few else "contiguous mask" if is_contiguous else "strided mask"
     return Plan(
         variant=f"nonzero_coordinates {8 * element_size}-bit, {name}, {len(sizes)} columns",
-        workspace_size=table_at + (table.workspace_size if table else 0),
+        workspace_size=0 if few else table_at + (table.workspace_size if table else 0),
         _n_elements=n_elements,
         _element_size=element_size,
         _magnitude=as_signed(magnitude),
@@ -338,8 +377,7 @@ def plan(
         _n_dims=len(dims),
         _table=table,
         _columns=tuple(columns),
-        _small_layout=small_layout,
-        _small=small_kernel,
+        _small=few,
         _mask=mask,
         _scan=load(Variant("nonzero_scan", expand.scan_source), target),
         _expand=load(_expand(n_columns, coordinate_size, wide_rows), target) if sizes else None,

@@ -18,6 +18,7 @@ i64 = types.int64
 THREADS = 512
 GROUP = 128  # elements of a thread's four mask words
 SCAN_THREADS = 1024
+MAXR = None
 _WORDS = THREADS * 4
 _RANKS = THREADS + 1
 
@@ -208,18 +209,18 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
         mask,
         counts,
         prefix,
+        output,
+        count_output,
         n_granules,
         granules_a_tile,
         n_tiles,
         skipped,
-        output,
         capacity,
         row_bytes,
         column_bytes,
         packed,
         fills,
         fill,
-        count_output,
         count_size,
         n_used,
         multiplier,
@@ -371,7 +372,7 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
                 )
             cuda.syncthreads()
 
-    return KernelSource(expand, dict.fromkeys(("m", "s", "p"), column_depth(n_columns)))
+    return KernelSource(expand, dict.fromkeys(("m", "s", "p"), column_depth(n_columns)), MAXR)
 
 
 def column_depth(n_columns: int) -> int:

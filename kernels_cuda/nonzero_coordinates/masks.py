@@ -102,7 +102,7 @@ def mask_contiguous_source(element_size: int) -> KernelSource:
                     word = holds
         return word
 
-    def mask_contiguous(base, skipped, end, magnitude, mask, counts):
+    def mask_contiguous(base, mask, counts, skipped, end, magnitude):
         warp_counts = cuda.shared.array(_WARPS, u32)
         vectors = cuda.local.array(n_registers, u32)
         thread = i64(cuda.threadIdx.x)
@@ -171,7 +171,7 @@ def mask_strided_source(element_size: int, wide: bool) -> KernelSource:
     register = ptx.REGISTER[element_size]
     one_offset, _, _ = offset_functions(wide)
 
-    def mask_strided(x, end, magnitude, mask, counts, n_dims, multipliers, shifts, sizes, strides):
+    def mask_strided(x, mask, counts, end, magnitude, n_dims, multipliers, shifts, sizes, strides):
         totals = cuda.shared.array(_WARPS, u32)
         elements = cuda.local.array(in_flight, register)
         thread = u32(cuda.threadIdx.x)

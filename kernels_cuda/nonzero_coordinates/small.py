@@ -7,31 +7,38 @@ from kernels_cuda.compiler import KernelSource
 from kernels_cuda.layout import arithmetic, offset_functions, table_lengths
 from kernels_cuda.nonzero_coordinates.expand import store_count
 from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS
-from kernels_cuda.scan import block_scan
 
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-THREADS = 512
-LIMIT = THREADS * 32  # a mask word a thread
-_WARPS = THREADS // 32
-_IN_FLIGHT = 8
+MOST_THREADS = 1024
+_IN_FLIGHT = 4
+LIMIT = MOST_THREADS * _IN_FLIGHT
+_WORDS = LIMIT // 32
+
+
+def n_threads(n_elements: int) -> int:
+    """Return the threads of the block for so many elements: one an element, as far as a block goes."""
+    return min(-(-n_elements // 32) * 32, MOST_THREADS)
 
 
 def small_source(element_size: int) -> KernelSource:
-    """Make the kernel for any layout of at most `LIMIT` elements, and at most `GENERAL_COLUMNS` columns."""
+    """Make the kernel for any layout of at most `LIMIT` elements, and at most `GENERAL_COLUMNS` columns.
+
+    A warp turns every element into a bit of a word, and adds up the counts of all words before its own.
+    """
     read = ptx.READ[element_size]
     register = ptx.REGISTER[element_size]
     _, divide = arithmetic(wide=False)
     one_offset, _, _ = offset_functions(wide=False)
-    exclusive_sum = block_scan(THREADS)
 
     def small(
         x,
+        output,
+        count_output,
         end,
         magnitude,
-        output,
         capacity,
         row_bytes,
         column_bytes,
@@ -39,7 +46,6 @@ def small_source(element_size: int) -> KernelSource:
         n_columns,
         fills,
         fill,
-        count_output,
         count_size,
         n_dims,
         multipliers,
@@ -50,46 +56,41 @@ def small_source(element_size: int) -> KernelSource:
         s,
         p,
     ):
-        words = cuda.shared.array(THREADS, u32)
-        ranks = cuda.shared.array(THREADS, u32)
-        totals = cuda.shared.array(32, u32)
+        words = cuda.shared.array(_WORDS, u32)
         elements = cuda.local.array(_IN_FLIGHT, register)
+        threads = u32(cuda.blockDim.x)
         thread = u32(cuda.threadIdx.x)
-        lane = i64(thread & u32(31))
-        warp = i64(thread >> u32(5))
-        last = end - 1
-        n_words = (end + 31) >> 5
-        words[thread] = u32(0)
+        lane = u32(thread & u32(31))
+        warp = u32(thread >> u32(5))
+        n_warps = u32(threads >> u32(5))
+        n_elements = u32(end)
+        for k in range(_IN_FLIGHT):
+            position = u32(u32(u32(k) * threads) + thread)
+            elements[k] = register(0)
+            if position < n_elements:
+                elements[k] = read(x + one_offset(position, n_dims, multipliers, shifts, sizes, strides))
+        for k in range(_IN_FLIGHT):
+            if u32(u32(k) * threads) < n_elements:
+                holds = ptx.ballot(register(elements[k] & register(magnitude)) != register(0))
+                if lane == u32(0):
+                    words[u32(u32(u32(k) * n_warps) + warp)] = holds
         cuda.syncthreads()
-        for batch in range(THREADS // (_WARPS * _IN_FLIGHT)):
-            if batch * _IN_FLIGHT * _WARPS < n_words:
-                for k in range(_IN_FLIGHT):
-                    index = (batch * _IN_FLIGHT + k) * _WARPS + warp
-                    position = min(index * 32 + lane, last)
-                    elements[k] = read(x + one_offset(position, n_dims, multipliers, shifts, sizes, strides))
-                for k in range(_IN_FLIGHT):
-                    index = (batch * _IN_FLIGHT + k) * _WARPS + warp
-                    holds = ptx.ballot(
-                        index * 32 + lane < end and register(elements[k] & register(magnitude)) != register(0)
-                    )
-                    if lane == 0:
-                        words[index] = holds
-        cuda.syncthreads()
-        rank, total = exclusive_sum(ptx.popcount_u32(words[thread]), thread, totals)
-        ranks[thread] = rank
-        cuda.syncthreads()
-        if thread == u32(0):
-            store_count(count_output, count_size, i64(total))
 
         below = ptx.lanes_below()
-        own = u32(u32(1) << u32(lane))
-        index = warp
-        while index < n_words:
-            word = words[index]
-            row = i64(u32(ranks[index] + ptx.popcount_u32(u32(word & below))))
-            if u32(word & own) != u32(0) and row < capacity:
+        total = u32(0)
+        first = u32(0)
+        while first < n_elements:
+            first_word = u32(first >> u32(5))
+            of_lane = u32(0)
+            if lane < n_warps:
+                of_lane = ptx.popcount_u32(words[u32(first_word + lane)])
+            word = words[u32(first_word + warp)]
+            before = ptx.warp_add(u32(of_lane if lane < warp else u32(0)))
+            row = i64(u32(u32(total + before) + ptx.popcount_u32(u32(word & below))))
+            total = u32(total + ptx.warp_add(of_lane))
+            if u32(u32(word >> lane) & u32(1)) != u32(0) and row < capacity:
                 address = output + row * row_bytes
-                rest = u32(index * 32 + lane)
+                rest = u32(first + thread)
                 for c in range(GENERAL_COLUMNS):
                     if c >= n_columns:
                         break
@@ -99,7 +100,9 @@ def small_source(element_size: int) -> KernelSource:
                         ptx.store_u64(address + c * column_bytes, u64(quotient))
                     else:
                         ptx.store_u32(address + c * column_bytes, quotient)
-            index += _WARPS
+            first = u32(first + threads)
+        if thread == u32(0) and count_output != 0:
+            store_count(count_output, count_size, i64(total))
         if fills:
             row = i64(total) + i64(thread)
             while row < capacity:
@@ -109,7 +112,7 @@ def small_source(element_size: int) -> KernelSource:
                         ptx.store_u64(address, u64(fill))
                     else:
                         ptx.store_u32(address, u32(fill))
-                row += THREADS
+                row += i64(threads)
 
     tables = table_lengths(("multipliers", "shifts", "sizes", "strides"), wide=False)
     return KernelSource(small, tables | dict.fromkeys(("m", "s", "p"), GENERAL_COLUMNS))
