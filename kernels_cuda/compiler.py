@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ with warnings.catch_warnings():
 
 _LOCK = threading.RLock()
 _STATE = threading.local()
+_LINKED: list[Any] = []
 _ENTRY = re.compile(r"\.entry\s+([^\s(]+)")
 _ELF_MAGIC = b"\x7fELF"
 
@@ -65,10 +67,40 @@ def device_function(function: Callable[..., Any]) -> Any:
     return cuda.jit(device=True, inline="always")(function)
 
 
+def linked_function(function: Callable[..., Any]) -> Any:
+    """Make `function` callable from kernels, and have it compiled once for all of them.
+
+    The assembler inlines it all the same. For functions of some size: Numba takes a time that grows faster
+    than the size of what it compiles in one piece.
+    """
+    dispatcher = cuda.jit(device=True, forceinline=True)(function)
+    _LINKED.append(dispatcher)
+    return dispatcher
+
+
 def target_capability() -> tuple[int, int]:
     """Return the compute capability that the running compilation is for."""
     capability: tuple[int, int] = _STATE.capability
     return capability
+
+
+@contextmanager
+def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
+    # Numba compiles a linked function for the current device, which need not be there, and keeps it.
+    from numba.cuda import dispatcher  # noqa: PLC0415
+
+    if getattr(_STATE, "capability", None) != capability:
+        for function in _LINKED:
+            function.overloads.clear()
+    _STATE.capability = capability
+    current_device = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(
+        compute_capability=_supported_capability(capability)
+    )
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = current_device
 
 
 @contextmanager
@@ -116,8 +148,7 @@ def compile_ptx(source: KernelSource, name: str, capability: tuple[int, int]) ->
     ]
     with _LOCK:
         _import_numba_registries()
-        _STATE.capability = capability
-        with warnings.catch_warnings():
+        with _compiling_for(capability), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ptx: str
             ptx, _ = cuda.compile_ptx(

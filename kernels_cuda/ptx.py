@@ -97,6 +97,15 @@ load_u32 = _instruction(u32, [i64], "ld.global.u32 $0, [$1];")
 load_u64 = _instruction(u64, [i64], "ld.global.u64 $0, [$1];")
 load_u32x2 = _instruction(_u32x2, [i64], "ld.global.v2.u32 {$0, $1}, [$2];")
 load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
+# (address, condition): zeros where the condition is 0, and no access. Without the zeros first, the results
+# would depend on what the registers held, and loads would wait for it.
+load_if_u32x4 = _instruction(
+    _u32x4,
+    [i64, u32],
+    "{ .reg .pred holds; .reg .b32 a, b, c, d; setp.ne.u32 holds, $5, 0; "
+    "mov.b32 a, 0; mov.b32 b, 0; mov.b32 c, 0; mov.b32 d, 0; @holds ld.global.v4.u32 {a, b, c, d}, [$4]; "
+    "mov.b32 $0, a; mov.b32 $1, b; mov.b32 $2, c; mov.b32 $3, d; }",
+)
 load_u64x2 = _instruction(_u64x2, [i64], "ld.global.v2.u64 {$0, $1}, [$2];")
 
 read_u8 = _instruction(u32, [i64], "ld.global.nc.u8 $0, [$1];", _PURE)
@@ -244,6 +253,24 @@ def _order_key(kind: Any, bits: int) -> Any:
 
 order_key_u32 = _order_key(u32, 32)
 order_key_u64 = _order_key(u64, 64)
+
+
+def _raw_key(kind: Any, bits: int) -> tuple[Any, Any]:
+    # (element, flip, direction, offset) to a raw key of kernels_cuda.top_k.keys, and back.
+    flipped = f"shr.s{bits} mask, {{0}}, {bits - 1}; and.b{bits} mask, mask, $2;"
+    there = (
+        f"{{ .reg .b{bits} mask; {flipped.format('$1')} xor.b{bits} mask, mask, $3; "
+        f"xor.b{bits} mask, mask, $1; add.u{bits} $0, mask, $4; }}"
+    )
+    back = (
+        f"{{ .reg .b{bits} mask, bits; sub.u{bits} bits, $1, $4; xor.b{bits} bits, bits, $3; "
+        f"{flipped.format('bits')} xor.b{bits} $0, mask, bits; }}"
+    )
+    return _instruction(kind, [kind] * 4, there, _PURE), _instruction(kind, [kind] * 4, back, _PURE)
+
+
+raw_key_u32, bits_of_raw_key_u32 = _raw_key(u32, 32)
+raw_key_u64, bits_of_raw_key_u64 = _raw_key(u64, 64)
 
 # The sum of this lane's value and those of the lanes below.
 warp_inclusive_sum = _instruction(

@@ -1,17 +1,16 @@
-"""What the lanes of a warp and the warps of a block do together: ranks, sums, histograms, the final sort."""
+"""What the lanes of a warp and the warps of a block do together: maxima, sums, histograms."""
 
 import functools
 from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import device_function
+from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import (
     ballot,
     leading_zeros_u32,
     popcount_u32,
     shuffle_from_u32,
-    shuffle_xor_u32,
     warp_add,
     warp_inclusive_sum,
     warp_max,
@@ -22,18 +21,7 @@ u64 = types.uint64
 i64 = types.int64
 
 
-@device_function
-def reserve(counters, slot, amount, lane):
-    """Take `amount` places from a shared counter; return the first. One atomic operation a warp."""
-    total = warp_inclusive_sum(amount)
-    base = u32(0)
-    if lane == u32(31):
-        base = u32(cuda.atomic.add(counters, slot, total))
-    base = shuffle_from_u32(base, u32(31))
-    return u32(base + total - u32(amount))
-
-
-@device_function
+@linked_function
 def count_digit(histogram, takes_part, digit, lane):
     """Count one digit a lane; a digit that most lanes share costs one atomic operation, not 32."""
     taking_part = ballot(takes_part)
@@ -95,73 +83,3 @@ def block_functions(n_threads: int) -> tuple[Any, Any]:
         return u32(total + warp_add(part))
 
     return block_sum, block_inclusive_sum
-
-
-@functools.cache
-def rank_functions(n_threads: int, key_type: Any) -> tuple[Any, Any]:
-    """Make the two ways to order shared (key, low) pairs by descending key, then descending low.
-
-    `rank_by_counting` returns the rank of pair ``thread // 4``: few pairs, no barrier. `sort_pairs` sorts
-    in place: a bitonic network whose comparators all point the same way, so that any number of pairs will
-    do.
-    """
-
-    @device_function
-    def rank_by_counting(keys, lows, n_pairs, thread):
-        pair = u32(thread >> u32(2))
-        rank = u32(0)
-        if pair < n_pairs:
-            key = keys[pair]
-            low = lows[pair]
-            other = u32(thread & u32(3))
-            while other < n_pairs:
-                other_key = keys[other]
-                if other_key > key or (other_key == key and lows[other] > low):
-                    rank = u32(rank + u32(1))
-                other = u32(other + u32(4))
-        rank = u32(rank + shuffle_xor_u32(rank, u32(1)))
-        return u32(rank + shuffle_xor_u32(rank, u32(2)))
-
-    @device_function
-    def order_pair(keys, lows, first, second):
-        first_key = keys[first]
-        second_key = keys[second]
-        first_low = lows[first]
-        second_low = lows[second]
-        if second_key > first_key or (second_key == first_key and second_low > first_low):
-            keys[first] = second_key
-            keys[second] = first_key
-            lows[first] = second_low
-            lows[second] = first_low
-
-    @device_function
-    def sort_pairs(keys, lows, n_pairs, thread):
-        size = u32(1)
-        while size < n_pairs:
-            # Two sorted runs of `size` make one: compare mirrored places, then ever closer ones.
-            distance = size
-            while distance > u32(0):
-                comparator = u32(thread)
-                while u32(comparator << u32(1)) < u32(n_pairs + size):
-                    within = u32(comparator & u32(distance - u32(1)))
-                    first = u32(u32(u32(comparator - within) << u32(1)) + within)
-                    second = u32(first + distance)
-                    if distance == size:
-                        second = u32(u32(u32(comparator - within) << u32(1)) + u32(size << u32(1)))
-                        second = u32(second - u32(1) - within)
-                    if second < n_pairs:
-                        order_pair(keys, lows, first, second)
-                    comparator = u32(comparator + u32(n_threads))
-                # A warp's 32 comparators touch 64 places that are its own while the distance is below 64.
-                distance = u32(distance >> u32(1))
-                if distance >= u32(32):
-                    cuda.syncthreads()
-                else:
-                    cuda.syncwarp()
-            size = u32(size << u32(1))
-            if size >= u32(64) or size >= n_pairs:
-                cuda.syncthreads()
-            else:
-                cuda.syncwarp()
-
-    return rank_by_counting, sort_pairs

@@ -9,6 +9,11 @@ has the largest key: NaNs share one key, and so do -0.0 and +0.0. `masks` says h
 
 Because of the shared keys an element cannot always be told from its key; `restore` says when it can.
 
+Of a vector only the largest key matters at first, and finding it must cost few instructions an element: its
+elements become raw keys, which order elements as their keys do, except that the keys of NaNs, and those of
+the zeros, differ but are neighbours. A raw key fills the register from the top; what an element of less than
+32 bits leaves free below holds anything. The largest raw key of many becomes a key in the end.
+
 A row is read in vectors of 16 bytes, whatever the width. `element_functions` makes the device functions for
 one width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a uint64.
 """
@@ -24,8 +29,12 @@ from kernels_cuda.ptx import (
     LOAD,
     REGISTER,
     STORE,
+    bits_of_raw_key_u32,
+    bits_of_raw_key_u64,
     order_key_u32,
     order_key_u64,
+    raw_key_u32,
+    raw_key_u64,
 )
 
 u32 = types.uint32
@@ -57,8 +66,11 @@ class ElementFunctions(NamedTuple):
     restore: Any
     load_element: Any
     store_element: Any
-    vector_maximum: Any
     spread_vector: Any
+    raw_masks: Any
+    raw_element: Any
+    raw_maxima: Any
+    key_of_raw: Any
 
 
 @functools.cache
@@ -79,23 +91,23 @@ def element_functions(element_size: int) -> ElementFunctions:
             bits = load_element(address)
         return bits
 
-    vector_maximum, spread_vector = (
-        _wide_vector_functions(order_key)
+    spread_vector = (
+        _spread_wide_vector(order_key)
         if element_size == 8
-        else _narrow_vector_functions(element_size, order_key)
+        else _spread_narrow_vector(element_size, order_key)
     )
     return ElementFunctions(
-        key_type, order_key, restore, load_element, store_element, vector_maximum, spread_vector
+        key_type,
+        order_key,
+        restore,
+        load_element,
+        store_element,
+        spread_vector,
+        *_raw_functions(element_size, order_key),
     )
 
 
-def _wide_vector_functions(order_key: Any) -> tuple[Any, Any]:
-    @device_function
-    def vector_maximum(words, at, masks):
-        first = order_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), *masks)
-        second = order_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), *masks)
-        return max(first, second)
-
+def _spread_wide_vector(order_key: Any) -> Any:
     @device_function
     def spread_vector(words, keys, at, masks):
         for element in range(2):
@@ -103,22 +115,13 @@ def _wide_vector_functions(order_key: Any) -> tuple[Any, Any]:
             high = u64(words[2 * element + 1])
             keys[at + element] = order_key(low | (high << u64(32)), *masks)
 
-    return vector_maximum, spread_vector
+    return spread_vector
 
 
-def _narrow_vector_functions(element_size: int, order_key: Any) -> tuple[Any, Any]:
+def _spread_narrow_vector(element_size: int, order_key: Any) -> Any:
     per_word = 4 // element_size
     bits_each = 8 * element_size
     ones = (1 << bits_each) - 1
-
-    @device_function
-    def vector_maximum(words, at, masks):
-        best = u32(0)
-        for word in range(4):
-            for part in range(per_word):
-                bits = u32(u32(words[at + word] >> u32(part * bits_each)) & u32(ones))
-                best = max(best, order_key(bits, *masks))
-        return best
 
     @device_function
     def spread_vector(words, keys, at, masks):
@@ -127,4 +130,88 @@ def _narrow_vector_functions(element_size: int, order_key: Any) -> tuple[Any, An
                 bits = u32(u32(words[word] >> u32(part * bits_each)) & u32(ones))
                 keys[at + word * per_word + part] = order_key(bits, *masks)
 
-    return vector_maximum, spread_vector
+    return spread_vector
+
+
+def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, Any, Any, Any]:
+    """Make `raw_masks`, `raw_element`, `raw_maxima` and `key_of_raw` (see the module)."""
+    key_type = REGISTER[element_size]
+    raw_key = raw_key_u64 if element_size == 8 else raw_key_u32
+    bits_of_raw_key = bits_of_raw_key_u64 if element_size == 8 else bits_of_raw_key_u32
+    per_word = max(1, 4 // element_size)
+    bits_each = 8 * element_size
+    unused = 0 if element_size == 8 else 32 - bits_each
+    repeated = sum(1 << part * bits_each for part in range(per_word))
+
+    @device_function
+    def raw_masks(masks, are_keys):
+        """Return flip, direction and offset of raw keys, of elements or of words that hold a key each.
+
+        The keys of narrow elements fill the lowest bits of a word, and only them.
+        """
+        direction = key_type(masks[0] ^ masks[3])
+        offset = key_type(masks[0])
+        flip = key_type(masks[1])
+        if masks[1] != 0:
+            offset = key_type(key_type(masks[2]) ^ direction)
+            if direction == key_type(0):
+                offset = key_type(offset + key_type(1))
+        if are_keys:
+            flip = key_type(0)
+            direction = key_type(0)
+            offset = key_type(0)
+        return (
+            key_type(flip << key_type(unused)),
+            key_type(direction << key_type(unused)),
+            key_type(offset << key_type(unused)),
+        )
+
+    @device_function
+    def key_of_raw(raw, raw_mask, is_key, masks):
+        key = key_type(bits_of_raw_key(raw, *raw_mask) >> key_type(unused))
+        if not is_key:
+            key = order_key(key, *masks)
+        return key
+
+    @device_function
+    def raw_element(bits, raw_mask):
+        return raw_key(key_type(bits << key_type(unused)), *raw_mask)
+
+    if element_size == 8:
+
+        @device_function
+        def raw_maxima(words, n_vectors, maxima, raw_mask):
+            """Set `maxima` to the largest raw keys of vectors."""
+            for vector in range(n_vectors):
+                word = 4 * vector
+                first = raw_key(u64(words[word]) | (u64(words[word + 1]) << u64(32)), *raw_mask)
+                second = raw_key(u64(words[word + 2]) | (u64(words[word + 3]) << u64(32)), *raw_mask)
+                maxima[vector] = max(first, second)
+
+    else:
+
+        @device_function
+        def raw_maxima(words, n_vectors, maxima, raw_mask):
+            """Set `maxima` to the largest raw keys of vectors."""
+            if raw_mask[0] == u32(0):
+                # Of integers a whole word is made raw at once; the offset is the sign bit.
+                change = u32(u32(u32(raw_mask[1] ^ raw_mask[2]) >> u32(unused)) * u32(repeated))
+                for vector in range(n_vectors):
+                    best = u32(0)
+                    for word in range(4):
+                        raw = u32(words[4 * vector + word] ^ change)
+                        best = max(best, raw)
+                        for part in range(1, per_word):
+                            best = max(best, u32(raw << u32(part * bits_each)))
+                    maxima[vector] = best
+            else:
+                for vector in range(n_vectors):
+                    best = u32(0)
+                    for word in range(4):
+                        bits = u32(words[4 * vector + word])
+                        best = max(best, raw_key(bits, *raw_mask))
+                        for part in range(1, per_word):
+                            best = max(best, raw_key(u32(bits << u32(part * bits_each)), *raw_mask))
+                    maxima[vector] = best
+
+    return raw_masks, raw_element, raw_maxima, key_of_raw

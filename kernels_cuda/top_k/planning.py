@@ -5,15 +5,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from kernels_cuda.compiler import capability_of
 from kernels_cuda.launch import Kernel, Target, Variant, load
 from kernels_cuda.top_k import sort
-from kernels_cuda.top_k.block import capacity
+from kernels_cuda.top_k.block import COARSE, ELEMENTS, FINE, BlockShape, block_shape
+from kernels_cuda.top_k.groups import CHUNK_VECTORS, LARGEST_LANE_BITS
 from kernels_cuda.top_k.keys import VECTOR_BYTES, key_masks
+from kernels_cuda.top_k.maxima import CHUNKS_A_BLOCK, FINE_A_CHUNK, FINE_BITS
+from kernels_cuda.top_k.maxima import N_THREADS as MAXIMA_THREADS
 from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS, RowDimension, RowLayout, row_layout
 from kernels_cuda.top_k.variants import (
     BLOCK_THREADS,
     WARP_ROWS,
     block_variant,
+    maxima_variant,
     offsets_variant,
     sort_variants,
     warp_variant,
@@ -23,21 +28,24 @@ from kernels_cuda.top_k.warp import WARPS_A_BLOCK
 
 # A warp takes at most this many lane maxima away.
 WARP_LARGEST_K = 32
-# Rows for blocks of 128 threads, and the k for which they leave room for candidates beyond the winners.
+# Rows for blocks of 128 threads, and the k for which these and the next larger ones have room.
 SMALL_BLOCK_ROW = 4096
 SMALL_BLOCK_K = 512
-# Beyond this k few candidates but the winners fit.
-BLOCK_LARGEST_K = 2048
+BLOCK_LARGEST_K = 4096
+# The k of devices whose blocks have no more than 64 KiB of shared memory.
+OLD_BLOCK_LARGEST_K = 2048
+# Groups that should be there for each that is wanted, so that few other elements reach the threshold.
+GROUPS_A_WINNER = 8
+# And those without which other blocks do not help.
+GRID_GROUPS_A_WINNER = 4
+# Bytes a microsecond that one block and the whole device read, and how long another launch takes.
+BLOCK_RATE = 80_000
+DEVICE_RATE = 4_000_000
+LAUNCH_MICROSECONDS = 6
 # Longer rows have positions of 8 bytes in the workspace.
 LARGEST_NARROW_AXIS = 1 << 32
 # A part of a row counts positions in 31 bits.
-LARGEST_PART = 1 << 30
-# A part must be worth a block, and leave far fewer winners than it has elements.
-SMALLEST_PART = 8192
-ELEMENTS_A_WINNER = 32
-# One block merges the winners of the parts up to this many.
-LARGEST_MERGE = 1 << 16
-BLOCKS_A_MULTIPROCESSOR = 2
+LARGEST_PART = 1 << 31
 # More tiles than these are scanned by a launch of its own.
 UNSCANNED_TILES = 16
 # Rows are sorted in batches that need about this many bytes, or one by one.
@@ -71,6 +79,7 @@ class Step(NamedTuple):
     block: int
     pointers: tuple[Pointer, ...]
     integers: tuple[int, ...]
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +95,7 @@ class Problem:
     layout: RowLayout
     axis_strides: tuple[int, int, int]
     multiprocessors: int
+    has_large_blocks: bool
 
 
 class Plan:
@@ -123,7 +133,7 @@ class Plan:
         arrays = (x, values, indices, workspace, 0)
         for kernel, step in self._launches:
             addresses = [arrays[array] + offset for array, offset in step.pointers]
-            kernel.launch(stream, step.grid, step.block, 0, *addresses, *step.integers)
+            kernel.launch(stream, step.grid, step.block, step.shared_bytes, *addresses, *step.integers)
 
 
 class _Workspace:
@@ -208,6 +218,7 @@ def plan(
         layout=row_layout(rows),
         axis_strides=axis_strides,
         multiprocessors=target.multiprocessors,
+        has_large_blocks=capability_of(target.arch) >= (8, 0),
     )
     name = variant or _choose(problem)
     if name not in _STEPS:
@@ -222,36 +233,44 @@ def plan(
 def _choose(problem: Problem) -> str:
     if problem.k <= WARP_LARGEST_K and problem.axis_size <= WARP_ROWS[-1]:
         return "warp"
-    if _block_threads(problem) is None:
-        return "sort"
-    return "grid" if _n_parts(problem) > 1 else "block"
+    if _is_long(problem):
+        return "grid"
+    return "sort" if _block_shape(problem) is None else "block"
 
 
-def _block_threads(problem: Problem) -> int | None:
-    """Return the threads of the block kernel that serves the problem well, or None."""
-    small, large = BLOCK_THREADS
-    n_slots = capacity(problem.element_size, small)
-    if problem.axis_size <= n_slots or (problem.axis_size <= SMALL_BLOCK_ROW and problem.k <= SMALL_BLOCK_K):
+def _n_vectors(problem: Problem) -> int:
+    return problem.axis_size * problem.element_size // VECTOR_BYTES
+
+
+def _is_long(problem: Problem) -> bool:
+    """Tell whether other blocks should read the rows before a block a row finishes them."""
+    if problem.k > _largest_k(problem) or _n_vectors(problem) < problem.k * GRID_GROUPS_A_WINNER << FINE_BITS:
+        return False
+    row_bytes = problem.axis_size * problem.element_size
+    split = LAUNCH_MICROSECONDS + problem.n_rows * row_bytes / DEVICE_RATE
+    fills_device = problem.n_rows > problem.multiprocessors or row_bytes / BLOCK_RATE < split
+    return not fills_device or _block_shape(problem) is None
+
+
+def _largest_k(problem: Problem) -> int:
+    return BLOCK_LARGEST_K if problem.has_large_blocks else OLD_BLOCK_LARGEST_K
+
+
+def _block_shape(problem: Problem) -> BlockShape | None:
+    """Return the blocks that serve whole rows well, or None."""
+    small, middle, large = (block_shape(problem.element_size, n_threads) for n_threads in BLOCK_THREADS)
+    axis_size, k = problem.axis_size, problem.k
+    if axis_size <= small.n_slots or (axis_size <= SMALL_BLOCK_ROW and k <= SMALL_BLOCK_K):
         return small
-    n_slots = capacity(problem.element_size, large)
-    return large if problem.axis_size <= n_slots or problem.k <= BLOCK_LARGEST_K else None
+    largest_k = SMALL_BLOCK_K if problem.has_large_blocks else OLD_BLOCK_LARGEST_K
+    if axis_size <= middle.n_slots or (k <= largest_k and _fits(problem, middle)):
+        return middle
+    is_served = axis_size <= large.n_slots or (k <= BLOCK_LARGEST_K and _fits(problem, large))
+    return large if is_served and problem.has_large_blocks else None
 
 
-def _part_size(problem: Problem, n_parts: int) -> int:
-    # Parts start on the same 16-byte boundaries as the row.
-    per_vector = VECTOR_BYTES // problem.element_size
-    return _ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
-
-
-def _n_parts(problem: Problem) -> int:
-    """Return into how many parts a row is split to occupy the device, 1 if it does so whole."""
-    wanted = _ceil_div(BLOCKS_A_MULTIPROCESSOR * problem.multiprocessors, problem.n_rows)
-    if problem.n_rows * 2 > problem.multiprocessors * BLOCKS_A_MULTIPROCESSOR:
-        wanted = 1
-    smallest = max(SMALLEST_PART, problem.k * ELEMENTS_A_WINNER)
-    most = max(1, problem.axis_size // smallest)
-    needed = _ceil_div(problem.axis_size, LARGEST_PART)
-    return max(min(wanted, most), needed)
+def _fits(problem: Problem, shape: BlockShape) -> bool:
+    return _n_vectors(problem) <= shape.n_groups << LARGEST_LANE_BITS
 
 
 def _batches(n_blocks: int, largest: int) -> Iterator[tuple[int, int]]:
@@ -306,38 +325,45 @@ def _warp_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
 
 
 def _block_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
-    if problem.axis_size > LARGEST_PART:
-        msg = f"variant 'block' takes rows up to {LARGEST_PART}"
+    shape = _block_shape(problem)
+    if shape is None or min(problem.k, problem.axis_size) > shape.n_listed:
+        msg = f"variant 'block' does not take k {problem.k} of rows of {problem.axis_size}"
         raise ValueError(msg)
-    whole = (Pointer(X), Pointer(VALUES), Pointer(INDICES), _NULL)
-    return _block_launches(problem, problem.axis_size, 1, whole, 0, workspace)
+    whole = (Pointer(X), Pointer(VALUES), Pointer(INDICES), _NULL, _NULL, _NULL)
+    return _block_launches(problem, shape, problem.axis_size, ELEMENTS, whole, 0, workspace)
 
 
 def _block_launches(
     problem: Problem,
+    shape: BlockShape,
     part_size: int,
-    n_parts: int,
+    top_level: int,
     pointers: tuple[Pointer, ...],
     source_size: int,
     workspace: _Workspace,
 ) -> list[Step]:
-    n_threads = _block_threads(replace(problem, axis_size=part_size)) or BLOCK_THREADS[-1]
-    n_slots = capacity(problem.element_size, n_threads)
-    if min(problem.k, part_size) > n_slots:
-        msg = f"a block sorts {n_slots} elements of {problem.element_size} bytes, not {problem.k}"
-        raise ValueError(msg)
-    # One vector more than the elements fill: a row may begin and end inside a vector.
-    per_vector = VECTOR_BYTES // problem.element_size
-    n_vectors = _ceil_div(part_size, per_vector) + 1
-    vectors_a_group = _ceil_div(_ceil_div(n_vectors, n_threads) * n_threads, n_slots)
-    group_shift = (vectors_a_group - 1).bit_length()
-    enough = _enough_groups(problem.k, n_vectors >> group_shift, n_slots)
+    n_parts = _ceil_div(problem.axis_size, part_size)
+    n_chunks = _n_chunks(problem, part_size)
+    keys_a_vector = VECTOR_BYTES // shape.key_bytes
+    n_vectors = {
+        ELEMENTS: part_size * problem.element_size // VECTOR_BYTES,
+        FINE: n_chunks * FINE_A_CHUNK // keys_a_vector,
+        COARSE: n_chunks // keys_a_vector,
+    }[top_level]
+    lane_bits = LARGEST_LANE_BITS
+    while (
+        lane_bits
+        and n_vectors >> lane_bits < problem.k * GROUPS_A_WINNER
+        and n_vectors <= shape.n_groups << (lane_bits - 1)
+    ):
+        lane_bits -= 1
+    enough = _enough_groups(problem.k, n_vectors >> lane_bits, shape)
     offsets, steps = _fill_offsets(problem, workspace)
     return steps + [
         Step(
-            block_variant(problem.element_size, n_threads),
+            block_variant(problem.element_size, shape.n_threads),
             n_blocks,
-            n_threads,
+            shape.n_threads,
             (*pointers, offsets),
             (
                 source_size,
@@ -348,62 +374,106 @@ def _block_launches(
                 n_parts,
                 problem.k,
                 *problem.axis_strides,
-                group_shift,
+                top_level,
+                lane_bits,
                 enough,
+                n_chunks,
                 *problem.layout.layout,
                 *problem.masks,
             ),
+            shape.shared_bytes,
         )
         for first, n_blocks in _batches(problem.n_rows * n_parts, LARGEST_GRID)
     ]
 
 
-def _enough_groups(k: int, n_groups: int, n_slots: int) -> int:
+def _enough_groups(k: int, n_groups: int, shape: BlockShape) -> int:
     """Return how many groups may reach the threshold: some more than k, to find it soon, yet few enough.
 
     If the elements come in no order, c of n groups are reached by about ``-n * log(1 - c / n)`` elements, and
     these should fit.
     """
     n_groups = max(n_groups, 1)
-    fitting = int(n_groups * (1 - math.exp(-0.9 * n_slots / n_groups)))
-    return max(k, min(k + k // 4 + 8, fitting))
+    fitting = int(n_groups * (1 - math.exp(-0.9 * shape.n_slots / n_groups)))
+    return max(k, min(k + k // 8 + 8, fitting, shape.n_listed))
+
+
+def _n_chunks(problem: Problem, part_size: int) -> int:
+    """Return how many chunks of a part the grid's blocks read, some of them empty."""
+    n_vectors = part_size * problem.element_size // VECTOR_BYTES
+    return max(1, _ceil_div(n_vectors, CHUNK_VECTORS * CHUNKS_A_BLOCK)) * CHUNKS_A_BLOCK
 
 
 def _grid_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
-    """Reduce every row to the winners of its parts until one block can take what is left of it."""
-    steps: list[Step] = []
-    x, sources, source_size = Pointer(X), _NULL, 0
-    stage = problem
-    n_parts = max(2, _n_parts(stage))
+    """Write the group maxima of every row, or part of one too long for one block, and finish it from these."""
+    number = (
+        2
+        if problem.has_large_blocks and (problem.n_rows <= problem.multiprocessors or problem.k > 512)
+        else 1
+    )
+    shape = block_shape(problem.element_size, BLOCK_THREADS[number])
+    if problem.k > min(_largest_k(problem), shape.n_listed):
+        msg = f"variant 'grid' takes k up to {min(_largest_k(problem), shape.n_listed)}"
+        raise ValueError(msg)
+    per_vector = VECTOR_BYTES // problem.element_size
+    keys_a_vector = VECTOR_BYTES // shape.key_bytes
+    most_chunks = (shape.n_groups << LARGEST_LANE_BITS) * keys_a_vector
+    largest_part = min(LARGEST_PART, most_chunks * CHUNK_VECTORS * per_vector)
+    n_parts = _ceil_div(problem.axis_size, largest_part)
+    part_size = problem.axis_size
+    if n_parts > 1:
+        part_size = _ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
+    n_chunks = _n_chunks(problem, part_size)
+    n_units = problem.n_rows * n_parts
+    fine = workspace.take(n_units * n_chunks * FINE_A_CHUNK * shape.key_bytes)
+    coarse = workspace.take(n_units * n_chunks * shape.key_bytes)
+    offsets, steps = _fill_offsets(problem, workspace)
+    blocks_a_part = n_chunks // CHUNKS_A_BLOCK
+    steps += [
+        Step(
+            maxima_variant(problem.element_size),
+            n_blocks,
+            MAXIMA_THREADS,
+            (Pointer(X), fine, coarse, offsets),
+            (
+                first,
+                problem.axis_size,
+                part_size,
+                n_parts,
+                blocks_a_part,
+                problem.axis_strides[0],
+                *problem.layout.layout,
+                *problem.masks,
+            ),
+        )
+        for first, n_blocks in _batches(n_units * blocks_a_part, LARGEST_GRID)
+    ]
+    fits_fine = n_chunks * FINE_A_CHUNK // keys_a_vector <= shape.n_groups << LARGEST_LANE_BITS
+    top_level = FINE if fits_fine and n_chunks < problem.k * GROUPS_A_WINNER else COARSE
+    if n_parts == 1:
+        pointers = (Pointer(X), Pointer(VALUES), Pointer(INDICES), _NULL, fine, coarse)
+        return steps + _block_launches(problem, shape, part_size, top_level, pointers, 0, workspace)
+
     position_size = 4 if problem.axis_size <= LARGEST_NARROW_AXIS else 8
-    while n_parts > 1:
-        part_size = _part_size(stage, n_parts)
-        n_parts = _ceil_div(stage.axis_size, part_size)
-        if part_size < stage.k or n_parts < 2:
-            msg = f"variant 'grid' takes rows of at least two parts of {stage.k} elements"
-            raise ValueError(msg)
-        last_part = stage.axis_size - (n_parts - 1) * part_size
-        left = (n_parts - 1) * stage.k + min(stage.k, last_part)
-        values = workspace.take(stage.n_rows * left * stage.element_size)
-        indices = workspace.take(stage.n_rows * left * position_size)
-        winners = replace(
-            stage,
-            index_size=position_size,
-            axis_strides=(stage.axis_strides[0], 1, 1),
-            layout=stage.layout.with_packed_outputs(left),
-        )
-        pointers = (x, values, indices, sources)
-        steps += _block_launches(winners, part_size, n_parts, pointers, source_size, workspace)
-        x, sources, source_size = values, indices, position_size
-        stage = replace(
-            problem,
-            axis_size=left,
-            axis_strides=(1, *problem.axis_strides[1:]),
-            layout=problem.layout.with_packed_x(left),
-        )
-        n_parts = _n_parts(stage) if left > LARGEST_MERGE else 1
-    pointers = (x, Pointer(VALUES), Pointer(INDICES), sources)
-    return steps + _block_launches(stage, stage.axis_size, 1, pointers, source_size, workspace)
+    left = (n_parts - 1) * problem.k + min(problem.k, problem.axis_size - (n_parts - 1) * part_size)
+    values = workspace.take(problem.n_rows * left * problem.element_size)
+    indices = workspace.take(problem.n_rows * left * position_size)
+    winners = replace(
+        problem,
+        index_size=position_size,
+        axis_strides=(problem.axis_strides[0], 1, 1),
+        layout=problem.layout.with_packed_outputs(left),
+    )
+    pointers = (Pointer(X), values, indices, _NULL, fine, coarse)
+    steps += _block_launches(winners, shape, part_size, top_level, pointers, 0, workspace)
+    merged = replace(
+        problem,
+        axis_size=left,
+        axis_strides=(1, *problem.axis_strides[1:]),
+        layout=problem.layout.with_packed_x(left),
+    )
+    pointers = (values, Pointer(VALUES), Pointer(INDICES), indices, _NULL, _NULL)
+    return steps + _block_launches(merged, shape, left, ELEMENTS, pointers, position_size, workspace)
 
 
 def _sort_steps(problem: Problem, workspace: _Workspace) -> list[Step]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from kernels_cuda.launch import Variant
 from kernels_cuda.top_k.block import block_source
+from kernels_cuda.top_k.maxima import maxima_source
 from kernels_cuda.top_k.rows import offsets_source
 from kernels_cuda.top_k.sort import histogram_source, scan_source, scatter_source
 from kernels_cuda.top_k.warp import vectors_a_lane, warp_source
@@ -11,8 +12,8 @@ from kernels_cuda.top_k.warp import vectors_a_lane, warp_source
 ELEMENT_SIZES = (1, 2, 4, 8)
 # Longest rows of the two warp kernels, which hold 8 and 32 keys a lane (16 and 32 of one byte).
 WARP_ROWS = (256, 1024)
-# Threads of the two block kernels: for rows of some thousand elements, and for all others.
-BLOCK_THREADS = (128, 512)
+# Threads of the block kernels: for rows of some thousand elements, for k of some hundred, and for all others.
+BLOCK_THREADS = (128, 256, 1024)
 # Bytes of a position in the workspace of a sort: 8 for rows of more than 2^32 elements.
 POSITION_SIZES = (4, 8)
 
@@ -26,6 +27,11 @@ def warp_variant(element_size: int, axis_size: int) -> Variant:
 def block_variant(element_size: int, n_threads: int) -> Variant:
     """Return the block kernel of `n_threads`."""
     return Variant("top_k_block", block_source, (element_size, n_threads))
+
+
+def maxima_variant(element_size: int) -> Variant:
+    """Return the kernel for group maxima of long rows."""
+    return Variant("top_k_maxima", maxima_source, (element_size,))
 
 
 def sort_variants(element_size: int, position_size: int) -> tuple[Variant, Variant, Variant]:
@@ -46,6 +52,7 @@ def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets_variant()
     for element_size in ELEMENT_SIZES:
+        yield maxima_variant(element_size)
         for longest in WARP_ROWS:
             yield warp_variant(element_size, longest)
         for n_threads in BLOCK_THREADS:

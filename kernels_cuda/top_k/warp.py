@@ -10,7 +10,7 @@ and of the lanes that hold it the smallest position. Reads the row once, writes 
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource
+from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.ptx import load_u32x4, popcount_u32, shuffle_from_u32, warp_inclusive_sum, warp_min
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
@@ -46,7 +46,55 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
     per_vector = VECTOR_BYTES // element_size
     per_lane = n_vectors * per_vector
     n_slots = WARPS_A_BLOCK * _N_SLOTS
+    n_positions = n_slots if element_size == 8 else 1
     pass_elements = 32 * per_vector
+    vector_ones = (1 << per_vector) - 1
+
+    if element_size == 8:
+        slot_type = key_type
+
+        @device_function
+        def put_slot(slot_keys, slot_positions, slot, key, position):
+            slot_keys[slot] = key
+            slot_positions[slot] = position
+
+        @device_function
+        def take_slot(slot_keys, slot_positions, slot):
+            return slot_keys[slot], slot_positions[slot]
+
+        @device_function
+        def count_larger(slot_keys, slot_positions, first, end, key, position):
+            rank = u32(0)
+            other = first
+            while other < end:
+                other_key = slot_keys[other]
+                if other_key > key or (other_key == key and slot_positions[other] < position):
+                    rank = u32(rank + u32(1))
+                other = u32(other + u32(1))
+            return rank
+
+    else:
+        # Key and inverted position make one number, which orders the pairs.
+        slot_type = u64
+
+        @device_function
+        def put_slot(slot_keys, slot_positions, slot, key, position):
+            slot_keys[slot] = (u64(key) << u64(32)) | u64(u32(~position))
+
+        @device_function
+        def take_slot(slot_keys, slot_positions, slot):
+            pair = slot_keys[slot]
+            return u32(pair >> u64(32)), u32(~u32(pair))
+
+        @device_function
+        def count_larger(slot_keys, slot_positions, first, end, key, position):
+            pair = (u64(key) << u64(32)) | u64(u32(~position))
+            rank = u32(0)
+            other = first
+            while other < end:
+                rank = u32(rank + u32(slot_keys[other] > pair))
+                other = u32(other + u32(1))
+            return rank
 
     def warp_top_k(
         x,
@@ -64,8 +112,8 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         layout,
         masks,
     ):
-        slot_keys = cuda.shared.array(n_slots, key_type)
-        slot_positions = cuda.shared.array(n_slots, u32)
+        slot_keys = cuda.shared.array(n_slots, slot_type)
+        slot_positions = cuda.shared.array(n_positions, u32)
         thread = u32(cuda.threadIdx.x)
         lane = u32(thread & u32(31))
         warp = u32(thread >> u32(5))
@@ -108,9 +156,14 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         # A bit a key of this lane: those that may still win.
         live = u32(0)
         for place in range(per_lane):
-            position = u32(lane_first + u32((place // per_vector) * pass_elements + place % per_vector))
-            if keys[place] >= threshold and position < count:
+            if keys[place] >= threshold:
                 live = u32(live | (u32(1) << u32(place)))
+        for vector in range(n_vectors):
+            position = u32(lane_first + u32(vector * pass_elements))
+            n_inside = u32(max(count, position) - position)
+            if n_inside < u32(per_vector):
+                outside = u32(u32(vector_ones) & ~u32((u32(1) << n_inside) - u32(1)))
+                live = u32(live & ~u32(outside << u32(vector * per_vector)))
         reaching = popcount_u32(live)
         total = warp_inclusive_sum(reaching)
         n_found = shuffle_from_u32(total, u32(31))
@@ -119,10 +172,10 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
             slot = u32(slots + total - reaching)
             for place in range(per_lane):
                 if (live >> u32(place)) & u32(1):
-                    slot_keys[slot] = keys[place]
-                    slot_positions[slot] = u32(
+                    position = u32(
                         lane_first + u32((place // per_vector) * pass_elements + place % per_vector)
                     )
+                    put_slot(slot_keys, slot_positions, slot, keys[place], position)
                     slot = u32(slot + u32(1))
             cuda.syncwarp()
         else:
@@ -145,22 +198,15 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 winner_position = warp_min(position)
                 if position == winner_position:
                     live = u32(live & ~u32(u32(1) << best_place))
-                    slot_keys[u32(slots + taken)] = winner
-                    slot_positions[u32(slots + taken)] = position
+                    put_slot(slot_keys, slot_positions, u32(slots + taken), winner, position)
                 taken = u32(taken + u32(1))
             cuda.syncwarp()
 
         own = lane
         while own < n_found:
-            key = slot_keys[u32(slots + own)]
-            position = slot_positions[u32(slots + own)]
-            rank = u32(0)
-            other = u32(0)
-            while other < n_found:
-                other_key = slot_keys[u32(slots + other)]
-                if other_key > key or (other_key == key and slot_positions[u32(slots + other)] < position):
-                    rank = u32(rank + u32(1))
-                other = u32(other + u32(1))
+            key, position = take_slot(slot_keys, slot_positions, u32(slots + own))
+            end = u32(slots + n_found)
+            rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
             if rank < wanted:
                 bits = restore(key, masks, base + i64(position) * x_stride * element_size)
                 store_element(values + (value_row + i64(rank) * value_stride) * element_size, bits)

@@ -1,0 +1,127 @@
+"""Maxima of groups of neighbouring elements: the first look at a row.
+
+A warp takes a chunk of 256 vectors, which lie together: lane `l` loads the vectors ``32 * j + l``, all eight
+of them before it looks at the first. A group is 1, 2, 4 or 8 neighbouring vectors of a chunk; its maximum is
+found by exchanging halves, so that the lanes share the work and each ends with 8, 4, 2 or 1 maxima. All this
+is done with raw keys (`keys`).
+
+Groups are numbered by position. The elements of the k groups that come first by (maximum, number), numbers
+ascending, contain the first k elements of the row by (key, position): an element of any other group comes
+after the maximum of each of these.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.compiler import device_function, linked_function
+from kernels_cuda.ptx import load_if_u32x4, shuffle_xor_u32, shuffle_xor_u64
+from kernels_cuda.top_k.keys import VECTOR_BYTES, element_functions
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+VECTORS_A_LANE = 8
+CHUNK_VECTORS = 32 * VECTORS_A_LANE
+LARGEST_LANE_BITS = 3
+_WORDS = 4 * VECTORS_A_LANE
+
+
+class GroupFunctions(NamedTuple):
+    """Device functions for local arrays of `VECTORS_A_LANE` maxima, one a vector and then one a group."""
+
+    load_maxima: Any
+    load_strided_maxima: Any
+    reduce_maxima: Any
+
+
+@functools.cache
+def group_functions(element_size: int) -> GroupFunctions:
+    """Make the device functions for one element width."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    load_element = functions.load_element
+    raw_maxima = functions.raw_maxima
+    raw_element = functions.raw_element
+    per_vector = VECTOR_BYTES // element_size
+    shuffle_xor = shuffle_xor_u64 if element_size == 8 else shuffle_xor_u32
+
+    @linked_function
+    def load_maxima(maxima, address, n_left, raw_mask):
+        """Fill in the maxima of vectors ``32 * j`` from `address` on, of which `n_left` exist."""
+        words = cuda.local.array(_WORDS, u32)
+        for ahead in range(VECTORS_A_LANE):
+            word = 4 * ahead
+            words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                address + 32 * VECTOR_BYTES * ahead, u32(32 * ahead) < n_left
+            )
+        raw_maxima(words, VECTORS_A_LANE, maxima, raw_mask)
+        if n_left < u32(CHUNK_VECTORS):
+            for ahead in range(VECTORS_A_LANE):
+                if u32(32 * ahead) >= n_left:
+                    maxima[ahead] = key_type(0)
+
+    @linked_function
+    def load_strided_maxima(maxima, address, stride, n_left, raw_mask):
+        """Do the same for elements `stride` apart."""
+        ahead = u32(0)
+        while ahead < u32(VECTORS_A_LANE):
+            best = key_type(0)
+            element = i64(u32(ahead * u32(32 * per_vector)))
+            end = element
+            if u32(ahead * u32(32)) < n_left:
+                end = element + per_vector
+            while element < end:
+                bits = key_type(load_element(address + element * stride * element_size))
+                best = max(best, key_type(raw_element(bits, raw_mask)))
+                element += 1
+            for at in range(VECTORS_A_LANE):
+                if ahead == u32(at):
+                    maxima[at] = best
+            ahead = u32(ahead + u32(1))
+
+    exchange_eight, exchange_four, exchange_two = (
+        _exchange_halves(VECTORS_A_LANE >> bit, bit, key_type, shuffle_xor) for bit in range(3)
+    )
+
+    @linked_function
+    def reduce_maxima(maxima, lane, lane_bits):
+        """Reduce to groups of ``1 << lane_bits`` vectors, of which each lane has ``8 >> lane_bits``.
+
+        Returns the number, within the chunk, of the lane's first group; its others are ``32 >> lane_bits``
+        apart.
+        """
+        first = u32(lane >> lane_bits)
+        apart = u32(u32(32) >> lane_bits)
+        if lane_bits > u32(0):
+            exchange_eight(maxima, lane)
+            first = u32(first + u32(u32(lane & u32(1)) * u32(apart << u32(2))))
+        if lane_bits > u32(1):
+            exchange_four(maxima, lane)
+            first = u32(first + u32(u32((lane >> u32(1)) & u32(1)) * u32(apart << u32(1))))
+        if lane_bits > u32(2):
+            exchange_two(maxima, lane)
+            first = u32(first + u32(u32((lane >> u32(2)) & u32(1)) * apart))
+        return first
+
+    return GroupFunctions(load_maxima, load_strided_maxima, reduce_maxima)
+
+
+def _exchange_halves(count: int, bit: int, key_type: Any, shuffle_xor: Any) -> Any:
+    half = count // 2
+
+    @device_function
+    def exchange(maxima, lane):
+        """Leave the lower half of `count` maxima to lanes without `bit`, the upper to those with it."""
+        is_upper = (lane >> u32(bit)) & u32(1) != u32(0)
+        for at in range(half):
+            kept = key_type(maxima[at])
+            given = key_type(maxima[at + half])
+            if is_upper:
+                kept = key_type(maxima[at + half])
+                given = key_type(maxima[at])
+            maxima[at] = max(kept, key_type(shuffle_xor(given, u32(1 << bit))))
+
+    return exchange

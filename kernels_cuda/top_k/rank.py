@@ -1,0 +1,188 @@
+"""The final order of a block's candidates, (key, low) pairs in shared memory."""
+
+import functools
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.compiler import device_function, linked_function
+from kernels_cuda.ptx import shuffle_xor_u32, warp_add, warp_inclusive_sum, warp_max
+from kernels_cuda.top_k.cooperate import count_digit
+from kernels_cuda.top_k.threshold import CROWDED, bit_length, bit_length_u32, threshold_functions
+
+u32 = types.uint32
+u64 = types.uint64
+
+# Pairs of a bin beyond which comparing each with each takes longer than sorting all.
+_CROWDED = 128
+
+
+@functools.cache
+def rank_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
+    """Make the three ways to order shared (key, low) pairs by descending key, then descending low.
+
+    `rank_by_counting` returns the rank of pair ``thread // 4``: few pairs, no barrier. `fill_bins` puts the
+    pairs' numbers in order of bins, descending ranges of (key, low), and `rank_in_bin` compares a pair with
+    its bin's others; should a bin be crowded, `fill_bins` returns that. `sort_pairs` sorts in place: a bitonic
+    network whose comparators all point the same way, so that any number of pairs will do.
+    """
+    n_warps = n_threads // 32
+    digit_bits = n_threads.bit_length() - 1
+    needed_bits = bit_length(key_type)
+    _, block_extremes, _, _ = threshold_functions(n_threads, key_type)
+
+    @device_function
+    def bin_of(key, low, lowest, used_bits, unused_bits, shift):
+        code = (u64(key_type(key - lowest)) << u64(used_bits)) | (u64(low) >> u64(unused_bits))
+        return u32(u32(n_threads - 1) - u32(code >> u64(shift)))
+
+    @linked_function
+    def fill_bins(keys, lows, order, n_pairs, count, histogram, sums, counters, extremes, thread, lane, warp):
+        """Return whether a bin is crowded, and what `rank_in_bin` needs to know of the bins.
+
+        `histogram` must be 0; afterwards it has the end of every bin.
+        """
+        lowest = key_type(~key_type(0))
+        highest = key_type(0)
+        pair = thread
+        while pair < n_pairs:
+            lowest = min(lowest, keys[pair])
+            highest = max(highest, keys[pair])
+            pair = u32(pair + u32(n_threads))
+        lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
+        # A pair's code is its key above the lowest, then as many bits of its low, likewise, as fit. The lows
+        # range over the whole row, unless all keys are equal: those may be the first of many.
+        key_bits = needed_bits(key_type(highest - lowest))
+        low_base = u32(~(count - 1))
+        low_bits = bit_length_u32(u32(count - 1))
+        if key_bits == u32(0):
+            least = u32(0xFFFFFFFF)
+            pair = thread
+            while pair < n_pairs:
+                least = min(least, lows[pair])
+                pair = u32(pair + u32(n_threads))
+            least = u32(~warp_max(u32(~least)))
+            if lane == u32(0):
+                sums[warp] = least
+            cuda.syncthreads()
+            least = u32(0xFFFFFFFF)
+            if lane < u32(n_warps):
+                least = sums[lane]
+            low_base = u32(~warp_max(u32(~least)))
+            low_bits = bit_length_u32(u32(u32(0xFFFFFFFF) - low_base))
+            cuda.syncthreads()
+        used_bits = min(low_bits, u32(u32(64) - key_bits))
+        unused_bits = u32(low_bits - used_bits)
+        code_bits = u32(key_bits + used_bits)
+        shift = u32(max(code_bits, u32(digit_bits)) - u32(digit_bits))
+        if key_bits == u32(64):
+            used_bits = u32(0)
+            unused_bits = u32(32)
+        first = u32(warp << u32(5))
+        while first < n_pairs:
+            pair = u32(first + lane)
+            into = u32(0)
+            if pair < n_pairs:
+                into = bin_of(keys[pair], u32(lows[pair] - low_base), lowest, used_bits, unused_bits, shift)
+            count_digit(histogram, pair < n_pairs, into, lane)
+            first = u32(first + u32(n_threads))
+        cuda.syncthreads()
+        amount = histogram[thread]
+        if amount > u32(_CROWDED):
+            counters[CROWDED] = u32(1)
+        through = warp_inclusive_sum(amount)
+        if lane == u32(31):
+            sums[warp] = through
+        cuda.syncthreads()
+        before = u32(0)
+        if lane < warp:
+            before = sums[lane]
+        histogram[thread] = u32(u32(through + warp_add(before)) - amount)
+        cuda.syncthreads()
+        is_crowded = counters[CROWDED] != u32(0)
+        if not is_crowded:
+            pair = thread
+            while pair < n_pairs:
+                into = bin_of(keys[pair], u32(lows[pair] - low_base), lowest, used_bits, unused_bits, shift)
+                order[cuda.atomic.add(histogram, into, u32(1))] = pair
+                pair = u32(pair + u32(n_threads))
+            cuda.syncthreads()
+        return is_crowded, lowest, low_base, used_bits, unused_bits, shift
+
+    @linked_function
+    def rank_in_bin(keys, lows, order, pair, histogram, lowest, low_base, used_bits, unused_bits, shift):
+        key = keys[pair]
+        low = lows[pair]
+        into = bin_of(key, u32(low - low_base), lowest, used_bits, unused_bits, shift)
+        place = u32(0)
+        if into > u32(0):
+            place = histogram[u32(into - u32(1))]
+        rank = place
+        end = histogram[into]
+        while place < end:
+            other = u32(order[place])
+            other_key = keys[other]
+            if other_key > key or (other_key == key and lows[other] > low):
+                rank = u32(rank + u32(1))
+            place = u32(place + u32(1))
+        return rank
+
+    @linked_function
+    def rank_by_counting(keys, lows, n_pairs, thread):
+        pair = u32(thread >> u32(2))
+        rank = u32(0)
+        if pair < n_pairs:
+            key = keys[pair]
+            low = lows[pair]
+            other = u32(thread & u32(3))
+            while other < n_pairs:
+                other_key = keys[other]
+                if other_key > key or (other_key == key and lows[other] > low):
+                    rank = u32(rank + u32(1))
+                other = u32(other + u32(4))
+        rank = u32(rank + shuffle_xor_u32(rank, u32(1)))
+        return u32(rank + shuffle_xor_u32(rank, u32(2)))
+
+    @device_function
+    def order_pair(keys, lows, first, second):
+        first_key = keys[first]
+        second_key = keys[second]
+        first_low = lows[first]
+        second_low = lows[second]
+        if second_key > first_key or (second_key == first_key and second_low > first_low):
+            keys[first] = second_key
+            keys[second] = first_key
+            lows[first] = second_low
+            lows[second] = first_low
+
+    @linked_function
+    def sort_pairs(keys, lows, n_pairs, thread):
+        size = u32(1)
+        while size < n_pairs:
+            # Two sorted runs of `size` make one: compare mirrored places, then ever closer ones.
+            distance = size
+            while distance > u32(0):
+                comparator = u32(thread)
+                while u32(comparator << u32(1)) < u32(n_pairs + size):
+                    within = u32(comparator & u32(distance - u32(1)))
+                    first = u32(u32(u32(comparator - within) << u32(1)) + within)
+                    second = u32(first + distance)
+                    if distance == size:
+                        second = u32(u32(u32(comparator - within) << u32(1)) + u32(size << u32(1)))
+                        second = u32(second - u32(1) - within)
+                    if second < n_pairs:
+                        order_pair(keys, lows, first, second)
+                    comparator = u32(comparator + u32(n_threads))
+                # A warp's 32 comparators touch 64 places that are its own while the distance is below 64.
+                distance = u32(distance >> u32(1))
+                if distance >= u32(32):
+                    cuda.syncthreads()
+                else:
+                    cuda.syncwarp()
+            size = u32(size << u32(1))
+            if size >= u32(64) or size >= n_pairs:
+                cuda.syncthreads()
+            else:
+                cuda.syncwarp()
+
+    return rank_by_counting, fill_bins, rank_in_bin, sort_pairs

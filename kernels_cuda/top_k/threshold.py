@@ -1,0 +1,194 @@
+"""A threshold that at least as many keys reach as are wanted, found by histograms of ever narrower ranges.
+
+The range of the keys is cut into as many bins as the block has threads, whatever its width, so that a pass
+or two suffice unless the keys crowd in a small part of it; a pass that ends with bins of one key is the last.
+"""
+
+import functools
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.compiler import device_function, linked_function
+from kernels_cuda.ptx import (
+    ballot,
+    lanes_below,
+    leading_zeros_u32,
+    leading_zeros_u64,
+    popcount_u32,
+    warp_add,
+    warp_inclusive_sum,
+)
+from kernels_cuda.top_k.cooperate import count_digit, warp_maximum
+
+u32 = types.uint32
+u64 = types.uint64
+
+# Places of the shared counters.
+FOUND = 0
+DIGIT = 1
+ABOVE = 2
+AMOUNT = 3
+CROWDED = 4
+N_COUNTERS = 8
+
+
+@device_function
+def bit_length_u32(value):
+    """Return the number of bits that a value needs."""
+    return u32(u32(32) - leading_zeros_u32(value))
+
+
+@device_function
+def bit_length_u64(value):
+    """Return the number of bits that a value needs."""
+    return u32(u32(64) - leading_zeros_u64(value))
+
+
+def bit_length(key_type: Any) -> Any:
+    """Return the device function for the bits that a key needs."""
+    return bit_length_u64 if key_type is u64 else bit_length_u32
+
+
+@functools.cache
+def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
+    """Make `find_digit`, `block_extremes`, `find_threshold` and `list_groups`.
+
+    `histogram` is a shared array of a uint32 a thread, all 0 between calls; `sums` has 64, `extremes` 64 keys.
+    """
+    n_warps = n_threads // 32
+    digit_bits = n_threads.bit_length() - 1
+    warp_max = warp_maximum(key_type)
+    needed_bits = bit_length(key_type)
+
+    @linked_function
+    def find_digit(histogram, sums, counters, needed, thread, lane, warp):
+        """Find the digit of the element number `needed`, from 1, counting from the largest digit.
+
+        Returns it, how many elements have larger ones, and how many have it.
+        """
+        cuda.syncthreads()
+        digit = u32(u32(n_threads - 1) - thread)
+        amount = histogram[digit]
+        through = warp_inclusive_sum(amount)
+        if lane == u32(31):
+            sums[warp] = through
+        cuda.syncthreads()
+        histogram[digit] = u32(0)
+        before = u32(0)
+        if lane < warp:
+            before = sums[lane]
+        through = u32(through + warp_add(before))
+        above = u32(through - amount)
+        if above < needed <= through:
+            counters[DIGIT] = digit
+            counters[ABOVE] = above
+            counters[AMOUNT] = amount
+        cuda.syncthreads()
+        return counters[DIGIT], counters[ABOVE], counters[AMOUNT]
+
+    @linked_function
+    def block_extremes(extremes, lowest, highest, lane, warp):
+        """Return the smallest and the largest of the threads' keys."""
+        inverse = warp_max(key_type(~lowest))
+        best = warp_max(highest)
+        if lane == u32(0):
+            extremes[warp] = inverse
+            extremes[u32(warp + u32(32))] = best
+        cuda.syncthreads()
+        inverse = key_type(0)
+        best = key_type(0)
+        if lane < u32(n_warps):
+            inverse = extremes[lane]
+            best = extremes[u32(lane + u32(32))]
+        return key_type(~warp_max(inverse)), key_type(warp_max(best))
+
+    @linked_function
+    def find_threshold(
+        maxima, n_groups, lowest, highest, wanted, enough, histogram, sums, counters, thread, lane, warp
+    ):
+        """Return a key, how many maxima are larger, and how many are at least as large.
+
+        The last is at least `wanted`; if it is more than `enough`, the first is less than `wanted`. There must
+        be `wanted` maxima, all of them from `lowest` to `highest`.
+        """
+        low = key_type(lowest)
+        high = key_type(highest)
+        above = u32(0)
+        reaching = u32(0)
+        searching = True
+        while searching:
+            span_bits = needed_bits(key_type(high - low))
+            shift = u32(max(span_bits, u32(digit_bits)) - u32(digit_bits))
+            first = u32(warp << u32(5))
+            while first < n_groups:
+                group = u32(first + lane)
+                key = key_type(0)
+                counts = False
+                if group < n_groups:
+                    key = maxima[group]
+                    counts = low <= key <= high
+                digit = u32(key_type(key - low) >> key_type(shift))
+                count_digit(histogram, counts, digit, lane)
+                first = u32(first + u32(n_threads))
+            digit, larger, amount = find_digit(
+                histogram, sums, counters, u32(wanted - above), thread, lane, warp
+            )
+            low = key_type(low + (key_type(digit) << key_type(shift)))
+            # The end of the last bin may lie beyond what a key can be.
+            width = min(key_type(high - low), key_type((key_type(1) << key_type(shift)) - key_type(1)))
+            high = key_type(low + width)
+            above = u32(above + larger)
+            reaching = u32(above + amount)
+            searching = shift > u32(0) and reaching > enough
+        return low, above, reaching
+
+    @linked_function
+    def list_groups(maxima, n_groups, low, n_ties, listed, sums, lane, warp):
+        """List the groups above `low` and the first `n_ties` that equal it, in ascending order."""
+        each = u32(u32(n_groups + u32(n_threads - 1)) // u32(n_threads)) << u32(5)
+        begin = u32(warp * u32(each))
+        end = min(n_groups, u32(begin + u32(each)))
+        below = lanes_below()
+        n_above = u32(0)
+        n_equal = u32(0)
+        first = begin
+        while first < end:
+            group = u32(first + lane)
+            key = key_type(0)
+            if group < end:
+                key = maxima[group]
+            n_above = u32(n_above + popcount_u32(ballot(group < end and key > low)))
+            n_equal = u32(n_equal + popcount_u32(ballot(group < end and key == low)))
+            first = u32(first + u32(32))
+        if lane == u32(0):
+            sums[warp] = n_above
+            sums[u32(warp + u32(32))] = n_equal
+        cuda.syncthreads()
+        n_above = u32(0)
+        n_equal = u32(0)
+        if lane < warp:
+            n_above = sums[lane]
+            n_equal = sums[u32(lane + u32(32))]
+        n_above = warp_add(n_above)
+        n_equal = warp_add(n_equal)
+        first = begin
+        while first < end:
+            group = u32(first + lane)
+            key = key_type(0)
+            if group < end:
+                key = maxima[group]
+            is_above = group < end and key > low
+            is_equal = group < end and key == low
+            votes_above = ballot(is_above)
+            votes_equal = ballot(is_equal)
+            above = u32(n_above + popcount_u32(votes_above & below))
+            equal = u32(n_equal + popcount_u32(votes_equal & below))
+            if is_above or (is_equal and equal < n_ties):
+                listed[u32(above + min(equal, n_ties))] = group
+            n_above = u32(n_above + popcount_u32(votes_above))
+            n_equal = u32(n_equal + popcount_u32(votes_equal))
+            first = u32(first + u32(32))
+        cuda.syncthreads()
+
+    return find_digit, block_extremes, find_threshold, list_groups
