@@ -121,7 +121,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
 
     @linked_function
     def key_at(nearer, further, element, width, level, start, stride, masks):
-        """Return the key of a vector's element or, at other levels, key; of elements with gaps from `start`."""
+        """Return the key of a vector's element or, at other levels, key; with gaps from `start`."""
         if element_size == 8:
             bits = nearer
             if element != u32(0):

@@ -405,7 +405,7 @@ def _n_chunks(problem: Problem, part_size: int) -> int:
 
 
 def _grid_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
-    """Write the group maxima of every row, or part of one too long for one block, and finish it from these."""
+    """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
     number = (
         2
         if problem.has_large_blocks and (problem.n_rows <= problem.multiprocessors or problem.k > 512)

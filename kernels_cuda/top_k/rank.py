@@ -23,7 +23,7 @@ def rank_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
 
     `rank_by_counting` returns the rank of pair ``thread // 4``: few pairs, no barrier. `fill_bins` puts the
     pairs' numbers in order of bins, descending ranges of (key, low), and `rank_in_bin` compares a pair with
-    its bin's others; should a bin be crowded, `fill_bins` returns that. `sort_pairs` sorts in place: a bitonic
+    its bin's others; if a bin is crowded, `fill_bins` returns that. `sort_pairs` sorts in place: a bitonic
     network whose comparators all point the same way, so that any number of pairs will do.
     """
     n_warps = n_threads // 32
