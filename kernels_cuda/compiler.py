@@ -30,6 +30,7 @@ with warnings.catch_warnings():
 _LOCK = threading.RLock()
 _STATE = threading.local()
 _LINKED: list[Any] = []
+_linked_for: tuple[int, int] | None = None
 _ENTRY = re.compile(r"\.entry\s+([^\s(]+)")
 _ELF_MAGIC = b"\x7fELF"
 
@@ -89,10 +90,11 @@ def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
     # Numba compiles a linked function for the current device, which need not be there, and keeps it.
     from numba.cuda import dispatcher  # noqa: PLC0415
 
-    if getattr(_STATE, "capability", None) != capability:
+    global _linked_for  # noqa: PLW0603
+    if _linked_for != capability:
         for function in _LINKED:
             function.overloads.clear()
-    _STATE.capability = capability
+    _linked_for = _STATE.capability = capability
     current_device = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(
         compute_capability=_supported_capability(capability)

@@ -78,7 +78,7 @@ class BlockShape(NamedTuple):
 
 
 def block_shape(element_size: int, n_threads: int) -> BlockShape:
-    """Return the shape of blocks of 128, 256 or 1024 threads; only the largest need more than 48 KiB."""
+    """Return the shape of blocks; those of 512 and 1024 threads need more than 48 KiB of shared memory."""
     n_bytes = key_bytes(element_size)
     if n_threads == 128:
         return BlockShape(n_threads, 1024, 2048, 1024, n_bytes)
@@ -100,7 +100,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     key_of_raw = functions.key_of_raw
     load_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
     find_digit, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
-    rank_by_counting, fill_bins, rank_in_bin, sort_pairs = rank_functions(n_threads, key_type)
+    rank_by_counting, make_bins, fill_bins, rank_in_bin, sort_pairs = rank_functions(n_threads, key_type)
     needed_bits = bit_length(key_type)
     load_source_u32 = LOAD[4]
     load_source_u64 = LOAD[8]
@@ -120,8 +120,20 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     ones = (1 << element_bits) - 1
 
     @linked_function
+    def fetch(listed, item, n_items, is_listed, group_bits, address, n_vectors, is_strided):
+        """Load a listed group's vector, or any; return whether and where it exists, and its two halves."""
+        exists = item < n_items
+        vector = i64(item)
+        if is_listed and exists:
+            vector = i64(listed[u32(item >> group_bits)]) << i64(group_bits)
+            vector += i64(u32(item & u32((u32(1) << group_bits) - u32(1))))
+            exists = vector < n_vectors
+        a, b, c, d = load_if_u32x4(address + vector * VECTOR_BYTES, exists and not is_strided)
+        return exists, vector, u64(a) | (u64(b) << u64(32)), u64(c) | (u64(d) << u64(32))
+
+    @linked_function
     def key_at(nearer, further, element, width, level, start, stride, masks):
-        """Return the key of a vector's element or, at other levels, key; with gaps from `start`."""
+        """Return a vector's key, or that of its element; elements with gaps are read, from `start` on."""
         if element_size == 8:
             bits = nearer
             if element != u32(0):
@@ -302,7 +314,9 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         searching_levels = True
         while searching_levels:
             # Few more than are wanted: each is a group to read or a candidate to order.
-            limit = min(u32(n_slots), u32(u32(wanted << u32(1)) + u32(_SPARE)))
+            limit = u32(n_slots)
+            if is_listed:
+                limit = min(limit, u32(u32(wanted << u32(1)) + u32(_SPARE)))
             n_each = u32(per_vector)
             first_position = head
             n_positions = count
@@ -330,17 +344,21 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                     span = key_type(u32(low_end - low_bound))
                 shift = u32(max(needed_bits(span), u32(digit_bits)) - u32(digit_bits))
                 first = u32(warp << u32(5))
+                exists, vector, nearer, further = fetch(
+                    listed, u32(first + lane), n_inner, is_listed, group_bits, address, n_vectors, is_strided
+                )
                 while first < n_inner and ballot(collecting and counters[FOUND] > limit) == u32(0):
-                    item = u32(first + lane)
-                    exists = item < n_inner
-                    vector = i64(item)
-                    if is_listed and exists:
-                        vector = i64(listed[u32(item >> group_bits)]) << i64(group_bits)
-                        vector += i64(u32(item & u32((u32(1) << group_bits) - u32(1))))
-                        exists = vector < n_vectors
-                    a, b, c, d = load_if_u32x4(address + vector * VECTOR_BYTES, exists and not is_strided)
-                    nearer = u64(a) | (u64(b) << u64(32))
-                    further = u64(c) | (u64(d) << u64(32))
+                    first = u32(first + u32(n_threads))
+                    next_exists, next_vector, next_nearer, next_further = fetch(
+                        listed,
+                        u32(first + lane),
+                        n_inner,
+                        is_listed,
+                        group_bits,
+                        address,
+                        n_vectors,
+                        is_strided,
+                    )
                     position = vector * i64(n_each) + first_position
                     start = i64(0)
                     if is_strided and exists:
@@ -378,7 +396,10 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                             )
                             lows[slot] = u32(u32(~position) - element)
                             slot = u32(slot + u32(1))
-                    first = u32(first + u32(n_threads))
+                    exists = next_exists
+                    vector = next_vector
+                    nearer = next_nearer
+                    further = next_further
                 if level == ELEMENTS and warp == u32(0):
                     exists = i64(thread) < n_edges
                     low = u32(~edge)
@@ -456,30 +477,27 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         is_binned = False
         rank = u32(n_pairs)
         place = thread
-        lowest = key_type(0)
-        low_base = u32(0)
-        used_bits = u32(0)
-        unused_bits = u32(0)
-        bin_shift = u32(0)
+        bins = (key_type(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0))
         if counts_ranks:
             rank = rank_by_counting(keys, lows, n_pairs, thread)
             place = u32(thread >> u32(2))
             if u32(thread & u32(3)) != u32(0):
                 place = n_pairs
         else:
-            is_crowded, lowest, low_base, used_bits, unused_bits, bin_shift = fill_bins(
-                keys, lows, order, n_pairs, count, histogram, sums, counters, extremes, thread, lane, warp
-            )
-            is_binned = not is_crowded
-            if is_crowded:
+            attempt = 0
+            while attempt < 2 and not is_binned:
+                bins = make_bins(keys, lows, n_pairs, count, attempt == 1, sums, extremes, thread, lane, warp)
+                is_binned = not fill_bins(
+                    keys, lows, order, n_pairs, bins, histogram, sums, counters, thread, lane, warp
+                )
+                attempt += 1
+            if not is_binned:
                 sort_pairs(keys, lows, n_pairs, thread)
         while place < n_pairs:
             pair = place
             if is_binned:
                 pair = u32(order[place])
-                rank = rank_in_bin(
-                    keys, lows, order, pair, histogram, lowest, low_base, used_bits, unused_bits, bin_shift
-                )
+                rank = rank_in_bin(keys, lows, order, pair, histogram, bins)
             elif not counts_ranks:
                 rank = place
             if rank < wanted:

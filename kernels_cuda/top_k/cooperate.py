@@ -8,7 +8,6 @@ from numba import cuda, types
 from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import (
     ballot,
-    leading_zeros_u32,
     popcount_u32,
     shuffle_from_u32,
     warp_add,
@@ -23,16 +22,14 @@ i64 = types.int64
 
 @linked_function
 def count_digit(histogram, takes_part, digit, lane):
-    """Count one digit a lane; a digit that most lanes share costs one atomic operation, not 32."""
-    taking_part = ballot(takes_part)
-    if taking_part != u32(0):
-        leader = u32(u32(31) - leading_zeros_u32(taking_part))
-        common = shuffle_from_u32(digit, leader)
-        same = ballot(takes_part and digit == common)
-        if lane == leader:
-            cuda.atomic.add(histogram, common, popcount_u32(same))
-        elif takes_part and digit != common:
-            cuda.atomic.add(histogram, digit, u32(1))
+    """Count one digit a lane; those that share lane 0's digit cost one atomic operation, not one each."""
+    common = shuffle_from_u32(digit, u32(0))
+    shares = takes_part and digit == common
+    sharing = ballot(shares)
+    if takes_part and not shares:
+        cuda.atomic.add(histogram, digit, u32(1))
+    if lane == u32(0) and sharing != u32(0):
+        cuda.atomic.add(histogram, common, popcount_u32(sharing))
 
 
 @device_function

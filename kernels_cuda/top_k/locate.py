@@ -13,10 +13,10 @@ i64 = types.int64
 def locate(x, offsets, unit, axis_size, part_size, n_parts, x_stride, element_size, layout):
     """Find part number `unit` of all rows' parts.
 
-    Returns the row, the part, the row's offsets in values and indices,
-    the address of its first element, that of its first whole vector, how many
-    elements lie before that, and how many whole vectors there are. Vectors start on 16-byte boundaries; those
-    of elements with gaps between are any that follow each other.
+    Returns the row, the part, the row's offsets in values and indices, the address of the part's first
+    element, that of its first whole vector, how many elements lie before that, and how many whole vectors
+    there are. Vectors start on 16-byte boundaries; those of elements with gaps between are any that follow
+    each other.
     """
     row = unit
     part = i64(0)

@@ -258,7 +258,8 @@ def _largest_k(problem: Problem) -> int:
 
 def _block_shape(problem: Problem) -> BlockShape | None:
     """Return the blocks that serve whole rows well, or None."""
-    small, middle, large = (block_shape(problem.element_size, n_threads) for n_threads in BLOCK_THREADS)
+    small, middle, *large_ones = (block_shape(problem.element_size, n_threads) for n_threads in BLOCK_THREADS)
+    large = large_ones[problem.n_rows <= problem.multiprocessors]
     axis_size, k = problem.axis_size, problem.k
     if axis_size <= small.n_slots or (axis_size <= SMALL_BLOCK_ROW and k <= SMALL_BLOCK_K):
         return small
@@ -406,12 +407,9 @@ def _n_chunks(problem: Problem, part_size: int) -> int:
 
 def _grid_steps(problem: Problem, workspace: _Workspace) -> list[Step]:
     """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
-    number = (
-        2
-        if problem.has_large_blocks and (problem.n_rows <= problem.multiprocessors or problem.k > 512)
-        else 1
-    )
-    shape = block_shape(problem.element_size, BLOCK_THREADS[number])
+    has_few_rows = problem.n_rows <= problem.multiprocessors
+    is_large = problem.has_large_blocks and (has_few_rows or problem.k > SMALL_BLOCK_K)
+    shape = block_shape(problem.element_size, BLOCK_THREADS[-1 if is_large else 1])
     if problem.k > min(_largest_k(problem), shape.n_listed):
         msg = f"variant 'grid' takes k up to {min(_largest_k(problem), shape.n_listed)}"
         raise ValueError(msg)

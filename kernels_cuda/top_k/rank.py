@@ -1,7 +1,7 @@
 """The final order of a block's candidates, (key, low) pairs in shared memory."""
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda, types
 
@@ -17,14 +17,28 @@ u64 = types.uint64
 _CROWDED = 128
 
 
+class RankFunctions(NamedTuple):
+    """Device functions for one block size and key."""
+
+    rank_by_counting: Any
+    make_bins: Any
+    fill_bins: Any
+    rank_in_bin: Any
+    sort_pairs: Any
+
+
 @functools.cache
-def rank_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
+def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     """Make the three ways to order shared (key, low) pairs by descending key, then descending low.
 
-    `rank_by_counting` returns the rank of pair ``thread // 4``: few pairs, no barrier. `fill_bins` puts the
-    pairs' numbers in order of bins, descending ranges of (key, low), and `rank_in_bin` compares a pair with
-    its bin's others; if a bin is crowded, `fill_bins` returns that. `sort_pairs` sorts in place: a bitonic
-    network whose comparators all point the same way, so that any number of pairs will do.
+    `rank_by_counting` returns the rank of pair ``thread // 4``: few pairs, no barrier.
+
+    `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
+    and `rank_in_bin` compares a pair with its bin's others. Where many keys are equal to the lowest, and few
+    are far above, bins that separate these ties hold about as many pairs each.
+
+    `sort_pairs` sorts in place, for pairs that still crowd few bins: a bitonic network whose comparators all
+    point the same way, so that any number of pairs will do.
     """
     n_warps = n_threads // 32
     digit_bits = n_threads.bit_length() - 1
@@ -32,16 +46,24 @@ def rank_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
     _, block_extremes, _, _ = threshold_functions(n_threads, key_type)
 
     @device_function
-    def bin_of(key, low, lowest, used_bits, unused_bits, shift):
-        code = (u64(key_type(key - lowest)) << u64(used_bits)) | (u64(low) >> u64(unused_bits))
-        return u32(u32(n_threads - 1) - u32(code >> u64(shift)))
+    def bin_of(key, low, bins):
+        """Return the bin of a pair.
+
+        Its code is its key above the lowest one, then as many bits of its low as fit. With separate ties, the
+        lowest key has the latter half of the bins, by its lows alone.
+        """
+        lowest, low_base, used_bits, unused_bits, shift, last, tie_base, tie_shift = bins
+        code = (u64(key_type(key - lowest)) << u64(used_bits)) | (
+            u64(u32(low - low_base)) >> u64(unused_bits)
+        )
+        into = u32(last - u32(code >> u64(shift)))
+        if last != u32(n_threads - 1) and key == lowest:
+            into = u32(u32(n_threads - 1) - u32(u32(low - tie_base) >> tie_shift))
+        return into
 
     @linked_function
-    def fill_bins(keys, lows, order, n_pairs, count, histogram, sums, counters, extremes, thread, lane, warp):
-        """Return whether a bin is crowded, and what `rank_in_bin` needs to know of the bins.
-
-        `histogram` must be 0; afterwards it has the end of every bin.
-        """
+    def make_bins(keys, lows, n_pairs, count, separates_ties, sums, extremes, thread, lane, warp):
+        """Return what `bin_of` needs to know."""
         lowest = key_type(~key_type(0))
         highest = key_type(0)
         pair = thread
@@ -50,40 +72,49 @@ def rank_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
             highest = max(highest, keys[pair])
             pair = u32(pair + u32(n_threads))
         lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
-        # A pair's code is its key above the lowest, then as many bits of its low, likewise, as fit. The lows
-        # range over the whole row, unless all keys are equal: those may be the first of many.
-        key_bits = needed_bits(key_type(highest - lowest))
-        low_base = u32(~(count - 1))
-        low_bits = bit_length_u32(u32(count - 1))
-        if key_bits == u32(0):
-            least = u32(0xFFFFFFFF)
+        bin_bits = u32(digit_bits)
+        tie_base = u32(0)
+        tie_shift = u32(0)
+        if separates_ties:
+            bin_bits = u32(digit_bits - 1)
+            # The largest of the inverted lows, which are positions.
+            furthest = u32(0)
             pair = thread
             while pair < n_pairs:
-                least = min(least, lows[pair])
+                if keys[pair] == lowest:
+                    furthest = max(furthest, u32(~lows[pair]))
                 pair = u32(pair + u32(n_threads))
-            least = u32(~warp_max(u32(~least)))
+            furthest = warp_max(furthest)
             if lane == u32(0):
-                sums[warp] = least
+                sums[warp] = furthest
             cuda.syncthreads()
-            least = u32(0xFFFFFFFF)
+            furthest = u32(0)
             if lane < u32(n_warps):
-                least = sums[lane]
-            low_base = u32(~warp_max(u32(~least)))
-            low_bits = bit_length_u32(u32(u32(0xFFFFFFFF) - low_base))
-            cuda.syncthreads()
+                furthest = sums[lane]
+            furthest = warp_max(furthest)
+            tie_base = u32(~furthest)
+            tie_shift = u32(max(bit_length_u32(furthest), bin_bits) - bin_bits)
+        key_bits = needed_bits(key_type(highest - lowest))
+        low_bits = bit_length_u32(u32(count - 1))
         used_bits = min(low_bits, u32(u32(64) - key_bits))
         unused_bits = u32(low_bits - used_bits)
-        code_bits = u32(key_bits + used_bits)
-        shift = u32(max(code_bits, u32(digit_bits)) - u32(digit_bits))
-        if key_bits == u32(64):
-            used_bits = u32(0)
-            unused_bits = u32(32)
+        shift = u32(max(u32(key_bits + used_bits), bin_bits) - bin_bits)
+        last = u32((u32(1) << bin_bits) - u32(1))
+        return lowest, u32(~(count - 1)), used_bits, unused_bits, shift, last, tie_base, tie_shift
+
+    @linked_function
+    def fill_bins(keys, lows, order, n_pairs, bins, histogram, sums, counters, thread, lane, warp):
+        """Return whether a bin is crowded; if not, `order` and `histogram`, the bins' ends, are filled in."""
+        cuda.syncthreads()
+        histogram[thread] = u32(0)
+        counters[CROWDED] = u32(0)
+        cuda.syncthreads()
         first = u32(warp << u32(5))
         while first < n_pairs:
             pair = u32(first + lane)
             into = u32(0)
             if pair < n_pairs:
-                into = bin_of(keys[pair], u32(lows[pair] - low_base), lowest, used_bits, unused_bits, shift)
+                into = bin_of(keys[pair], lows[pair], bins)
             count_digit(histogram, pair < n_pairs, into, lane)
             first = u32(first + u32(n_threads))
         cuda.syncthreads()
@@ -103,29 +134,11 @@ def rank_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
         if not is_crowded:
             pair = thread
             while pair < n_pairs:
-                into = bin_of(keys[pair], u32(lows[pair] - low_base), lowest, used_bits, unused_bits, shift)
+                into = bin_of(keys[pair], lows[pair], bins)
                 order[cuda.atomic.add(histogram, into, u32(1))] = pair
                 pair = u32(pair + u32(n_threads))
             cuda.syncthreads()
-        return is_crowded, lowest, low_base, used_bits, unused_bits, shift
-
-    @linked_function
-    def rank_in_bin(keys, lows, order, pair, histogram, lowest, low_base, used_bits, unused_bits, shift):
-        key = keys[pair]
-        low = lows[pair]
-        into = bin_of(key, u32(low - low_base), lowest, used_bits, unused_bits, shift)
-        place = u32(0)
-        if into > u32(0):
-            place = histogram[u32(into - u32(1))]
-        rank = place
-        end = histogram[into]
-        while place < end:
-            other = u32(order[place])
-            other_key = keys[other]
-            if other_key > key or (other_key == key and lows[other] > low):
-                rank = u32(rank + u32(1))
-            place = u32(place + u32(1))
-        return rank
+        return is_crowded
 
     @linked_function
     def rank_by_counting(keys, lows, n_pairs, thread):
@@ -142,6 +155,24 @@ def rank_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
                 other = u32(other + u32(4))
         rank = u32(rank + shuffle_xor_u32(rank, u32(1)))
         return u32(rank + shuffle_xor_u32(rank, u32(2)))
+
+    @linked_function
+    def rank_in_bin(keys, lows, order, pair, histogram, bins):
+        key = keys[pair]
+        low = lows[pair]
+        into = bin_of(key, low, bins)
+        place = u32(0)
+        if into > u32(0):
+            place = histogram[u32(into - u32(1))]
+        rank = place
+        end = histogram[into]
+        while place < end:
+            other = u32(order[place])
+            other_key = keys[other]
+            if other_key > key or (other_key == key and lows[other] > low):
+                rank = u32(rank + u32(1))
+            place = u32(place + u32(1))
+        return rank
 
     @device_function
     def order_pair(keys, lows, first, second):
@@ -185,4 +216,4 @@ def rank_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
             else:
                 cuda.syncwarp()
 
-    return rank_by_counting, fill_bins, rank_in_bin, sort_pairs
+    return RankFunctions(rank_by_counting, make_bins, fill_bins, rank_in_bin, sort_pairs)

@@ -86,14 +86,16 @@ def row_offsets(layout, offsets, row):
         index_offset = i64(load_u64(entry + 16))
     else:
         outer = row
-        inner = i64(0)
         # A 64-bit division takes longer than all else here.
         if layout[0] != 1:
             outer = row // layout[0]
             inner = row - outer * layout[0]
-        x_offset = outer * layout[1] + inner * layout[4]
-        value_offset = outer * layout[2] + inner * layout[5]
-        index_offset = outer * layout[3] + inner * layout[6]
+            x_offset = inner * layout[4]
+            value_offset = inner * layout[5]
+            index_offset = inner * layout[6]
+        x_offset += outer * layout[1]
+        value_offset += outer * layout[2]
+        index_offset += outer * layout[3]
     return x_offset, value_offset, index_offset
 
 

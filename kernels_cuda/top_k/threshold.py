@@ -54,7 +54,8 @@ def bit_length(key_type: Any) -> Any:
 def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
     """Make `find_digit`, `block_extremes`, `find_threshold` and `list_groups`.
 
-    `histogram` is a shared array of a uint32 a thread, 0 between calls; `sums` has 64, `extremes` 64 keys.
+    `histogram` is a shared array of a uint32 a thread, all 0 between calls; `sums` has 64 of them, `extremes`
+    64 keys.
     """
     n_warps = n_threads // 32
     digit_bits = n_threads.bit_length() - 1
@@ -109,7 +110,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
     ):
         """Return a key, how many maxima are larger, and how many are at least as large.
 
-        The last is at least `wanted`; if it is over `enough`, the first is less than `wanted`. There must
+        The last is at least `wanted`; if it is more than `enough`, the other is less. There must
         be `wanted` maxima, all of them from `lowest` to `highest`.
         """
         low = key_type(lowest)

@@ -12,8 +12,9 @@ from kernels_cuda.top_k.warp import vectors_a_lane, warp_source
 ELEMENT_SIZES = (1, 2, 4, 8)
 # Longest rows of the two warp kernels, which hold 8 and 32 keys a lane (16 and 32 of one byte).
 WARP_ROWS = (256, 1024)
-# Threads of the block kernels: for rows of some thousand elements, for k of some hundred, and for all others.
-BLOCK_THREADS = (128, 256, 1024)
+# Threads of the block kernels: for rows of some thousand elements, for k of some hundred, and for all others:
+# many rows, or so few that each may have a multiprocessor.
+BLOCK_THREADS = (128, 256, 512, 1024)
 # Bytes of a position in the workspace of a sort: 8 for rows of more than 2^32 elements.
 POSITION_SIZES = (4, 8)
 

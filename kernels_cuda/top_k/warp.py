@@ -11,7 +11,14 @@ and of the lanes that hold it the smallest position. Reads the row once, writes 
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.ptx import load_u32x4, popcount_u32, shuffle_from_u32, warp_inclusive_sum, warp_min
+from kernels_cuda.ptx import (
+    leading_zeros_u32,
+    load_if_u32x4,
+    popcount_u32,
+    shuffle_from_u32,
+    warp_inclusive_sum,
+    warp_min,
+)
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
 from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
@@ -48,6 +55,8 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
     n_slots = WARPS_A_BLOCK * _N_SLOTS
     n_positions = n_slots if element_size == 8 else 1
     pass_elements = 32 * per_vector
+    n_ahead = min(n_vectors, 4)
+    n_words = 4 * n_ahead
     vector_ones = (1 << per_vector) - 1
 
     if element_size == 8:
@@ -129,18 +138,29 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         keys = cuda.local.array(per_lane, key_type)
         lane_first = u32(lane * u32(per_vector))
         in_vectors = x_stride == 1 and (base & (VECTOR_BYTES - 1)) == 0
-        for vector in range(n_vectors):
-            position = u32(lane_first + u32(vector * pass_elements))
-            if in_vectors and u32(position + u32(per_vector)) <= count:
-                words = cuda.local.array(4, u32)
-                words[0], words[1], words[2], words[3] = load_u32x4(base + i64(position) * element_size)
-                spread_vector(words, keys, vector * per_vector, masks)
-            else:
-                for element in range(per_vector):
-                    keys[vector * per_vector + element] = key_type(0)
-                    if u32(position + u32(element)) < count:
-                        address = base + i64(u32(position + u32(element))) * x_stride * element_size
-                        keys[vector * per_vector + element] = order_key(load_element(address), *masks)
+        words = cuda.local.array(n_words, u32)
+        vector_words = cuda.local.array(4, u32)
+        for begin in range(0, n_vectors, n_ahead):
+            for ahead in range(n_ahead):
+                position = u32(lane_first + u32((begin + ahead) * pass_elements))
+                is_whole = in_vectors and u32(position + u32(per_vector)) <= count
+                word = 4 * ahead
+                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                    base + i64(position) * element_size, is_whole
+                )
+            for ahead in range(n_ahead):
+                place = (begin + ahead) * per_vector
+                position = u32(lane_first + u32((begin + ahead) * pass_elements))
+                if in_vectors and u32(position + u32(per_vector)) <= count:
+                    for word in range(4):
+                        vector_words[word] = words[4 * ahead + word]
+                    spread_vector(vector_words, keys, place, masks)
+                else:
+                    for element in range(per_vector):
+                        keys[place + element] = key_type(0)
+                        if u32(position + u32(element)) < count:
+                            address = base + i64(u32(position + u32(element))) * x_stride * element_size
+                            keys[place + element] = order_key(load_element(address), *masks)
 
         lane_best = key_type(0)
         for place in range(per_lane):
@@ -170,13 +190,18 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         slots = u32(warp * u32(_N_SLOTS))
         if n_found <= u32(_N_SLOTS):
             slot = u32(slots + total - reaching)
-            for place in range(per_lane):
-                if (live >> u32(place)) & u32(1):
-                    position = u32(
-                        lane_first + u32((place // per_vector) * pass_elements + place % per_vector)
-                    )
-                    put_slot(slot_keys, slot_positions, slot, keys[place], position)
-                    slot = u32(slot + u32(1))
+            while live != u32(0):
+                last = u32(u32(31) - leading_zeros_u32(live))
+                live = u32(live ^ (u32(1) << last))
+                key = keys[0]
+                for place in range(1, per_lane):
+                    if last == u32(place):
+                        key = keys[place]
+                vector = u32(last // u32(per_vector))
+                element = u32(last - u32(vector * u32(per_vector)))
+                position = u32(lane_first + u32(vector * u32(pass_elements)) + element)
+                put_slot(slot_keys, slot_positions, slot, key, position)
+                slot = u32(slot + u32(1))
             cuda.syncwarp()
         else:
             n_found = wanted
