@@ -1,5 +1,6 @@
 """What dmlops asks of the CUDA driver: devices, streams, and the two waits that exist."""
 
+import functools
 from types import ModuleType
 from typing import Any
 
@@ -87,10 +88,16 @@ def _handle(stream: Any, where: str) -> int:
     raise TypeError(wording(where, repr(stream), "it is no CUDA stream", allowed))
 
 
-def pointer_device(pointer: int) -> int:
-    """Return the number of the device that an address belongs to."""
+@functools.cache
+def _driver() -> Any:
     from cuda.bindings import driver  # noqa: PLC0415
 
+    return driver
+
+
+def pointer_device(pointer: int) -> int:
+    """Return the number of the device that an address belongs to."""
+    driver = _driver()
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     status, index = driver.cuPointerGetAttribute(attribute, pointer)
     return int(index) if status == driver.CUresult.CUDA_SUCCESS else 0
@@ -98,8 +105,7 @@ def pointer_device(pointer: int) -> int:
 
 def is_capturing(handle: int) -> bool:
     """Return whether work put on the stream is being recorded into a CUDA graph."""
-    from cuda.bindings import driver  # noqa: PLC0415
-
+    driver = _driver()
     status, capture = driver.cuStreamIsCapturing(handle)
     none = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
     return bool(status == driver.CUresult.CUDA_SUCCESS and capture != none)
@@ -107,8 +113,7 @@ def is_capturing(handle: int) -> bool:
 
 def read_back(pointer: int, dtype: "np.dtype[Any]", count: int, handle: int) -> "np.ndarray[Any, Any]":
     """Return `count` elements of device memory, after waiting for the stream."""
-    from cuda.bindings import driver  # noqa: PLC0415
-
+    driver = _driver()
     host = np.empty(count, dtype)
     (status,) = driver.cuMemcpyDtoHAsync(host.ctypes.data, pointer, host.nbytes, handle)
     if status == driver.CUresult.CUDA_SUCCESS:

@@ -2,9 +2,9 @@
 
 Where columns lie side by side, `rows` covers every row of the output by 16-byte vectors on 16-byte
 boundaries, each wholly outside the band (copied), wholly inside (written, not read) or on its edge (read,
-and merged by a mask of bytes); a thread has several in flight. Vectors that stick out at the ends of a row
-follow, one at a time and element by element. Matrices of other layouts, and rows of a few vectors, go
-element by element in `elements`.
+and merged by a mask of bytes). A thread has one, and takes so few registers that many are in flight. Vectors
+that stick out at the ends of a row go element by element, as do, in `elements`, matrices of other layouts
+and rows of a few vectors.
 
 Bytes moved: the output once, and the input outside the band once.
 """
@@ -38,12 +38,11 @@ u64 = types.uint64
 i64 = types.int64
 
 THREADS = 256
-UNITS = 2  # vectors of a thread, a block apart: more would cost registers, and so threads
 ELEMENTS = 4  # of a thread of `elements`, a block apart
 VECTOR = 16
 _MIN_ROW_BYTES = 64  # shorter rows are mostly ends
 _MAX_ROW_BYTES = 1 << 30  # columns and diagonals are counted in 31 bits
-_MAX_VECTORS = NARROW_LIMIT - THREADS * UNITS  # of one launch
+_MAX_VECTORS = NARROW_LIMIT - THREADS  # of one launch
 
 
 def _rows(element_size: int) -> KernelSource:
@@ -53,29 +52,21 @@ def _rows(element_size: int) -> KernelSource:
     read = ptx.READ[element_size]
     store = ptx.STORE[element_size]
     scalar = ptx.REGISTER[element_size]
-    n_units = UNITS
-    n_words = 4 * UNITS
     _, divide = arithmetic(wide=False)
-
-    @device_function
-    def place(position, output, rows, matrices):
-        """Return matrix, row and first column of a vector, and the address of its row."""
-        vectors_a_row, row_multiplier, row_shift, output_row = rows
-        height, height_multiplier, height_shift, output_batch = matrices
-        row = divide(position, row_multiplier, row_shift)
-        vector = u32(position - u32(row * u32(vectors_a_row)))
-        batch = divide(row, height_multiplier, height_shift)
-        y = u32(row - u32(batch * u32(height)))
-        address = output + i64(batch) * output_batch + i64(y) * output_row
-        # Vectors lie on 16-byte boundaries: the first one of a row may begin ahead of it.
-        column = i32(i32(i32(vector << u32(4)) - i32(address & (VECTOR - 1))) >> size_shift)
-        return batch, i32(y), column, address
 
     @device_function
     def bytes_below(n):
         """Return the mask of the lowest `n` bytes of a word, for any n."""
         inside = u32(min(max(n, 0), 4))
         return u32((u64(1) << u64(inside << u32(3))) - u64(1))
+
+    @device_function
+    def merged(word, value, first, last, inverted):
+        """Replace the bytes of a word from `first` to `last`, or all others."""
+        kept = u32(bytes_below(last) & u32(~bytes_below(first)))
+        if inverted:
+            kept = u32(~kept)
+        return u32(u32(word & u32(~kept)) | u32(u32(value) & kept))
 
     def rows(
         x,
@@ -99,84 +90,60 @@ def _rows(element_size: int) -> KernelSource:
         low_value,
         high_value,
     ):
-        words = cuda.local.array(n_words, u32)
-        targets = cuda.local.array(n_units, i64)
         elements = cuda.local.array(per_vector, scalar)
-        row_layout = (vectors_a_row, row_multiplier, row_shift, output_row)
-        matrix_layout = (height, height_multiplier, height_shift, output_batch)
-        first = u32(u32(u32(cuda.blockIdx.x) * u32(THREADS * n_units)) + u32(cuda.threadIdx.x))
-        band_first = cuda.local.array(n_units, i32)
-        band_last = cuda.local.array(n_units, i32)
-        ready = u32(0)
-        edges = u32(0)
-        left = u32(0)
-        for k in range(n_units):
-            position = u32(first + u32(k * THREADS))
-            batch, y, column, row = place(position, output, row_layout, matrix_layout)
-            targets[k] = row + i64(i32(column << size_shift))
-            band_first[k] = i32(i32(begin) - i32(column - y))
-            band_last[k] = i32(i32(end) - i32(column - y))
-            is_inside = band_first[k] <= 0 and band_last[k] >= per_vector
-            is_outside = band_first[k] >= per_vector or band_last[k] <= 0
-            is_set = is_outside if inverted else is_inside
-            unit = u32(1 << k)
-            for q in range(4):
-                value = high_value if q % 2 == 1 else low_value
-                words[4 * k + q] = u32(value if is_set else 0)
-            if position < u32(n_vectors):
-                if column < 0 or i32(column + per_vector) > i32(width):
-                    left = u32(left | unit)
-                else:
-                    ready = u32(ready | unit)
-                    if not (is_inside or is_outside):
-                        edges = u32(edges | unit)
-                    if has_input and not is_set:
-                        source = x + i64(batch) * x_batch + i64(y) * x_row + i64(i32(column << size_shift))
-                        if source & (VECTOR - 1) == 0:
-                            words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = (
-                                ptx.stream_u32x4(source)
-                            )
-                        elif source & 3 == 0:
-                            for q in range(4):
-                                words[4 * k + q] = ptx.read_u32(source + 4 * q)
-                        else:
-                            ready = u32(ready ^ unit)
-                            left = u32(left | unit)
-        for k in range(n_units):
-            if u32(edges & u32(1 << k)) != u32(0):
-                low = i32(min(max(band_first[k], 0), per_vector) << size_shift)
-                high = i32(min(max(band_last[k], 0), per_vector) << size_shift)
-                for q in range(4):
-                    kept = u32(bytes_below(i32(high - 4 * q)) & u32(~bytes_below(i32(low - 4 * q))))
-                    if inverted:
-                        kept = u32(~kept)
-                    value = u32(high_value if q % 2 == 1 else low_value)
-                    words[4 * k + q] = u32(u32(words[4 * k + q] & u32(~kept)) | u32(value & kept))
-            if u32(ready & u32(1 << k)) != u32(0):
-                ptx.store_stream_u32x4(
-                    targets[k], words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3]
-                )
-        # One after the other, so that few registers and little code serve what is rare.
-        while left != u32(0):
-            unit = u32(left & u32(u32(0) - left))
-            left = u32(left ^ unit)
-            position = u32(first + u32(ptx.popcount_u32(u32(unit - u32(1))) * u32(THREADS)))
-            batch, y, column, row = place(position, output, row_layout, matrix_layout)
-            source = x + i64(batch) * x_batch + i64(y) * x_row
-            value = u64(u64(low_value) | u64(u64(high_value) << u64(32))) if is_long else low_value
-            for e in range(per_vector):
-                at = i32(column + e)
-                diagonal = i32(at - y)
-                in_band = i32(begin) <= diagonal < i32(end)
-                elements[e] = scalar(0)
-                if u32(in_band) != u32(inverted):
-                    elements[e] = scalar(value)
-                elif has_input and at >= 0 and at < i32(width):
-                    elements[e] = read(source + i64(at) * element_size)
-            for e in range(per_vector):
-                at = i32(column + e)
-                if at >= 0 and at < i32(width):
-                    store(row + i64(at) * element_size, elements[e])
+        position = u32(u32(u32(cuda.blockIdx.x) * u32(THREADS)) + u32(cuda.threadIdx.x))
+        if position >= u32(n_vectors):
+            return
+        row = divide(position, row_multiplier, row_shift)
+        vector = u32(position - u32(row * u32(vectors_a_row)))
+        batch = divide(row, height_multiplier, height_shift)
+        y = i32(u32(row - u32(batch * u32(height))))
+        target = output + i64(batch) * output_batch + i64(y) * output_row
+        # Vectors lie on 16-byte boundaries: the first one of a row may begin ahead of it.
+        start = i32(i32(vector << u32(4)) - i32(target & (VECTOR - 1)))
+        column = i32(start >> size_shift)
+        target += i64(start)
+        source = x + i64(batch) * x_batch + i64(y) * x_row + i64(start)
+        # Where the band begins and ends, in elements from the vector's first.
+        low = i32(i32(begin) - i32(column - y))
+        high = i32(i32(end) - i32(column - y))
+        is_inside = low <= 0 and high >= per_vector
+        is_outside = low >= per_vector or high <= 0
+        is_set = is_outside if inverted else is_inside
+        is_read = has_input and not is_set
+        is_whole = column >= 0 and i32(column + per_vector) <= i32(width)
+        if is_whole and (not is_read or source & 3 == 0):
+            a = u32(low_value if is_set else 0)
+            b = u32(high_value if is_set else 0)
+            c = a
+            d = b
+            if is_read and source & (VECTOR - 1) == 0:
+                a, b, c, d = ptx.stream_u32x4(source)
+            elif is_read:
+                a = ptx.read_u32(source)
+                b = ptx.read_u32(source + 4)
+                c = ptx.read_u32(source + 8)
+                d = ptx.read_u32(source + 12)
+            if not (is_inside or is_outside):
+                first = i32(min(max(low, 0), per_vector) << size_shift)
+                last = i32(min(max(high, 0), per_vector) << size_shift)
+                a = merged(a, low_value, first, last, inverted)
+                b = merged(b, high_value, i32(first - 4), i32(last - 4), inverted)
+                c = merged(c, low_value, i32(first - 8), i32(last - 8), inverted)
+                d = merged(d, high_value, i32(first - 12), i32(last - 12), inverted)
+            ptx.store_stream_u32x4(target, a, b, c, d)
+            return
+        value = u64(u64(low_value) | u64(u64(high_value) << u64(32))) if is_long else low_value
+        for e in range(per_vector):
+            in_band = low <= e < high
+            elements[e] = scalar(0)
+            if u32(in_band) != u32(inverted):
+                elements[e] = scalar(value)
+            elif has_input and column >= -e and i32(column + e) < i32(width):
+                elements[e] = read(source + e * element_size)
+        for e in range(per_vector):
+            if column >= -e and i32(column + e) < i32(width):
+                store(target + e * element_size, elements[e])
 
     return KernelSource(rows)
 
@@ -445,7 +412,7 @@ def _row_parts(kernel: Kernel, element_size: int, shape: _Shape, band: _Band, he
     n_vectors = shape.n_matrices * shape.height * vectors_a_row
     rows = (shape.x_row, shape.output_row, shape.x_batch, shape.output_batch)
     launch = kernel.prepare(
-        -(-n_vectors // (THREADS * UNITS)),
+        -(-n_vectors // THREADS),
         THREADS,
         0,
         2,

@@ -42,20 +42,14 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-THREADS = 256
+THREADS = 128
 UNITS = 4  # of 16 bytes that a thread moves; wide kernels, which loop over dimensions, move one
 SCALAR_UNITS = 2  # of fewer bytes
 VECTOR = 16
 NO_TUPLE = (1 << 63) - 1  # what `check` writes if all tuples are in range
 CHECKED_TUPLES = 8  # of a thread at a time
-_CHECK_BLOCKS_A_MULTIPROCESSOR = 8
+_CHECK_BLOCKS_A_MULTIPROCESSOR = 16
 _SHORT_BOUND = (1 << 32) - 1  # the largest that 32-bit registers compare with
-MAXR = None
-STEP = 256
-READ16 = ptx.read_u32x4
-READS = ptx.READ
-STORE16 = ptx.store_stream_u32x4
-STORES = ptx.STORE_STREAM
 
 
 def _index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
@@ -108,8 +102,8 @@ def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
     index_register, read_index, bring = _index_functions(index_size, wide or index_size == 8)
     register, divide = arithmetic(wide)
     _, _, three_offsets = offset_functions(wide)
-    read = READS[min(unit, 8)]
-    store = STORES[min(unit, 8)]
+    read = ptx.READ[min(unit, 8)]
+    store = ptx.STORE_STREAM[min(unit, 8)]
     scalar = ptx.REGISTER[min(unit, 8)]
     n_units_a_thread = units_a_thread(unit, wide)
     n_words = 4 * n_units_a_thread
@@ -166,10 +160,8 @@ def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
         # Threads past the end repeat the last unit and do not store it.
         last = register(register(register(n_units) - register(1)) - first)
         thread = u32(cuda.threadIdx.x)
-        if STEP == 32:
-            thread = u32(u32(u32(thread >> u32(5)) * u32(32 * n_units_a_thread)) + u32(thread & u32(31)))
         for k in range(n_units_a_thread):
-            at = register(first_within + min(register(thread + u32(k * STEP)), last))
+            at = register(first_within + min(register(thread + u32(k * THREADS)), last))
             run = divide(at, multiplier, shift)
             within = i64(register(at - register(run * register(units_a_run)))) * unit
             inner = register(first_inner + run)
@@ -210,18 +202,22 @@ def _gather(unit: int, index_size: int, wide: bool) -> KernelSource:
                 scalars[k] = scalar(0)
             if in_range[k] != u32(0):
                 if is_vector:
-                    words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = READ16(sources[k])
+                    words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = ptx.read_u32x4(
+                        sources[k]
+                    )
                 else:
                     scalars[k] = read(sources[k])
         for k in range(n_units_a_thread):
-            if register(thread + u32(k * STEP)) <= last:
+            if register(thread + u32(k * THREADS)) <= last:
                 if is_vector:
-                    STORE16(targets[k], words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3])
+                    ptx.store_stream_u32x4(
+                        targets[k], words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3]
+                    )
                 else:
                     store(targets[k], scalars[k])
 
     names = ("multipliers", "shifts", "sizes", "x_strides", "index_strides", "output_strides")
-    return KernelSource(gather, table_lengths((*names, "bounds", "coordinate_strides"), wide), MAXR)
+    return KernelSource(gather, table_lengths((*names, "bounds", "coordinate_strides"), wide))
 
 
 def _check(index_size: int, is_long: bool) -> KernelSource:

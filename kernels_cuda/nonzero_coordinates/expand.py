@@ -18,7 +18,6 @@ i64 = types.int64
 THREADS = 512
 GROUP = 128  # elements of a thread's four mask words
 SCAN_THREADS = 1024
-MAXR = None
 _WORDS = THREADS * 4
 _RANKS = THREADS + 1
 
@@ -372,7 +371,7 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
                 )
             cuda.syncthreads()
 
-    return KernelSource(expand, dict.fromkeys(("m", "s", "p"), column_depth(n_columns)), MAXR)
+    return KernelSource(expand, dict.fromkeys(("m", "s", "p"), column_depth(n_columns)))
 
 
 def column_depth(n_columns: int) -> int:
