@@ -247,6 +247,26 @@ def line_elements(typing_context: Any, output: Any) -> Any:
 
 
 @_intrinsic
+def element_bytes(typing_context: Any, array: Any) -> Any:
+    """Return how many bytes an element has."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(I64, context.get_data_type(signature.args[0].dtype).width // 8)
+
+    return types.uint64(array), generate
+
+
+@_intrinsic
+def at(typing_context: Any, x: Any, index: Any) -> Any:
+    """Return the pointer to ``x[index]``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.gep(arguments[0], [arguments[1]])
+
+    return x(x, types.uint64), generate
+
+
+@_intrinsic
 def stream_fill(typing_context: Any, output: Any, index: Any, value: Any) -> Any:
     """Store `value` all over the line that starts at ``output[index]``, past the cache."""
     signature = types.void(output, types.uint64, types.uint64)

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels_cpu import moves, simd, streaming
+from kernels_cpu import bits, moves, streaming
+from kernels_cpu.bits import LIST
 from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.streaming import flush, stream_copy
 from kernels_cpu.threads import run
@@ -24,18 +25,14 @@ ZERO: Any = np.uint64(0)
 ONE: Any = np.uint64(1)
 TWO: Any = np.uint64(2)
 THREE: Any = np.uint64(3)
-FOUR: Any = np.uint64(4)
 SIX: Any = np.uint64(6)
-EIGHT: Any = np.uint64(8)
 LOW: Any = np.uint64(63)
 LANES: Any = np.uint64(64)
 WORD = (1 << 64) - 1
-VECTORS = simd.WIDTH > 0
-LISTED: Any = np.uint64(2048)  # positions after which a chunk ends: 4 KiB of stack
-LIST = 2048 + 64 + 8  # a word's positions may follow, and the last store of 8 may reach beyond them
 ROW_CHUNK: Any = np.uint64(1 << 16)  # elements of one logical row whose positions fit 16 bits
 CHUNK: Any = np.uint64(2048)  # elements of a chunk that spans several logical rows
-SKIP_SHIFT: Any = np.uint64(8)  # with fewer rows than one in 2 ** 8 elements, most words are empty
+TILE_BYTES: Any = np.uint64(1 << 17)  # of the input, read in four places: a page or more each
+TILE_WORDS = (1 << 17) // 64  # of single bytes
 STREAM_BYTES = streaming.STREAM_BYTES
 PROBES: Any = np.uint64(64)  # words that tell about how many rows there will be
 PART_BYTES = 1 << 20  # of input and full output, some 100 us of work
@@ -47,24 +44,6 @@ N_ELEMENTS, N_PARTS, PART_WORDS, MAGNITUDE, N_DIMS, N_SIZES = np.arange(6, dtype
 X_OFFSET, COORDINATE_OFFSET, CAPACITY, ROW_STRIDE = np.arange(6, 10, dtype=np.uint64)
 COLUMN_STRIDE, FILLS, FILL, STREAM_ROWS, TABLES = np.arange(10, 15, dtype=np.uint64)
 # Then (size, x_stride) for each dimension of the input, then the logical sizes.
-
-
-@inlined
-def _short_word(x: Any, index: Any, stride: Any, n: Any, magnitude: Any) -> Any:
-    """Return the bits of up to 64 elements."""
-    bits = ZERO
-    for lane in range(n):
-        is_set: Any = (np.uint64(x[index + lane * stride]) & magnitude) != ZERO
-        bits |= np.uint64(is_set) << np.uint64(lane)
-    return bits
-
-
-@inlined
-def _word(x: Any, index: Any, magnitude: Any) -> Any:
-    """Return the bits of 64 contiguous elements."""
-    if VECTORS:
-        return moves.lane_mask(x, index, magnitude)
-    return _short_word(x, index, ONE, LANES, magnitude)
 
 
 @kernel
@@ -97,110 +76,34 @@ def _mark(x: Any, workspace: Any, table: Any, part: Any) -> Any:
             outer = quotient
         if n_pending == ZERO and stride == ONE:
             while i + LANES <= n:
-                bits = _word(x, index, magnitude)
-                words[word] = bits
-                count += moves.popcount(bits)
-                word += ONE
-                index += LANES
-                i += LANES
+                n_words = min((n - i) >> SIX, TILE_BYTES // LANES // moves.element_bytes(x))
+                count += bits.mark_words(x, index, n_words, moves.at(words, word), magnitude)
+                word += n_words
+                index += n_words * LANES
+                i += n_words * LANES
         while i < n:
             n_bits = min(LANES, n - i)
             after = index + n_bits
             if stride == ONE and n_bits >= np.uint64(16) and after >= LANES:
                 # All 64 elements that end here are in the array, and only the last of them are new.
-                bits = _word(x, after - LANES, magnitude) >> (LANES - n_bits)
+                added = bits.whole_word(x, after - LANES, magnitude) >> (LANES - n_bits)
             else:
-                bits = _short_word(x, index, stride, n_bits, magnitude)
+                added = bits.short_word(x, index, stride, n_bits, magnitude)
             index += n_bits * stride
             i += n_bits
-            count += moves.popcount(bits)
-            pending |= bits << n_pending
+            count += moves.popcount(added)
+            pending |= added << n_pending
             n_pending += n_bits
             if n_pending >= LANES:
                 words[word] = pending
                 word += ONE
                 n_pending -= LANES
                 # n_bits - n_pending of the new bits went into the word
-                pending = bits >> (n_bits - n_pending) if n_pending else ZERO
+                pending = added >> (n_bits - n_pending) if n_pending else ZERO
     if n_pending:
         words[word] = pending
     words[table[N_PARTS] * table[PART_WORDS] + np.uint64(part)] = count
     return count
-
-
-@inlined
-def _list_word(bits: Any, base: Any, positions: Any, n: Any) -> Any:
-    """Append the positions of set bits, counted from `base`, to the `n` that there are; return the sum."""
-    count = moves.popcount(bits)
-    if VECTORS and count > TWO:
-        for shift in range(ZERO, LANES, EIGHT):
-            byte = (bits >> shift) & np.uint64(255)
-            moves.store_positions(positions, n, moves.BIT_POSITIONS[byte], base + shift)
-            n += moves.popcount(byte)
-        return n
-    # Most words of a sparse input have up to two: then no branch depends on how many.
-    positions[n] = base + moves.trailing_zeros(bits)
-    bits &= bits - ONE
-    positions[n + ONE] = base + moves.trailing_zeros(bits)
-    if not VECTORS:
-        for i in range(TWO, count):
-            bits &= bits - ONE
-            positions[n + i] = base + moves.trailing_zeros(bits)
-    return n + count
-
-
-@inlined
-def _between(bits: Any, position: Any, first: Any, last: Any) -> Any:
-    """Return the bits of the word at `position` that are from `first` to `last`."""
-    if position < first:
-        bits = bits >> (first - position) << (first - position)
-    if last - position < LANES:
-        unused = LANES - (last - position)
-        bits = bits << unused >> unused
-    return bits
-
-
-@kernel
-def _list_elements(
-    x: Any, first: Any, last: Any, positions: Any, table: Any, last_word: Any, skips: Any
-) -> Any:
-    """List which of the elements from `first` to `last` are not zero, counted from the word of `first`.
-
-    `last_word` are the bits of the elements that do not fill a word; `skips` says that most words are empty.
-    Return how many are listed, and where the list became full.
-    """
-    magnitude = table[MAGNITUDE]
-    start = first & ~LOW
-    position = start
-    n = ZERO
-    while position < last and n < LISTED:
-        bits = last_word
-        if position + LANES <= table[N_ELEMENTS]:
-            bits = _word(x, table[X_OFFSET] + position, magnitude)
-        if not (skips and bits == ZERO):
-            n = _list_word(_between(bits, position, first, last), position - start, positions, n)
-        position += LANES
-    return n, min(position, last)
-
-
-@kernel
-def _list_words(words: Any, first: Any, last: Any, positions: Any) -> Any:
-    """Do what `_list_elements` does with the words of the workspace."""
-    start = first & ~LOW
-    position = start
-    n = ZERO
-    while position < last and n < LISTED:
-        word = position >> SIX
-        if position + EIGHT * LANES <= last:
-            any_set = ZERO
-            for i in range(EIGHT):
-                any_set |= words[word + i]
-            if any_set == ZERO:
-                position += EIGHT * LANES
-                continue
-        n = _list_word(_between(words[word], position, first, last), position - start, positions, n)
-        position += LANES
-    return n, min(position, last)
 
 
 @kernel
@@ -265,7 +168,7 @@ def _probe(x: Any, table: Any) -> Any:
     step = table[N_ELEMENTS] // PROBES
     count = ZERO
     for i in range(PROBES):
-        count += moves.popcount(_word(x, table[X_OFFSET] + i * step, table[MAGNITUDE]))
+        count += moves.popcount(bits.whole_word(x, table[X_OFFSET] + i * step, table[MAGNITUDE]))
     return count * step // LANES
 
 
@@ -276,7 +179,7 @@ def _last_word(x: Any, elements: Any, table: Any) -> Any:
     for i in range(LANES):
         elements[i] = 0
     moves.copy(x, table[X_OFFSET] + table[N_ELEMENTS] - n, elements, ZERO, n)
-    return _word(elements, ZERO, table[MAGNITUDE])
+    return bits.whole_word(elements, ZERO, table[MAGNITUDE])
 
 
 @functools.cache
@@ -297,8 +200,12 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
         capacity = table[CAPACITY]
         row = ZERO
         n_rows = capacity
+        origin = ZERO
         if from_elements:
             x = moves.pointer(source)
+            words = moves.stack_uint64(TILE_WORDS)
+            tile_end = ZERO
+            total = ZERO
             last_word = _last_word(x, moves.stack_like(source, 64), table)
             if n_rows >= table[STREAM_ROWS]:
                 n_rows = min(_probe(x, table), capacity)
@@ -331,14 +238,27 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
             line = moves.stack_line(coordinates)
             filled = ZERO
             cursor = ZERO
-            n_staged = LISTED + LANES
+            n_staged = bits.LISTED + LANES
             streams = n_rows >= table[STREAM_ROWS] and n_rows >= table[N_ELEMENTS] >> THREE
             if streams:
                 cells = moves.stack_lines(coordinates, 128)
                 n_staged = np.uint64(128 // columns) * moves.line_elements(coordinates)
         while position < end and (from_elements or row < capacity):
+            if from_elements:
+                if position == tile_end:
+                    origin = position
+                    n_words = min((end - position) >> SIX, TILE_BYTES // LANES // moves.element_bytes(x))
+                    tile_end = position + n_words * LANES
+                    total += bits.mark_words(x, table[X_OFFSET] + position, n_words, words, table[MAGNITUDE])
+                    if n_words == ZERO:
+                        tile_end = end
+                        words[0] = last_word
+                        total += moves.popcount(last_word)
+                if row >= capacity:
+                    position = tile_end
+                    continue
             chunk = position & ~LOW
-            stop = min(chunk + (ROW_CHUNK if columns else CHUNK), end)
+            stop = min(chunk + (ROW_CHUNK if columns else CHUNK), tile_end if from_elements else end)
             if columns:
                 if position == row_end:
                     row_end += row_size
@@ -350,14 +270,11 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
                             b = ZERO
                             a += ONE
                 stop = min(stop, row_end)
-            if from_elements:
-                skips = row < position >> SKIP_SHIFT
-                n_listed, position = _list_elements(x, position, stop, positions, table, last_word, skips)
-            else:
-                n_listed, position = _list_words(words, position, stop, positions)
-            n = min(n_listed, capacity - min(row, capacity))
+            n, position = bits.list_words(words, position - origin, stop - origin, positions)
+            n = min(n, capacity - row)
+            position += origin
             target = table[COORDINATE_OFFSET] + row * table[ROW_STRIDE]
-            row += n_listed
+            row += n
             if columns:
                 start = chunk + row_size - row_end
                 for skip in range(ZERO, n, n_staged):
@@ -381,8 +298,6 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
                 _write_columns(coordinates, target, n, positions, chunk, table)
         if columns:
             flush(coordinates, cursor, line, filled)
-        if from_elements:
-            total = row
         if table[FILLS] and total < capacity:
             missing = capacity - total
             share = missing // n_parts + ONE
