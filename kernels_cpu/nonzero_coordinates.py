@@ -36,7 +36,7 @@ TILE_WORDS = (1 << 17) // 64  # of single bytes
 STREAM_BYTES = streaming.STREAM_BYTES
 PROBES: Any = np.uint64(64)  # words that tell about how many rows there will be
 PART_BYTES = 1 << 20  # of input and full output, some 100 us of work
-UNIFORM_COLUMNS = 256  # logical rows at least so long are written one by one
+UNIFORM_COLUMNS = 64  # logical rows at least so long are written one by one
 PACKED_COLUMNS = 4  # at most, for that
 
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernels.

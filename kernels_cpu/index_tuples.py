@@ -1,0 +1,171 @@
+"""Index tuples of a gather, turned into offsets of the input or only checked.
+
+All arrays are pointers but those of `find_outside`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernels_cpu import moves
+from kernels_cpu.jit import inlined, kernel
+
+WORD = (1 << 64) - 1
+ZERO: Any = np.uint64(0)
+ONE: Any = np.uint64(1)
+TWO: Any = np.uint64(2)
+THREE: Any = np.uint64(3)
+FOUR: Any = np.uint64(4)
+OUTSIDE: Any = np.uint64(WORD)  # the offset of a tuple that is out of range
+CHECKED: Any = np.uint64(64)  # tuples whose bounds are laid out next to each other
+CHECKED_COORDINATES = 4  # of a tuple, at most, for that
+
+# Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernel.
+SLICE, SLICE_BYTES, CLIPS, MODULUS, HIGHEST, PACKED = np.arange(6, dtype=np.uint64)
+N_BOUNDS, N_TUPLES, N_SLICES, COORDINATE = np.arange(6, 10, dtype=np.uint64)
+X_OFFSET, INDEX_OFFSET, OUTPUT_OFFSET, DIMENSIONS = np.arange(10, 14, dtype=np.uint64)
+# Then (size, x_stride, index_stride, output_stride) for each batch and tuple dimension, (size, x_stride) for
+# each coordinate, (size, x_stride, output_stride) for each slice dimension.
+
+
+@inlined
+def outer_offsets(table: Any, position: Any) -> Any:
+    """Return the offsets (x, index, output) of a position in all tuple dimensions but the last."""
+    x = table[X_OFFSET]
+    index = table[INDEX_OFFSET]
+    output = table[OUTPUT_OFFSET]
+    field = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
+    while field > DIMENSIONS:
+        field -= FOUR
+        quotient = position // table[field]
+        coordinate = position - quotient * table[field]
+        x += coordinate * table[field + ONE]
+        index += coordinate * table[field + TWO]
+        output += coordinate * table[field + THREE]
+        position = quotient
+    return x, index, output
+
+
+@inlined
+def _coordinate(bits: Any, wrap: Any, highest: Any) -> Any:
+    """Return a coordinate that counts from the start: one unsigned comparison tells whether it is in range.
+
+    Bits above the `highest` that is not negative count from the end: `wrap` is the size less 2 to the power
+    of their number. What is too negative wraps around to a very large coordinate.
+    """
+    value = np.uint64(bits)
+    return value + (wrap if value > highest else ZERO)
+
+
+@kernel
+def resolve(
+    x: Any,
+    indices: Any,
+    index: Any,
+    index_stride: Any,
+    offset: Any,
+    stride: Any,
+    n: Any,
+    table: Any,
+    offsets: Any,
+) -> Any:
+    """Write the input offsets of `n` tuples to `offsets`; return whether any of them is out of range."""
+    step = table[COORDINATE]
+    highest = table[HIGHEST]
+    field = DIMENSIONS + FOUR * table[N_TUPLES]
+    end = field + TWO * table[N_BOUNDS]
+    start = index
+    outside = False
+    for i in range(n):
+        offsets[i] = offset + i * stride
+    while field + FOUR < end:
+        size, x_stride = table[field], table[field + ONE]
+        wrap = size - table[MODULUS]
+        for i in range(n):
+            value = _coordinate(indices[start + i * index_stride], wrap, highest)
+            outside |= value >= size
+            offsets[i] += value * x_stride
+        field += TWO
+        start += step
+    size, x_stride = table[field], table[field + ONE]
+    wrap = size - table[MODULUS]
+    if field + TWO < end:
+        size_b, x_stride_b = table[field + TWO], table[field + THREE]
+        wrap_b = size_b - table[MODULUS]
+        for i in range(n):
+            value = _coordinate(indices[start + i * index_stride], wrap, highest)
+            value_b = _coordinate(indices[start + step + i * index_stride], wrap_b, highest)
+            outside |= (value >= size) | (value_b >= size_b)
+            offsets[i] += value * x_stride + value_b * x_stride_b
+            moves.prefetch(x, offsets[i])
+    else:
+        for i in range(n):
+            value = _coordinate(indices[start + i * index_stride], wrap, highest)
+            outside |= value >= size
+            offsets[i] += value * x_stride
+            moves.prefetch(x, offsets[i])
+    if outside:
+        for i in range(n):
+            offsets[i] = _settled(indices, index + i * index_stride, offset + i * stride, table)
+    return outside
+
+
+@kernel
+def _settled(indices: Any, index: Any, offset: Any, table: Any) -> Any:
+    """Return the input offset of one tuple, some of whose coordinates may be out of range."""
+    field = DIMENSIONS + FOUR * table[N_TUPLES]
+    for _ in range(table[N_BOUNDS]):
+        size = table[field]
+        value = _coordinate(indices[index], size - table[MODULUS], table[HIGHEST])
+        if value >= size:
+            if not table[CLIPS]:
+                return OUTSIDE
+            value = ZERO if np.uint64(indices[index]) > table[HIGHEST] else size - ONE
+        offset += value * table[field + ONE]
+        index += table[COORDINATE]
+        field += TWO
+    return offset
+
+
+@kernel
+def find_outside(indices: Any, table: Any, first: Any, last: Any) -> Any:
+    """Return the first of tuples `first` to `last` that is out of range, or -1."""
+    sizes = moves.stack_like(indices, 256)
+    wraps = moves.stack_like(indices, 256)
+    indices = moves.pointer(indices)
+    table = moves.pointer(table)
+    n_bounds = table[N_BOUNDS]
+    bounds = DIMENSIONS + FOUR * table[N_TUPLES]
+    inner = bounds - FOUR
+    n_inner = table[inner]
+    index_stride = table[inner + TWO]
+    packed = table[PACKED] != ZERO
+    if packed:
+        for i in range(min(CHECKED, np.uint64(last) - np.uint64(first))):
+            for j in range(n_bounds):
+                size = table[bounds + TWO * j]
+                sizes[i * n_bounds + j] = size
+                wraps[i * n_bounds + j] = size - table[MODULUS]
+    highest = moves.like(indices, table[HIGHEST])
+    position = np.uint64(first)
+    while position < np.uint64(last):
+        outer = position // n_inner
+        start = position - outer * n_inner
+        n = min(n_inner - start, np.uint64(last) - position, CHECKED)
+        offset, index, _ = outer_offsets(table, outer)
+        offset += start * table[inner + ONE]
+        index += start * index_stride
+        outside = not packed
+        if packed:
+            for i in range(n * n_bounds):
+                value = indices[index + i]
+                if value > highest:
+                    value = moves.like(indices, value + wraps[i])
+                outside |= value >= sizes[i]
+        if outside:
+            for i in range(n):
+                if _settled(indices, index + i * index_stride, offset, table) == OUTSIDE:
+                    return np.int64(position + i)
+                offset += table[inner + ONE]
+        position += n
+    return np.int64(-1)
