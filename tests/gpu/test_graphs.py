@@ -29,6 +29,38 @@ def test_execute(name, torch):
         bound.check(cpu_answer(bound.descriptor, inputs))
 
 
+@pytest.mark.parametrize("name", DESCRIPTORS)
+def test_a_thousand_replays(name, torch):
+    bound = Bound(torch, DESCRIPTORS[name])
+    bound.execute()
+    hosts = [make_inputs(bound.descriptor, seed) for seed in range(1, 6)]
+    answers = [cpu_answer(bound.descriptor, inputs) for inputs in hosts]
+    data, expected = (
+        [{key: torch.from_numpy(array).cuda() for key, array in arrays.items()} for arrays in series]
+        for series in (hosts, answers)
+    )
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        bound.execute()
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    for turn in range(1000):
+        which = turn * turn % len(data)
+        for key, tensor in data[which].items():
+            bound.inputs[key].copy_(tensor)
+        for tensor in bound.outputs.values():
+            tensor.fill_(77)
+        bound.workspace.fill_(turn % 256)
+        graph.replay()
+        for key, tensor in bound.outputs.items():
+            wrong += _bytes(torch, tensor).ne(_bytes(torch, expected[which][key])).any()
+    assert wrong.item() == 0
+
+
+def _bytes(torch, tensor):
+    return tensor.reshape(-1).view(torch.uint8)
+
+
 def test_first_use_within_a_capture(torch):
     # Compiling and loading a kernel is allowed while another stream's work is recorded.
     x = torch.rand((37, 4001), device="cuda")

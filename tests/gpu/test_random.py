@@ -1,0 +1,46 @@
+"""Random problems on the GPU, most of them solved in a forced way, against NumPy; see `tests.random_cases`."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from tests.gpu.memory import execute
+from tests.gpu.ways import WAYS, CannotServeError, forced
+from tests.random_cases import SEED, cases_for, random_case, stress_seconds
+
+
+def run(case, way, number):
+    """Run a problem in a way; return whether that serves it."""
+    try:
+        with forced(way):
+            execute(case, np.random.default_rng(number))
+    except CannotServeError:
+        return False
+    except Exception as error:
+        error.add_note(f"{case}\nin the way {way or 'that is chosen'}")
+        raise
+    return True
+
+
+def test_random_cases(capsys):
+    count = collections.Counter()
+    for number, case in cases_for(stress_seconds(10)):
+        ways = (None, *WAYS[case.operator])
+        way = ways[np.random.default_rng((number, 1)).integers(len(ways))]
+        served = run(case, way, number)
+        count[case.operator, str(way), served] += 1
+        if not served:
+            run(case, None, number)
+    total = sum(count.values())
+    with capsys.disabled():
+        print(f" {total} random problems of seed {SEED} on the GPU", end="")
+    assert total
+
+
+@pytest.mark.parametrize(
+    ("operator", "way"), [(operator, way) for operator, ways in WAYS.items() for way in ways], ids=str
+)
+def test_each_way(operator, way):
+    served = [run(random_case(operator, number), way, number) for number in range(-1, -26, -1)]
+    assert sum(served) >= 3

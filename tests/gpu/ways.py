@@ -1,0 +1,115 @@
+"""The ways that CUDA plans choose between, and what has each of them taken.
+
+Plans choose by the shape, with thresholds that are plain numbers of the planning modules. Inside `forced`,
+these say something else, and calls that were planned before are forgotten.
+"""
+
+import functools
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+from dmlops import calls, express, express_cuda
+from kernels_cuda import diagonal_matrix, gather_nd, launch, layout, nonzero_coordinates, top_k
+from kernels_cuda.nonzero_coordinates import small
+from kernels_cuda.top_k import planning
+
+ENDLESS = 1 << 62
+
+
+class CannotServeError(Exception):
+    """Raised where a forced way does not serve a problem."""
+
+
+class Way(NamedTuple):
+    """A name, and values for attributes of modules."""
+
+    name: str
+    settings: tuple[tuple[Any, str, Any], ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@contextmanager
+def forced(way):
+    """Have CUDA problems solved this way; None for the one that is chosen."""
+    with ExitStack() as stack:
+        for plans in (calls._calls, express._runners, express_cuda._runners):
+            stack.enter_context(mock.patch.dict(plans, clear=True))
+        for module, attribute, value in way.settings if way else ():
+            stack.enter_context(mock.patch.object(module, attribute, value))
+        yield
+
+
+def _way(name: str, *settings: tuple[Any, str, Any]) -> Way:
+    return Way(name, settings)
+
+
+def _variant(name: str) -> tuple[Any, str, Callable[..., Any]]:
+    plan = top_k.plan
+
+    def forced_plan(**problem):
+        try:
+            return plan(**problem, variant=name)
+        except ValueError as error:
+            raise CannotServeError(str(error)) from error
+
+    return top_k, "plan", forced_plan
+
+
+def _multiprocessors(number: int) -> tuple[Any, str, Callable[..., Any]]:
+    real = launch.target
+
+    @functools.cache
+    def target(device_id):
+        return real(device_id)._replace(multiprocessors=number)
+
+    return launch, "target", target
+
+
+def _blocks_of(n_threads: int) -> tuple[Any, str, tuple[int, ...]]:
+    return planning, "BLOCK_THREADS", (n_threads,) * len(planning.BLOCK_THREADS)
+
+
+_MASKS = (small, "LIMIT", 0)
+_WIDE = (layout, "NARROW_LIMIT", 0)
+_PARTS = (planning, "LARGEST_PART", 1 << 14)
+_LONG_POSITIONS = (planning, "LARGEST_NARROW_AXIS", 0)
+
+WAYS = {
+    "top_k": (
+        *(_way(name, _variant(name)) for name in ("warp", "block", "grid", "sort")),
+        *(_way(f"block-{n}", _variant("block"), _blocks_of(n)) for n in planning.BLOCK_THREADS),
+        _way("grid-small_blocks", _variant("grid"), _blocks_of(256)),
+        _way("grid-large_blocks", _variant("grid"), _blocks_of(1024)),
+        _way("grid-parts", _variant("grid"), _PARTS),
+        _way("grid-parts-long_positions", _variant("grid"), _PARTS, _LONG_POSITIONS),
+        _way("sort-long_positions", _variant("sort"), _LONG_POSITIONS),
+        _way("sort-scanned", _variant("sort"), (planning, "UNSCANNED_TILES", 0)),
+        _way("sort-unscanned", _variant("sort"), (planning, "UNSCANNED_TILES", ENDLESS)),
+        _way("sort-row_by_row", _variant("sort"), (planning, "SORT_BYTES", 1)),
+        _way("one_multiprocessor", _multiprocessors(1)),
+        _way("many_launches", (planning, "LARGEST_GRID", 7)),
+    ),
+    "nonzero_coordinates": (
+        _way("masks", _MASKS),
+        _way("masks-small_tiles", _MASKS, (nonzero_coordinates, "MAX_GRANULES_A_TILE", 1)),
+        _way("masks-large_tiles", _MASKS, _multiprocessors(0)),
+        _way("scan", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0)),
+        _way("scan-wide", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0), _WIDE),
+        _way("wide", _MASKS, _WIDE, (nonzero_coordinates, "NARROW_LIMIT", 0)),
+    ),
+    "gather_nd": (
+        _way("wide", (layout, "NARROW_LIMIT", 64), (gather_nd, "NARROW_LIMIT", 64)),
+        _way("long_registers", (gather_nd, "_SHORT_BOUND", 0)),
+        _way("one_multiprocessor", _multiprocessors(1)),
+    ),
+    "diagonal_matrix": (
+        _way("elements", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS)),
+        _way("elements-wide", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS), _WIDE),
+        _way("short_rows", (diagonal_matrix, "_MIN_ROW_BYTES", 1)),
+        _way("many_launches", (diagonal_matrix, "_MAX_VECTORS", 1 << 14)),
+    ),
+}

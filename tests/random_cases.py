@@ -1,0 +1,349 @@
+"""Random problems of every operator, in any layout, each with what plain NumPy answers.
+
+A problem knows the memory of every operand before the call and after it: inputs and the gaps of a layout must
+come out as they went in. `DMLOPS_STRESS_SECONDS` and `DMLOPS_STRESS_SEED` set how long tests go on making them,
+and which; problem `number` of a seed is always the same.
+"""
+
+import math
+import os
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
+from dmlops.data_types import SUPPORTED
+from dmlops.operators import Descriptor
+from dmlops.problems import Options
+from tests import reference
+from tests.data import DTYPES, FLOATS, INDEX_DTYPES, as_strided, bits, float_from_bits, random, special_values
+
+SEED = int(os.environ.get("DMLOPS_STRESS_SEED", "0"))
+RANKS = (1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 8, 11)
+# Some elements more or less than what a warp, a block or one launch takes.
+ELEMENT_COUNTS = (200, 200, 5000, 5000, 40_000, 300_000)
+DENSITIES = (0, 0.001, 0.01, 0.1, 0.5, 1)
+MOST_TUPLES = 400  # the oracle goes through them one by one
+
+
+@dataclass(frozen=True)
+class RandomCase:
+    """A problem, and the memory of its operands as bytes, by field."""
+
+    name: str
+    descriptor: Descriptor
+    options: Options
+    before: dict[str, np.ndarray]
+    after: dict[str, np.ndarray]
+
+    def __str__(self):
+        return f"{self.name}: {self.descriptor}, {self.options}"
+
+    def check(self, found):
+        """Check every byte of the operands."""
+        for field, expected in self.after.items():
+            differing = np.flatnonzero(found[field] != expected)
+            if differing.size:
+                first = differing[0]
+                got = f"{found[field][first]}, not {expected[first]}"
+                what = f"{field} has {differing.size} wrong bytes of {expected.size}, at {first}: {got}"
+                raise AssertionError(f"{self}\n{what}")
+
+
+def stress_seconds(default):
+    """Return for how long random problems are wanted."""
+    return float(os.environ.get("DMLOPS_STRESS_SECONDS", default))
+
+
+def cases_for(seconds, most_elements=max(ELEMENT_COUNTS)):
+    """Make problems of all operators in turn, with their numbers, until the time is over."""
+    end = time.monotonic() + seconds
+    number = 0
+    while time.monotonic() < end:
+        for operator in MAKERS:
+            yield number, random_case(operator, number, most_elements)
+        number += 1
+
+
+def random_case(operator, number, most_elements=max(ELEMENT_COUNTS)):
+    """Make problem `number` of an operator."""
+    maker = _Maker(random(("random case", operator, SEED, number)), most_elements)
+    descriptor, options, inputs, outputs = MAKERS[operator](maker)
+    before = {field: storage for field, (_, storage) in inputs.items()}
+    after = dict(before)
+    for field, (desc, answer) in outputs.items():
+        before[field] = maker.poison(desc)
+        after[field] = before[field].copy()
+        # Rows that an answer does not have stay as they are.
+        view = view_of(after[field], desc)
+        (view[: len(answer)] if answer.ndim else view)[...] = bits(answer)
+    name = f"{operator} {number} of seed {SEED} ({maker.pattern})"
+    return RandomCase(
+        name,
+        descriptor,
+        options,
+        {field: storage.view(np.uint8) for field, storage in before.items()},
+        {field: storage.view(np.uint8) for field, storage in after.items()},
+    )
+
+
+def view_of(storage, desc):
+    """View a tensor's storage, which begins at its lowest-addressed element, as the tensor."""
+    if desc.element_count == 0:
+        return np.empty(desc.sizes, storage.dtype)
+    return as_strided(storage[desc.offset :], desc.sizes, desc.effective_strides)
+
+
+class _Maker:
+    """Makes the parts of one problem."""
+
+    def __init__(self, rng, most_elements):
+        self.rng = rng
+        self.count = min(self.pick(ELEMENT_COUNTS), most_elements)
+        self.pattern = ""
+
+    def pick(self, values):
+        """Return one of the values."""
+        return values[self.rng.integers(len(values))]
+
+    def chance(self, probability):
+        """Return whether something that seldom happens does."""
+        return self.rng.random() < probability
+
+    def sizes(self, rank):
+        """Return sizes of about `count` elements or fewer, sometimes none."""
+        sizes, left = [], self.count
+        for _ in range(rank):
+            sizes.append(max(1, int(left ** self.rng.random())))
+            left //= sizes[-1]
+        if rank and self.chance(0.02):
+            sizes[self.rng.integers(rank)] = 0
+        return tuple(int(sizes[place]) for place in self.rng.permutation(rank))
+
+    def desc(self, dtype, sizes, *, broadcasts=False):
+        """Describe a tensor of any layout: permuted, padded, stepped, backwards, broadcast if it may be."""
+        data_type, rank = SUPPORTED[np.dtype(dtype).name], len(sizes)
+        if self.chance(0.4):
+            return TensorDesc(data_type, sizes)
+        order = self.rng.permutation(rank) if self.chance(0.5) else np.arange(rank)
+        gap_chance, back_chance, broadcast_chance = (
+            self.pick((0, 0, 0.5)),
+            self.pick((0, 0, 0.5)),
+            self.pick((0, 0, 0.4)) if broadcasts else 0,
+        )
+        strides, reach = [0] * rank, 1
+        for place in order[::-1]:
+            if self.chance(gap_chance):
+                reach += int(self.rng.integers(1, 5))
+            strides[place] = -reach if self.chance(back_chance) else reach
+            reach *= max(sizes[place], 1)
+            if self.chance(broadcast_chance):
+                strides[place] = 0
+        return TensorDesc(data_type, sizes, tuple(strides))
+
+    def poison(self, desc):
+        """Return storage of what no operator wrote."""
+        return np.frombuffer(
+            self.rng.bytes(desc.extent * desc.data_type.bytes), f"u{desc.data_type.bytes}"
+        ).copy()
+
+    def values(self, dtype, desc):
+        """Return storage for a tensor, of one of several patterns."""
+        self.pattern = self.pick(tuple(PATTERNS))
+        return _convert(PATTERNS[self.pattern](self.rng, desc.extent, dtype), dtype)
+
+
+def _random_bits(rng, n, dtype):
+    if dtype.kind == "b":
+        return rng.integers(0, 2, n)
+    return np.frombuffer(rng.bytes(n * dtype.itemsize), dtype)
+
+
+def _one_hot(rng, n, dtype):
+    values = np.zeros(n)
+    values[rng.integers(0, max(n, 1), min(n, 3))] = 1
+    return values
+
+
+def _nan_rich(rng, n, dtype):
+    values = _random_bits(rng, n, dtype).copy()
+    specials = special_values(dtype)
+    nans = specials[np.isnan(specials)]
+    return np.where(rng.random(n) < 0.7, rng.choice(nans, n), values) if nans.size else values
+
+
+def _zeros(rng, n, dtype):
+    if dtype in FLOATS:
+        return float_from_bits([0, 1 << (8 * dtype.itemsize - 1)], dtype)[rng.integers(0, 2, n)]
+    return np.zeros(n)
+
+
+PATTERNS = {
+    "random": _random_bits,
+    "specials": lambda rng, n, dtype: rng.choice(special_values(dtype), n),
+    "ties": lambda rng, n, dtype: rng.integers(0, 4, n),
+    "normal": lambda rng, n, dtype: rng.standard_normal(n) * 20,
+    "constant": lambda rng, n, dtype: np.full(n, rng.integers(0, 100)),
+    "one_hot": _one_hot,
+    "ascending": lambda rng, n, dtype: np.arange(n) // max(n // 100, 1),
+    "descending": lambda rng, n, dtype: 100 - np.arange(n) // max(n // 100, 1),
+    "nan_rich": _nan_rich,
+    "zeros": _zeros,
+    "rectified": lambda rng, n, dtype: np.maximum(rng.standard_normal(n) * 20, 0),
+}
+
+
+def _convert(values, dtype):
+    if values.dtype == dtype:
+        return np.ascontiguousarray(values)
+    if values.dtype.kind == "f" and dtype.kind in "iu":
+        values = values.astype(np.int64)
+    return values.astype(dtype)
+
+
+def _top_k(maker):
+    dtype, index_dtype = maker.pick(DTYPES), maker.pick(INDEX_DTYPES)
+    sizes = maker.sizes(maker.pick(RANKS))
+    axis = int(maker.rng.integers(len(sizes)))
+    # The axis cannot be empty: k is at least 1.
+    most = max(sizes[axis], 1)
+    sizes = (*sizes[:axis], most, *sizes[axis + 1 :])
+    k = min(maker.pick((1, 2, 7, 30, 100, 600, 3000, max(most // 2, 1), most, most)), most)
+    x = maker.desc(dtype, sizes, broadcasts=True)
+    selected = (*sizes[:axis], k, *sizes[axis + 1 :])
+    values, indices = maker.desc(dtype, selected), maker.desc(index_dtype, selected)
+    largest = maker.chance(0.5)
+    storage = maker.values(dtype, x)
+    answers = reference.top_k(view_of(storage, x), k, axis=axis, largest=largest)
+    descriptor = TopK1(
+        input_tensor=x,
+        axis=axis,
+        k=k,
+        axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
+        output_value_tensor=values,
+        output_index_tensor=indices,
+    )
+    outputs = {
+        "output_value_tensor": (values, answers[0]),
+        "output_index_tensor": (indices, answers[1].astype(index_dtype)),
+    }
+    return descriptor, Options(), {"input_tensor": (x, storage)}, outputs
+
+
+def _nonzero_coordinates(maker):
+    dtype, index_dtype = maker.pick(DTYPES), maker.pick(INDEX_DTYPES)
+    sizes = maker.sizes(0 if maker.chance(0.02) else maker.pick(RANKS))
+    x = maker.desc(dtype, sizes, broadcasts=True)
+    storage = maker.values(dtype, x)
+    if maker.chance(0.8):
+        density = maker.pick(DENSITIES)
+        storage = np.where(maker.rng.random(storage.size) < density, storage, np.zeros((), dtype))
+    rows = x.element_count
+    found, number = reference.nonzero_coordinates(view_of(storage, x))
+    capacity = int(maker.pick((rows, rows, len(found), len(found) // 2, len(found) + 1000, 0)))
+    fill = maker.pick((None, 0, 7, np.iinfo(index_dtype).max, np.iinfo(index_dtype).min))
+    coordinates = maker.desc(index_dtype, (capacity, len(sizes)))
+    count = TensorDesc(SUPPORTED[index_dtype.name], (1,))
+    descriptor = NonzeroCoordinates(
+        input_tensor=x,
+        output_coordinates_tensor=TensorDesc(coordinates.data_type, (rows, len(sizes))),
+        output_count_tensor=count,
+    )
+    answer = found[:capacity].astype(index_dtype)
+    if fill is not None:
+        answer = np.vstack([answer, np.full((capacity - len(answer), len(sizes)), fill, index_dtype)])
+        fill = int(fill)
+    outputs = {
+        "output_coordinates_tensor": (coordinates, answer),
+        "output_count_tensor": (count, number.astype(index_dtype)),
+    }
+    return descriptor, Options(coordinates=coordinates, fill=fill), {"input_tensor": (x, storage)}, outputs
+
+
+def _gather_nd(maker):
+    dtype, index_dtype = maker.pick(DTYPES), maker.pick(INDEX_DTYPES)
+    sizes = maker.sizes(maker.pick(RANKS))
+    batch = int(maker.rng.integers(min(len(sizes), 3)))
+    width = int(maker.rng.integers(1, len(sizes) - batch + 1))
+    bounds, slices = sizes[batch : batch + width], sizes[batch + width :]
+    most = min(MOST_TUPLES, 4 * maker.count // max(math.prod(slices), 1)) // max(math.prod(sizes[:batch]), 1)
+    leading, left = [], max(most, 1)
+    for _ in range(maker.rng.integers(4)):
+        leading.append(int(maker.rng.integers(1, left + 1)))
+        left //= leading[-1]
+    shape = (*sizes[:batch], *leading, width)
+    mode = "fill" if 0 in bounds else maker.pick(("clip", "fill"))
+    x, indices = maker.desc(dtype, sizes, broadcasts=True), maker.desc(index_dtype, shape, broadcasts=True)
+    output = maker.desc(dtype, (*shape[:-1], *slices))
+    storage, picks = maker.values(dtype, x), np.zeros(indices.extent, index_dtype)
+    if indices.element_count:
+        view_of(picks, indices)[...] = _indices(maker, shape, bounds, index_dtype)
+    answer = reference.gather_nd(view_of(storage, x), view_of(picks, indices), batch_dims=batch, mode=mode)
+    rank = max(len(sizes), len(shape), answer.ndim)
+    descriptor = GatherND1(
+        input_tensor=x.with_leading_ones(rank),
+        indices_tensor=indices.with_leading_ones(rank),
+        output_tensor=output.with_leading_ones(rank),
+        input_dimension_count=len(sizes),
+        indices_dimension_count=len(shape),
+        batch_dimension_count=batch,
+    )
+    inputs = {"input_tensor": (x, storage), "indices_tensor": (indices, picks)}
+    return descriptor, Options(mode=mode), inputs, {"output_tensor": (output, answer)}
+
+
+def _indices(maker, shape, bounds, dtype):
+    """Return index tuples, most of them in range."""
+    rng, info = maker.rng, np.iinfo(dtype)
+    columns = []
+    for bound in bounds:
+        column = rng.integers(-bound if info.min < 0 else 0, max(bound, 1), shape[:-1]).astype(dtype)
+        near = rng.integers(max(-2 * bound - 2, info.min), 2 * bound + 2, shape[:-1]).astype(dtype)
+        far = rng.integers(info.min, info.max, shape[:-1], dtype, endpoint=True)
+        wild = maker.pick((0, 0.05, 0.4))
+        column = np.where(rng.random(shape[:-1]) < wild, near, column)
+        columns.append(np.where(rng.random(shape[:-1]) < wild / 3, far, column))
+    return np.stack(columns, -1)
+
+
+def _diagonal_matrix(maker):
+    dtype = maker.pick(DTYPES)
+    sizes = maker.sizes(max(maker.pick(RANKS), 2))
+    height, width = sizes[-2:]
+    output = maker.desc(dtype, sizes)
+    begin, end = (
+        int(
+            maker.pick(
+                (0, 1, maker.rng.integers(-height - 2, width + 3), maker.rng.integers(-3, 9), -(2**40))
+            )
+        )
+        for _ in range(2)
+    )
+    value = maker.pick((0.0, -0.0, 1.0, 0.1, -5.5, np.inf) if dtype in FLOATS else (0, 1, 1))
+    if dtype.kind in "iu":
+        value = maker.pick((0, 1, 7, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)))
+    band = {"value": value, "begin": begin, "end": end}
+    inputs, x = {}, None
+    if maker.chance(0.8):
+        x = maker.desc(dtype, sizes, broadcasts=True)
+        inputs["input_tensor"] = x, maker.values(dtype, x)
+        answer = reference.diagonal_matrix(view_of(inputs["input_tensor"][1], x), **band)
+    else:
+        answer = reference.diagonal_matrix(shape=sizes, dtype=dtype, **band)
+    descriptor = DiagonalMatrix1(
+        input_tensor=x,
+        output_tensor=output,
+        value=value,
+        diagonal_fill_begin=begin,
+        diagonal_fill_end=end,
+    )
+    return descriptor, Options(), inputs, {"output_tensor": (output, answer)}
+
+
+MAKERS = {
+    "top_k": _top_k,
+    "nonzero_coordinates": _nonzero_coordinates,
+    "gather_nd": _gather_nd,
+    "diagonal_matrix": _diagonal_matrix,
+}

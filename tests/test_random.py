@@ -1,0 +1,52 @@
+"""Random problems on the CPU, against NumPy; see `tests.random_cases` for how to ask for more of them."""
+
+import numpy as np
+
+from dmlops import dispatch
+from dmlops.memory import CPU
+from tests.random_cases import SEED, cases_for, stress_seconds
+
+FENCE = 64
+ALIGNMENT = 256
+
+
+def fenced(content, lead=0):
+    """Return a copy of bytes between fences, and all of that memory; `lead` bytes off the alignment."""
+    whole = np.full(content.size + 2 * FENCE + ALIGNMENT + lead, 0xA5, np.uint8)
+    start = -(whole.ctypes.data + FENCE) % ALIGNMENT + FENCE + lead
+    inner = whole[start : start + content.size]
+    inner[...] = content
+    return inner, whole
+
+
+def execute(case, rng):
+    """Run a problem on the CPU, all of its memory between fences."""
+    operator = dispatch.plan(case.descriptor, CPU, case.options)
+    slots = dict(zip(operator.operands, operator.slots, strict=True))
+    memory = {
+        field: fenced(content, slots[field].unsigned.itemsize * int(rng.integers(16)))
+        for field, content in case.before.items()
+    }
+    scratch, around = fenced(rng.integers(0, 256, operator.plan.workspace_size, np.uint8))
+    memory["workspace"] = scratch, around
+    views = [
+        memory[field][0].view(slot.unsigned) if slot else absent
+        for (field, slot), absent in zip(slots.items(), operator.absent, strict=True)
+    ]
+    operator.launch(views, scratch, 0)
+    for field, (inner, whole) in memory.items():
+        inside = inner.copy()
+        inner[...] = 0xA5
+        assert (whole == 0xA5).all(), f"{case}\nthe fence around {field} is broken"
+        inner[...] = inside
+    case.check({field: memory[field][0] for field in case.before})
+
+
+def test_random_cases(capsys):
+    count = 0
+    for number, case in cases_for(stress_seconds(5)):
+        execute(case, np.random.default_rng(number))
+        count += 1
+    with capsys.disabled():
+        print(f" {count} random problems of seed {SEED} on the CPU", end="")
+    assert count
