@@ -1,8 +1,8 @@
 """Random problems of every operator, in any layout, each with what plain NumPy answers.
 
 A problem knows the memory of every operand before the call and after it: inputs and the gaps of a layout must
-come out as they went in. `DMLOPS_STRESS_SECONDS` and `DMLOPS_STRESS_SEED` set how long tests go on making them,
-and which; problem `number` of a seed is always the same.
+come out as they went in. `DMLOPS_STRESS_SECONDS` and `DMLOPS_STRESS_SEED` set how long tests go on making
+them, and which; problem `number` of a seed is always the same.
 """
 
 import math
@@ -56,17 +56,17 @@ def stress_seconds(default):
     return float(os.environ.get("DMLOPS_STRESS_SECONDS", default))
 
 
-def cases_for(seconds, most_elements=max(ELEMENT_COUNTS)):
+def cases_for(seconds):
     """Make problems of all operators in turn, with their numbers, until the time is over."""
     end = time.monotonic() + seconds
     number = 0
     while time.monotonic() < end:
         for operator in MAKERS:
-            yield number, random_case(operator, number, most_elements)
+            yield number, random_case(operator, number)
         number += 1
 
 
-def random_case(operator, number, most_elements=max(ELEMENT_COUNTS)):
+def random_case(operator, number, most_elements=ELEMENT_COUNTS[-1]):
     """Make problem `number` of an operator."""
     maker = _Maker(random(("random case", operator, SEED, number)), most_elements)
     descriptor, options, inputs, outputs = MAKERS[operator](maker)
@@ -144,9 +144,8 @@ class _Maker:
 
     def poison(self, desc):
         """Return storage of what no operator wrote."""
-        return np.frombuffer(
-            self.rng.bytes(desc.extent * desc.data_type.bytes), f"u{desc.data_type.bytes}"
-        ).copy()
+        size = desc.data_type.bytes
+        return np.frombuffer(self.rng.bytes(desc.extent * size), f"u{size}").copy()
 
     def values(self, dtype, desc):
         """Return storage for a tensor, of one of several patterns."""
@@ -312,14 +311,8 @@ def _diagonal_matrix(maker):
     sizes = maker.sizes(max(maker.pick(RANKS), 2))
     height, width = sizes[-2:]
     output = maker.desc(dtype, sizes)
-    begin, end = (
-        int(
-            maker.pick(
-                (0, 1, maker.rng.integers(-height - 2, width + 3), maker.rng.integers(-3, 9), -(2**40))
-            )
-        )
-        for _ in range(2)
-    )
+    anywhere, near = maker.rng.integers(-height - 2, width + 3, 2), maker.rng.integers(-3, 9, 2)
+    begin, end = (int(maker.pick((0, 1, -(2**40), near[i], anywhere[i], anywhere[i]))) for i in range(2))
     value = maker.pick((0.0, -0.0, 1.0, 0.1, -5.5, np.inf) if dtype in FLOATS else (0, 1, 1))
     if dtype.kind in "iu":
         value = maker.pick((0, 1, 7, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)))

@@ -1,6 +1,7 @@
-"""Every CUDA kernel compiles for every architecture, without a GPU."""
+"""Every CUDA kernel compiles for every architecture, without a GPU, and keeps its values in registers."""
 
 import importlib
+import re
 
 import pytest
 
@@ -17,6 +18,21 @@ VARIANTS = {
     for operator in OPERATORS
     for variant in importlib.import_module(f"kernels_cuda.{operator}").variants()
 }
+
+# Bytes of a thread's registers that kernels may spill; all others spill none. Blocks of these must leave room for
+# others on a multiprocessor.
+MOST_SPILLED = {"dmlops_top_k_block_": 1200}
+
+
+def assemble(ptx, arch, max_registers):
+    """Return the cubin of a kernel, and how many bytes a thread stores to and loads from where it spills."""
+    core = importlib.import_module("cuda.core")
+    options = core.LinkerOptions(arch=arch, max_register_count=max_registers, verbose=True)
+    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
+    code = bytes(linker.link("cubin").code)
+    (spills,) = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", linker.get_info_log())
+    linker.close()
+    return code, sum(map(int, spills))
 
 
 def test_a_label_stands_for_one_kernel():
@@ -40,9 +56,11 @@ def test_assembles_for_every_architecture(variant):
     else:
         older = ptx.replace(".target sm_80", ".target sm_75")
     for arch in ARCHITECTURES:
-        code = compiler.compile_cubin(older if arch == "sm_75" else ptx, arch, source.max_registers)
+        code, spilled = assemble(older if arch == "sm_75" else ptx, arch, source.max_registers)
         assert code.startswith(ELF_MAGIC)
         assert variant.label.encode() in code
+        most = next((most for name, most in MOST_SPILLED.items() if variant.label.startswith(name)), 0)
+        assert spilled <= most, f"{variant.label} spills {spilled} bytes a thread on {arch}"
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -25,9 +25,8 @@ def rounds(seconds):
     unserved = {(operator, way) for operator, ways in WAYS.items() for way in ways}
     while True:
         for operator, ways in WAYS.items():
-            case = random_case(
-                operator, -1000 - number, LARGER_ELEMENTS if number % 5 == 4 else MOST_ELEMENTS
-            )
+            most_elements = LARGER_ELEMENTS if number % 5 == 4 else MOST_ELEMENTS
+            case = random_case(operator, -1000 - number, most_elements)
             for way in (None, *ways):
                 try:
                     with forced(way):

@@ -72,7 +72,7 @@ class TestTopK:
         assert not values[:-2].any()
 
     def test_first_axis(self, count):
-        needs(3 * count)
+        needs(5 * count)
         x = zeros(3, count // 3 + 1)
         x[2, -1] = 5
         x[1, -2] = 4
@@ -91,7 +91,7 @@ class TestTopK:
         assert indices[-2:].tolist() == [0, 2**31 - 1]
         assert indices[:2].tolist() == [1, 2]
         assert indices[-3].item() == count - 1
-        assert indices[2**31 - 3 : 2**31].tolist() == [2**31 - 2, 2**31, 2**31 + 1][: count - 2**31 + 2]
+        assert indices[2**31 - 3 : 2**31 - 1].tolist() == [2**31 - 2, 2**31]
 
 
 class TestNonzero:
@@ -168,7 +168,7 @@ class TestGather:
 
 class TestDiagonal:
     def test_square(self, count):
-        needs(3 * count)
+        needs(4 * count)
         n = int(count**0.5) + 1
         x = zeros(n, n) + 1
         result = dmlops.diagonal_matrix(x, value=0, begin=-(2**40), end=0)
@@ -186,7 +186,7 @@ class TestDiagonal:
         last = shape[1] - shape[0]
         result = dmlops.diagonal_matrix(x, value=4, begin=last, end=last + 1)
         assert result[-1, -1].item() == 4
-        assert result.sum(dtype=torch.int64).item() == 2 * shape[0] * shape[1] // 2 + 3 * 2
+        assert result.sum(dtype=torch.int64).item() == shape[0] * shape[1] + 3 * 2
 
     def test_many_matrices(self, count):
         needs(3 * count)

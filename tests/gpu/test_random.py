@@ -1,4 +1,4 @@
-"""Random problems on the GPU, most of them solved in a forced way, against NumPy; see `tests.random_cases`."""
+"""Random problems on the GPU, most of them in a forced way, against NumPy; see `tests.random_cases`."""
 
 import collections
 

@@ -1,0 +1,124 @@
+"""How much workspace an operator asks for: a share of its input or output, whatever the data."""
+
+import importlib
+from unittest import mock
+
+import pytest
+
+from dmlops import (
+    AxisDirection,
+    DiagonalMatrix1,
+    GatherND1,
+    NonzeroCoordinates,
+    TensorDataType,
+    TensorDesc,
+    TopK1,
+    dispatch,
+)
+from dmlops.memory import CPU
+from dmlops.problems import Options
+
+KIB, MIB = 1 << 10, 1 << 20
+# What a problem of any size may ask for beyond its share.
+SLACK = MIB
+TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64)
+
+
+def on_cpu(descriptor):
+    """Return the workspace on the CPU."""
+    return dispatch.plan(descriptor, CPU).plan.workspace_size
+
+
+def on_cuda(arch):
+    """Return a function for the workspace on a GPU that need not be there: no kernel is loaded."""
+
+    def size(descriptor):
+        pytest.importorskip("cuda.core")
+        lowest = descriptor.lower()
+        operator = dispatch.OPERATORS[type(lowest)]
+        kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")
+        launch, layout = (importlib.import_module(f"kernels_cuda.{name}") for name in ("launch", "layout"))
+        planning = importlib.import_module(kernels.plan.__module__)
+        with mock.patch.object(planning, "load"), mock.patch.object(layout, "load"):
+            problem = operator.problem(lowest, Options())
+            return kernels.plan(**problem, target=launch.Target(0, arch, 132)).workspace_size
+
+    return size
+
+
+@pytest.fixture(params=["cpu", "sm_75", "sm_90"])
+def workspace_of(request):
+    """Serve the workspace of each device in turn."""
+    return on_cpu if request.param == "cpu" else on_cuda(request.param)
+
+
+def top_k(data_type, sizes, k, axis=-1):
+    """Describe a selection."""
+    return TopK1(
+        input_tensor=TensorDesc(data_type, sizes),
+        axis=axis % len(sizes),
+        k=k,
+        axis_direction=AxisDirection.DECREASING,
+    )
+
+
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "axis", "k"),
+    [
+        ((1, 1 << 20), 1, 100),
+        ((1, 100_000_000), 1, 100),
+        ((1, 1 << 28), 1, 1000),
+        ((256, 50_257), 1, 50),
+        ((8192, 256), 1, 8),
+        ((64, 131_072), 1, 2048),
+        ((1024, 131_072), 1, 2048),
+        ((4096, 65_536), 0, 16),
+    ],
+)
+def test_top_k_of_few(data_type, sizes, axis, k, workspace_of):
+    descriptor = top_k(data_type, sizes, k, axis)
+    n_bytes = descriptor.input_tensor.element_count * data_type.bytes
+    assert workspace_of(descriptor) <= n_bytes // 4 + SLACK
+
+
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+@pytest.mark.parametrize("sizes", [(1, 1 << 20), (1, 16_000_000), (1, 1 << 28), (64, 131_072)])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_top_k_of_all(arch, data_type, sizes):
+    descriptor = top_k(data_type, sizes, sizes[1])
+    output = descriptor.input_tensor.element_count * (data_type.bytes + 4)
+    # Keys and positions twice, and some counts a tile.
+    assert on_cuda(arch)(descriptor) <= 2 * output + output // 16 + SLACK
+
+
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+@pytest.mark.parametrize("sizes", [(5,), (1000,), (1 << 20,), (8192, 8192), (1 << 30,), (64, 100, 100, 100)])
+def test_nonzero(data_type, sizes, workspace_of):
+    descriptor = NonzeroCoordinates(input_tensor=TensorDesc(data_type, sizes))
+    assert workspace_of(descriptor) <= descriptor.input_tensor.element_count // 8 + MIB
+
+
+def test_nonzero_of_any_layout(workspace_of):
+    x = TensorDesc(TensorDataType.FLOAT32, (1000, 1000, 30), (1, 2000, 3_000_000))
+    assert workspace_of(NonzeroCoordinates(input_tensor=x)) <= x.element_count // 8 + MIB
+
+
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+def test_gather_and_diagonal_ask_for_none(data_type, workspace_of):
+    x = TensorDesc(data_type, (30, 1000, 1024))
+    indices = TensorDesc(TensorDataType.INT64, (1, 50_000, 2))
+    gather = GatherND1(
+        input_tensor=x,
+        indices_tensor=indices,
+        input_dimension_count=3,
+        indices_dimension_count=2,
+        batch_dimension_count=0,
+    )
+    band = {"value": 1, "diagonal_fill_begin": -3, "diagonal_fill_end": 5}
+    for descriptor in (
+        gather,
+        DiagonalMatrix1(input_tensor=x, **band),
+        DiagonalMatrix1(output_tensor=TensorDesc(data_type, (3, 5, 7), (1, 9, 100)), **band),
+    ):
+        assert workspace_of(descriptor) == 0
