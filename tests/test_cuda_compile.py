@@ -18,9 +18,8 @@ VARIANTS = {
     for operator in OPERATORS
     for variant in importlib.import_module(f"kernels_cuda.{operator}").variants()
 }
-
-# Bytes of a thread's registers that kernels may spill; all others spill none. Blocks of these must leave room for
-# others on a multiprocessor.
+# Bytes that a thread of some kernels may spill, whose registers are limited so that several blocks share a
+# multiprocessor; all others spill none.
 MOST_SPILLED = {"dmlops_top_k_block_": 1200}
 
 

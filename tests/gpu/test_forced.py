@@ -1,5 +1,6 @@
-"""The tables of cases with each way of solving them forced in turn: every bit as on the CPU."""
+"""The tables of cases with each way of solving them forced in turn, against NumPy."""
 
+import dataclasses
 import functools
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tests import cases
 from tests.data import assert_same
 from tests.gpu.ways import WAYS, CannotServeError, forced
-from tests.libraries import Torch, call
+from tests.libraries import Torch, call, expected
 
 TABLES = {
     "top_k": cases.TOP_K,
@@ -18,9 +19,14 @@ TABLES = {
 
 
 @functools.cache
-def answer(operator, place):
-    """Return what the CPU answers to a case."""
-    return call(Torch("cpu"), TABLES[operator][place])
+def table(operator):
+    """Return the cases of an operator, their operands made, and the answers to them."""
+    rows = []
+    for case in TABLES[operator]:
+        operands = case.operands()
+        made = dataclasses.replace(case, operands=lambda operands=operands: operands)
+        rows.append((made, expected(Torch("cuda"), made)))
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -28,18 +34,16 @@ def answer(operator, place):
 )
 def test_all_cases(operator, way, torch):
     library, served = Torch("cuda"), 0
-    for place, case in enumerate(TABLES[operator]):
-        expected = answer(operator, place)
+    for case, answers in table(operator):
         try:
             with forced(way):
                 found = call(library, case)
+            for actual, answer in zip(found, answers, strict=True):
+                assert_same(actual, answer)
         except CannotServeError:
             continue
+        except Exception as error:
+            error.add_note(f"case {case} of {operator}")
+            raise
         served += 1
-        for actual, array in zip(found, expected, strict=True):
-            try:
-                assert_same(actual, array)
-            except AssertionError as error:
-                error.add_note(f"case {case} of {operator}")
-                raise
     assert served
