@@ -1,7 +1,5 @@
 """Random problems on the GPU, most of them in a forced way, against NumPy; see `tests.random_cases`."""
 
-import collections
-
 import numpy as np
 import pytest
 
@@ -24,18 +22,16 @@ def run(case, way, number):
 
 
 def test_random_cases(capsys):
-    count = collections.Counter()
+    count = 0
     for number, case in cases_for(stress_seconds(10)):
         ways = (None, *WAYS[case.operator])
         way = ways[np.random.default_rng((number, 1)).integers(len(ways))]
-        served = run(case, way, number)
-        count[case.operator, str(way), served] += 1
-        if not served:
+        if not run(case, way, number):
             run(case, None, number)
-    total = sum(count.values())
+        count += 1
     with capsys.disabled():
-        print(f" {total} random problems of seed {SEED} on the GPU", end="")
-    assert total
+        print(f" {count} random problems of seed {SEED} on the GPU", end="")
+    assert count
 
 
 @pytest.mark.parametrize(
