@@ -34,10 +34,10 @@ def on_cuda(arch):
 
     def size(descriptor):
         pytest.importorskip("cuda.core")
+        launch, layout = (importlib.import_module(f"kernels_cuda.{name}") for name in ("launch", "layout"))
         lowest = descriptor.lower()
         operator = dispatch.OPERATORS[type(lowest)]
         kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")
-        launch, layout = (importlib.import_module(f"kernels_cuda.{name}") for name in ("launch", "layout"))
         planning = importlib.import_module(kernels.plan.__module__)
         with mock.patch.object(planning, "load"), mock.patch.object(layout, "load"):
             problem = operator.problem(lowest, Options())

@@ -4,7 +4,7 @@ Every operand is an allocation of its own that ends with the last element, and w
 gives them: what a kernel touches beyond its arrays, or reads before it was written, shows.
 """
 
-import sys
+import argparse
 import time
 
 import numpy as np
@@ -13,21 +13,20 @@ from tests.gpu.memory import execute
 from tests.gpu.ways import WAYS, CannotServeError, forced
 from tests.random_cases import SEED, random_case
 
-SECONDS = 40
-MOST_ELEMENTS = 20_000
-# Large enough for several granules, tiles and parts of a row.
-LARGER_ELEMENTS = 70_000
+# Enough for several granules, tiles and parts of a row; every other round makes do with less.
+MOST_ELEMENTS = 70_000
+SMALL_SHARE = 10
 
 
-def rounds(seconds):
+def rounds(seconds, most_elements, operators):
     """Go through all ways again and again, each time with other problems; return how many were solved."""
     end, solved, number = time.monotonic() + seconds, 0, 0
-    unserved = {(operator, way) for operator, ways in WAYS.items() for way in ways}
+    unserved = {(operator, way) for operator in operators for way in WAYS[operator]}
     while True:
-        for operator, ways in WAYS.items():
-            most_elements = LARGER_ELEMENTS if number % 5 == 4 else MOST_ELEMENTS
-            case = random_case(operator, -1000 - number, most_elements)
-            for way in (None, *ways):
+        for operator in operators:
+            most = most_elements if number % 2 else most_elements // SMALL_SHARE
+            case = random_case(operator, -1000 - number, most)
+            for way in (None, *WAYS[operator]):
                 try:
                     with forced(way):
                         execute(case, np.random.default_rng(number), fence=0)
@@ -42,5 +41,10 @@ def rounds(seconds):
 
 
 if __name__ == "__main__":
-    limit = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
-    print(f"{rounds(limit)} problems of seed {SEED} solved as NumPy solves them")
+    parser = argparse.ArgumentParser(description="Solve small problems in every way there is.")
+    parser.add_argument("operators", nargs="*", default=list(WAYS), help="those to run; all if left out")
+    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--elements", type=int, default=MOST_ELEMENTS, help="of the largest problems")
+    given = parser.parse_args()
+    count = rounds(given.seconds, given.elements, given.operators)
+    print(f"{count} problems of seed {SEED} solved as NumPy solves them", flush=True)

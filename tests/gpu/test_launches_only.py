@@ -43,7 +43,7 @@ def test_captured_graph_holds_kernels_only(bound, torch):
 
 def test_profiler_sees_launches_only(bound, torch, tmp_path):
     activities = (torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profile:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         for _ in range(3):
             bound.execute()
         torch.cuda.synchronize()

@@ -10,8 +10,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
+import kernels_cuda.launch  # first: it keeps to itself what numba-cuda warns of when it is imported
 from dmlops import calls, express, express_cuda
-from kernels_cuda import diagonal_matrix, gather_nd, launch, layout, nonzero_coordinates, top_k
+from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
 from kernels_cuda.nonzero_coordinates import small
 from kernels_cuda.top_k import planning
 
@@ -60,13 +61,13 @@ def _variant(name: str) -> tuple[Any, str, Callable[..., Any]]:
 
 
 def _multiprocessors(number: int) -> tuple[Any, str, Callable[..., Any]]:
-    real = launch.target
+    real = kernels_cuda.launch.target
 
     @functools.cache
     def target(device_id):
         return real(device_id)._replace(multiprocessors=number)
 
-    return launch, "target", target
+    return kernels_cuda.launch, "target", target
 
 
 def _blocks_of(n_threads: int) -> tuple[Any, str, tuple[int, ...]]:
