@@ -31,6 +31,7 @@ MOST_TUPLES = 400  # the oracle goes through them one by one
 class RandomCase:
     """A problem, and the memory of its operands as bytes, by field."""
 
+    operator: str
     name: str
     descriptor: Descriptor
     options: Options
@@ -80,6 +81,7 @@ def random_case(operator, number, most_elements=ELEMENT_COUNTS[-1]):
         (view[: len(answer)] if answer.ndim else view)[...] = bits(answer)
     name = f"{operator} {number} of seed {SEED} ({maker.pattern})"
     return RandomCase(
+        operator,
         name,
         descriptor,
         options,

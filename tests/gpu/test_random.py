@@ -12,7 +12,7 @@ def run(case, way, number):
     """Run a problem in a way; return whether that serves it."""
     try:
         with forced(way):
-            execute(case, np.random.default_rng(number))
+            execute(case, np.random.default_rng(abs(number)))
     except CannotServeError:
         return False
     except Exception as error:

@@ -76,7 +76,8 @@ def _blocks_of(n_threads: int) -> tuple[Any, str, tuple[int, ...]]:
 
 _MASKS = (small, "LIMIT", 0)
 _WIDE = (layout, "NARROW_LIMIT", 0)
-_PARTS = (planning, "LARGEST_PART", 1 << 14)
+# Parts whose winners, up to 4096 of each, a block still takes.
+_PARTS = (planning, "LARGEST_PART", 1 << 15)
 _LONG_POSITIONS = (planning, "LARGEST_NARROW_AXIS", 0)
 
 WAYS = {
