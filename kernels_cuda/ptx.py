@@ -258,7 +258,6 @@ LOAD_SHARED = {2: load_shared_u16, 4: load_shared_u32, 8: load_shared_u64}
 STORE_SHARED = {2: store_shared_u16, 4: store_shared_u32, 8: store_shared_u64}
 LOAD_RELAXED = {4: load_relaxed_u32, 8: load_relaxed_u64}
 STORE_RELAXED = {4: store_relaxed_u32, 8: store_relaxed_u64}
-REDUCE_ADD = {4: reduce_add_u32, 8: reduce_add_u64}
 # The register type that an element travels in.
 REGISTER = {1: u32, 2: u32, 4: u32, 8: u64}
 

@@ -80,14 +80,15 @@ def sort_steps(problem: Problem, workspace: Workspace) -> list[Step]:
         and problem.axis_strides[1:] == (1, 1)
         and problem.layout.has_packed_outputs(problem.n_rows, axis_size)
     )
-    count_bytes = sort.N_DIGITS * position_size
+    histogram_bytes = sort.N_DIGITS * sort.COUNT_BYTES
+    state_bytes = n_tiles * sort.N_DIGITS * position_size
     row_bytes = (n_buffers - uses_outputs) * axis_size * (element_size + position_size)
-    row_bytes += n_passes * (1 + n_tiles) * count_bytes
+    row_bytes += n_passes * (histogram_bytes + state_bytes)
     n_rows = min(problem.n_rows, max(1, SORT_BYTES // row_bytes), max(1, LARGEST_GRID // n_tiles))
 
     counters = [workspace.take(ALIGNMENT) for _ in range(n_passes)]
-    histograms = workspace.take(n_rows * n_passes * count_bytes)
-    states = [workspace.take(n_rows * n_tiles * count_bytes) for _ in range(n_passes)]
+    histograms = workspace.take(n_rows * n_passes * histogram_bytes)
+    states = [workspace.take(n_rows * state_bytes) for _ in range(n_passes)]
     n_cleared = workspace.size - counters[0].offset
     keys = [workspace.take(n_rows * axis_size * element_size) for _ in range(n_buffers - uses_outputs)]
     positions = [workspace.take(n_rows * axis_size * position_size) for _ in range(n_buffers - uses_outputs)]
@@ -131,7 +132,7 @@ def sort_steps(problem: Problem, workspace: Workspace) -> list[Step]:
                 to_positions,
                 Pointer(VALUES),
                 Pointer(INDICES),
-                histograms._replace(offset=histograms.offset + number * count_bytes),
+                histograms._replace(offset=histograms.offset + number * histogram_bytes),
                 states[number],
                 counters[number],
                 offsets,

@@ -25,14 +25,15 @@ from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.ptx import (
     LOAD,
     LOAD_RELAXED,
-    REDUCE_ADD,
     REGISTER,
     STORE,
     STORE_RELAXED,
     atomic_add_u32,
     lanes_below,
+    load_u64,
     match_byte,
     popcount_u32,
+    reduce_add_u64,
     store_u32x4,
 )
 from kernels_cuda.top_k.cooperate import block_functions
@@ -46,6 +47,8 @@ i64 = types.int64
 
 DIGIT_BITS = 8
 N_DIGITS = 1 << DIGIT_BITS
+# Of an entry of a row's histogram.
+COUNT_BYTES = 8
 CLEARING_THREADS = 256
 CLEARED_BYTES = 16 * CLEARING_THREADS
 # Large blocks, for each adds its counts to those of the whole row.
@@ -86,14 +89,12 @@ def clear_source() -> KernelSource:
     return KernelSource(clear_words)
 
 
-def histogram_source(element_size: int, position_size: int) -> KernelSource:
-    """Make `digit_histograms` for one width of elements and positions."""
+def histogram_source(element_size: int) -> KernelSource:
+    """Make `digit_histograms` for one width of elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     order_key = functions.order_key
     load_element = functions.load_element
-    reduce_add = REDUCE_ADD[position_size]
-    count_type = REGISTER[position_size]
     n_counters = element_size * N_DIGITS
 
     def digit_histograms(
@@ -130,8 +131,8 @@ def histogram_source(element_size: int, position_size: int) -> KernelSource:
         counter = thread
         while counter < u32(n_counters):
             if histogram[counter] != u32(0):
-                at = histograms + (row * n_counters + i64(counter)) * position_size
-                reduce_add(at, count_type(histogram[counter]))
+                at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
+                reduce_add_u64(at, u64(histogram[counter]))
             counter = u32(counter + u32(COUNTING_THREADS))
 
     return KernelSource(digit_histograms, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers=32)
@@ -210,7 +211,9 @@ def sort_source(
         """Return the sum over the tiles up to `before` of what they have of the digit of `states`."""
         seen = cuda.local.array(_LOOKED_AT, position_type)
         total = position_type(0)
-        while before >= 0:
+        spins = 0
+        while before >= 0 and spins < 200000:
+            spins += 1
             for back in range(_LOOKED_AT):
                 seen[back] = position_type(of_all)
                 if before - back >= 0:
@@ -300,7 +303,7 @@ def sort_source(
         of_digit = position_type(0)
         if thread < u32(N_DIGITS):
             entry = row * (element_size * N_DIGITS) + i64(thread)
-            of_digit = load_position(histograms + entry * position_size)
+            of_digit = position_type(load_u64(histograms + entry * COUNT_BYTES))
         own_counts = u32(warp * u32(N_DIGITS))
         rank_in_warp(keys, places, warp_counts, own_counts, shift)
         cuda.syncthreads()

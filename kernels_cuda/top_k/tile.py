@@ -19,10 +19,10 @@ i64 = types.int64
 
 # Threads, and elements of each, for rows of up to their product.
 TILE_SHAPES = {
-    1: ((256, 4), (256, 8), (384, 16)),
-    2: ((256, 4), (256, 8), (384, 16)),
-    4: ((256, 4), (256, 8), (384, 16)),
-    8: ((256, 4), (256, 8), (512, 8)),
+    1: ((256, 8), (384, 16)),
+    2: ((256, 8), (384, 16)),
+    4: ((256, 8), (384, 16)),
+    8: ((256, 8), (512, 8)),
 }
 # Limits that let two blocks share a multiprocessor, or more.
 REGISTERS = {256: 80, 384: 80, 512: 64}
