@@ -6,6 +6,7 @@ Addresses are int64; a value narrower than 32 bits travels in a uint32. The fami
 - ``read_*``: through the read-only path; the memory must not change while the kernel runs.
 - ``stream_*``: the same without a place in the L1 cache, for what is read once; ``store_stream_*`` likewise.
 - ``*_relaxed_*``, ``*_acquire_*``, ``*_release_*``: of GPU scope, for words that blocks share.
+- ``load_shared_*``, ``store_shared_*``: to shared memory, at a uint32 address from `shared_address`.
 - ``atomic_*`` return the old value, ``reduce_*`` return nothing.
 - ``warp_*`` and ``shuffle_*``, ``ballot``: of all 32 lanes, which must all arrive.
 """
@@ -228,12 +229,35 @@ multiply_wide_u32 = _instruction(u64, [u32, u32], "mul.wide.u32 $0, $1, $2;", _P
 # Bytes of (b, a), a lowest, picked by the four low nibbles of the selector.
 permute_bytes = _instruction(u32, [u32, u32, u32], "prmt.b32 $0, $1, $2, $3;", _PURE)
 
+load_shared_u16 = _instruction(u32, [u32], "ld.shared.u16 $0, [$1];")
+load_shared_u32 = _instruction(u32, [u32], "ld.shared.u32 $0, [$1];")
+load_shared_u64 = _instruction(u64, [u32], "ld.shared.u64 $0, [$1];")
+store_shared_u16 = _instruction(_void, [u32, u32], "st.shared.u16 [$0], $1;")
+store_shared_u32 = _instruction(_void, [u32, u32], "st.shared.u32 [$0], $1;")
+store_shared_u64 = _instruction(_void, [u32, u64], "st.shared.u64 [$0], $1;")
+
+
+@intrinsic
+def shared_address(typing_context: Any, array: Any) -> Any:
+    """Return the address of a shared array within shared memory, as a uint32."""
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        data = context.make_array(sig.args[0])(context, builder, arguments[0]).data
+        return builder.ptrtoint(builder.addrspacecast(data, data.type.pointee.as_pointer(3)), ir.IntType(32))
+
+    return u32(array), generate
+
+
 # By element size in bytes.
 LOAD = {1: load_u8, 2: load_u16, 4: load_u32, 8: load_u64}
 READ = {1: read_u8, 2: read_u16, 4: read_u32, 8: read_u64}
 STREAM = {1: stream_u8, 2: stream_u16, 4: stream_u32, 8: stream_u64}
 STORE = {1: store_u8, 2: store_u16, 4: store_u32, 8: store_u64}
 STORE_STREAM = {1: store_stream_u8, 2: store_stream_u16, 4: store_stream_u32, 8: store_stream_u64}
+LOAD_SHARED = {2: load_shared_u16, 4: load_shared_u32, 8: load_shared_u64}
+STORE_SHARED = {2: store_shared_u16, 4: store_shared_u32, 8: store_shared_u64}
+LOAD_RELAXED = {4: load_relaxed_u32, 8: load_relaxed_u64}
+STORE_RELAXED = {4: store_relaxed_u32, 8: store_relaxed_u64}
 # The register type that an element travels in.
 REGISTER = {1: u32, 2: u32, 4: u32, 8: u64}
 
@@ -271,6 +295,21 @@ def _raw_key(kind: Any, bits: int) -> tuple[Any, Any]:
 
 raw_key_u32, bits_of_raw_key_u32 = _raw_key(u32, 32)
 raw_key_u64, bits_of_raw_key_u64 = _raw_key(u64, 64)
+
+# The lanes whose values have the same lowest eight bits as this lane's.
+match_byte = _instruction(
+    u32,
+    [u32],
+    "{ .reg .pred is_set; .reg .b32 same, lanes; mov.b32 same, -1; "
+    + "".join(
+        f"and.b32 lanes, $1, {1 << bit}; setp.ne.u32 is_set, lanes, 0; "
+        f"vote.sync.ballot.b32 lanes, is_set, {_ALL_LANES}; @!is_set not.b32 lanes, lanes; "
+        "and.b32 same, same, lanes; "
+        for bit in range(8)
+    )
+    + "mov.b32 $0, same; }",
+    _CONVERGENT,
+)
 
 # The sum of this lane's value and those of the lanes below.
 warp_inclusive_sum = _instruction(

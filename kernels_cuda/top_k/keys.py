@@ -71,6 +71,7 @@ class ElementFunctions(NamedTuple):
     raw_element: Any
     raw_maxima: Any
     key_of_raw: Any
+    raw_bounds: Any
 
 
 @functools.cache
@@ -133,8 +134,8 @@ def _spread_narrow_vector(element_size: int, order_key: Any) -> Any:
     return spread_vector
 
 
-def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, Any, Any, Any]:
-    """Make `raw_masks`, `raw_element`, `raw_maxima` and `key_of_raw` (see the module)."""
+def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
+    """Make the functions of raw keys (see the module)."""
     key_type = REGISTER[element_size]
     raw_key = raw_key_u64 if element_size == 8 else raw_key_u32
     bits_of_raw_key = bits_of_raw_key_u64 if element_size == 8 else bits_of_raw_key_u32
@@ -177,6 +178,31 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, Any, Any, An
     def raw_element(bits, raw_mask):
         return raw_key(key_type(bits << key_type(unused)), *raw_mask)
 
+    @device_function
+    def raw_bounds(key, masks, raw_mask):
+        """Return the least raw key of elements with this key or above, and of those above, 0 if none."""
+        one = key_type(key_type(1) << key_type(unused))
+        bits = key_type(key ^ key_type(masks[3]))
+        if (bits & key_type(masks[0])) != key_type(0):
+            bits = key_type(bits ^ key_type(masks[1]))
+        first = raw_element(bits, raw_mask)
+        last = first
+        if masks[1] != 0 and key == key_type(masks[3]):
+            other = raw_element(key_type(masks[0]), raw_mask)
+            first = min(first, other)
+            last = max(last, other)
+        beyond = key_type(last + one)
+        if masks[1] != 0 and key == key_type(masks[5]):
+            # NaNs are beyond infinity, on whichever side that is.
+            infinity = raw_element(key_type(masks[2]), raw_mask)
+            if key == key_type(0):
+                first = key_type(0)
+                beyond = infinity
+            else:
+                first = key_type(infinity + one)
+                beyond = key_type(0)
+        return first, beyond
+
     if element_size == 8:
 
         @device_function
@@ -214,4 +240,4 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, Any, Any, An
                             best = max(best, raw_key(u32(bits << u32(part * bits_each)), *raw_mask))
                     maxima[vector] = best
 
-    return raw_masks, raw_element, raw_maxima, key_of_raw
+    return raw_masks, raw_element, raw_maxima, key_of_raw, raw_bounds

@@ -41,6 +41,15 @@ class RowLayout(NamedTuple):
         )
         return RowLayout(layout, table)
 
+    def has_packed_outputs(self, n_rows: int, row_size: int) -> bool:
+        """Tell whether the rows of values and indices lie one after the other, `row_size` elements each."""
+        if n_rows == 1:
+            return True
+        inner_size, _, *outer, _, value_inner, index_inner = self.layout
+        is_inner_packed = inner_size == 1 or value_inner == index_inner == row_size
+        is_outer_packed = n_rows == inner_size or outer == [inner_size * row_size] * 2
+        return not self.table_dimensions and is_inner_packed and is_outer_packed
+
     def with_packed_outputs(self, row_size: int) -> "RowLayout":
         """Return the layout with the rows of values and indices one after the other."""
         inner, x_outer, _, _, x_inner, _, _ = self.layout
@@ -50,6 +59,23 @@ class RowLayout(NamedTuple):
             for below, size, x, _, _ in self.table_dimensions
         )
         return RowLayout(layout, table)
+
+
+def columns_last(rows: Sequence[RowDimension], axis_stride: int) -> tuple[tuple[RowDimension, ...], int]:
+    """Put the dimension of rows that are neighbours in x last; return how many there are, too.
+
+    Examples
+    --------
+    >>> columns_last([(4, 1, 7, 7), (5, 8, 2, 2)], 40)
+    (((5, 8, 2, 2), (4, 1, 7, 7)), 4)
+    >>> columns_last([(4, 8, 7, 7)], 1)
+    (((4, 8, 7, 7),), 1)
+    """
+    if abs(axis_stride) > 1:
+        for at, dimension in enumerate(rows):
+            if abs(dimension[1]) == 1:
+                return (*rows[:at], *rows[at + 1 :], dimension), dimension[0]
+    return tuple(rows), 1
 
 
 def row_layout(rows: Sequence[RowDimension]) -> RowLayout:

@@ -1,145 +1,174 @@
 """Any k: stable radix sort of whole rows, least significant digit first, eight bits a pass.
 
-A pass is two or three launches. `digit_histogram` counts the digits of every tile, `scan_tiles` turns the
-counts of a digit into what lies before each tile, and `scatter_digits` ranks a tile's elements, brings them
-into order in shared memory and writes them out. Where a row has few tiles, `scatter_digits` adds up the
-counts itself.
+1. `clear_words` empties what the launches below count in.
+2. `digit_histograms` reads the rows once and counts the digits of all passes.
+3. `sort_digit`, once a pass, ranks a tile's elements by their digit, brings them into order in shared memory
+   and writes them out. Where a tile's elements of a digit go, it learns from the histogram and by looking
+   back over the tiles before it in the row: each makes known how many elements of each digit it has, and soon
+   after how many it and all before it have.
+
+A tile is taken from a counter, so that all tiles before it are being worked on: waiting for them ends.
 
 The first pass reads the elements and makes (order key, position) pairs, which stay in the workspace; the
 last writes the first k elements and their positions. Passes being stable, equal keys stay in the order of
 their positions.
 
-A pass over n pairs moves about ``n * (3 * key + 2 * position)`` bytes.
+A pass over n pairs moves ``2 * n * (key + position)`` bytes.
 """
+
+import functools
+from typing import Any
 
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.ptx import LOAD, REGISTER, STORE, ballot, lanes_below, popcount_u32
-from kernels_cuda.top_k.cooperate import block_functions, count_digit
+from kernels_cuda.ptx import (
+    LOAD,
+    LOAD_RELAXED,
+    REGISTER,
+    STORE,
+    STORE_RELAXED,
+    atomic_add_u32,
+    lanes_below,
+    load_u64,
+    match_byte,
+    popcount_u32,
+    reduce_add_u64,
+    store_u32x4,
+)
+from kernels_cuda.top_k.cooperate import block_functions
 from kernels_cuda.top_k.keys import N_MASKS, element_functions
 from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
 
+u16 = types.uint16
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
 DIGIT_BITS = 8
 N_DIGITS = 1 << DIGIT_BITS
-# A thread a digit.
-N_THREADS = N_DIGITS
-_N_WARPS = N_THREADS // 32
-_SCAN_ITEMS = 4
+# Of an entry of a row's histogram.
+COUNT_BYTES = 8
+CLEARING_THREADS = 256
+CLEARED_BYTES = 16 * CLEARING_THREADS
+# Large blocks, for each adds its counts to those of the whole row.
+COUNTING_THREADS = 1024
+# Elements that a thread counts at a time.
+_COUNTED = 8
+COUNTED_ELEMENTS = COUNTING_THREADS * _COUNTED
+# Beyond this size of a row, counts with two bits of state do not fit into 32.
+LARGEST_NARROW_ROW = 1 << 30
+# Tiles whose state is asked for at once.
+_LOOKED_AT = 4
+
+
+def tile_shape(element_size: int, position_size: int) -> tuple[int, int, int]:
+    """Return the threads of a tile, the elements of each, and the limit on registers."""
+    return (384, 14, 80) if element_size + position_size <= 8 else (512, 8, 64)
 
 
 def tile_elements(element_size: int, position_size: int) -> int:
-    """Return the elements of a tile: what fits, sorted, into 48 KiB of shared memory."""
-    return N_THREADS * (16 if element_size + position_size <= 8 else 8)
+    """Return the elements of a tile."""
+    n_threads, n_items, _ = tile_shape(element_size, position_size)
+    return n_threads * n_items
 
 
-def histogram_source(element_size: int, position_size: int) -> KernelSource:
-    """Make `digit_histogram` for one width of elements and positions."""
+def exchange_bytes(element_size: int, position_size: int) -> int:
+    """Return the shared memory that a tile exchanges its keys, then its positions, in."""
+    return tile_elements(element_size, position_size) * max(4, element_size, position_size)
+
+
+def clear_source() -> KernelSource:
+    """Make `clear_words`, which sets vectors of 16 bytes to zero."""
+
+    def clear_words(first, n_vectors):
+        vector = i64(cuda.blockIdx.x) * CLEARING_THREADS + i64(cuda.threadIdx.x)
+        if vector < n_vectors:
+            store_u32x4(first + vector * 16, u32(0), u32(0), u32(0), u32(0))
+
+    return KernelSource(clear_words)
+
+
+def histogram_source(element_size: int) -> KernelSource:
+    """Make `digit_histograms` for one width of elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     order_key = functions.order_key
     load_element = functions.load_element
-    store_count = STORE[position_size]
-    count_type = REGISTER[position_size]
-    tile_size = tile_elements(element_size, position_size)
-    n_items = tile_size // N_THREADS
-    n_counters = _N_WARPS * N_DIGITS
+    n_counters = element_size * N_DIGITS
 
-    def digit_histogram(
-        x, source, counts, offsets, first_row, axis_size, n_tiles, shift, is_first, x_stride, layout, masks
+    def digit_histograms(
+        x, histograms, offsets, first_row, axis_size, n_blocks_a_row, x_stride, layout, masks
     ):
         histogram = cuda.shared.array(n_counters, u32)
         thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
         block = i64(cuda.blockIdx.x)
-        row = block // n_tiles
-        tile = block - row * n_tiles
-        base = source + row * axis_size * element_size
-        stride = i64(1)
-        if is_first != 0:
-            x_row, _, _ = row_offsets(layout, offsets, first_row + row)
-            base = x + x_row * element_size
-            stride = x_stride
-        for item in range(_N_WARPS):
-            histogram[u32(item * N_DIGITS) + thread] = u32(0)
+        row = block // n_blocks_a_row
+        x_row, _, _ = row_offsets(layout, offsets, first_row + row)
+        base = x + x_row * element_size
+        step = x_stride * element_size
+        counter = thread
+        while counter < u32(n_counters):
+            histogram[counter] = u32(0)
+            counter = u32(counter + u32(COUNTING_THREADS))
         cuda.syncthreads()
-
-        keys = cuda.local.array(n_items, key_type)
-        first = tile * tile_size + i64(u32(warp * u32(32 * n_items)) + lane)
-        for item in range(n_items):
-            at = first + item * 32
-            keys[item] = key_type(0)
-            if at < axis_size:
-                keys[item] = load_element(base + at * stride * element_size)
-        for item in range(n_items):
-            key = keys[item]
-            if is_first != 0:
-                key = order_key(key, *masks)
-            digit = u32(u32(N_DIGITS - 1) - u32(u32(key >> key_type(shift)) & u32(N_DIGITS - 1)))
-            exists = first + item * 32 < axis_size
-            count_digit(histogram, exists, u32(u32(warp * u32(N_DIGITS)) + digit), lane)
+        keys = cuda.local.array(_COUNTED, key_type)
+        first = (block - row * n_blocks_a_row) * COUNTED_ELEMENTS + i64(thread)
+        while first < axis_size:
+            for item in range(_COUNTED):
+                at = first + item * COUNTING_THREADS
+                keys[item] = key_type(0)
+                if at < axis_size:
+                    keys[item] = load_element(base + at * step)
+            for item in range(_COUNTED):
+                if first + item * COUNTING_THREADS < axis_size:
+                    key = key_type(~order_key(keys[item], *masks))
+                    for digit in range(element_size):
+                        value = u32(u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1))
+                        cuda.atomic.add(histogram, u32(u32(digit * N_DIGITS) + value), u32(1))
+            first += n_blocks_a_row * COUNTED_ELEMENTS
         cuda.syncthreads()
-        total = u32(0)
-        for item in range(_N_WARPS):
-            total = u32(total + histogram[u32(item * N_DIGITS) + thread])
-        entry = (row * N_DIGITS + i64(thread)) * n_tiles + tile
-        store_count(counts + entry * position_size, count_type(total))
+        counter = thread
+        while counter < u32(n_counters):
+            if histogram[counter] != u32(0):
+                at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
+                reduce_add_u64(at, u64(histogram[counter]))
+            counter = u32(counter + u32(COUNTING_THREADS))
 
-    return KernelSource(digit_histogram, {"layout": N_LAYOUT, "masks": N_MASKS})
-
-
-def scan_source(position_size: int) -> KernelSource:
-    """Make `scan_tiles`: a block for the counts of one digit of one row."""
-    load_count = LOAD[position_size]
-    store_count = STORE[position_size]
-    count_type = REGISTER[position_size]
-    _, block_inclusive_sum = block_functions(N_THREADS)
-
-    def scan_tiles(counts, totals, n_tiles):
-        sums = cuda.shared.array(64, u32)
-        last = cuda.shared.array(2, u32)
-        thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
-        base = counts + i64(cuda.blockIdx.x) * n_tiles * position_size
-        before = count_type(0)
-        half = u32(0)
-        amounts = cuda.local.array(_SCAN_ITEMS, u32)
-        tile = i64(0)
-        while tile < n_tiles:
-            first = tile + i64(thread) * _SCAN_ITEMS
-            own = u32(0)
-            for item in range(_SCAN_ITEMS):
-                amounts[item] = u32(0)
-                if first + item < n_tiles:
-                    amounts[item] = u32(load_count(base + (first + item) * position_size))
-                own = u32(own + amounts[item])
-            # A tile is smaller than 2^13: the sum of a block's tiles is a uint32.
-            total = block_inclusive_sum(sums, half, own, lane, warp)
-            if thread == u32(N_THREADS - 1):
-                last[half >> u32(5)] = total
-            running = count_type(before + count_type(u32(total - own)))
-            for item in range(_SCAN_ITEMS):
-                if first + item < n_tiles:
-                    store_count(base + (first + item) * position_size, running)
-                running = count_type(running + count_type(amounts[item]))
-            cuda.syncthreads()
-            before = count_type(before + count_type(last[half >> u32(5)]))
-            half = u32(u32(32) - half)
-            tile += N_THREADS * _SCAN_ITEMS
-        if thread == u32(0):
-            store_count(totals + i64(cuda.blockIdx.x) * position_size, before)
-
-    return KernelSource(scan_tiles)
+    return KernelSource(digit_histograms, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers=32)
 
 
-def scatter_source(element_size: int, position_size: int) -> KernelSource:
-    """Make `scatter_digits` for one width of elements and positions."""
+@functools.cache
+def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
+    """Make `digit_of`, whose digits ascend as keys descend, and `rank_in_warp` for `n_items` keys a lane."""
+
+    @device_function
+    def digit_of(key, shift):
+        return u32(u32(N_DIGITS - 1) - u32(u32(key >> key_type(shift)) & u32(N_DIGITS - 1)))
+
+    @device_function
+    def rank_in_warp(keys, places, warp_counts, own_counts, shift):
+        """Rank each key among those of its digit in its warp: 32 keys at a time, in order."""
+        below = lanes_below()
+        for item in range(n_items):
+            digit = digit_of(keys[item], shift)
+            same = match_byte(digit)
+            counter = u32(own_counts + digit)
+            already = u32(warp_counts[counter])
+            cuda.syncwarp()
+            earlier = u32(same & below)
+            if earlier == u32(0):
+                warp_counts[counter] = u16(u32(already + popcount_u32(same)))
+            cuda.syncwarp()
+            places[item] = u32(already + popcount_u32(earlier))
+
+    return digit_of, rank_in_warp
+
+
+def sort_source(
+    element_size: int, position_size: int, n_threads: int, n_items: int, max_registers: int
+) -> KernelSource:
+    """Make `sort_digit` for one width of elements and positions."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     order_key = functions.order_key
@@ -148,27 +177,58 @@ def scatter_source(element_size: int, position_size: int) -> KernelSource:
     store_element = functions.store_element
     load_position = LOAD[position_size]
     store_position = STORE[position_size]
+    load_state = LOAD_RELAXED[position_size]
+    store_state = STORE_RELAXED[position_size]
     position_type = REGISTER[position_size]
-    _, block_inclusive_sum = block_functions(N_THREADS)
-    tile_size = tile_elements(element_size, position_size)
-    n_items = tile_size // N_THREADS
-    n_counters = _N_WARPS * N_DIGITS
+    digit_of, rank_in_warp = digit_functions(key_type, n_items)
+    _, block_inclusive_sum = block_functions(n_threads)
+    n_warps = n_threads // 32
+    tile_size = n_threads * n_items
+    n_counters = n_warps * N_DIGITS
+    state_shift = 8 * position_size - 2
+    of_tile = 1 << state_shift
+    of_all = 2 << state_shift
+    count_mask = of_tile - 1
 
     @device_function
-    def exclusive_sum_of_digits(sums, half, amount, wide_sums, lane, warp):
+    def exclusive_sum_of_digits(sums, half, amount, wide_sums, thread, lane, warp):
         """Return the sum of `amount` over the digits before the thread's own."""
         if position_size == 4:
             return position_type(block_inclusive_sum(sums, half, u32(amount), lane, warp) - u32(amount))
-        wide_sums[u32(warp * u32(32)) + lane] = amount
+        if thread < u32(N_DIGITS):
+            wide_sums[thread] = amount
         cuda.syncthreads()
         total = position_type(0)
         digit = u32(0)
-        while digit < u32(u32(warp * u32(32)) + lane):
+        while digit < min(thread, u32(N_DIGITS)):
             total = position_type(total + wide_sums[digit])
             digit = u32(digit + u32(1))
+        cuda.syncthreads()
         return total
 
-    def scatter_digits(
+    @device_function
+    def look_back(states, before):
+        """Return the sum over the tiles up to `before` of what they have of the digit of `states`."""
+        seen = cuda.local.array(_LOOKED_AT, position_type)
+        total = position_type(0)
+        spins = 0
+        while before >= 0 and spins < 200000:
+            spins += 1
+            for back in range(_LOOKED_AT):
+                seen[back] = position_type(of_all)
+                if before - back >= 0:
+                    seen[back] = load_state(states + (before - back) * (N_DIGITS * position_size))
+            is_known = True
+            for back in range(_LOOKED_AT):
+                is_known = is_known and seen[back] != position_type(0) and before >= 0
+                if is_known:
+                    total = position_type(total + position_type(seen[back] & position_type(count_mask)))
+                    before -= 1
+                    if seen[back] >= position_type(of_all):
+                        before = i64(-1)
+        return total
+
+    def sort_digit(
         x,
         source,
         source_positions,
@@ -176,8 +236,9 @@ def scatter_source(element_size: int, position_size: int) -> KernelSource:
         sorted_positions,
         values,
         indices,
-        counts,
-        totals,
+        histograms,
+        states,
+        next_tile,
         offsets,
         index_size,
         first_row,
@@ -187,129 +248,128 @@ def scatter_source(element_size: int, position_size: int) -> KernelSource:
         shift,
         is_first,
         is_last,
-        is_scanned,
         x_stride,
         value_stride,
         index_stride,
         layout,
         masks,
     ):
-        tile_keys = cuda.shared.array(tile_size, key_type)
-        tile_positions = cuda.shared.array(tile_size, position_type)
-        warp_counts = cuda.shared.array(n_counters, u32)
+        # Both lie at the same place: a tile exchanges its keys first, then its positions.
+        exchanged_keys = cuda.shared.array(0, key_type)
+        exchanged_positions = cuda.shared.array(0, position_type)
+        warp_counts = cuda.shared.array(n_counters, u16)
         digit_base = cuda.shared.array(N_DIGITS, position_type)
         sums = cuda.shared.array(64, u32)
+        taken = cuda.shared.array(1, u32)
         thread = u32(cuda.threadIdx.x)
         lane = u32(thread & u32(31))
         warp = u32(thread >> u32(5))
-        block = i64(cuda.blockIdx.x)
+        if thread == u32(0):
+            taken[0] = atomic_add_u32(next_tile, u32(1))
+        counter = thread
+        while counter < u32(n_counters):
+            warp_counts[counter] = u16(0)
+            counter = u32(counter + u32(n_threads))
+        cuda.syncthreads()
+        block = i64(taken[0])
         row = block // n_tiles
         tile = block - row * n_tiles
         x_row, value_row, index_row = row_offsets(layout, offsets, first_row + row)
         x_base = x + x_row * element_size
         pairs = row * axis_size
         base = source + pairs * element_size
-        stride = i64(1)
+        step = i64(element_size)
         if is_first != 0:
             base = x_base
-            stride = x_stride
-        for item in range(_N_WARPS):
-            warp_counts[u32(item * N_DIGITS) + thread] = u32(0)
+            step = x_stride * element_size
+        tile_first = tile * tile_size
+        count = u32(min(i64(tile_size), axis_size - tile_first))
 
         keys = cuda.local.array(n_items, key_type)
-        positions = cuda.local.array(n_items, position_type)
-        ranks = cuda.local.array(n_items, u32)
-        first = tile * tile_size + i64(u32(warp * u32(32 * n_items)) + lane)
+        places = cuda.local.array(n_items, u32)
+        first = u32(u32(warp * u32(32 * n_items)) + lane)
+        address = base + (tile_first + i64(first)) * step
         for item in range(n_items):
-            at = first + item * 32
+            # What is beyond the row's end comes last: its key is 0, and it is last in the tile.
             keys[item] = key_type(0)
-            positions[item] = position_type(at)
-            if at < axis_size:
-                keys[item] = load_element(base + at * stride * element_size)
-                if is_first == 0:
-                    positions[item] = load_position(source_positions + (pairs + at) * position_size)
+            if u32(first + u32(item * 32)) < count:
+                keys[item] = load_element(address)
+            address += 32 * step
         if is_first != 0:
             for item in range(n_items):
-                # What is beyond the row's end comes last: its key is 0, and it is last in the tile.
-                if first + item * 32 < axis_size:
+                if u32(first + u32(item * 32)) < count:
                     keys[item] = order_key(keys[item], *masks)
 
-        # Where the tile's first element of digit `thread` goes.
-        entry = (row * N_DIGITS + i64(thread)) * n_tiles
-        if is_scanned != 0:
-            before = position_type(load_position(counts + (entry + tile) * position_size))
-            amount = position_type(load_position(totals + (row * N_DIGITS + i64(thread)) * position_size))
-        else:
-            before = position_type(0)
-            amount = position_type(0)
-            other = i64(0)
-            while other < n_tiles:
-                part = load_position(counts + (entry + other) * position_size)
-                if other < tile:
-                    before = position_type(before + part)
-                amount = position_type(amount + part)
-                other += 1
-        wide_sums = digit_base
-        destination = position_type(
-            before + exclusive_sum_of_digits(sums, u32(0), amount, wide_sums, lane, warp)
-        )
-        cuda.syncthreads()
-
-        # Rank of each element among those of its digit in its warp: 32 elements at a time, in order.
-        below = lanes_below()
+        of_digit = position_type(0)
+        if thread < u32(N_DIGITS):
+            entry = row * (element_size * N_DIGITS) + i64(thread)
+            of_digit = position_type(load_u64(histograms + entry * COUNT_BYTES))
         own_counts = u32(warp * u32(N_DIGITS))
-        for item in range(n_items):
-            digit = u32(u32(N_DIGITS - 1) - u32(u32(keys[item] >> key_type(shift)) & u32(N_DIGITS - 1)))
-            same = u32(0xFFFFFFFF)
-            for bit in range(DIGIT_BITS):
-                is_set = u32(u32(digit >> u32(bit)) & u32(1))
-                # All ones where the lane's own bit is 0: then the lanes that have it set are not the same.
-                same = u32(same & u32(ballot(is_set) ^ u32(is_set - u32(1))))
-            counter = u32(own_counts + digit)
-            already = warp_counts[counter]
-            cuda.syncwarp()
-            earlier = u32(same & below)
-            if earlier == u32(0):
-                warp_counts[counter] = u32(already + popcount_u32(same))
-            cuda.syncwarp()
-            ranks[item] = u32(already + popcount_u32(earlier))
+        rank_in_warp(keys, places, warp_counts, own_counts, shift)
         cuda.syncthreads()
 
-        # Turn the warps' counts into places in the sorted tile.
-        running = u32(0)
-        for item in range(_N_WARPS):
-            counter = u32(u32(item * N_DIGITS) + thread)
-            amount_of_warp = warp_counts[counter]
-            warp_counts[counter] = running
-            running = u32(running + amount_of_warp)
-        start = u32(block_inclusive_sum(sums, u32(32), running, lane, warp) - running)
-        for item in range(_N_WARPS):
-            counter = u32(u32(item * N_DIGITS) + thread)
-            warp_counts[counter] = u32(warp_counts[counter] + start)
-        digit_base[thread] = position_type(destination - position_type(start))
+        # Turn the warps' counts into places in the sorted tile, and make known what the tile has.
+        of_warps = cuda.local.array(n_warps, u32)
+        amount = u32(0)
+        state = states + (row * n_tiles * N_DIGITS + i64(thread)) * position_size
+        if thread < u32(N_DIGITS):
+            for other in range(n_warps):
+                of_warps[other] = u32(warp_counts[u32(u32(other * N_DIGITS) + thread)])
+                amount = u32(amount + of_warps[other])
+            if tile > 0:
+                known = position_type(position_type(of_tile) | position_type(amount))
+                store_state(state + tile * (N_DIGITS * position_size), known)
+        start = u32(block_inclusive_sum(sums, u32(0), amount, lane, warp) - amount)
+        destination = exclusive_sum_of_digits(sums, u32(32), of_digit, digit_base, thread, lane, warp)
+        if thread < u32(N_DIGITS):
+            running = start
+            for other in range(n_warps):
+                warp_counts[u32(u32(other * N_DIGITS) + thread)] = u16(running)
+                running = u32(running + of_warps[other])
         cuda.syncthreads()
         for item in range(n_items):
-            digit = u32(u32(N_DIGITS - 1) - u32(u32(keys[item] >> key_type(shift)) & u32(N_DIGITS - 1)))
-            place = u32(warp_counts[u32(own_counts + digit)] + ranks[item])
-            tile_keys[place] = keys[item]
-            tile_positions[place] = positions[item]
+            places[item] = u32(places[item] + u32(warp_counts[u32(own_counts + digit_of(keys[item], shift))]))
+            exchanged_keys[places[item]] = keys[item]
+        # Positions are on their way while the tile waits.
+        positions = cuda.local.array(n_items, position_type)
+        address = source_positions + (pairs + tile_first + i64(first)) * position_size
+        for item in range(n_items):
+            positions[item] = position_type(tile_first + i64(first) + item * 32)
+            if is_first == 0 and u32(first + u32(item * 32)) < count:
+                positions[item] = load_position(address + item * (32 * position_size))
+        if thread < u32(N_DIGITS):
+            before = look_back(state, tile - 1)
+            known = position_type(position_type(of_all) | position_type(before + position_type(amount)))
+            store_state(state + tile * (N_DIGITS * position_size), known)
+            digit_base[thread] = position_type(position_type(destination + before) - position_type(start))
         cuda.syncthreads()
 
         for item in range(n_items):
-            place = u32(u32(item * N_THREADS) + thread)
-            if tile * tile_size + i64(place) < axis_size:
-                key = tile_keys[place]
-                position = tile_positions[place]
-                digit = u32(u32(N_DIGITS - 1) - u32(u32(key >> key_type(shift)) & u32(N_DIGITS - 1)))
-                rank = i64(position_type(digit_base[digit] + position_type(place)))
+            place = u32(u32(item * n_threads) + thread)
+            keys[item] = exchanged_keys[place]
+            if is_last == 0 and place < count:
+                rank = i64(position_type(digit_base[digit_of(keys[item], shift)] + position_type(place)))
+                store_element(sorted_keys + (pairs + rank) * element_size, keys[item])
+        cuda.syncthreads()
+        for item in range(n_items):
+            exchanged_positions[places[item]] = positions[item]
+        cuda.syncthreads()
+        for item in range(n_items):
+            place = u32(u32(item * n_threads) + thread)
+            if place < count:
+                position = exchanged_positions[place]
+                rank = i64(position_type(digit_base[digit_of(keys[item], shift)] + position_type(place)))
                 if is_last == 0:
-                    store_element(sorted_keys + (pairs + rank) * element_size, key)
                     store_position(sorted_positions + (pairs + rank) * position_size, position)
                 elif rank < k:
                     address = x_base + i64(position) * x_stride * element_size
-                    bits = restore(key, masks, address)
+                    bits = restore(keys[item], masks, address)
                     store_element(values + (value_row + rank * value_stride) * element_size, bits)
                     at = indices + (index_row + rank * index_stride) * index_size
                     store_index(at, index_size, i64(position))
 
-    return KernelSource(scatter_digits, {"layout": N_LAYOUT, "masks": N_MASKS})
+    return KernelSource(
+        sort_digit,
+        {"layout": N_LAYOUT, "masks": N_MASKS},
+        max_registers=max_registers,
+    )

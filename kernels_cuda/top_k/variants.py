@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 from kernels_cuda.launch import Variant
 from kernels_cuda.top_k.block import block_source
+from kernels_cuda.top_k.columns import columns_source
 from kernels_cuda.top_k.maxima import maxima_source
 from kernels_cuda.top_k.rows import offsets_source
-from kernels_cuda.top_k.sort import histogram_source, scan_source, scatter_source
+from kernels_cuda.top_k.sort import clear_source, histogram_source, sort_source, tile_shape
+from kernels_cuda.top_k.tile import TILE_SHAPES, tile_source
 from kernels_cuda.top_k.warp import vectors_a_lane, warp_source
 
 ELEMENT_SIZES = (1, 2, 4, 8)
@@ -35,12 +37,27 @@ def maxima_variant(element_size: int) -> Variant:
     return Variant("top_k_maxima", maxima_source, (element_size,))
 
 
-def sort_variants(element_size: int, position_size: int) -> tuple[Variant, Variant, Variant]:
-    """Return the kernels of a radix sort: histogram, scan, scatter."""
+def columns_variant(element_size: int) -> Variant:
+    """Return the kernel for rows that are columns in memory."""
+    return Variant("top_k_columns", columns_source, (element_size,))
+
+
+def tile_variant(element_size: int, n_threads: int, n_items: int) -> Variant:
+    """Return the kernel that sorts a short row."""
+    return Variant("top_k_tile", tile_source, (element_size, n_threads, n_items))
+
+
+def clear_variant() -> Variant:
+    """Return the kernel that empties what a sort counts in."""
+    return Variant("top_k_clear", clear_source)
+
+
+def sort_variants(element_size: int, position_size: int) -> tuple[Variant, Variant]:
+    """Return the kernels of a radix sort: for the histograms, and for a pass."""
+    shape = tile_shape(element_size, position_size)
     return (
-        Variant("top_k_histogram", histogram_source, (element_size, position_size)),
-        Variant("top_k_scan", scan_source, (position_size,)),
-        Variant("top_k_scatter", scatter_source, (element_size, position_size)),
+        Variant("top_k_histogram", histogram_source, (element_size,)),
+        Variant("top_k_sort", sort_source, (element_size, position_size, *shape)),
     )
 
 
@@ -52,15 +69,17 @@ def offsets_variant() -> Variant:
 def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets_variant()
+    yield clear_variant()
     for element_size in ELEMENT_SIZES:
         yield maxima_variant(element_size)
+        yield columns_variant(element_size)
         for longest in WARP_ROWS:
             yield warp_variant(element_size, longest)
         for n_threads in BLOCK_THREADS:
             yield block_variant(element_size, n_threads)
-    for position_size in POSITION_SIZES:
-        yield sort_variants(ELEMENT_SIZES[0], position_size)[1]
-        for element_size in ELEMENT_SIZES:
-            histogram, _, scatter = sort_variants(element_size, position_size)
-            yield histogram
-            yield scatter
+        for shape in TILE_SHAPES[element_size]:
+            yield tile_variant(element_size, *shape)
+        for position_size in POSITION_SIZES:
+            histogram, sort_pass = sort_variants(element_size, position_size)
+            yield sort_pass
+        yield histogram

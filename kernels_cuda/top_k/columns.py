@@ -1,0 +1,316 @@
+"""A lane a column: rows that are neighbours in memory, as along any axis but the last.
+
+Neighbouring lanes walk down neighbouring columns, so every load is coalesced. A lane keeps candidates of its
+column in shared memory, and all lanes of a warp do the same at the same time:
+
+1. Append what reaches the lane's threshold, which is nothing at first.
+2. Once the candidates of any lane might overflow, bisect for a higher threshold that at least k of them
+   reach, and drop the others. Should ties leave too many, the last position to stay is bisected, too.
+3. In the end exactly k are kept and sorted.
+
+So that a trend along the axis does not make every element a candidate, a column is walked in chunks of rows
+that lie far from each other. Elements are compared with the threshold by their raw keys (`keys`).
+
+If there are few columns, each is split: warps of a block take parts of it and merge their winners; winners of
+several blocks lie above each other as columns of the workspace, which another launch finishes.
+
+Reads the columns once.
+"""
+
+from typing import NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.compiler import KernelSource, linked_function
+from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, shared_address
+from kernels_cuda.top_k.candidates import (
+    LANES,
+    NOWHERE,
+    POSITION_BYTES,
+    POSITION_STEP,
+    candidate_functions,
+    key_bytes,
+)
+from kernels_cuda.top_k.keys import N_MASKS, element_functions
+from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
+
+u32 = types.uint32
+i64 = types.int64
+
+# Positions in shared memory are 16 bits wide.
+LONGEST_PART = 1 << 16
+# Rows of a chunk; two chunks are loaded ahead, enough for the memory's latency.
+CHUNK_ROWS = {1: 16, 2: 16, 4: 16, 8: 8}
+# Candidates beyond the winners that a lane has room for before it must drop some, at least.
+_LEAST_ROOM = 12
+# Shared memory that 16 warps of a multiprocessor may use each, and what a block may.
+_WARP_BYTES = 14080
+LARGEST_SHARED_BYTES = 56 * 1024
+
+
+def spare_candidates(k: int) -> int:
+    """Return how many more than k candidates may stay, to find a threshold soon."""
+    return max(2, k // 4)
+
+
+class ColumnShape(NamedTuple):
+    """How a block uses its shared memory: warps, a power of two, and candidates a lane holds."""
+
+    n_warps: int
+    n_slots: int
+    first_position: int
+    shared_bytes: int
+
+
+def column_shape(element_size: int, k: int, axis_size: int) -> ColumnShape | None:
+    """Return the shape of blocks, or None if a warp's winners do not fit."""
+    slot_bytes = LANES * (key_bytes(element_size) + POSITION_BYTES)
+    least = k + spare_candidates(k) + CHUNK_ROWS[element_size] + max(_LEAST_ROOM, k // 2)
+    # Candidates are counted in eights. Several warps merge their winners, and look one beyond two lists.
+    n_slots = max(_ceil_to_eight(least), _WARP_BYTES // slot_bytes // 8 * 8)
+    n_slots = min(n_slots, _ceil_to_eight(max(axis_size, k)))
+    for n_warps in (4, 2):
+        n_merging = max(n_slots, _ceil_to_eight(2 * k + 1))
+        if n_warps * n_merging * slot_bytes <= LARGEST_SHARED_BYTES:
+            return _column_shape(element_size, n_warps, n_merging)
+    return _column_shape(element_size, 1, n_slots) if n_slots * slot_bytes <= LARGEST_SHARED_BYTES else None
+
+
+def _column_shape(element_size: int, n_warps: int, n_slots: int) -> ColumnShape:
+    first_position = n_warps * n_slots * LANES * key_bytes(element_size)
+    return ColumnShape(n_warps, n_slots, first_position, first_position + n_warps * n_slots * POSITION_STEP)
+
+
+def _ceil_to_eight(count: int) -> int:
+    return (count + 7) // 8 * 8
+
+
+def columns_source(element_size: int) -> KernelSource:
+    """Make the kernel for one element width."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    restore = functions.restore
+    raw_masks = functions.raw_masks
+    raw_element = functions.raw_element
+    raw_bounds = functions.raw_bounds
+    keep_first, sort_candidates, merge_winners = candidate_functions(element_size)
+    load_element = functions.load_element
+    store_element = functions.store_element
+    load_source_u32 = LOAD[4]
+    load_source_u64 = LOAD[8]
+    slot_bytes = key_bytes(element_size)
+    load_key = LOAD_SHARED[slot_bytes]
+    store_key = STORE_SHARED[slot_bytes]
+    load_position = LOAD_SHARED[POSITION_BYTES]
+    store_position = STORE_SHARED[POSITION_BYTES]
+    key_step = LANES * slot_bytes
+    n_rows_ahead = CHUNK_ROWS[element_size]
+
+    @linked_function
+    def walk_chunk(ahead, address, step, at, bound, is_open, slot, position_slot, raw_mask):
+        """Append what reaches the bound of a chunk; load another chunk from `address` instead."""
+        for place in range(n_rows_ahead):
+            bits = ahead[place]
+            ahead[place] = load_element(address)
+            address += step
+            # Not `and`, which would branch.
+            if (raw_element(bits, raw_mask) >= bound) & is_open:
+                store_key(slot, bits)
+                store_position(position_slot, u32(at + u32(place)))
+                slot = u32(slot + u32(key_step))
+                position_slot = u32(position_slot + u32(POSITION_STEP))
+        return slot, position_slot
+
+    def column_top_k(
+        x,
+        values,
+        indices,
+        sources,
+        offsets,
+        source_size,
+        index_size,
+        n_column_blocks,
+        n_rows,
+        axis_size,
+        n_stacked,
+        parts_a_block,
+        k,
+        n_slots,
+        slack,
+        position_begin,
+        x_stride,
+        value_stride,
+        index_stride,
+        layout,
+        masks,
+    ):
+        shared = shared_address(cuda.shared.array(0, key_type))
+        thread = u32(cuda.threadIdx.x)
+        lane = u32(thread & u32(31))
+        warp = u32(thread >> u32(5))
+        wanted = u32(k)
+        raw_mask = raw_masks(masks, False)
+        n_parts = u32(parts_a_block)
+        group = u32(warp // n_parts)
+        part = u32(warp - u32(group * n_parts))
+        groups_a_block = u32(u32(u32(cuda.blockDim.x) >> u32(5)) // n_parts)
+        block = u32(cuda.blockIdx.x)
+        above = u32(block // u32(n_column_blocks))
+        stacked = i64(above)
+        column_block = i64(u32(block - u32(above * u32(n_column_blocks))))
+        column = (column_block * i64(groups_a_block) + i64(group)) * LANES + i64(lane)
+        row = min(column, n_rows - 1)
+        x_row, value_row, index_row = row_offsets(layout, offsets, row)
+        begin = i64(0)
+        length = u32(axis_size)
+        if n_stacked > 1:
+            begin = axis_size * stacked // n_stacked
+            length = u32(axis_size * (stacked + 1) // n_stacked - begin)
+        base = x + (x_row + begin * x_stride) * element_size
+        step = x_stride * element_size
+        first_row = u32(u32(length * part) // n_parts)
+        n_own = u32(u32(u32(length * u32(part + u32(1))) // n_parts) - first_row)
+
+        # What does not fill a chunk comes first: without a threshold, each element is a candidate.
+        n_chunks = u32(n_own // u32(n_rows_ahead))
+        warp_slots = u32(n_slots)
+        lane_slots = u32(u32(u32(warp * warp_slots) * u32(LANES)) + lane)
+        first_slot = u32(shared + u32(lane_slots * u32(slot_bytes)))
+        first_position = u32(u32(shared + u32(position_begin)) + u32(lane_slots * u32(POSITION_BYTES)))
+        slot = first_slot
+        position_slot = first_position
+        first_chunk = u32(first_row + n_own - u32(n_chunks * u32(n_rows_ahead)))
+        at = first_row
+        while at < first_chunk:
+            store_key(slot, load_element(base + i64(at) * step))
+            store_position(position_slot, at)
+            slot = u32(slot + u32(key_step))
+            position_slot = u32(position_slot + u32(POSITION_STEP))
+            at = u32(at + u32(1))
+
+        # The next chunk is some 0.618 of the column further; when that leads back, one beside.
+        stride = max(u32(1), u32(u32(n_chunks * u32(2531)) >> u32(12)))
+        cycle = u32(0)
+        chunk = u32(0)
+        remaining = n_chunks
+        evens = cuda.local.array(n_rows_ahead, key_type)
+        odds = cuda.local.array(n_rows_ahead, key_type)
+        is_odd = False
+        at = first_chunk
+        next_at = first_chunk
+        if n_chunks > u32(0):
+            if n_chunks > u32(1):
+                chunk = stride
+                next_at = u32(first_chunk + u32(chunk * u32(n_rows_ahead)))
+            address = base + i64(at) * step
+            for place in range(n_rows_ahead):
+                evens[place] = load_element(address)
+                address += step
+            address = base + i64(next_at) * step
+            for place in range(n_rows_ahead):
+                odds[place] = load_element(address)
+                address += step
+
+        full = u32(first_slot + u32((n_slots - n_rows_ahead) * key_step))
+        held = u32(0)
+        low_bound = key_type(0)
+        above_bound = key_type(0)
+        last_tie = u32(NOWHERE)
+        while True:
+            if remaining > u32(0):
+                remaining = u32(remaining - u32(1))
+                chunk = u32(chunk + stride)
+                if chunk >= n_chunks:
+                    chunk = u32(chunk - n_chunks)
+                if chunk == cycle:
+                    cycle = u32(cycle + u32(1))
+                    chunk = cycle
+                if remaining < u32(2):
+                    chunk = u32(0)
+                new_at = u32(first_chunk + u32(chunk * u32(n_rows_ahead)))
+                address = base + i64(new_at) * step
+                bound = low_bound
+                is_open = True
+                if at > last_tie:
+                    bound = above_bound
+                    is_open = above_bound != key_type(0)
+                if is_odd:
+                    slot, position_slot = walk_chunk(
+                        odds, address, step, at, bound, is_open, slot, position_slot, raw_mask
+                    )
+                else:
+                    slot, position_slot = walk_chunk(
+                        evens, address, step, at, bound, is_open, slot, position_slot, raw_mask
+                    )
+                is_odd = not is_odd
+                at = next_at
+                next_at = new_at
+            if remaining > u32(0) and ballot(slot > full) == u32(0):
+                continue
+
+            count = u32(u32(slot - first_slot) // u32(key_step))
+            most = wanted
+            if remaining > u32(0):
+                most = u32(wanted + u32(slack))
+            held, smallest, last_tie = keep_first(
+                first_slot, first_position, count, held, wanted, most, masks
+            )
+            slot = u32(first_slot + u32(held * u32(key_step)))
+            position_slot = u32(first_position + u32(held * u32(POSITION_STEP)))
+            # What comes after the last of `wanted` candidates must have a larger key than it.
+            if held >= wanted:
+                low_bound, above_bound = raw_bounds(smallest, masks, raw_mask)
+            else:
+                last_tie = u32(NOWHERE)
+            if remaining == u32(0):
+                break
+        sort_candidates(first_slot, first_position, wanted)
+
+        # Winners move between the first and the second `wanted` slots.
+        own = u32(0)
+        free = wanted
+        distance = u32(1)
+        while distance < n_parts:
+            cuda.syncthreads()
+            if u32(part & u32(u32(distance << u32(1)) - u32(1))) == u32(0):
+                theirs = u32(own + u32(distance * warp_slots))
+                merge_winners(
+                    u32(first_slot + u32(own * u32(key_step))),
+                    u32(first_position + u32(own * u32(POSITION_STEP))),
+                    u32(first_slot + u32(theirs * u32(key_step))),
+                    u32(first_position + u32(theirs * u32(POSITION_STEP))),
+                    u32(first_slot + u32(free * u32(key_step))),
+                    u32(first_position + u32(free * u32(POSITION_STEP))),
+                    wanted,
+                )
+            own = u32(wanted - own)
+            free = u32(wanted - free)
+            distance = u32(distance << u32(1))
+        if part == u32(0) and column < n_rows:
+            slot = u32(first_slot + u32(own * u32(key_step)))
+            position_slot = u32(first_position + u32(own * u32(POSITION_STEP)))
+            value = values + (value_row + stacked * k * value_stride) * element_size
+            index = indices + (index_row + stacked * k * index_stride) * index_size
+            left = wanted
+            while left > u32(0):
+                source = i64(load_position(position_slot))
+                bits = restore(load_key(slot), masks, base + source * step)
+                store_element(value, bits)
+                source += begin
+                if sources != 0:
+                    if source_size == 4:
+                        source = i64(load_source_u32(sources + (source * n_rows + row) * 4))
+                    else:
+                        source = i64(load_source_u64(sources + (source * n_rows + row) * 8))
+                store_index(index, index_size, source)
+                value += value_stride * element_size
+                index += index_stride * index_size
+                slot = u32(slot + u32(key_step))
+                position_slot = u32(position_slot + u32(POSITION_STEP))
+                left = u32(left - u32(1))
+
+    return KernelSource(
+        column_top_k,
+        {"layout": N_LAYOUT, "masks": N_MASKS},
+        dynamic_shared_bytes=LARGEST_SHARED_BYTES,
+    )

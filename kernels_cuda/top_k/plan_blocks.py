@@ -1,0 +1,261 @@
+"""Plans of the ways that look at group maxima or lane maxima first: a warp a row, a block a row, many."""
+
+import math
+from dataclasses import replace
+
+from kernels_cuda.top_k.block import COARSE, ELEMENTS, FINE, BlockShape, block_shape
+from kernels_cuda.top_k.groups import CHUNK_VECTORS, LARGEST_LANE_BITS
+from kernels_cuda.top_k.keys import VECTOR_BYTES
+from kernels_cuda.top_k.maxima import CHUNKS_A_BLOCK, FINE_A_CHUNK, FINE_BITS
+from kernels_cuda.top_k.maxima import N_THREADS as MAXIMA_THREADS
+from kernels_cuda.top_k.steps import (
+    INDICES,
+    LARGEST_GRID,
+    LARGEST_NARROW_AXIS,
+    NULL,
+    VALUES,
+    Pointer,
+    Problem,
+    Step,
+    Workspace,
+    X,
+    batches,
+    ceil_div,
+    fill_offsets,
+)
+from kernels_cuda.top_k.variants import BLOCK_THREADS, WARP_ROWS, block_variant, maxima_variant, warp_variant
+from kernels_cuda.top_k.warp import N_THREADS as WARP_THREADS
+from kernels_cuda.top_k.warp import WARPS_A_BLOCK
+
+# A warp takes at most this many lane maxima away.
+WARP_LARGEST_K = 32
+# Rows for blocks of 128 threads, and the k for which these and the next larger ones have room.
+SMALL_BLOCK_ROW = 4096
+SMALL_BLOCK_K = 512
+BLOCK_LARGEST_K = 4096
+# The k of devices whose blocks have no more than 64 KiB of shared memory.
+OLD_BLOCK_LARGEST_K = 2048
+# Groups that should be there for each that is wanted, so that few other elements reach the threshold.
+GROUPS_A_WINNER = 8
+# And those without which other blocks do not help.
+GRID_GROUPS_A_WINNER = 4
+# Bytes a microsecond that one block and the whole device read, and how long another launch takes.
+BLOCK_RATE = 80_000
+DEVICE_RATE = 4_000_000
+LAUNCH_MICROSECONDS = 6
+# A part of a row counts positions in 31 bits.
+LARGEST_PART = 1 << 31
+
+
+def _n_vectors(problem: Problem) -> int:
+    return problem.axis_size * problem.element_size // VECTOR_BYTES
+
+
+def is_long(problem: Problem) -> bool:
+    """Tell whether other blocks should read the rows before a block a row finishes them."""
+    if problem.k > _largest_k(problem) or _n_vectors(problem) < problem.k * GRID_GROUPS_A_WINNER << FINE_BITS:
+        return False
+    row_bytes = problem.axis_size * problem.element_size
+    split = LAUNCH_MICROSECONDS + problem.n_rows * row_bytes / DEVICE_RATE
+    fills_device = problem.n_rows > problem.multiprocessors or row_bytes / BLOCK_RATE < split
+    return not fills_device or fitting_shape(problem) is None
+
+
+def _largest_k(problem: Problem) -> int:
+    return BLOCK_LARGEST_K if problem.has_large_blocks else OLD_BLOCK_LARGEST_K
+
+
+def fitting_shape(problem: Problem) -> BlockShape | None:
+    """Return the blocks that serve whole rows well, or None."""
+    small, middle, *large_ones = (block_shape(problem.element_size, n_threads) for n_threads in BLOCK_THREADS)
+    large = large_ones[problem.n_rows <= problem.multiprocessors]
+    axis_size, k = problem.axis_size, problem.k
+    if axis_size <= small.n_slots or (axis_size <= SMALL_BLOCK_ROW and k <= SMALL_BLOCK_K):
+        return small
+    largest_k = SMALL_BLOCK_K if problem.has_large_blocks else OLD_BLOCK_LARGEST_K
+    if axis_size <= middle.n_slots or (k <= largest_k and _fits(problem, middle)):
+        return middle
+    is_served = axis_size <= large.n_slots or (k <= BLOCK_LARGEST_K and _fits(problem, large))
+    return large if is_served and problem.has_large_blocks else None
+
+
+def _fits(problem: Problem, shape: BlockShape) -> bool:
+    return _n_vectors(problem) <= shape.n_groups << LARGEST_LANE_BITS
+
+
+def warp_steps(problem: Problem, workspace: Workspace) -> list[Step]:
+    """Give every row a warp."""
+    if problem.k > WARP_LARGEST_K or problem.axis_size > WARP_ROWS[-1]:
+        msg = f"variant 'warp' takes k up to {WARP_LARGEST_K} and rows up to {WARP_ROWS[-1]}"
+        raise ValueError(msg)
+    kernel = warp_variant(problem.element_size, problem.axis_size)
+    offsets, steps = fill_offsets(problem, workspace)
+    return steps + [
+        Step(
+            kernel,
+            n_blocks,
+            WARP_THREADS,
+            (Pointer(X), Pointer(VALUES), Pointer(INDICES), offsets),
+            (
+                problem.index_size,
+                first,
+                problem.n_rows,
+                problem.axis_size,
+                problem.k,
+                *problem.axis_strides,
+                *problem.layout.layout,
+                *problem.masks,
+            ),
+        )
+        for first, n_blocks in batches(ceil_div(problem.n_rows, WARPS_A_BLOCK), LARGEST_GRID)
+    ]
+
+
+def block_steps(problem: Problem, workspace: Workspace) -> list[Step]:
+    """Give every row a block."""
+    shape = fitting_shape(problem)
+    if shape is None or min(problem.k, problem.axis_size) > shape.n_listed:
+        msg = f"variant 'block' does not take k {problem.k} of rows of {problem.axis_size}"
+        raise ValueError(msg)
+    whole = (Pointer(X), Pointer(VALUES), Pointer(INDICES), NULL, NULL, NULL)
+    return _block_launches(problem, shape, problem.axis_size, ELEMENTS, whole, 0, workspace)
+
+
+def _block_launches(
+    problem: Problem,
+    shape: BlockShape,
+    part_size: int,
+    top_level: int,
+    pointers: tuple[Pointer, ...],
+    source_size: int,
+    workspace: Workspace,
+) -> list[Step]:
+    n_parts = ceil_div(problem.axis_size, part_size)
+    n_chunks = _n_chunks(problem, part_size)
+    keys_a_vector = VECTOR_BYTES // shape.key_bytes
+    n_vectors = {
+        ELEMENTS: part_size * problem.element_size // VECTOR_BYTES,
+        FINE: n_chunks * FINE_A_CHUNK // keys_a_vector,
+        COARSE: n_chunks // keys_a_vector,
+    }[top_level]
+    lane_bits = LARGEST_LANE_BITS
+    while (
+        lane_bits
+        and n_vectors >> lane_bits < problem.k * GROUPS_A_WINNER
+        and n_vectors <= shape.n_groups << (lane_bits - 1)
+    ):
+        lane_bits -= 1
+    enough = _enough_groups(problem.k, n_vectors >> lane_bits, shape)
+    offsets, steps = fill_offsets(problem, workspace)
+    return steps + [
+        Step(
+            block_variant(problem.element_size, shape.n_threads),
+            n_blocks,
+            shape.n_threads,
+            (*pointers, offsets),
+            (
+                source_size,
+                problem.index_size,
+                first,
+                problem.axis_size,
+                part_size,
+                n_parts,
+                problem.k,
+                *problem.axis_strides,
+                top_level,
+                lane_bits,
+                enough,
+                n_chunks,
+                *problem.layout.layout,
+                *problem.masks,
+            ),
+            shape.shared_bytes,
+        )
+        for first, n_blocks in batches(problem.n_rows * n_parts, LARGEST_GRID)
+    ]
+
+
+def _enough_groups(k: int, n_groups: int, shape: BlockShape) -> int:
+    """Return how many groups may reach the threshold: some more than k, to find it soon, yet few enough.
+
+    If the elements come in no order, c of n groups are reached by about ``-n * log(1 - c / n)`` elements, and
+    these should fit.
+    """
+    n_groups = max(n_groups, 1)
+    fitting = int(n_groups * (1 - math.exp(-0.9 * shape.n_slots / n_groups)))
+    return max(k, min(k + k // 8 + 8, fitting, shape.n_listed))
+
+
+def _n_chunks(problem: Problem, part_size: int) -> int:
+    """Return how many chunks of a part the grid's blocks read, some of them empty."""
+    n_vectors = part_size * problem.element_size // VECTOR_BYTES
+    return max(1, ceil_div(n_vectors, CHUNK_VECTORS * CHUNKS_A_BLOCK)) * CHUNKS_A_BLOCK
+
+
+def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
+    """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
+    has_few_rows = problem.n_rows <= problem.multiprocessors
+    is_large = problem.has_large_blocks and (has_few_rows or problem.k > SMALL_BLOCK_K)
+    shape = block_shape(problem.element_size, BLOCK_THREADS[-1 if is_large else 1])
+    if problem.k > min(_largest_k(problem), shape.n_listed):
+        msg = f"variant 'grid' takes k up to {min(_largest_k(problem), shape.n_listed)}"
+        raise ValueError(msg)
+    per_vector = VECTOR_BYTES // problem.element_size
+    keys_a_vector = VECTOR_BYTES // shape.key_bytes
+    most_chunks = (shape.n_groups << LARGEST_LANE_BITS) * keys_a_vector
+    largest_part = min(LARGEST_PART, most_chunks * CHUNK_VECTORS * per_vector)
+    n_parts = ceil_div(problem.axis_size, largest_part)
+    part_size = problem.axis_size
+    if n_parts > 1:
+        part_size = ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
+    n_chunks = _n_chunks(problem, part_size)
+    n_units = problem.n_rows * n_parts
+    fine = workspace.take(n_units * n_chunks * FINE_A_CHUNK * shape.key_bytes)
+    coarse = workspace.take(n_units * n_chunks * shape.key_bytes)
+    offsets, steps = fill_offsets(problem, workspace)
+    blocks_a_part = n_chunks // CHUNKS_A_BLOCK
+    steps += [
+        Step(
+            maxima_variant(problem.element_size),
+            n_blocks,
+            MAXIMA_THREADS,
+            (Pointer(X), fine, coarse, offsets),
+            (
+                first,
+                problem.axis_size,
+                part_size,
+                n_parts,
+                blocks_a_part,
+                problem.axis_strides[0],
+                *problem.layout.layout,
+                *problem.masks,
+            ),
+        )
+        for first, n_blocks in batches(n_units * blocks_a_part, LARGEST_GRID)
+    ]
+    fits_fine = n_chunks * FINE_A_CHUNK // keys_a_vector <= shape.n_groups << LARGEST_LANE_BITS
+    top_level = FINE if fits_fine and n_chunks < problem.k * GROUPS_A_WINNER else COARSE
+    if n_parts == 1:
+        pointers = (Pointer(X), Pointer(VALUES), Pointer(INDICES), NULL, fine, coarse)
+        return steps + _block_launches(problem, shape, part_size, top_level, pointers, 0, workspace)
+
+    position_size = 4 if problem.axis_size <= LARGEST_NARROW_AXIS else 8
+    left = (n_parts - 1) * problem.k + min(problem.k, problem.axis_size - (n_parts - 1) * part_size)
+    values = workspace.take(problem.n_rows * left * problem.element_size)
+    indices = workspace.take(problem.n_rows * left * position_size)
+    winners = replace(
+        problem,
+        index_size=position_size,
+        axis_strides=(problem.axis_strides[0], 1, 1),
+        layout=problem.layout.with_packed_outputs(left),
+    )
+    pointers = (Pointer(X), values, indices, NULL, fine, coarse)
+    steps += _block_launches(winners, shape, part_size, top_level, pointers, 0, workspace)
+    merged = replace(
+        problem,
+        axis_size=left,
+        axis_strides=(1, *problem.axis_strides[1:]),
+        layout=problem.layout.with_packed_x(left),
+    )
+    pointers = (values, Pointer(VALUES), Pointer(INDICES), indices, NULL, NULL)
+    return steps + _block_launches(merged, shape, left, ELEMENTS, pointers, position_size, workspace)

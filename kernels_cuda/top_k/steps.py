@@ -1,0 +1,100 @@
+"""What every way is planned with: the problem, launches as data, and the workspace."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kernels_cuda.launch import Variant
+from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS, RowLayout
+from kernels_cuda.top_k.variants import offsets_variant
+
+# Longer rows have positions of 8 bytes in the workspace.
+LARGEST_NARROW_AXIS = 1 << 32
+LARGEST_GRID = 1 << 30
+ALIGNMENT = 256
+
+# The arrays of a launch, in the order of its arguments; "nothing" is a null pointer.
+X, VALUES, INDICES, WORKSPACE, NOTHING = range(5)
+
+
+def ceil_div(dividend: int, divisor: int) -> int:
+    """Return the quotient, rounded up."""
+    return -(-dividend // divisor)
+
+
+class Pointer(NamedTuple):
+    """An address known at launch: an array and an offset in bytes."""
+
+    array: int
+    offset: int = 0
+
+
+NULL = Pointer(NOTHING)
+
+
+class Step(NamedTuple):
+    """One kernel launch: pointers, then integers."""
+
+    variant: Variant
+    grid: int
+    block: int
+    pointers: tuple[Pointer, ...]
+    integers: tuple[int, ...]
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What `plan` is asked for, with the rows described for kernels.
+
+    Of the rows, `n_neighbours` at a time lie side by side in x.
+    """
+
+    element_size: int
+    index_size: int
+    masks: tuple[int, ...]
+    k: int
+    axis_size: int
+    n_rows: int
+    n_neighbours: int
+    layout: RowLayout
+    axis_strides: tuple[int, int, int]
+    multiprocessors: int
+    has_large_blocks: bool
+
+
+class Workspace:
+    """Gives out aligned pieces of the workspace; `size` bytes so far."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, n_bytes: int) -> Pointer:
+        """Return the next piece."""
+        piece = Pointer(WORKSPACE, self.size)
+        self.size += ceil_div(n_bytes, ALIGNMENT) * ALIGNMENT
+        return piece
+
+
+def batches(n_blocks: int, largest: int) -> Iterator[tuple[int, int]]:
+    """Split a number of blocks into (first, how many)."""
+    for first in range(0, n_blocks, largest):
+        yield first, min(largest, n_blocks - first)
+
+
+def fill_offsets(problem: Problem, workspace: Workspace) -> tuple[Pointer, list[Step]]:
+    """Return where the table of row offsets is, if the layout needs one, and what fills it."""
+    if not problem.layout.table_dimensions:
+        return NULL, []
+    offsets = workspace.take(problem.n_rows * OFFSETS_BYTES)
+    grid = ceil_div(problem.n_rows, OFFSETS_THREADS)
+    return offsets, [
+        Step(
+            offsets_variant(),
+            grid,
+            OFFSETS_THREADS,
+            (offsets,),
+            (problem.n_rows, int(number == 0), *dimension),
+        )
+        for number, dimension in enumerate(problem.layout.table_dimensions)
+    ]
