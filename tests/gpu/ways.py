@@ -14,7 +14,7 @@ import kernels_cuda.launch  # first: it keeps to itself what numba-cuda warns of
 from dmlops import calls, express, express_cuda
 from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
 from kernels_cuda.nonzero_coordinates import small
-from kernels_cuda.top_k import planning
+from kernels_cuda.top_k import columns, plan_blocks, plan_sort, sort
 
 ENDLESS = 1 << 62
 
@@ -71,29 +71,27 @@ def _multiprocessors(number: int) -> tuple[Any, str, Callable[..., Any]]:
 
 
 def _blocks_of(n_threads: int) -> tuple[Any, str, tuple[int, ...]]:
-    return planning, "BLOCK_THREADS", (n_threads,) * len(planning.BLOCK_THREADS)
+    return plan_blocks, "BLOCK_THREADS", (n_threads,) * len(plan_blocks.BLOCK_THREADS)
 
 
 _MASKS = (small, "LIMIT", 0)
 _WIDE = (layout, "NARROW_LIMIT", 0)
 # Parts whose winners, up to 4096 of each, a block still takes.
-_PARTS = (planning, "LARGEST_PART", 1 << 15)
-_LONG_POSITIONS = (planning, "LARGEST_NARROW_AXIS", 0)
+_PARTS = (plan_blocks, "LARGEST_PART", 1 << 15)
 
 WAYS = {
     "top_k": (
-        *(_way(name, _variant(name)) for name in ("warp", "block", "grid", "sort")),
-        *(_way(f"block-{n}", _variant("block"), _blocks_of(n)) for n in planning.BLOCK_THREADS),
+        *(_way(name, _variant(name)) for name in ("warp", "block", "grid", "columns", "tile", "sort")),
+        *(_way(f"block-{n}", _variant("block"), _blocks_of(n)) for n in plan_blocks.BLOCK_THREADS),
         _way("grid-small_blocks", _variant("grid"), _blocks_of(256)),
         _way("grid-large_blocks", _variant("grid"), _blocks_of(1024)),
         _way("grid-parts", _variant("grid"), _PARTS),
-        _way("grid-parts-long_positions", _variant("grid"), _PARTS, _LONG_POSITIONS),
-        _way("sort-long_positions", _variant("sort"), _LONG_POSITIONS),
-        _way("sort-scanned", _variant("sort"), (planning, "UNSCANNED_TILES", 0)),
-        _way("sort-unscanned", _variant("sort"), (planning, "UNSCANNED_TILES", ENDLESS)),
-        _way("sort-few_rows_at_a_time", _variant("sort"), (planning, "SORT_BYTES", 1 << 16)),
+        _way("grid-parts-long_positions", _variant("grid"), _PARTS, (plan_blocks, "LARGEST_NARROW_AXIS", 0)),
+        _way("columns-stacked", _variant("columns"), (columns, "LONGEST_PART", 1 << 12)),
+        _way("sort-long_positions", _variant("sort"), (sort, "LARGEST_NARROW_ROW", 0)),
+        _way("sort-few_rows_at_a_time", _variant("sort"), (plan_sort, "SORT_BYTES", 1 << 20)),
         _way("one_multiprocessor", _multiprocessors(1)),
-        _way("many_launches", (planning, "LARGEST_GRID", 7)),
+        _way("many_launches", (plan_blocks, "LARGEST_GRID", 7), (plan_sort, "LARGEST_GRID", 7)),
     ),
     "nonzero_coordinates": (
         _way("masks", _MASKS),
