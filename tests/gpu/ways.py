@@ -91,7 +91,7 @@ WAYS = {
         _way("sort-long_positions", _variant("sort"), _LONG_POSITIONS),
         _way("sort-scanned", _variant("sort"), (planning, "UNSCANNED_TILES", 0)),
         _way("sort-unscanned", _variant("sort"), (planning, "UNSCANNED_TILES", ENDLESS)),
-        _way("sort-few_rows_at_a_time", _variant("sort"), (planning, "SORT_BYTES", 1 << 16)),
+        _way("sort-few_rows_at_a_time", _variant("sort"), (planning, "SORT_BYTES", 1 << 20)),
         _way("one_multiprocessor", _multiprocessors(1)),
         _way("many_launches", (planning, "LARGEST_GRID", 7)),
     ),
