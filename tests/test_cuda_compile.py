@@ -20,7 +20,12 @@ VARIANTS = {
 }
 # Bytes that a thread of some kernels may spill, whose registers are limited so that several blocks share a
 # multiprocessor; all others spill none.
-MOST_SPILLED = {"dmlops_top_k_block_": 1200}
+MOST_SPILLED = {
+    "dmlops_top_k_block_": 1200,
+    "dmlops_top_k_sort_": 1000,
+    "dmlops_top_k_tile_": 700,
+    "dmlops_top_k_histogram_": 180,
+}
 
 
 def assemble(ptx, arch, max_registers):
