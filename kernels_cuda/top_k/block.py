@@ -41,6 +41,8 @@ u64 = types.uint64
 i64 = types.int64
 
 ELEMENTS, FINE, COARSE = range(3)
+COUNT, BASE, VALUES, INDICES, SOURCE = range(5)
+N_PLACES = 5
 # So many more than twice k candidates are still ordered, or groups read, rather than told apart first.
 SPARE = 64
 
@@ -237,6 +239,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
+        # What is needed only in the end, so that registers are free for loads.
+        places = cuda.shared.array(N_PLACES, i64)
 
         thread = u32(cuda.threadIdx.x)
         lane = u32(thread & u32(31))
@@ -259,9 +263,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         level = top_level
         address = first_address
         n_vectors = u32(n_row_vectors)
-        fine_address = fine + unit * (n_coarse << coarse_bits) * VECTOR_BYTES
         if level == FINE:
-            address = fine_address
+            address = fine + unit * (n_coarse << coarse_bits) * VECTOR_BYTES
             n_vectors = u32(n_coarse << coarse_bits)
         elif level == COARSE:
             address = coarse + unit * n_coarse * n_key_bytes
@@ -276,6 +279,14 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             if edge >= head:
                 edge += n_row_vectors * per_vector
             edge_key = key_type(order_key(load_element(base + edge * x_stride * element_size), *masks))
+        if thread == u32(0):
+            places[COUNT] = count
+            places[BASE] = base
+            places[VALUES] = values + (value_row + part * k * value_stride) * element_size
+            places[INDICES] = indices + (index_row + part * k * index_stride) * index_size
+            places[SOURCE] = begin
+            if sources != 0:
+                places[SOURCE] = row * axis_size + begin
 
         group_bits = u32(0)
         is_listed = False
@@ -452,7 +463,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 n_vectors = u32(n_row_vectors)
                 group_bits = u32(FINE_BITS)
                 if level == FINE:
-                    address = fine_address
+                    address = fine + unit * (n_coarse << coarse_bits) * VECTOR_BYTES
                     n_vectors = u32(n_coarse << coarse_bits)
                     group_bits = u32(coarse_bits)
                 n_items = u32(n_pairs << group_bits)
@@ -461,8 +472,9 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                     counters[FOUND] = u32(0)
                 cuda.syncthreads()
 
-        value_base = values + (value_row + part * k * value_stride) * element_size
-        index_base = indices + (index_row + part * k * index_stride) * index_size
+        base = places[BASE]
+        value_base = places[VALUES]
+        index_base = places[INDICES]
         counts_ranks = n_pairs <= u32(n_threads // 4)
         is_binned = False
         rank = u32(n_pairs)
@@ -479,7 +491,9 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         else:
             attempt = 0
             while attempt < 2 and not is_binned:
-                bins = make_bins(keys, lows, n_pairs, count, attempt == 1, sums, extremes, thread, lane, warp)
+                bins = make_bins(
+                    keys, lows, n_pairs, places[COUNT], attempt == 1, sums, extremes, thread, lane, warp
+                )
                 is_binned = not fill_bins(
                     keys, lows, order, n_pairs, bins, bin_ends, sums, counters, thread, lane, warp
                 )
@@ -497,17 +511,13 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 position = i64(u32(~lows[pair]))
                 bits_of_value = restore(keys[pair], masks, base + position * x_stride * element_size)
                 store_element(value_base + i64(rank) * value_stride * element_size, bits_of_value)
-                source_position = begin + position
+                index = places[SOURCE] + position
                 if sources != 0:
                     if source_size == 4:
-                        source_position = i64(
-                            load_source_u32(sources + (row * axis_size + source_position) * 4)
-                        )
+                        index = i64(load_source_u32(sources + index * 4))
                     else:
-                        source_position = i64(
-                            load_source_u64(sources + (row * axis_size + source_position) * 8)
-                        )
-                store_index(index_base + i64(rank) * index_stride * index_size, index_size, source_position)
+                        index = i64(load_source_u64(sources + index * 8))
+                store_index(index_base + i64(rank) * index_stride * index_size, index_size, index)
             place = u32(place + u32(n_threads))
 
     return KernelSource(
