@@ -41,8 +41,9 @@ u64 = types.uint64
 i64 = types.int64
 
 ELEMENTS, FINE, COARSE = range(3)
-COUNT, BASE, VALUES, INDICES, SOURCE = range(5)
-N_PLACES = 5
+# Of the shared places.
+VECTORS, ADDRESS, COUNT, HEAD, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11
+N_PLACES = 12
 # So many more than twice k candidates are still ordered, or groups read, rather than told apart first.
 SPARE = 64
 
@@ -239,7 +240,6 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
-        # What is needed only in the end, so that registers are free for loads.
         places = cuda.shared.array(N_PLACES, i64)
 
         thread = u32(cuda.threadIdx.x)
@@ -251,60 +251,69 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         )
         begin = part * part_size
         count = min(part_size, axis_size - begin)
-        wanted = u32(min(k, count))
         histogram[thread] = u32(0)
         if thread < u32(N_COUNTERS):
             counters[thread] = u32(0)
-        element_step = i64(0)
-        if x_stride != 1:
-            element_step = x_stride * element_size
-
-        # What a level's vectors are: where, and how many.
-        level = top_level
-        address = first_address
-        n_vectors = u32(n_row_vectors)
-        if level == FINE:
-            address = fine + unit * (n_coarse << coarse_bits) * VECTOR_BYTES
-            n_vectors = u32(n_coarse << coarse_bits)
-        elif level == COARSE:
-            address = coarse + unit * n_coarse * n_key_bytes
-            n_vectors = u32(n_coarse // keys_a_vector)
-
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
-        edge_key = key_type(0)
-        edge = i64(thread)
-        has_edge = edge < count - n_row_vectors * per_vector
-        if has_edge:
+        edge_bits = key_type(0)
+        if thread < u32(count - n_row_vectors * per_vector):
+            edge = i64(thread)
             if edge >= head:
                 edge += n_row_vectors * per_vector
-            edge_key = key_type(order_key(load_element(base + edge * x_stride * element_size), *masks))
+            edge_bits = key_type(load_element(base + edge * x_stride * element_size))
+
+        # What a level's vectors are: where, and how many.
+        fine_address = fine + unit * (n_coarse << coarse_bits) * VECTOR_BYTES
+        coarse_address = coarse + unit * n_coarse * n_key_bytes
+        address = first_address
+        n_vectors = u32(n_row_vectors)
+        if top_level == FINE:
+            address = fine_address
+            n_vectors = u32(n_coarse << coarse_bits)
+        elif top_level == COARSE:
+            address = coarse_address
+            n_vectors = u32(n_coarse // keys_a_vector)
+        # What the first look does not need, so that registers are free for its loads.
         if thread == u32(0):
             places[COUNT] = count
+            places[HEAD] = head
             places[BASE] = base
             places[VALUES] = values + (value_row + part * k * value_stride) * element_size
             places[INDICES] = indices + (index_row + part * k * index_stride) * index_size
             places[SOURCE] = begin
             if sources != 0:
                 places[SOURCE] = row * axis_size + begin
+            places[VECTORS + ELEMENTS] = n_row_vectors
+            places[VECTORS + FINE] = n_coarse << coarse_bits
+            places[VECTORS + COARSE] = n_coarse // keys_a_vector
+            places[ADDRESS + ELEMENTS] = first_address
+            places[ADDRESS + FINE] = fine_address
+            places[ADDRESS + COARSE] = coarse_address
 
         group_bits = u32(0)
         is_listed = False
-        n_items = n_vectors
+        n_reaching = u32(0)
         bound = key_type(0)
         highest = key_type(ones)
         bits = u32(lane_bits)
+        wanted = u32(min(k, count))
         n_groups = u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
         if n_groups > wanted and (count > n_slots or i64(wanted) * 4 < count):
-            are_keys = level != ELEMENTS
+            are_keys = top_level != ELEMENTS
             raw_mask = raw_masks(masks, are_keys)
             stride = x_stride
             if are_keys:
                 stride = i64(1)
             group_maxima(keys, address, n_vectors, stride, raw_mask, bits, lane, warp)
             cuda.syncthreads()
+            n_vectors = u32(places[VECTORS + top_level])
+            n_groups = u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
+            wanted = u32(min(k, places[COUNT]))
             lowest = key_type(~key_type(0))
-            highest = edge_key
+            highest = key_type(0)
+            if thread < u32(places[COUNT] - places[VECTORS] * per_vector):
+                highest = key_type(order_key(edge_bits, *masks))
             group = thread
             while group < n_groups:
                 key = key_type(key_of_raw(keys[group], raw_mask, are_keys, masks))
@@ -334,10 +343,22 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             list_groups(keys, n_groups, bound, n_ties, listed, sums, lane, warp)
             group_bits = bits
             is_listed = True
-            n_items = u32(n_reaching << group_bits)
         else:
             cuda.syncthreads()
 
+        head = places[HEAD]
+        wanted = u32(min(k, places[COUNT]))
+        has_edge = thread < u32(places[COUNT] - places[VECTORS] * per_vector)
+        edge = thread
+        if edge >= u32(head):
+            edge = u32(edge + u32(places[VECTORS] * per_vector))
+        edge_key = key_type(order_key(edge_bits, *masks))
+        level = top_level
+        address = places[ADDRESS + level]
+        n_vectors = u32(places[VECTORS + level])
+        n_items = n_vectors
+        if is_listed:
+            n_items = u32(n_reaching << group_bits)
         n_pairs = u32(0)
         searching_levels = True
         while searching_levels:
@@ -347,11 +368,12 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             if is_listed:
                 limit = min(limit, u32(u32(wanted << u32(1)) + u32(SPARE)))
             first_position = head
-            step = element_step
+            step = i64(0)
             if are_keys:
                 limit = min(limit, u32(n_listed))
                 first_position = i64(0)
-                step = i64(0)
+            elif x_stride != 1:
+                step = x_stride * element_size
             items = (listed, n_items, is_listed, group_bits, n_vectors)
             source = (address, step, first_position, are_keys)
             is_edge = has_edge and not are_keys
@@ -364,7 +386,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             only_above = False
             collecting = True
             while collecting:
-                if not only_above or beyond != key_type(0):
+                if not only_above or beyond != key_type(0) or floor == key_type(0):
                     kept_floor = floor
                     if only_above:
                         kept_floor = beyond
@@ -387,7 +409,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                         is_kept = is_edge and (edge_key > bound or (edge_key == bound and not only_above))
                         slot = reserve(counters, u32(is_kept), lane)
                         if is_kept and slot < u32(n_slots):
-                            keys[slot] = edge_key
+                            keys[slot] = edge_bits
                             lows[slot] = u32(~edge)
                 cuda.syncthreads()
                 n_pairs = counters[FOUND]
@@ -422,6 +444,12 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                     if thread == u32(0):
                         counters[FOUND] = u32(0)
                     cuda.syncthreads()
+            if not are_keys:
+                pair = thread
+                while pair < n_pairs:
+                    keys[pair] = key_type(order_key(keys[pair], *masks))
+                    pair = u32(pair + u32(n_threads))
+                cuda.syncthreads()
             if n_ties > u32(0):
                 tie_edge = u32(NO_EDGE)
                 if is_edge and edge_key == bound:
@@ -459,12 +487,10 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                     pair = u32(pair + u32(n_threads))
                 is_listed = True
                 level -= 1
-                address = first_address
-                n_vectors = u32(n_row_vectors)
+                address = places[ADDRESS + level]
+                n_vectors = u32(places[VECTORS + level])
                 group_bits = u32(FINE_BITS)
                 if level == FINE:
-                    address = fine + unit * (n_coarse << coarse_bits) * VECTOR_BYTES
-                    n_vectors = u32(n_coarse << coarse_bits)
                     group_bits = u32(coarse_bits)
                 n_items = u32(n_pairs << group_bits)
                 cuda.syncthreads()

@@ -105,4 +105,5 @@ def maxima_source(element_size: int) -> KernelSource:
         if lane == u32(0):
             store_key(coarse + number * n_bytes, best)
 
-    return KernelSource(top_k_maxima, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers=64)
+    max_registers = 72 if element_size == 8 else 64
+    return KernelSource(top_k_maxima, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers)

@@ -60,6 +60,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     reaching = functions.reaching
     per_vector = VECTOR_BYTES // element_size
     keys_a_vector = VECTOR_BYTES // key_bytes(element_size)
+    per_word = max(1, 4 // element_size)
     element_bits = 8 * element_size
     ones = (1 << element_bits) - 1
     exclusive_sum = block_scan(n_threads)
@@ -142,13 +143,38 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         base = shuffle_from_u32(base, u32(31))
         return u32(base + through - u32(amount))
 
+    @device_function
+    def keep_vector(keys, lows, slot, words, at, kept, low, are_keys):
+        """Store the elements, or keys, whose bits are set, and `low` less their number."""
+        if element_size == 8:
+            for element in range(2):
+                if kept & u32(1 << element) != u32(0):
+                    word = at + 2 * element
+                    keys[slot] = u64(words[word]) | (u64(words[word + 1]) << u64(32))
+                    lows[slot] = u32(low - u32(element))
+                    slot = u32(slot + u32(1))
+        elif element_size < 4 and are_keys:
+            for element in range(4):
+                if kept & u32(1 << element) != u32(0):
+                    keys[slot] = words[at + element]
+                    lows[slot] = u32(low - u32(element))
+                    slot = u32(slot + u32(1))
+        else:
+            for element in range(per_vector):
+                if kept & u32(1 << element) != u32(0):
+                    bits = u32(words[at + element // per_word] >> u32(element % per_word * element_bits))
+                    keys[slot] = u32(bits & u32(ones))
+                    lows[slot] = u32(low - u32(element))
+                    slot = u32(slot + u32(1))
+        return slot
+
     @linked_function
     def collect(
         keys, lows, n_slots, counters, items, source, floor, limit, raw_mask, masks, sums, thread, lane
     ):
         """Keep what has a raw key of at least `floor`, and count it; stop some time after `limit`.
 
-        Keys of a level stay in order, for they will be a list.
+        Elements are kept as they are, not as keys. Keys of a level stay in order, for they will be a list.
         """
         words = cuda.local.array(_WORDS, u32)
         vectors = cuda.local.array(_AHEAD, u32)
@@ -174,9 +200,10 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
                     gather(words, 4 * ahead, vectors[ahead], kept[ahead] != u32(0), source)
             amount = u32(0)
             for ahead in range(_AHEAD):
-                found = reaching(words, 4 * ahead, floor, raw_mask, are_keys)
-                kept[ahead] = u32(found & u32(u32(0) - kept[ahead]))
-                amount = u32(amount + popcount_u32(kept[ahead]))
+                if ballot(kept[ahead]) != u32(0):
+                    found = reaching(words, 4 * ahead, floor, raw_mask, are_keys)
+                    kept[ahead] = u32(found & u32(u32(0) - kept[ahead]))
+                    amount = u32(amount + popcount_u32(kept[ahead]))
             slot = u32(0)
             if are_keys:
                 before, total = exclusive_sum(amount, thread, sums[half:])
@@ -185,19 +212,11 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
                 n_found = u32(n_found + total)
             elif ballot(amount) != u32(0):
                 slot = reserve(counters, amount, lane)
-            if amount != u32(0):
+            if amount != u32(0) and u32(slot + amount) <= n_slots:
                 for ahead in range(_AHEAD):
-                    left = kept[ahead]
-                    word = 4 * ahead
-                    nearer = u64(words[word]) | (u64(words[word + 1]) << u64(32))
-                    further = u64(words[word + 2]) | (u64(words[word + 3]) << u64(32))
-                    while left != u32(0) and slot < n_slots:
-                        lowest = u32(left & u32(u32(0) - left))
-                        left = u32(left ^ lowest)
-                        element = u32(u32(31) - leading_zeros_u32(lowest))
-                        keys[slot] = key_at(nearer, further, element, are_keys, masks)
-                        lows[slot] = low_of(vectors[ahead], element, source)
-                        slot = u32(slot + u32(1))
+                    if kept[ahead] != u32(0):
+                        low = low_of(vectors[ahead], u32(0), source)
+                        slot = keep_vector(keys, lows, slot, words, 4 * ahead, kept[ahead], low, are_keys)
             first = u32(first + u32(_AHEAD * n_threads))
             if not are_keys and ballot(counters[FOUND] > limit) != u32(0):
                 n_found = u32(limit + u32(1))
