@@ -23,29 +23,17 @@ from typing import NamedTuple
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, linked_function
-from kernels_cuda.ptx import (
-    LOAD,
-    ballot,
-    leading_zeros_u32,
-    load_if_u32x4,
-    popcount_u32,
-    shuffle_from_u32,
-    warp_inclusive_sum,
-)
+from kernels_cuda.compiler import KernelSource, device_function, linked_function
+from kernels_cuda.ptx import LOAD
 from kernels_cuda.top_k.cooperate import count_digit
-from kernels_cuda.top_k.groups import CHUNK_VECTORS, VECTORS_A_LANE, group_functions
+from kernels_cuda.top_k.groups import CHUNK_VECTORS, CHUNK_WORDS, VECTORS_A_LANE, group_functions
 from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
 from kernels_cuda.top_k.locate import locate
-from kernels_cuda.top_k.maxima import FINE_A_CHUNK, FINE_BITS, key_bytes
-from kernels_cuda.top_k.rank import rank_functions
+from kernels_cuda.top_k.maxima import FINE_BITS, key_bytes
+from kernels_cuda.top_k.rank import BINS_A_THREAD, rank_functions
 from kernels_cuda.top_k.rows import N_LAYOUT, store_index
-from kernels_cuda.top_k.threshold import (
-    FOUND,
-    N_COUNTERS,
-    bit_length,
-    threshold_functions,
-)
+from kernels_cuda.top_k.sweep import NO_EDGE, sweep_functions
+from kernels_cuda.top_k.threshold import FOUND, N_COUNTERS, bit_length, threshold_functions
 
 u16 = types.uint16
 u32 = types.uint32
@@ -53,8 +41,11 @@ u64 = types.uint64
 i64 = types.int64
 
 ELEMENTS, FINE, COARSE = range(3)
+# Of the shared places.
+VECTORS, ADDRESS, COUNT, HEAD, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11
+N_PLACES = 12
 # So many more than twice k candidates are still ordered, or groups read, rather than told apart first.
-_SPARE = 64
+SPARE = 64
 
 
 class BlockShape(NamedTuple):
@@ -68,17 +59,24 @@ class BlockShape(NamedTuple):
 
     @property
     def list_offset(self) -> int:
-        """Where the list lies in dynamic shared memory."""
-        return max(self.n_slots * (self.key_bytes + 4), self.n_groups * self.key_bytes)
+        """Where the list lies in dynamic shared memory; it is also the order of the candidates."""
+        offset = max(self.n_slots * (self.key_bytes + 4), self.n_groups * self.key_bytes)
+        return -(-offset // VECTOR_BYTES) * VECTOR_BYTES
+
+    @property
+    def bins_offset(self) -> int:
+        """Where the bins lie that the candidates are ordered by."""
+        size = max(4 * self.n_listed, 2 * self.n_slots)
+        return self.list_offset + -(-size // VECTOR_BYTES) * VECTOR_BYTES
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of a launch; the list is also the order of the candidates, 2 bytes each."""
-        return self.list_offset + max(4 * self.n_listed, 2 * self.n_slots)
+        """Dynamic shared memory of a launch."""
+        return self.bins_offset + 4 * BINS_A_THREAD * self.n_threads
 
 
-def block_shape(element_size: int, n_threads: int) -> BlockShape:
-    """Return the shape of blocks; those of 512 and 1024 threads need more than 48 KiB of shared memory."""
+def largest_shape(element_size: int, n_threads: int) -> BlockShape:
+    """Return the most that blocks hold; those of 512 and 1024 threads need more than 48 KiB."""
     n_bytes = key_bytes(element_size)
     if n_threads == 128:
         return BlockShape(n_threads, 1024, 2048, 1024, n_bytes)
@@ -89,7 +87,6 @@ def block_shape(element_size: int, n_threads: int) -> BlockShape:
 
 def block_source(element_size: int, n_threads: int) -> KernelSource:
     """Make the kernel for one element width and block size."""
-    shape = block_shape(element_size, n_threads)
     functions = element_functions(element_size)
     key_type = functions.key_type
     order_key = functions.order_key
@@ -97,80 +94,110 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     load_element = functions.load_element
     store_element = functions.store_element
     raw_masks = functions.raw_masks
+    raw_bounds = functions.raw_bounds
     key_of_raw = functions.key_of_raw
-    load_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
+    load_chunk, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
     find_digit, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
+    collect, count_keys, collect_ties, reserve = sweep_functions(element_size, n_threads)
     rank_by_counting, make_bins, fill_bins, rank_in_bin, sort_pairs = rank_functions(n_threads, key_type)
     needed_bits = bit_length(key_type)
     load_source_u32 = LOAD[4]
     load_source_u64 = LOAD[8]
 
     n_warps = n_threads // 32
-    n_slots = shape.n_slots
-    n_listed_most = shape.n_listed
-    lows_at = n_slots * shape.key_bytes // 4
-    list_at = shape.list_offset // 4
-    n_key_bytes = shape.key_bytes
+    n_key_bytes = key_bytes(element_size)
     per_vector = VECTOR_BYTES // element_size
     keys_a_vector = VECTOR_BYTES // n_key_bytes
-    # Groups of a level are this many vectors of the level below, as a power of two.
-    fine_list_bits = (FINE_A_CHUNK // keys_a_vector).bit_length() - 1
+    # The vectors that a block takes before a warp takes another chunk.
+    round_vectors = n_warps * CHUNK_VECTORS
     digit_bits = n_threads.bit_length() - 1
-    element_bits = 8 * element_size
-    ones = (1 << element_bits) - 1
+    ones = (1 << 8 * element_size) - 1
 
     @linked_function
-    def fetch(listed, item, n_items, is_listed, group_bits, address, n_vectors, is_strided):
-        """Load a listed group's vector, or any; return whether and where it exists, and its two halves."""
-        exists = item < n_items
-        vector = i64(item)
-        if is_listed and exists:
-            vector = i64(listed[u32(item >> group_bits)]) << i64(group_bits)
-            vector += i64(u32(item & u32((u32(1) << group_bits) - u32(1))))
-            exists = vector < n_vectors
-        a, b, c, d = load_if_u32x4(address + vector * VECTOR_BYTES, exists and not is_strided)
-        return exists, vector, u64(a) | (u64(b) << u64(32)), u64(c) | (u64(d) << u64(32))
+    def keep_maxima(keys, maxima, first_group, bits, lane):
+        apart = u32(u32(32) >> bits)
+        group = u32(reduce_maxima(maxima, lane, bits) + first_group)
+        keys[group] = maxima[0]
+        if bits < u32(3):
+            keys[u32(group + apart)] = maxima[1]
+        if bits < u32(2):
+            for at in range(2, 4):
+                keys[u32(group + u32(apart * u32(at)))] = maxima[at]
+        if bits < u32(1):
+            for at in range(4, 8):
+                keys[u32(group + u32(apart * u32(at)))] = maxima[at]
 
     @linked_function
-    def key_at(nearer, further, element, width, level, start, stride, masks):
-        """Return a vector's key, or that of its element; elements with gaps are read, from `start` on."""
-        if element_size == 8:
-            bits = nearer
-            if element != u32(0):
-                bits = further
+    def group_maxima(keys, address, n_vectors, stride, raw_mask, bits, lane, warp):
+        """Write the raw maxima of groups of ``1 << bits`` vectors of elements that are `stride` apart."""
+        words = cuda.local.array(CHUNK_WORDS, u32)
+        maxima = cuda.local.array(VECTORS_A_LANE, key_type)
+        chunk_groups = u32(u32(CHUNK_VECTORS) >> bits)
+        first = u32(warp * u32(CHUNK_VECTORS))
+        vector = u32(first + lane)
+        first_group = u32(warp * chunk_groups)
+        first_left = u32(max(n_vectors, first) - first)
+        available = u32(max(n_vectors, vector) - vector)
+        if stride == 1:
+            address += i64(vector) * VECTOR_BYTES
+            load_chunk(words, address, available)
+            while first_left > u32(0):
+                address += round_vectors * VECTOR_BYTES
+                beyond = u32(max(available, u32(round_vectors)) - u32(round_vectors))
+                next_maxima(words, maxima, available, address, beyond, raw_mask)
+                keep_maxima(keys, maxima, first_group, bits, lane)
+                first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
+                first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
+                available = beyond
         else:
-            shift = u32(element * width)
-            bits = nearer
-            if shift >= u32(64):
-                bits = further
-            bits = bits >> u64(shift & u32(63))
-        key = key_type(bits)
-        if level == ELEMENTS:
-            key = key_type(key & key_type(ones))
-            if start != 0:
-                key = key_type(load_element(start + i64(element) * stride * element_size))
-            key = key_type(order_key(key, *masks))
-        return key
+            address += i64(vector) * VECTOR_BYTES * stride
+            while first_left > u32(0):
+                load_strided_maxima(maxima, address, stride, available, raw_mask)
+                address += round_vectors * VECTOR_BYTES * stride
+                keep_maxima(keys, maxima, first_group, bits, lane)
+                first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
+                first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
+                available = u32(max(available, u32(round_vectors)) - u32(round_vectors))
 
     @linked_function
-    def reserve(counters, amount, lane):
-        """Take `amount` slots; return the first. One atomic operation a warp."""
-        through = warp_inclusive_sum(amount)
-        base = u32(0)
-        if lane == u32(31):
-            base = u32(cuda.atomic.add(counters, FOUND, through))
-        base = shuffle_from_u32(base, u32(31))
-        return u32(base + through - u32(amount))
+    def narrow(
+        histogram, items, source, edge_key, has_edge, bound, end, wanted, limit, masks, sums, counters, thread
+    ):
+        """Return a higher bound, and whether no more than `limit` keys reach it: if not, the last wanted key.
 
-    @linked_function
-    def count_in_range(histogram, key, low, exists, in_keys, bound, key_end, low_bound, low_end, shift, lane):
-        """Count the bin of a key, or of a low that comes with the key `bound`."""
-        counts = exists and bound <= key <= key_end
-        digit = u32(key_type(key - bound) >> key_type(shift))
-        if not in_keys:
-            counts = exists and key == bound and low_bound <= low <= low_end
-            digit = u32(u32(low - low_bound) >> shift)
-        count_digit(histogram, counts, digit, lane)
+        At least `wanted` keys must lie from `bound` to `end`, and all that reach `bound`.
+        """
+        lane = u32(thread & u32(31))
+        warp = u32(thread >> u32(5))
+        needed = wanted
+        fits = False
+        narrowing = True
+        while narrowing:
+            shift = u32(max(needed_bits(key_type(end - bound)), u32(digit_bits)) - u32(digit_bits))
+            count_keys(histogram, items, source, bound, end, shift, masks, thread, lane)
+            if warp == u32(0):
+                counts = has_edge and bound <= edge_key <= end
+                count_digit(histogram, counts, u32(key_type(edge_key - bound) >> key_type(shift)), lane)
+            digit, larger, amount = find_digit(histogram, sums, counters, needed, thread, lane, warp)
+            needed = u32(needed - larger)
+            fits = u32(u32(wanted - needed) + amount) <= limit
+            bound = key_type(bound + (key_type(digit) << key_type(shift)))
+            reach = key_type((key_type(1) << key_type(shift)) - key_type(1))
+            end = key_type(bound + min(key_type(end - bound), reach))
+            narrowing = shift > u32(0) and not fits
+        return bound, fits
+
+    @device_function
+    def count_before(lows, first, end, position):
+        """Return how many of the ascending positions from slot `first` to `end` are before this one."""
+        begin = first
+        while first < end:
+            middle = u32(u32(first + end) >> u32(1))
+            if u32(~lows[middle]) < position:
+                first = u32(middle + u32(1))
+            else:
+                end = middle
+        return u32(first - begin)
 
     def block_top_k(
         x,
@@ -193,20 +220,27 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         top_level,
         lane_bits,
         enough,
-        n_chunks,
+        n_slots,
+        n_listed,
+        list_at,
+        bins_at,
+        n_coarse,
+        coarse_bits,
         layout,
         masks,
     ):
         keys = cuda.shared.array(0, key_type)
         words = cuda.shared.array(0, u32)
         halves = cuda.shared.array(0, u16)
-        lows = words[lows_at:]
+        lows = words[n_slots * (n_key_bytes // 4) :]
         listed = words[list_at:]
         order = halves[2 * list_at :]
+        bin_ends = words[bins_at:]
         histogram = cuda.shared.array(n_threads, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
+        places = cuda.shared.array(N_PLACES, i64)
 
         thread = u32(cuda.threadIdx.x)
         lane = u32(thread & u32(31))
@@ -217,67 +251,69 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         )
         begin = part * part_size
         count = min(part_size, axis_size - begin)
-        wanted = u32(min(k, count))
         histogram[thread] = u32(0)
         if thread < u32(N_COUNTERS):
             counters[thread] = u32(0)
-
-        # What a level's vectors are: where, how many, and how many elements or keys in each.
-        level = top_level
-        address = first_address
-        n_vectors = n_row_vectors
-        if level == FINE:
-            address = fine + unit * n_chunks * FINE_A_CHUNK * n_key_bytes
-            n_vectors = n_chunks * FINE_A_CHUNK // keys_a_vector
-        elif level == COARSE:
-            address = coarse + unit * n_chunks * n_key_bytes
-            n_vectors = n_chunks // keys_a_vector
-
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
-        edge_key = key_type(0)
-        edge = i64(thread)
-        n_edges = count - n_row_vectors * per_vector
-        if edge < n_edges:
+        edge_bits = key_type(0)
+        if thread < u32(count - n_row_vectors * per_vector):
+            edge = i64(thread)
             if edge >= head:
                 edge += n_row_vectors * per_vector
-            edge_key = key_type(order_key(load_element(base + edge * x_stride * element_size), *masks))
+            edge_bits = key_type(load_element(base + edge * x_stride * element_size))
+
+        # What a level's vectors are: where, and how many.
+        fine_address = fine + unit * (n_coarse << coarse_bits) * VECTOR_BYTES
+        coarse_address = coarse + unit * n_coarse * n_key_bytes
+        address = first_address
+        n_vectors = u32(n_row_vectors)
+        if top_level == FINE:
+            address = fine_address
+            n_vectors = u32(n_coarse << coarse_bits)
+        elif top_level == COARSE:
+            address = coarse_address
+            n_vectors = u32(n_coarse // keys_a_vector)
+        # What the first look does not need, so that registers are free for its loads.
+        if thread == u32(0):
+            places[COUNT] = count
+            places[HEAD] = head
+            places[BASE] = base
+            places[VALUES] = values + (value_row + part * k * value_stride) * element_size
+            places[INDICES] = indices + (index_row + part * k * index_stride) * index_size
+            places[SOURCE] = begin
+            if sources != 0:
+                places[SOURCE] = row * axis_size + begin
+            places[VECTORS + ELEMENTS] = n_row_vectors
+            places[VECTORS + FINE] = n_coarse << coarse_bits
+            places[VECTORS + COARSE] = n_coarse // keys_a_vector
+            places[ADDRESS + ELEMENTS] = first_address
+            places[ADDRESS + FINE] = fine_address
+            places[ADDRESS + COARSE] = coarse_address
 
         group_bits = u32(0)
         is_listed = False
-        n_inner = u32(n_vectors)
+        n_reaching = u32(0)
         bound = key_type(0)
         highest = key_type(ones)
-        n_groups = u32((n_vectors + (i64(1) << lane_bits) - 1) >> lane_bits)
+        bits = u32(lane_bits)
+        wanted = u32(min(k, count))
+        n_groups = u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
         if n_groups > wanted and (count > n_slots or i64(wanted) * 4 < count):
-            are_keys = level != ELEMENTS
-            in_vectors = are_keys or x_stride == 1
+            are_keys = top_level != ELEMENTS
             raw_mask = raw_masks(masks, are_keys)
-            bits = u32(lane_bits)
-            apart = u32(u32(32) >> bits)
-            maxima = cuda.local.array(VECTORS_A_LANE, key_type)
-            vector = u32(u32(warp * u32(CHUNK_VECTORS)) + lane)
-            while u32(vector - lane) < u32(n_vectors):
-                n_left = u32(max(u32(n_vectors), vector) - vector)
-                if in_vectors:
-                    load_maxima(maxima, address + i64(vector) * VECTOR_BYTES, n_left, raw_mask)
-                else:
-                    start = address + i64(vector) * VECTOR_BYTES * x_stride
-                    load_strided_maxima(maxima, start, x_stride, n_left, raw_mask)
-                group = u32(reduce_maxima(maxima, lane, bits) + (u32(vector - lane) >> bits))
-                keys[group] = maxima[0]
-                if bits < u32(3):
-                    keys[u32(group + apart)] = maxima[1]
-                if bits < u32(2):
-                    for at in range(2, 4):
-                        keys[u32(group + u32(apart * u32(at)))] = maxima[at]
-                if bits < u32(1):
-                    for at in range(4, 8):
-                        keys[u32(group + u32(apart * u32(at)))] = maxima[at]
-                vector = u32(vector + u32(n_warps * CHUNK_VECTORS))
+            stride = x_stride
+            if are_keys:
+                stride = i64(1)
+            group_maxima(keys, address, n_vectors, stride, raw_mask, bits, lane, warp)
             cuda.syncthreads()
+            n_vectors = u32(places[VECTORS + top_level])
+            n_groups = u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
+            wanted = u32(min(k, places[COUNT]))
             lowest = key_type(~key_type(0))
-            highest = edge_key
+            highest = key_type(0)
+            if thread < u32(places[COUNT] - places[VECTORS] * per_vector):
+                highest = key_type(order_key(edge_bits, *masks))
             group = thread
             while group < n_groups:
                 key = key_type(key_of_raw(keys[group], raw_mask, are_keys, masks))
@@ -286,7 +322,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 highest = max(highest, key)
                 group = u32(group + u32(n_threads))
             lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
-            bound, n_above, reaching = find_threshold(
+            bound, n_above, n_reaching = find_threshold(
                 keys,
                 n_groups,
                 lowest,
@@ -301,194 +337,191 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 warp,
             )
             n_ties = u32(0xFFFFFFFF)
-            if reaching > u32(enough):
+            if n_reaching > u32(enough):
                 n_ties = u32(wanted - n_above)
-                reaching = wanted
+                n_reaching = wanted
             list_groups(keys, n_groups, bound, n_ties, listed, sums, lane, warp)
-            group_bits = u32(lane_bits)
+            group_bits = bits
             is_listed = True
-            n_inner = u32(reaching << group_bits)
         else:
             cuda.syncthreads()
 
+        head = places[HEAD]
+        wanted = u32(min(k, places[COUNT]))
+        has_edge = thread < u32(places[COUNT] - places[VECTORS] * per_vector)
+        edge = thread
+        if edge >= u32(head):
+            edge = u32(edge + u32(places[VECTORS] * per_vector))
+        edge_key = key_type(order_key(edge_bits, *masks))
+        level = top_level
+        address = places[ADDRESS + level]
+        n_vectors = u32(places[VECTORS + level])
+        n_items = n_vectors
+        if is_listed:
+            n_items = u32(n_reaching << group_bits)
+        n_pairs = u32(0)
         searching_levels = True
         while searching_levels:
+            are_keys = level != ELEMENTS
             # Few more than are wanted: each is a group to read or a candidate to order.
             limit = u32(n_slots)
             if is_listed:
-                limit = min(limit, u32(u32(wanted << u32(1)) + u32(_SPARE)))
-            n_each = u32(per_vector)
+                limit = min(limit, u32(u32(wanted << u32(1)) + u32(SPARE)))
             first_position = head
-            n_positions = count
-            width = u32(element_bits)
-            if level != ELEMENTS:
-                limit = min(limit, u32(n_listed_most))
-                n_each = u32(keys_a_vector)
+            step = i64(0)
+            if are_keys:
+                limit = min(limit, u32(n_listed))
                 first_position = i64(0)
-                n_positions = n_vectors * keys_a_vector
-                width = u32(8 * n_key_bytes)
-            is_strided = level == ELEMENTS and x_stride != 1
+            elif x_stride != 1:
+                step = x_stride * element_size
+            items = (listed, n_items, is_listed, group_bits, n_vectors)
+            source = (address, step, first_position, are_keys)
+            is_edge = has_edge and not are_keys
+            raw_mask = raw_masks(masks, are_keys)
+            floor, beyond = raw_bounds(bound, masks, are_keys)
 
-            # Collecting keeps what is at least (bound, low_bound). If that is too much, a range of keys, then
-            # one of positions, is narrowed until what is at least its lower end fits.
+            # What reaches the bound, if that is not too much; else what is above it and, if that is not
+            # enough, the first of those that equal it; else the same with a higher bound.
+            n_ties = u32(0)
+            only_above = False
             collecting = True
-            in_keys = True
-            low_bound = u32(0)
-            key_end = highest
-            low_end = u32(0xFFFFFFFF)
-            needed = wanted
-            narrowing = True
-            while narrowing:
-                span = key_type(key_end - bound)
-                if not in_keys:
-                    span = key_type(u32(low_end - low_bound))
-                shift = u32(max(needed_bits(span), u32(digit_bits)) - u32(digit_bits))
-                first = u32(warp << u32(5))
-                exists, vector, nearer, further = fetch(
-                    listed, u32(first + lane), n_inner, is_listed, group_bits, address, n_vectors, is_strided
-                )
-                while first < n_inner and ballot(collecting and counters[FOUND] > limit) == u32(0):
-                    first = u32(first + u32(n_threads))
-                    next_exists, next_vector, next_nearer, next_further = fetch(
-                        listed,
-                        u32(first + lane),
-                        n_inner,
-                        is_listed,
-                        group_bits,
-                        address,
-                        n_vectors,
-                        is_strided,
+            while collecting:
+                if not only_above or beyond != key_type(0) or floor == key_type(0):
+                    kept_floor = floor
+                    if only_above:
+                        kept_floor = beyond
+                    collect(
+                        keys,
+                        lows,
+                        u32(n_slots),
+                        counters,
+                        items,
+                        source,
+                        kept_floor,
+                        limit,
+                        raw_mask,
+                        masks,
+                        sums,
+                        thread,
+                        lane,
                     )
-                    position = vector * i64(n_each) + first_position
-                    start = i64(0)
-                    if is_strided and exists:
-                        start = base + position * x_stride * element_size
-                    kept = u32(0)
-                    element = u32(0)
-                    while element < n_each:
-                        key = key_at(nearer, further, element, width, level, start, x_stride, masks)
-                        low = u32(u32(~position) - element)
-                        if collecting:
-                            is_kept = exists and (key > bound or (key == bound and low >= low_bound))
-                            kept = u32(kept | (u32(is_kept) << element))
-                        else:
-                            count_in_range(
-                                histogram,
-                                key,
-                                low,
-                                exists,
-                                in_keys,
-                                bound,
-                                key_end,
-                                low_bound,
-                                low_end,
-                                shift,
-                                lane,
-                            )
-                        element = u32(element + u32(1))
-                    if ballot(kept) != u32(0):
-                        slot = reserve(counters, popcount_u32(kept), lane)
-                        while kept != u32(0) and slot < u32(n_slots):
-                            element = u32(u32(31) - leading_zeros_u32(kept))
-                            kept = u32(kept ^ (u32(1) << element))
-                            keys[slot] = key_at(
-                                nearer, further, element, width, level, start, x_stride, masks
-                            )
-                            lows[slot] = u32(u32(~position) - element)
-                            slot = u32(slot + u32(1))
-                    exists = next_exists
-                    vector = next_vector
-                    nearer = next_nearer
-                    further = next_further
-                if level == ELEMENTS and warp == u32(0):
-                    exists = i64(thread) < n_edges
-                    low = u32(~edge)
-                    if collecting:
-                        is_kept = exists and (edge_key > bound or (edge_key == bound and low >= low_bound))
+                    if warp == u32(0) and not are_keys:
+                        is_kept = is_edge and (edge_key > bound or (edge_key == bound and not only_above))
                         slot = reserve(counters, u32(is_kept), lane)
                         if is_kept and slot < u32(n_slots):
-                            keys[slot] = edge_key
-                            lows[slot] = low
-                    else:
-                        count_in_range(
-                            histogram,
-                            edge_key,
-                            low,
-                            exists,
-                            in_keys,
-                            bound,
-                            key_end,
-                            low_bound,
-                            low_end,
-                            shift,
-                            lane,
-                        )
+                            keys[slot] = edge_bits
+                            lows[slot] = u32(~edge)
                 cuda.syncthreads()
-                if collecting:
-                    narrowing = counters[FOUND] > limit
-                    collecting = False
-                else:
-                    digit, larger, amount = find_digit(histogram, sums, counters, needed, thread, lane, warp)
-                    needed = u32(needed - larger)
-                    collecting = u32(u32(wanted - needed) + amount) <= limit
-                    if in_keys:
-                        bound = key_type(bound + (key_type(digit) << key_type(shift)))
-                        reach = key_type((key_type(1) << key_type(shift)) - key_type(1))
-                        key_end = key_type(bound + min(key_type(key_end - bound), reach))
-                        if shift == u32(0) and not collecting:
-                            in_keys = False
-                            low_bound = u32(~(n_positions - 1))
+                n_pairs = counters[FOUND]
+                collecting = False
+                if only_above:
+                    if n_pairs < wanted:
+                        n_ties = u32(wanted - n_pairs)
                     else:
-                        low_bound = u32(low_bound + (digit << shift))
-                        low_reach = u32((u32(1) << shift) - u32(1))
-                        low_end = u32(low_bound + min(u32(low_end - low_bound), low_reach))
-                if narrowing:
+                        bound, fits = narrow(
+                            histogram,
+                            items,
+                            source,
+                            edge_key,
+                            is_edge,
+                            bound,
+                            highest,
+                            wanted,
+                            limit,
+                            masks,
+                            sums,
+                            counters,
+                            thread,
+                        )
+                        floor, beyond = raw_bounds(bound, masks, are_keys)
+                        only_above = not fits
+                        collecting = True
+                elif n_pairs > limit:
+                    only_above = True
+                    collecting = True
+                if collecting:
                     cuda.syncthreads()
                     if thread == u32(0):
                         counters[FOUND] = u32(0)
                     cuda.syncthreads()
-
-            searching_levels = level != ELEMENTS
-            if searching_levels:
-                n_found = counters[FOUND]
+            if not are_keys:
                 pair = thread
-                while pair < n_found:
-                    listed[pair] = u32(~lows[pair])
+                while pair < n_pairs:
+                    keys[pair] = key_type(order_key(keys[pair], *masks))
+                    pair = u32(pair + u32(n_threads))
+                cuda.syncthreads()
+            if n_ties > u32(0):
+                tie_edge = u32(NO_EDGE)
+                if is_edge and edge_key == bound:
+                    tie_edge = u32(edge)
+                collect_ties(
+                    keys,
+                    lows,
+                    n_pairs,
+                    n_ties,
+                    items,
+                    source,
+                    tie_edge,
+                    u32(head),
+                    bound,
+                    floor,
+                    beyond,
+                    raw_mask,
+                    sums,
+                    thread,
+                )
+                cuda.syncthreads()
+            n_above = n_pairs
+            n_pairs = u32(n_pairs + n_ties)
+
+            searching_levels = are_keys
+            if searching_levels:
+                # Those above the bound and those that equal it are in order each: merge them.
+                pair = thread
+                while pair < n_pairs:
+                    position = u32(~lows[pair])
+                    place = u32(pair + count_before(lows, n_above, n_pairs, position))
+                    if pair >= n_above:
+                        place = u32(u32(pair - n_above) + count_before(lows, u32(0), n_above, position))
+                    listed[place] = position
                     pair = u32(pair + u32(n_threads))
                 is_listed = True
                 level -= 1
-                address = first_address
-                n_vectors = n_row_vectors
+                address = places[ADDRESS + level]
+                n_vectors = u32(places[VECTORS + level])
                 group_bits = u32(FINE_BITS)
                 if level == FINE:
-                    address = fine + unit * n_chunks * FINE_A_CHUNK * n_key_bytes
-                    n_vectors = n_chunks * FINE_A_CHUNK // keys_a_vector
-                    group_bits = u32(fine_list_bits)
-                n_inner = u32(n_found << group_bits)
+                    group_bits = u32(coarse_bits)
+                n_items = u32(n_pairs << group_bits)
                 cuda.syncthreads()
                 if thread == u32(0):
                     counters[FOUND] = u32(0)
                 cuda.syncthreads()
 
-        n_pairs = counters[FOUND]
-        value_base = values + (value_row + part * k * value_stride) * element_size
-        index_base = indices + (index_row + part * k * index_stride) * index_size
+        base = places[BASE]
+        value_base = places[VALUES]
+        index_base = places[INDICES]
         counts_ranks = n_pairs <= u32(n_threads // 4)
         is_binned = False
         rank = u32(n_pairs)
         place = thread
         bins = (key_type(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0))
         if counts_ranks:
-            rank = rank_by_counting(keys, lows, n_pairs, thread)
-            place = u32(thread >> u32(2))
-            if u32(thread & u32(3)) != u32(0):
+            pair_lanes = u32(2)
+            while pair_lanes < u32(5) and u32(n_pairs << u32(pair_lanes + u32(1))) <= u32(n_threads):
+                pair_lanes = u32(pair_lanes + u32(1))
+            rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
+            place = u32(thread >> pair_lanes)
+            if u32(thread & u32(u32(u32(1) << pair_lanes) - u32(1))) != u32(0):
                 place = n_pairs
         else:
             attempt = 0
             while attempt < 2 and not is_binned:
-                bins = make_bins(keys, lows, n_pairs, count, attempt == 1, sums, extremes, thread, lane, warp)
+                bins = make_bins(
+                    keys, lows, n_pairs, places[COUNT], attempt == 1, sums, extremes, thread, lane, warp
+                )
                 is_binned = not fill_bins(
-                    keys, lows, order, n_pairs, bins, histogram, sums, counters, thread, lane, warp
+                    keys, lows, order, n_pairs, bins, bin_ends, sums, counters, thread, lane, warp
                 )
                 attempt += 1
             if not is_binned:
@@ -497,25 +530,25 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             pair = place
             if is_binned:
                 pair = u32(order[place])
-                rank = rank_in_bin(keys, lows, order, pair, histogram, bins)
+                rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins)
             elif not counts_ranks:
                 rank = place
             if rank < wanted:
                 position = i64(u32(~lows[pair]))
-                bits = restore(keys[pair], masks, base + position * x_stride * element_size)
-                store_element(value_base + i64(rank) * value_stride * element_size, bits)
-                source = begin + position
+                bits_of_value = restore(keys[pair], masks, base + position * x_stride * element_size)
+                store_element(value_base + i64(rank) * value_stride * element_size, bits_of_value)
+                index = places[SOURCE] + position
                 if sources != 0:
                     if source_size == 4:
-                        source = i64(load_source_u32(sources + (row * axis_size + source) * 4))
+                        index = i64(load_source_u32(sources + index * 4))
                     else:
-                        source = i64(load_source_u64(sources + (row * axis_size + source) * 8))
-                store_index(index_base + i64(rank) * index_stride * index_size, index_size, source)
+                        index = i64(load_source_u64(sources + index * 8))
+                store_index(index_base + i64(rank) * index_stride * index_size, index_size, index)
             place = u32(place + u32(n_threads))
 
     return KernelSource(
         block_top_k,
         {"layout": N_LAYOUT, "masks": N_MASKS},
         max_registers=64 if n_threads >= 256 else None,
-        dynamic_shared_bytes=shape.shared_bytes,
+        dynamic_shared_bytes=largest_shape(element_size, n_threads).shared_bytes,
     )

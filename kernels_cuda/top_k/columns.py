@@ -259,7 +259,7 @@ def columns_source(element_size: int) -> KernelSource:
             position_slot = u32(first_position + u32(held * u32(POSITION_STEP)))
             # What comes after the last of `wanted` candidates must have a larger key than it.
             if held >= wanted:
-                low_bound, above_bound = raw_bounds(smallest, masks, raw_mask)
+                low_bound, above_bound = raw_bounds(smallest, masks, False)
             else:
                 last_tie = u32(NOWHERE)
             if remaining == u32(0):

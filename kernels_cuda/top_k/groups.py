@@ -1,7 +1,8 @@
 """Maxima of groups of neighbouring elements: the first look at a row.
 
 A warp takes a chunk of 256 vectors, which lie together: lane `l` loads the vectors ``32 * j + l``, all eight
-of them before it looks at the first. A group is 1, 2, 4 or 8 neighbouring vectors of a chunk; its maximum is
+of them before it looks at the first, and in the place of each that it has looked at, one of the next chunk.
+A group is 1, 2, 4 or 8 neighbouring vectors of a chunk; its maximum is
 found by exchanging halves, so that the lanes share the work and each ends with 8, 4, 2 or 1 maxima. All this
 is done with raw keys (`keys`).
 
@@ -13,7 +14,7 @@ after the maximum of each of these.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import types
 
 from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import load_if_u32x4, shuffle_xor_u32, shuffle_xor_u64
@@ -26,13 +27,14 @@ i64 = types.int64
 VECTORS_A_LANE = 8
 CHUNK_VECTORS = 32 * VECTORS_A_LANE
 LARGEST_LANE_BITS = 3
-_WORDS = 4 * VECTORS_A_LANE
+CHUNK_WORDS = 4 * VECTORS_A_LANE
 
 
 class GroupFunctions(NamedTuple):
     """Device functions for local arrays of `VECTORS_A_LANE` maxima, one a vector and then one a group."""
 
-    load_maxima: Any
+    load_chunk: Any
+    next_maxima: Any
     load_strided_maxima: Any
     reduce_maxima: Any
 
@@ -43,21 +45,39 @@ def group_functions(element_size: int) -> GroupFunctions:
     functions = element_functions(element_size)
     key_type = functions.key_type
     load_element = functions.load_element
-    raw_maxima = functions.raw_maxima
+    raw_maximum = functions.raw_maximum
+    integer_maximum = functions.integer_maximum
     raw_element = functions.raw_element
     per_vector = VECTOR_BYTES // element_size
     shuffle_xor = shuffle_xor_u64 if element_size == 8 else shuffle_xor_u32
 
     @linked_function
-    def load_maxima(maxima, address, n_left, raw_mask):
-        """Fill in the maxima of vectors ``32 * j`` from `address` on, of which `n_left` exist."""
-        words = cuda.local.array(_WORDS, u32)
+    def load_chunk(words, address, n_left):
+        """Load a lane's vectors ``32 * j`` from `address` on; those from `n_left` on are zeros."""
         for ahead in range(VECTORS_A_LANE):
             word = 4 * ahead
             words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
                 address + 32 * VECTOR_BYTES * ahead, u32(32 * ahead) < n_left
             )
-        raw_maxima(words, VECTORS_A_LANE, maxima, raw_mask)
+
+    @linked_function
+    def next_maxima(words, maxima, n_left, address, n_next, raw_mask):
+        """Fill in the maxima of the loaded vectors, each of which makes room for one of the next chunk."""
+        are_integers = raw_mask[0] == key_type(0)
+        if are_integers:
+            for ahead in range(VECTORS_A_LANE):
+                word = 4 * ahead
+                maxima[ahead] = integer_maximum(words, word, raw_mask)
+                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                    address + 32 * VECTOR_BYTES * ahead, u32(32 * ahead) < n_next
+                )
+        else:
+            for ahead in range(VECTORS_A_LANE):
+                word = 4 * ahead
+                maxima[ahead] = raw_maximum(words, word, raw_mask)
+                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                    address + 32 * VECTOR_BYTES * ahead, u32(32 * ahead) < n_next
+                )
         if n_left < u32(CHUNK_VECTORS):
             for ahead in range(VECTORS_A_LANE):
                 if u32(32 * ahead) >= n_left:
@@ -106,7 +126,7 @@ def group_functions(element_size: int) -> GroupFunctions:
             first = u32(first + u32(u32((lane >> u32(2)) & u32(1)) * apart))
         return first
 
-    return GroupFunctions(load_maxima, load_strided_maxima, reduce_maxima)
+    return GroupFunctions(load_chunk, next_maxima, load_strided_maxima, reduce_maxima)
 
 
 def _exchange_halves(count: int, bit: int, key_type: Any, shuffle_xor: Any) -> Any:

@@ -69,9 +69,11 @@ class ElementFunctions(NamedTuple):
     spread_vector: Any
     raw_masks: Any
     raw_element: Any
-    raw_maxima: Any
+    raw_maximum: Any
+    integer_maximum: Any
     key_of_raw: Any
     raw_bounds: Any
+    reaching: Any
 
 
 @functools.cache
@@ -142,6 +144,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
     per_word = max(1, 4 // element_size)
     bits_each = 8 * element_size
     unused = 0 if element_size == 8 else 32 - bits_each
+    ones = (1 << bits_each) - 1
     repeated = sum(1 << part * bits_each for part in range(per_word))
 
     @device_function
@@ -179,65 +182,101 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
         return raw_key(key_type(bits << key_type(unused)), *raw_mask)
 
     @device_function
-    def raw_bounds(key, masks, raw_mask):
-        """Return the least raw key of elements with this key or above, and of those above, 0 if none."""
-        one = key_type(key_type(1) << key_type(unused))
-        bits = key_type(key ^ key_type(masks[3]))
-        if (bits & key_type(masks[0])) != key_type(0):
-            bits = key_type(bits ^ key_type(masks[1]))
-        first = raw_element(bits, raw_mask)
-        last = first
-        if masks[1] != 0 and key == key_type(masks[3]):
-            other = raw_element(key_type(masks[0]), raw_mask)
-            first = min(first, other)
-            last = max(last, other)
-        beyond = key_type(last + one)
-        if masks[1] != 0 and key == key_type(masks[5]):
-            # NaNs are beyond infinity, on whichever side that is.
-            infinity = raw_element(key_type(masks[2]), raw_mask)
-            if key == key_type(0):
-                first = key_type(0)
-                beyond = infinity
+    def raw_floor(key, masks):
+        """Return the least raw key of elements with this key or above, or 0 if there can be none.
+
+        Raw keys are order keys moved on by as much as brings the NaNs together; only zeros are out of order.
+        """
+        raw = key
+        if masks[1] != 0:
+            lowest = key_type(masks[1] ^ masks[2])
+            highest = key_type(masks[0] ^ masks[2])
+            inside = min(max(key, lowest), key_type(highest + key_type(1)))
+            if masks[5] == 0:
+                raw = key_type(inside + lowest)
+                if key == key_type(key_type(masks[3]) + key_type(1)):
+                    raw = key_type(raw + key_type(1))
+                if key == key_type(0):
+                    raw = key_type(0)
             else:
-                first = key_type(infinity + one)
-                beyond = key_type(0)
+                raw = key_type(inside - lowest)
+                if key == key_type(masks[3]):
+                    raw = key_type(raw - key_type(1))
+        return key_type(raw << key_type(unused))
+
+    @device_function
+    def raw_bounds(key, masks, is_key):
+        """Return the least raw key of elements with this key or above, and of those above, 0 if none."""
+        above = key_type(key + key_type(1))
+        if is_key:
+            first = key_type(key << key_type(unused))
+            beyond = key_type(above << key_type(unused))
+        else:
+            first = raw_floor(key, masks)
+            beyond = key_type(0)
+            if key != key_type(ones):
+                beyond = raw_floor(above, masks)
         return first, beyond
 
     if element_size == 8:
 
         @device_function
-        def raw_maxima(words, n_vectors, maxima, raw_mask):
-            """Set `maxima` to the largest raw keys of vectors."""
-            for vector in range(n_vectors):
-                word = 4 * vector
-                first = raw_key(u64(words[word]) | (u64(words[word + 1]) << u64(32)), *raw_mask)
-                second = raw_key(u64(words[word + 2]) | (u64(words[word + 3]) << u64(32)), *raw_mask)
-                maxima[vector] = max(first, second)
+        def raw_maximum(words, at, raw_mask):
+            """Return the largest raw key of a vector, the words from `at` on."""
+            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), *raw_mask)
+            return max(first, raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), *raw_mask))
+
+        integer_maximum = raw_maximum
+
+        @device_function
+        def reaching(words, at, floor, raw_mask, are_keys):
+            """Return a bit an element of a vector that is set where its raw key is at least `floor`."""
+            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), *raw_mask)
+            second = raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), *raw_mask)
+            return u32(u32(first >= floor) | u32(u32(second >= floor) << u32(1)))
 
     else:
 
         @device_function
-        def raw_maxima(words, n_vectors, maxima, raw_mask):
-            """Set `maxima` to the largest raw keys of vectors."""
-            if raw_mask[0] == u32(0):
-                # Of integers a whole word is made raw at once; the offset is the sign bit.
-                change = u32(u32(u32(raw_mask[1] ^ raw_mask[2]) >> u32(unused)) * u32(repeated))
-                for vector in range(n_vectors):
-                    best = u32(0)
-                    for word in range(4):
-                        raw = u32(words[4 * vector + word] ^ change)
-                        best = max(best, raw)
-                        for part in range(1, per_word):
-                            best = max(best, u32(raw << u32(part * bits_each)))
-                    maxima[vector] = best
-            else:
-                for vector in range(n_vectors):
-                    best = u32(0)
-                    for word in range(4):
-                        bits = u32(words[4 * vector + word])
-                        best = max(best, raw_key(bits, *raw_mask))
-                        for part in range(1, per_word):
-                            best = max(best, raw_key(u32(bits << u32(part * bits_each)), *raw_mask))
-                    maxima[vector] = best
+        def raw_maximum(words, at, raw_mask):
+            """Return the largest raw key of a vector, the words from `at` on."""
+            best = u32(0)
+            for word in range(4):
+                bits = u32(words[at + word])
+                best = max(best, raw_key(bits, *raw_mask))
+                for part in range(1, per_word):
+                    best = max(best, raw_key(u32(bits << u32(part * bits_each)), *raw_mask))
+            return best
 
-    return raw_masks, raw_element, raw_maxima, key_of_raw, raw_bounds
+        @device_function
+        def integer_maximum(words, at, raw_mask):
+            """Do the same for integers: a whole word is made raw at once; the offset is the sign bit."""
+            change = u32(u32(u32(raw_mask[1] ^ raw_mask[2]) >> u32(unused)) * u32(repeated))
+            best = u32(0)
+            for word in range(4):
+                raw = u32(words[at + word] ^ change)
+                best = max(best, raw)
+                for part in range(1, per_word):
+                    best = max(best, u32(raw << u32(part * bits_each)))
+            return best
+
+        @device_function
+        def reaching(words, at, floor, raw_mask, are_keys):
+            """Return a bit an element of a vector that is set where its raw key is at least `floor`.
+
+            Of keys there is one in each word, in its lowest bits.
+            """
+            found = u32(0)
+            if per_word > 1 and are_keys:
+                for word in range(4):
+                    raw = u32(words[at + word] << u32(unused))
+                    found = u32(found | (u32(raw >= floor) << u32(word)))
+            else:
+                for word in range(4):
+                    for part in range(per_word):
+                        bits = u32(words[at + word] << u32(unused - part * bits_each))
+                        raw = raw_key(bits, *raw_mask)
+                        found = u32(found | (u32(raw >= floor) << u32(word * per_word + part)))
+            return found
+
+    return raw_masks, raw_element, raw_maximum, integer_maximum, key_of_raw, raw_bounds, reaching

@@ -1,16 +1,16 @@
 """Group maxima of long rows, by as many blocks as fill the device.
 
-A warp reads a chunk and writes the keys of its groups: `fine` ones of 8 vectors (128 bytes), and one
-`coarse` group, the chunk. The block kernel then finds the row's answer from these, reading few elements.
-Reads every row once; writes a key for 128 bytes and another for 4 KiB.
+A warp reads a chunk, or several of a very long row, and writes the keys of their groups: `fine` ones of 8
+vectors (128 bytes), and one `coarse` group, all of them. The block kernel then finds the row's answer from
+these, reading few elements. Reads every row once; writes a key for 128 bytes and another for 4 KiB or more.
 """
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource
+from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import STORE
 from kernels_cuda.top_k.cooperate import warp_maximum
-from kernels_cuda.top_k.groups import CHUNK_VECTORS, VECTORS_A_LANE, group_functions
+from kernels_cuda.top_k.groups import CHUNK_VECTORS, CHUNK_WORDS, VECTORS_A_LANE, group_functions
 from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
 from kernels_cuda.top_k.locate import locate
 from kernels_cuda.top_k.rows import N_LAYOUT
@@ -19,7 +19,7 @@ u32 = types.uint32
 i64 = types.int64
 
 N_THREADS = 256
-CHUNKS_A_BLOCK = N_THREADS // 32
+WARPS_A_BLOCK = N_THREADS // 32
 FINE_A_CHUNK = 32
 # Vectors of a fine group are 1 << FINE_BITS.
 FINE_BITS = 3
@@ -36,10 +36,18 @@ def maxima_source(element_size: int) -> KernelSource:
     key_type = functions.key_type
     raw_masks = functions.raw_masks
     warp_max = warp_maximum(key_type)
-    load_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
+    load_chunk, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
     key_of_raw = functions.key_of_raw
     n_bytes = key_bytes(element_size)
     store_key = STORE[n_bytes]
+
+    @linked_function
+    def store_maxima(maxima, address, lane, raw_mask, masks):
+        """Store the fine keys of a chunk; return this lane's."""
+        first = reduce_maxima(maxima, lane, u32(FINE_BITS))
+        key = key_type(key_of_raw(maxima[0], raw_mask, False, masks))
+        store_key(address + i64(first) * n_bytes, key)
+        return key
 
     def top_k_maxima(
         x,
@@ -51,6 +59,7 @@ def maxima_source(element_size: int) -> KernelSource:
         part_size,
         n_parts,
         blocks_a_part,
+        coarse_chunks,
         x_stride,
         layout,
         masks,
@@ -59,25 +68,42 @@ def maxima_source(element_size: int) -> KernelSource:
         lane = u32(thread & u32(31))
         block = first_block + i64(cuda.blockIdx.x)
         unit = block // blocks_a_part
-        chunk = (block - unit * blocks_a_part) * CHUNKS_A_BLOCK + i64(thread >> u32(5))
+        coarse_group = (block - unit * blocks_a_part) * WARPS_A_BLOCK + i64(thread >> u32(5))
         _, _, _, _, _, address, _, n_vectors = locate(
             x, offsets, unit, axis_size, part_size, n_parts, x_stride, element_size, layout
         )
+        words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_A_LANE, key_type)
         raw_mask = raw_masks(masks, False)
-        vector = chunk * CHUNK_VECTORS + i64(lane)
-        n_left = u32(min(max(n_vectors - vector, 0), CHUNK_VECTORS))
+        vector = coarse_group * coarse_chunks * CHUNK_VECTORS + i64(lane)
+        available = u32(min(max(n_vectors - vector, 0), coarse_chunks * CHUNK_VECTORS))
+        number = unit * blocks_a_part * WARPS_A_BLOCK + coarse_group
+        fine_address = fine + number * coarse_chunks * (FINE_A_CHUNK * n_bytes)
+        chunk = u32(0)
+        best = key_type(0)
         if x_stride == 1:
-            load_maxima(maxima, address + vector * VECTOR_BYTES, n_left, raw_mask)
+            address += vector * VECTOR_BYTES
+            load_chunk(words, address, available)
+            while chunk < u32(coarse_chunks):
+                beyond = u32(max(available, u32(CHUNK_VECTORS)) - u32(CHUNK_VECTORS))
+                address += CHUNK_VECTORS * VECTOR_BYTES
+                next_maxima(words, maxima, available, address, beyond, raw_mask)
+                best = max(best, store_maxima(maxima, fine_address, lane, raw_mask, masks))
+                fine_address += FINE_A_CHUNK * n_bytes
+                available = beyond
+                chunk = u32(chunk + u32(1))
         else:
-            start = address + vector * VECTOR_BYTES * x_stride
-            load_strided_maxima(maxima, start, x_stride, n_left, raw_mask)
-        first = reduce_maxima(maxima, lane, u32(FINE_BITS))
-        key = key_type(key_of_raw(maxima[0], raw_mask, False, masks))
-        number = unit * blocks_a_part * CHUNKS_A_BLOCK + chunk
-        store_key(fine + (number * FINE_A_CHUNK + i64(first)) * n_bytes, key)
-        best = warp_max(key)
+            address += vector * VECTOR_BYTES * x_stride
+            while chunk < u32(coarse_chunks):
+                load_strided_maxima(maxima, address, x_stride, available, raw_mask)
+                best = max(best, store_maxima(maxima, fine_address, lane, raw_mask, masks))
+                address += CHUNK_VECTORS * VECTOR_BYTES * x_stride
+                fine_address += FINE_A_CHUNK * n_bytes
+                available = u32(max(available, u32(CHUNK_VECTORS)) - u32(CHUNK_VECTORS))
+                chunk = u32(chunk + u32(1))
+        best = warp_max(best)
         if lane == u32(0):
             store_key(coarse + number * n_bytes, best)
 
-    return KernelSource(top_k_maxima, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers=64)
+    max_registers = 72 if element_size == 8 else 64
+    return KernelSource(top_k_maxima, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers)

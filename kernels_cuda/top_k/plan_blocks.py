@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
-from kernels_cuda.top_k.block import COARSE, ELEMENTS, FINE, BlockShape, block_shape
+from kernels_cuda.top_k.block import COARSE, ELEMENTS, FINE, SPARE, BlockShape, largest_shape
 from kernels_cuda.top_k.groups import CHUNK_VECTORS, LARGEST_LANE_BITS
 from kernels_cuda.top_k.keys import VECTOR_BYTES
-from kernels_cuda.top_k.maxima import CHUNKS_A_BLOCK, FINE_A_CHUNK, FINE_BITS
+from kernels_cuda.top_k.maxima import FINE_A_CHUNK, FINE_BITS
 from kernels_cuda.top_k.maxima import N_THREADS as MAXIMA_THREADS
+from kernels_cuda.top_k.maxima import WARPS_A_BLOCK as MAXIMA_WARPS
 from kernels_cuda.top_k.steps import (
     INDICES,
     LARGEST_GRID,
@@ -37,6 +39,13 @@ BLOCK_LARGEST_K = 4096
 OLD_BLOCK_LARGEST_K = 2048
 # Groups that should be there for each that is wanted, so that few other elements reach the threshold.
 GROUPS_A_WINNER = 8
+# Of large k there may be fewer: more elements, but less to look for a threshold in.
+LARGE_K_GROUPS_A_WINNER = 4
+# Chunks of a coarse group in rows where that leaves enough of them.
+COARSE_CHUNKS = 4
+LEAST_COARSE_GROUPS = 8192
+# Fine groups that a block reads as soon as coarse ones and those that they lead to.
+LARGEST_FINE_BYTES = 1 << 18
 # And those without which other blocks do not help.
 GRID_GROUPS_A_WINNER = 4
 # Bytes a microsecond that one block and the whole device read, and how long another launch takes.
@@ -67,7 +76,9 @@ def _largest_k(problem: Problem) -> int:
 
 def fitting_shape(problem: Problem) -> BlockShape | None:
     """Return the blocks that serve whole rows well, or None."""
-    small, middle, *large_ones = (block_shape(problem.element_size, n_threads) for n_threads in BLOCK_THREADS)
+    small, middle, *large_ones = (
+        largest_shape(problem.element_size, n_threads) for n_threads in BLOCK_THREADS
+    )
     large = large_ones[problem.n_rows <= problem.multiprocessors]
     axis_size, k = problem.axis_size, problem.k
     if axis_size <= small.n_slots or (axis_size <= SMALL_BLOCK_ROW and k <= SMALL_BLOCK_K):
@@ -118,34 +129,44 @@ def block_steps(problem: Problem, workspace: Workspace) -> list[Step]:
         msg = f"variant 'block' does not take k {problem.k} of rows of {problem.axis_size}"
         raise ValueError(msg)
     whole = (Pointer(X), Pointer(VALUES), Pointer(INDICES), NULL, NULL, NULL)
-    return _block_launches(problem, shape, problem.axis_size, ELEMENTS, whole, 0, workspace)
+    return _block_launches(problem, shape, problem.axis_size, _Levels(), whole, 0, workspace)
+
+
+def _groups_wanted(k: int) -> int:
+    return k * (GROUPS_A_WINNER if k < SMALL_BLOCK_K else LARGE_K_GROUPS_A_WINNER)
+
+
+class _Levels(NamedTuple):
+    """The group maxima that a block starts from; of a coarse group there are ``1 << coarse_bits`` vectors."""
+
+    top: int = ELEMENTS
+    n_coarse: int = 0
+    coarse_bits: int = 0
 
 
 def _block_launches(
     problem: Problem,
-    shape: BlockShape,
+    largest: BlockShape,
     part_size: int,
-    top_level: int,
+    levels: _Levels,
     pointers: tuple[Pointer, ...],
     source_size: int,
     workspace: Workspace,
 ) -> list[Step]:
     n_parts = ceil_div(problem.axis_size, part_size)
-    n_chunks = _n_chunks(problem, part_size)
-    keys_a_vector = VECTOR_BYTES // shape.key_bytes
     n_vectors = {
         ELEMENTS: part_size * problem.element_size // VECTOR_BYTES,
-        FINE: n_chunks * FINE_A_CHUNK // keys_a_vector,
-        COARSE: n_chunks // keys_a_vector,
-    }[top_level]
+        FINE: levels.n_coarse << levels.coarse_bits,
+        COARSE: levels.n_coarse * largest.key_bytes // VECTOR_BYTES,
+    }[levels.top]
     lane_bits = LARGEST_LANE_BITS
     while (
         lane_bits
-        and n_vectors >> lane_bits < problem.k * GROUPS_A_WINNER
-        and n_vectors <= shape.n_groups << (lane_bits - 1)
+        and n_vectors >> lane_bits < _groups_wanted(problem.k)
+        and n_vectors <= largest.n_groups << (lane_bits - 1)
     ):
         lane_bits -= 1
-    enough = _enough_groups(problem.k, n_vectors >> lane_bits, shape)
+    shape, enough = _needed_shape(problem.k, part_size, n_vectors, lane_bits, largest)
     offsets, steps = fill_offsets(problem, workspace)
     return steps + [
         Step(
@@ -162,10 +183,15 @@ def _block_launches(
                 n_parts,
                 problem.k,
                 *problem.axis_strides,
-                top_level,
+                levels.top,
                 lane_bits,
                 enough,
-                n_chunks,
+                shape.n_slots,
+                shape.n_listed,
+                shape.list_offset // 4,
+                shape.bins_offset // 4,
+                levels.n_coarse,
+                levels.coarse_bits,
                 *problem.layout.layout,
                 *problem.masks,
             ),
@@ -175,45 +201,53 @@ def _block_launches(
     ]
 
 
-def _enough_groups(k: int, n_groups: int, shape: BlockShape) -> int:
-    """Return how many groups may reach the threshold: some more than k, to find it soon, yet few enough.
+def _needed_shape(
+    k: int, part_size: int, n_vectors: int, lane_bits: int, largest: BlockShape
+) -> tuple[BlockShape, int]:
+    """Return what blocks need to hold, and how many groups may reach the threshold.
 
-    If the elements come in no order, c of n groups are reached by about ``-n * log(1 - c / n)`` elements, and
-    these should fit.
+    What they do not need serves as cache. Some more groups than k may reach the threshold, to find it soon,
+    yet few enough: if the elements come in no order, c of n groups are reached by about
+    ``-n * log(1 - c / n)`` elements, and these should fit.
     """
-    n_groups = max(n_groups, 1)
-    fitting = int(n_groups * (1 - math.exp(-0.9 * shape.n_slots / n_groups)))
-    return max(k, min(k + k // 8 + 8, fitting, shape.n_listed))
-
-
-def _n_chunks(problem: Problem, part_size: int) -> int:
-    """Return how many chunks of a part the grid's blocks read, some of them empty."""
-    n_vectors = part_size * problem.element_size // VECTOR_BYTES
-    return max(1, ceil_div(n_vectors, CHUNK_VECTORS * CHUNKS_A_BLOCK)) * CHUNKS_A_BLOCK
+    n_groups = max(n_vectors >> lane_bits, 1)
+    is_grouped = n_groups > k and (part_size > largest.n_slots or 4 * k < part_size)
+    n_slots = min(largest.n_slots, 2 * k + SPARE if is_grouped else part_size)
+    n_listed = min(largest.n_listed, 2 * k + SPARE)
+    fitting = int(n_groups * (1 - math.exp(-0.9 * n_slots / n_groups)))
+    enough = max(k, min(k + k // 8 + 8, fitting, n_listed))
+    # A warp writes the maxima of whole chunks.
+    held_groups = ceil_div(n_vectors, CHUNK_VECTORS) * (CHUNK_VECTORS >> lane_bits) if is_grouped else 0
+    shape = largest._replace(n_slots=ceil_div(n_slots, 4) * 4, n_groups=held_groups, n_listed=n_listed)
+    return shape, enough
 
 
 def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
     has_few_rows = problem.n_rows <= problem.multiprocessors
     is_large = problem.has_large_blocks and (has_few_rows or problem.k > SMALL_BLOCK_K)
-    shape = block_shape(problem.element_size, BLOCK_THREADS[-1 if is_large else 1])
+    shape = largest_shape(problem.element_size, BLOCK_THREADS[-1 if is_large else 1])
     if problem.k > min(_largest_k(problem), shape.n_listed):
         msg = f"variant 'grid' takes k up to {min(_largest_k(problem), shape.n_listed)}"
         raise ValueError(msg)
     per_vector = VECTOR_BYTES // problem.element_size
     keys_a_vector = VECTOR_BYTES // shape.key_bytes
-    most_chunks = (shape.n_groups << LARGEST_LANE_BITS) * keys_a_vector
-    largest_part = min(LARGEST_PART, most_chunks * CHUNK_VECTORS * per_vector)
+    most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * keys_a_vector
+    largest_part = min(LARGEST_PART, most_coarse * COARSE_CHUNKS * CHUNK_VECTORS * per_vector)
     n_parts = ceil_div(problem.axis_size, largest_part)
     part_size = problem.axis_size
     if n_parts > 1:
         part_size = ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
-    n_chunks = _n_chunks(problem, part_size)
+    n_chunks = max(1, ceil_div(part_size, per_vector * CHUNK_VECTORS))
+    has_few_chunks = n_chunks < COARSE_CHUNKS * max(LEAST_COARSE_GROUPS, _groups_wanted(problem.k))
+    coarse_chunks = 1 if has_few_chunks else COARSE_CHUNKS
+    blocks_a_part = ceil_div(n_chunks, coarse_chunks * MAXIMA_WARPS)
+    n_coarse = blocks_a_part * MAXIMA_WARPS
+    fine_groups = coarse_chunks * FINE_A_CHUNK
     n_units = problem.n_rows * n_parts
-    fine = workspace.take(n_units * n_chunks * FINE_A_CHUNK * shape.key_bytes)
-    coarse = workspace.take(n_units * n_chunks * shape.key_bytes)
+    fine = workspace.take(n_units * n_coarse * fine_groups * shape.key_bytes)
+    coarse = workspace.take(n_units * n_coarse * shape.key_bytes)
     offsets, steps = fill_offsets(problem, workspace)
-    blocks_a_part = n_chunks // CHUNKS_A_BLOCK
     steps += [
         Step(
             maxima_variant(problem.element_size),
@@ -226,6 +260,7 @@ def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
                 part_size,
                 n_parts,
                 blocks_a_part,
+                coarse_chunks,
                 problem.axis_strides[0],
                 *problem.layout.layout,
                 *problem.masks,
@@ -233,11 +268,14 @@ def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
         )
         for first, n_blocks in batches(n_units * blocks_a_part, LARGEST_GRID)
     ]
-    fits_fine = n_chunks * FINE_A_CHUNK // keys_a_vector <= shape.n_groups << LARGEST_LANE_BITS
-    top_level = FINE if fits_fine and n_chunks < problem.k * GROUPS_A_WINNER else COARSE
+    n_fine = n_coarse * fine_groups
+    fits_fine = n_fine // keys_a_vector <= shape.n_groups << LARGEST_LANE_BITS
+    takes_fine = n_fine * shape.key_bytes <= LARGEST_FINE_BYTES or n_coarse < _groups_wanted(problem.k)
+    top = FINE if fits_fine and takes_fine else COARSE
+    levels = _Levels(top, n_coarse, (fine_groups // keys_a_vector).bit_length() - 1)
     if n_parts == 1:
         pointers = (Pointer(X), Pointer(VALUES), Pointer(INDICES), NULL, fine, coarse)
-        return steps + _block_launches(problem, shape, part_size, top_level, pointers, 0, workspace)
+        return steps + _block_launches(problem, shape, part_size, levels, pointers, 0, workspace)
 
     position_size = 4 if problem.axis_size <= LARGEST_NARROW_AXIS else 8
     left = (n_parts - 1) * problem.k + min(problem.k, problem.axis_size - (n_parts - 1) * part_size)
@@ -250,7 +288,7 @@ def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
         layout=problem.layout.with_packed_outputs(left),
     )
     pointers = (Pointer(X), values, indices, NULL, fine, coarse)
-    steps += _block_launches(winners, shape, part_size, top_level, pointers, 0, workspace)
+    steps += _block_launches(winners, shape, part_size, levels, pointers, 0, workspace)
     merged = replace(
         problem,
         axis_size=left,
@@ -258,4 +296,4 @@ def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
         layout=problem.layout.with_packed_x(left),
     )
     pointers = (values, Pointer(VALUES), Pointer(INDICES), indices, NULL, NULL)
-    return steps + _block_launches(merged, shape, left, ELEMENTS, pointers, position_size, workspace)
+    return steps + _block_launches(merged, shape, left, _Levels(), pointers, position_size, workspace)

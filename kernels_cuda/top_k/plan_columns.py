@@ -21,9 +21,10 @@ from kernels_cuda.top_k.variants import columns_variant
 
 # Columns of fewer neighbours waste most of what is loaded.
 LEAST_NEIGHBOURS = 16
-# Larger k leave shared memory for too few warps; smaller problems occupy too few.
+# Larger k leave shared memory for too few warps; smaller problems, and fewer columns, occupy too few.
 LARGEST_K = 64
 LEAST_ELEMENTS = 1 << 23
+COLUMNS_A_WINNER = 512
 # Warps that keep a multiprocessor's share of the memory busy.
 WARPS_A_MULTIPROCESSOR = 12
 # A part of a column must be worth its winners.
@@ -36,6 +37,7 @@ def are_columns(problem: Problem) -> bool:
     return (
         problem.n_neighbours >= LEAST_NEIGHBOURS
         and problem.k <= LARGEST_K
+        and problem.n_rows >= COLUMNS_A_WINNER * problem.k
         and problem.n_rows * problem.axis_size >= LEAST_ELEMENTS
     )
 

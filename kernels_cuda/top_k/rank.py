@@ -6,13 +6,15 @@ from typing import Any, NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.compiler import device_function, linked_function
-from kernels_cuda.ptx import shuffle_xor_u32, warp_add, warp_inclusive_sum, warp_max
+from kernels_cuda.ptx import shuffle_xor_u32, warp_max
+from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.cooperate import count_digit
 from kernels_cuda.top_k.threshold import CROWDED, bit_length, bit_length_u32, threshold_functions
 
 u32 = types.uint32
 u64 = types.uint64
 
+BINS_A_THREAD = 4
 # Pairs of a bin beyond which comparing each with each takes longer than sorting all.
 _CROWDED = 128
 
@@ -31,7 +33,7 @@ class RankFunctions(NamedTuple):
 def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     """Make the three ways to order shared (key, low) pairs by descending key, then descending low.
 
-    `rank_by_counting` returns the rank of pair ``thread // 4``: few pairs, no barrier.
+    `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier.
 
     `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
     and `rank_in_bin` compares a pair with its bin's others. Where many keys are equal to the lowest, and few
@@ -41,9 +43,11 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     point the same way, so that any number of pairs will do.
     """
     n_warps = n_threads // 32
-    digit_bits = n_threads.bit_length() - 1
+    all_bin_bits = (BINS_A_THREAD * n_threads).bit_length() - 1
+    last_bin = BINS_A_THREAD * n_threads - 1
     needed_bits = bit_length(key_type)
     _, block_extremes, _, _ = threshold_functions(n_threads, key_type)
+    exclusive_sum = block_scan(n_threads)
 
     @device_function
     def bin_of(key, low, bins):
@@ -57,8 +61,8 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             u64(u32(low - low_base)) >> u64(unused_bits)
         )
         into = u32(last - u32(code >> u64(shift)))
-        if last != u32(n_threads - 1) and key == lowest:
-            into = u32(u32(n_threads - 1) - u32(u32(low - tie_base) >> tie_shift))
+        if last != u32(last_bin) and key == lowest:
+            into = u32(u32(last_bin) - u32(u32(low - tie_base) >> tie_shift))
         return into
 
     @linked_function
@@ -72,11 +76,11 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             highest = max(highest, keys[pair])
             pair = u32(pair + u32(n_threads))
         lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
-        bin_bits = u32(digit_bits)
+        bin_bits = u32(all_bin_bits)
         tie_base = u32(0)
         tie_shift = u32(0)
         if separates_ties:
-            bin_bits = u32(digit_bits - 1)
+            bin_bits = u32(all_bin_bits - 1)
             # The largest of the inverted lows, which are positions.
             furthest = u32(0)
             pair = thread
@@ -103,10 +107,11 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         return lowest, u32(~(count - 1)), used_bits, unused_bits, shift, last, tie_base, tie_shift
 
     @linked_function
-    def fill_bins(keys, lows, order, n_pairs, bins, histogram, sums, counters, thread, lane, warp):
-        """Return whether a bin is crowded; if not, `order` and `histogram`, the bins' ends, are filled in."""
+    def fill_bins(keys, lows, order, n_pairs, bins, ends, sums, counters, thread, lane, warp):
+        """Return whether a bin is crowded; if not, `order` and `ends`, of the bins, are filled in."""
         cuda.syncthreads()
-        histogram[thread] = u32(0)
+        for bin in range(BINS_A_THREAD):
+            ends[u32(u32(bin * n_threads) + thread)] = u32(0)
         counters[CROWDED] = u32(0)
         cuda.syncthreads()
         first = u32(warp << u32(5))
@@ -115,57 +120,62 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             into = u32(0)
             if pair < n_pairs:
                 into = bin_of(keys[pair], lows[pair], bins)
-            count_digit(histogram, pair < n_pairs, into, lane)
+            count_digit(ends, pair < n_pairs, into, lane)
             first = u32(first + u32(n_threads))
         cuda.syncthreads()
-        amount = histogram[thread]
-        if amount > u32(_CROWDED):
-            counters[CROWDED] = u32(1)
-        through = warp_inclusive_sum(amount)
-        if lane == u32(31):
-            sums[warp] = through
-        cuda.syncthreads()
-        before = u32(0)
-        if lane < warp:
-            before = sums[lane]
-        histogram[thread] = u32(u32(through + warp_add(before)) - amount)
+        amounts = cuda.local.array(BINS_A_THREAD, u32)
+        own = u32(thread * u32(BINS_A_THREAD))
+        amount = u32(0)
+        for bin in range(BINS_A_THREAD):
+            amounts[bin] = ends[u32(own + u32(bin))]
+            amount = u32(amount + amounts[bin])
+            if amounts[bin] > u32(_CROWDED):
+                counters[CROWDED] = u32(1)
+        before, _ = exclusive_sum(amount, thread, sums)
+        for bin in range(BINS_A_THREAD):
+            ends[u32(own + u32(bin))] = before
+            before = u32(before + amounts[bin])
         cuda.syncthreads()
         is_crowded = counters[CROWDED] != u32(0)
         if not is_crowded:
             pair = thread
             while pair < n_pairs:
                 into = bin_of(keys[pair], lows[pair], bins)
-                order[cuda.atomic.add(histogram, into, u32(1))] = pair
+                order[cuda.atomic.add(ends, into, u32(1))] = pair
                 pair = u32(pair + u32(n_threads))
             cuda.syncthreads()
         return is_crowded
 
     @linked_function
-    def rank_by_counting(keys, lows, n_pairs, thread):
-        pair = u32(thread >> u32(2))
+    def rank_by_counting(keys, lows, n_pairs, thread, lane_bits):
+        pair = u32(thread >> lane_bits)
+        lanes = u32(u32(1) << lane_bits)
         rank = u32(0)
         if pair < n_pairs:
             key = keys[pair]
             low = lows[pair]
-            other = u32(thread & u32(3))
+            other = u32(thread & u32(lanes - u32(1)))
             while other < n_pairs:
                 other_key = keys[other]
                 if other_key > key or (other_key == key and lows[other] > low):
                     rank = u32(rank + u32(1))
-                other = u32(other + u32(4))
-        rank = u32(rank + shuffle_xor_u32(rank, u32(1)))
-        return u32(rank + shuffle_xor_u32(rank, u32(2)))
+                other = u32(other + lanes)
+        distance = u32(1)
+        while distance < lanes:
+            rank = u32(rank + shuffle_xor_u32(rank, distance))
+            distance = u32(distance << u32(1))
+        return rank
 
     @linked_function
-    def rank_in_bin(keys, lows, order, pair, histogram, bins):
+    def rank_in_bin(keys, lows, order, pair, ends, bins):
         key = keys[pair]
         low = lows[pair]
         into = bin_of(key, low, bins)
         place = u32(0)
         if into > u32(0):
-            place = histogram[u32(into - u32(1))]
+            place = ends[u32(into - u32(1))]
         rank = place
-        end = histogram[into]
+        end = ends[into]
         while place < end:
             other = u32(order[place])
             other_key = keys[other]

@@ -32,6 +32,10 @@ WARPS_A_BLOCK = N_THREADS // 32
 # Keys a warp can rank by counting; a multiple of 32, for two of each lane.
 _N_SLOTS = 64
 _NOWHERE = 0xFFFFFFFF
+# Keys of a lane, at most, of which each is looked at for whether it may win.
+_FEW = 8
+# Pairs that a pair is compared with at a time.
+_COMPARED = 4
 
 
 def vectors_a_lane(element_size: int, n_elements: int) -> int:
@@ -76,10 +80,11 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
             rank = u32(0)
             other = first
             while other < end:
-                other_key = slot_keys[other]
-                if other_key > key or (other_key == key and slot_positions[other] < position):
-                    rank = u32(rank + u32(1))
-                other = u32(other + u32(1))
+                for ahead in range(_COMPARED):
+                    other_key = slot_keys[u32(other + u32(ahead))]
+                    is_before = slot_positions[u32(other + u32(ahead))] < position
+                    rank = u32(rank + u32((other_key > key) | ((other_key == key) & is_before)))
+                other = u32(other + u32(_COMPARED))
             return rank
 
     else:
@@ -101,8 +106,9 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
             rank = u32(0)
             other = first
             while other < end:
-                rank = u32(rank + u32(slot_keys[other] > pair))
-                other = u32(other + u32(1))
+                for ahead in range(_COMPARED):
+                    rank = u32(rank + u32(slot_keys[u32(other + u32(ahead))] > pair))
+                other = u32(other + u32(_COMPARED))
             return rank
 
     def warp_top_k(
@@ -190,19 +196,25 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         slots = u32(warp * u32(_N_SLOTS))
         if n_found <= u32(_N_SLOTS):
             slot = u32(slots + total - reaching)
-            while live != u32(0):
-                last = u32(u32(31) - leading_zeros_u32(live))
-                live = u32(live ^ (u32(1) << last))
-                key = keys[0]
-                for place in range(1, per_lane):
-                    if last == u32(place):
-                        key = keys[place]
-                vector = u32(last // u32(per_vector))
-                element = u32(last - u32(vector * u32(per_vector)))
-                position = u32(lane_first + u32(vector * u32(pass_elements)) + element)
-                put_slot(slot_keys, slot_positions, slot, key, position)
-                slot = u32(slot + u32(1))
-            cuda.syncwarp()
+            if per_lane <= _FEW:
+                for place in range(per_lane):
+                    if live & u32(1 << place) != u32(0):
+                        offset = (place // per_vector) * pass_elements + place % per_vector
+                        put_slot(slot_keys, slot_positions, slot, keys[place], u32(lane_first + u32(offset)))
+                        slot = u32(slot + u32(1))
+            else:
+                while live != u32(0):
+                    last = u32(u32(31) - leading_zeros_u32(live))
+                    live = u32(live ^ (u32(1) << last))
+                    key = keys[0]
+                    for place in range(1, per_lane):
+                        if last == u32(place):
+                            key = keys[place]
+                    vector = u32(last // u32(per_vector))
+                    element = u32(last - u32(vector * u32(per_vector)))
+                    position = u32(lane_first + u32(vector * u32(pass_elements)) + element)
+                    put_slot(slot_keys, slot_positions, slot, key, position)
+                    slot = u32(slot + u32(1))
         else:
             n_found = wanted
             taken = u32(0)
@@ -225,8 +237,11 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                     live = u32(live & ~u32(u32(1) << best_place))
                     put_slot(slot_keys, slot_positions, u32(slots + taken), winner, position)
                 taken = u32(taken + u32(1))
-            cuda.syncwarp()
 
+        # Beyond the pairs, what is larger than none of them.
+        if lane < u32(_COMPARED) and u32(n_found + lane) < u32(_N_SLOTS):
+            put_slot(slot_keys, slot_positions, u32(slots + n_found + lane), key_type(0), u32(_NOWHERE))
+        cuda.syncwarp()
         own = lane
         while own < n_found:
             key, position = take_slot(slot_keys, slot_positions, u32(slots + own))

@@ -1,0 +1,295 @@
+"""A block looks at the vectors of the listed groups of a row, or at all of its vectors.
+
+A vector holds elements, or keys of a level of group maxima. Its number within what is looked at is an item;
+items are in order of position.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.compiler import device_function, linked_function
+from kernels_cuda.ptx import (
+    ballot,
+    leading_zeros_u32,
+    load_if_u32x4,
+    popcount_u32,
+    shuffle_from_u32,
+    warp_inclusive_sum,
+)
+from kernels_cuda.scan import block_scan
+from kernels_cuda.top_k.cooperate import count_digit
+from kernels_cuda.top_k.keys import VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.maxima import key_bytes
+from kernels_cuda.top_k.threshold import FOUND
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+NO_EDGE = 1 << 31
+# Vectors that a thread loads before it looks at the first.
+_AHEAD = 4
+_WORDS = 4 * _AHEAD
+
+
+class SweepFunctions(NamedTuple):
+    """Device functions for one element width and block size.
+
+    `items` are ``(listed, n_items, is_listed, group_bits, n_vectors)``: the shared list of groups, how many
+    items there are, whether they are of listed groups of ``1 << group_bits`` vectors or of all, and how many
+    vectors exist. `source` is ``(address, step, first_position, are_keys)``: of the first vector, from an
+    element to the next if they are not side by side, else 0, the position of the first element, and whether
+    the vectors hold keys.
+    """
+
+    collect: Any
+    count_keys: Any
+    collect_ties: Any
+    reserve: Any
+
+
+@functools.cache
+def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
+    """Make the device functions."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    order_key = functions.order_key
+    load_element = functions.load_element
+    reaching = functions.reaching
+    per_vector = VECTOR_BYTES // element_size
+    keys_a_vector = VECTOR_BYTES // key_bytes(element_size)
+    per_word = max(1, 4 // element_size)
+    element_bits = 8 * element_size
+    ones = (1 << element_bits) - 1
+    exclusive_sum = block_scan(n_threads)
+
+    @device_function
+    def vector_of(item, items):
+        """Return whether an item exists, and its vector."""
+        listed, n_items, is_listed, group_bits, n_vectors = items
+        exists = item < n_items
+        vector = item
+        if is_listed and exists:
+            within = u32(item & u32((u32(1) << group_bits) - u32(1)))
+            vector = u32(u32(listed[u32(item >> group_bits)] << group_bits) + within)
+            exists = vector < n_vectors
+        return exists, vector
+
+    @linked_function
+    def gather_vector(address, step, exists):
+        """Put a vector together from elements that have gaps between them."""
+        nearer = u64(0)
+        further = u64(0)
+        if exists:
+            for element in range(per_vector):
+                bits = u64(load_element(address + element * step))
+                place = u64(element * element_bits)
+                if place < u64(64):
+                    nearer = nearer | (bits << place)
+                else:
+                    further = further | (bits << (place & u64(63)))
+        return nearer, further
+
+    @device_function
+    def load_vector(words, at, vector, exists, source):
+        address, step, _, _ = source
+        words[at], words[at + 1], words[at + 2], words[at + 3] = load_if_u32x4(
+            address + i64(vector) * VECTOR_BYTES, exists and step == 0
+        )
+
+    @device_function
+    def gather(words, at, vector, exists, source):
+        address, step, _, _ = source
+        nearer, further = gather_vector(address + i64(vector) * per_vector * step, step, exists)
+        words[at] = u32(nearer)
+        words[at + 1] = u32(nearer >> u64(32))
+        words[at + 2] = u32(further)
+        words[at + 3] = u32(further >> u64(32))
+
+    @device_function
+    def key_at(nearer, further, element, are_keys, masks):
+        """Return a vector's key, or the order key of its element."""
+        if element_size == 8:
+            key = nearer
+            if element != u32(0):
+                key = further
+        else:
+            shift = u32(element * u32(element_bits))
+            if are_keys:
+                shift = u32(element << u32(5))
+            bits = nearer
+            if shift >= u32(64):
+                bits = further
+            key = u32(bits >> u64(shift & u32(63)))
+        if not are_keys:
+            key = key_type(order_key(key_type(key & key_type(ones)), *masks))
+        return key
+
+    @device_function
+    def low_of(vector, element, source):
+        _, _, first_position, are_keys = source
+        n_each = u32(keys_a_vector) if are_keys else u32(per_vector)
+        return u32(~u32(u32(u32(vector * n_each) + u32(first_position)) + element))
+
+    @linked_function
+    def reserve(counters, amount, lane):
+        """Take `amount` slots; return the first. One atomic operation a warp."""
+        through = warp_inclusive_sum(amount)
+        base = u32(0)
+        if lane == u32(31):
+            base = u32(cuda.atomic.add(counters, FOUND, through))
+        base = shuffle_from_u32(base, u32(31))
+        return u32(base + through - u32(amount))
+
+    @device_function
+    def keep_vector(keys, lows, slot, words, at, kept, low, are_keys):
+        """Store the elements, or keys, whose bits are set, and `low` less their number."""
+        if element_size == 8:
+            for element in range(2):
+                if kept & u32(1 << element) != u32(0):
+                    word = at + 2 * element
+                    keys[slot] = u64(words[word]) | (u64(words[word + 1]) << u64(32))
+                    lows[slot] = u32(low - u32(element))
+                    slot = u32(slot + u32(1))
+        elif element_size < 4 and are_keys:
+            for element in range(4):
+                if kept & u32(1 << element) != u32(0):
+                    keys[slot] = words[at + element]
+                    lows[slot] = u32(low - u32(element))
+                    slot = u32(slot + u32(1))
+        else:
+            for element in range(per_vector):
+                if kept & u32(1 << element) != u32(0):
+                    bits = u32(words[at + element // per_word] >> u32(element % per_word * element_bits))
+                    keys[slot] = u32(bits & u32(ones))
+                    lows[slot] = u32(low - u32(element))
+                    slot = u32(slot + u32(1))
+        return slot
+
+    @linked_function
+    def collect(
+        keys, lows, n_slots, counters, items, source, floor, limit, raw_mask, masks, sums, thread, lane
+    ):
+        """Keep what has a raw key of at least `floor`, and count it; stop some time after `limit`.
+
+        Elements are kept as they are, not as keys. Keys of a level stay in order, for they will be a list.
+        """
+        words = cuda.local.array(_WORDS, u32)
+        vectors = cuda.local.array(_AHEAD, u32)
+        kept = cuda.local.array(_AHEAD, u32)
+        is_strided = source[1] != 0
+        are_keys = source[3]
+        n_found = u32(0)
+        half = u32(0)
+        own = thread
+        apart = u32(n_threads)
+        if are_keys:
+            own = u32(thread * u32(_AHEAD))
+            apart = u32(1)
+        first = u32(0)
+        while first < items[1] and n_found <= limit:
+            for ahead in range(_AHEAD):
+                item = u32(u32(first + own) + u32(u32(ahead) * apart))
+                exists, vectors[ahead] = vector_of(item, items)
+                kept[ahead] = u32(exists)
+                load_vector(words, 4 * ahead, vectors[ahead], exists, source)
+            if is_strided:
+                for ahead in range(_AHEAD):
+                    gather(words, 4 * ahead, vectors[ahead], kept[ahead] != u32(0), source)
+            amount = u32(0)
+            for ahead in range(_AHEAD):
+                if ballot(kept[ahead]) != u32(0):
+                    found = reaching(words, 4 * ahead, floor, raw_mask, are_keys)
+                    kept[ahead] = u32(found & u32(u32(0) - kept[ahead]))
+                    amount = u32(amount + popcount_u32(kept[ahead]))
+            slot = u32(0)
+            if are_keys:
+                before, total = exclusive_sum(amount, thread, sums[half:])
+                half = u32(u32(32) - half)
+                slot = u32(n_found + before)
+                n_found = u32(n_found + total)
+            elif ballot(amount) != u32(0):
+                slot = reserve(counters, amount, lane)
+            if amount != u32(0) and u32(slot + amount) <= n_slots:
+                for ahead in range(_AHEAD):
+                    if kept[ahead] != u32(0):
+                        low = low_of(vectors[ahead], u32(0), source)
+                        slot = keep_vector(keys, lows, slot, words, 4 * ahead, kept[ahead], low, are_keys)
+            first = u32(first + u32(_AHEAD * n_threads))
+            if not are_keys and ballot(counters[FOUND] > limit) != u32(0):
+                n_found = u32(limit + u32(1))
+        if are_keys and thread == u32(0):
+            counters[FOUND] = n_found
+
+    @linked_function
+    def count_keys(histogram, items, source, bound, end, shift, masks, thread, lane):
+        """Count the keys from `bound` to `end` by ``(key - bound) >> shift``."""
+        words = cuda.local.array(4, u32)
+        are_keys = source[3]
+        n_each = u32(keys_a_vector) if are_keys else u32(per_vector)
+        first = u32(0)
+        while first < items[1]:
+            exists, vector = vector_of(u32(first + thread), items)
+            load_vector(words, 0, vector, exists, source)
+            if source[1] != 0:
+                gather(words, 0, vector, exists, source)
+            nearer = u64(words[0]) | (u64(words[1]) << u64(32))
+            further = u64(words[2]) | (u64(words[3]) << u64(32))
+            element = u32(0)
+            while element < n_each:
+                key = key_at(nearer, further, element, are_keys, masks)
+                digit = u32(key_type(key - bound) >> key_type(shift))
+                count_digit(histogram, exists and bound <= key <= end, digit, lane)
+                element = u32(element + u32(1))
+            first = u32(first + u32(n_threads))
+
+    @linked_function
+    def collect_ties(
+        keys, lows, n_found, n_wanted, items, source, edge, head, bound, floor, beyond, raw_mask, sums, thread
+    ):
+        """Keep the first `n_wanted` elements with the key `bound`, which lie from `floor` to below `beyond`.
+
+        `edge` is the position of the thread's element outside all vectors if that has the key, or `NO_EDGE`;
+        of such elements, those before `head` come before all vectors.
+        """
+        words = cuda.local.array(4, u32)
+        n_ties = u32(0)
+        half = u32(0)
+        first = u32(0)
+        steps = u32(0)
+        while n_ties < n_wanted and first < u32(items[1] + u32(n_threads)):
+            # The first step is for what comes before the vectors, the last one for what comes after them.
+            ties = u32(0)
+            low = u32(~edge)
+            if steps == u32(0):
+                ties = u32(edge < head)
+            elif first >= items[1]:
+                ties = u32(edge >= head and edge < u32(NO_EDGE))
+                first = u32(first + u32(n_threads))
+            else:
+                exists, vector = vector_of(u32(first + thread), items)
+                load_vector(words, 0, vector, exists, source)
+                if source[1] != 0:
+                    gather(words, 0, vector, exists, source)
+                if exists:
+                    ties = reaching(words, 0, floor, raw_mask, source[3])
+                    if beyond != key_type(0):
+                        ties = u32(ties & ~reaching(words, 0, beyond, raw_mask, source[3]))
+                low = low_of(vector, u32(0), source)
+                first = u32(first + u32(n_threads))
+            steps = u32(1)
+            before, total = exclusive_sum(popcount_u32(ties), thread, sums[half:])
+            half = u32(u32(32) - half)
+            rank = u32(n_ties + before)
+            while ties != u32(0) and rank < n_wanted:
+                # The lowest bit is the first element.
+                lowest = u32(ties & u32(u32(0) - ties))
+                ties = u32(ties ^ lowest)
+                keys[u32(n_found + rank)] = bound
+                lows[u32(n_found + rank)] = u32(low - u32(u32(31) - leading_zeros_u32(lowest)))
+                rank = u32(rank + u32(1))
+            n_ties = u32(n_ties + total)
+
+    return SweepFunctions(collect, count_keys, collect_ties, reserve)
