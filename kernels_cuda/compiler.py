@@ -29,7 +29,8 @@ with warnings.catch_warnings():
 
 _LOCK = threading.RLock()
 _STATE = threading.local()
-_LINKED: list[Any] = []
+# Linked functions, and what each was compiled to for other capabilities than the last.
+_LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
 _linked_for: tuple[int, int] | None = None
 _ENTRY = re.compile(r"\.entry\s+([^\s(]+)")
 _ELF_MAGIC = b"\x7fELF"
@@ -75,7 +76,7 @@ def linked_function(function: Callable[..., Any]) -> Any:
     than the size of what it compiles in one piece.
     """
     dispatcher = cuda.jit(device=True, forceinline=True)(function)
-    _LINKED.append(dispatcher)
+    _LINKED.append((dispatcher, {}))
     return dispatcher
 
 
@@ -92,8 +93,11 @@ def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
 
     global _linked_for  # noqa: PLW0603
     if _linked_for != capability:
-        for function in _LINKED:
+        for function, kept in _LINKED:
+            if _linked_for is not None:
+                kept[_linked_for] = dict(function.overloads)
             function.overloads.clear()
+            function.overloads.update(kept.get(capability, {}))
     _linked_for = _STATE.capability = capability
     current_device = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(
