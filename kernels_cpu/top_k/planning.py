@@ -9,13 +9,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from kernels_cpu import simd
 from kernels_cpu import threads as pool
 from kernels_cpu.keys import key_masks
 from kernels_cpu.memory import address_of
 from kernels_cpu.top_k import kernels, shared_sort
 from kernels_cpu.top_k.problem import RANK_LIMIT, Problem, packed
 from kernels_cpu.top_k.records import COUNTERS, PADDED_TO
-from kernels_cpu.top_k.scan import LINES, LONG_RUN, WORD
+from kernels_cpu.top_k.scan import GROUP, LONG_RUN, MOST_REFINED, PLACES, WORD
 
 Array = NDArray[Any]
 Kernel = Callable[..., None]
@@ -25,6 +26,7 @@ RUN_SIZE = 1 << 20  # bytes of a row searched at a time: its second pass finds t
 STAGE_SIZE = 1 << 18
 COLUMN_LINES = 2  # of 64 bytes, read from each row of columns: a single one waits for its page every time
 LEAST_CAPACITY = 512
+LEAST_GROUPS = 256
 SMALLEST_SHARED = 1 << 16  # elements of a row that several threads sort together
 SMALLEST_SHARED_PART = 1 << 14
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
@@ -140,7 +142,7 @@ def plan(
     in_place = axis_strides[0] == 1
     wide = element_size == 8 or axis_size > 1 << 32
     line = LINE // element_size
-    searched = k * (32 if axis_size >= LONG_RUN * LINES * line else 8) <= axis_size
+    searched = k * (32 if axis_size * element_size >= LONG_RUN else 8) <= axis_size
     columns = 0 if in_place else 1
     column_step = dims[-1][1] if dims else 0
     worth = max(n_rows * row_time(element_size, k, axis_size, searched) // TASK_TIME, 1)
@@ -153,7 +155,7 @@ def plan(
             if column_step == 1:
                 columns = min(COLUMN_LINES * line, -(-dims[-1][0] // min(threads, worth)))
             run_size = max(STAGE_SIZE // columns, 16 * k * element_size)
-        run = min(-(-run_size // (LINES * LINE)) * LINES * line, axis_size)
+        run = min(-(-run_size // (GROUP * LINE)) * GROUP * line, axis_size)
         if in_place and n_rows < min(threads, worth):
             segment = max(-(-axis_size // (min(threads, worth) // n_rows)), 8 * k)
             segment = -(-segment // line) * line
@@ -177,8 +179,10 @@ def plan(
     if shares_rows:
         segments = min(threads, worth, axis_size // SMALLEST_SHARED_PART)
         stage_columns = 0
-    tiles = run // (LINES * line)
-    fold = min(max(4 * k // line + 1, 16), max(tiles, 1))
+    lanes = simd.lanes(element_size)
+    tiles = run // (GROUP * lanes)
+    fold = min(-(-max(4 * k, LEAST_GROUPS) // (PLACES * lanes)) * PLACES, max(tiles, 1))
+    refined = min(k >> 1, MOST_REFINED, tiles)
     list_length = capacity + PADDED_TO
     lists = max(columns, 1) if searched else 1
     sorts = capacity > RANK_LIMIT
@@ -190,8 +194,8 @@ def plan(
         "spare_positions": 8 * list_length if sorts and wide else 0,
         "ranks": 3 * 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO),
         "counters": 8 * (shared_sort.state_size(segments) if shares_rows else COUNTERS) if sorts else 0,
-        "groups": LINE * max(fold, LONG_RUN * LINES // 2),
-        "minima": element_size * (tiles + line),
+        "groups": max(element_size * lanes * max(fold, refined * GROUP // 2), LONG_RUN // 2),
+        "minima": element_size * (tiles + 2 * WORD),
         "stage": element_size * pitch * stage_columns,
         "searches": 32 * max(columns, 1),
     }

@@ -49,12 +49,19 @@ def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
     Where ties make that impossible it is the least bound that at least `wanted` elements do not exceed. From
     `n` to `padded`, a multiple of the lanes, the array holds its type's greatest integer.
     """
+    lanes = simd.lanes_of(array)
     low: int = simd.int64(simd.get(array, 0))
     high = low
-    for i in range(1, n):
+    whole = n & -lanes
+    if whole:
+        lows = highs = simd.load(array, 0)
+        for i in range(lanes, whole, lanes):
+            values = simd.load(array, i)
+            lows, highs = simd.minimum(lows, values), simd.maximum(highs, values)
+        low, high = simd.int64(simd.least(lows)), simd.int64(simd.greatest(highs))
+    for i in range(whole, n):
         value: int = simd.int64(simd.get(array, i))
-        low = min(low, value)
-        high = max(high, value)
+        low, high = min(low, value), max(high, value)
     while low < high:
         middle = midpoint(low, high)
         count = count_at_most(array, padded, middle)
