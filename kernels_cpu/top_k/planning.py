@@ -13,7 +13,7 @@ from kernels_cpu import simd
 from kernels_cpu import threads as pool
 from kernels_cpu.keys import key_masks
 from kernels_cpu.memory import address_of
-from kernels_cpu.top_k import kernels, shared_sort
+from kernels_cpu.top_k import kernels, shared_sort, short_rows
 from kernels_cpu.top_k.problem import RANK_LIMIT, Problem, packed
 from kernels_cpu.top_k.records import COUNTERS, PADDED_TO
 from kernels_cpu.top_k.scan import GROUP, LONG_RUN, MOST_REFINED, PLACES, WORD
@@ -169,7 +169,12 @@ def plan(
         run = axis_size
         stage_columns = columns
         why = f"sorted: k is 1/{axis_size // k} of the axis"
-    segments = -(-axis_size // segment)
+    is_short = searched and in_place and k <= short_rows.MOST_WANTED and axis_size * element_size < LONG_RUN
+    if is_short:
+        function = short_rows.select_short_rows
+        capacity = RANK_LIMIT + WORD
+        stage_columns = 1
+    segments = 1 if is_short else -(-axis_size // segment)
     shares_rows = (
         function is kernels.sort_rows
         and capacity == axis_size
@@ -182,10 +187,10 @@ def plan(
     lanes = simd.lanes(element_size)
     tiles = run // (GROUP * lanes)
     fold = min(-(-max(4 * k, LEAST_GROUPS) // (PLACES * lanes)) * PLACES, max(tiles, 1))
-    refined = min(k >> 1, MOST_REFINED, tiles)
+    refined = min((k + (k >> 1)) // lanes, MOST_REFINED, tiles)
     list_length = capacity + PADDED_TO
     lists = max(columns, 1) if searched else 1
-    sorts = capacity > RANK_LIMIT
+    sorts = capacity > RANK_LIMIT and not is_short
     pitch = run + line
     sizes = {
         "records": 8 * list_length * lists,
@@ -196,7 +201,7 @@ def plan(
         "counters": 8 * (shared_sort.state_size(segments) if shares_rows else COUNTERS) if sorts else 0,
         "groups": max(element_size * lanes * max(fold, refined * GROUP // 2), LONG_RUN // 2),
         "minima": element_size * (tiles + 2 * WORD),
-        "stage": element_size * pitch * stage_columns,
+        "stage": element_size * (pitch * stage_columns + WORD),
         "searches": 32 * max(columns, 1),
     }
     aligned = [-(-size // (3 * LINE)) * 3 * LINE for size in sizes.values()]

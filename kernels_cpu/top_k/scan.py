@@ -309,7 +309,8 @@ def bound_long_run(
     n_groups = (min(limits.fold, n_tiles) & -PLACES) * simd.lanes_of(x)
     fold_tiles(x, begin, n_tiles, n_groups, limits.lowest, masks, groups, minima)
     bound = tighten(groups, n_groups, limits, listed, bound)
-    n_groups = pair_up(x, begin, n_tiles, min(limits.k >> 1, MOST_REFINED), bound, masks, groups, minima)
+    most = min((limits.k + (limits.k >> 1)) // simd.lanes_of(x), MOST_REFINED)
+    n_groups = pair_up(x, begin, n_tiles, most, bound, masks, groups, minima)
     return tighten(groups, n_groups, limits, listed, bound)
 
 
