@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.jit import inlined, part
 
 Array = NDArray[Any]
 
@@ -31,7 +31,7 @@ def midpoint(low: int, high: int) -> int:
     return (low & high) + ((low ^ high) >> 1)
 
 
-@kernel
+@part
 def count_at_most(array: Array, n: int, bound: int) -> int:
     """Return how many of the first `n` elements are at most `bound`; `n` is a multiple of the lanes."""
     total = 0
@@ -42,7 +42,7 @@ def count_at_most(array: Array, n: int, bound: int) -> int:
     return total
 
 
-@kernel
+@part
 def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
     """Return a bound that `wanted` to ``wanted + slack`` of the first `n` elements do not exceed.
 
@@ -83,7 +83,7 @@ def pad(records: Array, count: int) -> int:
     return padded
 
 
-@kernel
+@part
 def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, slack: int) -> tuple[int, int]:
     """Keep the best `k` records (up to `slack` more where that is less work), in their order.
 
@@ -109,7 +109,7 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
     return kept, bound
 
 
-@kernel
+@part
 def rank(records: Array, count: int, ranks: Array, order: Array, taken: Array) -> None:
     """Set ``order[r]`` to the place of the record of rank `r`, by comparing each with each.
 
@@ -136,7 +136,7 @@ def rank(records: Array, count: int, ranks: Array, order: Array, taken: Array) -
         simd.put(order, r + equals, i)
 
 
-@kernel
+@part
 def radix_sort(
     records: Array,
     positions: Array,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.jit import inlined, part
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.records import bound_of, count_at_most, shrink
 
@@ -21,8 +21,7 @@ Array = NDArray[Any]
 
 GROUP = 16  # vectors a tile; a group is a lane of them
 PLACES = 4  # of a long run that are read at a time: memory is faster so
-LONG_RUN = 1 << 14  # bytes from which the minimum of each tile is kept, to skip tiles in the second pass
-MOST_REFINED = 512  # tiles whose elements are looked at in pairs
+LEAST_REFINED, MOST_REFINED = 8, 512  # tiles whose elements may be looked at in pairs
 WORD = 64  # elements whose comparisons make one mask
 FEW = 4  # elements of a word that are listed without a branch that depends on how many there are
 FEW_GROUPS = 64  # up to here ranking all groups beats bisection
@@ -81,7 +80,7 @@ def chosen(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     return mask
 
 
-@kernel
+@part
 def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     """Do what `chosen` does for an `n` that vectors do not divide."""
     mask = chosen(x, at, n, bound, masks)
@@ -98,7 +97,7 @@ def list_element(x: Array, i: int, first_position: int, masks: KeyMasks, scratch
     simd.put(scratch.records, to, (value << 32) | (first_position + i))
 
 
-@kernel
+@part
 def list_chosen(
     x: Array, at: int, mask: int, first_position: int, masks: KeyMasks, scratch: Scratch, wide: bool, count: int
 ) -> int:
@@ -160,7 +159,7 @@ def scan(
     return Search(count, bound, until_strict, closed)
 
 
-@kernel
+@part
 def minimum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) -> Any:
     """Return the minimum, lane by lane, of the keys at `at`, ``at + step`` and so on before `end`."""
     result = key(simd.load(x, at), masks)
@@ -169,7 +168,7 @@ def minimum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) 
     return result
 
 
-@kernel
+@part
 def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return the k-th least of the first `n` elements, a multiple of the lanes and at most `FEW_GROUPS`."""
     lanes = simd.lanes_of(groups)
@@ -185,7 +184,7 @@ def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     return kth
 
 
-@kernel
+@part
 def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return a bound that `k` groups, and only few more, do not exceed."""
     if n <= FEW_GROUPS:
@@ -193,7 +192,7 @@ def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
     return bound_of(groups, n, n, k, k >> 3)
 
 
-@kernel
+@part
 def tighten(groups: Array, n_groups: int, limits: Limits, listed: int, bound: int) -> int:
     """Return `bound`, or less where the first `n_groups` groups tell so and enough of them are within it."""
     k = limits.k
@@ -203,33 +202,13 @@ def tighten(groups: Array, n_groups: int, limits: Limits, listed: int, bound: in
 
 
 @inlined
-def bound_short_run(
-    x: Array, begin: int, n: int, masks: KeyMasks, limits: Limits, groups: Array, listed: int, bound: int
-) -> int:
-    """Return a lower bound for a run that stays in the first-level cache, with groups made to measure."""
-    line = simd.lanes_of_line(x)
-    lanes = simd.lanes_of(x)
-    n_lines = n // line
-    slots = min((2 * limits.k + line - 1) // line, n_lines >> 2)
-    if slots * line < limits.k:
-        slots = n_lines >> 1
-    step = slots * line
-    if slots and step >= limits.k:
-        end = begin + n_lines * line
-        for i in range(0, step, lanes):
-            simd.store(groups, i, minimum_of_vectors(x, begin + i, end, step, masks))
-        bound = tighten(groups, step, limits, listed, bound)
-    return bound
-
-
-@inlined
 def fold(groups: Array, slot: int, minima: Any) -> Any:
     """Lower the groups from `slot` on to `minima`; return the least of those."""
     simd.store(groups, slot, simd.minimum(simd.load(groups, slot), minima))
     return simd.least(minima)
 
 
-@kernel
+@part
 def fold_tiles(
     x: Array, begin: int, n_tiles: int, n_groups: int, lowest: int, masks: KeyMasks, groups: Array, minima: Array
 ) -> None:
@@ -275,7 +254,7 @@ def tiles_within(minima: Array, t: int, n_tiles: int, bound: int) -> Any:
     return mask & (np.uint64(ALL_TILES) >> np.uint64(max(t + WORD - n_tiles, 0)))
 
 
-@kernel
+@part
 def pair_up(
     x: Array, begin: int, n_tiles: int, most: int, bound: int, masks: KeyMasks, groups: Array, minima: Array
 ) -> int:
@@ -300,16 +279,17 @@ def pair_up(
 
 
 @inlined
-def bound_long_run(
+def bound_run(
     x: Array, begin: int, n_tiles: int, masks: KeyMasks, limits: Limits, scratch: Scratch,
     listed: int, bound: int,
 ) -> int:  # fmt: skip
-    """Return a lower bound for a run of many tiles, and keep the minimum of each tile."""
+    """Return a lower bound for a run, if it can be told, and keep the minimum of each tile."""
     groups, minima = scratch.groups, scratch.minima
-    n_groups = (min(limits.fold, n_tiles) & -PLACES) * simd.lanes_of(x)
+    lanes = simd.lanes_of(x)
+    n_groups = max(min(limits.fold, n_tiles) & -PLACES, 1) * lanes
     fold_tiles(x, begin, n_tiles, n_groups, limits.lowest, masks, groups, minima)
     bound = tighten(groups, n_groups, limits, listed, bound)
-    most = min((limits.k + (limits.k >> 1)) // simd.lanes_of(x), MOST_REFINED)
+    most = max(LEAST_REFINED, min((limits.k + (limits.k >> 1)) // lanes, MOST_REFINED))
     n_groups = pair_up(x, begin, n_tiles, most, bound, masks, groups, minima)
     return tighten(groups, n_groups, limits, listed, bound)
 
@@ -329,14 +309,11 @@ def search_run(
     if search.closed:
         return search
     tile = GROUP * simd.lanes_of(x)
-    n_tiles = 0
-    if n >= (LONG_RUN >> 6) * simd.lanes_of_line(x):
-        n_tiles = n // tile
-        bound = bound_long_run(x, begin, n_tiles, masks, limits, scratch, search.listed, search.bound)
-    else:
-        bound = bound_short_run(x, begin, n, masks, limits, scratch.groups, search.listed, search.bound)
-    if bound < search.bound:
-        search = Search(search.listed, bound, limits.k, False)
+    n_tiles = n // tile
+    if n_tiles:
+        bound = bound_run(x, begin, n_tiles, masks, limits, scratch, search.listed, search.bound)
+        if bound < search.bound:
+            search = Search(search.listed, bound, limits.k, False)
     for first in range(0, n_tiles + 1, WORD):
         mask = np.uint64(0)
         if first < n_tiles:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import kernel
+from kernels_cpu.jit import kernel, part
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.memory import elements_at
 from kernels_cpu.top_k.output import write_ranked
@@ -31,7 +31,7 @@ MOST_WANTED = 96
 """Of a row; the list of a random one then stays below `RANK_LIMIT`."""
 
 
-@kernel
+@part
 def write_keys(x: Array, begin: int, n: int, lowest: int, masks: KeyMasks, keys: Array) -> int:
     """Write the keys of ``x[begin:begin + n]``, padded to whole words; return how many there are with those.
 
@@ -49,7 +49,7 @@ def write_keys(x: Array, begin: int, n: int, lowest: int, masks: KeyMasks, keys:
     return padded
 
 
-@kernel
+@part
 def bound_of_keys_in_groups(keys: Array, n: int, k: int, lowest: int, groups: Array) -> int:
     """Return a bound that at least `k` keys, and only few more unless they tie, do not exceed."""
     lanes = simd.lanes_of(keys)
@@ -63,7 +63,7 @@ def bound_of_keys_in_groups(keys: Array, n: int, k: int, lowest: int, groups: Ar
     return bound_of_groups(groups, n_groups, k, lowest)
 
 
-@kernel
+@part
 def list_keys(keys: Array, n: int, bound: int, wide: bool, scratch: Scratch) -> int:
     """List the keys that are at most `bound`; return how many, though one word beyond `RANK_LIMIT` at most."""
     count = 0
@@ -85,7 +85,7 @@ def list_keys(keys: Array, n: int, bound: int, wide: bool, scratch: Scratch) -> 
     return count
 
 
-@kernel
+@part
 def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None:
     """Make the record `to` of a key."""
     value = simd.int64(simd.get(keys, i))
@@ -96,7 +96,7 @@ def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None
         simd.put(scratch.records, to, (value << 32) | i)
 
 
-@kernel
+@part
 def list_best(keys: Array, n: int, padded: int, k: int, lowest: int, wide: bool, scratch: Scratch) -> int:
     """List the best `k` keys, or a few more; of those that tie with the k-th only the first ones."""
     bound = bound_of(keys, n, padded, k, RANK_LIMIT - k)
