@@ -70,7 +70,7 @@ def rows_kernel(sorts: bool) -> Any:
         constants: Array, first_unit: int, last_unit: int, task: int,
         x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
-        """Search rows whose elements are contiguous, or segments of them, of which a task then has only one."""
+        """Search rows whose elements are contiguous, or segments of them, then one for each task."""
         numbers = numbers_of(constants)
         problem = unpack(numbers)
         masks = unpack_masks(constants)
@@ -178,7 +178,7 @@ def columns_kernel(sorts: bool) -> Any:
         constants: Array, first_stripe: int, last_stripe: int, task: int,
         x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
-        """Search rows that are not contiguous, some side by side, through a contiguous copy of a part of each."""
+        """Search rows that are not contiguous, some side by side, through a copy of a part of each."""
         numbers = numbers_of(constants)
         problem = unpack(numbers)
         masks = unpack_masks(constants)

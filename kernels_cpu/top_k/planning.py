@@ -22,8 +22,8 @@ Array = NDArray[Any]
 Kernel = Callable[..., None]
 
 LINE = 64
-LONG_ROW = 1 << 14  # bytes; reading those once more, bit by bit, costs less than sorting them
-RUN_SIZE = 1 << 20  # bytes of a row searched at a time: its second pass finds them in the second-level cache
+LONG_ROW = 1 << 14  # bytes; shorter ones are in the first-level cache when they are read again
+RUN_SIZE = 1 << 22  # bytes of a row searched at a time; each run lists about k elements
 STAGE_SIZE = 1 << 18
 COLUMN_LINES = 2  # of 64 bytes, read from each row of columns: a single one waits for its page every time
 LEAST_CAPACITY = 512

@@ -99,7 +99,14 @@ def list_element(x: Array, i: int, first_position: int, masks: KeyMasks, scratch
 
 @part
 def list_chosen(
-    x: Array, at: int, mask: int, first_position: int, masks: KeyMasks, scratch: Scratch, wide: bool, count: int
+    x: Array,
+    at: int,
+    mask: Any,
+    first_position: int,
+    masks: KeyMasks,
+    scratch: Scratch,
+    wide: bool,
+    count: int,
 ) -> int:
     """Append the elements that `mask` chooses from those at `at` to the list; return how long it then is."""
     total: int = count + simd.population(mask)
@@ -210,7 +217,14 @@ def fold(groups: Array, slot: int, minima: Any) -> Any:
 
 @part
 def fold_tiles(
-    x: Array, begin: int, n_tiles: int, n_groups: int, lowest: int, masks: KeyMasks, groups: Array, minima: Array
+    x: Array,
+    begin: int,
+    n_tiles: int,
+    n_groups: int,
+    lowest: int,
+    masks: KeyMasks,
+    groups: Array,
+    minima: Array,
 ) -> None:
     """Set the minima of tiles and of groups, of which those of several tiles are one where tiles are many."""
     lanes = simd.lanes_of(x)
@@ -258,7 +272,7 @@ def tiles_within(minima: Array, t: int, n_tiles: int, bound: int) -> Any:
 def pair_up(
     x: Array, begin: int, n_tiles: int, most: int, bound: int, masks: KeyMasks, groups: Array, minima: Array
 ) -> int:
-    """Make groups of the pairs in the tiles within `bound`; return how many, or 0 if `most` tiles are fewer."""
+    """Make groups of the pairs in the tiles within `bound`; return how many, or 0 for over `most` tiles."""
     n = 0
     for first in range(0, n_tiles, WORD):
         n += simd.population(tiles_within(minima, first, n_tiles, bound))

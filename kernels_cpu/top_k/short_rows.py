@@ -65,7 +65,7 @@ def bound_of_keys_in_groups(keys: Array, n: int, k: int, lowest: int, groups: Ar
 
 @part
 def list_keys(keys: Array, n: int, bound: int, wide: bool, scratch: Scratch) -> int:
-    """List the keys that are at most `bound`; return how many, though one word beyond `RANK_LIMIT` at most."""
+    """List the keys that are at most `bound`, up to a word more than `RANK_LIMIT`; return how many."""
     count = 0
     at = 0
     lanes = simd.lanes_of(keys)
