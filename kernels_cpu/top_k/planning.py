@@ -132,7 +132,7 @@ def plan(
 
     Notes
     -----
-    Workspace: some 100 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
+    Workspace: some 200 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
     wanted, up to 32 bytes an element.
     """
     constants = key_masks(element_size, sign, flip, infinity, largest)
