@@ -68,6 +68,14 @@ def kernel(function: F) -> F:
         return decorate(function)  # type: ignore[no-any-return]
 
 
+def part(function: F) -> F:
+    """Compile `function` for the kernels that call it, not to be called or kept on disk by itself."""
+    decorate: Any = numba.njit(
+        nogil=True, boundscheck=False, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )
+    return decorate(function)  # type: ignore[no-any-return]
+
+
 def inlined(function: F) -> F:
     """Compile `function` as part of each kernel that calls it."""
     decorate: Any = numba.njit(inline="always", boundscheck=False, error_model="numpy")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import kernel
+from kernels_cpu.jit import part
 from kernels_cpu.memory import structure
 
 SIGNED: dict[int, np.dtype[Any]] = {
@@ -72,7 +72,7 @@ unpack_masks = structure(KeyMasks)
 """Return the array of `key_masks` as scalars, which loops keep in registers."""
 
 
-@kernel
+@part
 def key(bits: Any, masks: KeyMasks) -> Any:
     """Return the key of an element, or the keys of a vector of elements."""
     above = simd.add(bits, simd.fill(bits, masks.plus))

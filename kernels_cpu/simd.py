@@ -361,10 +361,10 @@ def compress(typing_context, vector, mask):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def trailing_zeros(typing_context, word):  # type: ignore[no-untyped-def]
-    """Return how many bits below the lowest set bit of `word` (uint64, not 0)."""
+    """Return how many bits are below the lowest set bit of `word` (uint64); 64 where none is set."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.uint64), generate
 

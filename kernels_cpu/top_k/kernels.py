@@ -1,13 +1,15 @@
 """The kernels that `plan` chooses from; a task works through some rows in its own part of the workspace."""
 
+import functools
 from typing import Any
 
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.jit import inlined, kernel, part
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.memory import elements_at, put_index, words_at
+from kernels_cpu.memory import elements_at, words_at
+from kernels_cpu.top_k.output import write_ranked, write_sorted
 from kernels_cpu.top_k.problem import (
     HEADER,
     RANK_LIMIT,
@@ -20,52 +22,23 @@ from kernels_cpu.top_k.problem import (
     sorting_of,
     unpack,
 )
-from kernels_cpu.top_k.records import LOW_HALF, midpoint, radix_sort, rank, shrink
+from kernels_cpu.top_k.records import midpoint, radix_sort, rank, shrink
 from kernels_cpu.top_k.scan import Limits, Scratch, Search, scan, search_run
 
 Array = NDArray[Any]
 
 
-@kernel
-def write_ranked(
+@inlined
+def finish_few(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
-    records: Array, positions: Array, order: Array,
+    records: Array, positions: Array, sorting: Sorting, count: int,
 ) -> None:  # fmt: skip
-    """Write the best k records, found through `order`."""
-    x_at, value_at, index_at = at
-    for r in range(problem.k):
-        place = simd.get(order, r)
-        position = simd.get(records, place) & LOW_HALF
-        if problem.wide:
-            position = simd.int64(simd.get(positions, place))
-        simd.put(values, value_at + r * problem.value_step, simd.get(x, x_at + position * problem.x_step))
-        put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
-
-
-@kernel
-def write_sorted(
-    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
-    records: Array, positions: Array, first: int, last: int,
-) -> None:  # fmt: skip
-    """Write records `first` to `last`, with bits computed from the key where it tells them: no far read."""
-    x_at, value_at, index_at = at
-    zero, nan = simd.int64(masks.plus), simd.int64(masks.limit)
-    minus, direction = simd.int64(masks.minus), simd.int64(masks.direction)
-    is_float = masks.negative != 0
-    for r in range(first, last):
-        record = simd.get(records, r)
-        position = record & LOW_HALF
-        ordered = (record >> 32) ^ direction
-        if problem.wide:
-            position = simd.int64(simd.get(positions, r))
-            ordered = record ^ direction
-        put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
-        bits = ordered - zero
-        if is_float and (ordered <= zero or ordered == nan):
-            bits = minus - ordered
-            if ordered in (zero, nan):
-                bits = simd.int64(simd.get(x, x_at + position * problem.x_step))
-        simd.put(values, value_at + r * problem.value_step, bits)
+    """Order `count` records, of which there are at least k <= `RANK_LIMIT`, and write the best."""
+    if count > RANK_LIMIT:
+        slack = min(problem.k >> 3, RANK_LIMIT - problem.k)
+        count, _ = shrink(records, positions, problem.wide != 0, count, problem.k, slack)
+    rank(records, count, sorting.ranks, sorting.order, sorting.taken)
+    write_ranked(x, values, indices, at, problem, records, positions, sorting.order)
 
 
 @inlined
@@ -88,78 +61,95 @@ def finish(
     write_sorted(x, values, indices, at, problem, masks, records, positions, 0, problem.k)
 
 
-@kernel
-def select_rows(
-    constants: Array, first_unit: int, last_unit: int, task: int,
-    x: int, values: int, indices: int, workspace: int,
-) -> None:  # fmt: skip
-    """Search rows whose elements are contiguous, or segments of them, of which a task then has only one."""
-    numbers = numbers_of(constants)
-    problem = unpack(numbers)
-    masks = unpack_masks(constants)
-    limits = Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
-    scratch = scratch_of(workspace, constants, problem, task)
-    sorting = sorting_of(workspace, problem, task)
-    elements, outputs = elements_at(x, constants), elements_at(values, constants)
-    for unit in range(first_unit, last_unit):
-        row, first, last = unit, 0, problem.axis_size
-        if problem.segments > 1:
-            row = unit // problem.segments
-            first = (unit - row * problem.segments) * problem.segment
-            last = min(first + problem.segment, last)
-        at = offsets_of(numbers, problem.n_dims, row)
-        search = Search(0, ~problem.lowest, problem.k, False)
-        for begin in range(first, last, problem.run):
-            n = min(problem.run, last - begin)
-            search = search_run(elements, at[0] + begin, n, -at[0], masks, limits, scratch, search)
-        if problem.segments == 1:
-            finish(
-                elements, outputs, indices, at, problem, masks, scratch.records, scratch.positions, sorting,
-                search.listed,
-            )  # fmt: skip
-            continue
-        count = search.listed
-        if count > problem.k:
-            count, _ = shrink(
-                scratch.records, scratch.positions, limits.wide, count, problem.k, problem.k >> 2
-            )
-        start = workspace + task * problem.task_size
-        simd.put(words_at(start + problem.searches), 0, count)
+@functools.cache
+def rows_kernel(sorts: bool) -> Any:
+    """Return the kernel for contiguous rows; `sorts` where more are wanted than ranking is for."""
 
-
-@kernel
-def merge_segments(constants: Array, x: int, values: int, indices: int, workspace: int) -> None:
-    """Add the lists of a row's segments to the first segment's, which has room for two of them."""
-    numbers = numbers_of(constants)
-    problem = unpack(numbers)
-    masks = unpack_masks(constants)
-    elements, outputs = elements_at(x, constants), elements_at(values, constants)
-    wide = problem.wide != 0
-    n_rows = 1
-    for d in range(problem.n_dims):
-        n_rows *= simd.get(numbers, HEADER + 4 * d)
-    for row in range(n_rows):
-        task = row * problem.segments
+    @kernel
+    def select_rows(
+        constants: Array, first_unit: int, last_unit: int, task: int,
+        x: int, values: int, indices: int, workspace: int,
+    ) -> None:  # fmt: skip
+        """Search rows whose elements are contiguous, or segments of them, then one for each task."""
+        numbers = numbers_of(constants)
+        problem = unpack(numbers)
+        masks = unpack_masks(constants)
+        limits = Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
         scratch = scratch_of(workspace, constants, problem, task)
         sorting = sorting_of(workspace, problem, task)
-        records, positions = scratch.records, scratch.positions
-        count = 0
-        for other in range(task, task + problem.segments):
-            start = workspace + other * problem.task_size
-            size = simd.get(words_at(start + problem.searches), 0)
-            added = scratch_of(workspace, constants, problem, other)
-            for i in range(size):
-                simd.put(records, count + i, simd.get(added.records, i))
-                if wide:
-                    simd.put(positions, count + i, simd.get(added.positions, i))
-            count += size
+        elements, outputs = elements_at(x, constants), elements_at(values, constants)
+        for unit in range(first_unit, last_unit):
+            row, first, last = unit, 0, problem.axis_size
+            if problem.segments > 1:
+                row = unit // problem.segments
+                first = (unit - row * problem.segments) * problem.segment
+                last = min(first + problem.segment, last)
+            at = offsets_of(numbers, problem.n_dims, row)
+            search = Search(0, ~problem.lowest, problem.k, False)
+            for begin in range(first, last, problem.run):
+                n = min(problem.run, last - begin)
+                search = search_run(elements, at[0] + begin, n, -at[0], masks, limits, scratch, search)
+            if problem.segments == 1:
+                records, positions = scratch.records, scratch.positions
+                count = search.listed
+                if sorts:
+                    finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count)
+                else:
+                    finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count)
+                continue
+            count = search.listed
             if count > problem.k:
-                count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 2)
-        at = offsets_of(numbers, problem.n_dims, row)
-        finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count)
+                count, _ = shrink(
+                    scratch.records, scratch.positions, limits.wide, count, problem.k, problem.k >> 2
+                )
+            start = workspace + task * problem.task_size
+            simd.put(words_at(start + problem.searches), 0, count)
+
+    return select_rows
 
 
-@kernel
+@functools.cache
+def merge_kernel(sorts: bool) -> Any:
+    """Return what follows where several tasks searched segments of a row."""
+
+    @kernel
+    def merge_segments(constants: Array, x: int, values: int, indices: int, workspace: int) -> None:
+        """Add the lists of a row's segments to the first segment's, which has room for two of them."""
+        numbers = numbers_of(constants)
+        problem = unpack(numbers)
+        masks = unpack_masks(constants)
+        elements, outputs = elements_at(x, constants), elements_at(values, constants)
+        wide = problem.wide != 0
+        n_rows = 1
+        for d in range(problem.n_dims):
+            n_rows *= simd.get(numbers, HEADER + 4 * d)
+        for row in range(n_rows):
+            task = row * problem.segments
+            scratch = scratch_of(workspace, constants, problem, task)
+            sorting = sorting_of(workspace, problem, task)
+            records, positions = scratch.records, scratch.positions
+            count = 0
+            for other in range(task, task + problem.segments):
+                start = workspace + other * problem.task_size
+                size = simd.get(words_at(start + problem.searches), 0)
+                added = scratch_of(workspace, constants, problem, other)
+                for i in range(size):
+                    simd.put(records, count + i, simd.get(added.records, i))
+                    if wide:
+                        simd.put(positions, count + i, simd.get(added.positions, i))
+                count += size
+                if count > problem.k:
+                    count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 2)
+            at = offsets_of(numbers, problem.n_dims, row)
+            if sorts:
+                finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count)
+            else:
+                finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count)
+
+    return merge_segments
+
+
+@part
 def copy_to_stage(
     x: Array, at: int, step: int, column_step: int, n: int, n_columns: int, stage: Array, pitch: int
 ) -> None:
@@ -179,61 +169,69 @@ def copy_to_stage(
             simd.put(stage, j * pitch + i, simd.get(x, at + i * step + j * column_step))
 
 
-@kernel
-def select_columns(
-    constants: Array, first_stripe: int, last_stripe: int, task: int,
-    x: int, values: int, indices: int, workspace: int,
-) -> None:  # fmt: skip
-    """Search rows that are not contiguous, some side by side, through a contiguous copy of a part of each."""
-    numbers = numbers_of(constants)
-    problem = unpack(numbers)
-    masks = unpack_masks(constants)
-    limits = Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
-    scratch = scratch_of(workspace, constants, problem, task)
-    sorting = sorting_of(workspace, problem, task)
-    start = workspace + task * problem.task_size
-    stage = elements_at(start + problem.stage, constants)
-    searches = words_at(start + problem.searches)
-    elements, outputs = elements_at(x, constants), elements_at(values, constants)
-    n_columns_all = simd.get(numbers, HEADER + 4 * (problem.n_dims - 1)) if problem.n_dims else 1
-    stripes = (n_columns_all + problem.columns - 1) // problem.columns
-    for stripe in range(first_stripe, last_stripe):
-        outer = stripe // stripes
-        column = (stripe - outer * stripes) * problem.columns
-        first_row = outer * n_columns_all + column
-        n_columns = min(problem.columns, n_columns_all - column)
-        x_at, _, _ = offsets_of(numbers, problem.n_dims, first_row)
-        for begin in range(0, problem.axis_size, problem.run):
-            n = min(problem.run, problem.axis_size - begin)
-            copy_to_stage(
-                elements, x_at + begin * problem.x_step, problem.x_step, problem.column_step,
-                n, n_columns, stage, problem.pitch,
-            )  # fmt: skip
+@functools.cache
+def columns_kernel(sorts: bool) -> Any:
+    """Return the kernel for rows that are not contiguous."""
+
+    @kernel
+    def select_columns(
+        constants: Array, first_stripe: int, last_stripe: int, task: int,
+        x: int, values: int, indices: int, workspace: int,
+    ) -> None:  # fmt: skip
+        """Search rows that are not contiguous, some side by side, through a copy of a part of each."""
+        numbers = numbers_of(constants)
+        problem = unpack(numbers)
+        masks = unpack_masks(constants)
+        limits = Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
+        scratch = scratch_of(workspace, constants, problem, task)
+        sorting = sorting_of(workspace, problem, task)
+        start = workspace + task * problem.task_size
+        stage = elements_at(start + problem.stage, constants)
+        searches = words_at(start + problem.searches)
+        elements, outputs = elements_at(x, constants), elements_at(values, constants)
+        n_columns_all = simd.get(numbers, HEADER + 4 * (problem.n_dims - 1)) if problem.n_dims else 1
+        stripes = (n_columns_all + problem.columns - 1) // problem.columns
+        for stripe in range(first_stripe, last_stripe):
+            outer = stripe // stripes
+            column = (stripe - outer * stripes) * problem.columns
+            first_row = outer * n_columns_all + column
+            n_columns = min(problem.columns, n_columns_all - column)
+            x_at, _, _ = offsets_of(numbers, problem.n_dims, first_row)
+            for begin in range(0, problem.axis_size, problem.run):
+                n = min(problem.run, problem.axis_size - begin)
+                copy_to_stage(
+                    elements, x_at + begin * problem.x_step, problem.x_step, problem.column_step,
+                    n, n_columns, stage, problem.pitch,
+                )  # fmt: skip
+                for j in range(n_columns):
+                    own = scratch_of_column(workspace, scratch, problem, task, j)
+                    search = Search(0, ~problem.lowest, problem.k, False)
+                    if begin > 0:
+                        s = 4 * j
+                        search = Search(
+                            simd.get(searches, s), simd.get(searches, s + 1), simd.get(searches, s + 2),
+                            simd.get(searches, s + 3) != 0,
+                        )  # fmt: skip
+                    staged = j * problem.pitch
+                    search = search_run(stage, staged, n, begin - staged, masks, limits, own, search)
+                    simd.put(searches, 4 * j, search.listed)
+                    simd.put(searches, 4 * j + 1, search.bound)
+                    simd.put(searches, 4 * j + 2, search.until_strict)
+                    simd.put(searches, 4 * j + 3, search.closed)
             for j in range(n_columns):
+                at = offsets_of(numbers, problem.n_dims, first_row + j)
                 own = scratch_of_column(workspace, scratch, problem, task, j)
-                search = Search(0, ~problem.lowest, problem.k, False)
-                if begin > 0:
-                    s = 4 * j
-                    search = Search(
-                        simd.get(searches, s), simd.get(searches, s + 1), simd.get(searches, s + 2),
-                        simd.get(searches, s + 3) != 0,
-                    )  # fmt: skip
-                staged = j * problem.pitch
-                search = search_run(stage, staged, n, begin - staged, masks, limits, own, search)
-                simd.put(searches, 4 * j, search.listed)
-                simd.put(searches, 4 * j + 1, search.bound)
-                simd.put(searches, 4 * j + 2, search.until_strict)
-                simd.put(searches, 4 * j + 3, search.closed)
-        for j in range(n_columns):
-            at = offsets_of(numbers, problem.n_dims, first_row + j)
-            own = scratch_of_column(workspace, scratch, problem, task, j)
-            finish(
-                elements, outputs, indices, at, problem, masks, own.records, own.positions, sorting,
-                simd.get(searches, 4 * j),
-            )  # fmt: skip
+                records, positions = own.records, own.positions
+                count = simd.get(searches, 4 * j)
+                if sorts:
+                    finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count)
+                else:
+                    finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count)
+
+    return select_columns
 
 
-@kernel
+@part
 def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMasks) -> int:
     """Return how many keys of ``x[begin:end]`` are at most `bound`."""
     total = 0
@@ -248,7 +246,7 @@ def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMas
     return total
 
 
-@kernel
+@part
 def bound_of_keys(
     x: Array, begin: int, end: int, wanted: int, slack: int, lowest: int, masks: KeyMasks
 ) -> int:
@@ -266,7 +264,7 @@ def bound_of_keys(
     return high
 
 
-@kernel
+@part
 def list_all(x: Array, begin: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
     """Make a record of every element."""
     for i in range(n):

@@ -9,22 +9,25 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from kernels_cpu import simd
 from kernels_cpu import threads as pool
 from kernels_cpu.keys import key_masks
 from kernels_cpu.memory import address_of
-from kernels_cpu.top_k import kernels, shared_sort
+from kernels_cpu.top_k import kernels, shared_sort, short_rows
 from kernels_cpu.top_k.problem import RANK_LIMIT, Problem, packed
 from kernels_cpu.top_k.records import COUNTERS, PADDED_TO
-from kernels_cpu.top_k.scan import LINES, LONG_RUN, WORD
+from kernels_cpu.top_k.scan import GROUP, LEAST_REFINED, MOST_REFINED, PLACES, WORD
 
 Array = NDArray[Any]
 Kernel = Callable[..., None]
 
 LINE = 64
-RUN_SIZE = 1 << 20  # bytes of a row searched at a time: its second pass finds them in the second-level cache
+LONG_ROW = 1 << 14  # bytes; shorter ones are in the first-level cache when they are read again
+RUN_SIZE = 1 << 22  # bytes of a row searched at a time; each run lists about k elements
 STAGE_SIZE = 1 << 18
 COLUMN_LINES = 2  # of 64 bytes, read from each row of columns: a single one waits for its page every time
 LEAST_CAPACITY = 512
+LEAST_GROUPS = 256
 SMALLEST_SHARED = 1 << 16  # elements of a row that several threads sort together
 SMALLEST_SHARED_PART = 1 << 14
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
@@ -129,7 +132,7 @@ def plan(
 
     Notes
     -----
-    Workspace: some 100 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
+    Workspace: some 200 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
     wanted, up to 32 bytes an element.
     """
     constants = key_masks(element_size, sign, flip, infinity, largest)
@@ -140,20 +143,21 @@ def plan(
     in_place = axis_strides[0] == 1
     wide = element_size == 8 or axis_size > 1 << 32
     line = LINE // element_size
-    searched = k * (32 if axis_size >= LONG_RUN * LINES * line else 8) <= axis_size
+    searched = k * (32 if axis_size * element_size >= LONG_ROW else 8) <= axis_size
     columns = 0 if in_place else 1
     column_step = dims[-1][1] if dims else 0
     worth = max(n_rows * row_time(element_size, k, axis_size, searched) // TASK_TIME, 1)
     segment = axis_size
     if searched:
-        function: Kernel = kernels.select_rows if in_place else kernels.select_columns
+        choose = kernels.rows_kernel if in_place else kernels.columns_kernel
+        function: Kernel = choose(k > RANK_LIMIT)
         capacity = min(max(4 * k, LEAST_CAPACITY), axis_size) + WORD
-        run_size = RUN_SIZE
+        run_size = max(RUN_SIZE, 32 * k * element_size)
         if not in_place:
             if column_step == 1:
                 columns = min(COLUMN_LINES * line, -(-dims[-1][0] // min(threads, worth)))
             run_size = max(STAGE_SIZE // columns, 16 * k * element_size)
-        run = min(-(-run_size // (LINES * LINE)) * LINES * line, axis_size)
+        run = min(-(-run_size // (GROUP * LINE)) * GROUP * line, axis_size)
         if in_place and n_rows < min(threads, worth):
             segment = max(-(-axis_size // (min(threads, worth) // n_rows)), 8 * k)
             segment = -(-segment // line) * line
@@ -167,7 +171,12 @@ def plan(
         run = axis_size
         stage_columns = columns
         why = f"sorted: k is 1/{axis_size // k} of the axis"
-    segments = -(-axis_size // segment)
+    is_short = searched and in_place and k <= short_rows.MOST_WANTED and axis_size * element_size < LONG_ROW
+    if is_short:
+        function = short_rows.select_short_rows
+        capacity = RANK_LIMIT + WORD
+        stage_columns = 1
+    segments = 1 if is_short else -(-axis_size // segment)
     shares_rows = (
         function is kernels.sort_rows
         and capacity == axis_size
@@ -177,11 +186,13 @@ def plan(
     if shares_rows:
         segments = min(threads, worth, axis_size // SMALLEST_SHARED_PART)
         stage_columns = 0
-    tiles = run // (LINES * line)
-    fold = min(max(4 * k // line + 1, 16), max(tiles, 1))
+    lanes = simd.lanes(element_size)
+    tiles = run // (GROUP * lanes)
+    fold = min(-(-max(4 * k, LEAST_GROUPS) // (PLACES * lanes)) * PLACES, max(tiles, 1))
+    refined = min(max(LEAST_REFINED, min((k + (k >> 1)) // lanes, MOST_REFINED)), tiles)
     list_length = capacity + PADDED_TO
     lists = max(columns, 1) if searched else 1
-    sorts = capacity > RANK_LIMIT
+    sorts = capacity > RANK_LIMIT and (k > RANK_LIMIT or not searched)
     pitch = run + line
     sizes = {
         "records": 8 * list_length * lists,
@@ -190,9 +201,9 @@ def plan(
         "spare_positions": 8 * list_length if sorts and wide else 0,
         "ranks": 3 * 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO),
         "counters": 8 * (shared_sort.state_size(segments) if shares_rows else COUNTERS) if sorts else 0,
-        "groups": LINE * max(fold, LONG_RUN * LINES // 2),
-        "minima": element_size * (tiles + line),
-        "stage": element_size * pitch * stage_columns,
+        "groups": element_size * max(lanes * fold, lanes * refined * GROUP // 2, 4 * k * is_short + lanes),
+        "minima": element_size * (tiles + 2 * WORD),
+        "stage": element_size * (pitch * stage_columns + WORD),
         "searches": 32 * max(columns, 1),
     }
     aligned = [-(-size // (3 * LINE)) * 3 * LINE for size in sizes.values()]
@@ -229,13 +240,13 @@ def plan(
         launch = shared_sort.launcher(packed_problem, n_rows, axis_size, k, segments)
         return Plan(f"shared sort, {why}; {segments} parts", problem.task_size, launch)
     units = n_rows * segments
-    if function is kernels.select_columns and dims:
+    if searched and not in_place and dims:
         units = n_rows // dims[-1][0] * -(-dims[-1][0] // columns)
     n_tasks = min(threads, worth) if segments == 1 else units  # each segment keeps its list until they merge
     ranges = pool.split(units, n_tasks)
     tasks = tuple((first, last, task) for task, (first, last) in enumerate(ranges))
     kind = "in place" if in_place else f"{columns} columns at a time"
     variant = f"{function.__name__}, {kind}, {why}; {len(tasks)} tasks"
-    merge = kernels.merge_segments if segments > 1 else None
+    merge = kernels.merge_kernel(k > RANK_LIMIT) if segments > 1 else None
     launch = _launcher(function, merge, packed_problem, tasks)
     return Plan(variant, len(tasks) * problem.task_size, launch)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.jit import inlined, part
 from kernels_cpu.memory import elements_at, structure, words_at
 from kernels_cpu.top_k.scan import Scratch
 
@@ -98,7 +98,7 @@ def numbers_of(constants: Array) -> Array:
     return numbers
 
 
-@kernel
+@part
 def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
     """Return where a row starts in the input, the values and the indices."""
     x, value, index = (

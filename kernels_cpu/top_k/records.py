@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.jit import inlined, part
 
 Array = NDArray[Any]
 
@@ -31,7 +31,7 @@ def midpoint(low: int, high: int) -> int:
     return (low & high) + ((low ^ high) >> 1)
 
 
-@kernel
+@part
 def count_at_most(array: Array, n: int, bound: int) -> int:
     """Return how many of the first `n` elements are at most `bound`; `n` is a multiple of the lanes."""
     total = 0
@@ -42,19 +42,26 @@ def count_at_most(array: Array, n: int, bound: int) -> int:
     return total
 
 
-@kernel
+@part
 def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
     """Return a bound that `wanted` to ``wanted + slack`` of the first `n` elements do not exceed.
 
     Where ties make that impossible it is the least bound that at least `wanted` elements do not exceed. From
     `n` to `padded`, a multiple of the lanes, the array holds its type's greatest integer.
     """
+    lanes = simd.lanes_of(array)
     low: int = simd.int64(simd.get(array, 0))
     high = low
-    for i in range(1, n):
+    whole = n & -lanes
+    if whole:
+        lows = highs = simd.load(array, 0)
+        for i in range(lanes, whole, lanes):
+            values = simd.load(array, i)
+            lows, highs = simd.minimum(lows, values), simd.maximum(highs, values)
+        low, high = simd.int64(simd.least(lows)), simd.int64(simd.greatest(highs))
+    for i in range(whole, n):
         value: int = simd.int64(simd.get(array, i))
-        low = min(low, value)
-        high = max(high, value)
+        low, high = min(low, value), max(high, value)
     while low < high:
         middle = midpoint(low, high)
         count = count_at_most(array, padded, middle)
@@ -76,7 +83,7 @@ def pad(records: Array, count: int) -> int:
     return padded
 
 
-@kernel
+@part
 def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, slack: int) -> tuple[int, int]:
     """Keep the best `k` records (up to `slack` more where that is less work), in their order.
 
@@ -102,7 +109,7 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
     return kept, bound
 
 
-@kernel
+@part
 def rank(records: Array, count: int, ranks: Array, order: Array, taken: Array) -> None:
     """Set ``order[r]`` to the place of the record of rank `r`, by comparing each with each.
 
@@ -129,7 +136,7 @@ def rank(records: Array, count: int, ranks: Array, order: Array, taken: Array) -
         simd.put(order, r + equals, i)
 
 
-@kernel
+@part
 def radix_sort(
     records: Array,
     positions: Array,

@@ -3,7 +3,8 @@
 The minimum of every *group* of elements bounds the k-th key from above: k groups whose minimum is at most T
 hold k keys that are. So a first pass takes minima, a search among them finds T, and a second pass lists what
 is at most T. Of elements equal to T only the first k count: after k elements were listed, T drops by one.
-Without this rule constant rows would list everything.
+Without this rule constant rows would list everything. Where a few tiles hold all that is wanted, as in sorted
+rows, the groups are too coarse to tell them apart, and T is found again from pairs of those tiles' elements.
 """
 
 from typing import Any, NamedTuple
@@ -12,17 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.jit import inlined, part
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.records import bound_of, count_at_most, shrink
 
 Array = NDArray[Any]
 
-LINES = 16  # lines of 64 bytes a tile; a group is a column of a tile
-LONG_RUN = 16  # tiles from which the minimum of each tile is kept, to skip tiles in the second pass
+GROUP = 16  # vectors a tile; a group is a lane of them
+PLACES = 4  # of a long run that are read at a time: memory is faster so
+LEAST_REFINED, MOST_REFINED = 8, 512  # tiles whose elements may be looked at in pairs
 WORD = 64  # elements whose comparisons make one mask
+FEW = 4  # elements of a word that are listed without a branch that depends on how many there are
 FEW_GROUPS = 64  # up to here ranking all groups beats bisection
 NEVER = np.iinfo(np.int64).max
+ALL_TILES = (1 << WORD) - 1
 
 
 class Scratch(NamedTuple):
@@ -76,7 +80,7 @@ def chosen(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     return mask
 
 
-@kernel
+@part
 def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     """Do what `chosen` does for an `n` that vectors do not divide."""
     mask = chosen(x, at, n, bound, masks)
@@ -84,6 +88,44 @@ def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any
         is_chosen = simd.int64(key(simd.get(x, at + i), masks)) <= bound
         mask |= np.uint64(is_chosen) << np.uint64(i)
     return mask
+
+
+@inlined
+def list_element(x: Array, i: int, first_position: int, masks: KeyMasks, scratch: Scratch, to: int) -> None:
+    """Make the record `to` of an element."""
+    value = simd.int64(key(simd.get(x, i), masks))
+    simd.put(scratch.records, to, (value << 32) | (first_position + i))
+
+
+@part
+def list_chosen(
+    x: Array,
+    at: int,
+    mask: Any,
+    first_position: int,
+    masks: KeyMasks,
+    scratch: Scratch,
+    wide: bool,
+    count: int,
+) -> int:
+    """Append the elements that `mask` chooses from those at `at` to the list; return how long it then is."""
+    total: int = count + simd.population(mask)
+    if wide:
+        for to in range(count, total):
+            i = at + simd.trailing_zeros(mask)
+            simd.put(scratch.records, to, simd.int64(key(simd.get(x, i), masks)))
+            simd.put(scratch.positions, to, first_position + i)
+            mask &= mask - np.uint64(1)
+        return total
+    for to in range(count, count + FEW):
+        # Where no bit is left this is the first element, listed beyond the end.
+        i = at + (simd.trailing_zeros(mask) & (WORD - 1))
+        list_element(x, i, first_position, masks, scratch, to)
+        mask &= mask - np.uint64(1)
+    for to in range(count + FEW, total):
+        list_element(x, at + simd.trailing_zeros(mask), first_position, masks, scratch, to)
+        mask &= mask - np.uint64(1)
+    return total
 
 
 @inlined
@@ -103,39 +145,29 @@ def scan(
     while at < end and not closed:
         size = min(end - at, WORD)
         mask = chosen(x, at, WORD, bound, masks) if size == WORD else chosen_at_end(x, at, size, bound, masks)
-        while mask:
-            i = at + simd.trailing_zeros(mask)
-            mask &= mask - np.uint64(1)
-            value = simd.int64(key(simd.get(x, i), masks))
-            if limits.wide:
-                simd.put(scratch.records, count, value)
-                simd.put(scratch.positions, count, first_position + i)
-            else:
-                simd.put(scratch.records, count, (value << 32) | (first_position + i))
-            count += 1
-            until_strict -= 1
-            if until_strict == 0:
-                if bound == limits.lowest:
-                    closed = True
-                    break
-                bound -= 1
-                mask &= chosen_at_end(x, at, size, bound, masks)
-        if count > limits.capacity - WORD:
-            count, last = shrink(
-                scratch.records, scratch.positions, limits.wide, count, limits.k, limits.k >> 2
-            )
-            last_key = last if limits.wide else last >> 32
-            until_strict = NEVER
-            if last_key == limits.lowest:
-                closed = True
-            else:
-                bound = min(bound, last_key - 1)
+        if mask:
+            before = count
+            count = list_chosen(x, at, mask, first_position, masks, scratch, limits.wide, count)
+            until_strict -= count - before
+            is_strict = until_strict <= 0
+            worst = bound
+            if count > limits.capacity - WORD:
+                count, last = shrink(
+                    scratch.records, scratch.positions, limits.wide, count, limits.k, limits.k >> 2
+                )
+                worst = last if limits.wide else last >> 32
+                is_strict = worst <= bound
+            if is_strict:
+                # That many earlier elements are at least as good as one that equals the worst.
+                until_strict = NEVER
+                closed = worst == limits.lowest
+                bound = max(worst, limits.lowest + 1) - 1
         at += size
     return Search(count, bound, until_strict, closed)
 
 
-@kernel
-def minimum_of_lines(x: Array, at: int, end: int, step: int, masks: KeyMasks) -> Any:
+@part
+def minimum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) -> Any:
     """Return the minimum, lane by lane, of the keys at `at`, ``at + step`` and so on before `end`."""
     result = key(simd.load(x, at), masks)
     for i in range(at + step, end, step):
@@ -143,7 +175,7 @@ def minimum_of_lines(x: Array, at: int, end: int, step: int, masks: KeyMasks) ->
     return result
 
 
-@kernel
+@part
 def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return the k-th least of the first `n` elements, a multiple of the lanes and at most `FEW_GROUPS`."""
     lanes = simd.lanes_of(groups)
@@ -159,7 +191,7 @@ def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     return kth
 
 
-@kernel
+@part
 def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return a bound that `k` groups, and only few more, do not exceed."""
     if n <= FEW_GROUPS:
@@ -167,61 +199,113 @@ def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
     return bound_of(groups, n, n, k, k >> 3)
 
 
-@inlined
-def tighten(n_groups: int, limits: Limits, scratch: Scratch, search: Search) -> Search:
-    """Lower the bound to what the first `n_groups` groups tell, if enough of them are within it."""
+@part
+def tighten(groups: Array, n_groups: int, limits: Limits, listed: int, bound: int) -> int:
+    """Return `bound`, or less where the first `n_groups` groups tell so and enough of them are within it."""
     k = limits.k
-    if n_groups < k or (search.listed and count_at_most(scratch.groups, n_groups, search.bound) <= k):
-        return search
-    bound = bound_of_groups(scratch.groups, n_groups, k, limits.lowest)
-    if bound >= search.bound:
-        return search
-    return Search(search.listed, bound, k, search.closed)
+    if n_groups < k or (listed and count_at_most(groups, n_groups, bound) <= k):
+        return bound
+    return min(bound, bound_of_groups(groups, n_groups, k, limits.lowest))
 
 
 @inlined
-def bound_short_run(
-    x: Array, begin: int, n: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
-) -> Search:
-    """Lower the bound for a run that stays in the first-level cache, with groups made to measure."""
-    line = simd.lanes_of_line(x)
-    lanes = simd.lanes_of(x)
-    n_lines = n // line
-    slots = min((2 * limits.k + line - 1) // line, n_lines >> 2)
-    if slots * line < limits.k:
-        slots = n_lines >> 1
-    step = slots * line
-    if slots == 0 or step < limits.k:
-        return search
-    end = begin + n_lines * line
-    for i in range(0, step, lanes):
-        simd.store(scratch.groups, i, minimum_of_lines(x, begin + i, end, step, masks))
-    return tighten(step, limits, scratch, search)
+def fold(groups: Array, slot: int, minima: Any) -> Any:
+    """Lower the groups from `slot` on to `minima`; return the least of those."""
+    simd.store(groups, slot, simd.minimum(simd.load(groups, slot), minima))
+    return simd.least(minima)
 
 
-@inlined
-def bound_long_run(
-    x: Array, begin: int, n_tiles: int, masks: KeyMasks, limits: Limits, scratch: Scratch, search: Search
-) -> Search:
-    """Lower the bound for a run of many tiles, and keep the minimum of each tile."""
-    line = simd.lanes_of_line(x)
+@part
+def fold_tiles(
+    x: Array,
+    begin: int,
+    n_tiles: int,
+    n_groups: int,
+    lowest: int,
+    masks: KeyMasks,
+    groups: Array,
+    minima: Array,
+) -> None:
+    """Set the minima of tiles and of groups, of which those of several tiles are one where tiles are many."""
     lanes = simd.lanes_of(x)
-    tile = LINES * line
-    n_groups = min(limits.fold, n_tiles) * line
-    greatest = simd.fill(simd.load(x, begin), ~limits.lowest)
+    tile = GROUP * lanes
+    greatest = simd.fill(simd.load(x, begin), ~lowest)
     for i in range(0, n_groups, lanes):
-        simd.store(scratch.groups, i, greatest)
+        simd.store(groups, i, greatest)
+    n_steps = n_tiles // PLACES
+    apart = n_steps * tile
     slot = 0
-    for t in range(n_tiles):
+    for t in range(n_steps):
         at = begin + t * tile
-        least = greatest
-        for i in range(0, line, lanes):
-            group = minimum_of_lines(x, at + i, at + i + tile, line, masks)
-            simd.store(scratch.groups, slot + i, simd.minimum(simd.load(scratch.groups, slot + i), group))
-            least = simd.minimum(least, group)
-        simd.put(scratch.minima, t, simd.least(least))
-        slot = slot + line if slot + line < n_groups else 0
-    return tighten(n_groups, limits, scratch, search)
+        first = key(simd.load(x, at), masks)
+        second = key(simd.load(x, at + apart), masks)
+        third = key(simd.load(x, at + 2 * apart), masks)
+        fourth = key(simd.load(x, at + 3 * apart), masks)
+        for i in range(at + lanes, at + tile, lanes):
+            first = simd.minimum(first, key(simd.load(x, i), masks))
+            second = simd.minimum(second, key(simd.load(x, i + apart), masks))
+            third = simd.minimum(third, key(simd.load(x, i + 2 * apart), masks))
+            fourth = simd.minimum(fourth, key(simd.load(x, i + 3 * apart), masks))
+        simd.put(minima, t, fold(groups, slot, first))
+        simd.put(minima, t + n_steps, fold(groups, slot + lanes, second))
+        simd.put(minima, t + 2 * n_steps, fold(groups, slot + 2 * lanes, third))
+        simd.put(minima, t + 3 * n_steps, fold(groups, slot + 3 * lanes, fourth))
+        slot += PLACES * lanes
+        if slot == n_groups:
+            slot = 0
+    for t in range(PLACES * n_steps, n_tiles):
+        at = begin + t * tile
+        simd.put(minima, t, fold(groups, 0, minimum_of_vectors(x, at, at + tile, lanes, masks)))
+
+
+@inlined
+def tiles_within(minima: Array, t: int, n_tiles: int, bound: int) -> Any:
+    """Return a mask of the tiles from `t` on, up to a word of them, whose minimum is at most `bound`."""
+    mask = np.uint64(0)
+    limit = simd.fill(simd.load(minima, t), bound)
+    for i in range(0, WORD, simd.lanes_of(minima)):
+        mask |= simd.mask_at_most(simd.load(minima, t + i), limit) << np.uint64(i)
+    return mask & (np.uint64(ALL_TILES) >> np.uint64(max(t + WORD - n_tiles, 0)))
+
+
+@part
+def pair_up(
+    x: Array, begin: int, n_tiles: int, most: int, bound: int, masks: KeyMasks, groups: Array, minima: Array
+) -> int:
+    """Make groups of the pairs in the tiles within `bound`; return how many, or 0 for over `most` tiles."""
+    n = 0
+    for first in range(0, n_tiles, WORD):
+        n += simd.population(tiles_within(minima, first, n_tiles, bound))
+    if n > most:
+        return 0
+    lanes = simd.lanes_of(x)
+    tile = GROUP * lanes
+    slot = 0
+    for first in range(0, n_tiles, WORD):
+        mask = tiles_within(minima, first, n_tiles, bound)
+        while mask:
+            at = begin + (first + simd.trailing_zeros(mask)) * tile
+            mask &= mask - np.uint64(1)
+            for i in range(at, at + tile, 2 * lanes):
+                simd.store(groups, slot, minimum_of_vectors(x, i, i + 2 * lanes, lanes, masks))
+                slot += lanes
+    return slot
+
+
+@inlined
+def bound_run(
+    x: Array, begin: int, n_tiles: int, masks: KeyMasks, limits: Limits, scratch: Scratch,
+    listed: int, bound: int,
+) -> int:  # fmt: skip
+    """Return a lower bound for a run, if it can be told, and keep the minimum of each tile."""
+    groups, minima = scratch.groups, scratch.minima
+    lanes = simd.lanes_of(x)
+    n_groups = max(min(limits.fold, n_tiles) & -PLACES, 1) * lanes
+    fold_tiles(x, begin, n_tiles, n_groups, limits.lowest, masks, groups, minima)
+    bound = tighten(groups, n_groups, limits, listed, bound)
+    most = max(LEAST_REFINED, min((limits.k + (limits.k >> 1)) // lanes, MOST_REFINED))
+    n_groups = pair_up(x, begin, n_tiles, most, bound, masks, groups, minima)
+    return tighten(groups, n_groups, limits, listed, bound)
 
 
 @inlined
@@ -236,21 +320,28 @@ def search_run(
     search: Search,
 ) -> Search:
     """Search ``x[begin:begin + n]``; the position of ``x[i]`` is ``first_position + i``."""
-    tile = LINES * simd.lanes_of_line(x)
-    n_tiles = n // tile if n >= LONG_RUN * tile else 0
-    if not search.closed:
-        if n_tiles:
-            search = bound_long_run(x, begin, n_tiles, masks, limits, scratch, search)
-        else:
-            search = bound_short_run(x, begin, n, masks, limits, scratch, search)
-    for t in range(n_tiles + 1):
-        at = begin + t * tile
-        end = at + tile
-        if t == n_tiles:
-            end = begin + n
-        elif simd.int64(simd.get(scratch.minima, t)) > search.bound:
-            continue
-        if search.closed:
-            break
-        search = scan(x, at, end, first_position, masks, limits, scratch, search)
+    if search.closed:
+        return search
+    tile = GROUP * simd.lanes_of(x)
+    n_tiles = n // tile
+    if n_tiles:
+        bound = bound_run(x, begin, n_tiles, masks, limits, scratch, search.listed, search.bound)
+        if bound < search.bound:
+            search = Search(search.listed, bound, limits.k, False)
+    for first in range(0, n_tiles + 1, WORD):
+        mask = np.uint64(0)
+        if first < n_tiles:
+            mask = tiles_within(scratch.minima, first, n_tiles, search.bound)
+        if n_tiles - first < WORD:
+            mask |= np.uint64(1) << np.uint64(n_tiles - first)  # what tiles leave over
+        while mask and not search.closed:
+            t = first + simd.trailing_zeros(mask)
+            mask &= mask - np.uint64(1)
+            at = begin + t * tile
+            end = at + tile
+            if t == n_tiles:
+                end = begin + n
+            elif simd.int64(simd.get(scratch.minima, t)) > search.bound:
+                continue
+            search = scan(x, at, end, first_position, masks, limits, scratch, search)
     return search

@@ -15,7 +15,7 @@ from kernels_cpu import threads as pool
 from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.keys import key, unpack_masks
 from kernels_cpu.memory import elements_at, words_at
-from kernels_cpu.top_k.kernels import write_sorted
+from kernels_cpu.top_k.output import write_sorted
 from kernels_cpu.top_k.problem import Problem, numbers_of, offsets_of, unpack
 from kernels_cpu.top_k.records import DIGIT_BITS
 

@@ -1,0 +1,56 @@
+"""The results of a row, written from its ordered records."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from kernels_cpu import simd
+from kernels_cpu.jit import part
+from kernels_cpu.keys import KeyMasks
+from kernels_cpu.memory import put_index
+from kernels_cpu.top_k.problem import Problem
+from kernels_cpu.top_k.records import LOW_HALF
+
+Array = NDArray[Any]
+
+
+@part
+def write_ranked(
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
+    records: Array, positions: Array, order: Array,
+) -> None:  # fmt: skip
+    """Write the best k records, found through `order`."""
+    x_at, value_at, index_at = at
+    for r in range(problem.k):
+        place = simd.get(order, r)
+        position = simd.get(records, place) & LOW_HALF
+        if problem.wide:
+            position = simd.int64(simd.get(positions, place))
+        simd.put(values, value_at + r * problem.value_step, simd.get(x, x_at + position * problem.x_step))
+        put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
+
+
+@part
+def write_sorted(
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    records: Array, positions: Array, first: int, last: int,
+) -> None:  # fmt: skip
+    """Write records `first` to `last`, with bits computed from the key where it tells them: no far read."""
+    x_at, value_at, index_at = at
+    zero, nan = simd.int64(masks.plus), simd.int64(masks.limit)
+    minus, direction = simd.int64(masks.minus), simd.int64(masks.direction)
+    is_float = masks.negative != 0
+    for r in range(first, last):
+        record = simd.get(records, r)
+        position = record & LOW_HALF
+        ordered = (record >> 32) ^ direction
+        if problem.wide:
+            position = simd.int64(simd.get(positions, r))
+            ordered = record ^ direction
+        put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
+        bits = ordered - zero
+        if is_float and (ordered <= zero or ordered == nan):
+            bits = minus - ordered
+            if ordered in (zero, nan):
+                bits = simd.int64(simd.get(x, x_at + position * problem.x_step))
+        simd.put(values, value_at + r * problem.value_step, bits)
