@@ -13,7 +13,6 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np import arrayobj
 
 from kernels_cpu import simd
 
@@ -51,24 +50,20 @@ def _vector_of(context: Any, pointer_type: Any) -> ir.VectorType:
 
 
 @_intrinsic
-def pointer(typing_context: Any, array: Any) -> Any:
-    """Return the pointer to an array's first element."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
-
-    return types.CPointer(array.dtype)(array), generate
+def pointer(typing_context: Any, operand: Any) -> Any:
+    """Return the pointer to an operand's first element."""
+    signature = types.CPointer(operand.dtype)(operand)
+    return signature, lambda context, builder, signature, arguments: arguments[0]
 
 
 @_intrinsic
-def word_pointer(typing_context: Any, array: Any) -> Any:
-    """Return the pointer to the bytes of an array that is aligned to 8 bytes, as uint64."""
+def word_pointer(typing_context: Any, operand: Any) -> Any:
+    """Return the pointer to an operand that is aligned to 8 bytes, as uint64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.bitcast(data, I64.as_pointer())
+        return builder.bitcast(arguments[0], I64.as_pointer())
 
-    return types.CPointer(types.uint64)(array), generate
+    return types.CPointer(types.uint64)(operand), generate
 
 
 @_intrinsic
