@@ -65,6 +65,12 @@ class Library:
             found += array.dtype, array.shape, array.strides, array.flags.num
         return found
 
+    def likeness_test(self, operands: Sequence[Any]) -> Callable[[tuple[Any, ...]], bool] | None:
+        """Return what tells whether others have the signatures of these, if there is a quicker way."""
+        from kernels_cpu.likeness import likeness_test  # noqa: PLC0415 - imports Numba
+
+        return likeness_test(operands)
+
     def addresses(self, operands: Sequence[Any]) -> Sequence[Address]:
         """Return what kernels take for arrays that `signatures` knows."""
         return operands
@@ -155,6 +161,9 @@ class _Torch(Library):
             signatures.append((array.dtype, array.shape, layout, array.get_device()))
         return tuple(signatures)
 
+    def likeness_test(self, operands: Sequence[Any]) -> None:
+        return None
+
     def addresses(self, operands: Sequence[Any]) -> list[int]:
         return [array.data_ptr() for array in operands]
 
@@ -217,6 +226,9 @@ class _CuPy(Library):
         if any(array.__class__ is not own for array in operands):
             return None
         return tuple([(a.dtype, a.shape, a.strides, a.data.device_id) for a in operands])
+
+    def likeness_test(self, operands: Sequence[Any]) -> None:
+        return None
 
     def addresses(self, operands: Sequence[Any]) -> list[int]:
         return [array.data.ptr for array in operands]

@@ -18,6 +18,7 @@ from dmlops.enums import TensorDataType
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, wording
 from dmlops.memory import CPU, Clash, Device, Reach, clash_of, read_integer, share_memory
 from dmlops.operators import Descriptor
+from dmlops.repeats import Repeats
 from dmlops.tensor import TensorDesc
 from kernels_cpu.addresses import address_of
 
@@ -60,7 +61,7 @@ class CompiledOperator:
     clashes: tuple[Clash, ...] = field(repr=False)
     # Kinds of arrays and workspaces that have been checked before.
     _accepted: set[Any] = field(default_factory=set, repr=False)
-    _repeated: dict[Any, Callable[[Sequence[Any]], bool]] = field(default_factory=dict, repr=False)
+    _repeats: Repeats[Callable[[Sequence[Any]], bool]] = field(default_factory=Repeats, repr=False)
     _workspaces: dict[Any, Reach] = field(default_factory=dict, repr=False)
 
     def execute(self, tensors: Mapping[str, Any], workspace: Any = None, stream: Any = None) -> None:
@@ -117,27 +118,26 @@ class CompiledOperator:
         """Know such arrays again, when they come next."""
         if None in self.reaches:
             return
-        given = [tensors[key] for key in self.operands]
+        given = tuple([tensors[key] for key in self.operands])
         reach = None
         if workspace is not None:
-            given.append(workspace)
+            given = (*given, workspace)
             reach = Reach.of(library.describe(workspace, f"{self.descriptor.name}.workspace"))
-        signatures = arrays.signatures(given)
-        if signatures is not None and signatures not in self._repeated:
-            self._repeated[signatures] = self.repeated(library, reach)
+        self._repeats.keep(given, self.repeated(library, reach))
 
     def _repeat(self, tensors: Mapping[str, Any], workspace: Any) -> bool:
         """Execute on arrays like others before, and return whether that was possible."""
-        if not self._repeated or len(tensors) != len(self.operands) or _log.isEnabledFor(logging.DEBUG):
+        if len(tensors) != len(self.operands) or _log.isEnabledFor(logging.DEBUG):
             return False
         try:
-            given = [tensors[key] for key in self.operands]
+            given = tuple([tensors[key] for key in self.operands])
         except KeyError:
             return False
         if workspace is not None:
-            given.append(workspace)
-        signatures = arrays.signatures(given)
-        run = None if signatures is None else self._repeated.get(signatures)
+            given = (*given, workspace)
+        is_like_last, run, _ = self._repeats.last
+        if not is_like_last(given):
+            run = self._repeats.find(given)
         return run is not None and run(given)
 
     def repeated(self, library: Library, workspace: Reach | None = None) -> Callable[[Sequence[Any]], bool]:
@@ -173,16 +173,21 @@ class CompiledOperator:
     def allocating(
         self, library: Library, outputs: Sequence[TensorDesc]
     ) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """Return what executes on inputs that were checked once; it allocates the outputs, and returns them."""
+        """Return what executes on inputs that were checked once; it returns new outputs."""
         makers = [library.allocator(desc, self.device) for desc in outputs]
         addresses_of, size = library.addresses, self.workspace_size
         if self.device is CPU:
-            launch = self.plan.launch
+            launch, takes_arrays = self.plan.launch, library is arrays.NUMPY
 
             def run_on_host(inputs: Sequence[Any]) -> Sequence[Any]:
-                made = [make() for make in makers]
-                memory, _owner = host_scratch(size)
-                launch(*addresses_of((*inputs, *made)), memory)
+                made = []
+                for make in makers:  # not in a comprehension, which costs Python 3.11 another call
+                    made.append(make())
+                memory, _owner = host_scratch(size) if size else _NO_SCRATCH
+                if takes_arrays:
+                    launch(*inputs, *made, memory)
+                else:
+                    launch(*addresses_of((*inputs, *made)), memory)
                 return made
 
             return run_on_host
@@ -411,6 +416,7 @@ class _Kept(threading.local):
 
 
 _kept = _Kept()
+_NO_SCRATCH = (0, None)
 
 
 def host_scratch(size: int) -> tuple[int, Any]:

@@ -8,19 +8,23 @@ import logging
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import numpy as np
+
 from dmlops import arrays
 from dmlops.arrays import NUMPY, Library
 from dmlops.calls import CALLS_KEPT, Call
 from dmlops.compiled import CompiledOperator, host_scratch
+from dmlops.data_types import numpy_dtype
 from dmlops.dispatch import level_set
 from dmlops.memory import CPU
+from dmlops.repeats import Repeats
 from kernels_cpu.threads import get_num_threads
 
 Runner = Callable[[tuple[Any, ...]], Sequence[Any] | None]
 
 _log = logging.getLogger("dmlops")
-_runners: dict[Hashable, Runner] = {}
-# Up to this size, memory is taken for as many coordinates as there could be, and the rest given back.
+_repeats: dict[Hashable, Repeats[Runner]] = {}
+# With so little room for all coordinates that there could be, one pass to it and a copy cost less than two.
 _TRIMMED_BYTES = 1 << 20
 
 
@@ -30,16 +34,16 @@ def answer(kind: tuple[Hashable, ...], operands: tuple[Any, ...]) -> Sequence[An
     `kind` is the function's name and its other arguments; `operands` are the inputs and, if the caller gives
     them, the outputs.
     """
-    signatures = arrays.signatures(operands)
-    if signatures is None:
-        return None
     try:
-        run = _runners.get((kind, signatures, level_set(), get_num_threads()))
+        repeats = _repeats.get((kind, level_set(), get_num_threads()))
     except TypeError:  # an argument that cannot be hashed: the long way finds out which
         return None
-    if run is None or _log.isEnabledFor(logging.DEBUG):
+    if repeats is None or _log.isEnabledFor(logging.DEBUG):
         return None
-    return run(operands)
+    is_like_last, run, _ = repeats.last
+    if not is_like_last(operands):
+        run = repeats.find(operands)
+    return None if run is None else run(operands)
 
 
 def operands(inputs: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
@@ -54,18 +58,19 @@ def keep(
     make: Callable[[Call, CompiledOperator, Library, bool], Runner],
 ) -> None:
     """Keep the runner that `make` makes of a planned call, if its operands can take the short way."""
-    operator, signatures = call.operator, arrays.signatures(operands)
-    if operator is None or signatures is None or None in operator.reaches:
+    operator = call.operator
+    if operator is None or None in operator.reaches or arrays.signatures(operands) is None:
         return
     if call.device is not CPU and make is not launcher:  # these wait for the GPU, longer than all look-ups
         return
     library = arrays.find_library(operands[0])
     if any(library.adopt(array, "") is not array for array in operands):
         return
-    if len(_runners) >= CALLS_KEPT:
-        _runners.clear()
+    key = kind, level_set(), get_num_threads()
+    if len(_repeats) >= CALLS_KEPT and key not in _repeats:
+        _repeats.clear()
     allocates = len(operands) + len(call.outputs) == len(operator.operands)
-    _runners[kind, signatures, level_set(), get_num_threads()] = make(call, operator, library, allocates)
+    _repeats.setdefault(key, Repeats()).keep(operands, make(call, operator, library, allocates))
 
 
 def launcher(call: Call, operator: CompiledOperator, library: Library, allocates: bool) -> Runner:
@@ -86,7 +91,10 @@ def checked_launcher(call: Call, operator: CompiledOperator, library: Library, a
 
         def run_at_once(operands: tuple[Any, ...]) -> Sequence[Any] | None:
             made = make()
-            is_outside = gather(*addresses_of((*operands, made)), 0)
+            if library is NUMPY:
+                is_outside = gather(*operands, made, 0)
+            else:
+                is_outside = gather(*addresses_of((*operands, made)), 0)
             return None if is_outside else (made,)
 
         return run_at_once
@@ -103,16 +111,10 @@ def trimmed_launcher(call: Call, operator: CompiledOperator, library: Library, a
     plan, addresses_of, size = operator.plan, library.addresses, operator.workspace_size
     coordinates, counted = call.outputs
     data_type, columns = coordinates.data_type, coordinates.sizes[1]
+    all_bytes = coordinates.sizes[0] * columns * data_type.bytes
+    if library is NUMPY and plan.in_one_pass and all_bytes <= _TRIMMED_BYTES:
+        return _trimmed_copier(call, operator, all_bytes)
     make_count = library.allocator(counted, CPU)
-    if library is NUMPY and plan.in_one_pass and coordinates.total_tensor_size_in_bytes <= _TRIMMED_BYTES:
-        make, launch = library.allocator(coordinates, CPU), plan.launch
-
-        def run_at_once(operands: tuple[Any, ...]) -> Sequence[Any]:
-            made, count = make(), make_count()
-            made.resize((launch(*operands, made, count, 0), columns), refcheck=False)
-            return made, count
-
-        return run_at_once
 
     def run(operands: tuple[Any, ...]) -> Sequence[Any]:
         memory, _owner = host_scratch(size)
@@ -122,6 +124,27 @@ def trimmed_launcher(call: Call, operator: CompiledOperator, library: Library, a
         made = library.empty((rows, columns), data_type, CPU)
         if rows and columns:
             plan.expand(x_at, *addresses_of((made,)), rows, columns, 1, memory)
+        return made, count
+
+    return run
+
+
+def _trimmed_copier(call: Call, operator: CompiledOperator, size: int) -> Runner:
+    """Return a runner for NumPy: it writes to `size` bytes of scratch, and copies the rows that there are."""
+    from kernels_cpu.nonzero_coordinates import copier  # noqa: PLC0415 - imports Numba
+
+    launch, copy = operator.plan.launch, copier()
+    coordinates, counted = call.outputs
+    dtype, columns = numpy_dtype(coordinates.data_type), coordinates.sizes[1]
+    row_bytes = columns * dtype.itemsize
+    make_count = NUMPY.allocator(counted, CPU)
+
+    def run(operands: tuple[Any, ...]) -> Sequence[Any]:
+        memory, _owner = host_scratch(size)
+        count = make_count()
+        rows = launch(*operands, memory, count, 0)
+        made = np.empty((rows, columns), dtype)
+        copy(made, memory, rows * row_bytes)
         return made, count
 
     return run

@@ -26,6 +26,7 @@ THREE: Any = np.uint64(3)
 WORD = (1 << 64) - 1
 STREAM_BYTES = streaming.STREAM_BYTES
 PART_BYTES = 1 << 20  # some 100 us of work, worth handing to another thread
+NARROW: Any = np.uint64(256)  # elements: branches, which depend on where the band is, cost so short rows more
 TILE_COLUMNS = 256  # of inputs whose columns are far apart, so that their lines serve the next rows too
 
 # How the columns of the output lie. Each has its own kernel.
@@ -65,6 +66,24 @@ def _copy(x: Any, x_start: Any, output: Any, start: Any, n: Any) -> Any:
             output[start + i] = x[x_start + i]
 
 
+@inlined
+def _blend(x: Any, x_row: Any, output: Any, output_row: Any, y: Any, table: Any) -> Any:
+    """Write a row of at least a line by a choice for each element: no branch depends on where the band is."""
+    n_line = moves.line_elements(output)
+    first = y + table[BEGIN]
+    n_values = table[END] - table[BEGIN]
+    if table[INVERTED]:  # what is not in the band is in the one that begins where it ends, and wraps around
+        first += n_values
+        n_values = ZERO - n_values
+    n = table[WIDTH]
+    for column in range(ZERO, n - n_line, n_line):
+        moves.blend_line(
+            x, x_row + column, output, output_row + column, table[VALUE], column - first, n_values
+        )
+    column = n - n_line
+    moves.blend_line(x, x_row + column, output, output_row + column, table[VALUE], column - first, n_values)
+
+
 @functools.cache
 def _kernel_of(kind: int, x_is_contiguous: bool) -> Any:
     """Return the kernel for one layout."""
@@ -79,6 +98,8 @@ def _kernel_of(kind: int, x_is_contiguous: bool) -> Any:
         width = table[WIDTH]
         inverted = table[INVERTED] != ZERO
         copies = table[COPIES] != ZERO
+        has_band = table[BEGIN] != table[END]
+        blends = copies and has_band and moves.line_elements(output) <= width and width <= NARROW
         x_column = table[X_COLUMN]
         output_column = table[OUTPUT_COLUMN]
         if kind == STREAMED:
@@ -100,6 +121,11 @@ def _kernel_of(kind: int, x_is_contiguous: bool) -> Any:
                 x_start += position * table[field + ONE]
                 output_start += position * table[field + TWO]
                 matrix = quotient
+            if kind == CONTIGUOUS and x_is_contiguous and blends:
+                for y in range(y_begin, y_end):
+                    x_row = x_start + y * table[X_ROW]
+                    _blend(x, x_row, output, output_start + y * table[OUTPUT_ROW], y, table)
+                continue
             for tile in range(ZERO, width, table[TILE]):
                 tile_end = min(width, tile + table[TILE])
                 for y in range(y_begin, y_end):

@@ -69,6 +69,16 @@ def kernel(function: F) -> F:
         return decorate(function)  # type: ignore[no-any-return]
 
 
+def quick(function: F) -> F:
+    """Compile `function` as `kernel` does, but keep the GIL: for what takes less time than to give it away.
+
+    Only such a function may look into Python objects.
+    """
+    decorate: Any = numba.njit(boundscheck=False, error_model="numpy", cache=cache_enabled())
+    with _cache_directory(_CACHE_DIRECTORY):
+        return decorate(function)  # type: ignore[no-any-return]
+
+
 @functools.cache
 def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     """Return a kernel as compiled for arguments of these Numba types.

@@ -66,6 +66,27 @@ UNSIGNED = {
 BYTES, WORDS, INTEGER = UNSIGNED[1], UNSIGNED[8], types.int64
 
 
+class Instance(types.Type):
+    """The Numba type of any Python object, of which a function sees the address."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Instance")
+
+
+@register_model(Instance)
+class _InstanceModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, instance: Instance) -> None:
+        super().__init__(manager, instance, ir.IntType(64))
+
+
+@unbox(Instance)  # type: ignore[untyped-decorator]
+def _unbox_instance(kind: Any, given: Any, c: Any) -> Any:
+    return NativeValue(c.builder.ptrtoint(given, ir.IntType(64)))
+
+
+INSTANCE = Instance()
+
+
 def operand_of(array: NDArray[Any]) -> Operand:
     """Return the type of an operand with elements like those of `array`."""
     return Operand(types.Integer.from_bitwidth(array.itemsize * 8, array.dtype.kind == "i"))
@@ -75,7 +96,7 @@ def _start(context: Any, builder: Any, kind: Any, value: Any, pointer: Any) -> A
     """Return a pointer to the memory of an array, an operand, or an integer address."""
     if isinstance(kind, types.Array):
         value = arrayobj.make_array(kind)(context, builder, value).data
-    if isinstance(kind, types.Integer):
+    if isinstance(kind, (types.Integer, Instance)):
         return builder.inttoptr(value, pointer)
     return builder.bitcast(value, pointer)
 
@@ -124,8 +145,19 @@ def words_at(typing_context, address):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def int32_at(typing_context, address):  # type: ignore[no-untyped-def]
+    """Return the 32-bit integer at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+        return builder.sext(builder.load(place), ir.IntType(64))
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
 def place_of(typing_context, memory):  # type: ignore[no-untyped-def]
-    """Return the address of an array or an operand."""
+    """Return the address of an array, an operand or an instance."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         start = _start(context, builder, memory, arguments[0], ir.IntType(8).as_pointer())

@@ -315,6 +315,42 @@ def fill_line(typing_context: Any, output: Any, index: Any, value: Any) -> Any:
     return signature, generate
 
 
+@_intrinsic
+def blend_line(
+    typing_context: Any,
+    x: Any,
+    x_index: Any,
+    output: Any,
+    index: Any,
+    value: Any,
+    distance: Any,
+    n_values: Any,
+) -> Any:
+    """Store a line: `value` where ``distance + lane < n_values``, and elements of `x` elsewhere.
+
+    Distances wrap around, and are compared as unsigned 32-bit integers.
+    """
+    signature = types.void(x, types.uint64, output, *[types.uint64] * 4)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_index, output, index, value, distance, n_values = arguments
+        element = context.get_data_type(signature.args[2].dtype)
+        vector = ir.VectorType(element, LINE_BYTES * 8 // element.width)
+        lanes = ir.VectorType(I32, vector.count)
+        numbers = ir.Constant(lanes, [ir.Constant(I32, lane) for lane in range(vector.count)])
+        distances = builder.add(_splat(builder, lanes, builder.trunc(distance, I32)), numbers)
+        limits = _splat(builder, lanes, builder.trunc(n_values, I32))
+        is_value = builder.icmp_unsigned("<", distances, limits)
+        source = builder.bitcast(builder.gep(x, [x_index]), vector.as_pointer())
+        kept = builder.load(source, align=element.width // 8)
+        values = _splat(builder, vector, _narrowed(builder, value, element))
+        target = builder.bitcast(builder.gep(output, [index]), vector.as_pointer())
+        builder.store(builder.select(is_value, values, kept), target, align=element.width // 8)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
 def _stack_lines(builder: Any, element: ir.IntType, n: int) -> Any:
     lines = cgutils.alloca_once(builder, ir.ArrayType(element, n * LINE_BYTES * 8 // element.width))
     lines.align = LINE_BYTES

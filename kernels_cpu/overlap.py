@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels_cpu.jit import compiled, kernel
+from kernels_cpu.jit import compiled, quick
 from kernels_cpu.memory import BYTES, INTEGER, operand_of, place_of, words_at
 
 MOST_OPERANDS = 4
 
 
-@kernel
+@quick
 def _any_close(table: Any, n: int, a: Any, b: Any, c: Any, d: Any) -> bool:
     places = place_of(a), place_of(b), place_of(c), place_of(d)
     bounds = words_at(place_of(table))
