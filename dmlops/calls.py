@@ -9,7 +9,7 @@ import numpy as np
 
 from dmlops import arrays, cuda
 from dmlops.arrays import Library
-from dmlops.compiled import CompiledOperator
+from dmlops.compiled import CompiledOperator, host_scratch
 from dmlops.dispatch import level_set
 from dmlops.enums import TensorDataType
 from dmlops.errors import IndexOutOfRangeError, refuse, wording
@@ -21,6 +21,8 @@ Operand = tuple[Library, Any]
 # What the check of gather indices writes where every tuple is in range.
 _NO_OFFENDER = 2**63 - 1
 CALLS_KEPT = 4096
+# With so little room for all coordinates that there could be, one pass to it and a copy cost less than two.
+_AT_ONCE = 1 << 20
 
 
 class Call(NamedTuple):
@@ -168,15 +170,35 @@ def run_trimmed(call: Call, library: Library, x: Any, stream: Any) -> list[Any]:
         counted = library.empty(count.sizes, count.data_type, device)
         memory, _owner = operator.scratch(library)
         (x_at, _, count_at) = operator.addresses([(library, x), None, (library, counted)])
+        columns = coordinates.sizes[1]
+        if (size := bytes_at_once(call, operator)) is not None:
+            memory, _owner = host_scratch(size)
+            rows = operator.plan.launch(x_at, memory, count_at, 0)
+            written = library.empty((rows, columns), coordinates.data_type, device)
+            copy_bytes()(library.address(written), memory, rows * columns * coordinates.data_type.bytes)
+            return [library.deliver(array, handle) for array in (written, counted)]
         stream_first = operator.stream_argument(handle)
         operator.plan.count(*stream_first, x_at, count_at, memory)
         rows = operator.read(count_at, count.data_type, handle)
-        columns = coordinates.sizes[1]
         written = library.empty((rows, columns), coordinates.data_type, device)
         if rows and columns:
             address = library.address(written)
             operator.plan.expand(*stream_first, x_at, address, rows, columns, 1, memory)
     return [library.deliver(array, handle) for array in (written, counted)]
+
+
+def bytes_at_once(call: Call, operator: CompiledOperator) -> int | None:
+    """Return how much scratch all coordinates could need, where they are to be written there in one pass."""
+    desc = call.outputs[0]
+    size = desc.element_count * desc.data_type.bytes
+    return size if call.device is CPU and operator.plan.in_one_pass and size <= _AT_ONCE else None
+
+
+def copy_bytes() -> Callable[[Any, Any, int], None]:
+    """Return a function that copies from one address in host memory to another: ``copy(to, start, size)``."""
+    from kernels_cpu.copying import copier  # noqa: PLC0415 - imports Numba
+
+    return copier()
 
 
 def check_indices(

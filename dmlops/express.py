@@ -6,13 +6,14 @@ such a call was planned; here remain an entry in a table, new outputs and the la
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dmlops import arrays
 from dmlops.arrays import NUMPY, Library
-from dmlops.calls import CALLS_KEPT, Call
+from dmlops.calls import CALLS_KEPT, Call, bytes_at_once, copy_bytes
 from dmlops.compiled import CompiledOperator, host_scratch
 from dmlops.data_types import numpy_dtype
 from dmlops.dispatch import level_set
@@ -22,10 +23,8 @@ from kernels_cpu.threads import get_num_threads
 
 Runner = Callable[[tuple[Any, ...]], Sequence[Any] | None]
 
-_log = logging.getLogger("dmlops")
+_is_logging = partial(logging.getLogger("dmlops").isEnabledFor, logging.DEBUG)
 _repeats: dict[Hashable, Repeats[Runner]] = {}
-# With so little room for all coordinates that there could be, one pass to it and a copy cost less than two.
-_TRIMMED_BYTES = 1 << 20
 
 
 def answer(kind: tuple[Hashable, ...], operands: tuple[Any, ...]) -> Sequence[Any] | None:
@@ -38,7 +37,7 @@ def answer(kind: tuple[Hashable, ...], operands: tuple[Any, ...]) -> Sequence[An
         repeats = _repeats.get((kind, level_set(), get_num_threads()))
     except TypeError:  # an argument that cannot be hashed: the long way finds out which
         return None
-    if repeats is None or _log.isEnabledFor(logging.DEBUG):
+    if repeats is None or _is_logging():
         return None
     is_like_last, run, _ = repeats.last
     if not is_like_last(operands):
@@ -111,9 +110,9 @@ def trimmed_launcher(call: Call, operator: CompiledOperator, library: Library, a
     plan, addresses_of, size = operator.plan, library.addresses, operator.workspace_size
     coordinates, counted = call.outputs
     data_type, columns = coordinates.data_type, coordinates.sizes[1]
-    all_bytes = coordinates.sizes[0] * columns * data_type.bytes
-    if library is NUMPY and plan.in_one_pass and all_bytes <= _TRIMMED_BYTES:
-        return _trimmed_copier(call, operator, all_bytes)
+    at_once = bytes_at_once(call, operator)
+    if library is NUMPY and at_once is not None:
+        return _trimmed_copier(call, operator, at_once)
     make_count = library.allocator(counted, CPU)
 
     def run(operands: tuple[Any, ...]) -> Sequence[Any]:
@@ -131,9 +130,7 @@ def trimmed_launcher(call: Call, operator: CompiledOperator, library: Library, a
 
 def _trimmed_copier(call: Call, operator: CompiledOperator, size: int) -> Runner:
     """Return a runner for NumPy: it writes to `size` bytes of scratch, and copies the rows that there are."""
-    from kernels_cpu.nonzero_coordinates import copier  # noqa: PLC0415 - imports Numba
-
-    launch, copy = operator.plan.launch, copier()
+    launch, copy = operator.plan.launch, copy_bytes()
     coordinates, counted = call.outputs
     dtype, columns = numpy_dtype(coordinates.data_type), coordinates.sizes[1]
     row_bytes = columns * dtype.itemsize

@@ -18,7 +18,7 @@ import numpy as np
 from kernels_cpu import bits, moves, streaming
 from kernels_cpu.addresses import Address
 from kernels_cpu.bits import LIST
-from kernels_cpu.jit import compiled, inlined, kernel, quick
+from kernels_cpu.jit import compiled, inlined, kernel
 from kernels_cpu.memory import BYTES, INTEGER, UNSIGNED, WORDS
 from kernels_cpu.streaming import flush, stream_copy
 from kernels_cpu.threads import launcher, run
@@ -324,16 +324,6 @@ def _total(table: Any, count: Any, workspace: Any) -> Any:
         total += words[counts + part]
     moves.pointer(count)[0] = total
     return total
-
-
-@quick
-def _copy_bytes(output: Any, x: Any, n_bytes: int) -> None:
-    moves.copy(moves.pointer(x), ZERO, moves.pointer(output), ZERO, np.uint64(n_bytes))
-
-
-def copier() -> Callable[[Address, Address, int], None]:
-    """Return a function that copies coordinates: ``copy(to, written, n_bytes)``."""
-    return compiled(_copy_bytes, BYTES, BYTES, INTEGER)
 
 
 @dataclass(frozen=True, slots=True)
