@@ -15,8 +15,9 @@ from dmlops import cuda
 from dmlops.data_types import SUPPORTED, named_data_type, numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, wording
-from dmlops.memory import CPU, Device, Slot, memory_view
+from dmlops.memory import CPU, Device
 from dmlops.tensor import TensorDesc, packed_strides
+from kernels_cpu.addresses import Address, address_of
 
 
 class Library:
@@ -51,13 +52,28 @@ class Library:
         """Return what distinguishes the array's type, layout and device, quickly."""
         return array.dtype, array.shape, array.strides
 
-    def gpu_signatures(self, operands: Sequence[Any]) -> Hashable:
-        """Return the signatures of arrays, or None unless all are this library's own and on a GPU."""
-        return None
+    def signatures(self, operands: Sequence[Any]) -> Hashable:
+        """Return what distinguishes arrays with all that matters to a call, more quickly than `signature`.
 
-    def addresses(self, operands: Sequence[Any]) -> list[int]:
-        """Return where the first elements of arrays are that `gpu_signatures` knows."""
-        raise NotImplementedError
+        None unless all of them are this library's own, and of its plain kind.
+        """
+        found: tuple[Hashable, ...] = ()
+        for array in operands:
+            if array.__class__ is not np.ndarray:
+                return None
+            # The flags tell whether it is aligned and writable.
+            found += array.dtype, array.shape, array.strides, array.flags.num
+        return found
+
+    def likeness_test(self, operands: Sequence[Any]) -> Callable[[tuple[Any, ...]], bool] | None:
+        """Return what tells whether others have the signatures of these, if there is a quicker way."""
+        from kernels_cpu.likeness import likeness_test  # noqa: PLC0415 - imports Numba
+
+        return likeness_test(operands)
+
+    def addresses(self, operands: Sequence[Any]) -> Sequence[Address]:
+        """Return what kernels take for arrays that `signatures` knows."""
+        return operands
 
     def device(self, array: Any) -> Device:
         """Return where the array lives."""
@@ -73,15 +89,17 @@ class Library:
         """
         return _describe(array.dtype, array.shape, array.strides, where)
 
-    def view(self, array: Any, slot: Slot) -> Any:
-        """Return the array's memory: a flat unsigned NumPy array on the CPU, an address on a GPU."""
-        if array.flags.carray:
-            return array.reshape(-1).view(slot.unsigned)
-        return memory_view(array.__array_interface__["data"][0], slot, array)
+    def address(self, array: Any) -> int:
+        """Return where element [0, ..., 0] of the array is."""
+        return address_of(array)
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         """Return a new array with undefined contents."""
         return np.empty(sizes, numpy_dtype(data_type))
+
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+        """Return `empty` for one kind of array, as quick as it can be."""
+        return partial(np.empty, desc.sizes, numpy_dtype(desc.data_type))
 
     def deliver(self, array: Any, stream: int) -> Any:
         """Return a filled output as the caller gets it."""
@@ -132,15 +150,19 @@ class _Torch(Library):
     def signature(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.stride(), array.device
 
-    def gpu_signatures(self, operands: Sequence[Any]) -> Hashable:
+    def signatures(self, operands: Sequence[Any]) -> Hashable:
         signatures = []
         tensor = self.torch.Tensor
         for array in operands:
-            if array.__class__ is not tensor or not array.is_cuda or array.is_neg():
+            is_plain = array.__class__ is tensor and (array.is_cuda or array.is_cpu)
+            if not is_plain or array.is_neg():
                 return None
             layout = array.is_contiguous() or array.stride()
             signatures.append((array.dtype, array.shape, layout, array.get_device()))
         return tuple(signatures)
+
+    def likeness_test(self, operands: Sequence[Any]) -> None:
+        return None
 
     def addresses(self, operands: Sequence[Any]) -> list[int]:
         return [array.data_ptr() for array in operands]
@@ -159,15 +181,18 @@ class _Torch(Library):
         data_type = named_data_type(str(array.dtype).removeprefix("torch."), where)
         return _described(data_type, tuple(array.shape), tuple(array.stride()))
 
-    def view(self, array: Any, slot: Slot) -> Any:
-        address = array.data_ptr()
-        return address if array.is_cuda else memory_view(address, slot, array)
+    def address(self, array: Any) -> int:
+        return array.data_ptr()  # type: ignore[no-any-return]
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         at = self._torch_devices.get(device)
         if at is None:
             at = self._torch_devices[device] = self.torch.device(str(device))
         return self._empty(sizes, dtype=self._dtypes[data_type], device=at)
+
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+        at = self.torch.device(str(device))
+        return partial(self._empty, desc.sizes, dtype=self._dtypes[desc.data_type], device=at)
 
     def current_stream(self, device: Device) -> int:
         # The public getter builds a Stream object, which costs as much as the launch itself.
@@ -196,11 +221,14 @@ class _CuPy(Library):
     def signature(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.strides, array.data.device_id
 
-    def gpu_signatures(self, operands: Sequence[Any]) -> Hashable:
+    def signatures(self, operands: Sequence[Any]) -> Hashable:
         own = self.cupy.ndarray
         if any(array.__class__ is not own for array in operands):
             return None
         return tuple([(a.dtype, a.shape, a.strides, a.data.device_id) for a in operands])
+
+    def likeness_test(self, operands: Sequence[Any]) -> None:
+        return None
 
     def addresses(self, operands: Sequence[Any]) -> list[int]:
         return [array.data.ptr for array in operands]
@@ -208,8 +236,11 @@ class _CuPy(Library):
     def device(self, array: Any) -> Device:
         return Device("cuda", array.data.device_id)
 
-    def view(self, array: Any, slot: Slot) -> Any:
-        return array.data.ptr
+    def address(self, array: Any) -> int:
+        return array.data.ptr  # type: ignore[no-any-return]
+
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+        return partial(self.empty, desc.sizes, desc.data_type, device)
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         with self.cupy.cuda.Device(device.number):
@@ -243,7 +274,10 @@ class _NumbaCuda(Library):
         pointer = array.device_ctypes_pointer.value
         return Device("cuda", cuda.pointer_device(pointer) if pointer else 0)
 
-    def view(self, array: Any, slot: Slot) -> Any:
+    def signatures(self, operands: Sequence[Any]) -> Hashable:
+        return None
+
+    def address(self, array: Any) -> int:
         return array.device_ctypes_pointer.value or 0
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
@@ -281,9 +315,9 @@ class _CudaInterface(_NumbaCuda):
     def device(self, array: Any) -> Device:
         return Device("cuda", array.device_index)
 
-    def view(self, array: Any, slot: Slot) -> Any:
+    def address(self, array: Any) -> int:
         # The results of a call are Numba's.
-        return array.pointer if isinstance(array, _CudaArray) else super().view(array, slot)
+        return array.pointer if isinstance(array, _CudaArray) else super().address(array)
 
     def producer_stream(self, array: Any) -> int | None:
         return array.stream  # type: ignore[no-any-return]
@@ -344,10 +378,10 @@ class _Jax(Library):
     def describe(self, array: Any, where: str) -> TensorDesc:
         return TensorDesc(named_data_type(array.dtype.name, where), array.shape)
 
-    def view(self, array: Any, slot: Slot) -> Any:
+    def address(self, array: Any) -> int:
         if self.device(array) == CPU:
-            return super().view(np.asarray(array), slot)
-        return array.unsafe_buffer_pointer()
+            return super().address(np.asarray(array))  # JAX keeps this array, if it is no mere view
+        return array.unsafe_buffer_pointer()  # type: ignore[no-any-return]
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         if device == CPU:
@@ -380,13 +414,13 @@ def find_library(array: Any) -> Library:
     return library
 
 
-def gpu_signatures(operands: Sequence[Any]) -> Hashable:
-    """Return what distinguishes arrays that one library has on a GPU; None for others."""
+def signatures(operands: Sequence[Any]) -> Hashable:
+    """Return what distinguishes arrays of one library, whose memory can be used as it is; None for others."""
     library = _BY_TYPE.get(operands[0].__class__)
     if library is None:
         return None
     try:
-        return library.gpu_signatures(operands)
+        return library.signatures(operands)
     except RuntimeError:  # torch's sparse tensors have no strides: the long way tells so
         return None
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from dmlops import arrays, cuda
 from dmlops.arrays import Library
-from dmlops.compiled import CompiledOperator
+from dmlops.compiled import CompiledOperator, host_scratch
 from dmlops.dispatch import level_set
 from dmlops.enums import TensorDataType
 from dmlops.errors import IndexOutOfRangeError, refuse, wording
-from dmlops.memory import CPU, Device, Slot
+from dmlops.memory import CPU, Device
 from dmlops.tensor import TensorDesc
 from kernels_cpu import threads
 
@@ -21,7 +21,8 @@ Operand = tuple[Library, Any]
 # What the check of gather indices writes where every tuple is in range.
 _NO_OFFENDER = 2**63 - 1
 CALLS_KEPT = 4096
-_EIGHT_BYTES = Slot.of(TensorDesc(TensorDataType.UINT8, (8,)))
+# With so little room for all coordinates that there could be, one pass to it and a copy cost less than two.
+_AT_ONCE = 1 << 20
 
 
 class Call(NamedTuple):
@@ -101,12 +102,12 @@ def run(
     names: Sequence[str],
     stream: Any,
     *,
-    before: Callable[[CompiledOperator, Sequence[Any], int], None] | None = None,
+    before: Callable[[CompiledOperator, Sequence[int], int], None] | None = None,
 ) -> list[Any]:
     """Allocate what was not given, launch, and return the outputs.
 
-    `names` are those of operands and outputs in error texts; `before` is called with the operator, the viewed
-    operands and the stream ahead of the launch.
+    `names` are those of operands and outputs in error texts; `before` is called with the operator, the
+    operands' addresses and the stream ahead of the launch.
     """
     operator = call.operator
     if operator is None:
@@ -120,13 +121,13 @@ def run(
     handle = operator.stream(stream, present, f"{names[0].partition('.')[0]}.stream")
     with operator.allocating_on(library, stream, handle):
         outputs = given or _allocated(call, library)
-        views = operator.views((*operands, *outputs))
+        addresses = operator.addresses((*operands, *outputs))
         if given:
-            operator.check_overlap(views, names)
+            operator.check_overlap(addresses, names)
         if before is not None:
-            before(operator, views, handle)
+            before(operator, addresses, handle)
         memory, _owner = operator.scratch(library)
-        operator.launch(views, memory, handle)
+        operator.launch(addresses, memory, handle)
     return [array if given else library.deliver(array, handle) for _, array in outputs]
 
 
@@ -137,16 +138,17 @@ def _run_on_host(
     operands: Sequence[Operand | None],
     given: Sequence[Operand],
     names: Sequence[str],
-    before: Callable[[CompiledOperator, Sequence[Any], int], None] | None,
+    before: Callable[[CompiledOperator, Sequence[int], int], None] | None,
 ) -> list[Any]:
     # The short way that small arrays feel: no stream, no context to allocate in.
     outputs = given or _allocated(call, library)
-    views = operator.views((*operands, *outputs))
+    addresses = operator.addresses((*operands, *outputs))
     if given:
-        operator.check_overlap(views, names)
+        operator.check_overlap(addresses, names)
     if before is not None:
-        before(operator, views, 0)
-    operator.launch(views, operator.scratch(library)[0], 0)
+        before(operator, addresses, 0)
+    memory, _owner = operator.scratch(library)
+    operator.launch(addresses, memory, 0)
     return [array if given else library.deliver(array, 0) for _, array in outputs]
 
 
@@ -167,61 +169,73 @@ def run_trimmed(call: Call, library: Library, x: Any, stream: Any) -> list[Any]:
     with operator.allocating_on(library, stream, handle):
         counted = library.empty(count.sizes, count.data_type, device)
         memory, _owner = operator.scratch(library)
-        (x_view, _, count_view) = operator.views([(library, x), None, (library, counted)])
-        stream_first = operator.stream_argument(handle)
-        operator.plan.count(*stream_first, x_view, count_view, memory)
-        rows = operator.read(count_view, count.data_type, handle)
+        (x_at, _, count_at) = operator.addresses([(library, x), None, (library, counted)])
         columns = coordinates.sizes[1]
+        if (size := bytes_at_once(call, operator)) is not None:
+            memory, _owner = host_scratch(size)
+            rows = operator.plan.launch(x_at, memory, count_at, 0)
+            written = library.empty((rows, columns), coordinates.data_type, device)
+            copy_bytes()(library.address(written), memory, rows * columns * coordinates.data_type.bytes)
+            return [library.deliver(array, handle) for array in (written, counted)]
+        stream_first = operator.stream_argument(handle)
+        operator.plan.count(*stream_first, x_at, count_at, memory)
+        rows = operator.read(count_at, count.data_type, handle)
         written = library.empty((rows, columns), coordinates.data_type, device)
         if rows and columns:
-            view = library.view(written, _slot_of_rows(operator, coordinates.data_type, rows, columns))
-            operator.plan.expand(*stream_first, x_view, view, rows, columns, 1, memory)
+            address = library.address(written)
+            operator.plan.expand(*stream_first, x_at, address, rows, columns, 1, memory)
     return [library.deliver(array, handle) for array in (written, counted)]
 
 
-def _slot_of_rows(operator: CompiledOperator, data_type: TensorDataType, rows: int, columns: int) -> Slot:
-    slot = operator.slots[1]
-    # On a GPU a view is an address, whatever the layout.
-    if slot is None or operator.device == CPU:
-        return Slot.of(TensorDesc(data_type, (rows, columns)))
-    return slot
+def bytes_at_once(call: Call, operator: CompiledOperator) -> int | None:
+    """Return how much scratch all coordinates could need, where they are to be written there in one pass."""
+    desc = call.outputs[0]
+    size = desc.element_count * desc.data_type.bytes
+    return size if call.device is CPU and operator.plan.in_one_pass and size <= _AT_ONCE else None
+
+
+def copy_bytes() -> Callable[[Any, Any, int], None]:
+    """Return a function that copies from one address in host memory to another: ``copy(to, start, size)``."""
+    from kernels_cpu.copying import copier  # noqa: PLC0415 - imports Numba
+
+    return copier()
 
 
 def check_indices(
     operands: Sequence[Operand], batch: int
-) -> Callable[[CompiledOperator, Sequence[Any], int], None]:
+) -> Callable[[CompiledOperator, Sequence[int], int], None]:
     """Return the check that `run` makes before a gather with ``mode="raise"``."""
 
-    def check(operator: CompiledOperator, views: Sequence[Any], handle: int) -> None:
+    def check(operator: CompiledOperator, addresses: Sequence[int], handle: int) -> None:
         library = operands[0][0]
         if operator.device == CPU:
-            first = operator.plan.check(views[1], operator.scratch(library)[0])
+            first = operator.plan.check(addresses[1], 0)
         else:
             if cuda.is_capturing(handle):
                 reason = "the stream is being captured into a CUDA graph, where nothing can be checked"
                 refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
             found = library.empty((8,), TensorDataType.UINT8, operator.device)
-            address = library.view(found, _EIGHT_BYTES)
-            operator.plan.check(*operator.stream_argument(handle), views[1], address)
+            address = library.address(found)
+            operator.plan.check(*operator.stream_argument(handle), addresses[1], address)
             first = operator.read(address, TensorDataType.INT64, handle)
         if first not in (-1, _NO_OFFENDER):
-            _raise_offender(operands, batch, operator, views[1], first, handle)
+            _raise_offender(operands, batch, operator, addresses[1], first, handle)
 
     return check
 
 
 def _raise_offender(
-    operands: Sequence[Operand], batch: int, operator: CompiledOperator, view: Any, first: int, handle: int
+    operands: Sequence[Operand], batch: int, operator: CompiledOperator, address: int, first: int, handle: int
 ) -> None:
     (library, x), (index_library, indices) = operands
     sizes = library.describe(x, "gather_nd.x").sizes
     picks = index_library.describe(indices, "gather_nd.indices")
     position = tuple(int(i) for i in np.unravel_index(first, picks.sizes[:-1]))
-    first_element = picks.offset if operator.device == CPU else 0
-    steps = zip(position, picks.effective_strides[:-1], strict=True)
-    start = first_element + sum(i * stride for i, stride in steps)
+    *steps, step = picks.effective_strides
+    start = sum(i * stride for i, stride in zip(position, steps, strict=True))
+    size = picks.data_type.bytes
     coordinates = [
-        operator.read(view, picks.data_type, handle, start + j * picks.effective_strides[-1])
+        operator.read(address + (start + j * step) * size, picks.data_type, handle)
         for j in range(picks.sizes[-1])
     ]
     for j, coordinate in enumerate(coordinates):

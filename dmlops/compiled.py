@@ -16,9 +16,11 @@ from dmlops.arrays import Library
 from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, wording
-from dmlops.memory import CPU, Device, Slot, share_memory
+from dmlops.memory import CPU, Clash, Device, Reach, clash_of, read_integer, share_memory
 from dmlops.operators import Descriptor
+from dmlops.repeats import Repeats
 from dmlops.tensor import TensorDesc
+from kernels_cpu.addresses import address_of
 
 _log = logging.getLogger("dmlops")
 
@@ -52,22 +54,15 @@ class CompiledOperator:
     outputs: Mapping[str, TensorDesc]
     workspace_size: int
     plan: Any = field(repr=False)
-    # Fields in the order in which the kernels take them, and how each is viewed; None where it is absent.
+    # Fields in the order in which the kernels take them, and how far each reaches; None where it is absent.
     operands: tuple[str, ...] = field(repr=False)
-    slots: tuple[Slot | None, ...] = field(repr=False)
+    reaches: tuple[Reach | None, ...] = field(repr=False)
     # Pairs of an output and another operand, which must not share memory.
-    exclusive: tuple[tuple[int, int], ...] = field(repr=False)
-    # Where the operands' layouts begin and end, in bytes from the first element.
-    reaches: tuple[tuple[int, int], ...] = field(repr=False)
-    # The exclusive pairs, and between which distances of their first elements the bounds of both overlap.
-    clashes: tuple[tuple[int, int, int, int], ...] = field(repr=False)
-    # What the kernels get for operands, and for a workspace, that are not there.
-    absent: tuple[Any, ...] = field(repr=False)
-    no_memory: Any = field(repr=False)
+    clashes: tuple[Clash, ...] = field(repr=False)
     # Kinds of arrays and workspaces that have been checked before.
     _accepted: set[Any] = field(default_factory=set, repr=False)
-    _repeated: dict[Any, tuple[Library, int]] = field(default_factory=dict, repr=False)
-    _workspaces: dict[Any, Slot] = field(default_factory=dict, repr=False)
+    _repeats: Repeats[Callable[[Sequence[Any]], bool]] = field(default_factory=Repeats, repr=False)
+    _workspaces: dict[Any, Reach] = field(default_factory=dict, repr=False)
 
     def execute(self, tensors: Mapping[str, Any], workspace: Any = None, stream: Any = None) -> None:
         """Compute the outputs from the inputs, all of them given.
@@ -95,7 +90,7 @@ class CompiledOperator:
         -----
         Gather indices out of range are clamped, as DirectML does.
         """
-        if stream is None and workspace is not None and self._repeat(tensors, workspace):
+        if stream is None and self._repeat(tensors, workspace):
             return
         name = self.descriptor.name
         expected = {**self.inputs, **self.outputs}
@@ -106,62 +101,133 @@ class CompiledOperator:
             raise InvalidDescriptorError(wording(f"{name}.execute", got, reason, allowed))
         bound = {key: self._bind(key, array, expected[key]) for key, array in tensors.items()}
         present = [bound[key] for key in self.operands if key in bound]
-        views = self.views([bound.get(key) for key in self.operands])
-        self.check_overlap(views, [f"{name}.{key}" for key in self.operands])
+        addresses = self.addresses([bound.get(key) for key in self.operands])
+        self.check_overlap(addresses, [f"{name}.{key}" for key in self.operands])
         handle = self.stream(stream, present, f"{name}.stream")
-        if workspace is not None:
-            self.launch(views, self._given_workspace(workspace, views), handle)
-            if stream is None:
-                self._expect(tensors, workspace, present[0][0])
-            return
         library = present[0][0]
-        with self.allocating_on(library, stream, handle):
-            memory, _owner = self.scratch(library)
-            self.launch(views, memory, handle)
+        if workspace is not None:
+            self.launch(addresses, self._given_workspace(workspace, addresses), handle)
+        else:
+            with self.allocating_on(library, stream, handle):
+                memory, _owner = self.scratch(library)
+                self.launch(addresses, memory, handle)
+        if stream is None and all(bound[key][1] is array for key, array in tensors.items()):
+            self._expect(tensors, workspace, library)
 
     def _expect(self, tensors: Mapping[str, Any], workspace: Any, library: Library) -> None:
-        """Know such arrays on a GPU again, when they come next."""
-        if all(slot is not None for slot in self.slots):
-            signatures = arrays.gpu_signatures([*[tensors[key] for key in self.operands], workspace])
-            if signatures is not None:
-                desc = library.describe(workspace, f"{self.descriptor.name}.workspace")
-                self._repeated[signatures] = library, desc.element_count * desc.data_type.bytes
+        """Know such arrays again, when they come next."""
+        if None in self.reaches:
+            return
+        given = tuple([tensors[key] for key in self.operands])
+        reach = None
+        if workspace is not None:
+            given = (*given, workspace)
+            reach = Reach.of(library.describe(workspace, f"{self.descriptor.name}.workspace"))
+        self._repeats.keep(given, self.repeated(library, reach))
 
     def _repeat(self, tensors: Mapping[str, Any], workspace: Any) -> bool:
         """Execute on arrays like others before, and return whether that was possible."""
-        if not self._repeated or len(tensors) != len(self.operands) or _log.isEnabledFor(logging.DEBUG):
+        if len(tensors) != len(self.operands) or _log.isEnabledFor(logging.DEBUG):
             return False
         try:
-            given = [*[tensors[key] for key in self.operands], workspace]
+            given = tuple([tensors[key] for key in self.operands])
         except KeyError:
             return False
-        signatures = arrays.gpu_signatures(given)
-        known = None if signatures is None else self._repeated.get(signatures)
-        if known is None:
-            return False
-        library, size = known
-        addresses = library.addresses(given)
-        memory = addresses.pop()
-        for i, j, low, high in self.clashes:
-            if low < addresses[j] - addresses[i] < high:
-                return False
-        if self.workspace_size == 0:
-            memory = 0
-        else:
-            for address, (begin, end) in zip(addresses, self.reaches, strict=True):
-                if address + begin < memory + size and memory < address + end:
+        if workspace is not None:
+            given = (*given, workspace)
+        is_like_last, run, _ = self._repeats.last
+        if not is_like_last(given):
+            run = self._repeats.find(given)
+        return run is not None and run(given)
+
+    def repeated(self, library: Library, workspace: Reach | None = None) -> Callable[[Sequence[Any]], bool]:
+        """Return what executes on arrays of the library that were checked once: all but their addresses.
+
+        It takes the operands, and the workspace if one is given, and returns False, with nothing done, where
+        they may share memory.
+        """
+        clashes = list(self.clashes)
+        n_operands = len(self.operands)
+        size = self.workspace_size
+        if workspace is not None and size:
+            reaches = enumerate(self.reaches)
+            clashes += [clash_of(i, reach, n_operands, workspace) for i, reach in reaches if reach]
+        if self.device is CPU:
+            return self._repeated_on_host(library, clashes, workspace is None)
+        launch, current_stream = self.ranged_launch(), library.stream_getter(self.device)
+
+        def run(given: Sequence[Any]) -> bool:
+            addresses: Any = library.addresses(given)
+            for i, j, above, below in clashes:
+                if above < addresses[j] - addresses[i] < below:
                     return False
-        self.ranged_launch()(library.current_stream(self.device), *addresses, _aligned(memory))
-        return True
+            if workspace is None:
+                memory, _owner = self.scratch(library)
+            else:
+                memory = _aligned(addresses[n_operands]) if size else 0
+            launch(current_stream(), *addresses[:n_operands], memory)
+            return True
 
-    def views(self, bound: Sequence[tuple[Library, Any] | None]) -> list[Any]:
-        """Return the operands as the kernels take them."""
-        return [
-            absent if operand is None or slot is None else operand[0].view(operand[1], slot)
-            for operand, slot, absent in zip(bound, self.slots, self.absent, strict=True)
-        ]
+        return run
 
-    def check_overlap(self, views: Sequence[Any], names: Sequence[str]) -> None:
+    def allocating(
+        self, library: Library, outputs: Sequence[TensorDesc]
+    ) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """Return what executes on inputs that were checked once; it returns new outputs."""
+        makers = [library.allocator(desc, self.device) for desc in outputs]
+        addresses_of, size = library.addresses, self.workspace_size
+        if self.device is CPU:
+            launch, takes_arrays = self.plan.launch, library is arrays.NUMPY
+
+            def run_on_host(inputs: Sequence[Any]) -> Sequence[Any]:
+                made = []
+                for make in makers:  # not in a comprehension, which costs Python 3.11 another call
+                    made.append(make())
+                memory, _owner = host_scratch(size) if size else _NO_SCRATCH
+                if takes_arrays:
+                    launch(*inputs, *made, memory)
+                else:
+                    launch(*addresses_of((*inputs, *made)), memory)
+                return made
+
+            return run_on_host
+        launch, current_stream = self.ranged_launch(), library.stream_getter(self.device)
+
+        def run(inputs: Sequence[Any]) -> Sequence[Any]:
+            made = [make() for make in makers]
+            memory, _owner = self.scratch(library)
+            launch(current_stream(), *addresses_of((*inputs, *made)), memory)
+            return made
+
+        return run
+
+    def _repeated_on_host(
+        self, library: Library, clashes: Sequence[Clash], allocates: bool
+    ) -> Callable[[Sequence[Any]], bool]:
+        from kernels_cpu.overlap import MOST_OPERANDS, closeness_test  # noqa: PLC0415 - imports Numba
+
+        n_operands, size = len(self.operands), self.workspace_size
+        launch, are_close = self.plan.launch, closeness_test(clashes)
+        absent = (0,) * (MOST_OPERANDS - n_operands - (not allocates))
+
+        def run(given: Sequence[Any]) -> bool:
+            places = library.addresses(given)
+            if are_close(*places, *absent):
+                return False
+            if allocates:
+                memory, _owner = host_scratch(size)
+                launch(*places, memory)
+            else:
+                launch(*places[:n_operands], _aligned(address_of(places[n_operands])) if size else 0)
+            return True
+
+        return run
+
+    def addresses(self, bound: Sequence[tuple[Library, Any] | None]) -> list[int]:
+        """Return the operands as the kernels take them: by address, 0 where one is absent."""
+        return [0 if operand is None else operand[0].address(operand[1]) for operand in bound]
+
+    def check_overlap(self, addresses: Sequence[int], names: Sequence[str]) -> None:
         """Refuse outputs that share memory with another operand; `names` are theirs in error texts.
 
         Raises
@@ -169,19 +235,23 @@ class CompiledOperator:
         InvalidDescriptorError
             If two of them do.
         """
-        for i, j in self.exclusive:
-            if share_memory(views[i], self.slots[i], views[j], self.slots[j]):
+        for i, j, _, _ in self.clashes:
+            if self._share(addresses, i, addresses[j], self.reaches[j]):
                 _refuse_overlap(names[j], names[i], "an output must have memory of its own")
 
-    def launch(self, views: Sequence[Any], workspace: Any, handle: int) -> None:
-        """Run the kernels on viewed operands."""
+    def _share(self, addresses: Sequence[int], place: int, other: int, other_reach: Reach | None) -> bool:
+        reach = self.reaches[place]
+        return bool(reach and other_reach and share_memory(addresses[place], reach, other, other_reach))
+
+    def launch(self, addresses: Sequence[int], workspace: int, handle: int) -> None:
+        """Run the kernels."""
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s on %s: %s", self.descriptor.name, self.device, self.plan.variant)
         if self.device is CPU:
-            self.plan.launch(*views, workspace)
+            self.plan.launch(*addresses, workspace)
         else:
             with _profiler_range(self.descriptor.name):
-                self.plan.launch(handle, *views, workspace)
+                self.plan.launch(handle, *addresses, workspace)
 
     def ranged_launch(self) -> Callable[..., None]:
         """Return the kernels' launch on a GPU, in a profiler's range if there is one to see it."""
@@ -218,12 +288,12 @@ class CompiledOperator:
         """Return what precedes the operands in a call of the kernels."""
         return () if self.device is CPU else (handle,)
 
-    def read(self, view: Any, data_type: TensorDataType, handle: int, at: int = 0) -> int:
-        """Return one integer of an operand, `at` elements from where its view begins; waits on a GPU."""
+    def read(self, address: int, data_type: TensorDataType, handle: int) -> int:
+        """Return the integer at an address; waits on a GPU."""
         dtype = numpy_dtype(data_type)
         if self.device is CPU:
-            return int(view.view(dtype)[at])
-        return int(cuda.read_back(view + at * dtype.itemsize, dtype, 1, handle)[0])
+            return read_integer(address, dtype)
+        return int(cuda.read_back(address, dtype, 1, handle)[0])
 
     def allocating_on(self, library: Library, stream: Any, handle: int) -> AbstractContextManager[Any]:
         """Return a context in which the library's new arrays belong to the stream of this call."""
@@ -231,15 +301,14 @@ class CompiledOperator:
             return nullcontext()
         return library.allocating_on(handle, self.device)
 
-    def scratch(self, library: Library) -> tuple[Any, Any]:
-        """Return temporary memory as the kernels take it, and the object that keeps it alive."""
+    def scratch(self, library: Library) -> tuple[int, Any]:
+        """Return the address of temporary memory, and the object that keeps it alive."""
         if self.workspace_size == 0:
-            return self.no_memory, None
+            return 0, None
         if self.device is CPU:
-            memory = host_scratch(self.workspace_size)
-            return memory, memory
+            return host_scratch(self.workspace_size)
         owner = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
-        return _aligned(library.view(owner, _bytes(self.workspace_size))), owner
+        return _aligned(library.address(owner)), owner
 
     def _bind(self, key: str, array: Any, desc: TensorDesc) -> tuple[Library, Any]:
         where = f"{self.descriptor.name}.{key}"
@@ -271,23 +340,23 @@ class CompiledOperator:
             got, allowed = f"an array on {device}", "both must be the same"
             raise DeviceMismatchError(wording(where, got, reason, allowed))
 
-    def _given_workspace(self, workspace: Any, views: Sequence[Any]) -> Any:
+    def _given_workspace(self, workspace: Any, addresses: Sequence[int]) -> int:
         where = f"{self.descriptor.name}.workspace"
         library, array = arrays.adopt_output(workspace, where)
         kind = "workspace", library, library.signature(array)
-        slot = self._workspaces.get(kind)
-        if slot is None:
-            slot = self._workspaces[kind] = self._checked_workspace(where, library, array)
+        reach = self._workspaces.get(kind)
+        if reach is None:
+            reach = self._workspaces[kind] = self._checked_workspace(where, library, array)
         if self.workspace_size == 0:
-            return self.no_memory
-        memory = library.view(array, slot)
-        for key, view, operand_slot in zip(self.operands, views, self.slots, strict=True):
-            if operand_slot is not None and share_memory(view, operand_slot, memory, slot):
+            return 0
+        address = library.address(array)
+        for place, key in enumerate(self.operands):
+            if self._share(addresses, place, address, reach):
                 allowed = "it must have memory of its own"
                 _refuse_overlap(where, f"{self.descriptor.name}.{key}", allowed)
-        return _aligned(memory)
+        return _aligned(address)
 
-    def _checked_workspace(self, where: str, library: Library, array: Any) -> Slot:
+    def _checked_workspace(self, where: str, library: Library, array: Any) -> Reach:
         self._check_device(where, library.device(array))
         desc = library.describe(array, where)
         size = desc.element_count * desc.data_type.bytes
@@ -297,7 +366,7 @@ class CompiledOperator:
         if desc.extent != desc.element_count or desc.offset:
             got, allowed = f"strides {desc.effective_strides}", "it must be contiguous"
             raise InvalidDescriptorError(wording(where, got, "it has gaps or runs backwards", allowed))
-        return _bytes(size)
+        return Reach.of(desc)
 
 
 def compile_operator(
@@ -308,19 +377,13 @@ def compile_operator(
     plan: Any,
 ) -> CompiledOperator:
     """Join a descriptor and the plan of its kernels; `tensors` are the operands as they lie in memory."""
-    slots = tuple(Slot.of(tensors[key]) if key in tensors else None for key in operands)
-    on_host = device is CPU
-    width = next(slot.unsigned for slot in slots if slot is not None)
-    exclusive = tuple(
-        (i, j)
-        for j, key in enumerate(operands)
-        for i in range(j if key.startswith("output_") else 0)
-        if slots[i] is not None and slots[j] is not None
+    reaches = tuple(Reach.of(tensors[key]) if key in tensors else None for key in operands)
+    clashes = tuple(
+        clash_of(i, first, j, second)
+        for j, (key, second) in enumerate(zip(operands, reaches, strict=True))
+        for i, first in enumerate(reaches[:j] if key.startswith("output_") else ())
+        if first is not None and second is not None
     )
-    reaches = [
-        (-slot.offset_in_bytes, slot.size_in_bytes - slot.offset_in_bytes) if slot else (0, 0)
-        for slot in slots
-    ]
     return CompiledOperator(
         descriptor=descriptor,
         device=device,
@@ -329,14 +392,8 @@ def compile_operator(
         workspace_size=plan.workspace_size + _ALIGNMENT if plan.workspace_size else 0,
         plan=plan,
         operands=operands,
-        slots=slots,
-        exclusive=exclusive,
-        reaches=tuple(reaches),
-        clashes=tuple(
-            (i, j, reaches[i][0] - reaches[j][1], reaches[i][1] - reaches[j][0]) for i, j in exclusive
-        ),
-        absent=tuple(np.empty(0, slot.unsigned if slot else width) if on_host else 0 for slot in slots),
-        no_memory=np.empty(0, np.uint8) if on_host else 0,
+        reaches=reaches,
+        clashes=clashes,
     )
 
 
@@ -345,39 +402,35 @@ def _refuse_overlap(name: str, other: str, allowed: str) -> None:
     raise InvalidDescriptorError(wording(name, "an overlapping array", reason, allowed))
 
 
-@functools.lru_cache(maxsize=256)
-def _bytes(size: int) -> Slot:
-    return Slot.of(TensorDesc(TensorDataType.UINT8, (size,)))
-
-
 def _meaningful_strides(desc: TensorDesc) -> list[int]:
     return [stride for size, stride in zip(desc.sizes, desc.effective_strides, strict=True) if size > 1]
 
 
-def _aligned(memory: Any) -> Any:
-    """Return memory, viewed as kernels take it, from its first aligned byte on."""
-    if isinstance(memory, np.ndarray):
-        return memory[-memory.__array_interface__["data"][0] % _ALIGNMENT :]
-    return -(-memory // _ALIGNMENT) * _ALIGNMENT
+def _aligned(address: int) -> int:
+    return -(-address // _ALIGNMENT) * _ALIGNMENT
 
 
-_kept = threading.local()
+class _Kept(threading.local):
+    size = 0
+    scratch: tuple[int, Any] = (0, None)
 
 
-_NOTHING = np.empty(0, np.uint8)
+_kept = _Kept()
+_NO_SCRATCH = (0, None)
 
 
-def host_scratch(size: int) -> "np.ndarray[Any, Any]":
-    """Return at least `size` bytes of scratch that this thread alone uses, until its next call."""
-    if size == 0:
-        return _NOTHING
-    kept: np.ndarray[Any, Any] | None = getattr(_kept, "scratch", None)
-    if kept is not None and kept.size >= size:
-        return kept
-    memory: np.ndarray[Any, Any] = _aligned(np.empty(size + _ALIGNMENT, np.uint8))
+def host_scratch(size: int) -> tuple[int, Any]:
+    """Return the address of at least `size` bytes of scratch, and what keeps them alive.
+
+    This thread alone uses them, until its next call.
+    """
+    if size <= _kept.size:
+        return _kept.scratch
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    scratch = _aligned(address_of(memory)), memory
     if size <= _KEPT_SCRATCH:
-        _kept.scratch = memory
-    return memory
+        _kept.size, _kept.scratch = size, scratch
+    return scratch
 
 
 @functools.cache

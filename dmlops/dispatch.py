@@ -89,6 +89,8 @@ DESCRIPTORS: tuple[type[Descriptor], ...] = (
 
 _NO_OPTIONS = Options()
 _level: ContextVar[FeatureLevel | None] = ContextVar("dmlops_feature_level", default=None)
+level_set: Callable[[], FeatureLevel | None] = _level.get
+"""Returns the level that `feature_level` set, or None outside of it."""
 
 
 @contextmanager
@@ -109,11 +111,6 @@ def feature_level(level: FeatureLevel) -> Iterator[None]:
         yield
     finally:
         _level.reset(token)
-
-
-def level_set() -> FeatureLevel | None:
-    """Return the level that `feature_level` set, or None outside of it."""
-    return _level.get()
 
 
 def level_or(default: FeatureLevel) -> FeatureLevel:

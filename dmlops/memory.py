@@ -1,12 +1,12 @@
-"""Memory as kernels see it: a device, an element width, and how far a layout reaches."""
+"""Memory as kernels see it: a device, and how far a layout reaches from the address of its first element."""
 
+import ctypes
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmlops.tensor import TensorDesc
 
-_UNSIGNED: dict[int, Any] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 # Steps that the exact test for common addresses may take; beyond it the answer is yes.
 _OVERLAP_WORK: Any = 100_000
 
@@ -24,60 +24,47 @@ class Device(NamedTuple):
 CPU = Device("cpu")
 
 
-class Slot(NamedTuple):
-    """How one operand of a kernel is viewed: its element width, and the reach of its layout."""
+class Reach(NamedTuple):
+    """Where a layout begins and ends, in bytes from its element [0, ..., 0]."""
 
-    unsigned: Any
-    extent: int
-    offset_in_bytes: int
-    size_in_bytes: int
+    begin: int
+    end: int
     desc: TensorDesc
 
     @classmethod
-    def of(cls, desc: TensorDesc) -> "Slot":
-        """Return the slot for arrays of this description."""
+    def of(cls, desc: TensorDesc) -> "Reach":
+        """Return the reach of arrays of this description."""
         size = desc.data_type.bytes
-        return cls(_UNSIGNED[size], desc.extent, desc.offset * size, desc.extent * size, desc)
+        return cls(-desc.offset * size, (desc.extent - desc.offset) * size, desc)
 
 
-class _Memory:
-    """A stretch of memory that NumPy may view, and the array that keeps it alive."""
+class Clash(NamedTuple):
+    """When two operands must be looked at closely: if the second begins so far from the first."""
 
-    def __init__(self, address: int, extent: int, dtype: "np.dtype[Any]", owner: object) -> None:
-        self.owner = owner
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (address, False),
-            "shape": (extent,),
-            "typestr": dtype.str,
-        }
+    first: int
+    second: int
+    above: int
+    below: int
 
 
-def memory_view(address: int, slot: Slot, owner: object) -> "np.ndarray[Any, Any]":
-    """Return the elements that a layout reaches from `address`, that of element [0, ..., 0].
-
-    The view is writable also where the array is not: kernels write to outputs only, and a
-    read-only flag would be one more type to compile for.
-    """
-    if slot.extent == 0:
-        return np.empty(0, slot.unsigned)
-    return np.asarray(_Memory(address - slot.offset_in_bytes, slot.extent, slot.unsigned, owner))
+def clash_of(i: int, a: Reach, j: int, b: Reach) -> Clash:
+    """Return between which distances the bounds of operands number `i` and `j` overlap."""
+    return Clash(i, j, a.begin - b.end, a.end - b.begin)
 
 
-def share_memory(a: Any, a_slot: Any, b: Any, b_slot: Any) -> bool:
-    """Return whether two operands, viewed as kernels take them, have an address in common."""
-    if isinstance(a, np.ndarray):
-        if not np.may_share_memory(a, b):
-            return False
-        low_a, low_b = (view.__array_interface__["data"][0] for view in (a, b))
-    else:
-        low_a, low_b = a - a_slot.offset_in_bytes, b - b_slot.offset_in_bytes
-        if low_a >= low_b + b_slot.size_in_bytes or low_b >= low_a + a_slot.size_in_bytes:
-            return False
+def share_memory(a: int, a_reach: Reach, b: int, b_reach: Reach) -> bool:
+    """Return whether two operands, given by the addresses of their first elements, have one in common."""
+    if not a_reach.begin - b_reach.end < b - a < a_reach.end - b_reach.begin:
+        return False
     try:
-        return np.shares_memory(_phantom(low_a, a_slot), _phantom(low_b, b_slot), max_work=_OVERLAP_WORK)
+        return np.shares_memory(_phantom(a, a_reach.desc), _phantom(b, b_reach.desc), max_work=_OVERLAP_WORK)
     except np.exceptions.TooHardError:
         return True
+
+
+def read_integer(address: int, dtype: "np.dtype[Any]") -> int:
+    """Return the integer at an address in host memory."""
+    return int(np.frombuffer(ctypes.string_at(address, dtype.itemsize), dtype)[0])
 
 
 class _Phantom:
@@ -87,12 +74,13 @@ class _Phantom:
         self.__array_interface__ = interface
 
 
-def _phantom(low: int, slot: Slot) -> "np.ndarray[Any, Any]":
+def _phantom(address: int, desc: TensorDesc) -> "np.ndarray[Any, Any]":
+    size = desc.data_type.bytes
     interface = {
         "version": 3,
-        "data": (low + slot.offset_in_bytes, True),
-        "shape": slot.desc.sizes,
-        "strides": tuple(stride * slot.unsigned.itemsize for stride in slot.desc.effective_strides),
-        "typestr": slot.unsigned.str,
+        "data": (address, True),
+        "shape": desc.sizes,
+        "strides": tuple(stride * size for stride in desc.effective_strides),
+        "typestr": np.dtype(f"u{size}").str,
     }
     return np.asarray(_Phantom(interface))

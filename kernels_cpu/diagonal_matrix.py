@@ -6,15 +6,18 @@ saves reading each line before it is written. Moves the output, and the part of 
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels_cpu import moves, simd, streaming
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.addresses import Address
+from kernels_cpu.jit import compiled, inlined, kernel
+from kernels_cpu.memory import BYTES, INTEGER, UNSIGNED, WORDS
 from kernels_cpu.streaming import flush, stream_copy, stream_fill, stream_strided
-from kernels_cpu.threads import run, split
+from kernels_cpu.threads import launcher, split
 
 ZERO: Any = np.uint64(0)
 ONE: Any = np.uint64(1)
@@ -23,6 +26,7 @@ THREE: Any = np.uint64(3)
 WORD = (1 << 64) - 1
 STREAM_BYTES = streaming.STREAM_BYTES
 PART_BYTES = 1 << 20  # some 100 us of work, worth handing to another thread
+NARROW: Any = np.uint64(256)  # elements: branches, which depend on where the band is, cost so short rows more
 TILE_COLUMNS = 256  # of inputs whose columns are far apart, so that their lines serve the next rows too
 
 # How the columns of the output lie. Each has its own kernel.
@@ -31,8 +35,8 @@ KINDS = ("contiguous", "streamed", "strided")
 
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernel.
 HEIGHT, WIDTH, TILE, BEGIN, END, INVERTED, COPIES = np.arange(7, dtype=np.uint64)
-X_OFFSET, X_ROW, X_COLUMN, OUTPUT_OFFSET, OUTPUT_ROW, OUTPUT_COLUMN = np.arange(7, 13, dtype=np.uint64)
-VALUE, N_BATCH, BATCH = np.arange(13, 16, dtype=np.uint64)
+X_ROW, X_COLUMN, OUTPUT_ROW, OUTPUT_COLUMN = np.arange(7, 11, dtype=np.uint64)
+VALUE, N_BATCH, BATCH = np.arange(11, 14, dtype=np.uint64)
 # then (size, x_stride, output_stride) for every batch dimension
 
 
@@ -62,12 +66,30 @@ def _copy(x: Any, x_start: Any, output: Any, start: Any, n: Any) -> Any:
             output[start + i] = x[x_start + i]
 
 
+@inlined
+def _blend(x: Any, x_row: Any, output: Any, output_row: Any, y: Any, table: Any) -> Any:
+    """Write a row of at least a line by a choice for each element: no branch depends on where the band is."""
+    n_line = moves.line_elements(output)
+    first = y + table[BEGIN]
+    n_values = table[END] - table[BEGIN]
+    if table[INVERTED]:  # what is not in the band is in the one that begins where it ends, and wraps around
+        first += n_values
+        n_values = ZERO - n_values
+    n = table[WIDTH]
+    for column in range(ZERO, n - n_line, n_line):
+        moves.blend_line(
+            x, x_row + column, output, output_row + column, table[VALUE], column - first, n_values
+        )
+    column = n - n_line
+    moves.blend_line(x, x_row + column, output, output_row + column, table[VALUE], column - first, n_values)
+
+
 @functools.cache
 def _kernel_of(kind: int, x_is_contiguous: bool) -> Any:
     """Return the kernel for one layout."""
 
     @kernel
-    def write_rows(x: Any, output: Any, table: Any, first: Any, last: Any) -> Any:
+    def write_rows(table: Any, first: Any, last: Any, x: Any, output: Any, workspace: Any) -> None:
         """Write rows `first` to `last`, counted through all matrices."""
         x = moves.pointer(x)
         output = moves.pointer(output)
@@ -76,6 +98,8 @@ def _kernel_of(kind: int, x_is_contiguous: bool) -> Any:
         width = table[WIDTH]
         inverted = table[INVERTED] != ZERO
         copies = table[COPIES] != ZERO
+        has_band = table[BEGIN] != table[END]
+        blends = copies and has_band and moves.line_elements(output) <= width and width <= NARROW
         x_column = table[X_COLUMN]
         output_column = table[OUTPUT_COLUMN]
         if kind == STREAMED:
@@ -88,8 +112,8 @@ def _kernel_of(kind: int, x_is_contiguous: bool) -> Any:
             y_begin = row - matrix * height
             y_end = min(height, y_begin + np.uint64(last) - row)
             row += y_end - y_begin
-            x_start = table[X_OFFSET]
-            output_start = table[OUTPUT_OFFSET]
+            x_start = ZERO
+            output_start = ZERO
             for d in range(table[N_BATCH], ZERO, -1):
                 field = BATCH + THREE * (np.uint64(d) - ONE)
                 quotient = matrix // table[field]
@@ -97,6 +121,11 @@ def _kernel_of(kind: int, x_is_contiguous: bool) -> Any:
                 x_start += position * table[field + ONE]
                 output_start += position * table[field + TWO]
                 matrix = quotient
+            if kind == CONTIGUOUS and x_is_contiguous and blends:
+                for y in range(y_begin, y_end):
+                    x_row = x_start + y * table[X_ROW]
+                    _blend(x, x_row, output, output_start + y * table[OUTPUT_ROW], y, table)
+                continue
             for tile in range(ZERO, width, table[TILE]):
                 tile_end = min(width, tile + table[TILE])
                 for y in range(y_begin, y_end):
@@ -158,19 +187,8 @@ class Plan:
 
     variant: str
     workspace_size: int
-    kernel: Any
-    table: Any
-    parts: list[tuple[int, int]]
-    threads: int
-
-    def launch(self, x: Any, output: Any, workspace: Any) -> None:
-        """Write `output` from `x` (an empty array where there is no input)."""
-        parts = self.parts
-        if len(parts) == 1:
-            self.kernel(x, output, self.table, *parts[0])
-        elif parts:
-            table = self.table
-            run(self.kernel, [(x, output, table, *part) for part in parts], self.threads)
+    launch: Callable[[Address, Address, Address], None]
+    """Writes the output: ``launch(x, output, workspace)``, with 0 for an input that there is not."""
 
 
 def plan(
@@ -211,7 +229,7 @@ def plan(
     inverted : bool
         Write the value off the band instead of on it.
     x_offset, output_offset : int
-        Where the first element of each array's first matrix lies.
+        Ignored: `launch` takes the addresses of first elements.
     threads : int
         How many threads the work may be spread over.
 
@@ -220,6 +238,7 @@ def plan(
     Plan
         Needs no workspace.
     """
+    del x_offset, output_offset
     if abs(output_strides[0]) < abs(output_strides[1]) and height > 1:
         # The transposed problem: x - y in [begin, end) is y - x in [1 - end, 1 - begin).
         height, width = width, height
@@ -234,19 +253,17 @@ def plan(
     if kind == CONTIGUOUS and simd.WIDTH and n_bytes >= STREAM_BYTES:
         kind = STREAMED
     tile = width if not has_input or x_strides[1] in (0, 1) else min(width, TILE_COLUMNS)
-    fields = [height, width, tile, begin, end, inverted, has_input, x_offset, *x_strides]
-    fields += [output_offset, *output_strides, value, len(batch)]
+    fields = [height, width, tile, begin, end, inverted, has_input, *x_strides, *output_strides]
+    fields += [value, len(batch)]
     for dimension in batch:
         fields += dimension
     n_parts = 1
     if threads > 1 and n_bytes >= 2 * PART_BYTES:
         # More parts than threads, as rows that are filled take less time than rows that are copied.
         n_parts = min(4 * threads, n_bytes // PART_BYTES)
-    return Plan(
-        variant=f"row segments, {KINDS[kind]}",
-        workspace_size=0,
-        kernel=_kernel_of(kind, not has_input or x_strides[1] == 1),
-        table=np.array([int(field) & WORD for field in fields], np.uint64),
-        parts=split(n_rows, n_parts) if width else [],
-        threads=threads,
-    )
+    elements = UNSIGNED[element_size]
+    arguments = (WORDS, INTEGER, INTEGER, elements, elements, BYTES)
+    kernel = compiled(_kernel_of(kind, not has_input or x_strides[1] == 1), *arguments)
+    table = np.array([int(field) & WORD for field in fields], np.uint64)
+    parts = [(table, *part) for part in split(n_rows, n_parts)] if width else []
+    return Plan(f"row segments, {KINDS[kind]}", 0, launcher(kernel, parts, threads))

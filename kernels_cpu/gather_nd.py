@@ -8,12 +8,14 @@ out.
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels_cpu import moves, simd, streaming
+from kernels_cpu.addresses import Address
 from kernels_cpu.index_tuples import (
     CHECKED_COORDINATES,
     CLIPS,
@@ -25,13 +27,15 @@ from kernels_cpu.index_tuples import (
     SLICE,
     SLICE_BYTES,
     WORD,
+    X_OFFSET,
     find_outside,
     outer_offsets,
     resolve,
 )
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.jit import compiled, inlined, kernel
+from kernels_cpu.memory import BYTES, INTEGER, UNSIGNED, WORDS
 from kernels_cpu.streaming import flush, stream_copy
-from kernels_cpu.threads import run, split
+from kernels_cpu.threads import launcher, run, split
 
 ZERO: Any = np.uint64(0)
 ONE: Any = np.uint64(1)
@@ -182,15 +186,19 @@ def _kernel_of(kind: int) -> Any:
     """Return the kernel for one kind of slices."""
 
     @kernel
-    def gather(x: Any, indices: Any, output: Any, table: Any, first: Any, last: Any) -> Any:
-        """Copy the slices of tuples `first` to `last`, counted through batch and tuple dimensions."""
-        x = moves.pointer(x)
+    def gather(table: Any, first: Any, last: Any, x: Any, indices: Any, output: Any, workspace: Any) -> Any:
+        """Copy the slices of tuples `first` to `last`, counted through batch and tuple dimensions.
+
+        Return whether any of these tuples is out of range.
+        """
+        table = moves.pointer(table)
+        x = moves.at(moves.pointer(x), ZERO - table[X_OFFSET])
         indices = moves.pointer(indices)
         output = moves.pointer(output)
-        table = moves.pointer(table)
         offsets = moves.stack_uint64(256)
         line = moves.stack_line(output)
         filled = ZERO
+        any_outside = False
         inner = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
         n_inner = table[inner]
         x_stride = table[inner + ONE]
@@ -210,6 +218,7 @@ def _kernel_of(kind: int) -> Any:
                 flushed_to = target
             target = output_outer + start * stride
             outside = resolve(x, indices, index, index_stride, offset, x_stride, n, table, offsets)
+            any_outside |= outside
             if kind == STREAMED:
                 if target != flushed_to:
                     flush(output, flushed_to, line, filled)
@@ -241,6 +250,7 @@ def _kernel_of(kind: int) -> Any:
                         i += ONE
         if kind == STREAMED:
             flush(output, target, line, filled)
+        return any_outside
 
     return gather
 
@@ -251,33 +261,25 @@ class Plan:
 
     variant: str
     workspace_size: int
-    kernel: Any
-    table: Any
-    check_table: Any
-    parts: list[tuple[int, int]]
-    check_parts: list[tuple[int, int]]
-    threads: int
+    launch: Callable[[Address, Address, Address, Address], bool | None]
+    """Copies the slice of every tuple: ``launch(x, indices, output, workspace)``."""
+    reports: bool
+    """Whether `launch` returns if any tuple was out of range, for which a slice was written none the less."""
+    _index: Any
+    _check_table: Any
+    _check_parts: list[tuple[int, int]]
+    _threads: int
 
-    def launch(self, x: Any, indices: Any, output: Any, workspace: Any) -> None:
-        """Copy the slice of every tuple from `x` to `output`."""
-        parts = self.parts
-        if len(parts) == 1:
-            self.kernel(x, indices, output, self.table, *parts[0])
-        elif parts:
-            table = self.table
-            run(self.kernel, [(x, indices, output, table, *part) for part in parts], self.threads)
-
-    def check(self, indices: Any, workspace: Any) -> int:
+    def check(self, indices: Address, workspace: Address) -> int:
         """Return the position of the first tuple that is out of range, or -1."""
-        parts = self.check_parts
-        if len(parts) == 1:
-            return int(find_outside(indices, self.check_table, *parts[0]))
+        parts, table = self._check_parts, self._check_table
+        find_in = compiled(find_outside, WORDS, INTEGER, INTEGER, self._index)
         found = [-1] * len(parts)
 
         def find(place: int, first: int, last: int) -> None:
-            found[place] = int(find_outside(indices, self.check_table, first, last))
+            found[place] = find_in(table, first, last, indices)
 
-        run(find, [(place, *part) for place, part in enumerate(parts)], self.threads)
+        run(find, [(place, *part) for place, part in enumerate(parts)], self._threads)
         return next((position for position in found if position >= 0), -1)
 
 
@@ -317,8 +319,10 @@ def plan(
         The dimensions of what is copied for each tuple.
     mode : {"clip", "fill"}
         A coordinate that is out of range becomes the nearest one that is not, or its slice becomes zeros.
-    x_offset, index_offset, output_offset : int
-        Where each array's first element lies.
+    x_offset : int
+        How many elements the input has below its first one in memory.
+    index_offset, output_offset : int
+        Ignored: `launch` takes the addresses of first elements.
     threads : int
         How many threads the work may be spread over.
 
@@ -327,6 +331,7 @@ def plan(
     Plan
         Needs no workspace.
     """
+    del index_offset, output_offset
     dimensions = [*batch, *((size, 0, index, output) for size, index, output in tuples)] or [(1, 0, 0, 0)]
     n_tuples = math.prod(size for size, *_ in dimensions)
     n_slice = math.prod(size for size, *_ in slices)
@@ -346,22 +351,25 @@ def plan(
         packed and dimensions[-1][2] == len(bounds) and all(size >> 8 * index_size == 0 for size, _ in bounds)
     )
     fields = [n_slice, slice_bytes, clips, modulus, highest, packed, len(bounds), len(dimensions)]
-    fields += [len(slices), coordinate_stride, x_offset, index_offset, output_offset]
+    fields += [len(slices), coordinate_stride, x_offset]
     for entry in (*dimensions, *bounds, *slices):
         fields += entry
     table = np.array([int(field) & WORD for field in fields], np.uint64)
     check_table = table.copy()
     check_table[CLIPS] = 0
     index_bytes = n_tuples * len(bounds) * index_size
+    elements, index = UNSIGNED[element_size], UNSIGNED[index_size]
+    gather = compiled(_kernel_of(kind), WORDS, INTEGER, INTEGER, elements, index, elements, BYTES)
+    ranges = _parts(n_tuples, index_bytes + n_tuples * slice_bytes, threads) if n_slice else []
     return Plan(
         variant=f"{KINDS[kind]} slices",
         workspace_size=0,
-        kernel=_kernel_of(kind),
-        table=table,
-        check_table=check_table,
-        parts=_parts(n_tuples, index_bytes + n_tuples * slice_bytes, threads) if n_slice else [],
-        check_parts=_parts(n_tuples, index_bytes, threads),
-        threads=threads,
+        launch=launcher(gather, [(table, *part) for part in ranges], threads),
+        reports=len(ranges) == 1,
+        _index=index,
+        _check_table=check_table,
+        _check_parts=_parts(n_tuples, index_bytes, threads),
+        _threads=threads,
     )
 
 

@@ -1,6 +1,6 @@
 """Index tuples of a gather, turned into offsets of the input or only checked.
 
-All arrays are pointers but those of `find_outside`.
+All arrays are pointers but those of `find_outside`, which are operands.
 """
 
 from typing import Any
@@ -23,17 +23,19 @@ CHECKED_COORDINATES = 4  # of a tuple, at most, for that
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernel.
 SLICE, SLICE_BYTES, CLIPS, MODULUS, HIGHEST, PACKED = np.arange(6, dtype=np.uint64)
 N_BOUNDS, N_TUPLES, N_SLICES, COORDINATE = np.arange(6, 10, dtype=np.uint64)
-X_OFFSET, INDEX_OFFSET, OUTPUT_OFFSET, DIMENSIONS = np.arange(10, 14, dtype=np.uint64)
+X_OFFSET, DIMENSIONS = np.arange(10, 12, dtype=np.uint64)
 # Then (size, x_stride, index_stride, output_stride) for each batch and tuple dimension, (size, x_stride) for
 # each coordinate, (size, x_stride, output_stride) for each slice dimension.
 
 
 @inlined
 def outer_offsets(table: Any, position: Any) -> Any:
-    """Return the offsets (x, index, output) of a position in all tuple dimensions but the last."""
+    """Return the offsets (x, index, output) of a position in all tuple dimensions but the last.
+
+    Those of x count from its lowest element, so that none is negative, which could be `OUTSIDE`.
+    """
     x = table[X_OFFSET]
-    index = table[INDEX_OFFSET]
-    output = table[OUTPUT_OFFSET]
+    index = output = ZERO
     field = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
     while field > DIMENSIONS:
         field -= FOUR
@@ -128,7 +130,7 @@ def _settled(indices: Any, index: Any, offset: Any, table: Any) -> Any:
 
 
 @kernel
-def find_outside(indices: Any, table: Any, first: Any, last: Any) -> Any:
+def find_outside(table: Any, first: Any, last: Any, indices: Any) -> Any:
     """Return the first of tuples `first` to `last` that is out of range, or -1."""
     sizes = moves.stack_like(indices, 256)
     wraps = moves.stack_like(indices, 256)

@@ -1,5 +1,6 @@
 """The one place where the CPU kernels touch Numba's decorators and its on-disk cache."""
 
+import functools
 import hashlib
 import os
 import sys
@@ -74,6 +75,26 @@ def part(function: F) -> F:
         nogil=True, boundscheck=False, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
     )
     return decorate(function)  # type: ignore[no-any-return]
+
+
+def quick(function: F) -> F:
+    """Compile `function` as `kernel` does, but keep the GIL: for what takes less time than to give it away.
+
+    Only such a function may look into Python objects.
+    """
+    decorate: Any = numba.njit(boundscheck=False, error_model="numpy", cache=cache_enabled())
+    with _cache_directory(_CACHE_DIRECTORY):
+        return decorate(function)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """Return a kernel as compiled for arguments of these Numba types.
+
+    To call it saves what a kernel itself does at each call: to look at every argument's type.
+    """
+    compile_for: Any = function.compile  # type: ignore[attr-defined]
+    return compile_for(arguments)  # type: ignore[no-any-return]
 
 
 def inlined(function: F) -> F:

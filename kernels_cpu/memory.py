@@ -1,45 +1,112 @@
-"""Memory by its address: kernels take plain integers, and make arrays of them inside.
+"""Memory by its address: what kernels take for arrays, and make of it inside.
 
-An array argument costs the caller of a compiled function about 0.1 us, and a view of the right type three
-times as much; an integer is almost free.
+An operand is passed by the integer address of its element [0, ..., 0], or as the NumPy array that begins
+there. Either costs a call next to nothing, while an array with its sizes and strides would cost 0.1 us.
 """
 
-import ctypes
 from typing import Any
 
-import numpy as np
+from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.datamodel import models
 from numba.core.types.containers import NamedUniTuple
-from numba.extending import intrinsic
+from numba.extending import NativeValue, intrinsic, register_model, unbox
 from numba.np import arrayobj
 from numpy.typing import NDArray
 
-# An array object is Python's header of every object, and then the pointer to its data.
-_DATA = object.__basicsize__
-_pointer_at = ctypes.c_size_t.from_address
+from kernels_cpu.addresses import DATA_FIELD, TYPE_FIELD
 
 
-def address_of(array: NDArray[Any]) -> int:
-    """Return where element [0, ..., 0] of an array is."""
-    return _pointer_at(id(array) + _DATA).value
+class Operand(types.Type):
+    """The Numba type of an argument that is an address or a NumPy array; kernels see a pointer."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        super().__init__(name=f"Operand({dtype})")
 
 
-def _asked_address_of(array: NDArray[Any]) -> int:
-    address: int = array.ctypes.data
-    return address
+@register_model(Operand)
+class _OperandModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, operand: Operand) -> None:
+        element = manager.lookup(operand.dtype).get_data_type()
+        super().__init__(manager, operand, element.as_pointer())
 
 
-_probe = np.empty(1, np.uint8)
-if address_of(_probe) != _probe.ctypes.data:  # another layout than that of every NumPy so far: the slow way
-    address_of = _asked_address_of
+def _field(builder: Any, instance: Any, offset: int, kind: Any) -> Any:
+    """Load a field of a Python object."""
+    start = builder.bitcast(instance, ir.IntType(8).as_pointer())
+    place = builder.gep(start, [ir.Constant(ir.IntType(64), offset)])
+    return builder.load(builder.bitcast(place, kind.as_pointer()))
 
 
-def _array_at(context: Any, builder: Any, kind: Any, address: Any) -> Any:
+@unbox(Operand)  # type: ignore[untyped-decorator]
+def _unbox_operand(kind: Any, given: Any, c: Any) -> Any:
+    builder, pointer = c.builder, ir.IntType(8).as_pointer()
+    integers = builder.bitcast(c.pyapi.get_c_object("PyLong_Type"), pointer)
+    is_integer = builder.icmp_unsigned("==", _field(builder, given, TYPE_FIELD, pointer), integers)
+    address = cgutils.alloca_once(builder, pointer)
+    failed = cgutils.alloca_once_value(builder, cgutils.false_bit)
+    with builder.if_else(is_integer) as (from_integer, from_array):
+        with from_integer:
+            builder.store(c.pyapi.long_as_voidptr(given), address)
+            builder.store(c.pyapi.c_api_error(), failed)
+        with from_array:
+            builder.store(_field(builder, given, DATA_FIELD, pointer), address)
+    value = builder.bitcast(builder.load(address), c.context.get_value_type(kind))
+    return NativeValue(value, is_error=builder.load(failed))
+
+
+UNSIGNED = {
+    1: Operand(types.uint8),
+    2: Operand(types.uint16),
+    4: Operand(types.uint32),
+    8: Operand(types.uint64),
+}
+"""Operands by the bytes of their elements."""
+BYTES, WORDS, INTEGER = UNSIGNED[1], UNSIGNED[8], types.int64
+
+
+class Instance(types.Type):
+    """The Numba type of any Python object, of which a function sees the address."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Instance")
+
+
+@register_model(Instance)
+class _InstanceModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, instance: Instance) -> None:
+        super().__init__(manager, instance, ir.IntType(64))
+
+
+@unbox(Instance)  # type: ignore[untyped-decorator]
+def _unbox_instance(kind: Any, given: Any, c: Any) -> Any:
+    return NativeValue(c.builder.ptrtoint(given, ir.IntType(64)))
+
+
+INSTANCE = Instance()
+
+
+def operand_of(array: NDArray[Any]) -> Operand:
+    """Return the type of an operand with elements like those of `array`."""
+    return Operand(types.Integer.from_bitwidth(array.itemsize * 8, array.dtype.kind == "i"))
+
+
+def _start(context: Any, builder: Any, kind: Any, value: Any, pointer: Any) -> Any:
+    """Return a pointer to the memory of an array, an operand, or an integer address."""
+    if isinstance(kind, types.Array):
+        value = arrayobj.make_array(kind)(context, builder, value).data
+    if isinstance(kind, (types.Integer, Instance)):
+        return builder.inttoptr(value, pointer)
+    return builder.bitcast(value, pointer)
+
+
+def _array_at(context: Any, builder: Any, kind: Any, place_kind: Any, place: Any) -> Any:
     array = arrayobj.make_array(kind)(context, builder)
     itemsize = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
     arrayobj.populate_array(
         array,
-        data=builder.inttoptr(address, array.data.type),
+        data=_start(context, builder, place_kind, place, array.data.type),
         shape=[context.get_constant(types.intp, 0)],
         strides=[itemsize],
         itemsize=itemsize,
@@ -48,18 +115,22 @@ def _array_at(context: Any, builder: Any, kind: Any, address: Any) -> Any:
     return array._getvalue()
 
 
+def _place(kind: Any) -> Any:
+    return kind if isinstance(kind, (Operand, types.Array)) else types.int64
+
+
 @intrinsic
-def elements_at(typing_context, address, like):  # type: ignore[no-untyped-def]
-    """Return the memory at `address` as an array of the data type of `like`, for `simd.get` and its fellows.
+def elements_at(typing_context, place, like):  # type: ignore[no-untyped-def]
+    """Return the memory at an address as an array of the data type of `like`, for `simd.get` and its fellows.
 
     How long it is nobody knows: its length reads 0.
     """
-    kind = types.Array(like.dtype, 1, "C")
+    kind, place = types.Array(like.dtype, 1, "C"), _place(place)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _array_at(context, builder, kind, arguments[0])
+        return _array_at(context, builder, kind, place, arguments[0])
 
-    return kind(types.int64, like), generate
+    return kind(place, like), generate
 
 
 @intrinsic
@@ -68,28 +139,51 @@ def words_at(typing_context, address):  # type: ignore[no-untyped-def]
     kind = types.Array(types.int64, 1, "C")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _array_at(context, builder, kind, arguments[0])
+        return _array_at(context, builder, kind, types.int64, arguments[0])
 
     return kind(types.int64), generate
 
 
 @intrinsic
-def put_index(typing_context, address, size, at, index):  # type: ignore[no-untyped-def]
-    """Write an index of `size` (4 or 8) bytes, the one number `at` of those from `address` on."""
+def int32_at(typing_context, address):  # type: ignore[no-untyped-def]
+    """Return the 32-bit integer at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address, size, at, index = arguments
+        place = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+        return builder.sext(builder.load(place), ir.IntType(64))
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def place_of(typing_context, memory):  # type: ignore[no-untyped-def]
+    """Return the address of an array, an operand or an instance."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        start = _start(context, builder, memory, arguments[0], ir.IntType(8).as_pointer())
+        return builder.ptrtoint(start, ir.IntType(64))
+
+    return types.int64(memory), generate
+
+
+@intrinsic
+def put_index(typing_context, place, size, at, index):  # type: ignore[no-untyped-def]
+    """Write an index of `size` (4 or 8) bytes, the one number `at` of those from `place` on."""
+    place = _place(place)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        memory, size, at, index = arguments
         is_narrow = builder.icmp_unsigned("==", size, context.get_constant(types.int64, 4))
         with builder.if_else(is_narrow) as (narrow, wide):
             for branch, kind in ((narrow, types.uint32), (wide, types.uint64)):
                 with branch:
                     llvm_kind = context.get_value_type(kind)
-                    start = builder.inttoptr(address, llvm_kind.as_pointer())
+                    start = _start(context, builder, place, memory, llvm_kind.as_pointer())
                     value = index if kind is types.uint64 else builder.trunc(index, llvm_kind)
                     builder.store(value, builder.gep(start, [at]))
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+    return types.void(place, types.int64, types.int64, types.int64), generate
 
 
 def structure(fields: Any) -> Any:
@@ -103,7 +197,8 @@ def structure(fields: Any) -> Any:
         result = NamedUniTuple(array.dtype, n_fields, fields)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            data = arrayobj.make_array(array)(context, builder, arguments[0]).data
+            element = context.get_data_type(array.dtype).as_pointer()
+            data = _start(context, builder, array, arguments[0], element)
             values = [builder.load(cgutils.gep_inbounds(builder, data, i)) for i in range(n_fields)]
             return context.make_tuple(builder, result, values)
 

@@ -13,7 +13,6 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np import arrayobj
 
 from kernels_cpu import simd
 
@@ -51,24 +50,20 @@ def _vector_of(context: Any, pointer_type: Any) -> ir.VectorType:
 
 
 @_intrinsic
-def pointer(typing_context: Any, array: Any) -> Any:
-    """Return the pointer to an array's first element."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
-
-    return types.CPointer(array.dtype)(array), generate
+def pointer(typing_context: Any, operand: Any) -> Any:
+    """Return the pointer to an operand's first element."""
+    signature = types.CPointer(operand.dtype)(operand)
+    return signature, lambda context, builder, signature, arguments: arguments[0]
 
 
 @_intrinsic
-def word_pointer(typing_context: Any, array: Any) -> Any:
-    """Return the pointer to the bytes of an array that is aligned to 8 bytes, as uint64."""
+def word_pointer(typing_context: Any, operand: Any) -> Any:
+    """Return the pointer to an operand that is aligned to 8 bytes, as uint64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.bitcast(data, I64.as_pointer())
+        return builder.bitcast(arguments[0], I64.as_pointer())
 
-    return types.CPointer(types.uint64)(array), generate
+    return types.CPointer(types.uint64)(operand), generate
 
 
 @_intrinsic
@@ -315,6 +310,42 @@ def fill_line(typing_context: Any, output: Any, index: Any, value: Any) -> Any:
         lanes = _splat(builder, vector, _narrowed(builder, arguments[2], element))
         target = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), vector.as_pointer())
         builder.store(lanes, target, align=element.width // 8)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@_intrinsic
+def blend_line(
+    typing_context: Any,
+    x: Any,
+    x_index: Any,
+    output: Any,
+    index: Any,
+    value: Any,
+    distance: Any,
+    n_values: Any,
+) -> Any:
+    """Store a line: `value` where ``distance + lane < n_values``, and elements of `x` elsewhere.
+
+    Distances wrap around, and are compared as unsigned 32-bit integers.
+    """
+    signature = types.void(x, types.uint64, output, *[types.uint64] * 4)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_index, output, index, value, distance, n_values = arguments
+        element = context.get_data_type(signature.args[2].dtype)
+        vector = ir.VectorType(element, LINE_BYTES * 8 // element.width)
+        lanes = ir.VectorType(I32, vector.count)
+        numbers = ir.Constant(lanes, [ir.Constant(I32, lane) for lane in range(vector.count)])
+        distances = builder.add(_splat(builder, lanes, builder.trunc(distance, I32)), numbers)
+        limits = _splat(builder, lanes, builder.trunc(n_values, I32))
+        is_value = builder.icmp_unsigned("<", distances, limits)
+        source = builder.bitcast(builder.gep(x, [x_index]), vector.as_pointer())
+        kept = builder.load(source, align=element.width // 8)
+        values = _splat(builder, vector, _narrowed(builder, value, element))
+        target = builder.bitcast(builder.gep(output, [index]), vector.as_pointer())
+        builder.store(builder.select(is_value, values, kept), target, align=element.width // 8)
         return context.get_dummy_value()
 
     return signature, generate

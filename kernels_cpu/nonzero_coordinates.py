@@ -9,17 +9,19 @@ of both passes run side by side. Moves the input once, 1/4 byte an element in tw
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels_cpu import bits, moves, streaming
+from kernels_cpu.addresses import Address
 from kernels_cpu.bits import LIST
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.jit import compiled, inlined, kernel
+from kernels_cpu.memory import BYTES, INTEGER, UNSIGNED, WORDS
 from kernels_cpu.streaming import flush, stream_copy
-from kernels_cpu.threads import run
+from kernels_cpu.threads import launcher, run
 
 ZERO: Any = np.uint64(0)
 ONE: Any = np.uint64(1)
@@ -41,17 +43,17 @@ PACKED_COLUMNS = 4  # at most, for that
 
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernels.
 N_ELEMENTS, N_PARTS, PART_WORDS, MAGNITUDE, N_DIMS, N_SIZES = np.arange(6, dtype=np.uint64)
-X_OFFSET, COORDINATE_OFFSET, CAPACITY, ROW_STRIDE = np.arange(6, 10, dtype=np.uint64)
-COLUMN_STRIDE, FILLS, FILL, STREAM_ROWS, TABLES = np.arange(10, 15, dtype=np.uint64)
+X_OFFSET, CAPACITY, ROW_STRIDE, COLUMN_STRIDE = np.arange(6, 10, dtype=np.uint64)
+FILLS, FILL, STREAM_ROWS, TABLES = np.arange(10, 14, dtype=np.uint64)
 # Then (size, x_stride) for each dimension of the input, then the logical sizes.
 
 
 @kernel
-def _mark(x: Any, workspace: Any, table: Any, part: Any) -> Any:
+def _mark(table: Any, part: Any, x: Any, workspace: Any) -> None:
     """Write the words of one part to the workspace, and their count behind all words."""
-    x = moves.pointer(x)
-    words = moves.word_pointer(workspace)
     table = moves.pointer(table)
+    x = moves.at(moves.pointer(x), ZERO - table[X_OFFSET])
+    words = moves.word_pointer(workspace)
     magnitude = table[MAGNITUDE]
     word = np.uint64(part) * table[PART_WORDS]
     position = word * LANES
@@ -103,7 +105,6 @@ def _mark(x: Any, workspace: Any, table: Any, part: Any) -> Any:
     if n_pending:
         words[word] = pending
     words[table[N_PARTS] * table[PART_WORDS] + np.uint64(part)] = count
-    return count
 
 
 @kernel
@@ -152,14 +153,13 @@ def _fill_rows(coordinates: Any, first: Any, last: Any, table: Any) -> Any:
     n_columns = table[N_SIZES]
     row_stride = table[ROW_STRIDE]
     column_stride = table[COLUMN_STRIDE]
-    start = table[COORDINATE_OFFSET]
     if row_stride == n_columns and column_stride == ONE:
-        for cell in range(start + first * n_columns, start + last * n_columns):
+        for cell in range(first * n_columns, last * n_columns):
             coordinates[cell] = value
     else:
         for row in range(first, last):
             for column in range(n_columns):
-                coordinates[start + row * row_stride + column * column_stride] = value
+                coordinates[row * row_stride + column * column_stride] = value
 
 
 @kernel
@@ -168,7 +168,7 @@ def _probe(x: Any, table: Any) -> Any:
     step = table[N_ELEMENTS] // PROBES
     count = ZERO
     for i in range(PROBES):
-        count += moves.popcount(bits.whole_word(x, table[X_OFFSET] + i * step, table[MAGNITUDE]))
+        count += moves.popcount(bits.whole_word(x, i * step, table[MAGNITUDE]))
     return count * step // LANES
 
 
@@ -178,7 +178,7 @@ def _last_word(x: Any, elements: Any, table: Any) -> Any:
     n = table[N_ELEMENTS] & LOW
     for i in range(LANES):
         elements[i] = 0
-    moves.copy(x, table[X_OFFSET] + table[N_ELEMENTS] - n, elements, ZERO, n)
+    moves.copy(x, table[N_ELEMENTS] - n, elements, ZERO, n)
     return bits.whole_word(elements, ZERO, table[MAGNITUDE])
 
 
@@ -191,8 +191,11 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
     """
 
     @kernel
-    def expand(source: Any, coordinates: Any, table: Any, part: Any) -> Any:
-        """Write the rows of one part, and its share of the rows that are filled; return the full count."""
+    def expand(table: Any, part: Any, x: Any, coordinates: Any, count: Any, workspace: Any) -> Any:
+        """Write the rows of one part, and its share of the rows that are filled; return the full count.
+
+        The count is written where one part does all the work.
+        """
         coordinates = moves.pointer(coordinates)
         table = moves.pointer(table)
         n_parts = table[N_PARTS]
@@ -202,15 +205,15 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
         n_rows = capacity
         origin = ZERO
         if from_elements:
-            x = moves.pointer(source)
+            last_word = _last_word(moves.pointer(x), moves.stack_like(x, 64), table)
+            x = moves.pointer(x)
             words = moves.stack_uint64(TILE_WORDS)
             tile_end = ZERO
             total = ZERO
-            last_word = _last_word(x, moves.stack_like(source, 64), table)
             if n_rows >= table[STREAM_ROWS]:
                 n_rows = min(_probe(x, table), capacity)
         else:
-            words = moves.word_pointer(source)
+            words = moves.word_pointer(workspace)
             total = ZERO
             counts = n_parts * table[PART_WORDS]
             for other in range(n_parts):
@@ -249,7 +252,7 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
                     origin = position
                     n_words = min((end - position) >> SIX, TILE_BYTES // LANES // moves.element_bytes(x))
                     tile_end = position + n_words * LANES
-                    total += bits.mark_words(x, table[X_OFFSET] + position, n_words, words, table[MAGNITUDE])
+                    total += bits.mark_words(x, position, n_words, words, table[MAGNITUDE])
                     if n_words == ZERO:
                         tile_end = end
                         words[0] = last_word
@@ -273,7 +276,7 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
             n, position = bits.list_words(words, position - origin, stop - origin, positions)
             n = min(n, capacity - row)
             position += origin
-            target = table[COORDINATE_OFFSET] + row * table[ROW_STRIDE]
+            target = row * table[ROW_STRIDE]
             row += n
             if columns:
                 start = chunk + row_size - row_end
@@ -303,19 +306,23 @@ def _expand_kernel(from_elements: bool, columns: int) -> Any:
             share = missing // n_parts + ONE
             first = min(share * np.uint64(part), missing)
             _fill_rows(coordinates, total + first, total + min(first + share, missing), table)
+        if from_elements:
+            moves.pointer(count)[0] = total
         return total
 
     return expand
 
 
 @kernel
-def _total(workspace: Any, table: Any) -> Any:
-    """Return the sum of all parts' counts."""
+def _total(table: Any, count: Any, workspace: Any) -> Any:
+    """Write and return the sum of all parts' counts."""
+    table = moves.pointer(table)
     words = moves.word_pointer(workspace)
     counts = table[N_PARTS] * table[PART_WORDS]
     total = ZERO
     for part in range(table[N_PARTS]):
         total += words[counts + part]
+    moves.pointer(count)[0] = total
     return total
 
 
@@ -325,40 +332,68 @@ class Plan:
 
     variant: str
     workspace_size: int
-    table: Any
-    parts: range
-    threads: int
-    kernel: Any
+    launch: Callable[[Address, Address, Address, Address], int]
+    """Writes the first rows up to the capacity, and writes and returns the full count.
+
+    Called as ``launch(x, coordinates, count, workspace)``.
+    """
     in_one_pass: bool
+    """Whether `launch` reads the input once, and needs no workspace."""
+    _table: Any
+    _parts: range
+    _threads: int
+    _operands: tuple[Any, Any, Any]
 
-    def launch(self, x: Any, coordinates: Any, count: Any, workspace: Any) -> None:
-        """Write the first rows up to the capacity, and the full count."""
-        if self.in_one_pass:
-            count[0] = self.kernel(x, coordinates, self.table, 0)
-        else:
-            self.count(x, count, workspace)
-            self._expand(self.kernel, coordinates, workspace, self.table)
-
-    def count(self, x: Any, count: Any, workspace: Any) -> None:
-        """Write the full count, and leave in the workspace what `expand` needs."""
-        table = self.table
-        run(_mark, [(x, workspace, table, part) for part in self.parts], self.threads)
-        count[0] = _total(workspace, table)
+    def count(self, x: Address, count: Address, workspace: Address) -> int:
+        """Write and return the full count, and leave in the workspace what `expand` needs."""
+        x_type, _, count_type = self._operands
+        return _count(self._table, self._parts, self._threads, x_type, count_type)(x, count, workspace)
 
     def expand(
-        self, x: Any, coordinates: Any, capacity: int, row_stride: int, column_stride: int, workspace: Any
+        self,
+        x: Address,
+        coordinates: Address,
+        capacity: int,
+        row_stride: int,
+        column_stride: int,
+        workspace: Address,
     ) -> None:
         """Write the first `capacity` rows, after `count` with the same workspace."""
-        table = self.table.copy()
+        table = self._table.copy()
         table[CAPACITY] = capacity
         table[ROW_STRIDE] = row_stride & WORD
         table[COLUMN_STRIDE] = column_stride & WORD
         sizes = [int(size) for size in table[len(table) - int(table[N_SIZES]) :]]
         kernel = _expand_kernel(False, _packed_columns(sizes, row_stride, column_stride))
-        self._expand(kernel, coordinates, workspace, table)
+        write = compiled(kernel, WORDS, INTEGER, *self._operands, BYTES)
+        parts = [(table, part, x, coordinates, 0, workspace) for part in self._parts]
+        run(write, parts, self._threads)
 
-    def _expand(self, kernel: Any, coordinates: Any, workspace: Any, table: Any) -> None:
-        run(kernel, [(workspace, coordinates, table, part) for part in self.parts], self.threads)
+
+def _count(
+    table: Any, parts: range, threads: int, x_type: Any, count_type: Any
+) -> Callable[[Address, Address, Address], int]:
+    """Return the first of two passes: ``count(x, count, workspace)``."""
+    mark = compiled(_mark, WORDS, INTEGER, x_type, BYTES)
+    total = compiled(_total, WORDS, count_type, BYTES)
+
+    def count(x: Address, count: Address, workspace: Address) -> int:
+        run(mark, [(table, part, x, workspace) for part in parts], threads)
+        found: int = total(table, count, workspace)
+        return found
+
+    return count
+
+
+def _two_passes(
+    count: Callable[[Address, Address, Address], int], write: Callable[..., Any]
+) -> Callable[[Address, Address, Address, Address], int]:
+    def launch(x: Address, coordinates: Address, counted: Address, workspace: Address) -> int:
+        found = count(x, counted, workspace)
+        write(x, coordinates, counted, workspace)
+        return found
+
+    return launch
 
 
 def _packed_columns(sizes: Sequence[int], row_stride: int, column_stride: int) -> int:
@@ -402,8 +437,10 @@ def plan(
         Bytes of a coordinate, and of the count.
     fill : int or None
         Bits for the rows from the count to the capacity; None leaves those alone.
-    x_offset, coordinate_offset : int
-        Where each array's first element lies.
+    x_offset : int
+        How many elements the input has below its first one in memory: none is read beyond them.
+    coordinate_offset : int
+        Ignored: `launch` takes the addresses of first elements.
     threads : int
         How many threads the work may be spread over.
 
@@ -412,6 +449,7 @@ def plan(
     Plan
         Its workspace holds one bit an element and one word a part.
     """
+    del coordinate_offset
     n_elements = math.prod(sizes)
     n_words = -(-n_elements // 64)
     n_bytes = n_elements * (element_size + len(sizes) * coordinate_size)
@@ -422,19 +460,28 @@ def plan(
     part_words = -(-n_words // n_parts)
     layout = dims or ((1, 1),)
     fields = [n_elements, n_parts, part_words, magnitude, len(layout), len(sizes)]
-    fields += [x_offset, coordinate_offset, capacity, *coordinate_strides, fill is not None, fill or 0]
+    fields += [x_offset, capacity, *coordinate_strides, fill is not None, fill or 0]
     fields.append(STREAM_BYTES // max(len(sizes) * coordinate_size, 1))
     for entry in layout:
         fields += entry
     fields += sizes
     contiguous = len(layout) == 1 and layout[0][1] == 1
     in_one_pass = contiguous and n_parts == 1
+    table = np.array([int(field) & WORD for field in fields], np.uint64)
+    operands = UNSIGNED[element_size], UNSIGNED[coordinate_size], UNSIGNED[count_size]
+    kernel = _expand_kernel(in_one_pass, _packed_columns(sizes, *coordinate_strides))
+    write = compiled(kernel, WORDS, INTEGER, *operands, BYTES)
+    parts = range(n_parts)
+    launch = launcher(write, [(table, part) for part in parts], threads)
+    if not in_one_pass:
+        launch = _two_passes(_count(table, parts, threads, operands[0], operands[2]), launch)
     return Plan(
         variant="one pass" if in_one_pass else f"two passes, {n_parts} parts",
         workspace_size=8 * (part_words * n_parts + n_parts),
-        table=np.array([int(field) & WORD for field in fields], np.uint64),
-        parts=range(n_parts),
-        threads=threads,
-        kernel=_expand_kernel(in_one_pass, _packed_columns(sizes, *coordinate_strides)),
+        launch=launch,
         in_one_pass=in_one_pass,
+        _table=table,
+        _parts=parts,
+        _threads=threads,
+        _operands=operands,
     )

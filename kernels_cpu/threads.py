@@ -199,6 +199,22 @@ def run(
         call.complete(argument_tuples[0])
 
 
+def launcher(
+    function: Callable[..., Any], parts: Sequence[tuple[Any, ...]], threads: int | None = None
+) -> Callable[..., Any]:
+    """Return a function of further arguments that runs each part, followed by them; see `run`.
+
+    It returns what the only part does; None where there are several, or none.
+    """
+    if len(parts) == 1:
+        return functools.partial(function, *parts[0])
+
+    def launch(*further: Any) -> None:
+        run(function, [(*part, *further) for part in parts], threads)
+
+    return launch
+
+
 def split(n: int, n_parts: int, multiple: int = 1) -> list[tuple[int, int]]:
     """Cut ``range(n)`` into at most `n_parts` even ranges that start at multiples of `multiple`."""
     step = -(-n // max(n_parts, 1))

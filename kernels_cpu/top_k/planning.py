@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from kernels_cpu import simd
 from kernels_cpu import threads as pool
+from kernels_cpu.addresses import Address
+from kernels_cpu.jit import compiled
 from kernels_cpu.keys import key_masks
-from kernels_cpu.memory import address_of
+from kernels_cpu.memory import BYTES, INTEGER, operand_of
 from kernels_cpu.top_k import kernels, shared_sort, short_rows
 from kernels_cpu.top_k.problem import RANK_LIMIT, Problem, packed
 from kernels_cpu.top_k.records import COUNTERS, PADDED_TO
@@ -47,36 +49,32 @@ class Plan:
 
     variant: str
     workspace_size: int
-    _launch: Kernel
+    launch: Callable[[Address, Address, Address, int], None]
+    """Writes the values and positions of the best k of each row.
 
-    def launch(self, x: Array, values: Array, indices: Array, workspace: Array) -> None:
-        """Write the values and positions of the best k of each row.
-
-        Parameters
-        ----------
-        x, values, indices : ndarray
-            Arrays of unsigned integers, from whose first elements the plan's offsets count.
-        workspace : ndarray
-            At least `workspace_size` bytes (uint8), aligned to 64 bytes.
-        """
-        self._launch(address_of(x), address_of(values), address_of(indices), address_of(workspace))
+    Called as ``launch(x, values, indices, workspace)``; the workspace is aligned to 64 bytes.
+    """
 
 
 def _launcher(
-    kernel: Kernel, merge: Kernel | None, constants: Array, tasks: Sequence[tuple[int, int, int]]
+    function: Kernel, merge: Kernel | None, constants: Array, tasks: Sequence[tuple[int, int, int]]
 ) -> Kernel:
-    if len(tasks) == 1:
-        return partial(kernel, constants, *tasks[0])
+    keys = operand_of(constants)
+    operands = BYTES, BYTES, BYTES, INTEGER
+    search = compiled(function, keys, INTEGER, INTEGER, INTEGER, *operands)
+    launch = pool.launcher(search, [(constants, *task) for task in tasks])
+    if merge is None:
+        return launch
+    finish = partial(compiled(merge, keys, *operands), constants)
 
-    def launch(*addresses: int) -> None:
-        pool.run(kernel, [(constants, *task, *addresses) for task in tasks])
-        if merge is not None:
-            merge(constants, *addresses)
+    def launch_and_merge(*addresses: Address) -> None:
+        launch(*addresses)
+        finish(*addresses)
 
-    return launch
+    return launch_and_merge
 
 
-def _nothing(*_addresses: int) -> None:
+def _nothing(*_addresses: Address) -> None:
     pass
 
 
@@ -121,7 +119,7 @@ def plan(
     axis_strides : tuple of int
         Strides of x, values and indices along the axis.
     x_offset, value_offset, index_offset : int
-        Where element [0, ..., 0] is in each array.
+        Ignored: `launch` takes the addresses of first elements.
     threads : int
         How many threads may take part.
 
@@ -135,6 +133,7 @@ def plan(
     Workspace: some 200 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
     wanted, up to 32 bytes an element.
     """
+    del x_offset, value_offset, index_offset
     constants = key_masks(element_size, sign, flip, infinity, largest)
     dims = sorted((dim for dim in rows if dim[0] != 1), key=lambda dim: -abs(dim[1]))
     n_rows = prod(size for size, *_ in rows)
@@ -212,9 +211,6 @@ def plan(
     problem = Problem(
         axis_size=axis_size,
         k=k,
-        x_offset=x_offset,
-        value_offset=value_offset,
-        index_offset=index_offset,
         x_step=axis_strides[0],
         value_step=axis_strides[1],
         index_step=axis_strides[2],

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu import simd
 from kernels_cpu.jit import inlined, part
-from kernels_cpu.memory import elements_at, structure, words_at
+from kernels_cpu.memory import elements_at, place_of, structure, words_at
 from kernels_cpu.top_k.scan import Scratch
 
 Array = NDArray[Any]
@@ -22,9 +22,6 @@ class Problem(NamedTuple):
 
     axis_size: int
     k: int
-    x_offset: int
-    value_offset: int
-    index_offset: int
     x_step: int
     value_step: int
     index_step: int
@@ -61,7 +58,6 @@ class Problem(NamedTuple):
     """Dimensions of rows; size, x, value and index stride of each follow, the slowest first."""
 
 
-X_OFFSET = Problem._fields.index("x_offset")
 HEADER = len(Problem._fields)
 
 unpack = structure(Problem)
@@ -94,16 +90,14 @@ def packed(masks: Array, numbers: Sequence[int]) -> Array:
 @inlined
 def numbers_of(constants: Array) -> Array:
     """Return the integers in the array of `packed`."""
-    numbers: Array = words_at(constants.ctypes.data + MASKS_SIZE)
+    numbers: Array = words_at(place_of(constants) + MASKS_SIZE)
     return numbers
 
 
 @part
 def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
     """Return where a row starts in the input, the values and the indices."""
-    x, value, index = (
-        simd.get(numbers, X_OFFSET), simd.get(numbers, X_OFFSET + 1), simd.get(numbers, X_OFFSET + 2)
-    )  # fmt: skip
+    x = value = index = 0
     for d in range(n_dims - 1, -1, -1):
         at = HEADER + 4 * d
         coordinate = row

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu import simd
 from kernels_cpu import threads as pool
+from kernels_cpu.addresses import Address, address_of
 from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.keys import key, unpack_masks
 from kernels_cpu.memory import elements_at, words_at
@@ -34,12 +35,14 @@ def state_size(n_parts: int) -> int:
 
 def launcher(
     constants: Array, n_rows: int, axis_size: int, k: int, n_parts: int
-) -> Callable[[int, int, int, int], None]:
+) -> Callable[[Address, Address, Address, int], None]:
     """Return what sorts one row after the other, each in `n_parts` parts."""
     parts = _parts(axis_size, n_parts)
     results = _parts(k, n_parts)
 
-    def launch(x: int, values: int, indices: int, workspace: int) -> None:
+    def launch(x: Address, values: Address, indices: Address, workspace: int) -> None:
+        x = address_of(x)
+        addresses = x, address_of(values), address_of(indices), workspace
         for row in range(n_rows):
             pool.run(list_part, [(constants, row, *part, x, workspace) for part in parts])
             n_passes = plan_passes(constants, len(parts), workspace)
@@ -50,7 +53,6 @@ def launcher(
                 if find_places(constants, len(parts), axis_size, workspace):
                     pool.run(scatter_part, numbered)
                     is_moved = not is_moved
-            addresses = x, values, indices, workspace
             pool.run(write_part, [(constants, row, is_moved, *part, *addresses) for part in results])
 
     return launch

@@ -1,0 +1,47 @@
+"""What was prepared for arrays of one kind, found again for others of that kind."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from dmlops import arrays
+
+T = TypeVar("T")
+
+_KEPT = 4096
+
+
+def _never(operands: tuple[Any, ...]) -> bool:
+    return False
+
+
+class Repeats(Generic[T]):
+    """A table by the kinds of arrays; the kind that came last is found most quickly."""
+
+    __slots__ = ("_by_signature", "last")
+
+    def __init__(self) -> None:
+        self._by_signature: dict[Hashable, T] = {}
+        # A test, what is kept for arrays that pass it, and what keeps the data types alive that it knows.
+        self.last: tuple[Callable[[tuple[Any, ...]], bool], T | None, Hashable] = (_never, None, None)
+
+    def find(self, operands: tuple[Any, ...]) -> T | None:
+        """Return what is kept for arrays of this kind, if they do not pass the test of `last`."""
+        signatures = arrays.signatures(operands)
+        found = self._by_signature.get(signatures)
+        if found is not None:
+            self._remember(operands, found, signatures)
+        return found
+
+    def keep(self, operands: tuple[Any, ...], prepared: T) -> None:
+        """Keep something for arrays of this kind, if the kind can be told quickly and nothing is kept yet."""
+        signatures = arrays.signatures(operands)
+        if signatures is None or signatures in self._by_signature:
+            return
+        if len(self._by_signature) >= _KEPT:
+            self._by_signature.clear()
+        self._by_signature[signatures] = prepared
+
+    def _remember(self, operands: tuple[Any, ...], found: T, signatures: Hashable) -> None:
+        test = arrays.find_library(operands[0]).likeness_test(operands)
+        if test is not None:
+            self.last = test, found, signatures

@@ -1,0 +1,153 @@
+"""Calls like one before take a short way: what it tells apart, and what it checks all the same."""
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops import AxisDirection, InvalidDescriptorError, TensorDataType, TensorDesc, TopK1
+from kernels_cpu.addresses import address_of
+from kernels_cpu.likeness import likeness_test
+from kernels_cpu.overlap import closeness_test
+from tests import reference
+from tests.data import assert_same, sample
+
+
+class Sub(np.ndarray):
+    """A subclass, which the short way leaves alone."""
+
+
+def test_address():
+    for x in (np.arange(5), np.arange(5)[::-1], np.zeros((0, 3)), np.array(1.5)):
+        assert address_of(x) == x.ctypes.data
+    assert address_of(1 << 62) == 1 << 62
+
+
+def unlike(x):
+    """Return arrays, and other things, that differ from `x` in one way each."""
+    locked = x.copy()
+    locked.flags.writeable = False
+    shifted = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
+    others = [
+        x.astype("int32"),
+        x.astype(">f4"),
+        x[:-1],
+        x[..., None],
+        x.T.copy().T,
+        x[:, ::-1],
+        locked,
+        shifted,
+    ]
+    return [*others, x.view(Sub), x.tolist(), None, 7]
+
+
+def test_likeness():
+    x, y = np.zeros((4, 6), "float32"), np.zeros(3, "uint32")
+    is_like = likeness_test((x, y))
+    assert is_like((np.ones_like(x), np.ones_like(y)))
+    assert not is_like((x,))
+    assert not is_like((x, y, y))
+    assert not is_like((y, x))
+    for other in unlike(x):
+        assert not is_like((other, y)), other
+        assert not is_like((x, other)), other
+
+
+def test_likeness_follows_changes():
+    x = np.zeros((4, 6), "float32")
+    is_like = likeness_test((x.copy(),))
+    assert is_like((x,))
+    x.resize((6, 4), refcheck=False)
+    assert not is_like((x,))
+
+
+def test_closeness():
+    are_close = closeness_test([(0, 1, -8, 8), (1, 2, 0, 100)])
+    assert not are_close(1000, 1008, 1008, 0)
+    assert are_close(1000, 1007, 0, 0)
+    assert are_close(1000, 2000, 2099, 0)
+    assert not are_close(1000, 992, 1092, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
+def test_kinds_in_turn(dtype):
+    arrays = [sample(dtype, shape, "turn") for shape in ((5, 40), (40, 5), (200,), (5, 40))]
+    arrays += [arrays[0][:, ::-1], arrays[0].T, arrays[1].copy("F")]
+    for _ in range(3):
+        for x in arrays:
+            assert_same(dmlops.top_k(x, 3).values, reference.top_k(x, 3)[0])
+            coordinates, count = dmlops.nonzero_coordinates(x)
+            assert_same(coordinates, np.argwhere(x).astype("uint32"))
+            assert coordinates.flags.owndata
+            assert count == np.count_nonzero(x)
+            if x.ndim == 2:
+                band = dmlops.diagonal_matrix(x, value=3, begin=-1, end=2)
+                assert_same(band, reference.diagonal_matrix(x, value=3, begin=-1, end=2))
+
+
+def test_outputs_are_looked_at_each_time():
+    x, out = np.arange(12, dtype="float32").reshape(3, 4), np.zeros((3, 4), "float32")
+    for _ in range(3):
+        assert dmlops.diagonal_matrix(x, value=0, out=out) is out
+    with pytest.raises(InvalidDescriptorError, match="shares memory"):
+        dmlops.diagonal_matrix(x, value=0, out=x)
+    out.flags.writeable = False
+    with pytest.raises(InvalidDescriptorError, match="read-only"):
+        dmlops.diagonal_matrix(x, value=0, out=out)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_indices_are_looked_at_each_time(given):
+    x, picks = np.arange(20, dtype="float32"), np.arange(6).reshape(6, 1)
+    options = {"out": np.full(6, 77, "float32")} if given else {}
+    for _ in range(3):
+        assert_same(dmlops.gather_nd(x, picks, **options), x[:6])
+    picks[4] = 20
+    if given:
+        options["out"][...] = 77
+    with pytest.raises(dmlops.IndexOutOfRangeError, match="20"):
+        dmlops.gather_nd(x, picks, **options)
+    assert not given or (options["out"] == 77).all()
+
+
+@pytest.mark.parametrize("has_workspace", [False, True])
+def test_executions(has_workspace):
+    data = TensorDesc(TensorDataType.FLOAT32, (3, 500))
+    descriptor = TopK1(input_tensor=data, axis=1, k=4, axis_direction=AxisDirection.DECREASING)
+    operator = dmlops.compile(descriptor)
+    memory = np.zeros(4000, "float32")
+    workspace = np.empty(operator.workspace_size, np.uint8) if has_workspace else None
+    for turn in range(4):
+        x = memory[turn : turn + 1500].reshape(3, 500)
+        x[...] = sample("float32", x.shape, turn)
+        values, indices = np.empty((3, 4), "float32"), np.empty((3, 4), "uint32")
+        arrays = {"input_tensor": x, "output_index_tensor": indices, "output_value_tensor": values}
+        operator.execute(arrays, workspace)
+        assert_same(values, reference.top_k(x, 4)[0])
+        assert_same(indices, reference.top_k(x, 4)[1].astype("uint32"))
+    arrays["output_value_tensor"] = memory[9:21].reshape(3, 4)
+    with pytest.raises(InvalidDescriptorError, match=r"TopK1.output_value_tensor: .* shares memory"):
+        operator.execute(arrays, workspace)
+    if has_workspace:
+        arrays["output_value_tensor"] = workspace[64:112].view("float32").reshape(3, 4)
+        with pytest.raises(InvalidDescriptorError, match=r"TopK1.workspace: .* shares memory"):
+            operator.execute(arrays, workspace)
+
+
+def test_torch_tensors_in_host_memory():
+    torch = pytest.importorskip("torch")
+    host = [sample("float32", (6, 70), "torch"), sample("float32", (70, 6), "torch").T]
+    for _ in range(3):
+        for x in host:
+            tensor = torch.from_numpy(x)
+            values, indices = dmlops.top_k(tensor, 5)
+            assert_same(values.numpy(), reference.top_k(x, 5)[0])
+            assert indices.dtype == torch.int64
+            coordinates, _ = dmlops.nonzero_coordinates(tensor)
+            assert_same(coordinates.numpy(), np.argwhere(x))
+            out = torch.empty_like(tensor)
+            assert dmlops.diagonal_matrix(tensor, value=0, out=out) is out
+            assert_same(out.numpy(), reference.diagonal_matrix(x, value=0, begin=0, end=1))
+            picked = dmlops.gather_nd(tensor, torch.tensor([[1], [-2]]))
+            assert_same(picked.numpy(), x[[1, -2]])
+            with pytest.raises(InvalidDescriptorError, match="shares memory"):
+                dmlops.diagonal_matrix(tensor, value=0, out=tensor)
