@@ -1,27 +1,33 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-Four ways, of which `plan` picks one by the shape alone:
+Six ways, of which `plan` picks one by the shape alone:
 
-=====  ==============================================  ===================================================
-warp   short rows, k <= 32                             a warp a row, the row in registers
-block  k up to what a block can sort in shared memory  a block a row, reading little more than the row
-grid   the same, few rows or very long ones            group maxima by many blocks, then a block a row
-sort   any k                                           radix sort of whole rows
-=====  ==============================================  ===================================================
+=======  ==============================================  =================================================
+warp     short rows, k <= 32                             a warp a row, the row in registers
+block    k up to what a block can sort in shared memory  a block a row, reading little more than the row
+grid     the same, few rows or very long ones            group maxima by many blocks, then a block a row
+columns  small k of rows that lie side by side           a lane a row, as along any axis but the last
+tile     larger k of rows of a few thousand              a block sorts the row
+sort     any k                                           radix sort of whole rows
+=======  ==============================================  =================================================
 
 All compare order keys (`keys`), so a kernel is compiled for an element width, not for a data type. None
-depends on the order in which blocks run, and none gives up on any data: the first k groups of neighbouring
+gives up on any data, and none but the sort waits for other blocks: the first k groups of neighbouring
 elements, by largest element and position, hold the winners even where all keys tie, and where these groups
-still have too many candidates, exact bounds of the winners are found by histograms of keys and positions.
+still have too many candidates, the last wanted key is found by histograms, and of those that equal it the
+first are taken in order.
 
-====================  ====================================================================================
-`groups`, `maxima`    the first look at a row: maxima of groups of neighbouring elements
-`threshold`           which groups are looked at again
-`block`               the whole of it for a row: groups, candidates, order
-`rank`                the final order
-`warp`, `sort`        the other ways
-`keys`, `locate`      what is compared, and where rows lie
-====================  ====================================================================================
+=============================  ===========================================================================
+`groups`, `maxima`             the first look at a row: maxima of groups of neighbouring elements
+`threshold`                    which groups are looked at again
+`sweep`                        that second look
+`rank`                         the final order
+`block`, `block_shape`         all of this for a row, and what of it fits into a block
+`columns`, `candidates`        a lane's row, and what it keeps of it
+`warp`, `tile`, `sort`         the other ways
+`keys`, `locate`, `rows`       what is compared, and where rows lie
+`planning`, `steps`, `plan_*`  the choice of a way, launches as data, and each way's launches
+=============================  ===========================================================================
 """
 
 from kernels_cuda.top_k.planning import Plan, plan

@@ -6,8 +6,9 @@
 3. Read the listed groups again, from cache, and keep in shared memory the elements that reach the threshold.
 4. Order these by (key, position) (`rank`); the first k are the answer.
 
-Elements that share few groups, or tie, can overflow step 3. Then the bounds of the first k by (key, position)
-are narrowed, by histograms of the listed groups' elements, until those within them fit. So the order in which
+Elements that share few groups, or tie, can overflow step 3 (`sweep`). If fewer than k are above the
+threshold, those are kept, and the first that equal it. Otherwise the threshold is raised, by histograms of
+the listed groups' elements, until what reaches it fits, or it is the last wanted key. So the order in which
 elements arrive in shared memory never matters, and no data make a block read more than k groups a few times.
 
 Of a long row, other blocks have written two levels of group maxima (`maxima`). Steps 1 and 2 are then done
@@ -19,70 +20,30 @@ are in order, hence by ascending index where keys are equal: another launch over
 the index of each, finishes the row.
 """
 
-from typing import NamedTuple
-
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, device_function, linked_function
+from kernels_cuda.compiler import KernelSource
 from kernels_cuda.ptx import LOAD
-from kernels_cuda.top_k.cooperate import count_digit
-from kernels_cuda.top_k.groups import CHUNK_VECTORS, CHUNK_WORDS, VECTORS_A_LANE, group_functions
+from kernels_cuda.top_k.block_shape import SPARE, largest_shape
+from kernels_cuda.top_k.groups import block_maxima
 from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
 from kernels_cuda.top_k.locate import locate
 from kernels_cuda.top_k.maxima import FINE_BITS, key_bytes
-from kernels_cuda.top_k.rank import BINS_A_THREAD, rank_functions
+from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.rows import N_LAYOUT, store_index
 from kernels_cuda.top_k.sweep import NO_EDGE, sweep_functions
-from kernels_cuda.top_k.threshold import FOUND, N_COUNTERS, bit_length, threshold_functions
+from kernels_cuda.top_k.threshold import FOUND, N_COUNTERS, threshold_functions
 
 u16 = types.uint16
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
+# Levels: of elements, and of the two group maxima of long rows.
 ELEMENTS, FINE, COARSE = range(3)
 # Of the shared places.
 VECTORS, ADDRESS, COUNT, HEAD, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11
 N_PLACES = 12
-# So many more than twice k candidates are still ordered, or groups read, rather than told apart first.
-SPARE = 64
-
-
-class BlockShape(NamedTuple):
-    """How much a block holds: candidates, group maxima in their place, listed groups."""
-
-    n_threads: int
-    n_slots: int
-    n_groups: int
-    n_listed: int
-    key_bytes: int
-
-    @property
-    def list_offset(self) -> int:
-        """Where the list lies in dynamic shared memory; it is also the order of the candidates."""
-        offset = max(self.n_slots * (self.key_bytes + 4), self.n_groups * self.key_bytes)
-        return -(-offset // VECTOR_BYTES) * VECTOR_BYTES
-
-    @property
-    def bins_offset(self) -> int:
-        """Where the bins lie that the candidates are ordered by."""
-        size = max(4 * self.n_listed, 2 * self.n_slots)
-        return self.list_offset + -(-size // VECTOR_BYTES) * VECTOR_BYTES
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a launch."""
-        return self.bins_offset + 4 * BINS_A_THREAD * self.n_threads
-
-
-def largest_shape(element_size: int, n_threads: int) -> BlockShape:
-    """Return the most that blocks hold; those of 512 and 1024 threads need more than 48 KiB."""
-    n_bytes = key_bytes(element_size)
-    if n_threads == 128:
-        return BlockShape(n_threads, 1024, 2048, 1024, n_bytes)
-    if n_threads == 256:
-        return BlockShape(n_threads, 2048, 24576 // n_bytes, 2048, n_bytes)
-    return BlockShape(n_threads, 8192 if n_bytes == 4 else 5120, 65536 // n_bytes, 6144, n_bytes)
 
 
 def block_source(element_size: int, n_threads: int) -> KernelSource:
@@ -96,108 +57,17 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     raw_masks = functions.raw_masks
     raw_bounds = functions.raw_bounds
     key_of_raw = functions.key_of_raw
-    load_chunk, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
-    find_digit, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
-    collect, count_keys, collect_ties, reserve = sweep_functions(element_size, n_threads)
+    group_maxima = block_maxima(element_size, n_threads)
+    _, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
+    collect, _, collect_ties, reserve, narrow, count_before = sweep_functions(element_size, n_threads)
     rank_by_counting, make_bins, fill_bins, rank_in_bin, sort_pairs = rank_functions(n_threads, key_type)
-    needed_bits = bit_length(key_type)
     load_source_u32 = LOAD[4]
     load_source_u64 = LOAD[8]
 
-    n_warps = n_threads // 32
     n_key_bytes = key_bytes(element_size)
     per_vector = VECTOR_BYTES // element_size
     keys_a_vector = VECTOR_BYTES // n_key_bytes
-    # The vectors that a block takes before a warp takes another chunk.
-    round_vectors = n_warps * CHUNK_VECTORS
-    digit_bits = n_threads.bit_length() - 1
     ones = (1 << 8 * element_size) - 1
-
-    @linked_function
-    def keep_maxima(keys, maxima, first_group, bits, lane):
-        apart = u32(u32(32) >> bits)
-        group = u32(reduce_maxima(maxima, lane, bits) + first_group)
-        keys[group] = maxima[0]
-        if bits < u32(3):
-            keys[u32(group + apart)] = maxima[1]
-        if bits < u32(2):
-            for at in range(2, 4):
-                keys[u32(group + u32(apart * u32(at)))] = maxima[at]
-        if bits < u32(1):
-            for at in range(4, 8):
-                keys[u32(group + u32(apart * u32(at)))] = maxima[at]
-
-    @linked_function
-    def group_maxima(keys, address, n_vectors, stride, raw_mask, bits, lane, warp):
-        """Write the raw maxima of groups of ``1 << bits`` vectors of elements that are `stride` apart."""
-        words = cuda.local.array(CHUNK_WORDS, u32)
-        maxima = cuda.local.array(VECTORS_A_LANE, key_type)
-        chunk_groups = u32(u32(CHUNK_VECTORS) >> bits)
-        first = u32(warp * u32(CHUNK_VECTORS))
-        vector = u32(first + lane)
-        first_group = u32(warp * chunk_groups)
-        first_left = u32(max(n_vectors, first) - first)
-        available = u32(max(n_vectors, vector) - vector)
-        if stride == 1:
-            address += i64(vector) * VECTOR_BYTES
-            load_chunk(words, address, available)
-            while first_left > u32(0):
-                address += round_vectors * VECTOR_BYTES
-                beyond = u32(max(available, u32(round_vectors)) - u32(round_vectors))
-                next_maxima(words, maxima, available, address, beyond, raw_mask)
-                keep_maxima(keys, maxima, first_group, bits, lane)
-                first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
-                first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
-                available = beyond
-        else:
-            address += i64(vector) * VECTOR_BYTES * stride
-            while first_left > u32(0):
-                load_strided_maxima(maxima, address, stride, available, raw_mask)
-                address += round_vectors * VECTOR_BYTES * stride
-                keep_maxima(keys, maxima, first_group, bits, lane)
-                first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
-                first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
-                available = u32(max(available, u32(round_vectors)) - u32(round_vectors))
-
-    @linked_function
-    def narrow(
-        histogram, items, source, edge_key, has_edge, bound, end, wanted, limit, masks, sums, counters, thread
-    ):
-        """Return a higher bound, and whether no more than `limit` keys reach it: if not, the last wanted key.
-
-        At least `wanted` keys must lie from `bound` to `end`, and all that reach `bound`.
-        """
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
-        needed = wanted
-        fits = False
-        narrowing = True
-        while narrowing:
-            shift = u32(max(needed_bits(key_type(end - bound)), u32(digit_bits)) - u32(digit_bits))
-            count_keys(histogram, items, source, bound, end, shift, masks, thread, lane)
-            if warp == u32(0):
-                counts = has_edge and bound <= edge_key <= end
-                count_digit(histogram, counts, u32(key_type(edge_key - bound) >> key_type(shift)), lane)
-            digit, larger, amount = find_digit(histogram, sums, counters, needed, thread, lane, warp)
-            needed = u32(needed - larger)
-            fits = u32(u32(wanted - needed) + amount) <= limit
-            bound = key_type(bound + (key_type(digit) << key_type(shift)))
-            reach = key_type((key_type(1) << key_type(shift)) - key_type(1))
-            end = key_type(bound + min(key_type(end - bound), reach))
-            narrowing = shift > u32(0) and not fits
-        return bound, fits
-
-    @device_function
-    def count_before(lows, first, end, position):
-        """Return how many of the ascending positions from slot `first` to `end` are before this one."""
-        begin = first
-        while first < end:
-            middle = u32(u32(first + end) >> u32(1))
-            if u32(~lows[middle]) < position:
-                first = u32(middle + u32(1))
-            else:
-                end = middle
-        return u32(first - begin)
 
     def block_top_k(
         x,

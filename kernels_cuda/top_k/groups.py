@@ -14,7 +14,7 @@ after the maximum of each of these.
 import functools
 from typing import Any, NamedTuple
 
-from numba import types
+from numba import cuda, types
 
 from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import load_if_u32x4, shuffle_xor_u32, shuffle_xor_u64
@@ -145,3 +145,61 @@ def _exchange_halves(count: int, bit: int, key_type: Any, shuffle_xor: Any) -> A
             maxima[at] = max(kept, key_type(shuffle_xor(given, u32(1 << bit))))
 
     return exchange
+
+
+@functools.cache
+def block_maxima(element_size: int, n_threads: int) -> Any:
+    """Make `group_maxima`, the first look of a whole block."""
+    load_chunk, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
+    key_type = element_functions(element_size).key_type
+    n_warps = n_threads // 32
+    # The vectors that a block takes before a warp takes another chunk.
+    round_vectors = n_warps * CHUNK_VECTORS
+
+    @linked_function
+    def keep_maxima(keys, maxima, first_group, bits, lane):
+        apart = u32(u32(32) >> bits)
+        group = u32(reduce_maxima(maxima, lane, bits) + first_group)
+        keys[group] = maxima[0]
+        if bits < u32(3):
+            keys[u32(group + apart)] = maxima[1]
+        if bits < u32(2):
+            for at in range(2, 4):
+                keys[u32(group + u32(apart * u32(at)))] = maxima[at]
+        if bits < u32(1):
+            for at in range(4, 8):
+                keys[u32(group + u32(apart * u32(at)))] = maxima[at]
+
+    @linked_function
+    def group_maxima(keys, address, n_vectors, stride, raw_mask, bits, lane, warp):
+        """Write the raw maxima of groups of ``1 << bits`` vectors of elements that are `stride` apart."""
+        words = cuda.local.array(CHUNK_WORDS, u32)
+        maxima = cuda.local.array(VECTORS_A_LANE, key_type)
+        chunk_groups = u32(u32(CHUNK_VECTORS) >> bits)
+        first = u32(warp * u32(CHUNK_VECTORS))
+        vector = u32(first + lane)
+        first_group = u32(warp * chunk_groups)
+        first_left = u32(max(n_vectors, first) - first)
+        available = u32(max(n_vectors, vector) - vector)
+        if stride == 1:
+            address += i64(vector) * VECTOR_BYTES
+            load_chunk(words, address, available)
+            while first_left > u32(0):
+                address += round_vectors * VECTOR_BYTES
+                beyond = u32(max(available, u32(round_vectors)) - u32(round_vectors))
+                next_maxima(words, maxima, available, address, beyond, raw_mask)
+                keep_maxima(keys, maxima, first_group, bits, lane)
+                first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
+                first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
+                available = beyond
+        else:
+            address += i64(vector) * VECTOR_BYTES * stride
+            while first_left > u32(0):
+                load_strided_maxima(maxima, address, stride, available, raw_mask)
+                address += round_vectors * VECTOR_BYTES * stride
+                keep_maxima(keys, maxima, first_group, bits, lane)
+                first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
+                first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
+                available = u32(max(available, u32(round_vectors)) - u32(round_vectors))
+
+    return group_maxima

@@ -4,7 +4,8 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from kernels_cuda.top_k.block import COARSE, ELEMENTS, FINE, SPARE, BlockShape, largest_shape
+from kernels_cuda.top_k.block import COARSE, ELEMENTS, FINE
+from kernels_cuda.top_k.block_shape import SPARE, BlockShape, largest_shape
 from kernels_cuda.top_k.groups import CHUNK_VECTORS, LARGEST_LANE_BITS
 from kernels_cuda.top_k.keys import VECTOR_BYTES
 from kernels_cuda.top_k.maxima import FINE_A_CHUNK, FINE_BITS

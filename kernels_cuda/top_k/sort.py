@@ -211,9 +211,7 @@ def sort_source(
         """Return the sum over the tiles up to `before` of what they have of the digit of `states`."""
         seen = cuda.local.array(_LOOKED_AT, position_type)
         total = position_type(0)
-        spins = 0
-        while before >= 0 and spins < 200000:
-            spins += 1
+        while before >= 0:
             for back in range(_LOOKED_AT):
                 seen[back] = position_type(of_all)
                 if before - back >= 0:

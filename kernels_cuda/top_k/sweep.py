@@ -22,7 +22,7 @@ from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.cooperate import count_digit
 from kernels_cuda.top_k.keys import VECTOR_BYTES, element_functions
 from kernels_cuda.top_k.maxima import key_bytes
-from kernels_cuda.top_k.threshold import FOUND
+from kernels_cuda.top_k.threshold import FOUND, bit_length, threshold_functions
 
 u32 = types.uint32
 u64 = types.uint64
@@ -48,6 +48,8 @@ class SweepFunctions(NamedTuple):
     count_keys: Any
     collect_ties: Any
     reserve: Any
+    narrow: Any
+    count_before: Any
 
 
 @functools.cache
@@ -64,6 +66,9 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     element_bits = 8 * element_size
     ones = (1 << element_bits) - 1
     exclusive_sum = block_scan(n_threads)
+    find_digit, _, _, _ = threshold_functions(n_threads, key_type)
+    needed_bits = bit_length(key_type)
+    digit_bits = n_threads.bit_length() - 1
 
     @device_function
     def vector_of(item, items):
@@ -292,4 +297,44 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
                 rank = u32(rank + u32(1))
             n_ties = u32(n_ties + total)
 
-    return SweepFunctions(collect, count_keys, collect_ties, reserve)
+    @linked_function
+    def narrow(
+        histogram, items, source, edge_key, has_edge, bound, end, wanted, limit, masks, sums, counters, thread
+    ):
+        """Return a higher bound, and whether no more than `limit` keys reach it: if not, the last wanted key.
+
+        At least `wanted` keys must lie from `bound` to `end`, and all that reach `bound`.
+        """
+        lane = u32(thread & u32(31))
+        warp = u32(thread >> u32(5))
+        needed = wanted
+        fits = False
+        narrowing = True
+        while narrowing:
+            shift = u32(max(needed_bits(key_type(end - bound)), u32(digit_bits)) - u32(digit_bits))
+            count_keys(histogram, items, source, bound, end, shift, masks, thread, lane)
+            if warp == u32(0):
+                counts = has_edge and bound <= edge_key <= end
+                count_digit(histogram, counts, u32(key_type(edge_key - bound) >> key_type(shift)), lane)
+            digit, larger, amount = find_digit(histogram, sums, counters, needed, thread, lane, warp)
+            needed = u32(needed - larger)
+            fits = u32(u32(wanted - needed) + amount) <= limit
+            bound = key_type(bound + (key_type(digit) << key_type(shift)))
+            reach = key_type((key_type(1) << key_type(shift)) - key_type(1))
+            end = key_type(bound + min(key_type(end - bound), reach))
+            narrowing = shift > u32(0) and not fits
+        return bound, fits
+
+    @device_function
+    def count_before(lows, first, end, position):
+        """Return how many of the ascending positions from slot `first` to `end` are before this one."""
+        begin = first
+        while first < end:
+            middle = u32(u32(first + end) >> u32(1))
+            if u32(~lows[middle]) < position:
+                first = u32(middle + u32(1))
+            else:
+                end = middle
+        return u32(first - begin)
+
+    return SweepFunctions(collect, count_keys, collect_ties, reserve, narrow, count_before)

@@ -53,6 +53,45 @@ def test_top_k_around_the_limits_of_its_kernels(n, k, gpu_library):
                 assert_same(actual, expected)
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "k"),
+    [
+        ((300, 30_001), 0, 13),  # columns that do not fill the last warp
+        ((16_200, 520), 0, 1),  # parts of columns, merged by a second launch
+        ((3, 90, 33_000), 1, 7),
+        ((5, 1000, 17, 100), 1, 3),
+        ((64, 140_000), 0, 64),  # every element wins
+        ((1000, 30), 0, 600),  # too few columns, and too large a k, for a lane each
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("random", "float32"), ("ties", "int64"), ("ascending", "uint8")]
+)
+def test_top_k_along_other_axes(shape, axis, k, kind, dtype, gpu_library):
+    x = sample(dtype, shape, (shape, k))
+    if kind == "ties":
+        x = random((shape, k)).integers(0, 3, shape).astype(dtype)
+    elif kind == "ascending":
+        x = np.sort(x, axis)
+    for largest in (True, False):
+        case = cases.Case("top_k", "axis", lambda: (x,), (k,), {"axis": axis, "largest": largest})
+        for actual, expected in zip(call(gpu_library, case), call(gpu_library.host, case), strict=True):
+            assert_same(actual, expected)
+
+
+@pytest.mark.parametrize("n", [2000, 4097, 6144, 6145, 100_000])
+def test_top_k_of_whole_rows(n, gpu_library):
+    for dtype in ("float32", "float16", "int64"):
+        for kind in ("random", "ties"):
+            x = sample(dtype, (3, n), ("whole", n))
+            if kind == "ties":
+                x = random(("whole", n)).integers(0, 3, (3, n)).astype(dtype)
+            case = cases.Case("top_k", "whole", lambda x=x: (x,), (n,), {"largest": kind == "ties"})
+            for actual, expected in zip(call(gpu_library, case), call(gpu_library.host, case), strict=True):
+                assert_same(actual, expected)
+
+
 @pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)
 def test_gather_raises_as_on_the_cpu(index_dtype, gpu_library):
     indices = random("raise").integers(0, 4, (40_000, 2)).astype(index_dtype)
