@@ -2,9 +2,8 @@
 
 A warp takes a chunk of 256 vectors, which lie together: lane `l` loads the vectors ``32 * j + l``, all eight
 of them before it looks at the first, and in the place of each that it has looked at, one of the next chunk.
-A group is 1, 2, 4 or 8 neighbouring vectors of a chunk; its maximum is
-found by exchanging halves, so that the lanes share the work and each ends with 8, 4, 2 or 1 maxima. All this
-is done with raw keys (`keys`).
+A group is 1, 2, 4 or 8 neighbouring vectors of a chunk; its maximum is found by exchanging halves, so that
+the lanes share the work and each ends with 8, 4, 2 or 1 maxima. All this is done with raw keys (`keys`).
 
 Groups are numbered by position. The elements of the k groups that come first by (maximum, number), numbers
 ascending, contain the first k elements of the row by (key, position): an element of any other group comes
@@ -33,7 +32,7 @@ CHUNK_WORDS = 4 * VECTORS_A_LANE
 class GroupFunctions(NamedTuple):
     """Device functions for local arrays of `VECTORS_A_LANE` maxima, one a vector and then one a group."""
 
-    load_chunk: Any
+    load_first: Any
     next_maxima: Any
     load_strided_maxima: Any
     reduce_maxima: Any
@@ -51,37 +50,45 @@ def group_functions(element_size: int) -> GroupFunctions:
     per_vector = VECTOR_BYTES // element_size
     shuffle_xor = shuffle_xor_u64 if element_size == 8 else shuffle_xor_u32
 
-    @linked_function
-    def load_chunk(words, address, n_left):
-        """Load a lane's vectors ``32 * j`` from `address` on; those from `n_left` on are zeros."""
-        for ahead in range(VECTORS_A_LANE):
-            word = 4 * ahead
-            words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
-                address + 32 * VECTOR_BYTES * ahead, u32(32 * ahead) < n_left
-            )
+    # The maxima of 8-byte elements leave no registers for vectors that are under way.
+    loads_ahead = element_size < 8
+
+    @device_function
+    def load(words, at, address, n_left):
+        word = 4 * at
+        words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+            address + 32 * VECTOR_BYTES * at, u32(32 * at) < n_left
+        )
 
     @linked_function
-    def next_maxima(words, maxima, n_left, address, n_next, raw_mask):
-        """Fill in the maxima of the loaded vectors, each of which makes room for one of the next chunk."""
+    def load_first(words, address, n_left):
+        """Load a lane's vectors ``32 * j`` from `address` on, up to `n_left`, if that is done ahead."""
+        if loads_ahead:
+            for at in range(VECTORS_A_LANE):
+                load(words, at, address, n_left)
+
+    @linked_function
+    def next_maxima(words, maxima, address, n_left, step, n_next, raw_mask):
+        """Fill in the maxima of a chunk, at `address`; where it was, load the one that is `step` further."""
+        if not loads_ahead:
+            for at in range(VECTORS_A_LANE):
+                load(words, at, address, n_left)
+        address += step
         are_integers = raw_mask[0] == key_type(0)
         if are_integers:
-            for ahead in range(VECTORS_A_LANE):
-                word = 4 * ahead
-                maxima[ahead] = integer_maximum(words, word, raw_mask)
-                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
-                    address + 32 * VECTOR_BYTES * ahead, u32(32 * ahead) < n_next
-                )
+            for at in range(VECTORS_A_LANE):
+                maxima[at] = integer_maximum(words, 4 * at, raw_mask)
+                if loads_ahead:
+                    load(words, at, address, n_next)
         else:
-            for ahead in range(VECTORS_A_LANE):
-                word = 4 * ahead
-                maxima[ahead] = raw_maximum(words, word, raw_mask)
-                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
-                    address + 32 * VECTOR_BYTES * ahead, u32(32 * ahead) < n_next
-                )
+            for at in range(VECTORS_A_LANE):
+                maxima[at] = raw_maximum(words, 4 * at, raw_mask)
+                if loads_ahead:
+                    load(words, at, address, n_next)
         if n_left < u32(CHUNK_VECTORS):
-            for ahead in range(VECTORS_A_LANE):
-                if u32(32 * ahead) >= n_left:
-                    maxima[ahead] = key_type(0)
+            for at in range(VECTORS_A_LANE):
+                if u32(32 * at) >= n_left:
+                    maxima[at] = key_type(0)
 
     @linked_function
     def load_strided_maxima(maxima, address, stride, n_left, raw_mask):
@@ -126,7 +133,7 @@ def group_functions(element_size: int) -> GroupFunctions:
             first = u32(first + u32(u32((lane >> u32(2)) & u32(1)) * apart))
         return first
 
-    return GroupFunctions(load_chunk, next_maxima, load_strided_maxima, reduce_maxima)
+    return GroupFunctions(load_first, next_maxima, load_strided_maxima, reduce_maxima)
 
 
 def _exchange_halves(count: int, bit: int, key_type: Any, shuffle_xor: Any) -> Any:
@@ -150,7 +157,7 @@ def _exchange_halves(count: int, bit: int, key_type: Any, shuffle_xor: Any) -> A
 @functools.cache
 def block_maxima(element_size: int, n_threads: int) -> Any:
     """Make `group_maxima`, the first look of a whole block."""
-    load_chunk, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
+    load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
     key_type = element_functions(element_size).key_type
     n_warps = n_threads // 32
     # The vectors that a block takes before a warp takes another chunk.
@@ -183,11 +190,11 @@ def block_maxima(element_size: int, n_threads: int) -> Any:
         available = u32(max(n_vectors, vector) - vector)
         if stride == 1:
             address += i64(vector) * VECTOR_BYTES
-            load_chunk(words, address, available)
+            load_first(words, address, available)
             while first_left > u32(0):
-                address += round_vectors * VECTOR_BYTES
                 beyond = u32(max(available, u32(round_vectors)) - u32(round_vectors))
-                next_maxima(words, maxima, available, address, beyond, raw_mask)
+                next_maxima(words, maxima, address, available, round_vectors * VECTOR_BYTES, beyond, raw_mask)
+                address += round_vectors * VECTOR_BYTES
                 keep_maxima(keys, maxima, first_group, bits, lane)
                 first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
                 first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))

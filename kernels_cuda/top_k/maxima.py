@@ -36,7 +36,7 @@ def maxima_source(element_size: int) -> KernelSource:
     key_type = functions.key_type
     raw_masks = functions.raw_masks
     warp_max = warp_maximum(key_type)
-    load_chunk, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
+    load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
     key_of_raw = functions.key_of_raw
     n_bytes = key_bytes(element_size)
     store_key = STORE[n_bytes]
@@ -83,11 +83,11 @@ def maxima_source(element_size: int) -> KernelSource:
         best = key_type(0)
         if x_stride == 1:
             address += vector * VECTOR_BYTES
-            load_chunk(words, address, available)
+            load_first(words, address, available)
             while chunk < u32(coarse_chunks):
                 beyond = u32(max(available, u32(CHUNK_VECTORS)) - u32(CHUNK_VECTORS))
+                next_maxima(words, maxima, address, available, CHUNK_VECTORS * VECTOR_BYTES, beyond, raw_mask)
                 address += CHUNK_VECTORS * VECTOR_BYTES
-                next_maxima(words, maxima, available, address, beyond, raw_mask)
                 best = max(best, store_maxima(maxima, fine_address, lane, raw_mask, masks))
                 fine_address += FINE_A_CHUNK * n_bytes
                 available = beyond
@@ -105,5 +105,4 @@ def maxima_source(element_size: int) -> KernelSource:
         if lane == u32(0):
             store_key(coarse + number * n_bytes, best)
 
-    max_registers = 72 if element_size == 8 else 64
-    return KernelSource(top_k_maxima, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers)
+    return KernelSource(top_k_maxima, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers=64)

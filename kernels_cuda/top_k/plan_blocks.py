@@ -63,7 +63,7 @@ def _n_vectors(problem: Problem) -> int:
 
 def is_long(problem: Problem) -> bool:
     """Tell whether other blocks should read the rows before a block a row finishes them."""
-    if problem.k > _largest_k(problem) or _n_vectors(problem) < problem.k * GRID_GROUPS_A_WINNER << FINE_BITS:
+    if _n_vectors(problem) < problem.k * GRID_GROUPS_A_WINNER << FINE_BITS or _grid_parts(problem) is None:
         return False
     row_bytes = problem.axis_size * problem.element_size
     split = LAUNCH_MICROSECONDS + problem.n_rows * row_bytes / DEVICE_RATE
@@ -93,6 +93,25 @@ def fitting_shape(problem: Problem) -> BlockShape | None:
 
 def _fits(problem: Problem, shape: BlockShape) -> bool:
     return _n_vectors(problem) <= shape.n_groups << LARGEST_LANE_BITS
+
+
+def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
+    """Return the blocks that finish rows by their group maxima, and the elements of a part of a row."""
+    has_few_rows = problem.n_rows <= problem.multiprocessors
+    is_large = problem.has_large_blocks and (has_few_rows or problem.k > SMALL_BLOCK_K)
+    shape = largest_shape(problem.element_size, BLOCK_THREADS[-1 if is_large else 1])
+    if problem.k > min(_largest_k(problem), shape.n_listed):
+        return None
+    per_vector = VECTOR_BYTES // problem.element_size
+    most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * (VECTOR_BYTES // shape.key_bytes)
+    largest_part = min(LARGEST_PART, most_coarse * COARSE_CHUNKS * CHUNK_VECTORS * per_vector)
+    n_parts = ceil_div(problem.axis_size, largest_part)
+    if n_parts == 1:
+        return shape, problem.axis_size
+    # One block finishes the winners of all parts.
+    if n_parts * problem.k > (shape.n_groups << LARGEST_LANE_BITS) * per_vector:
+        return None
+    return shape, ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
 
 
 def warp_steps(problem: Problem, workspace: Workspace) -> list[Step]:
@@ -225,20 +244,14 @@ def _needed_shape(
 
 def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
-    has_few_rows = problem.n_rows <= problem.multiprocessors
-    is_large = problem.has_large_blocks and (has_few_rows or problem.k > SMALL_BLOCK_K)
-    shape = largest_shape(problem.element_size, BLOCK_THREADS[-1 if is_large else 1])
-    if problem.k > min(_largest_k(problem), shape.n_listed):
-        msg = f"variant 'grid' takes k up to {min(_largest_k(problem), shape.n_listed)}"
+    parts = _grid_parts(problem)
+    if parts is None:
+        msg = f"variant 'grid' does not take k {problem.k} of rows of {problem.axis_size}"
         raise ValueError(msg)
+    shape, part_size = parts
     per_vector = VECTOR_BYTES // problem.element_size
     keys_a_vector = VECTOR_BYTES // shape.key_bytes
-    most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * keys_a_vector
-    largest_part = min(LARGEST_PART, most_coarse * COARSE_CHUNKS * CHUNK_VECTORS * per_vector)
-    n_parts = ceil_div(problem.axis_size, largest_part)
-    part_size = problem.axis_size
-    if n_parts > 1:
-        part_size = ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
+    n_parts = ceil_div(problem.axis_size, part_size)
     n_chunks = max(1, ceil_div(part_size, per_vector * CHUNK_VECTORS))
     has_few_chunks = n_chunks < COARSE_CHUNKS * max(LEAST_COARSE_GROUPS, _groups_wanted(problem.k))
     coarse_chunks = 1 if has_few_chunks else COARSE_CHUNKS
