@@ -22,18 +22,17 @@ def fenced(content, lead=0):
 def execute(case, rng):
     """Run a problem on the CPU, all of its memory between fences."""
     operator = dispatch.plan(case.descriptor, CPU, case.options)
-    slots = dict(zip(operator.operands, operator.slots, strict=True))
+    reaches = dict(zip(operator.operands, operator.reaches, strict=True))
     memory = {
-        field: fenced(content, slots[field].unsigned.itemsize * int(rng.integers(16)))
+        field: fenced(content, reaches[field].desc.data_type.bytes * int(rng.integers(16)))
         for field, content in case.before.items()
     }
     scratch, around = fenced(rng.integers(0, 256, operator.plan.workspace_size, np.uint8))
     memory["workspace"] = scratch, around
-    views = [
-        memory[field][0].view(slot.unsigned) if slot else absent
-        for (field, slot), absent in zip(slots.items(), operator.absent, strict=True)
+    addresses = [
+        memory[field][0].ctypes.data - reach.begin if reach else 0 for field, reach in reaches.items()
     ]
-    operator.launch(views, scratch, 0)
+    operator.launch(addresses, scratch.ctypes.data, 0)
     for field, (inner, whole) in memory.items():
         inside = inner.copy()
         inner[...] = 0xA5

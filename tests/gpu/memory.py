@@ -69,20 +69,17 @@ def execute(case, rng, fence=FENCE):
     Without a fence the workspace is not written to beforehand: tools see what a kernel reads too early.
     """
     operator = dispatch.plan(case.descriptor, DEVICE, case.options)
-    slots = {field: slot for field, slot in zip(operator.operands, operator.slots, strict=True) if slot}
+    reaches = dict(zip(operator.operands, operator.reaches, strict=True))
     poison, size = POISONS[rng.integers(len(POISONS))], operator.plan.workspace_size
     scratch = rng.integers(0, 256, size, np.uint8) if poison is None else np.full(size, poison, np.uint8)
     memory = {
-        field: Memory(content, slots[field].unsigned.itemsize * int(rng.integers(17)), fence)
+        field: Memory(content, reaches[field].desc.data_type.bytes * int(rng.integers(17)), fence)
         for field, content in case.before.items()
     }
     memory["workspace"] = Memory(scratch, fence=fence, copied=fence > 0)
-    views = [
-        memory[field].address + slots[field].offset_in_bytes if field in slots else 0
-        for field in operator.operands
-    ]
+    addresses = [memory[field].address - reach.begin if reach else 0 for field, reach in reaches.items()]
     try:
-        operator.launch(views, memory["workspace"].address if size else 0, 0)
+        operator.launch(addresses, memory["workspace"].address if size else 0, 0)
         if fence:
             memory["workspace"].content(f"the workspace of {case}")
         case.check({field: memory[field].content(f"{field} of {case}") for field in case.before})

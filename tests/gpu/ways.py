@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import kernels_cuda.launch  # first: it keeps to itself what numba-cuda warns of when it is imported
-from dmlops import calls, express, express_cuda
+from dmlops import calls, express
 from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
 from kernels_cuda.nonzero_coordinates import small
 from kernels_cuda.top_k import columns, plan_blocks, plan_sort, sort
@@ -37,7 +37,7 @@ class Way(NamedTuple):
 def forced(way):
     """Have CUDA problems solved this way; None for the one that is chosen."""
     with ExitStack() as stack:
-        for plans in (calls._calls, express._runners, express_cuda._runners):
+        for plans in (calls._calls, express._repeats):
             stack.enter_context(mock.patch.dict(plans, clear=True))
         for module, attribute, value in way.settings if way else ():
             stack.enter_context(mock.patch.object(module, attribute, value))
