@@ -31,7 +31,7 @@ from kernels_cuda.top_k.locate import locate
 from kernels_cuda.top_k.maxima import FINE_BITS, key_bytes
 from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.rows import N_LAYOUT, store_index
-from kernels_cuda.top_k.sweep import NO_EDGE, sweep_functions
+from kernels_cuda.top_k.sweep import NO_EDGE, SIDE_BY_SIDE, sweep_functions
 from kernels_cuda.top_k.threshold import FOUND, N_COUNTERS, threshold_functions
 
 u16 = types.uint16
@@ -238,7 +238,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             if is_listed:
                 limit = min(limit, u32(u32(wanted << u32(1)) + u32(SPARE)))
             first_position = head
-            step = i64(0)
+            step = i64(SIDE_BY_SIDE)
             if are_keys:
                 limit = min(limit, u32(n_listed))
                 first_position = i64(0)

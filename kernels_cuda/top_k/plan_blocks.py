@@ -88,7 +88,7 @@ def fitting_shape(problem: Problem) -> BlockShape | None:
     if axis_size <= middle.n_slots or (k <= largest_k and _fits(problem, middle)):
         return middle
     is_served = axis_size <= large.n_slots or (k <= BLOCK_LARGEST_K and _fits(problem, large))
-    return large if is_served and problem.has_large_blocks else None
+    return large if is_served and k <= large.n_listed and problem.has_large_blocks else None
 
 
 def _fits(problem: Problem, shape: BlockShape) -> bool:

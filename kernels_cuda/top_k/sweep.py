@@ -29,6 +29,8 @@ u64 = types.uint64
 i64 = types.int64
 
 NO_EDGE = 1 << 31
+# In place of the step from an element to the next; any other number, 0 too, may be one.
+SIDE_BY_SIDE = 1 << 62
 # Vectors that a thread loads before it looks at the first.
 _AHEAD = 4
 _WORDS = 4 * _AHEAD
@@ -40,8 +42,8 @@ class SweepFunctions(NamedTuple):
     `items` are ``(listed, n_items, is_listed, group_bits, n_vectors)``: the shared list of groups, how many
     items there are, whether they are of listed groups of ``1 << group_bits`` vectors or of all, and how many
     vectors exist. `source` is ``(address, step, first_position, are_keys)``: of the first vector, from an
-    element to the next if they are not side by side, else 0, the position of the first element, and whether
-    the vectors hold keys.
+    element to the next or `SIDE_BY_SIDE`, the position of the first element, and whether the vectors hold
+    keys.
     """
 
     collect: Any
@@ -101,7 +103,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     def load_vector(words, at, vector, exists, source):
         address, step, _, _ = source
         words[at], words[at + 1], words[at + 2], words[at + 3] = load_if_u32x4(
-            address + i64(vector) * VECTOR_BYTES, exists and step == 0
+            address + i64(vector) * VECTOR_BYTES, exists and step == SIDE_BY_SIDE
         )
 
     @device_function
@@ -184,7 +186,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         words = cuda.local.array(_WORDS, u32)
         vectors = cuda.local.array(_AHEAD, u32)
         kept = cuda.local.array(_AHEAD, u32)
-        is_strided = source[1] != 0
+        is_strided = source[1] != SIDE_BY_SIDE
         are_keys = source[3]
         n_found = u32(0)
         half = u32(0)
@@ -238,7 +240,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         while first < items[1]:
             exists, vector = vector_of(u32(first + thread), items)
             load_vector(words, 0, vector, exists, source)
-            if source[1] != 0:
+            if source[1] != SIDE_BY_SIDE:
                 gather(words, 0, vector, exists, source)
             nearer = u64(words[0]) | (u64(words[1]) << u64(32))
             further = u64(words[2]) | (u64(words[3]) << u64(32))
@@ -276,7 +278,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             else:
                 exists, vector = vector_of(u32(first + thread), items)
                 load_vector(words, 0, vector, exists, source)
-                if source[1] != 0:
+                if source[1] != SIDE_BY_SIDE:
                     gather(words, 0, vector, exists, source)
                 if exists:
                     ties = reaching(words, 0, floor, raw_mask, source[3])
