@@ -92,6 +92,20 @@ def _instruction(
     return intrinsic(instruction)
 
 
+def _capability_test(capability: tuple[int, int]) -> Any:
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        return context.get_constant(types.boolean, target_capability() >= capability)
+
+    def test(typing_context: Any) -> Any:
+        return types.boolean(), generate
+
+    return intrinsic(test)
+
+
+# Whether the kernel is compiled for such a compute capability or a later one: a constant for the compiler.
+is_compute_90 = _capability_test((9, 0))
+
+
 load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
 load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")
 load_u32 = _instruction(u32, [i64], "ld.global.u32 $0, [$1];")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.compiler import device_function, linked_function
-from kernels_cuda.ptx import load_if_u32x4, shuffle_xor_u32, shuffle_xor_u64
+from kernels_cuda.ptx import is_compute_90, load_if_u32x4, shuffle_xor_u32, shuffle_xor_u64
 from kernels_cuda.top_k.keys import VECTOR_BYTES, element_functions
 
 u32 = types.uint32
@@ -50,8 +50,9 @@ def group_functions(element_size: int) -> GroupFunctions:
     per_vector = VECTOR_BYTES // element_size
     shuffle_xor = shuffle_xor_u64 if element_size == 8 else shuffle_xor_u32
 
-    # The maxima of 8-byte elements leave no registers for vectors that are under way.
-    loads_ahead = element_size < 8
+    # The maxima of 8-byte elements leave no registers for vectors that are under way, and older instruction
+    # sets need more of them for all others.
+    may_load_ahead = element_size < 8
 
     @device_function
     def load(words, at, address, n_left):
@@ -63,14 +64,15 @@ def group_functions(element_size: int) -> GroupFunctions:
     @linked_function
     def load_first(words, address, n_left):
         """Load a lane's vectors ``32 * j`` from `address` on, up to `n_left`, if that is done ahead."""
-        if loads_ahead:
+        if may_load_ahead and is_compute_90():
             for at in range(VECTORS_A_LANE):
                 load(words, at, address, n_left)
 
     @linked_function
     def next_maxima(words, maxima, address, n_left, step, n_next, raw_mask):
         """Fill in the maxima of a chunk, at `address`; where it was, load the one that is `step` further."""
-        if not loads_ahead:
+        is_loaded = may_load_ahead and is_compute_90()
+        if not is_loaded:
             for at in range(VECTORS_A_LANE):
                 load(words, at, address, n_left)
         address += step
@@ -78,12 +80,12 @@ def group_functions(element_size: int) -> GroupFunctions:
         if are_integers:
             for at in range(VECTORS_A_LANE):
                 maxima[at] = integer_maximum(words, 4 * at, raw_mask)
-                if loads_ahead:
+                if is_loaded:
                     load(words, at, address, n_next)
         else:
             for at in range(VECTORS_A_LANE):
                 maxima[at] = raw_maximum(words, 4 * at, raw_mask)
-                if loads_ahead:
+                if is_loaded:
                     load(words, at, address, n_next)
         if n_left < u32(CHUNK_VECTORS):
             for at in range(VECTORS_A_LANE):
