@@ -5,6 +5,7 @@ is none: a descriptor is built, checked and compiled. Everything else is `_run`.
 """
 
 from collections.abc import Sequence
+from math import copysign
 from typing import Any, NamedTuple
 
 from dmlops import arrays, calls, express, planning
@@ -281,6 +282,13 @@ def gather_nd(
     return result if out is None else out
 
 
+def _is_plain(value: Any) -> bool:
+    """Return whether a number is told from all others of its type by comparing it: not NaN, nor -0.0."""
+    if type(value) is float:
+        return value == value and (value != 0.0 or copysign(1.0, value) > 0.0)  # noqa: PLR0124
+    return type(value) is int
+
+
 def diagonal_matrix(
     x: Any = None,
     /,
@@ -349,9 +357,9 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
-    kind = (where, value, begin, end)
+    kind = (where, type(value), value, begin, end)
     operands = (x,) if out is None else (x, out)
-    plain = type(value) is type(begin) is type(end) is int and shape is dtype is like is stream is None
+    plain = _is_plain(value) and type(begin) is type(end) is int and shape is dtype is like is stream is None
     if plain:
         results = express.answer(kind, operands)
         if results is not None:
@@ -374,7 +382,7 @@ def diagonal_matrix(
     call = calls.planned(key)
     if call is None:
         call = calls.keep(key, planning.plan_diagonal_matrix(library, x, made, given, value, begin, end))
-        if plain:
-            express.keep(kind, operands, call, express.launcher)
+    if plain:
+        express.keep(kind, operands, call, express.launcher)
     (result,) = calls.run(call, library, [operand], given, (f"{where}.x", f"{where}.out"), stream)
     return result if out is None else out

@@ -52,6 +52,16 @@ def test_likeness():
         assert not is_like((x, other)), other
 
 
+def test_values_that_compare_equal():
+    x = sample("float32", (5, 7), "values")
+    for _ in range(3):
+        for value in (0, 0.0, -0.0, 1, 1.0, True, np.inf, -np.inf, np.nan, np.float64(2.5)):
+            expected = reference.diagonal_matrix(x, value=value, begin=-1, end=2)
+            out = np.empty_like(x)
+            assert_same(dmlops.diagonal_matrix(x, value=value, begin=-1, end=2), expected)
+            assert_same(dmlops.diagonal_matrix(x, value=value, begin=-1, end=2, out=out), expected)
+
+
 def test_likeness_follows_changes():
     x = np.zeros((4, 6), "float32")
     is_like = likeness_test((x.copy(),))
