@@ -4,7 +4,7 @@ Each function looks up a call planned before for arrays of the same kind, and pl
 is none: a descriptor is built, checked and compiled. Everything else is `_run`.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from math import copysign
 from typing import Any, NamedTuple
 
@@ -357,7 +357,7 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
-    kind: tuple[Hashable, ...] = (where, type(value), value, begin, end)
+    kind = (where, type(value).__name__, value, begin, end)
     operands = (x,) if out is None else (x, out)
     plain = _is_plain(value) and type(begin) is type(end) is int and shape is dtype is like is stream is None
     if plain:
