@@ -9,13 +9,8 @@ import numpy as np
 
 from kernels_cpu import moves, simd
 from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.unsigned import EIGHT, FOUR, ONE, SIX, TWO, ZERO
 
-ZERO: Any = np.uint64(0)
-ONE: Any = np.uint64(1)
-TWO: Any = np.uint64(2)
-FOUR: Any = np.uint64(4)
-SIX: Any = np.uint64(6)
-EIGHT: Any = np.uint64(8)
 LOW: Any = np.uint64(63)
 LANES: Any = np.uint64(64)
 VECTORS = simd.WIDTH > 0

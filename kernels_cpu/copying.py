@@ -9,8 +9,7 @@ from kernels_cpu import moves
 from kernels_cpu.addresses import Address
 from kernels_cpu.jit import compiled, quick
 from kernels_cpu.memory import BYTES, INTEGER
-
-ZERO: Any = np.uint64(0)
+from kernels_cpu.unsigned import ZERO
 
 
 @quick

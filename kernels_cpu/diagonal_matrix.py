@@ -18,11 +18,8 @@ from kernels_cpu.jit import compiled, inlined, kernel
 from kernels_cpu.memory import BYTES, INTEGER, UNSIGNED, WORDS
 from kernels_cpu.streaming import flush, stream_copy, stream_fill, stream_strided
 from kernels_cpu.threads import launcher, split
+from kernels_cpu.unsigned import ONE, THREE, TWO, ZERO
 
-ZERO: Any = np.uint64(0)
-ONE: Any = np.uint64(1)
-TWO: Any = np.uint64(2)
-THREE: Any = np.uint64(3)
 WORD = (1 << 64) - 1
 STREAM_BYTES = streaming.STREAM_BYTES
 PART_BYTES = 1 << 20  # some 100 us of work, worth handing to another thread

@@ -36,12 +36,8 @@ from kernels_cpu.jit import compiled, inlined, kernel
 from kernels_cpu.memory import BYTES, INTEGER, UNSIGNED, WORDS
 from kernels_cpu.streaming import flush, stream_copy
 from kernels_cpu.threads import launcher, run, split
+from kernels_cpu.unsigned import FOUR, ONE, THREE, TWO, ZERO
 
-ZERO: Any = np.uint64(0)
-ONE: Any = np.uint64(1)
-TWO: Any = np.uint64(2)
-THREE: Any = np.uint64(3)
-FOUR: Any = np.uint64(4)
 AHEAD: Any = np.uint64(4)  # slices whose lines are asked for, where a slice has many
 AHEAD_LINES: Any = np.uint64(16)  # of a slice; the hardware sees where the rest is going
 BLOCK: Any = np.uint64(256)  # tuples: their offsets are 2 KiB of stack, their lines 16 KiB of the first cache

@@ -9,13 +9,9 @@ import numpy as np
 
 from kernels_cpu import moves
 from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.unsigned import FOUR, ONE, THREE, TWO, ZERO
 
 WORD = (1 << 64) - 1
-ZERO: Any = np.uint64(0)
-ONE: Any = np.uint64(1)
-TWO: Any = np.uint64(2)
-THREE: Any = np.uint64(3)
-FOUR: Any = np.uint64(4)
 OUTSIDE: Any = np.uint64(WORD)  # the offset of a tuple that is out of range
 CHECKED: Any = np.uint64(64)  # tuples whose bounds are laid out next to each other
 CHECKED_COORDINATES = 4  # of a tuple, at most, for that

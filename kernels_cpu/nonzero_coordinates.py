@@ -17,19 +17,13 @@ import numpy as np
 
 from kernels_cpu import bits, moves, streaming
 from kernels_cpu.addresses import Address
-from kernels_cpu.bits import LIST
+from kernels_cpu.bits import LANES, LIST, LOW
 from kernels_cpu.jit import compiled, inlined, kernel
 from kernels_cpu.memory import BYTES, INTEGER, UNSIGNED, WORDS
 from kernels_cpu.streaming import flush, stream_copy
 from kernels_cpu.threads import launcher, run
+from kernels_cpu.unsigned import ONE, SIX, THREE, TWO, ZERO
 
-ZERO: Any = np.uint64(0)
-ONE: Any = np.uint64(1)
-TWO: Any = np.uint64(2)
-THREE: Any = np.uint64(3)
-SIX: Any = np.uint64(6)
-LOW: Any = np.uint64(63)
-LANES: Any = np.uint64(64)
 WORD = (1 << 64) - 1
 ROW_CHUNK: Any = np.uint64(1 << 16)  # elements of one logical row whose positions fit 16 bits
 CHUNK: Any = np.uint64(2048)  # elements of a chunk that spans several logical rows

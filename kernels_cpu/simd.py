@@ -134,16 +134,6 @@ def lanes_of(typing_context, array):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def lanes_of_line(typing_context, array):  # type: ignore[no-untyped-def]
-    """Return how many elements of `array` 64 bytes hold, a constant of the compiled code."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.Constant(ir.IntType(64), 512 // array.dtype.bitwidth)
-
-    return types.int64(array), generate
-
-
-@intrinsic
 def load(typing_context, array, index):  # type: ignore[no-untyped-def]
     """Return the vector that starts at `array[index]`; `array` is contiguous."""
     vector = _vector_of(array.dtype)

@@ -12,13 +12,9 @@ unbroken stretch, `flush`.
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from kernels_cpu import moves
 from kernels_cpu.jit import kernel
-
-ZERO: Any = np.uint64(0)
-ONE: Any = np.uint64(1)
+from kernels_cpu.unsigned import ONE, ZERO
 
 
 def _largest_cache() -> int:
