@@ -111,7 +111,6 @@ load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")
 load_u32 = _instruction(u32, [i64], "ld.global.u32 $0, [$1];")
 load_u64 = _instruction(u64, [i64], "ld.global.u64 $0, [$1];")
 load_u32x2 = _instruction(_u32x2, [i64], "ld.global.v2.u32 {$0, $1}, [$2];")
-load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
 # (address, condition): zeros where the condition is 0, and no access. Without the zeros first, the results
 # would depend on what the registers held, and loads would wait for it.
 load_if_u32x4 = _instruction(

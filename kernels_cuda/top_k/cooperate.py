@@ -49,27 +49,15 @@ def warp_maximum(key_type: Any) -> Any:
 
 
 @functools.cache
-def block_functions(n_threads: int) -> tuple[Any, Any]:
-    """Make `block_sum` and `block_inclusive_sum` for blocks of `n_threads`.
+def block_inclusive_sum(n_threads: int) -> Any:
+    """Make the device function for the sum of a value over the threads up to this one, in such blocks.
 
-    Both use 64 shared uint32. `half` (0 or 32) alternates from call to call, so that one barrier a call
+    It uses 64 shared uint32. `half` (0 or 32) alternates from call to call, so that one barrier a call
     suffices.
     """
-    n_warps = n_threads // 32
 
     @device_function
-    def block_sum(sums, half, amount, lane, warp):
-        total = warp_add(u32(amount))
-        if lane == u32(0):
-            sums[u32(half + warp)] = total
-        cuda.syncthreads()
-        part = u32(0)
-        if lane < u32(n_warps):
-            part = sums[u32(half + lane)]
-        return warp_add(part)
-
-    @device_function
-    def block_inclusive_sum(sums, half, amount, lane, warp):
+    def inclusive_sum(sums, half, amount, lane, warp):
         total = warp_inclusive_sum(amount)
         if lane == u32(31):
             sums[u32(half + warp)] = total
@@ -79,4 +67,4 @@ def block_functions(n_threads: int) -> tuple[Any, Any]:
             part = sums[u32(half + lane)]
         return u32(total + warp_add(part))
 
-    return block_sum, block_inclusive_sum
+    return inclusive_sum

@@ -36,7 +36,7 @@ from kernels_cuda.ptx import (
     reduce_add_u64,
     store_u32x4,
 )
-from kernels_cuda.top_k.cooperate import block_functions
+from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.keys import N_MASKS, element_functions
 from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
 
@@ -181,7 +181,7 @@ def sort_source(
     store_state = STORE_RELAXED[position_size]
     position_type = REGISTER[position_size]
     digit_of, rank_in_warp = digit_functions(key_type, n_items)
-    _, block_inclusive_sum = block_functions(n_threads)
+    inclusive_sum = block_inclusive_sum(n_threads)
     n_warps = n_threads // 32
     tile_size = n_threads * n_items
     n_counters = n_warps * N_DIGITS
@@ -194,7 +194,7 @@ def sort_source(
     def exclusive_sum_of_digits(sums, half, amount, wide_sums, thread, lane, warp):
         """Return the sum of `amount` over the digits before the thread's own."""
         if position_size == 4:
-            return position_type(block_inclusive_sum(sums, half, u32(amount), lane, warp) - u32(amount))
+            return position_type(inclusive_sum(sums, half, u32(amount), lane, warp) - u32(amount))
         if thread < u32(N_DIGITS):
             wide_sums[thread] = amount
         cuda.syncthreads()
@@ -317,7 +317,7 @@ def sort_source(
             if tile > 0:
                 known = position_type(position_type(of_tile) | position_type(amount))
                 store_state(state + tile * (N_DIGITS * position_size), known)
-        start = u32(block_inclusive_sum(sums, u32(0), amount, lane, warp) - amount)
+        start = u32(inclusive_sum(sums, u32(0), amount, lane, warp) - amount)
         destination = exclusive_sum_of_digits(sums, u32(32), of_digit, digit_base, thread, lane, warp)
         if thread < u32(N_DIGITS):
             running = start

@@ -8,7 +8,7 @@ k values and indices.
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource
-from kernels_cuda.top_k.cooperate import block_functions
+from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.keys import N_MASKS, element_functions
 from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
 from kernels_cuda.top_k.sort import DIGIT_BITS, N_DIGITS, digit_functions
@@ -42,7 +42,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
     load_element = functions.load_element
     store_element = functions.store_element
     digit_of, rank_in_warp = digit_functions(key_type, n_items)
-    _, block_inclusive_sum = block_functions(n_threads)
+    inclusive_sum = block_inclusive_sum(n_threads)
     n_warps = n_threads // 32
     n_counters = n_warps * N_DIGITS
     key_bits = 8 * element_size
@@ -105,7 +105,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
                 for other in range(n_warps):
                     of_warps[other] = u32(warp_counts[u32(u32(other * N_DIGITS) + thread)])
                     amount = u32(amount + of_warps[other])
-            start = u32(block_inclusive_sum(sums, u32(0), amount, lane, warp) - amount)
+            start = u32(inclusive_sum(sums, u32(0), amount, lane, warp) - amount)
             if thread < u32(N_DIGITS):
                 for other in range(n_warps):
                     warp_counts[u32(u32(other * N_DIGITS) + thread)] = u16(start)
