@@ -2,6 +2,9 @@
 
 The driver reads the parameters of a launch through an array of addresses. Both are kept between launches,
 as a `_Frame`, which one launch at a time takes and gives back: any number of host threads may launch.
+
+From compute capability 9.0 on, a launch that follows another of the same plan begins while that one ends, and
+waits for it on the device (`ptx.take_turn`), which hides most of what a launch takes.
 """
 
 import ctypes
@@ -15,11 +18,13 @@ from typing import Any, NamedTuple
 from cuda.bindings import driver
 from cuda.core import Device, ObjectCode, Stream
 
-from kernels_cuda.compiler import KernelSource, cubin
+from kernels_cuda.compiler import KernelSource, capability_of, cubin
 
 _DEFAULT_SHARED_LIMIT = 48 * 1024
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
 _LOCK = threading.RLock()
+# From this driver on, such launches can be recorded into graphs.
+_OVERLAPPING_DRIVER = 12_030
 
 
 class Target(NamedTuple):
@@ -64,10 +69,11 @@ class Variant(NamedTuple):
 class _Frame:
     """Memory for the parameters of one launch, and the addresses that the driver finds them by."""
 
-    __slots__ = ("_addresses", "address", "values")
+    __slots__ = ("_addresses", "address", "config", "values")
 
-    def __init__(self, values: tuple[int, ...]) -> None:
+    def __init__(self, values: tuple[int, ...], config: Any = None) -> None:
         count = len(values)
+        self.config = config
         self.values = (ctypes.c_int64 * count)(*values)
         first = ctypes.addressof(self.values)
         self._addresses = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
@@ -82,12 +88,13 @@ def _packer(count: int) -> Callable[..., None]:
 class Kernel:
     """A kernel that is loaded on a device."""
 
-    __slots__ = ("_device_id", "_frames", "_kernel", "function", "is_only_device")
+    __slots__ = ("_device_id", "_frames", "_kernel", "function", "is_only_device", "may_overlap")
 
-    def __init__(self, kernel: Any, device_id: int) -> None:
+    def __init__(self, kernel: Any, target: Target) -> None:
         self._kernel = kernel
         self.function = driver.CUfunction(int(kernel.handle))
-        self._device_id = device_id
+        self._device_id = target.device_id
+        self.may_overlap = capability_of(target.arch) >= (9, 0) and _driver_version() >= _OVERLAPPING_DRIVER
         # With one device a thread has that one current, or none: then the launch itself fails.
         self.is_only_device = _device_count() == 1
         self._frames: list[_Frame] = []
@@ -121,9 +128,21 @@ class Kernel:
             self.launch_on_device(handle, grid, block, shared_bytes, frame)
         self._frames.append(frame)
 
-    def prepare(self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: int) -> "Launch":
-        """Return a launch whose parameters after the first `n_pointers` are these."""
-        return Launch(self, grid, block, shared_bytes, n_pointers, arguments)
+    def prepare(
+        self,
+        grid: int,
+        block: int,
+        shared_bytes: int,
+        n_pointers: int,
+        *arguments: int,
+        follows: bool = False,
+    ) -> "Launch":
+        """Return a launch whose parameters after the first `n_pointers` are these.
+
+        If it `follows` another, it may begin before that one has ended: its kernel must take its turn.
+        """
+        is_early = follows and self.may_overlap
+        return Launch(self, grid, block, shared_bytes, n_pointers, arguments, is_early=is_early)
 
     def launch_on_device(self, handle: Any, grid: int, block: int, shared_bytes: int, frame: _Frame) -> None:
         """Launch where another device may be current in this thread, or none yet."""
@@ -147,7 +166,16 @@ class Kernel:
 class Launch:
     """A launch of which only the first parameters, its pointers, change from one time to the next."""
 
-    __slots__ = ("_block", "_frames", "_grid", "_kernel", "_pack", "_parameters", "_shared_bytes")
+    __slots__ = (
+        "_block",
+        "_frames",
+        "_grid",
+        "_is_early",
+        "_kernel",
+        "_pack",
+        "_parameters",
+        "_shared_bytes",
+    )
 
     def __init__(
         self,
@@ -157,7 +185,10 @@ class Launch:
         shared_bytes: int,
         n_pointers: int,
         arguments: tuple[int, ...],
+        *,
+        is_early: bool,
     ) -> None:
+        self._is_early = is_early
         self._kernel = kernel
         self._grid = grid
         self._block = block
@@ -171,18 +202,36 @@ class Launch:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = _Frame(self._parameters)
+            frame = _Frame(self._parameters, self._config() if self._is_early else None)
         self._pack(frame.values, 0, *pointers)
         kernel, grid, block, shared_bytes = self._kernel, self._grid, self._block, self._shared_bytes
         handle = _stream_argument(stream)
-        if (
-            not kernel.is_only_device
-            or driver.cuLaunchKernel(
-                kernel.function, grid, 1, 1, block, 1, 1, shared_bytes, handle, frame.address, 0
-            )[0]
-        ):
+        has_failed: Any = True
+        if kernel.is_only_device:
+            if frame.config is None:
+                (has_failed,) = driver.cuLaunchKernel(
+                    kernel.function, grid, 1, 1, block, 1, 1, shared_bytes, handle, frame.address, 0
+                )
+            else:
+                frame.config.hStream = handle
+                (has_failed,) = driver.cuLaunchKernelEx(frame.config, kernel.function, frame.address, 0)
+        if has_failed:
             kernel.launch_on_device(handle, grid, block, shared_bytes, frame)
         self._frames.append(frame)
+
+    def _config(self) -> Any:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        value = driver.CUlaunchAttributeValue()
+        value.programmaticStreamSerializationAllowed = 1
+        attribute.value = value
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self._grid, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = self._block, 1, 1
+        config.sharedMemBytes = self._shared_bytes
+        config.attrs = [attribute]
+        config.numAttrs = 1
+        return config
 
 
 def as_signed(bits: int) -> int:
@@ -226,7 +275,7 @@ def _load(variant: Variant, target: Target) -> Kernel:
         if shared_bytes > _DEFAULT_SHARED_LIMIT:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             _check(driver.cuKernelSetAttribute(attribute, shared_bytes, kernel.handle, target.device_id))
-    return Kernel(kernel, target.device_id)
+    return Kernel(kernel, target)
 
 
 @functools.lru_cache(maxsize=256)
@@ -238,6 +287,12 @@ def stream_from_handle(handle: int) -> Any:
 @functools.lru_cache(maxsize=256)
 def _stream_argument(stream: Any) -> Any:
     return driver.CUstream(stream if isinstance(stream, int) else int(stream.handle))
+
+
+@functools.cache
+def _driver_version() -> int:
+    number: int = _check(driver.cuDriverGetVersion())
+    return number
 
 
 @functools.cache

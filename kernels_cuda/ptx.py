@@ -3,7 +3,8 @@
 Addresses are int64; a value narrower than 32 bits travels in a uint32. The families:
 
 - ``load_*``, ``store_*``: ordinary accesses to global memory.
-- ``read_*``: through the read-only path; the memory must not change while the kernel runs.
+- ``read_*``: through the read-only path; the memory must not change while the kernel runs, nor be written by
+  the launch before it, if that may still run (`take_turn`).
 - ``stream_*``: the same without a place in the L1 cache, for what is read once; ``store_stream_*`` likewise.
 - ``*_relaxed_*``, ``*_acquire_*``, ``*_release_*``: of GPU scope, for words that blocks share.
 - ``load_shared_*``, ``store_shared_*``: to shared memory, at a uint32 address from `shared_address`.
@@ -106,6 +107,16 @@ def _capability_test(capability: tuple[int, int]) -> Any:
 is_compute_90 = _capability_test((9, 0))
 
 
+def _from_compute_90(text: str) -> Callable[[], str]:
+    return lambda: text if target_capability() >= (9, 0) else ""
+
+
+# Lets the next launch begin, if it may (`Kernel.prepare`), and waits until the one before is done and all
+# that it wrote can be seen. All threads of a kernel that follows another call it before they touch memory.
+take_turn = _instruction(
+    _void, [], _from_compute_90("griddepcontrol.launch_dependents; griddepcontrol.wait;")
+)
+
 load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
 load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")
 load_u32 = _instruction(u32, [i64], "ld.global.u32 $0, [$1];")
@@ -120,6 +131,7 @@ load_if_u32x4 = _instruction(
     "mov.b32 a, 0; mov.b32 b, 0; mov.b32 c, 0; mov.b32 d, 0; @holds ld.global.v4.u32 {a, b, c, d}, [$4]; "
     "mov.b32 $0, a; mov.b32 $1, b; mov.b32 $2, c; mov.b32 $3, d; }",
 )
+load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
 load_u64x2 = _instruction(_u64x2, [i64], "ld.global.v2.u64 {$0, $1}, [$2];")
 
 read_u8 = _instruction(u32, [i64], "ld.global.nc.u8 $0, [$1];", _PURE)

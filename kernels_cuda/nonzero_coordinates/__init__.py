@@ -219,7 +219,10 @@ class Plan:
         """Make the launches of `expand` in the plan's own layout, each with how many bytes on it writes."""
         assert self._expand is not None
         return [
-            (step.offset, self._expand.prepare(step.n_blocks, expand.THREADS, 0, 5, *step.numbers))
+            (
+                step.offset,
+                self._expand.prepare(step.n_blocks, expand.THREADS, 0, 5, *step.numbers, follows=True),
+            )
             for step in self._expand_steps(x_lead, output_lead, self._capacity, *self._coordinate_strides)
         ]
 

@@ -31,23 +31,31 @@ def store_count(address, size, count):
         ptx.store_u32(address, u32(count))
 
 
+@device_function
+def four_counts(counts, at, end):
+    """Read the counts of four granules from `at` on, which divides by 4; from `end` on they are 0, unread."""
+    if at + 3 < end:
+        return ptx.load_u32x4(counts + at * 4)
+    a = ptx.load_u32(counts + at * 4) if at < end else u32(0)
+    b = ptx.load_u32(counts + at * 4 + 4) if at + 1 < end else u32(0)
+    c = ptx.load_u32(counts + at * 4 + 8) if at + 2 < end else u32(0)
+    return a, b, c, u32(0)
+
+
 def scan_source() -> KernelSource:
     """Make the kernel that turns counts into sums of the counts before, one block for all."""
     exclusive_sum = block_scan(SCAN_THREADS)
 
     def scan(counts, n_granules, prefix, count_output, count_size):
         """Write the sum of all counts before each granule, and of all of them, as 64 bits."""
+        ptx.take_turn()
         totals = cuda.shared.array(32, u32)
         thread = u32(cuda.threadIdx.x)
         carried = i64(0)
         first = i64(0)
         while first < n_granules:
             at = first + i64(thread) * 4
-            a, b, c, d = ptx.read_u32x4(counts + min(at, n_granules - 1) // 4 * 16)
-            a = a if at < n_granules else u32(0)
-            b = b if at + 1 < n_granules else u32(0)
-            c = c if at + 2 < n_granules else u32(0)
-            d = d if at + 3 < n_granules else u32(0)
+            a, b, c, d = four_counts(counts, at, n_granules)
             before, total = exclusive_sum(u32(u32(a + b) + u32(c + d)), thread, totals)
             address = prefix + at * 8
             through = carried + i64(before)
@@ -229,6 +237,7 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
         s,
         p,
     ):
+        ptx.take_turn()
         positions = cuda.shared.array(GRANULE, u16)
         words = cuda.shared.array(_WORDS, u32)
         ranks = cuda.shared.array(_RANKS, u32)
@@ -248,23 +257,20 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
         c = u32(0)
         d = u32(0)
         if i64(u32(thread // group)) < granules_a_tile and mine < n_granules:
-            a, b, c, d = ptx.read_u32x4(mask + first_granule * (GRANULE // 8) + i64(thread) * 16)
+            a, b, c, d = ptx.load_u32x4(mask + first_granule * (GRANULE // 8) + i64(thread) * 16)
 
         first_row = i64(0)
         n_found = i64(0)
         if prefix != 0:
-            first_row = i64(ptx.read_u64(prefix + min(first_granule, n_granules) * 8))
-            n_found = i64(ptx.read_u64(prefix + n_granules * 8))
+            first_row = i64(ptx.load_u64(prefix + min(first_granule, n_granules) * 8))
+            n_found = i64(ptx.load_u64(prefix + n_granules * 8))
         else:
             before = u32(0)
             found = u32(0)
             needed = n_granules if fills or is_last else min(first_granule, n_granules)
             at = i64(thread) * 4
             while at < needed:
-                e, f, g, h = ptx.read_u32x4(counts + at * 4)
-                f = f if at + 1 < needed else u32(0)
-                g = g if at + 2 < needed else u32(0)
-                h = h if at + 3 < needed else u32(0)
+                e, f, g, h = four_counts(counts, at, needed)
                 found = u32(found + u32(u32(e + f) + u32(g + h)))
                 e = e if at < first_granule else u32(0)
                 f = f if at + 1 < first_granule else u32(0)

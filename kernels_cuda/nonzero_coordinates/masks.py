@@ -103,6 +103,7 @@ def mask_contiguous_source(element_size: int) -> KernelSource:
         return word
 
     def mask_contiguous(base, mask, counts, skipped, end, magnitude):
+        ptx.take_turn()
         warp_counts = cuda.shared.array(_WARPS, u32)
         vectors = cuda.local.array(n_registers, u32)
         thread = i64(cuda.threadIdx.x)
@@ -172,6 +173,7 @@ def mask_strided_source(element_size: int, wide: bool) -> KernelSource:
     one_offset, _, _ = offset_functions(wide)
 
     def mask_strided(x, mask, counts, end, magnitude, n_dims, multipliers, shifts, sizes, strides):
+        ptx.take_turn()
         totals = cuda.shared.array(_WARPS, u32)
         elements = cuda.local.array(in_flight, register)
         thread = u32(cuda.threadIdx.x)

@@ -23,7 +23,7 @@ the index of each, finishes the row.
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource
-from kernels_cuda.ptx import LOAD
+from kernels_cuda.ptx import LOAD, take_turn
 from kernels_cuda.top_k.block_shape import SPARE, largest_shape
 from kernels_cuda.top_k.groups import block_maxima
 from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
@@ -99,6 +99,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         layout,
         masks,
     ):
+        take_turn()
         keys = cuda.shared.array(0, key_type)
         words = cuda.shared.array(0, u32)
         halves = cuda.shared.array(0, u16)

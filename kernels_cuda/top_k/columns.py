@@ -22,7 +22,7 @@ from typing import NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource, linked_function
-from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, shared_address
+from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, shared_address, take_turn
 from kernels_cuda.top_k.candidates import (
     LANES,
     NOWHERE,
@@ -144,6 +144,7 @@ def columns_source(element_size: int) -> KernelSource:
         layout,
         masks,
     ):
+        take_turn()
         shared = shared_address(cuda.shared.array(0, key_type))
         thread = u32(cuda.threadIdx.x)
         lane = u32(thread & u32(31))

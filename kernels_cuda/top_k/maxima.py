@@ -8,7 +8,7 @@ these, reading few elements. Reads every row once; writes a key for 128 bytes an
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource, linked_function
-from kernels_cuda.ptx import STORE
+from kernels_cuda.ptx import STORE, take_turn
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.groups import CHUNK_VECTORS, CHUNK_WORDS, VECTORS_A_LANE, group_functions
 from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
@@ -64,6 +64,7 @@ def maxima_source(element_size: int) -> KernelSource:
         layout,
         masks,
     ):
+        take_turn()
         thread = u32(cuda.threadIdx.x)
         lane = u32(thread & u32(31))
         block = first_block + i64(cuda.blockIdx.x)

@@ -39,7 +39,7 @@ class Plan:
         self.variant = variant
         self.workspace_size = workspace_size
         self._launches: tuple[tuple[Launch, tuple[Pointer, ...]], ...] = tuple(
-            (_prepare(step, target), step.pointers) for step in steps
+            (_prepare(step, target, follows=number > 0), step.pointers) for number, step in enumerate(steps)
         )
 
     def launch(self, stream: Any, x: int, values: int, indices: int, workspace: int) -> None:
@@ -59,9 +59,10 @@ class Plan:
             launch(stream, *[arrays[array] + offset for array, offset in pointers])
 
 
-def _prepare(step: Step, target: Target) -> Launch:
+def _prepare(step: Step, target: Target, *, follows: bool) -> Launch:
     kernel = load(step.variant, target)
-    return kernel.prepare(step.grid, step.block, step.shared_bytes, len(step.pointers), *step.integers)
+    shape = step.grid, step.block, step.shared_bytes, len(step.pointers)
+    return kernel.prepare(*shape, *step.integers, follows=follows)
 
 
 def plan(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.ptx import load_u64, store_u32, store_u64
+from kernels_cuda.ptx import load_u64, store_u32, store_u64, take_turn
 
 u32 = types.uint32
 u64 = types.uint64
@@ -138,6 +138,7 @@ def offsets_source() -> KernelSource:
     """Make the kernel that adds one dimension to the table of offsets; the first launch starts the table."""
 
     def add_dimension(offsets, n_rows, is_first, rows_below, size, x_stride, value_stride, index_stride):
+        take_turn()
         row = i64(cuda.blockIdx.x) * OFFSETS_THREADS + i64(cuda.threadIdx.x)
         if row < n_rows:
             at = row // rows_below

@@ -35,6 +35,7 @@ from kernels_cuda.ptx import (
     popcount_u32,
     reduce_add_u64,
     store_u32x4,
+    take_turn,
 )
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.keys import N_MASKS, element_functions
@@ -82,6 +83,7 @@ def clear_source() -> KernelSource:
     """Make `clear_words`, which sets vectors of 16 bytes to zero."""
 
     def clear_words(first, n_vectors):
+        take_turn()
         vector = i64(cuda.blockIdx.x) * CLEARING_THREADS + i64(cuda.threadIdx.x)
         if vector < n_vectors:
             store_u32x4(first + vector * 16, u32(0), u32(0), u32(0), u32(0))
@@ -100,6 +102,7 @@ def histogram_source(element_size: int) -> KernelSource:
     def digit_histograms(
         x, histograms, offsets, first_row, axis_size, n_blocks_a_row, x_stride, layout, masks
     ):
+        take_turn()
         histogram = cuda.shared.array(n_counters, u32)
         thread = u32(cuda.threadIdx.x)
         block = i64(cuda.blockIdx.x)
@@ -252,6 +255,7 @@ def sort_source(
         layout,
         masks,
     ):
+        take_turn()
         # Both lie at the same place: a tile exchanges its keys first, then its positions.
         exchanged_keys = cuda.shared.array(0, key_type)
         exchanged_positions = cuda.shared.array(0, position_type)

@@ -8,6 +8,7 @@ k values and indices.
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource
+from kernels_cuda.ptx import take_turn
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.keys import N_MASKS, element_functions
 from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
@@ -62,6 +63,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
         layout,
         masks,
     ):
+        take_turn()
         # Both lie at the same place: the block exchanges its keys first, then its positions.
         exchanged_keys = cuda.shared.array(0, key_type)
         exchanged_positions = cuda.shared.array(0, u32)

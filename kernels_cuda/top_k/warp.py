@@ -16,6 +16,7 @@ from kernels_cuda.ptx import (
     load_if_u32x4,
     popcount_u32,
     shuffle_from_u32,
+    take_turn,
     warp_inclusive_sum,
     warp_min,
 )
@@ -127,6 +128,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         layout,
         masks,
     ):
+        take_turn()
         slot_keys = cuda.shared.array(n_slots, slot_type)
         slot_positions = cuda.shared.array(n_positions, u32)
         thread = u32(cuda.threadIdx.x)
