@@ -111,10 +111,10 @@ def _from_compute_90(text: str) -> Callable[[], str]:
     return lambda: text if target_capability() >= (9, 0) else ""
 
 
-# Lets the next launch begin, if it may (`Kernel.prepare`), and waits until the one before is done and all
-# that it wrote can be seen. All threads of a kernel that follows another call it before they touch memory.
+# Waits until the launch before is done and all that it wrote can be seen, then lets the next one begin, if it
+# may (`Kernel.prepare`). All threads of a kernel that follows another call it before they touch memory.
 take_turn = _instruction(
-    _void, [], _from_compute_90("griddepcontrol.launch_dependents; griddepcontrol.wait;")
+    _void, [], _from_compute_90("griddepcontrol.wait; griddepcontrol.launch_dependents;")
 )
 
 load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")

@@ -99,7 +99,6 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         layout,
         masks,
     ):
-        take_turn()
         keys = cuda.shared.array(0, key_type)
         words = cuda.shared.array(0, u32)
         halves = cuda.shared.array(0, u16)
@@ -125,14 +124,6 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         histogram[thread] = u32(0)
         if thread < u32(N_COUNTERS):
             counters[thread] = u32(0)
-        # Elements before the first and after the last whole vector are in no group: the first threads have
-        # one each.
-        edge_bits = key_type(0)
-        if thread < u32(count - n_row_vectors * per_vector):
-            edge = i64(thread)
-            if edge >= head:
-                edge += n_row_vectors * per_vector
-            edge_bits = key_type(load_element(base + edge * x_stride * element_size))
 
         # What a level's vectors are: where, and how many.
         fine_address = fine + unit * (n_coarse << coarse_bits) * VECTOR_BYTES
@@ -161,6 +152,15 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             places[ADDRESS + ELEMENTS] = first_address
             places[ADDRESS + FINE] = fine_address
             places[ADDRESS + COARSE] = coarse_address
+        take_turn()
+        # Elements before the first and after the last whole vector are in no group: the first threads have
+        # one each.
+        edge_bits = key_type(0)
+        if thread < u32(count - n_row_vectors * per_vector):
+            edge = i64(thread)
+            if edge >= head:
+                edge += n_row_vectors * per_vector
+            edge_bits = key_type(load_element(base + edge * x_stride * element_size))
 
         group_bits = u32(0)
         is_listed = False

@@ -106,6 +106,8 @@ def row_offsets(layout, offsets, row):
     value_offset = i64(0)
     index_offset = i64(0)
     if offsets != 0:
+        # A launch before has written the table.
+        take_turn()
         entry = offsets + row * OFFSETS_BYTES
         x_offset = i64(load_u64(entry))
         value_offset = i64(load_u64(entry + 8))

@@ -64,7 +64,9 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     reaching = functions.reaching
     per_vector = VECTOR_BYTES // element_size
     keys_a_vector = VECTOR_BYTES // key_bytes(element_size)
-    per_word = max(1, 4 // element_size)
+    # Vectors whose elements' bits a mask of 32 bits holds.
+    per_mask = min(_AHEAD, 32 // per_vector)
+    n_masks = _AHEAD // per_mask
     element_bits = 8 * element_size
     ones = (1 << element_bits) - 1
     exclusive_sum = block_scan(n_threads)
@@ -151,28 +153,31 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         return u32(base + through - u32(amount))
 
     @device_function
-    def keep_vector(keys, lows, slot, words, at, kept, low, are_keys):
-        """Store the elements, or keys, whose bits are set, and `low` less their number."""
-        if element_size == 8:
-            for element in range(2):
-                if kept & u32(1 << element) != u32(0):
-                    word = at + 2 * element
-                    keys[slot] = u64(words[word]) | (u64(words[word + 1]) << u64(32))
-                    lows[slot] = u32(low - u32(element))
-                    slot = u32(slot + u32(1))
-        elif element_size < 4 and are_keys:
-            for element in range(4):
-                if kept & u32(1 << element) != u32(0):
-                    keys[slot] = words[at + element]
-                    lows[slot] = u32(low - u32(element))
-                    slot = u32(slot + u32(1))
-        else:
-            for element in range(per_vector):
-                if kept & u32(1 << element) != u32(0):
-                    bits = u32(words[at + element // per_word] >> u32(element % per_word * element_bits))
-                    keys[slot] = u32(bits & u32(ones))
-                    lows[slot] = u32(low - u32(element))
-                    slot = u32(slot + u32(1))
+    def load_one(vector, element, source):
+        """Load an element again; a vector that was just looked at is still in the L1 cache."""
+        address, step, _, _ = source
+        offset = i64(vector) * VECTOR_BYTES + i64(element) * element_size
+        if step != SIDE_BY_SIDE:
+            offset = i64(u32(u32(vector * u32(per_vector)) + element)) * step
+        return key_type(load_element(address + offset))
+
+    @device_function
+    def keep(keys, lows, slot, kept, vectors, at, source):
+        """Store the elements whose bits are set, of some vectors from number `at` on, and their positions."""
+        while kept != u32(0):
+            lowest = u32(kept & u32(u32(0) - kept))
+            kept = u32(kept ^ lowest)
+            bit = u32(u32(31) - leading_zeros_u32(lowest))
+            which = u32(bit // u32(per_vector))
+            vector = vectors[at]
+            for other in range(1, per_mask):
+                if which == u32(other):
+                    vector = vectors[at + other]
+            element = u32(bit % u32(per_vector))
+            if not source[3]:
+                keys[slot] = load_one(vector, element, source)
+            lows[slot] = low_of(vector, element, source)
+            slot = u32(slot + u32(1))
         return slot
 
     @linked_function
@@ -181,11 +186,14 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     ):
         """Keep what has a raw key of at least `floor`, and count it; stop some time after `limit`.
 
-        Elements are kept as they are, not as keys. Keys of a level stay in order, for they will be a list.
+        Elements are kept as they are, not as keys. Of a level only the positions are kept, and in order, for
+        they will be a list.
         """
         words = cuda.local.array(_WORDS, u32)
         vectors = cuda.local.array(_AHEAD, u32)
-        kept = cuda.local.array(_AHEAD, u32)
+        are_there = cuda.local.array(_AHEAD, u32)
+        # A bit an element; each of these holds those of some vectors.
+        kept = cuda.local.array(n_masks, u32)
         is_strided = source[1] != SIDE_BY_SIDE
         are_keys = source[3]
         n_found = u32(0)
@@ -200,17 +208,20 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             for ahead in range(_AHEAD):
                 item = u32(u32(first + own) + u32(u32(ahead) * apart))
                 exists, vectors[ahead] = vector_of(item, items)
-                kept[ahead] = u32(exists)
+                are_there[ahead] = u32(exists)
                 load_vector(words, 4 * ahead, vectors[ahead], exists, source)
             if is_strided:
                 for ahead in range(_AHEAD):
-                    gather(words, 4 * ahead, vectors[ahead], kept[ahead] != u32(0), source)
+                    gather(words, 4 * ahead, vectors[ahead], are_there[ahead] != u32(0), source)
+            for mask in range(n_masks):
+                kept[mask] = u32(0)
             amount = u32(0)
             for ahead in range(_AHEAD):
-                if ballot(kept[ahead]) != u32(0):
+                if ballot(are_there[ahead]) != u32(0):
                     found = reaching(words, 4 * ahead, floor, raw_mask, are_keys)
-                    kept[ahead] = u32(found & u32(u32(0) - kept[ahead]))
-                    amount = u32(amount + popcount_u32(kept[ahead]))
+                    found = u32(found & u32(u32(0) - are_there[ahead]))
+                    amount = u32(amount + popcount_u32(found))
+                    kept[ahead // per_mask] |= u32(found << u32(ahead % per_mask * per_vector))
             slot = u32(0)
             if are_keys:
                 before, total = exclusive_sum(amount, thread, sums[half:])
@@ -220,10 +231,8 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             elif ballot(amount) != u32(0):
                 slot = reserve(counters, amount, lane)
             if amount != u32(0) and u32(slot + amount) <= n_slots:
-                for ahead in range(_AHEAD):
-                    if kept[ahead] != u32(0):
-                        low = low_of(vectors[ahead], u32(0), source)
-                        slot = keep_vector(keys, lows, slot, words, 4 * ahead, kept[ahead], low, are_keys)
+                for mask in range(n_masks):
+                    slot = keep(keys, lows, slot, kept[mask], vectors, mask * per_mask, source)
             first = u32(first + u32(_AHEAD * n_threads))
             if not are_keys and ballot(counters[FOUND] > limit) != u32(0):
                 n_found = u32(limit + u32(1))
