@@ -260,6 +260,12 @@ load_shared_u64 = _instruction(u64, [u32], "ld.shared.u64 $0, [$1];")
 store_shared_u16 = _instruction(_void, [u32, u32], "st.shared.u16 [$0], $1;")
 store_shared_u32 = _instruction(_void, [u32, u32], "st.shared.u32 [$0], $1;")
 store_shared_u64 = _instruction(_void, [u32, u64], "st.shared.u64 [$0], $1;")
+# (address, value, condition): nothing where the condition is 0, and no branch.
+store_shared_if_u64 = _instruction(
+    _void,
+    [u32, u64, u32],
+    "{ .reg .pred holds; setp.ne.u32 holds, $2, 0; @holds st.shared.u64 [$0], $1; }",
+)
 
 
 @intrinsic

@@ -99,7 +99,11 @@ def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
     """Return the blocks that finish rows by their group maxima, and the elements of a part of a row."""
     has_few_rows = problem.n_rows <= problem.multiprocessors
     is_large = problem.has_large_blocks and (has_few_rows or problem.k > SMALL_BLOCK_K)
-    shape = largest_shape(problem.element_size, BLOCK_THREADS[-1 if is_large else 1])
+    n_threads = BLOCK_THREADS[-1 if is_large else 1]
+    if is_large and problem.k <= SMALL_BLOCK_K and problem.element_size < 8:
+        # What all warps of the largest blocks do takes longer than what they share.
+        n_threads = BLOCK_THREADS[2]
+    shape = largest_shape(problem.element_size, n_threads)
     if problem.k > min(_largest_k(problem), shape.n_listed):
         return None
     per_vector = VECTOR_BYTES // problem.element_size

@@ -12,10 +12,14 @@ from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.ptx import (
+    ballot,
+    lanes_below,
     leading_zeros_u32,
     load_if_u32x4,
     popcount_u32,
+    shared_address,
     shuffle_from_u32,
+    store_shared_if_u64,
     take_turn,
     warp_inclusive_sum,
     warp_min,
@@ -33,7 +37,7 @@ WARPS_A_BLOCK = N_THREADS // 32
 # Keys a warp can rank by counting; a multiple of 32, for two of each lane.
 _N_SLOTS = 64
 _NOWHERE = 0xFFFFFFFF
-# Keys of a lane, at most, of which each is looked at for whether it may win.
+# Keys of a lane, at most, whose places among those that reach the threshold all lanes find out together.
 _FEW = 8
 # Pairs that a pair is compared with at a time.
 _COMPARED = 4
@@ -62,7 +66,6 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
     pass_elements = 32 * per_vector
     n_ahead = min(n_vectors, 4)
     n_words = 4 * n_ahead
-    vector_ones = (1 << per_vector) - 1
 
     if element_size == 8:
         slot_type = key_type
@@ -71,6 +74,11 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         def put_slot(slot_keys, slot_positions, slot, key, position):
             slot_keys[slot] = key
             slot_positions[slot] = position
+
+        @device_function
+        def put_slot_if(slot_keys, slot_positions, slot, key, position, condition):
+            if condition:
+                put_slot(slot_keys, slot_positions, slot, key, position)
 
         @device_function
         def take_slot(slot_keys, slot_positions, slot):
@@ -97,6 +105,11 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
             slot_keys[slot] = (u64(key) << u64(32)) | u64(u32(~position))
 
         @device_function
+        def put_slot_if(slot_keys, slot_positions, slot, key, position, condition):
+            pair = (u64(key) << u64(32)) | u64(u32(~position))
+            store_shared_if_u64(u32(shared_address(slot_keys) + u32(slot << u32(3))), pair, u32(condition))
+
+        @device_function
         def take_slot(slot_keys, slot_positions, slot):
             pair = slot_keys[slot]
             return u32(pair >> u64(32)), u32(~u32(pair))
@@ -111,6 +124,21 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                     rank = u32(rank + u32(slot_keys[u32(other + u32(ahead))] > pair))
                 other = u32(other + u32(_COMPARED))
             return rank
+
+    @device_function
+    def position_of(lane_first, place):
+        """Return where in the row a lane's key number `place` is."""
+        vector = u32(u32(place) // u32(per_vector))
+        return u32(lane_first + u32(vector * u32(pass_elements)) + u32(u32(place) % u32(per_vector)))
+
+    @device_function
+    def reaching_keys(keys, threshold, lane_first, count):
+        """Return a bit a key of this lane: those of the row that reach the threshold."""
+        live = u32(0)
+        for place in range(per_lane):
+            if keys[place] >= threshold and position_of(lane_first, place) < count:
+                live = u32(live | (u32(1) << u32(place)))
+        return live
 
     def warp_top_k(
         x,
@@ -181,43 +209,40 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 lane_best = key_type(0)
             taken = u32(taken + u32(1))
 
-        # A bit a key of this lane: those that may still win.
-        live = u32(0)
-        for place in range(per_lane):
-            if keys[place] >= threshold:
-                live = u32(live | (u32(1) << u32(place)))
-        for vector in range(n_vectors):
-            position = u32(lane_first + u32(vector * pass_elements))
-            n_inside = u32(max(count, position) - position)
-            if n_inside < u32(per_vector):
-                outside = u32(u32(vector_ones) & ~u32((u32(1) << n_inside) - u32(1)))
-                live = u32(live & ~u32(outside << u32(vector * per_vector)))
-        reaching = popcount_u32(live)
-        total = warp_inclusive_sum(reaching)
-        n_found = shuffle_from_u32(total, u32(31))
+        n_found = u32(0)
         slots = u32(warp * u32(_N_SLOTS))
-        if n_found <= u32(_N_SLOTS):
-            slot = u32(slots + total - reaching)
-            if per_lane <= _FEW:
-                for place in range(per_lane):
-                    if live & u32(1 << place) != u32(0):
-                        offset = (place // per_vector) * pass_elements + place % per_vector
-                        put_slot(slot_keys, slot_positions, slot, keys[place], u32(lane_first + u32(offset)))
-                        slot = u32(slot + u32(1))
-            else:
-                while live != u32(0):
-                    last = u32(u32(31) - leading_zeros_u32(live))
-                    live = u32(live ^ (u32(1) << last))
-                    key = keys[0]
-                    for place in range(1, per_lane):
-                        if last == u32(place):
-                            key = keys[place]
-                    vector = u32(last // u32(per_vector))
-                    element = u32(last - u32(vector * u32(per_vector)))
-                    position = u32(lane_first + u32(vector * u32(pass_elements)) + element)
-                    put_slot(slot_keys, slot_positions, slot, key, position)
-                    slot = u32(slot + u32(1))
+        live = u32(0)
+        if per_lane <= _FEW:
+            below = lanes_below()
+            for place in range(per_lane):
+                position = position_of(lane_first, place)
+                reaches = keys[place] >= threshold and position < count
+                votes = ballot(reaches)
+                slot = u32(n_found + popcount_u32(votes & below))
+                fits = reaches and slot < u32(_N_SLOTS)
+                put_slot_if(slot_keys, slot_positions, u32(slots + slot), keys[place], position, fits)
+                n_found = u32(n_found + popcount_u32(votes))
         else:
+            live = reaching_keys(keys, threshold, lane_first, count)
+            reaching = popcount_u32(live)
+            through = warp_inclusive_sum(reaching)
+            n_found = shuffle_from_u32(through, u32(31))
+            slot = u32(slots + through - reaching)
+            left = live
+            if n_found > u32(_N_SLOTS):
+                left = u32(0)
+            while left != u32(0):
+                last = u32(u32(31) - leading_zeros_u32(left))
+                left = u32(left ^ (u32(1) << last))
+                key = keys[0]
+                for place in range(1, per_lane):
+                    if last == u32(place):
+                        key = keys[place]
+                put_slot(slot_keys, slot_positions, slot, key, position_of(lane_first, last))
+                slot = u32(slot + u32(1))
+        if n_found > u32(_N_SLOTS):
+            if per_lane <= _FEW:
+                live = reaching_keys(keys, threshold, lane_first, count)
             n_found = wanted
             taken = u32(0)
             while taken < wanted:
@@ -231,9 +256,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 winner = warp_max(best)
                 position = u32(_NOWHERE)
                 if best_place != u32(_NOWHERE) and best == winner:
-                    vector = u32(best_place // u32(per_vector))
-                    element = u32(best_place - u32(vector * u32(per_vector)))
-                    position = u32(lane_first + u32(vector * u32(pass_elements)) + element)
+                    position = position_of(lane_first, best_place)
                 winner_position = warp_min(position)
                 if position == winner_position:
                     live = u32(live & ~u32(u32(1) << best_place))
