@@ -162,7 +162,8 @@ def walk(bench: Bench, sweep: Sweep, seconds: float, told: Callable[[Row], None]
         names -= {outcome.contender for outcome in row.outcomes if _is_slow(outcome)}
         rows[workload.name] = row
         told(row)
-    doubtful = {each.point for each in judge(sweep, [*rows.values()], bench.threads).violations}
+    violations = judge(sweep, [*rows.values()], bench.threads).violations
+    doubtful = {each.point for each in violations if each.what != "memory"}
     for workload in sweep.points:
         if workload.name in doubtful and time.perf_counter() < deadline:
             row = rows[workload.name]
