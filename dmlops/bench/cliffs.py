@@ -185,9 +185,10 @@ def _is_slow(outcome: Outcome) -> bool:
 
 
 def _better(row: Row, again: Row) -> Row:
-    if row.ours is None or again.ours is None:
+    if row.ours is None or again.ours is None or _least(again.ours) >= _least(row.ours):
         return row
-    return again if _least(again.ours) < _least(row.ours) else row
+    again.outcomes += [outcome for outcome in row.outcomes if outcome not in row.timed]
+    return again
 
 
 def shares(bench: Bench, table: Sequence[Sweep], seconds: float) -> Iterator[tuple[Sweep, float]]:
