@@ -17,6 +17,8 @@ POINT_SECONDS = 0.02
 CHECKED_SIZE = 1 << 21
 # A peer is left out of the rest of a sweep when a call takes half of what a point lets it take.
 PATIENCE = 0.25
+PEERS_WEIGHT = 3
+SLACK = 1.5
 # Clocks tell no smaller difference from torch.
 TIE = 1.05
 SCRATCH_SHARE = 1 / 8
@@ -192,9 +194,13 @@ def _better(row: Row, again: Row) -> Row:
 
 
 def shares(bench: Bench, table: Sequence[Sweep], seconds: float) -> Iterator[tuple[Sweep, float]]:
-    """Yield each sweep and its share of the seconds; what one does not use goes to those that follow."""
+    """Yield each sweep and the seconds that it may use: some more than its share, as most use less."""
     deadline = time.perf_counter() + seconds
-    weights = [sum(map(bench.weight, sweep.points)) for sweep in table]
+    weights = [_weight(bench, sweep) for sweep in table]
     for done, sweep in enumerate(table):
         left = max(deadline - time.perf_counter(), 0.0)
-        yield sweep, left * weights[done] / sum(weights[done:])
+        yield sweep, min(left, left * SLACK * weights[done] / sum(weights[done:]))
+
+
+def _weight(bench: Bench, sweep: Sweep) -> float:
+    return (PEERS_WEIGHT if sweep.has_peers else 1) * sum(map(bench.weight, sweep.points))
