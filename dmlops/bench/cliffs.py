@@ -17,8 +17,8 @@ POINT_SECONDS = 0.02
 CHECKED_SIZE = 1 << 21
 # A peer is left out of the rest of a sweep when a call takes half of what a point lets it take.
 PATIENCE = 0.25
-PEERS_WEIGHT = 3
-SLACK = 1.5
+PEERS_WEIGHT = 2
+SLACK = 2.0
 # Clocks tell no smaller difference from torch.
 TIE = 1.05
 SCRATCH_SHARE = 1 / 8
