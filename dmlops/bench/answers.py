@@ -33,7 +33,7 @@ def _top_k(task: Task, values: Any, indices: Any) -> str | None:
         return "indices are out of range"
     if wrong := _same(values, np.take_along_axis(x, indices, -1), "values and indices"):
         return wrong
-    keys = _keys(x)
+    keys = _keys(x) if task.workload.largest else ~_keys(x)
     found = np.take_along_axis(keys, indices, -1)
     before, after = found[..., :-1], found[..., 1:]
     in_order = (before > after) | ((before == after) & (indices[..., :-1] < indices[..., 1:]))
@@ -43,7 +43,7 @@ def _top_k(task: Task, values: Any, indices: Any) -> str | None:
     last_key, last_index = found[..., -1:], indices[..., -1:]
     positions = np.arange(x.shape[-1])
     selected = (keys > last_key) | ((keys == last_key) & (positions <= last_index))
-    return None if (selected.sum(-1) == indices.shape[-1]).all() else "not the k largest"
+    return None if (selected.sum(-1) == indices.shape[-1]).all() else "not the first k of the order"
 
 
 def _keys(x: Any) -> Any:
@@ -92,7 +92,7 @@ def _torch_same(actual: Any, expected: Any, what: str) -> str | None:
 
 def _torch_top_k(task: Task, values: Any, indices: Any) -> str | None:
     torch, workload = libraries.module("torch"), task.workload
-    ordered = torch.sort(task.inputs[0], dim=workload.axis, descending=True, stable=True)
+    ordered = torch.sort(task.inputs[0], dim=workload.axis, descending=workload.largest, stable=True)
     expected = [array.narrow(workload.axis, 0, workload.k) for array in ordered]
     return _torch_same(indices.long(), expected[1], "indices") or _torch_same(values, expected[0], "values")
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from dmlops.bench.libraries import NotServedError, missing
+from dmlops.bench.libraries import NotServedError, empty, missing
 from dmlops.bench.workloads import CPU, CUDA
 
 SEED = 2026
 DISTINCT = 16
+LAYOUTS = ("contiguous", "strided", "transposed")
 TILE = 1 << 20
 
 
@@ -21,7 +22,7 @@ class NumPySource:
 
     def make(self, data: str, shape: tuple[int, ...], dtype: str) -> Any:
         """Return an array of a named distribution; `normal` means all values where there are integers."""
-        if data == "normal" and dtype in ("uint8", "int32", "int64"):
+        if data == "normal" and "int" in dtype:
             return self._all_integers(shape, dtype)
         return self._cast(getattr(self, f"_{data}")(shape), dtype)
 
@@ -37,6 +38,19 @@ class NumPySource:
     def copy(self, array: Any) -> Any:
         """Return the same elements at another address."""
         return array.copy()
+
+    def laid_out(self, array: Any, layout: str) -> Any:
+        """Return the same elements in another layout: every second one of rows, or the last axes swapped."""
+        if layout == "contiguous":
+            return array
+        *leading, height, width = array.shape if array.ndim > 1 else (1, *array.shape)
+        if layout == "strided":
+            view = empty(array, (*leading, height, 2 * width))[..., ::2]
+        else:
+            view = empty(array, (*leading, width, height)).swapaxes(-1, -2)
+        view = view if array.ndim > 1 else view[0]
+        view[...] = array
+        return view
 
     def _cast(self, array: Any, dtype: str) -> Any:
         if dtype == "bfloat16":
@@ -68,6 +82,20 @@ class NumPySource:
 
     def _constant(self, shape: tuple[int, ...]) -> Any:
         return np.ones(shape, np.float32)
+
+    def _one_hot(self, shape: tuple[int, ...]) -> Any:
+        array = np.zeros(shape, np.float32)
+        np.put_along_axis(array, self._random.integers(0, shape[-1], (*shape[:-1], 1)), 1, -1)
+        return array
+
+    def _two_valued(self, shape: tuple[int, ...]) -> Any:
+        return self._uniform(shape) < 0.5
+
+    def _signed_zeros(self, shape: tuple[int, ...]) -> Any:
+        return (self._uniform(shape) - 0.5) * 0
+
+    def _all_nan(self, shape: tuple[int, ...]) -> Any:
+        return self._constant(shape) * float("nan")
 
     def _relu(self, shape: tuple[int, ...]) -> Any:
         return np.maximum(self._normal(shape), 0)
@@ -120,6 +148,10 @@ class TorchSource(NumPySource):
 
     def _constant(self, shape: tuple[int, ...]) -> Any:
         return self._torch.ones(shape, device=self._device)
+
+    def _one_hot(self, shape: tuple[int, ...]) -> Any:
+        where = self._torch.randint(shape[-1], (*shape[:-1], 1), device=self._device)
+        return self._torch.zeros(shape, device=self._device).scatter_(-1, where, 1.0)
 
     def _relu(self, shape: tuple[int, ...]) -> Any:
         return self._normal(shape).relu()

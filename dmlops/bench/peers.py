@@ -112,6 +112,13 @@ def _count(task: Task) -> int:
     return int((task.inputs[0] != 0).sum())
 
 
+def _largest_only(task: Task) -> Any:
+    if not task.workload.largest:
+        message = "the largest only"
+        raise NotServedError(message)
+    return task.inputs[0]
+
+
 def _sorts_all(task: Task) -> bool:
     return bool(task.workload.k == task.workload.shape[task.workload.axis])
 
@@ -155,9 +162,9 @@ def _triangle_only(task: Task) -> Any:
 
 def _own_top_k(task: Task, x: Any) -> Call:
     workload: TopK = task.workload
-    shape, k, axis = _selected_shape(workload), workload.k, workload.axis
+    shape, k, axis, largest = _selected_shape(workload), workload.k, workload.axis, workload.largest
     out = empty(x, shape), empty(x, shape, "uint32")
-    return lambda: dmlops.top_k(x, k, axis=axis, out=out)
+    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, out=out)
 
 
 def _own_nonzero_coordinates(task: Task, x: Any) -> Call:
@@ -203,7 +210,7 @@ _own("diagonal_matrix", _own_diagonal_matrix)
     "numpy.argpartition", "top_k", (CPU,), "then sorted; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    (x,), k, axis, winners = task.inputs, task.workload.k, task.workload.axis, _last(task.workload)
+    x, k, axis, winners = _largest_only(task), task.workload.k, task.workload.axis, _last(task.workload)
     size = x.shape[axis]
 
     def call() -> Any:
@@ -220,9 +227,9 @@ def _(task: Task) -> Call:
 @_contender("torch.topk", "top_k", (CPU, CUDA), "ties in any order; int64 indices")
 def _(task: Task) -> Call:
     torch, x, workload = libraries.module("torch"), to_torch(task.inputs[0]), task.workload
-    shape, k, axis = _selected_shape(workload), workload.k, workload.axis
+    shape, k, axis, largest = _selected_shape(workload), workload.k, workload.axis, workload.largest
     out = empty(x, shape), empty(x, shape, "int64")
-    return lambda: torch.topk(x, k, dim=axis, out=out)
+    return lambda: torch.topk(x, k, dim=axis, largest=largest, out=out)
 
 
 @_contender("torch.sort", "top_k", (CPU, CUDA), "stable, but sorts everything; int64 indices")
@@ -231,13 +238,13 @@ def _(task: Task) -> Call:
         message = "sorts everything: on the CPU only for k = size"
         raise NotServedError(message)
     torch, x, axis = libraries.module("torch"), to_torch(task.inputs[0]), task.workload.axis
-    out = torch.empty_like(x), torch.empty_like(x, dtype=torch.int64)
-    return lambda: torch.sort(x, dim=axis, descending=True, stable=True, out=out)
+    largest, out = task.workload.largest, (torch.empty_like(x), torch.empty_like(x, dtype=torch.int64))
+    return lambda: torch.sort(x, dim=axis, descending=largest, stable=True, out=out)
 
 
 @_contender("onnxruntime.TopK", "top_k", (CPU,), "stable; NaN in any order; int64 indices")
 def _(task: Task) -> Call:
-    (x,), shape = task.inputs, _selected_shape(task.workload)
+    x, shape = _largest_only(task), _selected_shape(task.workload)
     inputs = {"x": x, "k": np.array([task.workload.k], np.int64)}
     outputs = {"values": np.empty(shape, x.dtype), "indices": np.empty(shape, np.int64)}
     return libraries.onnx_call("TopK", task.threads, inputs, outputs, axis=task.workload.axis)
@@ -245,7 +252,7 @@ def _(task: Task) -> Call:
 
 @_contender("jax.lax.top_k", "top_k", (CPU, CUDA), "stable; int32 indices; new outputs")
 def _(task: Task) -> Call:
-    x, call = to_jax(task.inputs[0]), _jax_top_k(task.workload.k, task.workload.axis)
+    x, call = to_jax(_largest_only(task)), _jax_top_k(task.workload.k, task.workload.axis)
     return lambda: call(x)
 
 
@@ -264,7 +271,7 @@ def _jax_top_k(k: int, axis: int) -> Callable[..., Any]:
     "bottleneck.argpartition", "top_k", (CPU,), "unsorted; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    (x,), k, axis, winners = task.inputs, task.workload.k, task.workload.axis, _last(task.workload)
+    x, k, axis, winners = _largest_only(task), task.workload.k, task.workload.axis, _last(task.workload)
     size = x.shape[axis]
     if (
         x.dtype.name not in ("float32", "float64", "int32", "int64")
@@ -286,7 +293,7 @@ def _(task: Task) -> Call:
     "cupy.argsort", "top_k", (CUDA,), "sorts everything; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    cupy, x, k = libraries.module("cupy"), to_cupy(task.inputs[0]), task.workload.k
+    cupy, x, k = libraries.module("cupy"), to_cupy(_largest_only(task)), task.workload.k
     if x.shape[-1] != x.size:
         message = "sorts everything: only for one row"
         raise NotServedError(message)

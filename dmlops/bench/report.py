@@ -212,7 +212,7 @@ def _sizes(record: Record) -> "Figure":
             for outcome in row["outcomes"]:
                 if outcome["seconds"]:
                     line = lines.setdefault(outcome["contender"], (outcome, []))
-                    line[1].append((row["size"], outcome["seconds"] * 1e3))
+                    line[1].append((row.get("at") or row["size"], outcome["seconds"] * 1e3))
         for contender, (outcome, points) in lines.items():
             ours = outcome["library"] == OURS
             axes.plot(
@@ -227,7 +227,7 @@ def _sizes(record: Record) -> "Figure":
         axes.set_title(name, fontsize=9)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.set_xlabel("elements")
+        axes.set_xlabel("" if rows[0].get("at") else "elements")
         axes.set_ylabel("ms")
         if lines:
             axes.legend(frameon=False, fontsize=7)

@@ -1,9 +1,10 @@
 """Runs workloads: prepares the contenders, checks dmlops' answer, times them in turn, keeps the record."""
 
 import itertools
+import math
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import dmlops
@@ -15,7 +16,6 @@ from dmlops.bench.workloads import CPU, CUDA, Workload
 
 OK, SKIPPED, FAILED, WRONG = "ok", "skipped", "failed", "wrong"
 OWN_STREAM = "by the wall clock, calls back to back"
-MIN_SECONDS = 0.3
 # What moves this much gets twice the time of a small workload.
 HEAVY_BYTES = {CPU: 4e7, CUDA: 1e9}
 # Inputs are rotated until they are this many times the GPU's cache.
@@ -29,9 +29,34 @@ class DeviceLostError(Exception):
     """The GPU answers no more, and nothing else can be measured."""
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How much a workload is looked at.
+
+    Attributes
+    ----------
+    least_seconds : float
+        For the samples of all contenders together, even where the workload's share is used up.
+    patience : float
+        Seconds that a single call of a peer may take where they are more than the workload's share.
+    checked_size : float
+        Elements of an input up to which the answer is checked.
+    scratch_size : float
+        Bytes of an input from which on the temporary memory of a call is measured; on the CPU only.
+    """
+
+    least_seconds: float = 0.3
+    patience: float = 0.0
+    checked_size: float = math.inf
+    scratch_size: float = math.inf
+
+
 @dataclass
 class Outcome:
-    """How one contender did: median seconds of the work, of the host's part, and of a call with its wait."""
+    """How one contender did: median seconds of the work, of the host's part, and of a call with its wait.
+
+    `best` are the least seconds of the work, and `scratch` the bytes of temporary memory, where measured.
+    """
 
     contender: str
     library: str
@@ -44,6 +69,7 @@ class Outcome:
     samples: int = 0
     host: float | None = None
     wall: float | None = None
+    scratch: int | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -62,6 +88,7 @@ class Row:
     dtype: str
     size: int
     series: str
+    at: int | None
     given: bool
     bytes_moved: int
     outcomes: list[Outcome] = field(default_factory=list)
@@ -69,7 +96,7 @@ class Row:
     @classmethod
     def of(cls, workload: Workload) -> "Row":
         """Return a row without outcomes."""
-        taken = ("name", "operator", "reason", "shape", "dtype", "size", "series", "given", "bytes_moved")
+        taken = [each.name for each in fields(cls) if each.name != "outcomes"]
         return cls(**{name: getattr(workload, name) for name in taken})
 
     @property
@@ -109,6 +136,8 @@ class Bench:
         Where to measure.
     threads : int
         How many each library may use on the CPU.
+    pace : Pace
+        How much each workload is looked at.
 
     Attributes
     ----------
@@ -116,9 +145,9 @@ class Bench:
         Bytes a second of a plain copy, measured when this is made.
     """
 
-    def __init__(self, device: str, threads: int) -> None:
+    def __init__(self, device: str, threads: int, pace: Pace = Pace()) -> None:
         libraries.set_threads(threads, device)
-        self.device, self.threads = device, threads
+        self.device, self.threads, self.pace = device, threads, pace
         self._source = data.source(device)
         self.clock: Clock
         if device == CPU:
@@ -142,20 +171,22 @@ class Bench:
                 yield self.skipped(workload, lost or "out of time")
                 continue
             try:
-                shares = [self._weight(each) for each in table[done:]]
+                shares = [self.weight(each) for each in table[done:]]
                 yield self.measure(workload, left * shares[0] / sum(shares))
             except DeviceLostError as error:
                 lost = str(error)
                 yield self.skipped(workload, lost)
 
-    def _weight(self, workload: Workload) -> float:
+    def weight(self, workload: Workload) -> float:
+        """Return how much of the time a workload gets, of which a small one gets 1."""
         return 1 + workload.bytes_moved / HEAVY_BYTES[self.device]
 
-    def _outcomes(self, workload: Workload) -> list[Outcome]:
-        return [
-            Outcome(who.name, who.library, self._note(who), who.is_spared)
-            for who in contenders(workload.operator, self.device)
-        ]
+    def _contenders(self, workload: Workload, names: Collection[str] | None) -> list[Contender]:
+        everybody = contenders(workload.operator, self.device)
+        return [who for who in everybody if names is None or who.name in names]
+
+    def _outcomes(self, everybody: Sequence[Contender]) -> list[Outcome]:
+        return [Outcome(who.name, who.library, self._note(who), who.is_spared) for who in everybody]
 
     def _note(self, who: Contender) -> str:
         return f"{who.note}; {OWN_STREAM}" if self._is_unseen(who) else who.note
@@ -163,16 +194,16 @@ class Bench:
     def _is_unseen(self, who: Contender) -> bool:
         return self.device == CUDA and who.has_own_stream
 
-    def skipped(self, workload: Workload, message: str) -> Row:
+    def skipped(self, workload: Workload, message: str, names: Collection[str] | None = None) -> Row:
         """Return the row of a workload that was not measured."""
         row = Row.of(workload)
-        row.outcomes = self._outcomes(workload)
+        row.outcomes = self._outcomes(self._contenders(workload, names))
         for outcome in row.outcomes:
             outcome.status, outcome.message = SKIPPED, message
         return row
 
-    def measure(self, workload: Workload, seconds: float) -> Row:
-        """Measure one workload in about `seconds`.
+    def measure(self, workload: Workload, seconds: float, names: Collection[str] | None = None) -> Row:
+        """Measure one workload in about `seconds`, of all contenders or of those that are named.
 
         Raises
         ------
@@ -181,23 +212,25 @@ class Bench:
         """
         start = prepared = time.perf_counter()
         row = Row.of(workload)
-        row.outcomes = self._outcomes(workload)
+        everybody = self._contenders(workload, names)
+        row.outcomes = self._outcomes(everybody)
+        allowed = max(seconds, self.pace.patience)
         lanes: dict[str, Lane] = {}
         try:
             tasks = self.tasks(workload)
         except ModuleNotFoundError as error:  # bfloat16 needs ml_dtypes
-            return self.skipped(workload, f"{error.name} is not installed")
+            return self.skipped(workload, f"{error.name} is not installed", names)
         except Exception as error:  # no memory, for one
             for outcome in row.outcomes:
                 outcome.status, outcome.message = FAILED, timing.first_line(error)
             self._recover()
             return row
-        for who, outcome in zip(contenders(workload.operator, self.device), row.outcomes, strict=True):
-            if lanes and time.perf_counter() - prepared > 2 * seconds:
+        for who, outcome in zip(everybody, row.outcomes, strict=True):
+            if lanes and time.perf_counter() - prepared > 2 * allowed:
                 outcome.status, outcome.message = SKIPPED, "out of time"
                 continue
             try:
-                lanes[who.name] = self._lane(who, tasks, outcome, seconds)
+                lanes[who.name] = self._lane(who, tasks, outcome, allowed)
             except NotServedError as error:
                 outcome.status, outcome.message = SKIPPED, str(error)
             except Exception as error:  # a peer that fails is told in its row, and ends nothing
@@ -206,7 +239,7 @@ class Bench:
                 self._recover()
             if who.is_ours:
                 prepared = time.perf_counter()  # compiling takes none of the peers' time
-        left = max(seconds - (time.perf_counter() - start), MIN_SECONDS)
+        left = max(seconds - (time.perf_counter() - start), self.pace.least_seconds)
         timing.take_turns(list(lanes.values()), self.clock, left)
         for outcome in row.outcomes:
             if outcome.contender in lanes:
@@ -225,7 +258,7 @@ class Bench:
             copies = min(-(-CACHE_FACTOR * self._cache_bytes // max(size, 1)), MAX_COPIES)
             copies = SMALL_COPIES if size < SMALL_BYTES else max(copies, 1)
             for _ in range(copies - 1):
-                tasks.append(Task(workload, tuple(map(self._source.copy, inputs)), self.threads))
+                tasks.append(Task(workload, workload.copies(self._source, inputs), self.threads))
         return tasks
 
     def call(self, who: Contender, tasks: Sequence[Task]) -> Call:
@@ -249,11 +282,15 @@ class Bench:
         return next_call
 
     def _lane(self, who: Contender, tasks: Sequence[Task], outcome: Outcome, seconds: float) -> Lane:
-        call = self.call(who, tasks)
-        if who.is_ours and (wrong := answers.fault(tasks[0], call())):
+        call, workload = self.call(who, tasks), tasks[0].workload
+        is_checked = who.is_ours and workload.size <= self.pace.checked_size
+        if is_checked and (wrong := answers.fault(tasks[0], call())):
             outcome.status, outcome.message = WRONG, wrong
         lane = Lane(call, has_own_stream=self._is_unseen(who))
         timing.warm_up(lane, self.clock)
+        is_large = workload.size * workload.item >= self.pace.scratch_size
+        if who.is_ours and is_large and self.device == CPU:
+            outcome.scratch = timing.host_scratch(call)
         if lane.estimate > seconds and not who.is_ours:
             message = f"too slow here: a call takes {lane.estimate:.1f} s"
             raise NotServedError(message)

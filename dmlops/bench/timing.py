@@ -4,7 +4,9 @@ import gc
 import importlib
 import itertools
 import statistics
+import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -207,6 +209,24 @@ def first_line(error: BaseException) -> str:
     """Return an exception as one short line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:150]}".removesuffix(": ")
+
+
+def host_scratch(call: Call) -> int:
+    """Return the peak of the memory that a call takes for itself in a thread that has none kept for it."""
+    peaks = []
+
+    def traced() -> None:
+        tracemalloc.start()
+        try:
+            call()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+
+    thread = threading.Thread(target=traced)
+    thread.start()
+    thread.join()
+    return peaks[0] if peaks else 0
 
 
 def host_bandwidth(threads: int) -> float:

@@ -7,7 +7,16 @@ from typing import Any, ClassVar
 
 CPU, CUDA = "cpu", "cuda"
 INDEX_BYTES = 4
-ITEM_BYTES = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "int32": 4, "int64": 8}
+ITEM_BYTES = {
+    "uint8": 1,
+    "int16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "int32": 4,
+    "float64": 8,
+    "int64": 8,
+}
 DENSITIES = (0.001, 0.01, 0.5, 1.0)
 
 
@@ -29,6 +38,10 @@ class Workload:
         Whoever can write to given outputs gets them; else everybody makes new ones.
     series : str
         The line in the plot of time against size that it is a point of.
+    at : int, optional
+        Where it is on that line; the size if left out.
+    layout : str
+        How the input lies in memory, one of `dmlops.bench.data.LAYOUTS`.
     """
 
     name: str
@@ -40,6 +53,8 @@ class Workload:
     quick: bool = False
     given: bool = True
     series: str = ""
+    at: int | None = None
+    layout: str = "contiguous"
 
     operator: ClassVar[str]
 
@@ -60,16 +75,25 @@ class Workload:
 
     def inputs(self, source: Any) -> tuple[Any, ...]:
         """Make the arrays."""
-        return (source.make(self.data, self.shape, self.dtype),)
+        return (source.laid_out(self._input(source), self.layout),)
+
+    def copies(self, source: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the same arrays, laid out the same way, at other addresses."""
+        first, *others = map(source.copy, inputs)
+        return source.laid_out(first, self.layout), *others
+
+    def _input(self, source: Any) -> Any:
+        return source.make(self.data, self.shape, self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopK(Workload):
-    """The `k` largest along an axis."""
+    """The `k` largest along an axis, or the `k` smallest."""
 
     operator = "top_k"
     k: int
     axis: int = -1
+    largest: bool = True
 
     @property
     def bytes_moved(self) -> int:
@@ -90,9 +114,8 @@ class NonzeroCoordinates(Workload):
         """The least that must be read and written, with 4-byte indices."""
         return self.size * self.item + round(self.size * self.density) * len(self.shape) * INDEX_BYTES
 
-    def inputs(self, source: Any) -> tuple[Any, ...]:
-        """Make the arrays."""
-        return (source.sparse(self.shape, self.dtype, self.density),)
+    def _input(self, source: Any) -> Any:
+        return source.sparse(self.shape, self.dtype, self.density)
 
 
 @dataclass(frozen=True, kw_only=True)

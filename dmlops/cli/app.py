@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from dmlops import __version__
-from dmlops.cli import bench, demo, files, info, warmup
+from dmlops.cli import bench, demo, files, info, sweep, warmup
 from dmlops.cli.console import CommandError, err, out
 
 app = typer.Typer(
@@ -14,7 +14,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
-app.add_typer(bench.app, name="bench")
+bench.app.command("sweep")(sweep.sweep)
 app.command("info")(info.info)
 app.command("warmup")(warmup.warmup)
 app.command("top-k")(files.top_k)

@@ -25,7 +25,7 @@ from dmlops.cli.info import version
 from dmlops.cli.placement import cpu_name, cuda_devices
 
 if TYPE_CHECKING:
-    from dmlops.bench.runner import Bench, Row
+    from dmlops.bench.runner import Bench, Pace, Row
 
 FORMAT = 1
 SECONDS = {"quick": 72.0, "cpu": 420.0, "cuda": 200.0}
@@ -73,9 +73,7 @@ def bench(
         return
     from dmlops.bench.workloads import workloads  # noqa: PLC0415 - for this command only
 
-    if unknown := set(operator or ()) - set(OPERATORS):
-        message = f"--operator {min(unknown)}: it must be one of {', '.join(OPERATORS)}"
-        raise CommandError(message)
+    check_operators(operator or ())
     table = [
         row
         for row in workloads(device)
@@ -87,24 +85,24 @@ def bench(
         message = "no workload has that in its name"
         raise CommandError(message)
     started = time.perf_counter()
-    record = _record(device, threads or get_num_threads(), quick)
+    record = new_record(device, threads or get_num_threads(), quick)
     budget = seconds or SECONDS["quick" if quick else device]
     rows: list[Row] = []
-    with _progress() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=len(table))
-        harness = _harness(device, record["threads"])
+        harness = open_bench(device, record["threads"])
         record["bandwidth"] = harness.bandwidth
         for row in harness.run(table, budget - (time.perf_counter() - started)):
             rows.append(row)
             following = table[len(rows)].name if len(rows) < len(table) else ""
             progress.update(task, advance=1, description=following)
             if not err.is_terminal:
-                err.print(_line(row), markup=False)
+                err.print(line(row), markup=False)
             record["seconds"] = round(time.perf_counter() - started, 1)
             record["workloads"] = [row.to_json() for row in rows]
             if results is not None:
-                _write(results, json.dumps(record, indent=1) + "\n")
-    width = _width()
+                write(results, json.dumps(record, indent=1) + "\n")
+    width = width_of_table()
     Console(highlight=False, width=width).print(_table(rows, harness.bandwidth, width))
     _explain(rows, harness)
     if results is not None:
@@ -136,7 +134,7 @@ def report(
         message = f"bench report: {error.name} is not installed: {BENCH_EXTRA}"
         raise CommandError(message) from error
     with users_errors(str(target)):
-        _write(target, html)
+        write(target, html)
     out.print(f"Wrote {target}", markup=False)
 
 
@@ -149,7 +147,7 @@ def _read(path: Path) -> dict[str, Any]:
     return record
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Replace a file whole, so that whoever stops the run is left with what was measured."""
     with users_errors(str(path)):
         part = path.with_name(f"{path.name}.part")
@@ -157,18 +155,39 @@ def _write(path: Path, text: str) -> None:
         part.replace(path)
 
 
-def _harness(device: str, threads: int) -> "Bench":
+def check_operators(names: Sequence[str]) -> None:
+    """Refuse what is no operator.
+
+    Raises
+    ------
+    CommandError
+        With the names that there are.
+    """
+    if unknown := set(names) - set(OPERATORS):
+        message = f"--operator {min(unknown)}: it must be one of {', '.join(OPERATORS)}"
+        raise CommandError(message)
+
+
+def open_bench(device: str, threads: int, pace: "Pace | None" = None) -> "Bench":
+    """Return the bench of a device.
+
+    Raises
+    ------
+    CommandError
+        If there is no library for its arrays.
+    """
     from dmlops.bench.libraries import NotServedError  # noqa: PLC0415
-    from dmlops.bench.runner import Bench  # noqa: PLC0415
+    from dmlops.bench.runner import Bench, Pace  # noqa: PLC0415
 
     try:
-        return Bench(device, threads)
+        return Bench(device, threads, pace or Pace())
     except NotServedError as error:
         message = f"bench --device {device}: {error}"
         raise CommandError(message) from error
 
 
-def _record(device: str, threads: int, quick: bool) -> dict[str, Any]:
+def new_record(device: str, threads: int, quick: bool = False) -> dict[str, Any]:
+    """Return a results file without results."""
     machine: dict[str, Any] = {"cpu": cpu_name(), "cores": os.cpu_count(), "system": sys.platform}
     if device == "cuda":
         machine["gpu"] = cuda_devices()[0].name
@@ -195,24 +214,27 @@ def _version(package: str) -> str | None:
     return next((text for text in found if text != "not installed"), None)
 
 
-def _progress() -> Progress:
+def progress_bar() -> Progress:
+    """Return a bar on standard error, which only a terminal shows."""
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
 
 
-def _line(row: "Row") -> str:
+def line(row: "Row") -> str:
+    """Return what is said of a workload as soon as it is measured."""
     if row.ours is None or row.ours.seconds is None:
-        return f"{row.name}: {_why_not(row)}"
+        return f"{row.name}: {why_not(row)}"
     peer = row.best_peer
     beside = f", {peer.contender} {duration(peer.seconds)}" if peer and peer.seconds else ""
     return f"{row.name}: {duration(row.ours.seconds)}{beside}"
 
 
-def _why_not(row: "Row") -> str:
+def why_not(row: "Row") -> str:
+    """Return why dmlops was not timed."""
     return next((outcome.message for outcome in row.outcomes if outcome.is_ours), "not measured")
 
 
-def _width() -> int:
+def width_of_table() -> int:
     """Return how wide the table may be; a file has no edge."""
     return out.width if out.is_terminal else 2 * WIDE
 
@@ -235,7 +257,7 @@ def _table(rows: Sequence["Row"], bandwidth: float, width: int) -> Table:
 def _cells(row: "Row", bandwidth: float) -> tuple[str, ...]:
     ours, peer, ratio = row.ours, row.best_peer, row.ratio
     if ours is None or ours.seconds is None:
-        own_time, share = f"[red]{escape(_why_not(row))}[/red]", ""
+        own_time, share = f"[red]{escape(why_not(row))}[/red]", ""
     else:
         own_time, share = duration(ours.seconds), f"{row.bytes_moved / ours.seconds / bandwidth:.0%}"
     if any(outcome.status == "wrong" for outcome in row.outcomes):

@@ -1,0 +1,246 @@
+"""The one table of sweeps, which show that no operator has a cliff, at any size and for any kind of data.
+
+Steps lead through sizes, numbers of rows or values of k, and compare neighbours. Kinds are the same problem
+with other data, another type, axis or layout, and compare each with the first.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
+
+STEP_LIMIT = 2.0
+# How many times as long as the first a kind may take. On the CPU it is per element, on a GPU per byte.
+LIMITS = {
+    CPU: {"data": 3.0, "type": 3.0, "axis": 3.0, "layout": 3.0, "end": 1.25},
+    CUDA: {"data": 2.0, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0, "end": 1.25},
+}
+DATA = (
+    "normal",
+    "ties",
+    "two_valued",
+    "one_hot",
+    "constant",
+    "ascending",
+    "descending",
+    "relu",
+    "signed_zeros",
+    "nan",
+    "all_nan",
+)
+TYPES = ("float32", "uint8", "int16", "float16", "bfloat16", "int32", "float64", "int64")
+ODD_EXPONENTS = range(4, 23, 3)
+EVERYTHING = 2**31  # as the end of a band: up to the right edge
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Problems that differ in one thing.
+
+    Attributes
+    ----------
+    name : str
+        Unique within a device.
+    points : tuple of Workload
+        In the order in which they are measured; their names begin with the sweep's.
+    limit : float
+        How many times as long as expected from another one a point may take.
+    has_peers : bool
+        Whether torch is timed as well.
+    """
+
+    name: str
+    points: tuple[Workload, ...]
+    limit: float = STEP_LIMIT
+    has_peers: bool = False
+
+    word: ClassVar[str]
+
+    @property
+    def operator(self) -> str:
+        """What all points do."""
+        return self.points[0].operator
+
+    def pairs(self) -> Iterator[tuple[Workload, Workload]]:
+        """Yield a point, and the one from whose time its own is expected."""
+        raise NotImplementedError
+
+    def expected(self, point: Workload, other: Workload) -> float:
+        """Return how many times as long as `other` a point should take."""
+        raise NotImplementedError
+
+
+class Steps(Sweep):
+    """Neighbours, in both directions: more work takes its share, and less work takes no longer."""
+
+    word = "step"
+
+    def pairs(self) -> Iterator[tuple[Workload, Workload]]:
+        """Yield a point, and the one from whose time its own is expected."""
+        for before, after in pairwise(self.points):
+            yield after, before
+            yield before, after
+
+    def expected(self, point: Workload, other: Workload) -> float:
+        """Return how many times as long as `other` a point should take."""
+        return max(1.0, point.bytes_moved / other.bytes_moved)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kinds(Sweep):
+    """Everyone against the first; `per_byte` or per element of the input."""
+
+    word = "kind"
+    per_byte: bool
+
+    def pairs(self) -> Iterator[tuple[Workload, Workload]]:
+        """Yield a point, and the one from whose time its own is expected."""
+        first, *others = self.points
+        return ((point, first) for point in others)
+
+    def expected(self, point: Workload, other: Workload) -> float:
+        """Return how many times as long as `other` a point should take."""
+        return point.bytes_moved / other.bytes_moved if self.per_byte else point.size / other.size
+
+
+def sweeps(device: str) -> list[Sweep]:
+    """Return the table for one device, in the order in which it is measured."""
+    return [*_Steps(device).table(), *_Kinds(device).table()]
+
+
+def powers(last: int) -> list[int]:
+    """Return the powers of two up to 2**last, and some odd sizes beside and between them."""
+    sizes = {1 << exponent for exponent in range(last + 1)}
+    for exponent in ODD_EXPONENTS:
+        if exponent < last:
+            size = 1 << exponent
+            sizes |= {size - 1, size + 1, size * 3 // 2}
+    return sorted(sizes)
+
+
+def counts(size: int) -> list[int]:
+    """Return values of k for rows of a size: the powers of two, just more than half, and all but one."""
+    return sorted({*(1 << exponent for exponent in range(size.bit_length())), size // 2 + 1, size - 1})
+
+
+class _Table:
+    """Makes the workloads of one device."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.is_host = device == CPU
+
+    def top_k(self, shape: tuple[int, ...], k: int, **other: Any) -> TopK:
+        return TopK(name="", reason="", device=self.device, shape=shape, k=k, **other)
+
+    def nonzero(self, shape: tuple[int, ...], density: float, **other: Any) -> NonzeroCoordinates:
+        return NonzeroCoordinates(
+            name="", reason="", device=self.device, shape=shape, density=density, **other
+        )
+
+    def gather(self, tuples: int, length: int, **other: Any) -> GatherND:
+        return GatherND(
+            name="",
+            reason="",
+            device=self.device,
+            shape=(max(tuples, 16), length),
+            tuples=tuples,
+            coordinates=1,
+            batch_dims=0,
+            **other,
+        )
+
+    def triangle(self, side: int, **other: Any) -> DiagonalMatrix:
+        return DiagonalMatrix(
+            name="", reason="", device=self.device, shape=(side, side), begin=1, end=EVERYTHING, **other
+        )
+
+
+class _Steps(_Table):
+    """Sizes, numbers of rows and values of k."""
+
+    def table(self) -> Iterator[Sweep]:
+        last = 26 if self.is_host else 28
+        rows = [*powers(18)] if self.is_host else [*powers(20), 1_000_000]
+        yield self._steps("top_k by n, k 100", lambda n: self.top_k((1, n), min(n, 100)), powers(last))
+        yield self._steps("top_k by n, k = n", lambda n: self.top_k((1, n), n), powers(last))
+        yield self._steps("top_k by k, 1 x 2^20", lambda k: self.top_k((1, 1 << 20), k), counts(1 << 20))
+        yield self._steps("top_k by k, 256 x 2^14", lambda k: self.top_k((256, 1 << 14), k), counts(1 << 14))
+        yield self._steps("top_k by rows of 256, k 8", lambda m: self.top_k((m, 256), 8), sorted(rows))
+        yield self._steps("nonzero by n, 10 %", lambda n: self.nonzero((n,), 0.1), powers(last))
+        yield self._steps("gather_nd by tuples of 16", lambda n: self.gather(n, 16), powers(last - 4))
+        yield self._steps("diagonal by side, causal mask", self.triangle, powers(last // 2))
+
+    def _steps(self, name: str, make: Callable[[int], Workload], at: Iterable[int]) -> Steps:
+        points = tuple(
+            replace(make(value), name=f"{name}: {value}", reason="a step of a sweep", series=name, at=value)
+            for value in at
+        )
+        return Steps(name=name, points=points, has_peers=True)
+
+
+class _Kinds(_Table):
+    """Data, types, axes, layouts and the two ends of the order."""
+
+    def table(self) -> Iterator[Sweep]:
+        logits = self.top_k((256, 50257), 50)
+        attention = self.top_k((16 if self.is_host else 64, 131072), 2048)
+        retrieval = self.top_k((1, 1 << 20), 100)
+        for workload in (retrieval, logits, attention):
+            yield self._kinds("data", workload, ({"data": data} for data in DATA))
+        yield from self._of_types()
+        yield from self._of_layouts(logits)
+        for workload in (retrieval, logits, attention):
+            yield self._kinds("end", workload, ({"largest": largest} for largest in (True, False)))
+
+    def _of_types(self) -> Iterator[Sweep]:
+        # As long as it takes for the bytes to count, and not the launch.
+        if self.is_host:
+            several = (self.top_k((1, 1 << 22), 100), self.top_k((256, 50257), 50))
+            side, rows = 4096, 1 << 16
+        else:
+            several = (self.top_k((1, 1 << 26), 100), self.top_k((2048, 50257), 50))
+            side, rows = 16384, 1 << 20
+        for workload in (*several, self.nonzero((side, side), 0.01), self.gather(rows, 128)):
+            yield self._kinds("type", workload, ({"dtype": dtype} for dtype in TYPES))
+        yield self._kinds("type", self.triangle(side), ({"dtype": dtype} for dtype in TYPES))
+
+    def _of_layouts(self, logits: TopK) -> Iterator[Sweep]:
+        rows, size = (1024, 4096) if self.is_host else (65536, 4096)
+        axes: tuple[dict[str, Any], ...] = (
+            {"shape": (rows, size), "axis": -1},
+            {"shape": (size, rows), "axis": 0},
+            {"shape": (rows // 64, size, 64), "axis": 1},
+        )
+        yield self._kinds("axis", self.top_k((rows, size), 16), axes)
+        layouts = ("contiguous", "strided", "transposed")
+        side = 4096 if self.is_host else 8192
+        for workload in (logits, self.nonzero((side, side), 0.01), self.triangle(side)):
+            yield self._kinds("layout", workload, ({"layout": layout} for layout in layouts))
+        gather = self.gather(1 << 16 if self.is_host else 1 << 20, 128)
+        yield self._kinds("layout", gather, ({"layout": layout} for layout in layouts[:2]))
+
+    def _kinds(self, what: str, workload: Workload, changes: Iterable[dict[str, Any]]) -> Kinds:
+        name = f"{_short(workload)} by {what}"
+        points = tuple(
+            replace(workload, name=f"{name}: {_told(change)}", reason="a kind of a sweep", **change)
+            for change in changes
+        )
+        limit = LIMITS[self.device][what]
+        return Kinds(name=name, points=points, limit=limit, per_byte=not self.is_host)
+
+
+def _short(workload: Workload) -> str:
+    operator = workload.operator.removesuffix("_coordinates").removesuffix("_matrix")
+    k = f", k {workload.k}" if isinstance(workload, TopK) else ""
+    return f"{operator} {' x '.join(map(str, workload.shape))}{k}"
+
+
+def _told(change: dict[str, Any]) -> str:
+    if "largest" in change:
+        return "largest" if change["largest"] else "smallest"
+    if "axis" in change:
+        return f"axis {change['axis']} of {' x '.join(map(str, change['shape']))}"
+    return str(next(iter(change.values())))

@@ -1,0 +1,161 @@
+"""`dmlops bench sweep`: whether there is a cliff at any size, or for any kind of data."""
+
+import json
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dmlops import get_num_threads
+from dmlops.cli import bench
+from dmlops.cli.console import CommandError, duration, err, out
+
+if TYPE_CHECKING:
+    from dmlops.bench.cliffs import Finding, Verdict
+    from dmlops.bench.runner import Row
+
+SECONDS = {"cpu": 240.0, "cuda": 150.0}
+MOST_BESIDE_TORCH = 5  # a sweep's points that are slower than torch; the results file has all
+
+
+def sweep(
+    device: Annotated[bench.Where, typer.Option(help="Where to measure.")] = bench.Where.CPU,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads for dmlops and torch; all that there are if left out.")
+    ] = None,
+    operator: Annotated[
+        list[str] | None, typer.Option(help=f"One of {', '.join(bench.OPERATORS)}; may be repeated.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="How long to measure; what does not fit is skipped, and said.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT.json", help="Keep all points here.")
+    ] = None,
+) -> None:
+    """Look for cliffs: time every size, k and number of rows, and every kind of data, type and layout."""
+    from dmlops.bench import cliffs  # noqa: PLC0415 - for this command only
+    from dmlops.bench.sweeps import sweeps  # noqa: PLC0415
+
+    bench.check_operators(operator or ())
+    table = [each for each in sweeps(device) if not operator or each.operator in operator]
+    started = time.perf_counter()
+    record = bench.new_record(device, threads or get_num_threads())
+    verdicts: list[Verdict] = []
+    with bench.progress_bar() as progress:
+        task = progress.add_task("copy bandwidth", total=sum(len(each.points) for each in table))
+        harness = bench.open_bench(device, record["threads"], cliffs.pace(device))
+        record["bandwidth"] = harness.bandwidth
+
+        def told(row: "Row") -> None:
+            progress.update(task, advance=1, description=row.name)
+            if not err.is_terminal:
+                err.print(bench.line(row), markup=False)
+
+        budget = (seconds or SECONDS[device]) - (time.perf_counter() - started)
+        for each, share in cliffs.shares(harness, table, budget):
+            verdicts.append(cliffs.walk(harness, each, share, told))
+            record["seconds"] = round(time.perf_counter() - started, 1)
+            record["workloads"] = [row.to_json() for verdict in verdicts for row in verdict.rows]
+            record["sweeps"] = [verdict.to_json() for verdict in verdicts]
+            if results is not None:
+                bench.write(results, json.dumps(record, indent=1) + "\n")
+    console = Console(highlight=False, width=bench.width_of_table())
+    console.print(_sweeps(verdicts))
+    if any(verdict.violations for verdict in verdicts):
+        console.print(_violations(verdicts))
+    _summarise(verdicts)
+    if results is not None:
+        out.print(f"Results: {results}. A page with plots: dmlops bench report {results}", markup=False)
+    if any(
+        outcome.status == "wrong" for verdict in verdicts for row in verdict.rows for outcome in row.outcomes
+    ):
+        message = "bench sweep: dmlops gave a wrong answer; please report it, with `dmlops info`"
+        raise CommandError(message)
+
+
+def _sweeps(verdicts: Sequence["Verdict"]) -> Table:
+    table = Table(box=SIMPLE_HEAD, title="Sweeps", title_justify="left", title_style="bold")
+    table.add_column("sweep", overflow="fold")
+    for header in ("points", "limit", "worst"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("where", overflow="fold")
+    for verdict in verdicts:
+        worst, n_points = verdict.worst, len(verdict.rows) - len(verdict.left_out)
+        table.add_row(
+            escape(verdict.sweep.name),
+            str(n_points),
+            f"{verdict.sweep.limit:.3g} x",
+            "" if worst is None else _coloured(worst),
+            "" if worst is None else escape(_where(verdict, worst)),
+        )
+    return table
+
+
+def _violations(verdicts: Sequence["Verdict"]) -> Table:
+    table = Table(box=SIMPLE_HEAD, title="Beyond the limits", title_justify="left", title_style="bold")
+    table.add_column("what")
+    table.add_column("sweep", overflow="fold")
+    table.add_column("where", overflow="fold")
+    for header in ("factor", "limit"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for verdict in verdicts:
+        name = escape(verdict.sweep.name)
+        beside_torch = [each for each in verdict.violations if each.what == "torch"]
+        hidden = beside_torch[MOST_BESIDE_TORCH:]
+        for each in verdict.violations:
+            if each not in hidden:
+                where = escape(_where(verdict, each))
+                table.add_row(each.what, name, where, _coloured(each), f"{each.limit:.3g} x")
+        if hidden:
+            table.add_row("torch", name, f"and {len(hidden)} more points", "", "")
+    return table
+
+
+def _coloured(finding: "Finding") -> str:
+    return f"[{'red' if finding.is_violation else 'green'}]{finding.factor:.2f} x[/]"
+
+
+def _where(verdict: "Verdict", finding: "Finding") -> str:
+    """Return both points of a comparison with their times, without the sweep's name."""
+    told = _megabytes if finding.what == "memory" else duration
+    point, other = (name.removeprefix(f"{verdict.sweep.name}: ") for name in (finding.point, finding.other))
+    return f"{point} {told(finding.amount)}, {other} {told(finding.other_amount)}"
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:.3g} MB"
+
+
+def _summarise(verdicts: Sequence["Verdict"]) -> None:
+    from dmlops.bench.cliffs import worst  # noqa: PLC0415
+
+    left_out = [row for verdict in verdicts for row in verdict.left_out]
+    by_reason = sorted((bench.why_not(row), row.name) for row in left_out)
+    for reason, names in groupby(by_reason, key=lambda each: each[0]):
+        told = [name for _, name in names]
+        out.print(f"  {reason}: {len(told)} points, {told[0]} the first of them", markup=False, style="dim")
+    findings = [finding for verdict in verdicts for finding in verdict.findings]
+    parts = [f"{sum(len(verdict.rows) for verdict in verdicts) - len(left_out)} points"]
+    for what in ("step", "kind"):
+        if found := worst(each for each in findings if each.what == what):
+            parts.append(f"worst {what} {found.factor:.2f} x at {found.point}")
+    n_beyond = sum(each.is_violation for each in findings if each.what != "torch")
+    parts.append(f"{n_beyond} beyond the limit")
+    beside_torch = [each for each in findings if each.what == "torch"]
+    slower = [each for each in beside_torch if each.is_violation]
+    if slower and (found := worst(slower)):
+        share = f"{len(slower)} of {len(beside_torch)}"
+        parts.append(f"slower than torch at {share}, most at {found.point} ({found.factor:.2f} x)")
+    else:
+        parts.append(
+            f"slower than torch at none of {len(beside_torch)}" if beside_torch else "torch not timed"
+        )
+    out.print("; ".join(parts) + ".", markup=False)

@@ -1,0 +1,386 @@
+"""Sweeps: what the table covers, what is judged a cliff, and the command."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops.bench import answers, cliffs, data, libraries, runner, timing
+from dmlops.bench.cliffs import judge
+from dmlops.bench.peers import Task, contenders
+from dmlops.bench.runner import Bench, Outcome, Row
+from dmlops.bench.sweeps import TYPES, Kinds, Steps, sweeps
+from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
+from dmlops.cli import main as cli_main
+
+MIB = 1 << 20
+
+
+def selection(name, size, **other):
+    return TopK(name=name, reason="", shape=(1, size), k=1, **other)
+
+
+def steps(*sizes):
+    return Steps(name="steps", points=tuple(selection(f"steps: {size}", size) for size in sizes))
+
+
+def measured(sweep, times, torch=(), scratch=None):
+    """Return a row for each point, without times where they are None."""
+    rows = []
+    for number, (point, seconds) in enumerate(zip(sweep.points, times, strict=True)):
+        row = Row.of(point)
+        row.outcomes = [Outcome("dmlops", "dmlops", seconds=seconds, best=seconds, scratch=scratch)]
+        if torch:
+            row.outcomes.append(Outcome("torch.topk", "torch", seconds=torch[number], best=torch[number]))
+        rows.append(row)
+    return rows
+
+
+def found(sweep, *arguments, **other):
+    """Return what is beyond a limit: what it is, the point, and with what it was compared."""
+    violations = judge(sweep, measured(sweep, *arguments, **other), 1).violations
+    return [(each.what, each.point.rpartition(" ")[2], each.other.rpartition(" ")[2]) for each in violations]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "times", "flagged"),
+    [
+        ((1000, 2000, 4000), (1, 2, 4), []),
+        # Twice the work in up to four times the time, for the same work in twice the time.
+        ((1000, 2000, 4000), (1, 3.9, 7), []),
+        ((1000, 2000, 4000), (1, 4.1, 7), [("step", "2000", "1000")]),
+        ((1000, 1001), (1, 1.9), []),
+        ((1000, 1001), (1, 2.1), [("step", "1001", "1000")]),
+        # A point that takes longer than a larger one.
+        ((1000, 1001, 2000), (2.1, 1, 2), [("step", "1000", "1001")]),
+        ((1000, 2000), (1.9, 1), []),
+        # The time of a quadratic path.
+        ((1000, 2000, 4000), (1, 5, 25), [("step", "2000", "1000"), ("step", "4000", "2000")]),
+        # Points without a time have no neighbours.
+        ((1000, 2000, 4000), (1, None, 100), []),
+    ],
+)
+def test_steps(sizes, times, flagged):
+    assert found(steps(*sizes), times) == flagged
+
+
+@pytest.mark.parametrize(
+    ("kind", "per_byte", "seconds", "is_flagged"),
+    [
+        ({"data": "constant"}, True, 1.9, False),
+        ({"data": "constant"}, False, 2.1, True),
+        ({"dtype": "float16"}, True, 0.9, False),
+        ({"dtype": "float16"}, True, 1.1, True),
+        ({"dtype": "float16"}, False, 1.9, False),
+        ({"dtype": "float64"}, True, 3.9, False),
+        ({"dtype": "float64"}, False, 2.1, True),
+    ],
+)
+def test_kinds(kind, per_byte, seconds, is_flagged):
+    points = (selection("kinds: base", 10_000), selection("kinds: other", 10_000, **kind))
+    sweep = Kinds(name="kinds", points=points, limit=2, per_byte=per_byte)
+    assert found(sweep, (1, seconds)) == ([("kind", "other", "base")] if is_flagged else [])
+
+
+def test_torch():
+    sweep = steps(1000, 2000, 4000)
+    assert found(sweep, (1, 2, 4), torch=(1.1, 1.95, 4)) == []
+    assert found(sweep, (1, 2, 4), torch=(1.1, 1.8, 4)) == [("torch", "2000", "torch.topk")]
+    verdict = judge(sweep, measured(sweep, (1, 2, 4), torch=(9, 1, 4)), 1)
+    assert verdict.worst.what == "step"
+    assert verdict.to_json()["violations"][0]["factor"] == 2
+
+
+def test_memory():
+    sweep = steps(8 * MIB)
+    allowed = 4 * MIB + 2 * MIB
+    (finding,) = judge(sweep, measured(sweep, (1,), scratch=allowed), 2).findings
+    assert (finding.what, finding.factor) == ("memory", 1)
+    assert not finding.is_violation
+    assert judge(sweep, measured(sweep, (1,), scratch=allowed + 1), 2).violations
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA])
+def test_the_table(device):
+    table = sweeps(device)
+    points = [point for sweep in table for point in sweep.points]
+    assert len({sweep.name for sweep in table}) == len(table)
+    assert len({point.name for point in points}) == len(points)
+    for sweep in table:
+        assert {(point.operator, point.device) for point in sweep.points} == {(sweep.operator, device)}
+        assert all(point.name.startswith(f"{sweep.name}: ") for point in sweep.points)
+        assert sweep.has_peers == (sweep.word == "step")
+        if sweep.word == "step":
+            assert [point.at for point in sweep.points] == sorted({point.at for point in sweep.points})
+            assert {point.series for point in sweep.points} == {sweep.name}
+        else:
+            # A difference where it can be seen, and of one thing only.
+            assert sweep.points[0].bytes_moved > MIB
+            assert {point.layout for point in sweep.points[:1]} == {"contiguous"}
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA])
+def test_the_table_covers_all_sizes(device):
+    last = 26 if device == CPU else 28
+    powers = {1 << exponent for exponent in range(last + 1)}
+    by_name = {sweep.name: sweep.points for sweep in sweeps(device)}
+    for name in ("top_k by n, k 100", "top_k by n, k = n", "nonzero by n, 10 %"):
+        sizes = {point.size for point in by_name[name]}
+        assert sizes >= powers
+        assert any(size % 2 for size in sizes - {1})
+    assert by_name["gather_nd by tuples of 16"][-1].size == 1 << last
+    assert by_name["diagonal by side, causal mask"][-1].size == 1 << last
+    for name, size in (("top_k by k, 1 x 2^20", 1 << 20), ("top_k by k, 256 x 2^14", 1 << 14)):
+        assert {point.k for point in by_name[name]} >= {1, 2, size // 2, size // 2 + 1, size - 1, size}
+    rows = {point.shape[0] for point in by_name["top_k by rows of 256, k 8"]}
+    assert rows >= {1 << exponent for exponent in range(19)}
+    assert max(rows) >= (1 << 18 if device == CPU else 1_000_000)
+    kinds = [sweep for sweep in sweeps(device) if sweep.word == "kind"]
+    assert {sweep.operator for sweep in kinds if {point.dtype for point in sweep.points} == {*TYPES}} == {
+        "top_k",
+        "nonzero_coordinates",
+        "gather_nd",
+        "diagonal_matrix",
+    }
+    assert any(not point.largest for sweep in kinds for point in sweep.points if sweep.operator == "top_k")
+
+
+@pytest.mark.parametrize("layout", data.LAYOUTS)
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        TopK(name="", reason="", shape=(5, 90), k=7),
+        TopK(name="", reason="", shape=(3, 20, 4), k=7, axis=1, largest=False),
+        NonzeroCoordinates(name="", reason="", shape=(9, 70), density=0.3),
+        NonzeroCoordinates(name="", reason="", shape=(70,), density=0.3),
+        GatherND(name="", reason="", shape=(20, 6), tuples=9, coordinates=1, batch_dims=0),
+        DiagonalMatrix(name="", reason="", shape=(8, 9), begin=1, end=2**31),
+    ],
+    ids=lambda workload: f"{workload.operator}-{len(workload.shape)}",
+)
+def test_layouts(workload, layout, library):
+    if library == "torch":
+        pytest.importorskip("torch")
+    source = data.NumPySource() if library == "numpy" else data.TorchSource("cpu")
+    plain = workload.inputs(source)[0]
+    moved = source.laid_out(plain, layout)
+    np.testing.assert_array_equal(libraries.to_numpy(moved), libraries.to_numpy(plain))
+    steps = [stride // plain.itemsize for stride in libraries.to_numpy(moved).strides]
+    if layout == "strided":
+        assert steps[-1] == 2
+    if layout == "transposed" and plain.ndim > 1:
+        assert steps[-2] == 1
+    kept = {**workload.__dict__, "layout": layout}
+    laid_out = type(workload)(**kept)
+    inputs = laid_out.inputs(source)
+    copies = laid_out.copies(source, inputs)
+    for given, copy in zip(inputs, copies, strict=True):
+        assert libraries.to_numpy(given).strides == libraries.to_numpy(copy).strides
+        assert libraries.to_numpy(given).ctypes.data != libraries.to_numpy(copy).ctypes.data
+    ours = contenders(workload.operator, CPU)[0]
+    task = Task(laid_out, copies, 1)
+    assert answers.fault(task, ours.prepare(task)()) is None
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_types(dtype, library):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    if library == "torch":
+        pytest.importorskip("torch")
+    source = data.NumPySource() if library == "numpy" else data.TorchSource("cpu")
+    for workload in (
+        TopK(name="", reason="", shape=(3, 200), dtype=dtype, k=9),
+        NonzeroCoordinates(name="", reason="", shape=(9, 7), dtype=dtype, density=0.3),
+        GatherND(name="", reason="", shape=(20, 6), dtype=dtype, tuples=9, coordinates=1, batch_dims=0),
+        DiagonalMatrix(name="", reason="", shape=(8, 9), dtype=dtype, begin=1, end=2**31),
+    ):
+        task = Task(workload, workload.inputs(source), 1)
+        assert task.inputs[0].itemsize == workload.item
+        assert answers.fault(task, contenders(workload.operator, CPU)[0].prepare(task)()) is None
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("name", ["one_hot", "two_valued", "signed_zeros", "all_nan"])
+def test_distributions(name, library):
+    if library == "torch":
+        pytest.importorskip("torch")
+    source = data.NumPySource() if library == "numpy" else data.TorchSource("cpu")
+    x = libraries.to_numpy(source.make(name, (4, 500), "float32"))
+    assert (x.shape, x.dtype) == ((4, 500), np.float32)
+    if name == "one_hot":
+        assert (x == 1).sum(axis=1).tolist() == [1] * 4
+        assert np.count_nonzero(x) == 4
+    elif name == "two_valued":
+        assert set(np.unique(x)) == {0, 1}
+    elif name == "signed_zeros":
+        assert not x.any()
+        assert 0 < np.signbit(x).sum() < x.size
+    else:
+        assert np.isnan(x).all()
+
+
+@pytest.mark.parametrize("who", contenders("top_k", CPU), ids=lambda who: who.name)
+@pytest.mark.parametrize("k", [5, 60])
+def test_the_smallest(who, k):
+    if reason := libraries.missing(who.library, CPU):
+        pytest.skip(reason)
+    workload = TopK(name="", reason="", shape=(3, 60), k=k, largest=False)
+    task = Task(workload, workload.inputs(data.NumPySource()), 1)
+    try:
+        answer = who.prepare(task)()
+    except libraries.NotServedError:
+        return
+    expected = np.sort(task.inputs[0], axis=1)[:, :k]
+    np.testing.assert_array_equal(libraries.to_numpy(answer[0]), expected)
+    if who.is_ours:
+        assert answers.fault(task, answer) is None
+        assert answers.fault(task, tuple(np.flip(array, 1) for array in answer))
+
+
+def test_the_memory_of_a_call_is_that_of_a_first_one():
+    def call():
+        return np.ones(MIB, np.uint8)
+
+    assert MIB <= timing.host_scratch(call) < 2 * MIB
+    x = np.random.default_rng(0).random((1, 1 << 16), np.float32)
+    out = np.empty((1, 1 << 16), np.float32), np.empty((1, 1 << 16), np.uint32)
+    for _ in range(2):
+        dmlops.top_k(x, 1 << 16, out=out)
+    own = [timing.host_scratch(lambda: dmlops.top_k(x, 1 << 16, out=out)) for _ in range(2)]
+    assert max(own) < 1.2 * min(own)
+    assert min(own) >= x.nbytes
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)
+    before = dmlops.get_num_threads()
+    yield Bench(CPU, 1, cliffs.pace(CPU))
+    dmlops.set_num_threads(before)
+
+
+def clocked(bench, monkeypatch, times):
+    """Let the bench measure what is written; return the names that it was asked for."""
+    asked = []
+
+    def measure(workload, seconds, names):
+        asked.append((workload.size, sorted(names)))
+        row = Row.of(workload)
+        for name in sorted(names):
+            told = times[workload.size].get(name, 1e-3)
+            told = told.pop(0) if isinstance(told, list) else told
+            row.outcomes.append(Outcome(name, name.partition(".")[0], seconds=told, best=told))
+        return row
+
+    monkeypatch.setattr(bench, "measure", measure)
+    return asked
+
+
+def test_doubtful_points_are_measured_twice(bench, monkeypatch):
+    times = {size: {"dmlops": [size * 1e-6, size * 1e-6]} for size in (1000, 2000, 4000, 8000)}
+    times[2000]["dmlops"] = [1.0, 2e-3]
+    times[8000]["dmlops"] = [1.0, 0.9]
+    asked = clocked(bench, monkeypatch, times)
+    told = []
+    verdict = cliffs.walk(bench, steps(1000, 2000, 4000, 8000), 60, told.append)
+    assert [size for size, _ in asked] == [1000, 2000, 4000, 8000, 2000, 8000]
+    assert [(each.point, each.amount) for each in verdict.violations] == [("steps: 8000", 0.9)]
+    assert [row.size for row in told] == [1000, 2000, 4000, 8000]
+
+
+def test_slow_peers_are_left_out_of_what_follows(bench, monkeypatch):
+    sweep = Steps(name="steps", points=steps(1000, 2000, 4000).points, has_peers=True)
+    times = {1000: {}, 2000: {"torch.sort": cliffs.PATIENCE}, 4000: {}}
+    asked = clocked(bench, monkeypatch, times)
+    cliffs.walk(bench, sweep, 60, lambda row: None)
+    assert ["torch.sort" in names for _, names in asked] == [True, True, False]
+    assert all("torch.topk" in names for _, names in asked)
+
+
+def test_what_time_does_not_suffice_for_is_skipped(bench):
+    verdict = cliffs.walk(bench, steps(1000, 2000), 0, lambda row: None)
+    assert len(verdict.left_out) == 2
+    assert verdict.worst is None
+    assert verdict.findings == []
+
+
+def test_each_sweep_gets_its_share(bench):
+    table = [steps(1000), steps(1000, 1000), steps(1000)]
+    given = [seconds for _, seconds in cliffs.shares(bench, table, 40)]
+    # Nobody used any, so nothing is spared for others by the last one.
+    assert given == pytest.approx([cliffs.SLACK * 10, 40, 40], abs=0.1)
+    beside = Steps(name="steps", points=table[0].points, has_peers=True)
+    given = [seconds for _, seconds in cliffs.shares(bench, [beside, steps(*[1000] * 6)], 40)]
+    assert given[0] == pytest.approx(cliffs.SLACK * 10, abs=0.1)
+
+
+def test_a_lost_gpu_ends_nothing(bench, monkeypatch):
+    def measure(*arguments):
+        message = "the GPU was lost"
+        raise runner.DeviceLostError(message)
+
+    monkeypatch.setattr(bench, "measure", measure)
+    verdict = cliffs.walk(bench, steps(1000), 60, lambda row: None)
+    assert verdict.left_out[0].outcomes[0].message == "the GPU was lost"
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)
+    before = dmlops.get_num_threads()
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["dmlops", *arguments])
+        code = cli_main()
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    yield run
+    dmlops.set_num_threads(before)
+
+
+@pytest.mark.parametrize("has_torch", [True, False])
+@pytest.mark.filterwarnings("ignore")  # what other libraries warn of is theirs
+def test_command(command, tmp_path, monkeypatch, has_torch):
+    if not has_torch:
+        monkeypatch.setattr(
+            libraries, "missing", lambda library, device: "no" if library == "torch" else None
+        )
+    options = ("--operator", "diagonal_matrix", "--threads", "1", "--seconds", "2", "--json", "a.json")
+    code, printed, said = command("bench", "sweep", *options)
+    assert code == 0, printed
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert record["device"] == CPU
+    names = [name for sweep in record["sweeps"] for name in sweep["points"]]
+    assert names == [row["name"] for row in record["workloads"]]
+    assert {row["operator"] for row in record["workloads"]} == {"diagonal_matrix"}
+    assert record["workloads"][0]["at"] == 1
+    assert record["workloads"][0]["outcomes"][0]["status"] == "ok"
+    assert "points; " in printed
+    assert "diagonal by side, causal mask: 1: " in said
+    if not has_torch:
+        assert "torch not timed" in printed
+
+    pytest.importorskip("matplotlib")
+    assert command("bench", "report", "a.json")[0] == 0
+    assert "diagonal by side" in (tmp_path / "a.html").read_text()
+
+
+def test_the_command_says_wrong_answers(command, monkeypatch):
+    monkeypatch.setattr(answers, "fault", lambda task, answer: "not sorted")
+    code, _, said = command("bench", "sweep", "--operator", "diagonal_matrix", "--seconds", "1")
+    assert code == 1
+    assert "wrong answer" in said
+
+
+def test_what_the_command_refuses(command):
+    code, _, said = command("bench", "sweep", "--operator", "sort")
+    assert code == 1
+    assert "--operator sort: it must be one of top_k" in said
