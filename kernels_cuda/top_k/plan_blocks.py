@@ -49,8 +49,8 @@ LEAST_COARSE_GROUPS = 8192
 LARGEST_FINE_BYTES = 1 << 18
 # And those without which other blocks do not help.
 GRID_GROUPS_A_WINNER = 4
-# Bytes a microsecond that one block and the whole device read, and how long another launch takes.
-BLOCK_RATE = 80_000
+# Bytes a microsecond that a thread of a lone block and the whole device read, and what another launch takes.
+THREAD_RATE = 80
 DEVICE_RATE = 4_000_000
 LAUNCH_MICROSECONDS = 6
 # A part of a row counts positions in 31 bits.
@@ -65,10 +65,13 @@ def is_long(problem: Problem) -> bool:
     """Tell whether other blocks should read the rows before a block a row finishes them."""
     if _n_vectors(problem) < problem.k * GRID_GROUPS_A_WINNER << FINE_BITS or _grid_parts(problem) is None:
         return False
+    shape = fitting_shape(problem)
+    if shape is None:
+        return True
     row_bytes = problem.axis_size * problem.element_size
+    whole = row_bytes / (THREAD_RATE * shape.n_threads)
     split = LAUNCH_MICROSECONDS + problem.n_rows * row_bytes / DEVICE_RATE
-    fills_device = problem.n_rows > problem.multiprocessors or row_bytes / BLOCK_RATE < split
-    return not fills_device or fitting_shape(problem) is None
+    return problem.n_rows <= problem.multiprocessors and whole >= split
 
 
 def _largest_k(problem: Problem) -> int:
