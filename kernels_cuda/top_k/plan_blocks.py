@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from kernels_cuda.top_k import warp
 from kernels_cuda.top_k.block import COARSE, ELEMENTS, FINE
 from kernels_cuda.top_k.block_shape import SPARE, BlockShape, largest_shape
 from kernels_cuda.top_k.groups import CHUNK_VECTORS, LARGEST_LANE_BITS
@@ -27,11 +28,9 @@ from kernels_cuda.top_k.steps import (
     fill_offsets,
 )
 from kernels_cuda.top_k.variants import BLOCK_THREADS, WARP_ROWS, block_variant, maxima_variant, warp_variant
-from kernels_cuda.top_k.warp import N_THREADS as WARP_THREADS
-from kernels_cuda.top_k.warp import WARPS_A_BLOCK
 
-# A warp takes at most this many lane maxima away.
-WARP_LARGEST_K = 32
+# From so many rows a multiprocessor on, short rows are ranked by a warp each; fewer have a block each.
+RANKED_ROWS = 4
 # Rows for blocks of 128 threads, and the k for which these and the next larger ones have room.
 SMALL_BLOCK_ROW = 4096
 SMALL_BLOCK_K = 512
@@ -121,18 +120,27 @@ def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
     return shape, ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
 
 
+def is_warp(problem: Problem) -> bool:
+    """Tell whether a warp a row is enough."""
+    if problem.k <= warp.LARGEST_K:
+        return problem.axis_size <= WARP_ROWS[-1]
+    is_many = problem.n_rows >= RANKED_ROWS * problem.multiprocessors
+    return is_many and problem.wants_most and problem.axis_size <= warp.MANY_SLOTS
+
+
 def warp_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     """Give every row a warp."""
-    if problem.k > WARP_LARGEST_K or problem.axis_size > WARP_ROWS[-1]:
-        msg = f"variant 'warp' takes k up to {WARP_LARGEST_K} and rows up to {WARP_ROWS[-1]}"
+    if problem.axis_size > (WARP_ROWS[-1] if problem.k <= warp.LARGEST_K else warp.MANY_SLOTS):
+        msg = f"variant 'warp' does not take k {problem.k} of rows of {problem.axis_size}"
         raise ValueError(msg)
+    n_slots = warp.FEW_SLOTS if problem.k <= warp.LARGEST_K else warp.MANY_SLOTS
     kernel = warp_variant(problem.element_size, problem.axis_size)
     offsets, steps = fill_offsets(problem, workspace)
     return steps + [
         Step(
             kernel,
             n_blocks,
-            WARP_THREADS,
+            warp.N_THREADS,
             (Pointer(X), Pointer(VALUES), Pointer(INDICES), offsets),
             (
                 problem.index_size,
@@ -141,11 +149,13 @@ def warp_steps(problem: Problem, workspace: Workspace) -> list[Step]:
                 problem.axis_size,
                 problem.k,
                 *problem.axis_strides,
+                n_slots,
                 *problem.layout.layout,
                 *problem.masks,
             ),
+            warp.slot_bytes(problem.element_size, n_slots),
         )
-        for first, n_blocks in batches(ceil_div(problem.n_rows, WARPS_A_BLOCK), LARGEST_GRID)
+        for first, n_blocks in batches(ceil_div(problem.n_rows, warp.WARPS_A_BLOCK), LARGEST_GRID)
     ]
 
 

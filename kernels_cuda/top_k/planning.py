@@ -8,18 +8,17 @@ from kernels_cuda.compiler import capability_of
 from kernels_cuda.launch import Launch, Target, load
 from kernels_cuda.top_k.keys import key_masks
 from kernels_cuda.top_k.plan_blocks import (
-    WARP_LARGEST_K,
     block_steps,
     fitting_shape,
     grid_steps,
     is_long,
+    is_warp,
     warp_steps,
 )
 from kernels_cuda.top_k.plan_columns import are_columns, columns_steps
 from kernels_cuda.top_k.plan_sort import is_tile, sort_steps, tile_steps
 from kernels_cuda.top_k.rows import RowDimension, columns_last, row_layout
 from kernels_cuda.top_k.steps import Pointer, Problem, Step, Workspace
-from kernels_cuda.top_k.variants import WARP_ROWS
 
 
 class Plan:
@@ -152,7 +151,7 @@ def plan(
 def _choose(problem: Problem) -> str:
     if are_columns(problem):
         return "columns"
-    if problem.k <= WARP_LARGEST_K and problem.axis_size <= WARP_ROWS[-1]:
+    if is_warp(problem):
         return "warp"
     if is_tile(problem):
         return "tile"

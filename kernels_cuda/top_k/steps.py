@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kernels_cuda.launch import Variant
+from kernels_cuda.top_k.keys import VECTOR_BYTES
 from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS, RowLayout
 from kernels_cuda.top_k.variants import offsets_variant
 
@@ -12,6 +13,8 @@ from kernels_cuda.top_k.variants import offsets_variant
 LARGEST_NARROW_AXIS = 1 << 32
 LARGEST_GRID = 1 << 30
 ALIGNMENT = 256
+# The block kernel looks for groups in rows with more elements than this for each that is wanted.
+ELEMENTS_A_WINNER = 4
 
 # The arrays of a launch, in the order of its arguments; "nothing" is a null pointer.
 X, VALUES, INDICES, WORKSPACE, NOTHING = range(5)
@@ -61,6 +64,11 @@ class Problem:
     axis_strides: tuple[int, int, int]
     multiprocessors: int
     has_large_blocks: bool
+
+    @property
+    def wants_most(self) -> bool:
+        """Whether the row has so few groups for each winner that the block kernel would order all of it."""
+        return self.axis_size <= self.k * max(ELEMENTS_A_WINNER, VECTOR_BYTES // self.element_size)
 
 
 class Workspace:

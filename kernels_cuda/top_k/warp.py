@@ -4,6 +4,8 @@
 2. Take the largest lane maximum away k times: what was taken last is a threshold that at least k keys reach.
 3. Rank the few keys that reach it by counting, in shared memory, by (key, position).
 
+Of short rows it can rank all keys, for any k; then there is no threshold.
+
 If more keys reach the threshold than fit, the winners are taken one by one: the largest key of the warp,
 and of the lanes that hold it the smallest position. Reads the row once, writes k values and indices.
 """
@@ -34,8 +36,11 @@ i64 = types.int64
 
 N_THREADS = 256
 WARPS_A_BLOCK = N_THREADS // 32
-# Keys a warp can rank by counting; a multiple of 32, for two of each lane.
-_N_SLOTS = 64
+# Keys that reach the threshold for which a warp has room; and a row of which it has room for all.
+FEW_SLOTS = 64
+MANY_SLOTS = 256
+# The most lane maxima that are taken away.
+LARGEST_K = 32
 _NOWHERE = 0xFFFFFFFF
 # Keys of a lane, at most, whose places among those that reach the threshold all lanes find out together.
 _FEW = 8
@@ -47,6 +52,11 @@ def vectors_a_lane(element_size: int, n_elements: int) -> int:
     """Return how many vectors a lane needs for rows of up to `n_elements`."""
     per_pass = 32 * VECTOR_BYTES // element_size
     return -(-n_elements // per_pass)
+
+
+def slot_bytes(element_size: int, n_slots: int) -> int:
+    """Return the shared memory of a block whose warps have room for `n_slots` keys each."""
+    return WARPS_A_BLOCK * n_slots * (12 if element_size == 8 else 8)
 
 
 def warp_source(element_size: int, n_vectors: int) -> KernelSource:
@@ -61,8 +71,6 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
     warp_max = warp_maximum(key_type)
     per_vector = VECTOR_BYTES // element_size
     per_lane = n_vectors * per_vector
-    n_slots = WARPS_A_BLOCK * _N_SLOTS
-    n_positions = n_slots if element_size == 8 else 1
     pass_elements = 32 * per_vector
     n_ahead = min(n_vectors, 4)
     n_words = 4 * n_ahead
@@ -153,12 +161,13 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         x_stride,
         value_stride,
         index_stride,
+        n_slots,
         layout,
         masks,
     ):
         take_turn()
-        slot_keys = cuda.shared.array(n_slots, slot_type)
-        slot_positions = cuda.shared.array(n_positions, u32)
+        slot_keys = cuda.shared.array(0, slot_type)
+        slot_positions = cuda.shared.array(0, u32)[2 * WARPS_A_BLOCK * n_slots :]
         thread = u32(cuda.threadIdx.x)
         lane = u32(thread & u32(31))
         warp = u32(thread >> u32(5))
@@ -203,6 +212,8 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
             lane_best = max(lane_best, keys[place])
         threshold = key_type(0)
         taken = u32(0)
+        if wanted > u32(LARGEST_K):
+            taken = wanted
         while taken < wanted:
             threshold = warp_max(lane_best)
             if lane_best == threshold:
@@ -210,7 +221,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
             taken = u32(taken + u32(1))
 
         n_found = u32(0)
-        slots = u32(warp * u32(_N_SLOTS))
+        slots = u32(warp * u32(n_slots))
         live = u32(0)
         if per_lane <= _FEW:
             below = lanes_below()
@@ -219,7 +230,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 reaches = keys[place] >= threshold and position < count
                 votes = ballot(reaches)
                 slot = u32(n_found + popcount_u32(votes & below))
-                fits = reaches and slot < u32(_N_SLOTS)
+                fits = reaches and slot < u32(n_slots)
                 put_slot_if(slot_keys, slot_positions, u32(slots + slot), keys[place], position, fits)
                 n_found = u32(n_found + popcount_u32(votes))
         else:
@@ -229,7 +240,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
             n_found = shuffle_from_u32(through, u32(31))
             slot = u32(slots + through - reaching)
             left = live
-            if n_found > u32(_N_SLOTS):
+            if n_found > u32(n_slots):
                 left = u32(0)
             while left != u32(0):
                 last = u32(u32(31) - leading_zeros_u32(left))
@@ -240,7 +251,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                         key = keys[place]
                 put_slot(slot_keys, slot_positions, slot, key, position_of(lane_first, last))
                 slot = u32(slot + u32(1))
-        if n_found > u32(_N_SLOTS):
+        if n_found > u32(n_slots):
             if per_lane <= _FEW:
                 live = reaching_keys(keys, threshold, lane_first, count)
             n_found = wanted
@@ -264,7 +275,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 taken = u32(taken + u32(1))
 
         # Beyond the pairs, what is larger than none of them.
-        if lane < u32(_COMPARED) and u32(n_found + lane) < u32(_N_SLOTS):
+        if lane < u32(_COMPARED) and u32(n_found + lane) < u32(n_slots):
             put_slot(slot_keys, slot_positions, u32(slots + n_found + lane), key_type(0), u32(_NOWHERE))
         cuda.syncwarp()
         own = lane
