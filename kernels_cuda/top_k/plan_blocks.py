@@ -29,8 +29,11 @@ from kernels_cuda.top_k.steps import (
 )
 from kernels_cuda.top_k.variants import BLOCK_THREADS, WARP_ROWS, block_variant, maxima_variant, warp_variant
 
-# From so many rows a multiprocessor on, short rows are ranked by a warp each; fewer have a block each.
-RANKED_ROWS = 4
+# The longest rows that a warp ranks all of, by the size of elements: of few rows and of many. Others are
+# sorted by a block, in a pass for each byte.
+RANKED_ROW = {1: (0, 128), 2: (64, 128), 4: (128, 256), 8: (128, 128)}
+# So many rows a multiprocessor are many.
+MANY_ROWS = 8
 # Rows for blocks of 128 threads, and the k for which these and the next larger ones have room.
 SMALL_BLOCK_ROW = 4096
 SMALL_BLOCK_K = 512
@@ -124,8 +127,9 @@ def is_warp(problem: Problem) -> bool:
     """Tell whether a warp a row is enough."""
     if problem.k <= warp.LARGEST_K:
         return problem.axis_size <= WARP_ROWS[-1]
-    is_many = problem.n_rows >= RANKED_ROWS * problem.multiprocessors
-    return is_many and problem.wants_most and problem.axis_size <= warp.MANY_SLOTS
+    of_few, of_many = RANKED_ROW[problem.element_size]
+    has_many = problem.n_rows >= MANY_ROWS * problem.multiprocessors
+    return problem.wants_most and problem.axis_size <= (of_many if has_many else of_few)
 
 
 def warp_steps(problem: Problem, workspace: Workspace) -> list[Step]:

@@ -23,8 +23,6 @@ from kernels_cuda.top_k.variants import clear_variant, sort_variants, tile_varia
 
 # From this k on, sorting a short row is faster than to look for its winners first.
 TILE_LEAST_K = 256
-# Blocks of 128 threads order rows of less as fast.
-TILE_LEAST_ROW = 96
 # Blocks a multiprocessor that count digits.
 HISTOGRAM_BLOCKS = 2
 # Rows are sorted in batches that need about this many bytes, or one by one.
@@ -34,7 +32,8 @@ SORT_BYTES = 1 << 28
 def is_tile(problem: Problem) -> bool:
     """Tell whether a block had better sort the row."""
     longest = math.prod(tile.TILE_SHAPES[problem.element_size][-1])
-    wants_most = problem.wants_most and problem.axis_size >= TILE_LEAST_ROW
+    # Of elements of 8 bytes the passes are too many.
+    wants_most = problem.wants_most and problem.element_size < 8
     return problem.axis_size <= longest and (problem.k >= TILE_LEAST_K or wants_most)
 
 

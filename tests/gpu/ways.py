@@ -110,6 +110,11 @@ WAYS = {
         _way("elements", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS)),
         _way("elements-wide", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS), _WIDE),
         _way("short_rows", (diagonal_matrix, "_MIN_ROW_BYTES", 1)),
-        _way("many_launches", (diagonal_matrix, "_MAX_VECTORS", 1 << 14)),
+        _way(
+            "many_launches",
+            (diagonal_matrix, "_MAX_VECTORS", 1 << 14),
+            # A row must fit into a launch, one vector more than its bytes fill included.
+            (diagonal_matrix, "_MAX_ROW_BYTES", ((1 << 14) - 1) * 16),
+        ),
     ),
 }
