@@ -6,7 +6,7 @@ Up to 4,096 elements one block does everything in one launch (`small`). Beyond:
    of each granule of 16,384 elements. Contiguous input is read in 16-byte vectors: a lane holds the bits
    of what it loaded, and an exchange between lanes makes words in element order of them. Input that
    starts between two 16-byte boundaries is counted from the first: positions are *virtual* there,
-   `skipped` more than the real ones.
+   `skipped` more than the real ones. Of matrices whose columns are contiguous, lanes read rows.
 2. `expand` turns each tile of 1 to 4 granules into ranked positions in shared memory and writes rows side
    by side. It adds up the counts of all granules before its own; with more granules than `DIRECT_LIMIT`,
    or if the caller wants the count first, `scan` does that once for all.
@@ -30,7 +30,7 @@ from kernels_cuda.layout import (
     is_wide,
     make_table,
 )
-from kernels_cuda.nonzero_coordinates import expand, masks, small
+from kernels_cuda.nonzero_coordinates import expand, masks, small, turned
 from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE
 
 DIRECT_LIMIT = 8192  # counts that every block of `expand` may read: 32 KiB from L2
@@ -43,9 +43,11 @@ def variants() -> Iterator[Variant]:
     """List every kernel that a plan may load."""
     yield TABLE_WRITER
     yield Variant("nonzero_scan", expand.scan_source)
+    yield turned.count_variant()
     for element_size in (1, 2, 4, 8):
         yield Variant("nonzero_small", small.small_source, (element_size,))
         yield Variant("nonzero_mask", masks.mask_contiguous_source, (element_size,))
+        yield turned.mask_variant(element_size)
         for wide in (False, True):
             yield _mask_strided(element_size, wide)
     for coordinate_size in (4, 8):
@@ -123,9 +125,10 @@ class Plan:
     _table_at: int
     _n_dims: int
     _table: Table | None
+    _turned: turned.Launches | None
     _columns: tuple[_Columns, ...]
     _small: _Small | None
-    _mask: Kernel
+    _mask: Kernel | None
     _scan: Kernel
     _expand: Kernel | None
     # Launches by what they depend on: where, modulo 16, input and coordinates begin.
@@ -187,13 +190,17 @@ class Plan:
             self._expand.launch(stream, step.n_blocks, expand.THREADS, 0, *pointers, *step.numbers)
 
     def _skipped(self, x: int) -> int:
-        return x % 16 // self._element_size if self._table is None else 0
+        return x % 16 // self._element_size if self._table is None and self._turned is None else 0
 
     def _granules(self, x: int) -> int:
         return -(-(self._n_elements + self._skipped(x)) // GRANULE) if self._n_elements else 0
 
     def _launch_mask(self, stream: Any, x: int, workspace: int) -> None:
         if self._n_elements == 0:
+            return
+        if self._turned is not None:
+            self._turned.mask(stream, x, workspace)
+            self._turned.counts(stream, workspace, workspace + self._counts_at)
             return
         skipped = self._skipped(x)
         launch = self._masks.get(skipped)
@@ -210,6 +217,7 @@ class Plan:
             n_blocks = self._granules(x)
             tables = self._table.arguments(stream, workspace + self._table_at)
             numbers = (self._n_elements, self._magnitude, self._n_dims, *tables)
+        assert self._mask is not None
         launch = self._mask.prepare(n_blocks, masks.THREADS, 0, len(pointers), *numbers)
         if self._table is None or self._table.workspace_size == 0:
             self._masks[skipped] = launch
@@ -346,14 +354,17 @@ def plan(
             expand=expand_few,
         )
 
-    if is_contiguous:
+    matrices = turned.matrices_of(dims) if not is_contiguous and not wide_layout else None
+    mask = table = turned_launches = None
+    block = GRANULE
+    if matrices is not None:
+        turned_launches = turned.prepare(matrices, element_size, magnitude, target)
+    elif is_contiguous:
         mask = load(Variant("nonzero_mask", masks.mask_contiguous_source, (element_size,)), target)
-        table = None
         block = masks.block_elements(element_size)
     else:
         mask = load(_mask_strided(element_size, wide_layout), target)
         table = make_table(dimension_columns(dims, wide_layout, (element_size,)), wide_layout, target)
-        block = GRANULE
     # A misaligned start adds less than 16 elements.
     masked = -(-(n_elements + 15) // block) * block
     counts_at = _aligned(masked // 8)
@@ -361,7 +372,8 @@ def plan(
     table_at = prefix_at + _aligned(masked // GRANULE * 8 + 8)
     if magnitude < 1 << (8 * element_size) and element_size < 4:
         magnitude *= 0xFFFFFFFF // ((1 << (8 * element_size)) - 1)
-    name = "one block" if few else "contiguous mask" if is_contiguous else "strided mask"
+    name = "contiguous mask" if is_contiguous else "turned mask" if matrices else "strided mask"
+    name = "one block" if few else name
     return Plan(
         variant=f"nonzero_coordinates {8 * element_size}-bit, {name}, {len(sizes)} columns",
         workspace_size=0 if few else table_at + (table.workspace_size if table else 0),
@@ -379,6 +391,7 @@ def plan(
         _table_at=table_at,
         _n_dims=len(dims),
         _table=table,
+        _turned=turned_launches,
         _columns=tuple(columns),
         _small=few,
         _mask=mask,

@@ -13,7 +13,7 @@ from unittest import mock
 import kernels_cuda.launch  # first: it keeps to itself what numba-cuda warns of when it is imported
 from dmlops import calls, express
 from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
-from kernels_cuda.nonzero_coordinates import small
+from kernels_cuda.nonzero_coordinates import small, turned
 from kernels_cuda.top_k import columns, plan_blocks, plan_sort, sort
 
 ENDLESS = 1 << 62
@@ -95,6 +95,8 @@ WAYS = {
     ),
     "nonzero_coordinates": (
         _way("masks", _MASKS),
+        _way("masks-turned", _MASKS, (turned, "LEAST_ROWS", 1)),
+        _way("masks-strided", _MASKS, (turned, "LEAST_ROWS", ENDLESS)),
         _way("masks-small_tiles", _MASKS, (nonzero_coordinates, "MAX_GRANULES_A_TILE", 1)),
         _way("masks-large_tiles", _MASKS, _multiprocessors(0)),
         _way("scan", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0)),

@@ -1,0 +1,146 @@
+"""Step 1 for matrices whose columns, not their rows, are contiguous: x.T, or arrays in Fortran order.
+
+A lane has a row, so that a warp's loads are of neighbours, and fills words of the mask bit by bit. What a
+granule of these words counts is found by a launch of its own.
+"""
+
+from typing import NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda import ptx
+from kernels_cuda.compiler import KernelSource
+from kernels_cuda.launch import Launch, Target, Variant, as_signed, load
+from kernels_cuda.nonzero_coordinates.sizes import GRANULE
+from kernels_cuda.scan import block_add
+
+u32 = types.uint32
+i64 = types.int64
+
+THREADS = 256
+_WARPS = THREADS // 32
+# Matrices of fewer rows waste most of what is loaded.
+LEAST_ROWS = 16
+# Words of a row that a lane fills, and that one counts.
+_FILLED_WORDS = 4
+_COUNTED_WORDS = GRANULE // 32 // THREADS
+
+
+class Matrices(NamedTuple):
+    """Matrices whose columns are contiguous; strides in elements."""
+
+    n_matrices: int
+    batch_stride: int
+    height: int
+    width: int
+    column_stride: int
+
+
+class Launches(NamedTuple):
+    """One for the mask, given input and mask, and one for the counts, given mask and counts."""
+
+    mask: Launch
+    counts: Launch
+
+
+def mask_source(element_size: int) -> KernelSource:
+    """Make the kernel that fills the mask."""
+    in_flight = 16 if element_size == 8 else 32
+    read = ptx.READ[element_size]
+    register = ptx.REGISTER[element_size]
+
+    def mask_turned(
+        x, mask, magnitude, n_units, height, n_row_tiles, row_words, n_word_tiles, batch_bytes, column_bytes
+    ):
+        ptx.take_turn()
+        elements = cuda.local.array(in_flight, register)
+        thread = i64(cuda.threadIdx.x)
+        unit = i64(cuda.blockIdx.x) * _WARPS + (thread >> 5)
+        if unit >= n_units:
+            return
+        above = unit // n_word_tiles
+        first_word = (unit - above * n_word_tiles) * _FILLED_WORDS
+        matrix = above // n_row_tiles
+        row = (above - matrix * n_row_tiles) * 32 + (thread & 31)
+        if row >= height:
+            return
+        address = x + matrix * batch_bytes + row * element_size + first_word * 32 * column_bytes
+        word_address = mask + ((matrix * height + row) * row_words + first_word) * 4
+        for _ in range(min(_FILLED_WORDS, row_words - first_word)):
+            word = u32(0)
+            for batch in range(32 // in_flight):
+                for k in range(in_flight):
+                    elements[k] = read(address + k * column_bytes)
+                for k in range(in_flight):
+                    is_set = register(elements[k] & register(magnitude)) != register(0)
+                    word = u32(word | u32(u32(is_set) << u32(batch * in_flight + k)))
+                address += in_flight * column_bytes
+            ptx.store_u32(word_address, word)
+            word_address += 4
+
+    return KernelSource(mask_turned)
+
+
+def count_source() -> KernelSource:
+    """Make the kernel that counts the bits of a granule, one a block."""
+
+    def count_granules(mask, counts, n_words):
+        ptx.take_turn()
+        totals = cuda.shared.array(_WARPS, u32)
+        thread = u32(cuda.threadIdx.x)
+        first = i64(cuda.blockIdx.x) * (GRANULE // 32) + i64(thread) * _COUNTED_WORDS
+        count = u32(0)
+        for k in range(_COUNTED_WORDS):
+            # What is beyond the last element is in the last granule all the same, and must be empty.
+            if first + k < n_words:
+                count = u32(count + ptx.popcount_u32(ptx.load_u32(mask + (first + k) * 4)))
+            else:
+                ptx.store_u32(mask + (first + k) * 4, u32(0))
+        total = block_add(count, thread, totals, _WARPS)
+        if thread == u32(0):
+            ptx.store_u32(counts + i64(cuda.blockIdx.x) * 4, total)
+
+    return KernelSource(count_granules)
+
+
+def mask_variant(element_size: int) -> Variant:
+    """Return the kernel that fills the mask."""
+    return Variant("nonzero_mask_turned", mask_source, (element_size,))
+
+
+def count_variant() -> Variant:
+    """Return the kernel that counts."""
+    return Variant("nonzero_count", count_source)
+
+
+def matrices_of(dims: tuple[tuple[int, int], ...]) -> Matrices | None:
+    """Return a merged layout as such matrices, if it is one of some height, and rows are whole words.
+
+    Examples
+    --------
+    >>> matrices_of(((1000, 1), (64, 1000)))
+    Matrices(n_matrices=1, batch_stride=0, height=1000, width=64, column_stride=1000)
+    """
+    if len(dims) not in (2, 3):
+        return None
+    (height, row_stride), (width, column_stride) = dims[-2:]
+    if row_stride != 1 or height < LEAST_ROWS or width % 32:
+        return None
+    n_matrices, batch_stride = dims[0] if len(dims) == 3 else (1, 0)
+    return Matrices(n_matrices, batch_stride, height, width, column_stride)
+
+
+def prepare(matrices: Matrices, element_size: int, magnitude: int, target: Target) -> Launches:
+    """Prepare the launches; an element is non-zero where ``bits & magnitude`` is."""
+    row_words = matrices.width // 32
+    n_row_tiles = -(-matrices.height // 32)
+    n_word_tiles = -(-row_words // _FILLED_WORDS)
+    n_units = matrices.n_matrices * n_row_tiles * n_word_tiles
+    n_words = matrices.n_matrices * matrices.height * row_words
+    strides = (stride * element_size for stride in (matrices.batch_stride, matrices.column_stride))
+    numbers = (as_signed(magnitude), n_units, matrices.height, n_row_tiles, row_words, n_word_tiles, *strides)
+    mask, count = load(mask_variant(element_size), target), load(count_variant(), target)
+    return Launches(
+        mask.prepare(-(-n_units // _WARPS), THREADS, 0, 2, *numbers),
+        count.prepare(-(-n_words * 32 // GRANULE), THREADS, 0, 2, n_words, follows=True),
+    )
