@@ -18,7 +18,7 @@ from dmlops.enums import TensorDataType
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, wording
 from dmlops.memory import CPU, Clash, Device, Reach, clash_of, read_integer, share_memory
 from dmlops.operators import Descriptor
-from dmlops.repeats import Repeats
+from dmlops.repeats import Kept, Repeats
 from dmlops.tensor import TensorDesc
 from kernels_cpu.addresses import address_of
 
@@ -123,7 +123,7 @@ class CompiledOperator:
         if workspace is not None:
             given = (*given, workspace)
             reach = Reach.of(library.describe(workspace, f"{self.descriptor.name}.workspace"))
-        self._repeats.keep(given, self.repeated(library, reach))
+        self._repeats.keep(given, Kept(self.repeated(library, reach)))
 
     def _repeat(self, tensors: Mapping[str, Any], workspace: Any) -> bool:
         """Execute on arrays like others before, and return whether that was possible."""

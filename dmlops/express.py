@@ -7,6 +7,7 @@ such a call was planned; here remain an entry in a table, new outputs and the la
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,13 @@ from dmlops.compiled import CompiledOperator, host_scratch
 from dmlops.data_types import numpy_dtype
 from dmlops.dispatch import level_set
 from dmlops.memory import CPU
-from dmlops.repeats import Repeats
+from dmlops.repeats import Kept, Repeats
 from kernels_cpu.threads import get_num_threads
 
 Runner = Callable[[tuple[Any, ...]], Sequence[Any] | None]
+
+# Operands of so many bytes, all together, are worked on in some microseconds, for which the GIL may be kept.
+_DIRECT_BYTES = 1 << 16
 
 _is_logging = partial(logging.getLogger("dmlops").isEnabledFor, logging.DEBUG)
 _repeats: dict[Hashable, Repeats[Runner]] = {}
@@ -45,11 +49,6 @@ def answer(kind: tuple[Hashable, ...], operands: tuple[Any, ...]) -> Sequence[An
     return None if run is None else run(operands)
 
 
-def operands(inputs: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
-    """Return the inputs of a call, and the arrays of its ``out`` argument."""
-    return (*inputs, *out) if type(out) is tuple else (*inputs, out)
-
-
 def keep(
     kind: tuple[Hashable, ...],
     operands: tuple[Any, ...],
@@ -69,7 +68,49 @@ def keep(
     if len(_repeats) >= CALLS_KEPT and key not in _repeats:
         _repeats.clear()
     allocates = len(operands) + len(call.outputs) == len(operator.operands)
-    _repeats.setdefault(key, Repeats()).keep(operands, make(call, operator, library, allocates))
+    kept = None
+    if library is NUMPY and make in (launcher, checked_launcher):
+        kept = _direct(call, operator, operands, allocates, make is checked_launcher)
+    if kept is None:
+        kept = Kept(make(call, operator, library, allocates))
+    _repeats.setdefault(key, Repeats()).keep(operands, kept)
+
+
+def _direct(
+    call: Call, operator: CompiledOperator, operands: tuple[Any, ...], allocates: bool, is_checked: bool
+) -> Kept[Runner] | None:
+    """Return a runner for small NumPy arrays, if all that remains to be done is a single kernel's call."""
+    from kernels_cpu import direct  # noqa: PLC0415 - imports Numba
+
+    tensors = (*operator.inputs.values(), *operator.outputs.values())
+    if (
+        call.device is not CPU
+        or sum(each.element_count * each.data_type.bytes for each in tensors) > _DIRECT_BYTES
+    ):
+        return None
+    if is_checked and not (
+        allocates and operator.plan.reports
+    ):  # given outputs are not to be touched in vain
+        return None
+    makers = [NUMPY.allocator(desc, CPU) for desc in call.outputs] if allocates else []
+    examples = (*operands, *[make() for make in makers])
+    clashes = () if allocates else operator.clashes
+    run = direct.runner(
+        operator.plan.launch, examples, clashes, operator.workspace_size, refused=int(is_checked)
+    )
+    if run is None:
+        return None
+    if allocates:
+
+        def allocate_and_run(operands: tuple[Any, ...]) -> Sequence[Any] | None:
+            made = []
+            for make in makers:  # not in a comprehension, which costs Python 3.11 another call
+                made.append(make())
+            return made if run((*operands, *made)) else None
+
+        return Kept(allocate_and_run)
+    outputs_of = itemgetter(slice(len(operands) - len(call.outputs), None))
+    return Kept(lambda operands: outputs_of(operands) if run(operands) else None, run, outputs_of)
 
 
 def launcher(call: Call, operator: CompiledOperator, library: Library, allocates: bool) -> Runner:

@@ -95,7 +95,7 @@ def top_k(
     TopKResult(values=array([3, 3]), indices=array([1, 3], dtype=uint32))
     """
     kind = ("top_k", k, axis, bool(largest), index_dtype)
-    operands = (x,) if out is None else express.operands((x,), out)
+    operands = (x,) if out is None else (x, *out) if type(out) is tuple else (x, out)
     if stream is None and type(k) is int is type(axis):
         results = express.answer(kind, operands)
         if results is not None:
@@ -175,7 +175,7 @@ def nonzero_coordinates(
     """
     where = "nonzero_coordinates"
     kind = (where, size, fill_value, index_dtype)
-    operands = (x,) if out is None else express.operands((x,), out)
+    operands = (x,) if out is None else (x, *out) if type(out) is tuple else (x, out)
     if stream is None and type(size) in _PLAIN and type(fill_value) in _PLAIN:
         results = express.answer(kind, operands)
         if results is not None:

@@ -1,7 +1,7 @@
 """What was prepared for arrays of one kind, found again for others of that kind."""
 
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from dmlops import arrays
 
@@ -14,13 +14,31 @@ def _never(operands: tuple[Any, ...]) -> bool:
     return False
 
 
+class Kept(NamedTuple, Generic[T]):
+    """What is kept for arrays of one kind.
+
+    Attributes
+    ----------
+    prepared : object
+        What the caller of `Repeats.keep` wants back.
+    test : callable, optional
+        Tells whether a tuple holds such arrays; the library's own test where left out.
+    tested : object, optional
+        What is wanted back instead of `prepared`, if `test` was passed.
+    """
+
+    prepared: T
+    test: Callable[[tuple[Any, ...]], bool] | None = None
+    tested: T | None = None
+
+
 class Repeats(Generic[T]):
     """A table by the kinds of arrays; the kind that came last is found most quickly."""
 
     __slots__ = ("_by_signature", "last")
 
     def __init__(self) -> None:
-        self._by_signature: dict[Hashable, T] = {}
+        self._by_signature: dict[Hashable, Kept[T]] = {}
         # A test, what is kept for arrays that pass it, and what keeps the data types alive that it knows.
         self.last: tuple[Callable[[tuple[Any, ...]], bool], T | None, Hashable] = (_never, None, None)
 
@@ -28,20 +46,20 @@ class Repeats(Generic[T]):
         """Return what is kept for arrays of this kind, if they do not pass the test of `last`."""
         signatures = arrays.signatures(operands)
         found = self._by_signature.get(signatures)
-        if found is not None:
-            self._remember(operands, found, signatures)
-        return found
+        if found is None:
+            return None
+        test, tested = found.test, found.tested
+        if test is None:
+            test, tested = arrays.find_library(operands[0]).likeness_test(operands), found.prepared
+        if test is not None:
+            self.last = test, tested, signatures
+        return found.prepared
 
-    def keep(self, operands: tuple[Any, ...], prepared: T) -> None:
+    def keep(self, operands: tuple[Any, ...], kept: Kept[T]) -> None:
         """Keep something for arrays of this kind, if the kind can be told quickly and nothing is kept yet."""
         signatures = arrays.signatures(operands)
         if signatures is None or signatures in self._by_signature:
             return
         if len(self._by_signature) >= _KEPT:
             self._by_signature.clear()
-        self._by_signature[signatures] = prepared
-
-    def _remember(self, operands: tuple[Any, ...], found: T, signatures: Hashable) -> None:
-        test = arrays.find_library(operands[0]).likeness_test(operands)
-        if test is not None:
-            self.last = test, found, signatures
+        self._by_signature[signatures] = kept

@@ -185,7 +185,7 @@ def _kernel_of(kind: int) -> Any:
     def gather(table: Any, first: Any, last: Any, x: Any, indices: Any, output: Any, workspace: Any) -> Any:
         """Copy the slices of tuples `first` to `last`, counted through batch and tuple dimensions.
 
-        Return whether any of these tuples is out of range.
+        Return whether any of these tuples is out of range, as a number.
         """
         table = moves.pointer(table)
         x = moves.at(moves.pointer(x), ZERO - table[X_OFFSET])
@@ -194,7 +194,7 @@ def _kernel_of(kind: int) -> Any:
         offsets = moves.stack_uint64(256)
         line = moves.stack_line(output)
         filled = ZERO
-        any_outside = False
+        any_outside = ZERO
         inner = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
         n_inner = table[inner]
         x_stride = table[inner + ONE]
@@ -214,7 +214,7 @@ def _kernel_of(kind: int) -> Any:
                 flushed_to = target
             target = output_outer + start * stride
             outside = resolve(x, indices, index, index_stride, offset, x_stride, n, table, offsets)
-            any_outside |= outside
+            any_outside |= np.uint64(outside)
             if kind == STREAMED:
                 if target != flushed_to:
                     flush(output, flushed_to, line, filled)
@@ -257,7 +257,7 @@ class Plan:
 
     variant: str
     workspace_size: int
-    launch: Callable[[Address, Address, Address, Address], bool | None]
+    launch: Callable[[Address, Address, Address, Address], int | None]
     """Copies the slice of every tuple: ``launch(x, indices, output, workspace)``."""
     reports: bool
     """Whether `launch` returns if any tuple was out of range, for which a slice was written none the less."""

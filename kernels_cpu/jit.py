@@ -94,7 +94,24 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any
     To call it saves what a kernel itself does at each call: to look at every argument's type.
     """
     compile_for: Any = function.compile  # type: ignore[attr-defined]
-    return compile_for(arguments)  # type: ignore[no-any-return]
+    entry: Callable[..., Any] = compile_for(arguments)
+    _sources[entry] = function, arguments
+    return entry
+
+
+_sources: dict[Callable[..., Any], tuple[Any, tuple[Any, ...]]] = {}
+
+
+def code_of(entry: Callable[..., Any]) -> tuple[int, int] | None:
+    """Return where the machine code is of what `compiled` returned, and how many arguments it takes.
+
+    It is called as a C function of its arguments. None for other functions.
+    """
+    if entry not in _sources:
+        return None
+    function, arguments = _sources[entry]
+    result = function.overloads[arguments]
+    return result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name), len(arguments)
 
 
 def inlined(function: F) -> F:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.addresses import DATA_FIELD, TYPE_FIELD
-from kernels_cpu.jit import compiled, quick
+from kernels_cpu.jit import compiled, part, quick
 from kernels_cpu.memory import INSTANCE, int32_at, operand_of, place_of, words_at
 
 # NumPy's C interface fixes what follows the pointer to the data: the number of dimensions (an int), the
@@ -23,14 +23,20 @@ _ITEMS = tuple.__basicsize__
 _N_ITEMS = object.__basicsize__
 
 
-@quick
-def _are_like(table: Any, operands: Any) -> bool:
-    known = words_at(place_of(table))
-    start = place_of(operands)
+@part
+def items_of(operands: Any) -> Any:
+    """Return the addresses of a tuple's items."""
+    return words_at(place_of(operands) + _ITEMS)
+
+
+@part
+def are_like(table: int, operands: Any) -> bool:
+    """Return whether a tuple holds arrays of the kinds that the table at an address knows."""
+    known = words_at(table)
     n = known[0]
-    if words_at(start + _N_ITEMS)[0] != n:
+    if words_at(place_of(operands) + _N_ITEMS)[0] != n:
         return False
-    items = words_at(start + _ITEMS)
+    items = items_of(operands)
     at = 1
     for i in range(n):
         array = items[i]
@@ -49,15 +55,28 @@ def _are_like(table: Any, operands: Any) -> bool:
     return True
 
 
-def likeness_test(arrays: Sequence[NDArray[Any]]) -> Callable[[tuple[Any, ...]], bool]:
-    """Return a function that tells whether a tuple holds arrays of the same kinds as these.
+@quick
+def _are_like(table: Any, operands: Any) -> bool:
+    return are_like(place_of(table), operands)
 
-    Their data types must stay alive as long as the function: it knows them by their identity.
+
+def kinds_table(arrays: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    """Return what `are_like` knows the kinds of arrays by.
+
+    Their data types must stay alive as long as it is used: it knows them by their identity.
     """
     fields = [len(arrays)]
     for array in arrays:
         flags = ctypes.c_int.from_address(id(array) + _FLAGS).value
         fields += [id(np.ndarray), id(array.dtype), array.ndim, flags, *array.shape, *array.strides]
-    table = np.array(fields, np.int64)
+    return np.array(fields, np.int64)
+
+
+def likeness_test(arrays: Sequence[NDArray[Any]]) -> Callable[[tuple[Any, ...]], bool]:
+    """Return a function that tells whether a tuple holds arrays of the same kinds as these.
+
+    Their data types must stay alive as long as the function: it knows them by their identity.
+    """
+    table = kinds_table(arrays)
     test: Callable[..., bool] = compiled(_are_like, operand_of(table), INSTANCE)
     return partial(test, table)

@@ -110,13 +110,19 @@ def lane_mask(typing_context: Any, x: Any, index: Any, magnitude: Any) -> Any:
     return signature, generate
 
 
+def _reserved(builder: Any, kind: Any) -> Any:
+    # Numba's own way to do this fills the memory with zeros, which takes a small call longer than its work.
+    with builder.goto_entry_block():
+        return builder.alloca(kind)
+
+
 def _on_stack(element: Any, n: Any, *arguments: Any) -> Any:
     if not isinstance(n, types.IntegerLiteral):
         return None
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = context.get_data_type(element)
-        elements = cgutils.alloca_once(builder, ir.ArrayType(kind, n.literal_value))
+        elements = _reserved(builder, ir.ArrayType(kind, n.literal_value))
         return builder.bitcast(elements, kind.as_pointer())
 
     return types.CPointer(element)(*arguments, n), generate
@@ -352,7 +358,7 @@ def blend_line(
 
 
 def _stack_lines(builder: Any, element: ir.IntType, n: int) -> Any:
-    lines = cgutils.alloca_once(builder, ir.ArrayType(element, n * LINE_BYTES * 8 // element.width))
+    lines = _reserved(builder, ir.ArrayType(element, n * LINE_BYTES * 8 // element.width))
     lines.align = LINE_BYTES
     return builder.bitcast(lines, element.as_pointer())
 
