@@ -15,6 +15,7 @@ LOW: Any = np.uint64(63)
 LANES: Any = np.uint64(64)
 VECTORS = simd.WIDTH > 0
 LISTED: Any = np.uint64(2048)  # positions after which a list is full
+ALL_POSITIONS = moves.BIT_POSITIONS[255]  # of a byte whose bits are all set
 LIST = 2048 + 64 + 8  # a word's positions may follow, and the last store of 8 may reach beyond them
 
 
@@ -59,6 +60,10 @@ def mark_words(x: Any, index: Any, n: Any, words: Any, magnitude: Any) -> Any:
 def _list_word(bits: Any, base: Any, positions: Any, n: Any) -> Any:
     """Append the positions of set bits, counted from `base`, to the `n` that there are; return the sum."""
     count = moves.popcount(bits)
+    if VECTORS and count == LANES:
+        for shift in range(ZERO, LANES, EIGHT):
+            moves.store_positions(positions, n + shift, ALL_POSITIONS, base + shift)
+        return n + LANES
     if VECTORS and count > TWO:
         for shift in range(ZERO, LANES, EIGHT):
             byte = (bits >> shift) & np.uint64(255)
