@@ -20,6 +20,7 @@ from kernels_cpu.index_tuples import (
     CHECKED_COORDINATES,
     CLIPS,
     DIMENSIONS,
+    HALF,
     N_BOUNDS,
     N_SLICES,
     N_TUPLES,
@@ -347,7 +348,8 @@ def plan(
         packed and dimensions[-1][2] == len(bounds) and all(size >> 8 * index_size == 0 for size, _ in bounds)
     )
     fields = [n_slice, slice_bytes, clips, modulus, highest, packed, len(bounds), len(dimensions)]
-    fields += [len(slices), coordinate_stride, x_offset]
+    narrow = all(size <= HALF and 0 <= stride <= HALF for size, stride in bounds)
+    fields += [len(slices), coordinate_stride, x_offset, narrow]
     for entry in (*dimensions, *bounds, *slices):
         fields += entry
     table = np.array([int(field) & WORD for field in fields], np.uint64)

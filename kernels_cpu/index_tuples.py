@@ -12,6 +12,7 @@ from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.unsigned import FOUR, ONE, THREE, TWO, ZERO
 
 WORD = (1 << 64) - 1
+HALF: Any = np.uint64((1 << 32) - 1)  # of a word: vectors multiply such numbers fast
 OUTSIDE: Any = np.uint64(WORD)  # the offset of a tuple that is out of range
 CHECKED: Any = np.uint64(64)  # tuples whose bounds are laid out next to each other
 CHECKED_COORDINATES = 4  # of a tuple, at most, for that
@@ -19,7 +20,7 @@ CHECKED_COORDINATES = 4  # of a tuple, at most, for that
 # Fields of the table of unsigned words (negative numbers wrap) that describes a problem to the kernel.
 SLICE, SLICE_BYTES, CLIPS, MODULUS, HIGHEST, PACKED = np.arange(6, dtype=np.uint64)
 N_BOUNDS, N_TUPLES, N_SLICES, COORDINATE = np.arange(6, 10, dtype=np.uint64)
-X_OFFSET, DIMENSIONS = np.arange(10, 12, dtype=np.uint64)
+X_OFFSET, NARROW, DIMENSIONS = np.arange(10, 13, dtype=np.uint64)
 # Then (size, x_stride, index_stride, output_stride) for each batch and tuple dimension, (size, x_stride) for
 # each coordinate, (size, x_stride, output_stride) for each slice dimension.
 
@@ -87,7 +88,24 @@ def resolve(
         start += step
     size, x_stride = table[field], table[field + ONE]
     wrap = size - table[MODULUS]
-    if field + TWO < end:
+    if table[NARROW] and table[N_BOUNDS] == index_stride and step == ONE and index_stride <= TWO:
+        x_stride &= HALF
+        if index_stride == ONE:
+            for i in range(n):
+                value = _coordinate(indices[start + i], wrap, highest)
+                outside |= value >= size
+                offsets[i] += (value & HALF) * x_stride
+        else:
+            size_b, x_stride_b = table[field + TWO], table[field + THREE] & HALF
+            wrap_b = size_b - table[MODULUS]
+            for i in range(n):
+                value = _coordinate(indices[start + TWO * i], wrap, highest)
+                value_b = _coordinate(indices[start + TWO * i + ONE], wrap_b, highest)
+                outside |= (value >= size) | (value_b >= size_b)
+                offsets[i] += (value & HALF) * x_stride + (value_b & HALF) * x_stride_b
+        for i in range(n):
+            moves.prefetch(x, offsets[i])
+    elif field + TWO < end:
         size_b, x_stride_b = table[field + TWO], table[field + THREE]
         wrap_b = size_b - table[MODULUS]
         for i in range(n):
