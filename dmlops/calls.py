@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmlops import arrays, cuda
-from dmlops.arrays import Library
 from dmlops.compiled import CompiledOperator, host_scratch
 from dmlops.dispatch import level_set
 from dmlops.enums import TensorDataType
 from dmlops.errors import IndexOutOfRangeError, refuse, wording
+from dmlops.libraries import Library
 from dmlops.memory import CPU, Device
 from dmlops.tensor import TensorDesc
 from kernels_cpu import threads

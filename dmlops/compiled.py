@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from dmlops import arrays, cuda
-from dmlops.arrays import Library
 from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, wording
+from dmlops.libraries import NUMPY, Library
 from dmlops.memory import CPU, Clash, Device, Reach, clash_of, read_integer, share_memory
 from dmlops.operators import Descriptor
 from dmlops.repeats import Kept, Repeats
@@ -177,7 +177,7 @@ class CompiledOperator:
         makers = [library.allocator(desc, self.device) for desc in outputs]
         addresses_of, size = library.addresses, self.workspace_size
         if self.device is CPU:
-            launch, takes_arrays = self.plan.launch, library is arrays.NUMPY
+            launch, takes_arrays = self.plan.launch, library is NUMPY
 
             def run_on_host(inputs: Sequence[Any]) -> Sequence[Any]:
                 made = []

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from dmlops import arrays
-from dmlops.arrays import NUMPY, Library
 from dmlops.calls import CALLS_KEPT, Call, bytes_at_once, copy_bytes
 from dmlops.compiled import CompiledOperator, host_scratch
 from dmlops.data_types import numpy_dtype
 from dmlops.dispatch import level_set
+from dmlops.libraries import NUMPY, Library
 from dmlops.memory import CPU
 from dmlops.repeats import Kept, Repeats
 from kernels_cpu.threads import get_num_threads

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from dmlops import arrays
-from dmlops.arrays import Library
 from dmlops.calls import Call, Operand, integer
 from dmlops.data_types import data_type_of, index_data_type
 from dmlops.dispatch import check_level, level_or, plan
@@ -17,6 +16,7 @@ from dmlops.errors import (
     refuse,
     wording,
 )
+from dmlops.libraries import NUMPY, Library
 from dmlops.memory import CPU, Device
 from dmlops.operators import Descriptor, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TopK1
 from dmlops.operators.support import INDEX_TYPES
@@ -195,7 +195,7 @@ def made_from(
     if shape is None and not given:
         allowed = "one of x, shape and out must be given"
         raise TypeError(wording(f"{where}.shape", None, "x is left out too", allowed))
-    library, device, described = arrays.NUMPY, CPU, None
+    library, device, described = NUMPY, CPU, None
     if like is not None:
         library, pattern = arrays.adopt(like, f"{where}.like")
         device, described = library.device(pattern), library.describe(pattern, f"{where}.like")

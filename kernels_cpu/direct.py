@@ -24,8 +24,8 @@ ALIGNMENT = 256  # of the workspace
 LEAST_ARGUMENTS, MOST_ARGUMENTS = 5, 8  # of a kernel
 
 # Fields of the table that describes a call: the addresses of the kernel, of the table of kinds, and of room
-# for the kernel's arguments; how many pairs of operands and arguments there are; where the operands are among the
-# arguments and how many, and the bits of the kernel's result that say that it failed.
+# for the kernel's arguments; how many pairs of operands must be apart, and how many arguments there are;
+# where the operands are among these and how many; and the bits of its result that say that it failed.
 _CODE, _KINDS, _ARGUMENTS, _N_CLASHES, _N_ARGUMENTS, _FIRST, _N_OPERANDS, _REFUSED, _CLASHES = range(9)
 
 
