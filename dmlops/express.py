@@ -68,49 +68,46 @@ def keep(
     if len(_repeats) >= CALLS_KEPT and key not in _repeats:
         _repeats.clear()
     allocates = len(operands) + len(call.outputs) == len(operator.operands)
-    kept = None
-    if library is NUMPY and make in (launcher, checked_launcher):
-        kept = _direct(call, operator, operands, allocates, make is checked_launcher)
-    if kept is None:
-        kept = Kept(make(call, operator, library, allocates))
+    kept = Kept(make(call, operator, library, allocates))
+    if library is NUMPY and make in (launcher, checked_launcher) and _bytes_moved(operator) <= _DIRECT_BYTES:
+        kept = _direct(kept.prepared, call, operator, operands, make is checked_launcher)
     _repeats.setdefault(key, Repeats()).keep(operands, kept)
 
 
+def _bytes_moved(operator: CompiledOperator) -> int:
+    """Return about how many bytes a call reads and writes; a gather reads what it writes."""
+    gathers = "indices_tensor" in operator.inputs
+    tensors = [desc for name, desc in operator.inputs.items() if not gathers or name == "indices_tensor"]
+    tensors += [*operator.outputs.values()] * (1 + gathers)
+    return sum(desc.element_count * desc.data_type.bytes for desc in tensors)
+
+
 def _direct(
-    call: Call, operator: CompiledOperator, operands: tuple[Any, ...], allocates: bool, is_checked: bool
-) -> Kept[Runner] | None:
-    """Return a runner for small NumPy arrays, if all that remains to be done is a single kernel's call."""
+    ordinary: Runner, call: Call, operator: CompiledOperator, operands: tuple[Any, ...], is_checked: bool
+) -> Kept[Runner]:
+    """Return what calls the kernel at once for most arrays, if one kernel is all that there is to call."""
     from kernels_cpu import direct  # noqa: PLC0415 - imports Numba
 
-    tensors = (*operator.inputs.values(), *operator.outputs.values())
-    if (
-        call.device is not CPU
-        or sum(each.element_count * each.data_type.bytes for each in tensors) > _DIRECT_BYTES
-    ):
-        return None
-    if is_checked and not (
-        allocates and operator.plan.reports
-    ):  # given outputs are not to be touched in vain
-        return None
-    makers = [NUMPY.allocator(desc, CPU) for desc in call.outputs] if allocates else []
+    launch, size = operator.plan.launch, operator.workspace_size
+    if len(operands) == len(operator.operands):
+        # With a check, given outputs must not be touched before it.
+        run = None if is_checked else direct.runner(launch, operands, operator.clashes, size)
+        outputs_of = itemgetter(slice(len(operands) - len(call.outputs), None))
+        return Kept(ordinary) if run is None else Kept(ordinary, run, outputs_of)
+    makers = [NUMPY.allocator(desc, CPU) for desc in call.outputs]
     examples = (*operands, *[make() for make in makers])
-    clashes = () if allocates else operator.clashes
-    run = direct.runner(
-        operator.plan.launch, examples, clashes, operator.workspace_size, refused=int(is_checked)
-    )
-    if run is None:
-        return None
-    if allocates:
+    run = direct.runner(launch, examples, (), size, refused=int(is_checked))
+    test = NUMPY.likeness_test(operands)
+    if run is None or test is None:
+        return Kept(ordinary)
 
-        def allocate_and_run(operands: tuple[Any, ...]) -> Sequence[Any] | None:
-            made = []
-            for make in makers:  # not in a comprehension, which costs Python 3.11 another call
-                made.append(make())
-            return made if run((*operands, *made)) else None
+    def allocate_and_run(operands: tuple[Any, ...]) -> Sequence[Any] | None:
+        made = []
+        for make in makers:  # not in a comprehension, which costs Python 3.11 another call
+            made.append(make())
+        return made if run((*operands, *made)) else None
 
-        return Kept(allocate_and_run)
-    outputs_of = itemgetter(slice(len(operands) - len(call.outputs), None))
-    return Kept(lambda operands: outputs_of(operands) if run(operands) else None, run, outputs_of)
+    return Kept(ordinary, test, allocate_and_run)
 
 
 def launcher(call: Call, operator: CompiledOperator, library: Library, allocates: bool) -> Runner:

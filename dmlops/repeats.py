@@ -20,11 +20,11 @@ class Kept(NamedTuple, Generic[T]):
     Attributes
     ----------
     prepared : object
-        What the caller of `Repeats.keep` wants back.
+        What serves all of them.
     test : callable, optional
-        Tells whether a tuple holds such arrays; the library's own test where left out.
+        Tells whether `tested` serves a tuple of arrays; the library's own test for `prepared` where left out.
     tested : object, optional
-        What is wanted back instead of `prepared`, if `test` was passed.
+        What serves arrays that passed `test`.
     """
 
     prepared: T

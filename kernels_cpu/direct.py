@@ -142,5 +142,5 @@ def runner(
         fields += [first + i, first + j, above, below]
     table = np.array(fields, np.int64)
     run = functools.partial(compiled(_run, operand_of(table), INSTANCE), table)
-    vars(run)["keeps"] = launch, kinds, arguments, scratch
+    vars(run)["keeps"] = launch, kinds, arguments, scratch, [array.dtype for array in arrays]
     return run

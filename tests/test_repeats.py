@@ -1,5 +1,8 @@
 """Calls like one before take a short way: what it tells apart, and what it checks all the same."""
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -103,6 +106,51 @@ def test_outputs_are_looked_at_each_time():
     out.flags.writeable = False
     with pytest.raises(InvalidDescriptorError, match="read-only"):
         dmlops.diagonal_matrix(x, value=0, out=out)
+
+
+def small_calls(seed):
+    """Yield (call, expected) of every operator on small arrays, with outputs made and given."""
+    x = np.random.default_rng(seed).integers(-3, 4, (7, 12)).astype("float32")
+    picks = np.random.default_rng(seed).integers(-7, 7, (20, 1))
+    taken = x[picks[:, 0]]
+    coordinates = np.argwhere(x).astype("uint32")
+    count = np.array([len(coordinates)], "uint32")
+    values, places = reference.top_k(x, 3)
+    best = values, places.astype("uint32")
+    out = tuple(map(np.empty_like, best))
+    found = np.empty_like(coordinates), np.empty_like(count)
+    band, rows = np.empty_like(x), np.empty_like(taken)
+    for _ in range(3):
+        yield dmlops.diagonal_matrix(x, value=0, begin=1, end=50), np.tril(x)
+        yield dmlops.diagonal_matrix(x, value=0, begin=1, end=50, out=band), np.tril(x)
+        yield dmlops.gather_nd(x, picks), taken
+        yield dmlops.gather_nd(x, picks, out=rows), taken
+        yield dmlops.gather_nd(x, picks, mode="clip", out=rows), taken
+        yield from zip(dmlops.top_k(x, 3), best, strict=True)
+        yield from zip(dmlops.top_k(x, 3, out=out), best, strict=True)
+        yield from zip(dmlops.nonzero_coordinates(x), (coordinates, count), strict=True)
+        yield from zip(dmlops.nonzero_coordinates(x, out=found), (coordinates, count), strict=True)
+
+
+def test_small_calls_from_many_threads():
+    def check(seed):
+        for got, expected in small_calls(seed):
+            assert_same(got, expected)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(check, range(200)))
+
+
+def test_data_types_that_are_equal_only():
+    x = np.arange(12, dtype="float32").reshape(3, 4)
+    other = pickle.loads(pickle.dumps(x))
+    assert other.dtype is not x.dtype
+    for _ in range(3):
+        for array in (other, x):
+            out = np.empty_like(x)
+            assert dmlops.diagonal_matrix(array, value=0, out=out) is out
+            assert_same(out, np.where(np.eye(3, 4) == 1, np.float32(0), x))
+            assert_same(dmlops.diagonal_matrix(array, value=0), out)
 
 
 @pytest.mark.parametrize("given", [False, True])
