@@ -190,7 +190,8 @@ def cubin(name: str, make_source: Callable[[], KernelSource], arch: str) -> byte
     arch : str
         For example ``"sm_90"``.
     """
-    path = _cache_folder() / arch / f"{name}.cubin" if _cache_enabled() else None
+    folder = cache_folder()
+    path = None if folder is None else folder / arch / f"{name}.cubin"
     if path is not None:
         with suppress(OSError):
             found = path.read_bytes()
@@ -242,8 +243,9 @@ def _code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _cache_folder() -> Path:
-    return _cache_root() / "cuda" / _code_digest()
+def cache_folder() -> Path | None:
+    """Return where compiled code is kept, or None where it is not."""
+    return _cache_root() / "cuda" / _code_digest() if _cache_enabled() else None
 
 
 def _write_atomically(path: Path, content: bytes) -> None:

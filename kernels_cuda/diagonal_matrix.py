@@ -18,7 +18,7 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.launch import Kernel, Launch, Target, Variant, as_signed, load
+from kernels_cuda.launch import Kernel, Launches, Target, Variant, as_signed, load
 from kernels_cuda.layout import (
     NARROW_LIMIT,
     TABLE_WRITER,
@@ -229,7 +229,7 @@ class _Part(NamedTuple):
 
     x: int
     output: int
-    launch: Launch
+    launch: Launches
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.launch import Kernel, Launch, Target, Variant, load
+from kernels_cuda.launch import Kernel, Launches, Target, Variant, load
 from kernels_cuda.layout import (
     NARROW_DEPTH,
     NARROW_LIMIT,
@@ -309,8 +309,8 @@ class Plan:
     variant: str
     workspace_size: int
     _copies: tuple[_Copy, ...]
-    _clear: Launch
-    _checks: tuple[tuple[int, Launch], ...]
+    _clear: Launches
+    _checks: tuple[tuple[int, Launches], ...]
 
     def launch(self, stream: Any, x: int, indices: int, output: int, workspace: int) -> None:
         """Write the output."""

@@ -3,21 +3,23 @@
 The driver reads the parameters of a launch through an array of addresses. Both are kept between launches,
 as a `_Frame`, which one launch at a time takes and gives back: any number of host threads may launch.
 
-From compute capability 9.0 on, a launch that follows another of the same plan begins while that one ends, and
-waits for it on the device (`ptx.take_turn`), which hides most of what a launch takes.
+A list of launches is kept as a table, and launched by one call of compiled code (`host`). From compute
+capability 9.0 on, a launch that follows another in a list begins while that one ends, and waits for it on the
+device (`ptx.take_turn`), which hides most of what a launch takes.
 """
 
 import ctypes
 import functools
 import struct
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from cuda.bindings import driver
 from cuda.core import Device, ObjectCode, Stream
 
+from kernels_cuda import host
 from kernels_cuda.compiler import KernelSource, capability_of, cubin
 
 _DEFAULT_SHARED_LIMIT = 48 * 1024
@@ -69,11 +71,10 @@ class Variant(NamedTuple):
 class _Frame:
     """Memory for the parameters of one launch, and the addresses that the driver finds them by."""
 
-    __slots__ = ("_addresses", "address", "config", "values")
+    __slots__ = ("_addresses", "address", "values")
 
-    def __init__(self, values: tuple[int, ...], config: Any = None) -> None:
+    def __init__(self, values: tuple[int, ...]) -> None:
         count = len(values)
-        self.config = config
         self.values = (ctypes.c_int64 * count)(*values)
         first = ctypes.addressof(self.values)
         self._addresses = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
@@ -88,24 +89,24 @@ def _packer(count: int) -> Callable[..., None]:
 class Kernel:
     """A kernel that is loaded on a device."""
 
-    __slots__ = ("_device_id", "_frames", "_kernel", "function", "is_only_device", "may_overlap")
+    __slots__ = ("_frames", "_kernel", "device_id", "function", "is_only_device", "may_overlap")
 
     def __init__(self, kernel: Any, target: Target) -> None:
         self._kernel = kernel
         self.function = driver.CUfunction(int(kernel.handle))
-        self._device_id = target.device_id
+        self.device_id = target.device_id
         self.may_overlap = capability_of(target.arch) >= (9, 0) and _driver_version() >= _OVERLAPPING_DRIVER
         # With one device a thread has that one current, or none: then the launch itself fails.
         self.is_only_device = _device_count() == 1
         self._frames: list[_Frame] = []
 
-    def launch(self, stream: Any, grid: int, block: int, shared_bytes: int, *arguments: int) -> None:
+    def launch(self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: int) -> None:
         """Put one launch on `stream`.
 
         Parameters
         ----------
-        stream : int or cuda.core.Stream
-            Where it runs: a ``cudaStream_t`` or an object.
+        stream : int
+            Where it runs: a ``cudaStream_t``.
         grid, block : int
             Blocks and threads a block; both must be positive.
         shared_bytes : int
@@ -129,27 +130,18 @@ class Kernel:
         self._frames.append(frame)
 
     def prepare(
-        self,
-        grid: int,
-        block: int,
-        shared_bytes: int,
-        n_pointers: int,
-        *arguments: int,
-        follows: bool = False,
-    ) -> "Launch":
-        """Return a launch whose parameters after the first `n_pointers` are these.
-
-        If it `follows` another, it may begin before that one has ended: its kernel must take its turn.
-        """
-        is_early = follows and self.may_overlap
-        return Launch(self, grid, block, shared_bytes, n_pointers, arguments, is_early=is_early)
+        self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: int
+    ) -> "Launches":
+        """Return a launch whose parameters after the first `n_pointers` are these."""
+        pointers = tuple((base, 0) for base in range(n_pointers))
+        return Launches([Step(self, grid, block, shared_bytes, pointers, arguments)])
 
     def launch_on_device(self, handle: Any, grid: int, block: int, shared_bytes: int, frame: _Frame) -> None:
         """Launch where another device may be current in this thread, or none yet."""
-        if _current_device_is(self._device_id):
+        if _current_device_is(self.device_id):
             scope: AbstractContextManager[None] = nullcontext()
         else:
-            scope = _current_device(self._device_id)
+            scope = _current_device(self.device_id)
         with scope:
             _check(
                 driver.cuLaunchKernel(
@@ -163,75 +155,81 @@ class Kernel:
         return self._kernel.attributes
 
 
-class Launch:
-    """A launch of which only the first parameters, its pointers, change from one time to the next."""
+Pointer = tuple[int, int]
+"""An address of a list's launch: the number of a base, and how many bytes on it is."""
 
-    __slots__ = (
-        "_block",
-        "_frames",
-        "_grid",
-        "_is_early",
-        "_kernel",
-        "_pack",
-        "_parameters",
-        "_shared_bytes",
-    )
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        grid: int,
-        block: int,
-        shared_bytes: int,
-        n_pointers: int,
-        arguments: tuple[int, ...],
-        *,
-        is_early: bool,
-    ) -> None:
-        self._is_early = is_early
-        self._kernel = kernel
-        self._grid = grid
-        self._block = block
-        self._shared_bytes = shared_bytes
-        self._pack = _packer(n_pointers)
-        self._parameters = (0,) * n_pointers + arguments
-        self._frames: list[_Frame] = []
+class Step(NamedTuple):
+    """One launch of a list.
 
-    def __call__(self, stream: Any, *pointers: int) -> None:
-        """Put the launch on `stream`, which is as in `Kernel.launch`."""
-        try:
-            frame = self._frames.pop()
-        except IndexError:
-            frame = _Frame(self._parameters, self._config() if self._is_early else None)
-        self._pack(frame.values, 0, *pointers)
-        kernel, grid, block, shared_bytes = self._kernel, self._grid, self._block, self._shared_bytes
-        handle = _stream_argument(stream)
-        has_failed: Any = True
-        if kernel.is_only_device:
-            if frame.config is None:
-                (has_failed,) = driver.cuLaunchKernel(
-                    kernel.function, grid, 1, 1, block, 1, 1, shared_bytes, handle, frame.address, 0
-                )
-            else:
-                frame.config.hStream = handle
-                (has_failed,) = driver.cuLaunchKernelEx(frame.config, kernel.function, frame.address, 0)
-        if has_failed:
-            kernel.launch_on_device(handle, grid, block, shared_bytes, frame)
-        self._frames.append(frame)
+    Attributes
+    ----------
+    kernel : Kernel
+        What is launched.
+    grid, block, shared_bytes : int
+        Blocks, threads a block and dynamic shared memory.
+    pointers : tuple of Pointer
+        The first parameters, known when the list is launched.
+    arguments : tuple of int
+        The other parameters.
+    """
 
-    def _config(self) -> Any:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        value = driver.CUlaunchAttributeValue()
-        value.programmaticStreamSerializationAllowed = 1
-        attribute.value = value
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self._grid, 1, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = self._block, 1, 1
-        config.sharedMemBytes = self._shared_bytes
-        config.attrs = [attribute]
-        config.numAttrs = 1
-        return config
+    kernel: Kernel
+    grid: int
+    block: int
+    shared_bytes: int
+    pointers: tuple[Pointer, ...]
+    arguments: tuple[int, ...]
+
+
+class Launches:
+    """Launches one after the other, of which only the addresses change from one time to the next.
+
+    From the second on, a launch may begin before the one before it has ended (`ptx.take_turn`).
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        At least one; all on the same device.
+    """
+
+    __slots__ = ("_is_new", "_run", "_steps", "_table", "_table_address")
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = tuple(steps)
+        self._is_new = True
+        self._run: Callable[..., int] | None = None
+        self._table: Any = None
+        self._table_address = 0
+
+    def __call__(self, stream: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0, e: int = 0) -> None:
+        """Put the launches on `stream`, a ``cudaStream_t``; the others are the bases of pointers."""
+        run = self._run
+        if run is None or run(self._table_address, stream, a, b, c, d, e):
+            self._launch_one_by_one(stream, (a, b, c, d, e))
+
+    def _launch_one_by_one(self, stream: int, bases: tuple[int, ...]) -> None:
+        """Launch for the first times, and where another device is current, or none yet."""
+        # To make a list ready takes longer than to launch it, and many are launched but once.
+        if not self._is_new and self._run is None:
+            self._make_ready()
+        self._is_new = False
+        for kernel, grid, block, shared_bytes, pointers, arguments in self._steps:
+            addresses = [bases[base] + offset for base, offset in pointers]
+            kernel.launch(stream, grid, block, shared_bytes, *addresses, *arguments)
+
+    def _make_ready(self) -> None:
+        words = [*_driver_entries(), self._steps[0].kernel.device_id, len(self._steps)]
+        for number, (kernel, grid, block, shared_bytes, pointers, arguments) in enumerate(self._steps):
+            is_early = number > 0 and kernel.may_overlap
+            counts = len(pointers), len(pointers) + len(arguments)
+            assert counts[1] <= host.MOST_PARAMETERS
+            words += [int(kernel.function), grid, block, shared_bytes, int(is_early), *counts]
+            words += [word for pointer in pointers for word in pointer]
+            words += arguments
+        self._table = (ctypes.c_int64 * len(words))(*words)
+        self._table_address = ctypes.addressof(self._table)
+        self._run = host.launch_all()
 
 
 def as_signed(bits: int) -> int:
@@ -285,8 +283,22 @@ def stream_from_handle(handle: int) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _stream_argument(stream: Any) -> Any:
-    return driver.CUstream(stream if isinstance(stream, int) else int(stream.handle))
+def _stream_argument(stream: int) -> Any:
+    return driver.CUstream(stream)
+
+
+@functools.cache
+def _driver_entries() -> tuple[int, ...]:
+    """Return the addresses of the driver's functions that `host` calls; 0 if one is newer than the driver."""
+    found = []
+    for name, since in (
+        (b"cuCtxGetDevice", 2_000),
+        (b"cuLaunchKernel", 4_000),
+        (b"cuLaunchKernelEx", 11_060),
+    ):
+        status, address, *_ = driver.cuGetProcAddress(name, since, 0)
+        found.append(int(address) if status == _SUCCESS else 0)
+    return tuple(found)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
-from kernels_cuda.launch import Kernel, Launch, Target, Variant, as_signed, load
+from kernels_cuda.launch import Kernel, Launches, Step, Target, Variant, as_signed, load
 from kernels_cuda.layout import (
     NARROW_LIMIT,
     TABLE_WRITER,
@@ -37,6 +37,8 @@ DIRECT_LIMIT = 8192  # counts that every block of `expand` may read: 32 KiB from
 MAX_GRANULES_A_TILE = 4
 SMALL_FILL = 1 << 16  # coordinates that one block may fill
 FILL_ROWS_A_BLOCK = 1 << 13
+# Bases of the pointers of launches.
+_X, _COORDINATES, _COUNT, _WORKSPACE, _NOTHING = range(5)
 
 
 def variants() -> Iterator[Variant]:
@@ -89,19 +91,11 @@ def _column_tables(sizes: Sequence[int], n_columns: int, wide: bool) -> list[_Co
     return groups
 
 
-class _Step(NamedTuple):
-    """A launch of `expand`: how many bytes on it writes, its blocks, and what follows its pointers."""
-
-    offset: int
-    n_blocks: int
-    numbers: tuple[int, ...]
-
-
 class _Small(NamedTuple):
     """The one launch for a few elements."""
 
-    whole: Launch
-    counting: Launch
+    whole: Launches
+    counting: Launches
     expand: Callable[..., None]
 
 
@@ -125,52 +119,52 @@ class Plan:
     _table_at: int
     _n_dims: int
     _table: Table | None
-    _turned: turned.Launches | None
+    _turned: tuple[Step, ...]
     _columns: tuple[_Columns, ...]
     _small: _Small | None
     _mask: Kernel | None
     _scan: Kernel
     _expand: Kernel | None
     # Launches by what they depend on: where, modulo 16, input and coordinates begin.
-    _masks: dict[int, Launch] = field(default_factory=dict)
-    _expands: dict[tuple[int, int], list[tuple[int, Launch]]] = field(default_factory=dict)
+    _counting: dict[int, Launches] = field(default_factory=dict)
+    _whole: dict[tuple[int, int], Launches] = field(default_factory=dict)
 
-    def launch(self, stream: Any, x: int, coordinates: int, count: int, workspace: int) -> None:
+    def launch(self, stream: int, x: int, coordinates: int, count: int, workspace: int) -> None:
         """Write the coordinates and the count."""
         if self._small is not None:
             self._small.whole(stream, x, coordinates, count)
             return
-        rows = (self._capacity, *self._coordinate_strides)
         if not self._columns or self._capacity == 0:
             self.count(stream, x, count, workspace)
-        elif self._granules(x) > DIRECT_LIMIT:
-            self.count(stream, x, count, workspace)
-            self.expand(stream, x, coordinates, *rows, workspace)
-        else:
-            kind = x % 16, coordinates % 16
-            expands = self._expands.get(kind)
-            if expands is None:
-                expands = self._expands[kind] = self._prepare_expands(*kind)
-            self._launch_mask(stream, x, workspace)
-            counts = workspace + self._counts_at
-            for offset, launch in expands:
-                # The first columns' launch tells the count as well.
-                launch(stream, workspace, counts, 0, coordinates + offset, count if offset == 0 else 0)
+            return
+        kind = x % 16, coordinates % 16
+        launches = self._whole.get(kind)
+        if launches is None:
+            steps = self._mask_steps(stream, x, workspace)
+            is_direct = self._granules(x) <= DIRECT_LIMIT
+            if not is_direct:
+                steps += self._scan_steps(x)
+            steps += self._expand_steps(*kind, self._capacity, *self._coordinate_strides, is_direct)
+            launches = Launches(steps)
+            if self._has_lasting_table:
+                self._whole[kind] = launches
+        launches(stream, x, coordinates, count, workspace)
 
-    def count(self, stream: Any, x: int, count: int, workspace: int) -> None:
+    def count(self, stream: int, x: int, count: int, workspace: int) -> None:
         """Write the count, and leave in the workspace what `expand` needs."""
         if self._small is not None:
             self._small.counting(stream, x, 0, count)
             return
-        self._launch_mask(stream, x, workspace)
-        counts = workspace + self._counts_at
-        prefix = workspace + self._prefix_at
-        arguments = (counts, self._granules(x), prefix, count, self._count_size)
-        self._scan.launch(stream, 1, expand.SCAN_THREADS, 0, *arguments)
+        launches = self._counting.get(x % 16)
+        if launches is None:
+            launches = Launches([*self._mask_steps(stream, x, workspace), *self._scan_steps(x)])
+            if self._has_lasting_table:
+                self._counting[x % 16] = launches
+        launches(stream, x, 0, count, workspace)
 
     def expand(
         self,
-        stream: Any,
+        stream: int,
         x: int,
         coordinates: int,
         capacity: int,
@@ -182,32 +176,24 @@ class Plan:
         if self._small is not None:
             self._small.expand(stream, x, coordinates, capacity, (row_stride, column_stride))
             return
-        if self._expand is None:
-            return
-        counts, prefix = workspace + self._counts_at, workspace + self._prefix_at
-        for step in self._expand_steps(x % 16, coordinates % 16, capacity, row_stride, column_stride):
-            pointers = (workspace, counts, prefix, coordinates + step.offset, 0)
-            self._expand.launch(stream, step.n_blocks, expand.THREADS, 0, *pointers, *step.numbers)
+        steps = self._expand_steps(x % 16, coordinates % 16, capacity, row_stride, column_stride, False)
+        if steps:
+            Launches(steps)(stream, x, coordinates, 0, workspace)
+
+    @property
+    def _has_lasting_table(self) -> bool:
+        return self._table is None or self._table.workspace_size == 0
 
     def _skipped(self, x: int) -> int:
-        return x % 16 // self._element_size if self._table is None and self._turned is None else 0
+        return x % 16 // self._element_size if self._table is None and not self._turned else 0
 
     def _granules(self, x: int) -> int:
         return -(-(self._n_elements + self._skipped(x)) // GRANULE) if self._n_elements else 0
 
-    def _launch_mask(self, stream: Any, x: int, workspace: int) -> None:
-        if self._n_elements == 0:
-            return
-        if self._turned is not None:
-            self._turned.mask(stream, x, workspace)
-            self._turned.counts(stream, workspace, workspace + self._counts_at)
-            return
+    def _mask_steps(self, stream: int, x: int, workspace: int) -> list[Step]:
+        if self._n_elements == 0 or self._turned:
+            return [*self._turned]
         skipped = self._skipped(x)
-        launch = self._masks.get(skipped)
-        pointers = (x - skipped * self._element_size, workspace, workspace + self._counts_at)
-        if launch is not None:
-            launch(stream, *pointers)
-            return
         numbers: tuple[int, ...]
         if self._table is None:
             end = self._n_elements + skipped
@@ -218,28 +204,30 @@ class Plan:
             tables = self._table.arguments(stream, workspace + self._table_at)
             numbers = (self._n_elements, self._magnitude, self._n_dims, *tables)
         assert self._mask is not None
-        launch = self._mask.prepare(n_blocks, masks.THREADS, 0, len(pointers), *numbers)
-        if self._table is None or self._table.workspace_size == 0:
-            self._masks[skipped] = launch
-        launch(stream, *pointers)
+        pointers = (_X, -skipped * self._element_size), (_WORKSPACE, 0), (_WORKSPACE, self._counts_at)
+        return [Step(self._mask, n_blocks, masks.THREADS, 0, pointers, numbers)]
 
-    def _prepare_expands(self, x_lead: int, output_lead: int) -> list[tuple[int, Launch]]:
-        """Make the launches of `expand` in the plan's own layout, each with how many bytes on it writes."""
-        assert self._expand is not None
-        return [
-            (
-                step.offset,
-                self._expand.prepare(step.n_blocks, expand.THREADS, 0, 5, *step.numbers, follows=True),
-            )
-            for step in self._expand_steps(x_lead, output_lead, self._capacity, *self._coordinate_strides)
-        ]
+    def _scan_steps(self, x: int) -> list[Step]:
+        pointers = (_WORKSPACE, self._counts_at), (_WORKSPACE, self._prefix_at), (_COUNT, 0)
+        return [Step(self._scan, 1, expand.SCAN_THREADS, 0, pointers, (self._granules(x), self._count_size))]
 
     def _expand_steps(
-        self, x_lead: int, output_lead: int, capacity: int, row_stride: int, column_stride: int
-    ) -> Iterator[_Step]:
-        """Say how to launch `expand`; the addresses of input and coordinates are the leads modulo 16."""
-        if capacity == 0:
-            return
+        self,
+        x_lead: int,
+        output_lead: int,
+        capacity: int,
+        row_stride: int,
+        column_stride: int,
+        is_direct: bool,
+    ) -> list[Step]:
+        """Return the launches of `expand`; the addresses of input and coordinates are the leads modulo 16.
+
+        If it `is_direct`, its blocks add up counts themselves, and the one for the first columns tells the
+        count as well.
+        """
+        if capacity == 0 or self._expand is None:
+            return []
+        steps = []
         granules = self._granules(x_lead)
         tile = MAX_GRANULES_A_TILE
         while tile > 1 and granules < 2 * self._multiprocessors * tile:
@@ -269,7 +257,17 @@ class Plan:
                 self._count_size,
                 *columns.arguments,
             )
-            yield _Step(offset, blocks, numbers)
+            prefix = (_NOTHING, 0) if is_direct else (_WORKSPACE, self._prefix_at)
+            tells = is_direct and offset == 0
+            pointers = (
+                (_WORKSPACE, 0),
+                (_WORKSPACE, self._counts_at),
+                prefix,
+                (_COORDINATES, offset),
+                (_COUNT if tells else _NOTHING, 0),
+            )
+            steps.append(Step(self._expand, blocks, expand.THREADS, 0, pointers, numbers))
+        return steps
 
 
 def plan(
@@ -355,14 +353,12 @@ def plan(
         )
 
     matrices = turned.matrices_of(dims) if not is_contiguous and not wide_layout else None
-    mask = table = turned_launches = None
+    mask = table = None
     block = GRANULE
-    if matrices is not None:
-        turned_launches = turned.prepare(matrices, element_size, magnitude, target)
-    elif is_contiguous:
+    if is_contiguous:
         mask = load(Variant("nonzero_mask", masks.mask_contiguous_source, (element_size,)), target)
         block = masks.block_elements(element_size)
-    else:
+    elif matrices is None:
         mask = load(_mask_strided(element_size, wide_layout), target)
         table = make_table(dimension_columns(dims, wide_layout, (element_size,)), wide_layout, target)
     # A misaligned start adds less than 16 elements.
@@ -370,6 +366,10 @@ def plan(
     counts_at = _aligned(masked // 8)
     prefix_at = counts_at + _aligned(masked // GRANULE * 4 + 16)
     table_at = prefix_at + _aligned(masked // GRANULE * 8 + 8)
+    turned_steps: list[Step] = []
+    if matrices is not None:
+        pointers = (_X, 0), (_WORKSPACE, 0), (_WORKSPACE, counts_at)
+        turned_steps = turned.steps_of(matrices, element_size, magnitude, pointers, target)
     if magnitude < 1 << (8 * element_size) and element_size < 4:
         magnitude *= 0xFFFFFFFF // ((1 << (8 * element_size)) - 1)
     name = "contiguous mask" if is_contiguous else "turned mask" if matrices else "strided mask"
@@ -391,7 +391,7 @@ def plan(
         _table_at=table_at,
         _n_dims=len(dims),
         _table=table,
-        _turned=turned_launches,
+        _turned=tuple(turned_steps),
         _columns=tuple(columns),
         _small=few,
         _mask=mask,

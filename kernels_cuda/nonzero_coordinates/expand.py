@@ -46,7 +46,7 @@ def scan_source() -> KernelSource:
     """Make the kernel that turns counts into sums of the counts before, one block for all."""
     exclusive_sum = block_scan(SCAN_THREADS)
 
-    def scan(counts, n_granules, prefix, count_output, count_size):
+    def scan(counts, prefix, count_output, n_granules, count_size):
         """Write the sum of all counts before each granule, and of all of them, as 64 bits."""
         ptx.take_turn()
         totals = cuda.shared.array(32, u32)

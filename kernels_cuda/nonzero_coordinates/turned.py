@@ -10,7 +10,7 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource
-from kernels_cuda.launch import Launch, Target, Variant, as_signed, load
+from kernels_cuda.launch import Pointer, Step, Target, Variant, as_signed, load
 from kernels_cuda.nonzero_coordinates.sizes import GRANULE
 from kernels_cuda.scan import block_add
 
@@ -34,13 +34,6 @@ class Matrices(NamedTuple):
     height: int
     width: int
     column_stride: int
-
-
-class Launches(NamedTuple):
-    """One for the mask, given input and mask, and one for the counts, given mask and counts."""
-
-    mask: Launch
-    counts: Launch
 
 
 def mask_source(element_size: int) -> KernelSource:
@@ -130,8 +123,14 @@ def matrices_of(dims: tuple[tuple[int, int], ...]) -> Matrices | None:
     return Matrices(n_matrices, batch_stride, height, width, column_stride)
 
 
-def prepare(matrices: Matrices, element_size: int, magnitude: int, target: Target) -> Launches:
-    """Prepare the launches; an element is non-zero where ``bits & magnitude`` is."""
+def steps_of(
+    matrices: Matrices, element_size: int, magnitude: int, pointers: tuple[Pointer, ...], target: Target
+) -> list[Step]:
+    """Return the launches that fill the mask and count; `pointers` are those of input, mask and counts.
+
+    An element is non-zero where ``bits & magnitude`` is.
+    """
+    x, mask, counts = pointers
     row_words = matrices.width // 32
     n_row_tiles = -(-matrices.height // 32)
     n_word_tiles = -(-row_words // _FILLED_WORDS)
@@ -139,8 +138,8 @@ def prepare(matrices: Matrices, element_size: int, magnitude: int, target: Targe
     n_words = matrices.n_matrices * matrices.height * row_words
     strides = (stride * element_size for stride in (matrices.batch_stride, matrices.column_stride))
     numbers = (as_signed(magnitude), n_units, matrices.height, n_row_tiles, row_words, n_word_tiles, *strides)
-    mask, count = load(mask_variant(element_size), target), load(count_variant(), target)
-    return Launches(
-        mask.prepare(-(-n_units // _WARPS), THREADS, 0, 2, *numbers),
-        count.prepare(-(-n_words * 32 // GRANULE), THREADS, 0, 2, n_words, follows=True),
-    )
+    fill, count = load(mask_variant(element_size), target), load(count_variant(), target)
+    return [
+        Step(fill, -(-n_units // _WARPS), THREADS, 0, (x, mask), numbers),
+        Step(count, -(-n_words * 32 // GRANULE), THREADS, 0, (mask, counts), (n_words,)),
+    ]

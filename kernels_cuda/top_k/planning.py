@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
+from kernels_cuda import launch
 from kernels_cuda.compiler import capability_of
-from kernels_cuda.launch import Launch, Target, load
+from kernels_cuda.launch import Launches, Target, load
 from kernels_cuda.top_k.keys import key_masks
 from kernels_cuda.top_k.plan_blocks import (
     block_steps,
@@ -18,7 +18,7 @@ from kernels_cuda.top_k.plan_blocks import (
 from kernels_cuda.top_k.plan_columns import are_columns, columns_steps
 from kernels_cuda.top_k.plan_sort import is_tile, sort_steps, tile_steps
 from kernels_cuda.top_k.rows import RowDimension, columns_last, row_layout
-from kernels_cuda.top_k.steps import Pointer, Problem, Step, Workspace
+from kernels_cuda.top_k.steps import Problem, Step, Workspace
 
 
 class Plan:
@@ -37,31 +37,27 @@ class Plan:
     def __init__(self, variant: str, workspace_size: int, steps: Sequence[Step], target: Target) -> None:
         self.variant = variant
         self.workspace_size = workspace_size
-        self._launches: tuple[tuple[Launch, tuple[Pointer, ...]], ...] = tuple(
-            (_prepare(step, target, follows=number > 0), step.pointers) for number, step in enumerate(steps)
-        )
+        # A list's bases are the arrays of a pointer; nothing is the base that is not given.
+        launches = [
+            launch.Step(load(variant, target), grid, block, shared_bytes, pointers, integers)
+            for variant, grid, block, pointers, integers, shared_bytes in steps
+        ]
+        self._launches = Launches(launches) if launches else None
 
-    def launch(self, stream: Any, x: int, values: int, indices: int, workspace: int) -> None:
+    def launch(self, stream: int, x: int, values: int, indices: int, workspace: int) -> None:
         """Put the kernels on `stream`; addresses are those of the first elements.
 
         Parameters
         ----------
-        stream : cuda.core.Stream
-            Where they run.
+        stream : int
+            Where they run, a ``cudaStream_t``.
         x, values, indices : int
             Addresses of element [0, ..., 0].
         workspace : int
             Address of `workspace_size` bytes, a multiple of 256.
         """
-        arrays = (x, values, indices, workspace, 0)
-        for launch, pointers in self._launches:
-            launch(stream, *[arrays[array] + offset for array, offset in pointers])
-
-
-def _prepare(step: Step, target: Target, *, follows: bool) -> Launch:
-    kernel = load(step.variant, target)
-    shape = step.grid, step.block, step.shared_bytes, len(step.pointers)
-    return kernel.prepare(*shape, *step.integers, follows=follows)
+        if self._launches is not None:
+            self._launches(stream, x, values, indices, workspace)
 
 
 def plan(
