@@ -174,7 +174,7 @@ def plan(
     if is_short:
         function = short_rows.select_short_rows
         capacity = RANK_LIMIT + WORD
-        stage_columns = 1
+        stage_columns = columns = short_rows.rows_at_a_time(axis_size, element_size)
     segments = 1 if is_short else -(-axis_size // segment)
     shares_rows = (
         function is kernels.sort_rows
@@ -192,7 +192,7 @@ def plan(
     list_length = capacity + PADDED_TO
     lists = max(columns, 1) if searched else 1
     sorts = capacity > RANK_LIMIT and (k > RANK_LIMIT or not searched)
-    pitch = run + line
+    pitch = -(-axis_size // WORD) * WORD if is_short else run + line
     sizes = {
         "records": 8 * list_length * lists,
         "positions": 8 * list_length * lists if wide else 0,
@@ -200,7 +200,7 @@ def plan(
         "spare_positions": 8 * list_length if sorts and wide else 0,
         "ranks": 3 * 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO),
         "counters": 8 * (shared_sort.state_size(segments) if shares_rows else COUNTERS) if sorts else 0,
-        "groups": element_size * max(lanes * fold, lanes * refined * GROUP // 2, 4 * k * is_short + lanes),
+        "groups": element_size * max(lanes * fold, lanes * refined * GROUP // 2, (4 * k + lanes) * is_short * columns),
         "minima": element_size * (tiles + 2 * WORD),
         "stage": element_size * (pitch * stage_columns + WORD),
         "searches": 32 * max(columns, 1),
