@@ -405,3 +405,13 @@ def population(typing_context, word):  # type: ignore[no-untyped-def]
         return builder.ctpop(arguments[0])
 
     return types.int64(types.uint64), generate
+
+
+@intrinsic
+def leading_zeros(typing_context, word):  # type: ignore[no-untyped-def]
+    """Return how many bits are above the highest set bit of `word` (uint64); 64 where none is set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
