@@ -133,12 +133,12 @@ def integers_at(typing_context, address):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def words_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Return the memory at `address` as an array of int64; how long it is nobody knows: its length reads 0."""
+    """Return the memory at `address` as an array of int64, whose length reads 0: nobody knows it."""
     kind = types.Array(types.int64, 1, "C")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = arrayobj.make_array(kind)(context, builder)
-        itemsize = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
+        itemsize = context.get_constant(types.intp, 8)
         arrayobj.populate_array(
             array,
             data=_start(context, builder, types.int64, arguments[0], array.data.type),

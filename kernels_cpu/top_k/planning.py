@@ -185,8 +185,10 @@ def plan(
     if is_side_by_side:
         function = side_by_side.select_side_by_side
         capacity = RANK_LIMIT
-        stage_columns = columns = side_by_side.COLUMNS
-        run = min(STAGE_SIZE // (columns * element_size), axis_size)
+        stage_columns = side_by_side.COLUMNS
+        n_tasks = min(threads, worth)
+        columns = side_by_side.columns_at_a_time(dims[-1][0], n_tasks, simd.lanes(element_size))
+        run = min(STAGE_SIZE // (stage_columns * element_size), axis_size)
     segments = 1 if is_short else -(-axis_size // segment)
     shares_rows = (
         function is kernels.sort_rows
@@ -214,7 +216,12 @@ def plan(
         "spare_positions": 8 * list_length if sorts and wide else 0,
         "ranks": 3 * 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO),
         "counters": 8 * (shared_sort.state_size(segments) if shares_rows else COUNTERS) if sorts else 0,
-        "groups": element_size * max((columns if is_side_by_side else lanes) * fold, lanes * refined * GROUP // 2, (4 * k + lanes) * is_short * columns),
+        "groups": element_size
+        * max(
+            (stage_columns if is_side_by_side else lanes) * fold,
+            lanes * refined * GROUP // 2,
+            (4 * k + lanes) * is_short * columns,
+        ),
         "minima": element_size * (tiles + 2 * WORD),
         "stage": element_size * (pitch * stage_columns + WORD),
         "searches": 32 * max(columns, 1),

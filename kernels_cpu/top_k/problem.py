@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu import simd
 from kernels_cpu.jit import inlined, part
-from kernels_cpu.memory import elements_at, place_of, structure, integers_at
+from kernels_cpu.memory import elements_at, integers_at, place_of, structure
 from kernels_cpu.top_k.scan import Scratch
 
 Array = NDArray[Any]
@@ -38,10 +38,10 @@ class Problem(NamedTuple):
     run: int
     """Elements of a row that are searched at a time."""
     columns: int
-    """Rows that are copied to the stage side by side; 0 where rows are read in place."""
+    """Rows that go through each step together, with parts of them on the stage; 0 where there is no stage."""
     column_step: int
     pitch: int
-    """Elements from one row on the stage to the next."""
+    """Elements from one row on the stage to the next, where they do not lie side by side there."""
     task_size: int
     """Bytes of workspace a task has."""
     records: int

@@ -18,8 +18,6 @@ from kernels_cpu.memory import elements_at, integers_at
 from kernels_cpu.top_k.output import write_ranked
 from kernels_cpu.top_k.problem import (
     RANK_LIMIT,
-    Problem,
-    Sorting,
     numbers_of,
     offsets_of,
     scratch_of,
@@ -61,14 +59,20 @@ def write_keys(
     The padding has the worst key and the last positions, so it is behind all elements.
     """
     lanes = simd.lanes_of(x)
-    worst = simd.fill(simd.load(x, begin), ~lowest)
+    worst = simd.fill(simd.load(keys, 0), ~lowest)
     whole = n & -lanes
+    if lanes == 1:  # compilers make vectors of contiguous elements only
+        for i in range(n):
+            simd.store(keys, i, key(simd.load(x, begin + i), masks))
     for i in range(0, n_groups, lanes):
         group = worst
         j = i
         while j < whole:
-            vector = key(simd.load(x, begin + j), masks)
-            simd.store(keys, j, vector)
+            if lanes == 1:
+                vector = simd.load(keys, j)
+            else:
+                vector = key(simd.load(x, begin + j), masks)
+                simd.store(keys, j, vector)
             group = simd.minimum(group, vector)
             j += n_groups
         simd.store(groups, i, group)

@@ -29,12 +29,18 @@ from kernels_cpu.top_k.scan import WORD, Scratch
 
 Array = NDArray[Any]
 
-COLUMNS = WORD  # a word has a bit for each
+COLUMNS = WORD  # at most, and apart in the list of keys: a word has a bit for each
 LEAST_COLUMNS = COLUMNS // 2
 MOST_WANTED = 60  # of a row: its list then stays well below `RANK_LIMIT`
 LEAST_GROUPS = 64
 NEIGHBOURS = 4  # elements of a row that are in the same group
 BITS = 16  # of a bound, below those that all groups share; more would be less work saved than done
+
+
+def columns_at_a_time(n: int, n_tasks: int, lanes: int) -> int:
+    """Return how many of `n` rows are searched together, so that there is work for all tasks."""
+    share = -(-n // n_tasks)
+    return min(-(-share // lanes) * lanes, COLUMNS)
 
 
 def groups_wanted(k: int) -> int:
@@ -82,9 +88,7 @@ def write_keys(
 
 
 @part
-def lower_bounds(
-    groups: Array, n_groups: int, n_columns: int, k: int, lowest: int, bounds: Array
-) -> None:
+def lower_bounds(groups: Array, n_groups: int, n_columns: int, k: int, lowest: int, bounds: Array) -> None:
     """Lower each row's bound to what `k` of its groups do not exceed, and few more."""
     for c in range(0, n_columns, simd.lanes_of(groups)):
         least = greatest = simd.load(groups, c)
@@ -92,12 +96,9 @@ def lower_bounds(
             group = simd.load(groups, g * COLUMNS + c)
             least, greatest = simd.minimum(least, group), simd.maximum(greatest, group)
         low, high = simd.int64(simd.least(least)), simd.int64(simd.greatest(greatest))
-        # All have these bits in common, and what is below them begins at `low`.
+        # All begin with the same bits; the search is among what may follow them.
         n_bits = 64 - simd.leading_zeros(np.uint64((low - lowest) ^ (high - lowest)))
-        if n_bits < 64:
-            low = (((low - lowest) >> n_bits) << n_bits) + lowest
-        else:
-            low = lowest
+        low = lowest if n_bits == 64 else (((low - lowest) >> n_bits) << n_bits) + lowest
         kth = simd.fill(least, low)
         last = max(n_bits - BITS, 0)
         for bit in range(n_bits - 1, last - 1, -1):
@@ -177,16 +178,17 @@ def select_side_by_side(
     k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
     bounds = scratch.minima
     n_columns_all = simd.get(numbers, HEADER + 4 * (problem.n_dims - 1))
-    stripes = (n_columns_all + COLUMNS - 1) // COLUMNS
+    stripes = (n_columns_all + problem.columns - 1) // problem.columns
     for stripe in range(first_stripe, last_stripe):
         outer = stripe // stripes
-        column = (stripe - outer * stripes) * COLUMNS
+        column = (stripe - outer * stripes) * problem.columns
         first_row = outer * n_columns_all + column
-        n_columns = min(COLUMNS, n_columns_all - column)
+        n_columns = min(problem.columns, n_columns_all - column)
         x_at, _, _ = offsets_of(numbers, problem.n_dims, first_row)
         used = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(COLUMNS - n_columns)
-        for c in range(COLUMNS):
+        for c in range(n_columns):
             simd.put(counts, c, 0)
+        for c in range(COLUMNS):
             simd.put(bounds, c, ~lowest)
         for begin in range(0, problem.axis_size, problem.run):
             n = min(problem.run, problem.axis_size - begin)
