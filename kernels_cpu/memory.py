@@ -101,45 +101,53 @@ def _start(context: Any, builder: Any, kind: Any, value: Any, pointer: Any) -> A
     return builder.bitcast(value, pointer)
 
 
-def _array_at(context: Any, builder: Any, kind: Any, place_kind: Any, place: Any) -> Any:
-    array = arrayobj.make_array(kind)(context, builder)
-    itemsize = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
-    arrayobj.populate_array(
-        array,
-        data=_start(context, builder, place_kind, place, array.data.type),
-        shape=[context.get_constant(types.intp, 0)],
-        strides=[itemsize],
-        itemsize=itemsize,
-        meminfo=None,
-    )
-    return array._getvalue()
-
-
 def _place(kind: Any) -> Any:
     return kind if isinstance(kind, (Operand, types.Array)) else types.int64
 
 
 @intrinsic
 def elements_at(typing_context, place, like):  # type: ignore[no-untyped-def]
-    """Return the memory at an address as an array of the data type of `like`, for `simd.get` and its fellows.
+    """Return a pointer to the elements at an address, which have the data type of those of `like`.
 
-    How long it is nobody knows: its length reads 0.
+    `simd.get` and its fellows take it. Numba counts the references to an array, and passes seven numbers for
+    each to every function; a pointer is one number.
     """
-    kind, place = types.Array(like.dtype, 1, "C"), _place(place)
+    kind, place = Operand(like.dtype), _place(place)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _array_at(context, builder, kind, place, arguments[0])
+        return _start(context, builder, place, arguments[0], context.get_value_type(kind))
 
     return kind(place, like), generate
 
 
 @intrinsic
+def integers_at(typing_context, address):  # type: ignore[no-untyped-def]
+    """Return a pointer to the integers of 64 bits at an address, as `elements_at` does."""
+    kind = Operand(types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _start(context, builder, types.int64, arguments[0], context.get_value_type(kind))
+
+    return kind(types.int64), generate
+
+
+@intrinsic
 def words_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Return the memory at `address` as an array of int64, as `elements_at` does."""
+    """Return the memory at `address` as an array of int64, whose length reads 0: nobody knows it."""
     kind = types.Array(types.int64, 1, "C")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _array_at(context, builder, kind, types.int64, arguments[0])
+        array = arrayobj.make_array(kind)(context, builder)
+        itemsize = context.get_constant(types.intp, 8)
+        arrayobj.populate_array(
+            array,
+            data=_start(context, builder, types.int64, arguments[0], array.data.type),
+            shape=[context.get_constant(types.intp, 0)],
+            strides=[itemsize],
+            itemsize=itemsize,
+            meminfo=None,
+        )
+        return array._getvalue()
 
     return kind(types.int64), generate
 

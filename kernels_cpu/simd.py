@@ -3,7 +3,8 @@
 A vector of `lanes` elements is a value like any other inside a kernel: ``load`` makes one, ``store`` ends
 it. Where there are no vector registers to use (or ``DMLOPS_SIMD=0``) a vector has one lane and *is* its
 element, so the same kernel source is the scalar path. Comparisons are signed, the only kind that every target
-has for every width. Indices are taken as they are: no function here wraps negative ones around.
+has for every width. Arrays are pointers, as `memory.elements_at` makes them. Indices are taken as they are:
+no function here wraps negative ones around.
 """
 
 import os
@@ -16,7 +17,6 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
-from numba.np import arrayobj
 
 
 def _host_features() -> frozenset[str]:
@@ -102,16 +102,8 @@ def _function(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.
     return known[name] if name in known else ir.Function(builder.module, kind, name)
 
 
-def _address(
-    context: Any,
-    builder: ir.IRBuilder,
-    array_type: types.Array,
-    array: ir.Value,
-    index: ir.Value,
-    to: ir.Type,
-) -> ir.Value:
-    data = arrayobj.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), to.as_pointer())
+def _address(builder: ir.IRBuilder, array: ir.Value, index: ir.Value, to: ir.Type) -> ir.Value:
+    return builder.bitcast(builder.gep(array, [index]), to.as_pointer())
 
 
 def _mask_bits(builder: ir.IRBuilder, condition: ir.Value) -> ir.Value:
@@ -134,13 +126,23 @@ def lanes_of(typing_context, array):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def tail(typing_context, array, index):  # type: ignore[no-untyped-def]
+    """Return a pointer to `array[index]`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.gep(arguments[0], [arguments[1]])
+
+    return array(array, types.int64), generate
+
+
+@intrinsic
 def load(typing_context, array, index):  # type: ignore[no-untyped-def]
     """Return the vector that starts at `array[index]`; `array` is contiguous."""
     vector = _vector_of(array.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = _llvm_type(vector)
-        address = _address(context, builder, array, arguments[0], arguments[1], kind)
+        address = _address(builder, arguments[0], arguments[1], kind)
         return builder.load(address, align=array.dtype.bitwidth // 8)
 
     return vector(array, types.int64), generate
@@ -152,7 +154,7 @@ def store(typing_context, array, index, vector):  # type: ignore[no-untyped-def]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = _llvm_type(vector)
-        address = _address(context, builder, array, arguments[0], arguments[1], kind)
+        address = _address(builder, arguments[0], arguments[1], kind)
         builder.store(arguments[2], address, align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
@@ -190,18 +192,16 @@ def transpose(typing_context, source, at, pitch, target, to, target_pitch):  # t
             order = [start + i // 2 + (edge if i % 2 else 0) for i in range(edge)]
             return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), edge), order))
 
-        def row(
-            array_type: types.Array, array: ir.Value, start: ir.Value, step: ir.Value, i: int
-        ) -> ir.Value:
+        def row(array: ir.Value, start: ir.Value, step: ir.Value, i: int) -> ir.Value:
             index = builder.add(start, builder.mul(step, ir.Constant(step.type, i)))
-            return _address(context, builder, array_type, array, index, kind)
+            return _address(builder, array, index, kind)
 
-        rows = [builder.load(row(source, source_array, first, pitch, i), align=size) for i in range(edge)]
+        rows = [builder.load(row(source_array, first, pitch, i), align=size) for i in range(edge)]
         for _ in range(edge.bit_length() - 1):
             pairs = zip(rows[:half], rows[half:], strict=True)
             rows = [interleave(a, b, start) for a, b in pairs for start in (0, half)]
         for i, column in enumerate(rows):
-            builder.store(column, row(target, target_array, to, target_pitch, i), align=size)
+            builder.store(column, row(target_array, to, target_pitch, i), align=size)
         return context.get_dummy_value()
 
     index = types.int64
@@ -213,7 +213,7 @@ def get(typing_context, array, index):  # type: ignore[no-untyped-def]
     """Return `array[index]` of a contiguous array, without Numba's check for negative indices."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, array, arguments[0], arguments[1], _llvm_type(array.dtype))
+        address = _address(builder, arguments[0], arguments[1], _llvm_type(array.dtype))
         return builder.load(address)
 
     return array.dtype(array, types.int64), generate
@@ -224,7 +224,7 @@ def put(typing_context, array, index, value):  # type: ignore[no-untyped-def]
     """Set ``array[index] = value``, the fellow of ``get``; `value` is converted as it were by a cast in C."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, array, arguments[0], arguments[1], _llvm_type(array.dtype))
+        address = _address(builder, arguments[0], arguments[1], _llvm_type(array.dtype))
         builder.store(arguments[2], address)
         return context.get_dummy_value()
 
@@ -302,6 +302,44 @@ def mask_at_most(typing_context, a, b):  # type: ignore[no-untyped-def]
     return types.uint64(a, a), generate
 
 
+@intrinsic
+def word_at_most(typing_context, array, index, limit):  # type: ignore[no-untyped-def]
+    """Return a bit mask (uint64) of the elements from `array[index]` on that are ``<= limit``.
+
+    There is a mask in every register of booleans a byte wide; to gather those of several vectors in one first
+    takes less than half of the instructions that joining the masks of each takes.
+    """
+    element = array.dtype
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = _llvm_type(_vector_of(element))
+        limit = _fill(builder, kind, arguments[2])
+        count = lanes(element.bitwidth // 8)
+        joined = max(min(WIDTH // 8, 64), count)
+        word = ir.IntType(64)
+        mask = ir.Constant(word, 0)
+        for first in range(0, 64, joined):
+            parts = []
+            for i in range(first, first + joined, count):
+                at = builder.add(arguments[1], ir.Constant(word, i))
+                address = _address(builder, arguments[0], at, kind)
+                keys = builder.load(address, align=element.bitwidth // 8)
+                parts.append(builder.icmp_signed(">", keys, limit))
+            while len(parts) > 1:
+                parts = [_joined(builder, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+            bits = _mask_bits(builder, parts[0])
+            mask = builder.or_(mask, builder.shl(bits, ir.Constant(word, first)))
+        return builder.not_(mask)
+
+    return types.uint64(array, types.int64, element), generate
+
+
+def _joined(builder: ir.IRBuilder, first: ir.Value, second: ir.Value) -> ir.Value:
+    n = 2 * first.type.count
+    order = ir.Constant(ir.VectorType(ir.IntType(32), n), list(range(n)))
+    return builder.shuffle_vector(first, second, order)
+
+
 def _reduction(vector: types.Type, operation: str) -> Any:
     element = _element(vector)
 
@@ -365,5 +403,15 @@ def population(typing_context, word):  # type: ignore[no-untyped-def]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def leading_zeros(typing_context, word):  # type: ignore[no-untyped-def]
+    """Return how many bits are above the highest set bit of `word` (uint64); 64 where none is set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.uint64), generate

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from kernels_cpu import simd
 from kernels_cpu.jit import inlined, kernel, part
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.memory import elements_at, words_at
+from kernels_cpu.memory import elements_at, integers_at
 from kernels_cpu.top_k.output import write_ranked, write_sorted
 from kernels_cpu.top_k.problem import (
     HEADER,
@@ -22,7 +22,7 @@ from kernels_cpu.top_k.problem import (
     sorting_of,
     unpack,
 )
-from kernels_cpu.top_k.records import midpoint, radix_sort, rank, shrink
+from kernels_cpu.top_k.records import midpoint, pad, radix_sort, rank, shrink
 from kernels_cpu.top_k.scan import Limits, Scratch, Search, scan, search_run
 
 Array = NDArray[Any]
@@ -37,7 +37,8 @@ def finish_few(
     if count > RANK_LIMIT:
         slack = min(problem.k >> 3, RANK_LIMIT - problem.k)
         count, _ = shrink(records, positions, problem.wide != 0, count, problem.k, slack)
-    rank(records, count, sorting.ranks, sorting.order, sorting.taken)
+    pad(records, count)
+    rank(records, problem.wide != 0, count, sorting.ranks, sorting.order, sorting.taken)
     write_ranked(x, values, indices, at, problem, records, positions, sorting.order)
 
 
@@ -51,7 +52,8 @@ def finish(
     if count > RANK_LIMIT and count > problem.k + (problem.k >> 2):
         count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 3)
     if count <= RANK_LIMIT:
-        rank(records, count, sorting.ranks, sorting.order, sorting.taken)
+        pad(records, count)
+        rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
         write_ranked(x, values, indices, at, problem, records, positions, sorting.order)
         return
     if radix_sort(
@@ -103,7 +105,7 @@ def rows_kernel(sorts: bool) -> Any:
                     scratch.records, scratch.positions, limits.wide, count, problem.k, problem.k >> 2
                 )
             start = workspace + task * problem.task_size
-            simd.put(words_at(start + problem.searches), 0, count)
+            simd.put(integers_at(start + problem.searches), 0, count)
 
     return select_rows
 
@@ -131,7 +133,7 @@ def merge_kernel(sorts: bool) -> Any:
             count = 0
             for other in range(task, task + problem.segments):
                 start = workspace + other * problem.task_size
-                size = simd.get(words_at(start + problem.searches), 0)
+                size = simd.get(integers_at(start + problem.searches), 0)
                 added = scratch_of(workspace, constants, problem, other)
                 for i in range(size):
                     simd.put(records, count + i, simd.get(added.records, i))
@@ -187,7 +189,7 @@ def columns_kernel(sorts: bool) -> Any:
         sorting = sorting_of(workspace, problem, task)
         start = workspace + task * problem.task_size
         stage = elements_at(start + problem.stage, constants)
-        searches = words_at(start + problem.searches)
+        searches = integers_at(start + problem.searches)
         elements, outputs = elements_at(x, constants), elements_at(values, constants)
         n_columns_all = simd.get(numbers, HEADER + 4 * (problem.n_dims - 1)) if problem.n_dims else 1
         stripes = (n_columns_all + problem.columns - 1) // problem.columns

@@ -15,7 +15,7 @@ from kernels_cpu.addresses import Address
 from kernels_cpu.jit import compiled
 from kernels_cpu.keys import key_masks
 from kernels_cpu.memory import BYTES, INTEGER, operand_of
-from kernels_cpu.top_k import kernels, shared_sort, short_rows
+from kernels_cpu.top_k import kernels, shared_sort, short_rows, side_by_side
 from kernels_cpu.top_k.problem import RANK_LIMIT, Problem, packed
 from kernels_cpu.top_k.records import COUNTERS, PADDED_TO
 from kernels_cpu.top_k.scan import GROUP, LEAST_REFINED, MOST_REFINED, PLACES, WORD
@@ -174,7 +174,21 @@ def plan(
     if is_short:
         function = short_rows.select_short_rows
         capacity = RANK_LIMIT + WORD
-        stage_columns = 1
+        stage_columns = columns = short_rows.rows_at_a_time(axis_size, element_size)
+    is_side_by_side = (
+        searched
+        and not in_place
+        and column_step == 1
+        and k <= side_by_side.MOST_WANTED
+        and dims[-1][0] >= side_by_side.LEAST_COLUMNS
+    )
+    if is_side_by_side:
+        function = side_by_side.select_side_by_side
+        capacity = RANK_LIMIT
+        stage_columns = side_by_side.COLUMNS
+        n_tasks = min(threads, worth)
+        columns = side_by_side.columns_at_a_time(dims[-1][0], n_tasks, simd.lanes(element_size))
+        run = min(STAGE_SIZE // (stage_columns * element_size), axis_size)
     segments = 1 if is_short else -(-axis_size // segment)
     shares_rows = (
         function is kernels.sort_rows
@@ -188,11 +202,13 @@ def plan(
     lanes = simd.lanes(element_size)
     tiles = run // (GROUP * lanes)
     fold = min(-(-max(4 * k, LEAST_GROUPS) // (PLACES * lanes)) * PLACES, max(tiles, 1))
+    if is_side_by_side:
+        fold = side_by_side.groups_wanted(k)
     refined = min(max(LEAST_REFINED, min((k + (k >> 1)) // lanes, MOST_REFINED)), tiles)
     list_length = capacity + PADDED_TO
     lists = max(columns, 1) if searched else 1
     sorts = capacity > RANK_LIMIT and (k > RANK_LIMIT or not searched)
-    pitch = run + line
+    pitch = -(-axis_size // WORD) * WORD if is_short else run + line
     sizes = {
         "records": 8 * list_length * lists,
         "positions": 8 * list_length * lists if wide else 0,
@@ -200,7 +216,12 @@ def plan(
         "spare_positions": 8 * list_length if sorts and wide else 0,
         "ranks": 3 * 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO),
         "counters": 8 * (shared_sort.state_size(segments) if shares_rows else COUNTERS) if sorts else 0,
-        "groups": element_size * max(lanes * fold, lanes * refined * GROUP // 2, 4 * k * is_short + lanes),
+        "groups": element_size
+        * max(
+            (stage_columns if is_side_by_side else lanes) * fold,
+            lanes * refined * GROUP // 2,
+            (4 * k + lanes) * is_short * columns,
+        ),
         "minima": element_size * (tiles + 2 * WORD),
         "stage": element_size * (pitch * stage_columns + WORD),
         "searches": 32 * max(columns, 1),

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu import simd
 from kernels_cpu.jit import inlined, part
-from kernels_cpu.memory import elements_at, place_of, structure, words_at
+from kernels_cpu.memory import elements_at, integers_at, place_of, structure
 from kernels_cpu.top_k.scan import Scratch
 
 Array = NDArray[Any]
@@ -38,10 +38,10 @@ class Problem(NamedTuple):
     run: int
     """Elements of a row that are searched at a time."""
     columns: int
-    """Rows that are copied to the stage side by side; 0 where rows are read in place."""
+    """Rows that go through each step together, with parts of them on the stage; 0 where there is no stage."""
     column_step: int
     pitch: int
-    """Elements from one row on the stage to the next."""
+    """Elements from one row on the stage to the next, where they do not lie side by side there."""
     task_size: int
     """Bytes of workspace a task has."""
     records: int
@@ -90,7 +90,7 @@ def packed(masks: Array, numbers: Sequence[int]) -> Array:
 @inlined
 def numbers_of(constants: Array) -> Array:
     """Return the integers in the array of `packed`."""
-    numbers: Array = words_at(place_of(constants) + MASKS_SIZE)
+    numbers: Array = integers_at(place_of(constants) + MASKS_SIZE)
     return numbers
 
 
@@ -115,8 +115,8 @@ def scratch_of(workspace: int, keys: Array, problem: Problem, task: int) -> Scra
     """Return a task's arrays for its search; `keys` has the data type of keys."""
     start = workspace + task * problem.task_size
     return Scratch(
-        words_at(start + problem.records),
-        words_at(start + problem.positions),
+        integers_at(start + problem.records),
+        integers_at(start + problem.positions),
         elements_at(start + problem.groups, keys),
         elements_at(start + problem.minima, keys),
     )
@@ -128,8 +128,8 @@ def scratch_of_column(workspace: int, shared: Scratch, problem: Problem, task: i
     start = workspace + task * problem.task_size
     first = column * problem.list_length
     return Scratch(
-        words_at(start + problem.records + 8 * first),
-        words_at(start + problem.positions + 8 * first),
+        integers_at(start + problem.records + 8 * first),
+        integers_at(start + problem.positions + 8 * first),
         shared.groups,
         shared.minima,
     )
@@ -142,10 +142,10 @@ def sorting_of(workspace: int, problem: Problem, task: int) -> Sorting:
     ranks = start + problem.ranks
     size = (problem.counters - problem.ranks) // 3
     return Sorting(
-        words_at(start + problem.spare_records),
-        words_at(start + problem.spare_positions),
-        words_at(ranks),
-        words_at(ranks + size),
-        words_at(ranks + 2 * size),
-        words_at(start + problem.counters),
+        integers_at(start + problem.spare_records),
+        integers_at(start + problem.spare_positions),
+        integers_at(ranks),
+        integers_at(ranks + size),
+        integers_at(ranks + 2 * size),
+        integers_at(start + problem.counters),
     )

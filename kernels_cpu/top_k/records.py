@@ -75,12 +75,18 @@ def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
 
 
 @inlined
+def padded_count(count: int) -> int:
+    """Return how long a list of `count` records is with its padding."""
+    return (count + PADDED_TO - 1) & -PADDED_TO
+
+
+@inlined
 def pad(records: Array, count: int) -> int:
-    """Fill the list up to whole vectors, and return how long it then is."""
-    padded = (count + PADDED_TO - 1) & ~(PADDED_TO - 1)
-    for i in range(count, padded):
-        simd.put(records, i, PADDING)
-    return padded
+    """Fill the list up to whole vectors and beyond, and return how long it then is."""
+    padding = simd.fill(simd.load(records, 0), PADDING)
+    for i in range(0, PADDED_TO, simd.lanes_of(records)):
+        simd.store(records, count + i, padding)
+    return padded_count(count)
 
 
 @part
@@ -110,13 +116,14 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
 
 
 @part
-def rank(records: Array, count: int, ranks: Array, order: Array, taken: Array) -> None:
+def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, taken: Array) -> None:
     """Set ``order[r]`` to the place of the record of rank `r`, by comparing each with each.
 
-    `ranks`, `order` and `taken` are scratch; `ranks` has room for a padded list.
+    `ranks`, `order` and `taken` are scratch; the first two have room for a padded list. No loop depends on
+    more of `count` than how many vectors hold it: a branch that is guessed wrong costs as much as a vector.
     """
     lanes = simd.lanes_of(records)
-    padded = pad(records, count)
+    padded = padded_count(count)
     zero = simd.fill(simd.load(records, 0), 0)
     for i in range(0, padded, 2 * lanes):
         first, second = simd.load(records, i), simd.load(records, i + lanes)
@@ -127,6 +134,10 @@ def rank(records: Array, count: int, ranks: Array, order: Array, taken: Array) -
             second_ranks = simd.count_less(second_ranks, record, second)
         simd.store(ranks, i, first_ranks)
         simd.store(ranks, i + lanes, second_ranks)
+    if not wide:
+        for i in range(padded):
+            simd.put(order, simd.get(ranks, i), i)
+        return
     for i in range(count):
         simd.put(taken, i, 0)
     for i in range(count):

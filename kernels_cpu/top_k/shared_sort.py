@@ -15,7 +15,7 @@ from kernels_cpu import threads as pool
 from kernels_cpu.addresses import Address, address_of
 from kernels_cpu.jit import inlined, kernel
 from kernels_cpu.keys import key, unpack_masks
-from kernels_cpu.memory import elements_at, words_at
+from kernels_cpu.memory import elements_at, integers_at
 from kernels_cpu.top_k.output import write_sorted
 from kernels_cpu.top_k.problem import Problem, numbers_of, offsets_of, unpack
 from kernels_cpu.top_k.records import DIGIT_BITS
@@ -71,10 +71,10 @@ def lists_of(problem: Problem, is_moved: bool, workspace: int) -> tuple[Array, A
         records, to_records = to_records, records
         positions, to_positions = to_positions, positions
     return (
-        words_at(workspace + records),
-        words_at(workspace + positions),
-        words_at(workspace + to_records),
-        words_at(workspace + to_positions),
+        integers_at(workspace + records),
+        integers_at(workspace + positions),
+        integers_at(workspace + to_records),
+        integers_at(workspace + to_positions),
     )
 
 
@@ -84,7 +84,7 @@ def list_part(constants: Array, row: int, first: int, last: int, part: int, x: i
     problem = unpack(numbers_of(constants))
     masks = unpack_masks(constants)
     records, positions, _, _ = lists_of(problem, False, workspace)
-    state = words_at(workspace + problem.counters)
+    state = integers_at(workspace + problem.counters)
     elements = elements_at(x, constants)
     at, _, _ = offsets_of(numbers_of(constants), problem.n_dims, row)
     low, high = np.int64(np.iinfo(np.int64).max), np.int64(np.iinfo(np.int64).min)
@@ -104,7 +104,7 @@ def list_part(constants: Array, row: int, first: int, last: int, part: int, x: i
 def plan_passes(constants: Array, n_parts: int, workspace: int) -> int:
     """Return how many passes the keys need, and leave what each pass must know."""
     problem = unpack(numbers_of(constants))
-    state = words_at(workspace + problem.counters)
+    state = integers_at(workspace + problem.counters)
     low, high = simd.get(state, STATE), simd.get(state, STATE + 1)
     for part in range(1, n_parts):
         low = min(low, simd.get(state, STATE + 2 * part))
@@ -133,7 +133,7 @@ def count_part(
 ) -> None:
     """Count the digits of a part."""
     problem = unpack(numbers_of(constants))
-    state = words_at(workspace + problem.counters)
+    state = integers_at(workspace + problem.counters)
     records, _, _, _ = lists_of(problem, is_moved, workspace)
     n_parts = simd.int64(problem.segments)
     least, bits = simd.get(state, LEAST), simd.get(state, BITS)
@@ -151,7 +151,7 @@ def count_part(
 def find_places(constants: Array, n_parts: int, n: int, workspace: int) -> bool:
     """Turn counts into places; return whether there is more than one digit."""
     problem = unpack(numbers_of(constants))
-    state = words_at(workspace + problem.counters)
+    state = integers_at(workspace + problem.counters)
     counts = STATE + 2 * simd.int64(problem.segments)
     total = 0
     for digit in range(BINS):
@@ -172,7 +172,7 @@ def scatter_part(
 ) -> None:
     """Move the records of a part to their places."""
     problem = unpack(numbers_of(constants))
-    state = words_at(workspace + problem.counters)
+    state = integers_at(workspace + problem.counters)
     records, positions, to_records, to_positions = lists_of(problem, is_moved, workspace)
     least, bits = simd.get(state, LEAST), simd.get(state, BITS)
     shift = np.uint64(key_shift_of(problem) + number * bits)

@@ -1,7 +1,9 @@
 """Rows that stay in the first-level cache, and of which few elements are wanted.
 
 Their keys are written down once, and everything after works on those: the groups that bound the k-th key, the
-list of the keys within the bound, and for rows of many ties the bisection that finds that key itself.
+list of the keys within the bound, and for rows of many ties the bisection that finds that key itself. Each
+step is done for some rows before the next step: what it reads was written long before, and while one row's
+chain of dependent instructions is waited for, the processor works on the next row's.
 """
 
 from typing import Any
@@ -10,82 +12,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import kernel, part
+from kernels_cpu.jit import inlined, kernel, part
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.memory import elements_at
+from kernels_cpu.memory import elements_at, integers_at
 from kernels_cpu.top_k.output import write_ranked
 from kernels_cpu.top_k.problem import (
     RANK_LIMIT,
     numbers_of,
     offsets_of,
     scratch_of,
+    scratch_of_column,
     sorting_of,
     unpack,
 )
-from kernels_cpu.top_k.records import bound_of, rank
-from kernels_cpu.top_k.scan import FEW, FEW_GROUPS, WORD, Scratch, bound_of_groups
+from kernels_cpu.top_k.records import bound_of, pad, rank
+from kernels_cpu.top_k.scan import FEW_GROUPS, WORD, Scratch, bound_of_groups
 
 Array = NDArray[Any]
 
 MOST_WANTED = 96
 """Of a row; the list of a random one then stays below `RANK_LIMIT`."""
+MOST_ROWS = 16
+KEYS_SIZE = 1 << 13  # bytes of keys that are written before they are read again
+MOSTLY = 5  # elements of a word that are listed without a branch that depends on how many there are
+# What is known of a row, in the order in which it is kept.
+X, VALUE, INDEX, FOUND, STATE = 0, 1, 2, 3, 4
 
 
-@part
-def write_keys(x: Array, begin: int, n: int, lowest: int, masks: KeyMasks, keys: Array) -> int:
-    """Write the keys of ``x[begin:begin + n]``, padded to whole words; return how many there are with those.
+def rows_at_a_time(n: int, element_size: int) -> int:
+    """Return how many rows of `n` elements go through each step together."""
+    return max(min(KEYS_SIZE // (n * element_size), MOST_ROWS), 1)
+
+
+@inlined
+def padded_size(n: int) -> int:
+    """Return how many keys a row of `n` elements has, padded to whole words."""
+    return (n + WORD - 1) & -WORD
+
+
+@inlined
+def write_keys(
+    x: Array, begin: int, n: int, n_groups: int, lowest: int, masks: KeyMasks, keys: Array, groups: Array
+) -> None:
+    """Write the keys of ``x[begin:begin + n]``, padded to whole words, and the minima of groups of them.
 
     The padding has the worst key and the last positions, so it is behind all elements.
     """
     lanes = simd.lanes_of(x)
+    worst = simd.fill(simd.load(keys, 0), ~lowest)
     whole = n & -lanes
-    padded = (n + WORD - 1) & -WORD
-    for i in range(whole, padded, lanes):
-        simd.store(keys, i, simd.fill(simd.load(keys, 0), ~lowest))
-    for i in range(0, whole, lanes):
-        simd.store(keys, i, key(simd.load(x, begin + i), masks))
+    if lanes == 1:  # compilers make vectors of contiguous elements only
+        for i in range(n):
+            simd.store(keys, i, key(simd.load(x, begin + i), masks))
+    for i in range(0, n_groups, lanes):
+        group = worst
+        j = i
+        while j < whole:
+            if lanes == 1:
+                vector = simd.load(keys, j)
+            else:
+                vector = key(simd.load(x, begin + j), masks)
+                simd.store(keys, j, vector)
+            group = simd.minimum(group, vector)
+            j += n_groups
+        simd.store(groups, i, group)
+    if whole == padded_size(n):
+        return
+    for i in range(whole, padded_size(n), lanes):
+        simd.store(keys, i, worst)
     for i in range(whole, n):
         simd.put(keys, i, key(simd.get(x, begin + i), masks))
-    return padded
+    simd.store(groups, 0, simd.minimum(simd.load(groups, 0), simd.load(keys, whole)))
 
 
-@part
-def bound_of_keys_in_groups(keys: Array, n: int, k: int, lowest: int, groups: Array) -> int:
-    """Return a bound that at least `k` keys, and only few more unless they tie, do not exceed."""
-    lanes = simd.lanes_of(keys)
-    wanted = 2 * k if 2 * k <= FEW_GROUPS else 4 * k
-    n_groups = (wanted + lanes - 1) & -lanes
-    for i in range(0, n_groups, lanes):
-        group = simd.load(keys, i)
-        for j in range(i + n_groups, n, n_groups):
-            group = simd.minimum(group, simd.load(keys, j))
-        simd.store(groups, i, group)
-    return bound_of_groups(groups, n_groups, k, lowest)
-
-
-@part
-def list_keys(keys: Array, n: int, bound: int, wide: bool, scratch: Scratch) -> int:
-    """List the keys that are at most `bound`, up to a word more than `RANK_LIMIT`; return how many."""
-    count = 0
-    at = 0
-    lanes = simd.lanes_of(keys)
-    limit = simd.fill(simd.load(keys, 0), bound)
-    while at < n and count <= RANK_LIMIT:
-        mask = np.uint64(0)
-        for i in range(0, WORD, lanes):
-            mask |= simd.mask_at_most(simd.load(keys, at + i), limit) << np.uint64(i)
-        total = count + simd.population(mask)
-        for to in range(count, max(total, count + FEW)):
-            # Where no bit is left this is the first element, listed beyond the end.
-            i = at + (simd.trailing_zeros(mask) & (WORD - 1))
-            mask &= mask - np.uint64(1)
-            list_key(keys, i, wide, scratch, to)
-        count = total
-        at += WORD
-    return count
-
-
-@part
+@inlined
 def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None:
     """Make the record `to` of a key."""
     value = simd.int64(simd.get(keys, i))
@@ -97,8 +97,29 @@ def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None
 
 
 @part
-def list_best(keys: Array, n: int, padded: int, k: int, lowest: int, wide: bool, scratch: Scratch) -> int:
+def list_keys(keys: Array, n: int, bound: int, wide: bool, scratch: Scratch) -> int:
+    """List the keys that are at most `bound`, up to a word more than `RANK_LIMIT`; return how many."""
+    count = 0
+    at = 0
+    while at < n and count <= RANK_LIMIT:
+        mask = simd.word_at_most(keys, at, bound)
+        total = count + simd.population(mask)
+        for to in range(count, count + MOSTLY):
+            # Where no bit is left this is the first element, listed beyond the end.
+            list_key(keys, at + (simd.trailing_zeros(mask) & (WORD - 1)), wide, scratch, to)
+            mask &= mask - np.uint64(1)
+        for to in range(count + MOSTLY, total):
+            list_key(keys, at + simd.trailing_zeros(mask), wide, scratch, to)
+            mask &= mask - np.uint64(1)
+        count = total
+        at += WORD
+    return count
+
+
+@part
+def list_best(keys: Array, n: int, k: int, lowest: int, wide: bool, scratch: Scratch) -> int:
     """List the best `k` keys, or a few more; of those that tie with the k-th only the first ones."""
+    padded = padded_size(n)
     bound = bound_of(keys, n, padded, k, RANK_LIMIT - k)
     count = list_keys(keys, padded, bound, wide, scratch)
     if count <= RANK_LIMIT:
@@ -124,17 +145,46 @@ def select_short_rows(
     masks = unpack_masks(constants)
     scratch = scratch_of(workspace, constants, problem, task)
     sorting = sorting_of(workspace, problem, task)
-    keys = elements_at(workspace + task * problem.task_size + problem.stage, constants)
+    start = workspace + task * problem.task_size
+    keys = elements_at(start + problem.stage, constants)
+    states = integers_at(start + problem.searches)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
     n, k, lowest, wide = problem.axis_size, problem.k, problem.lowest, problem.wide != 0
-    for row in range(first_row, last_row):
-        at = offsets_of(numbers, problem.n_dims, row)
-        padded = write_keys(elements, at[0], n, lowest, masks, keys)
-        bound = bound_of_keys_in_groups(keys, padded, k, lowest, scratch.groups)
-        count = list_keys(keys, padded, bound, wide, scratch)
-        if count > RANK_LIMIT:
-            count = list_best(keys, n, padded, k, lowest, wide, scratch)
-        rank(scratch.records, count, sorting.ranks, sorting.order, sorting.taken)
-        write_ranked(
-            elements, outputs, indices, at, problem, scratch.records, scratch.positions, sorting.order
-        )
+    wanted = 2 * k if 2 * k <= FEW_GROUPS else 4 * k
+    lanes = simd.lanes_of(keys)
+    n_groups = (wanted + lanes - 1) & -lanes
+    for first in range(first_row, last_row, problem.columns):
+        n_rows = min(problem.columns, last_row - first)
+        for r in range(n_rows):
+            at = offsets_of(numbers, problem.n_dims, first + r)
+            simd.put(states, STATE * r + X, at[0])
+            simd.put(states, STATE * r + VALUE, at[1])
+            simd.put(states, STATE * r + INDEX, at[2])
+            write_keys(
+                elements, at[0], n, n_groups, lowest, masks,
+                simd.tail(keys, r * problem.pitch), simd.tail(scratch.groups, r * n_groups),
+            )  # fmt: skip
+        for r in range(n_rows):
+            bound = bound_of_groups(simd.tail(scratch.groups, r * n_groups), n_groups, k, lowest)
+            simd.put(states, STATE * r + FOUND, bound)
+        for r in range(n_rows):
+            own = scratch_of_column(workspace, scratch, problem, task, r)
+            keys_of_row = simd.tail(keys, r * problem.pitch)
+            bound = simd.get(states, STATE * r + FOUND)
+            count = list_keys(keys_of_row, padded_size(n), bound, wide, own)
+            if count > RANK_LIMIT:
+                count = list_best(keys_of_row, n, k, lowest, wide, own)
+            pad(own.records, count)
+            simd.put(states, STATE * r + FOUND, count)
+        for r in range(n_rows):
+            own = scratch_of_column(workspace, scratch, problem, task, r)
+            rank(
+                own.records, wide, simd.get(states, STATE * r + FOUND),
+                sorting.ranks, sorting.order, sorting.taken,
+            )  # fmt: skip
+            at = (
+                simd.get(states, STATE * r + X),
+                simd.get(states, STATE * r + VALUE),
+                simd.get(states, STATE * r + INDEX),
+            )
+            write_ranked(elements, outputs, indices, at, problem, own.records, own.positions, sorting.order)

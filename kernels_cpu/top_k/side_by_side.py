@@ -1,0 +1,211 @@
+"""Rows that are not contiguous but lie side by side, as the columns of a matrix do, searched a lane each.
+
+Nothing is transposed: the keys of 64 rows are written down as they lie, while each lane takes the minima of
+groups of its own row. The k-th least of those, found bit by bit in all lanes at once, bounds what is listed.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels_cpu import simd
+from kernels_cpu.jit import inlined, kernel, part
+from kernels_cpu.keys import KeyMasks, key, unpack_masks
+from kernels_cpu.memory import elements_at, integers_at
+from kernels_cpu.top_k.output import write_ranked
+from kernels_cpu.top_k.problem import (
+    HEADER,
+    RANK_LIMIT,
+    numbers_of,
+    offsets_of,
+    scratch_of,
+    scratch_of_column,
+    sorting_of,
+    unpack,
+)
+from kernels_cpu.top_k.records import pad, rank, shrink
+from kernels_cpu.top_k.scan import WORD, Scratch
+
+Array = NDArray[Any]
+
+COLUMNS = WORD  # at most, and apart in the list of keys: a word has a bit for each
+LEAST_COLUMNS = COLUMNS // 2
+MOST_WANTED = 60  # of a row: its list then stays well below `RANK_LIMIT`
+LEAST_GROUPS = 64
+NEIGHBOURS = 4  # elements of a row that are in the same group
+BITS = 16  # of a bound, below those that all groups share; more would be less work saved than done
+
+
+def columns_at_a_time(n: int, n_tasks: int, lanes: int) -> int:
+    """Return how many of `n` rows are searched together, so that there is work for all tasks."""
+    share = -(-n // n_tasks)
+    return min(-(-share // lanes) * lanes, COLUMNS)
+
+
+def groups_wanted(k: int) -> int:
+    """Return how many groups of a row are kept apart."""
+    return max(LEAST_GROUPS, 2 * k)
+
+
+@part
+def write_keys(
+    x: Array, at: int, step: int, n: int, n_columns: int, n_groups: int, lowest: int, masks: KeyMasks,
+    keys: Array, groups: Array,
+) -> None:  # fmt: skip
+    """Write the keys of `n` elements of each row, and the minima of groups of all but the last few.
+
+    Memory is read in its order: elements of a row that are far apart would compete for a line of the cache.
+    """
+    lanes = simd.lanes_of(x)
+    whole = n_columns & -lanes
+    worst = simd.fill(simd.load(keys, 0), ~lowest)
+    for i in range(0, n_groups * COLUMNS, lanes):
+        simd.store(groups, i, worst)
+    slot = 0
+    grouped = n & -NEIGHBOURS
+    for i in range(0, grouped, NEIGHBOURS):
+        for c in range(0, whole, lanes):
+            group = simd.load(groups, slot + c)
+            for r in range(NEIGHBOURS):
+                vector = key(simd.load(x, at + (i + r) * step + c), masks)
+                simd.store(keys, (i + r) * COLUMNS + c, vector)
+                group = simd.minimum(group, vector)
+            simd.store(groups, slot + c, group)
+        if whole < n_columns:
+            group = simd.load(groups, slot + whole)
+            for r in range(i, i + NEIGHBOURS):
+                for c in range(whole, n_columns):
+                    simd.put(keys, r * COLUMNS + c, key(simd.get(x, at + r * step + c), masks))
+                group = simd.minimum(group, simd.load(keys, r * COLUMNS + whole))
+            simd.store(groups, slot + whole, group)
+        slot += COLUMNS
+        if slot == n_groups * COLUMNS:
+            slot = 0
+    for i in range(grouped, n):
+        for c in range(n_columns):
+            simd.put(keys, i * COLUMNS + c, key(simd.get(x, at + i * step + c), masks))
+
+
+@part
+def lower_bounds(groups: Array, n_groups: int, n_columns: int, k: int, lowest: int, bounds: Array) -> None:
+    """Lower each row's bound to what `k` of its groups do not exceed, and few more."""
+    for c in range(0, n_columns, simd.lanes_of(groups)):
+        least = greatest = simd.load(groups, c)
+        for g in range(1, n_groups):
+            group = simd.load(groups, g * COLUMNS + c)
+            least, greatest = simd.minimum(least, group), simd.maximum(greatest, group)
+        low, high = simd.int64(simd.least(least)), simd.int64(simd.greatest(greatest))
+        # All begin with the same bits; the search is among what may follow them.
+        n_bits = 64 - simd.leading_zeros(np.uint64((low - lowest) ^ (high - lowest)))
+        low = lowest if n_bits == 64 else (((low - lowest) >> n_bits) << n_bits) + lowest
+        kth = simd.fill(least, low)
+        last = max(n_bits - BITS, 0)
+        for bit in range(n_bits - 1, last - 1, -1):
+            higher = simd.add(kth, simd.fill(kth, 1 << bit))
+            less = simd.fill(kth, -k)
+            for g in range(n_groups):
+                less = simd.count_less(less, simd.load(groups, g * COLUMNS + c), higher)
+            kth = simd.where_negative(less, higher, kth)
+        bound = simd.add(kth, simd.fill(kth, (1 << last) - 1))
+        simd.store(bounds, c, simd.minimum(simd.load(bounds, c), bound))
+
+
+@inlined
+def within_bounds(keys: Array, at: int, bounds: Array) -> Any:
+    """Return a mask of the rows whose key of those at `at` is at most their bound."""
+    mask = np.uint64(0)
+    for c in range(0, COLUMNS, simd.lanes_of(keys)):
+        is_within = simd.mask_at_most(simd.load(keys, at + c), simd.load(bounds, c))
+        mask |= is_within << np.uint64(c)
+    return mask
+
+
+@part
+def list_keys(
+    keys: Array, n: int, first_position: int, used: Any, k: int, lowest: int, wide: bool, list_length: int,
+    lists: Scratch, bounds: Array, counts: Array,
+) -> Any:  # fmt: skip
+    """List the keys within the bounds; return which rows may have more.
+
+    A row whose list is full keeps its best `k`; of what follows, only better ones than those count.
+    """
+    for i in range(n):
+        mask = within_bounds(keys, i * COLUMNS, bounds) & used
+        while mask:
+            c = simd.trailing_zeros(mask)
+            mask &= mask - np.uint64(1)
+            count = simd.get(counts, c)
+            value = simd.int64(simd.get(keys, i * COLUMNS + c))
+            to = c * list_length + count
+            if wide:
+                simd.put(lists.records, to, value)
+                simd.put(lists.positions, to, first_position + i)
+            else:
+                simd.put(lists.records, to, (value << 32) | (first_position + i))
+            simd.put(counts, c, count + 1)
+            if count + 1 == RANK_LIMIT:
+                records = simd.tail(lists.records, c * list_length)
+                positions = simd.tail(lists.positions, c * list_length)
+                count, worst = shrink(records, positions, wide, RANK_LIMIT, k, 0)
+                simd.put(counts, c, count)
+                if not wide:
+                    worst = worst >> 32
+                # That many earlier elements are at least as good as one that equals the worst.
+                if worst == lowest:
+                    used &= ~(np.uint64(1) << np.uint64(c))
+                    mask &= used
+                else:
+                    simd.put(bounds, c, min(simd.int64(simd.get(bounds, c)), worst - 1))
+    return used
+
+
+@kernel
+def select_side_by_side(
+    constants: Array, first_stripe: int, last_stripe: int, task: int,
+    x: int, values: int, indices: int, workspace: int,
+) -> None:  # fmt: skip
+    """Search rows that lie side by side, up to 64 of them at a time."""
+    numbers = numbers_of(constants)
+    problem = unpack(numbers)
+    masks = unpack_masks(constants)
+    scratch = scratch_of(workspace, constants, problem, task)
+    sorting = sorting_of(workspace, problem, task)
+    start = workspace + task * problem.task_size
+    keys = elements_at(start + problem.stage, constants)
+    counts = integers_at(start + problem.searches)
+    elements, outputs = elements_at(x, constants), elements_at(values, constants)
+    k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
+    bounds = scratch.minima
+    n_columns_all = simd.get(numbers, HEADER + 4 * (problem.n_dims - 1))
+    stripes = (n_columns_all + problem.columns - 1) // problem.columns
+    for stripe in range(first_stripe, last_stripe):
+        outer = stripe // stripes
+        column = (stripe - outer * stripes) * problem.columns
+        first_row = outer * n_columns_all + column
+        n_columns = min(problem.columns, n_columns_all - column)
+        x_at, _, _ = offsets_of(numbers, problem.n_dims, first_row)
+        used = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(COLUMNS - n_columns)
+        for c in range(n_columns):
+            simd.put(counts, c, 0)
+        for c in range(COLUMNS):
+            simd.put(bounds, c, ~lowest)
+        for begin in range(0, problem.axis_size, problem.run):
+            n = min(problem.run, problem.axis_size - begin)
+            n_groups = min(problem.fold, n // NEIGHBOURS)
+            write_keys(
+                elements, x_at + begin * problem.x_step, problem.x_step, n, n_columns, n_groups, lowest,
+                masks, keys, scratch.groups,
+            )  # fmt: skip
+            if n_groups >= k:
+                lower_bounds(scratch.groups, n_groups, n_columns, k, lowest, bounds)
+            used = list_keys(
+                keys, n, begin, used, k, lowest, wide, problem.list_length, scratch, bounds, counts
+            )
+        for c in range(n_columns):
+            own = scratch_of_column(workspace, scratch, problem, task, c)
+            count = simd.get(counts, c)
+            pad(own.records, count)
+            rank(own.records, wide, count, sorting.ranks, sorting.order, sorting.taken)
+            at = offsets_of(numbers, problem.n_dims, first_row + c)
+            write_ranked(elements, outputs, indices, at, problem, own.records, own.positions, sorting.order)
