@@ -30,6 +30,9 @@ STAGE_SIZE = 1 << 18
 COLUMN_LINES = 2  # of 64 bytes, read from each row of columns: a single one waits for its page every time
 LEAST_CAPACITY = 512
 LEAST_GROUPS = 256
+# One of the places may hold all that is wanted, as in ascending rows. Its groups alone must be enough for a
+# bound then, and some more, for bounds are found roughly.
+GROUPS_A_WINNER = PLACES + 1
 SMALLEST_SHARED = 1 << 16  # elements of a row that several threads sort together
 SMALLEST_SHARED_PART = 1 << 14
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
@@ -201,7 +204,7 @@ def plan(
         stage_columns = 0
     lanes = simd.lanes(element_size)
     tiles = run // (GROUP * lanes)
-    fold = min(-(-max(4 * k, LEAST_GROUPS) // (PLACES * lanes)) * PLACES, max(tiles, 1))
+    fold = min(-(-max(GROUPS_A_WINNER * k, LEAST_GROUPS) // (PLACES * lanes)) * PLACES, max(tiles, 1))
     if is_side_by_side:
         fold = side_by_side.groups_wanted(k)
     refined = min(max(LEAST_REFINED, min((k + (k >> 1)) // lanes, MOST_REFINED)), tiles)
