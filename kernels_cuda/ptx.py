@@ -6,7 +6,7 @@ Addresses are int64; a value narrower than 32 bits travels in a uint32. The fami
 - ``read_*``: through the read-only path; the memory must not change while the kernel runs, nor be written by
   the launch before it, if that may still run (`take_turn`).
 - ``stream_*``: the same without a place in the L1 cache, for what is read once; ``store_stream_*`` likewise.
-- ``*_relaxed_*``, ``*_acquire_*``, ``*_release_*``: of GPU scope, for words that blocks share.
+- ``*_relaxed_*``: of GPU scope, for words that blocks share.
 - ``load_shared_*``, ``store_shared_*``: to shared memory, at a uint32 address from `shared_address`.
 - ``atomic_*`` return the old value, ``reduce_*`` return nothing.
 - ``warp_*`` and ``shuffle_*``, ``ballot``: of all 32 lanes, which must all arrive.
@@ -26,9 +26,7 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 _void = types.void
-_u32x2 = types.UniTuple(u32, 2)
 _u32x4 = types.UniTuple(u32, 4)
-_u64x2 = types.UniTuple(u64, 2)
 
 _LLVM_TYPES = {u32: ir.IntType(32), u64: ir.IntType(64), i64: ir.IntType(64)}
 _REGISTERS = {u32: "r", u64: "l", i64: "l"}
@@ -112,7 +110,7 @@ def _from_compute_90(text: str) -> Callable[[], str]:
 
 
 # Waits until the launch before is done and all that it wrote can be seen, then lets the next one begin, if it
-# may (`Kernel.prepare`). All threads of a kernel that follows another call it before they touch memory.
+# may (`launch.Launches`). All threads of a kernel that follows another call it before they touch memory.
 take_turn = _instruction(
     _void, [], _from_compute_90("griddepcontrol.wait; griddepcontrol.launch_dependents;")
 )
@@ -121,7 +119,6 @@ load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
 load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")
 load_u32 = _instruction(u32, [i64], "ld.global.u32 $0, [$1];")
 load_u64 = _instruction(u64, [i64], "ld.global.u64 $0, [$1];")
-load_u32x2 = _instruction(_u32x2, [i64], "ld.global.v2.u32 {$0, $1}, [$2];")
 # (address, condition): zeros where the condition is 0, and no access. Without the zeros first, the results
 # would depend on what the registers held, and loads would wait for it.
 load_if_u32x4 = _instruction(
@@ -132,32 +129,21 @@ load_if_u32x4 = _instruction(
     "mov.b32 $0, a; mov.b32 $1, b; mov.b32 $2, c; mov.b32 $3, d; }",
 )
 load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
-load_u64x2 = _instruction(_u64x2, [i64], "ld.global.v2.u64 {$0, $1}, [$2];")
 
 read_u8 = _instruction(u32, [i64], "ld.global.nc.u8 $0, [$1];", _PURE)
 read_u16 = _instruction(u32, [i64], "ld.global.nc.u16 $0, [$1];", _PURE)
 read_u32 = _instruction(u32, [i64], "ld.global.nc.u32 $0, [$1];", _PURE)
 read_u64 = _instruction(u64, [i64], "ld.global.nc.u64 $0, [$1];", _PURE)
-read_u32x2 = _instruction(_u32x2, [i64], "ld.global.nc.v2.u32 {$0, $1}, [$2];", _PURE)
 read_u32x4 = _instruction(_u32x4, [i64], "ld.global.nc.v4.u32 {$0, $1, $2, $3}, [$4];", _PURE)
-read_u64x2 = _instruction(_u64x2, [i64], "ld.global.nc.v2.u64 {$0, $1}, [$2];", _PURE)
 
 _NO_ALLOCATE = "ld.global.nc.L1::no_allocate"
-stream_u8 = _instruction(u32, [i64], f"{_NO_ALLOCATE}.u8 $0, [$1];", _PURE)
-stream_u16 = _instruction(u32, [i64], f"{_NO_ALLOCATE}.u16 $0, [$1];", _PURE)
-stream_u32 = _instruction(u32, [i64], f"{_NO_ALLOCATE}.u32 $0, [$1];", _PURE)
-stream_u64 = _instruction(u64, [i64], f"{_NO_ALLOCATE}.u64 $0, [$1];", _PURE)
-stream_u32x2 = _instruction(_u32x2, [i64], f"{_NO_ALLOCATE}.v2.u32 {{$0, $1}}, [$2];", _PURE)
 stream_u32x4 = _instruction(_u32x4, [i64], f"{_NO_ALLOCATE}.v4.u32 {{$0, $1, $2, $3}}, [$4];", _PURE)
-stream_u64x2 = _instruction(_u64x2, [i64], f"{_NO_ALLOCATE}.v2.u64 {{$0, $1}}, [$2];", _PURE)
 
 store_u8 = _instruction(_void, [i64, u32], "st.global.u8 [$0], $1;")
 store_u16 = _instruction(_void, [i64, u32], "st.global.u16 [$0], $1;")
 store_u32 = _instruction(_void, [i64, u32], "st.global.u32 [$0], $1;")
 store_u64 = _instruction(_void, [i64, u64], "st.global.u64 [$0], $1;")
-store_u32x2 = _instruction(_void, [i64, u32, u32], "st.global.v2.u32 [$0], {$1, $2};")
 store_u32x4 = _instruction(_void, [i64, u32, u32, u32, u32], "st.global.v4.u32 [$0], {$1, $2, $3, $4};")
-store_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.v2.u64 [$0], {$1, $2};")
 
 store_stream_u8 = _instruction(_void, [i64, u32], "st.global.cs.u8 [$0], $1;")
 store_stream_u16 = _instruction(_void, [i64, u32], "st.global.cs.u16 [$0], $1;")
@@ -171,24 +157,12 @@ store_stream_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.cs.v2.u64 [
 
 load_relaxed_u32 = _instruction(u32, [i64], "ld.relaxed.gpu.global.u32 $0, [$1];")
 load_relaxed_u64 = _instruction(u64, [i64], "ld.relaxed.gpu.global.u64 $0, [$1];")
-load_acquire_u32 = _instruction(u32, [i64], "ld.acquire.gpu.global.u32 $0, [$1];")
-load_acquire_u64 = _instruction(u64, [i64], "ld.acquire.gpu.global.u64 $0, [$1];")
 store_relaxed_u32 = _instruction(_void, [i64, u32], "st.relaxed.gpu.global.u32 [$0], $1;")
 store_relaxed_u64 = _instruction(_void, [i64, u64], "st.relaxed.gpu.global.u64 [$0], $1;")
-store_release_u32 = _instruction(_void, [i64, u32], "st.release.gpu.global.u32 [$0], $1;")
-store_release_u64 = _instruction(_void, [i64, u64], "st.release.gpu.global.u64 [$0], $1;")
-fence = _instruction(_void, [], "fence.acq_rel.gpu;")
 
 atomic_add_u32 = _instruction(u32, [i64, u32], "atom.relaxed.gpu.global.add.u32 $0, [$1], $2;")
-atomic_add_u64 = _instruction(u64, [i64, u64], "atom.relaxed.gpu.global.add.u64 $0, [$1], $2;")
-atomic_add_acq_rel_u32 = _instruction(u32, [i64, u32], "atom.acq_rel.gpu.global.add.u32 $0, [$1], $2;")
-atomic_exchange_u32 = _instruction(u32, [i64, u32], "atom.relaxed.gpu.global.exch.b32 $0, [$1], $2;")
-reduce_add_u32 = _instruction(_void, [i64, u32], "red.relaxed.gpu.global.add.u32 [$0], $1;")
 reduce_add_u64 = _instruction(_void, [i64, u64], "red.relaxed.gpu.global.add.u64 [$0], $1;")
-reduce_min_u32 = _instruction(_void, [i64, u32], "red.relaxed.gpu.global.min.u32 [$0], $1;")
-reduce_max_u32 = _instruction(_void, [i64, u32], "red.relaxed.gpu.global.max.u32 [$0], $1;")
 reduce_min_u64 = _instruction(_void, [i64, u64], "red.relaxed.gpu.global.min.u64 [$0], $1;")
-reduce_max_u64 = _instruction(_void, [i64, u64], "red.relaxed.gpu.global.max.u64 [$0], $1;")
 
 _ALL_LANES = "0xffffffff"
 
@@ -238,21 +212,14 @@ def _warp_reduction(operation: str, kind: str) -> Any:
 warp_add = _warp_reduction("add", "u32")
 warp_min = _warp_reduction("min", "u32")
 warp_max = _warp_reduction("max", "u32")
-warp_and = _warp_reduction("and", "b32")
-warp_or = _warp_reduction("or", "b32")
 
 lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
-popcount_u64 = _instruction(u32, [u64], "popc.b64 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
 leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
-reverse_bits_u32 = _instruction(u32, [u32], "brev.b32 $0, $1;", _PURE)
 multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)
 multiply_high_u64 = _instruction(u64, [u64, u64], "mul.hi.u64 $0, $1, $2;", _PURE)
-multiply_wide_u32 = _instruction(u64, [u32, u32], "mul.wide.u32 $0, $1, $2;", _PURE)
-# Bytes of (b, a), a lowest, picked by the four low nibbles of the selector.
-permute_bytes = _instruction(u32, [u32, u32, u32], "prmt.b32 $0, $1, $2, $3;", _PURE)
 
 load_shared_u16 = _instruction(u32, [u32], "ld.shared.u16 $0, [$1];")
 load_shared_u32 = _instruction(u32, [u32], "ld.shared.u32 $0, [$1];")
@@ -282,7 +249,6 @@ def shared_address(typing_context: Any, array: Any) -> Any:
 # By element size in bytes.
 LOAD = {1: load_u8, 2: load_u16, 4: load_u32, 8: load_u64}
 READ = {1: read_u8, 2: read_u16, 4: read_u32, 8: read_u64}
-STREAM = {1: stream_u8, 2: stream_u16, 4: stream_u32, 8: stream_u64}
 STORE = {1: store_u8, 2: store_u16, 4: store_u32, 8: store_u64}
 STORE_STREAM = {1: store_stream_u8, 2: store_stream_u16, 4: store_stream_u32, 8: store_stream_u64}
 LOAD_SHARED = {2: load_shared_u16, 4: load_shared_u32, 8: load_shared_u64}
