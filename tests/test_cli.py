@@ -141,10 +141,47 @@ def test_info(command, no_gpu):
 def test_warmup(command, no_gpu, monkeypatch):
     monkeypatch.setattr(warmup, "WIDTHS", (np.uint8,))
     monkeypatch.setattr(warmup, "TOP_K_SIZES", ((1, 100, 10),))
-    code, printed, error = command("warmup")
+    code, printed, error = command("warmup", "--jobs", 1)
     assert (code, error) == (0, "")
     assert re.match(r"CPU: \d+ kinds of call in ", printed)
     assert "No GPU" in printed
+
+
+def test_warmup_of_one_operator_in_other_processes(command, no_gpu, monkeypatch, tmp_path):
+    monkeypatch.setattr(warmup, "WIDTHS", (np.uint8,))
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
+    options = ("--device", "cpu", "--jobs", 2, "--operator", "diagonal_matrix")
+    code, printed, error = command("warmup", *options)
+    assert (code, error) == (0, "")
+    assert re.fullmatch(r"CPU: 3 kinds of call in .*\n", printed)
+    assert [*tmp_path.rglob("*.nbc")]
+
+
+def test_warmup_for_a_gpu_that_is_not_there(command, no_gpu, monkeypatch, tmp_path):
+    pytest.importorskip("cuda.core")
+    few = pytest.importorskip("kernels_cuda.gather_nd")
+    variants = [variant for variant in few.variants() if variant.label in ("dmlops_gather_clear",)]
+    monkeypatch.setattr(few, "variants", lambda: iter(variants))
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
+    options = ("--arch", "sm_90", "--arch", "sm_75", "--jobs", 1, "--operator", "gather_nd")
+    code, printed, error = command("warmup", "--device", "cuda", *options)
+    assert (code, error) == (0, "")
+    assert re.fullmatch(r"sm_75: 1 kernels in .*\nsm_90: 1 kernels in .*\n", printed)
+    assert {path.parent.name for path in tmp_path.rglob("dmlops_gather_clear.cubin")} == {"sm_75", "sm_90"}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--operator", "top-k"), "--operator top-k: it must be one of top_k, "),
+        (("--arch", "90"), "--arch 90: it must be sm_ and a compute capability, as sm_90"),
+        (("--arch", "sm_90", "--device", "cpu"), "--arch is for GPUs"),
+    ],
+)
+def test_warmup_says_what_is_wrong(command, options, told):
+    code, _, error = command("warmup", *options)
+    assert code == 1
+    assert told in error
 
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)

@@ -1,18 +1,28 @@
 """`dmlops warmup`: fill the cache of compiled kernels, so that no later process waits for the compiler."""
 
 import importlib
+import multiprocessing
+import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
+from functools import partial
+from itertools import islice
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import dmlops
-from dmlops.cli.console import CommandError, duration, out
+from dmlops.cli.console import CommandError, duration, err, out
 from dmlops.cli.placement import Device, cuda_devices
 from dmlops.dispatch import OPERATORS
 
+NAMES = tuple(operator.kernels for operator in OPERATORS.values())
+ARCHITECTURE = re.compile(r"sm_\d{2,3}")
 WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint64)
 # Rows, elements a row and k: from a short list to a row that is split among threads.
 TOP_K_SIZES = (
@@ -30,45 +40,122 @@ def warmup(
     device: Annotated[
         Device, typer.Option(help="auto is the CPU, and the GPUs that there are.")
     ] = Device.AUTO,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="sm_90", help="Compile for such a GPU, which need not be there; may be repeated."
+        ),
+    ] = None,
+    operator: Annotated[
+        list[str] | None, typer.Option(help=f"One of {', '.join(NAMES)}; may be repeated.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes that compile; one for each core if left out.")
+    ] = None,
 ) -> None:
     """Compile the kernels now and keep them in the cache, so that no first call has to."""
-    if device is not Device.CUDA:
-        _report("CPU", _compile_for_cpu)
+    if unknown := set(operator or ()) - set(NAMES):
+        message = f"--operator {min(unknown)}: it must be one of {', '.join(NAMES)}"
+        raise CommandError(message)
+    for name in arch or ():
+        if not ARCHITECTURE.fullmatch(name):
+            message = f"--arch {name}: it must be sm_ and a compute capability, as sm_90"
+            raise CommandError(message)
+    if arch and device is Device.CPU:
+        message = "--arch is for GPUs: it does not go with --device cpu"
+        raise CommandError(message)
+    operators = operator or NAMES
+    n_jobs = jobs or os.cpu_count() or 1
+    if device is not Device.CUDA and not arch:
+        _report("CPU", "kinds of call", _cpu_tasks(operators), n_jobs)
     if device is not Device.CPU:
-        try:
-            architectures = {_architecture(there) for there in cuda_devices()}
-        except CommandError as error:
-            if device is Device.CUDA:
-                raise
-            out.print(f"No GPU: {error}.", markup=False)
-            return
-        for architecture in sorted(architectures):
-            _report(architecture, lambda: _compile_for_cuda(architecture))  # noqa: B023 - called at once
+        for architecture in _architectures(device, arch):
+            _report(architecture, "kernels", _cuda_tasks(operators, architecture), n_jobs)
+            importlib.import_module("kernels_cuda.host").launch_all()
 
 
-def _report(name: str, compile_all: Any) -> None:
+def _architectures(device: Device, given: Sequence[str] | None) -> list[str]:
+    if given:
+        return sorted(set(given))
+    try:
+        return sorted({_architecture(there) for there in cuda_devices()})
+    except CommandError as error:
+        if device is Device.CUDA:
+            raise
+        out.print(f"No GPU: {error}.", markup=False)
+        return []
+
+
+class _Task:
+    """A call that compiles something, in this process or in another one.
+
+    Tasks of one `group` are done one after the other: Numba keeps one index of all that an operator has.
+    """
+
+    def __init__(self, group: int, run: Callable[..., None], *arguments: Any) -> None:
+        self.group, self.run, self.arguments = group, run, arguments
+
+
+def _report(name: str, what: str, tasks: Sequence[_Task], n_jobs: int) -> None:
     start = time.perf_counter()
-    count = compile_all()
-    out.print(f"{name}: {count} in {duration(time.perf_counter() - start)}", markup=False)
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        bar = progress.add_task(name, total=len(tasks))
+        for _ in _done(tasks, n_jobs):
+            progress.advance(bar)
+    out.print(f"{name}: {len(tasks)} {what} in {duration(time.perf_counter() - start)}", markup=False)
 
 
-def _compile_for_cpu() -> str:
-    count = 0
-    for call in _calls():
-        call()
-        count += 1
-    return f"{count} kinds of call"
+def _done(tasks: Sequence[_Task], n_jobs: int) -> Iterator[None]:
+    """Do the tasks; yield after each."""
+    groups = sorted({task.group for task in tasks})
+    if n_jobs == 1:
+        for task in tasks:
+            task.run(*task.arguments)
+            yield
+        return
+    # A process that has loaded Numba, or a GPU's driver, must not be forked.
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        pools: list[Executor] = [
+            stack.enter_context(ProcessPoolExecutor(1, mp_context=context))
+            for _ in range(min(n_jobs, len(groups)))
+        ]
+        futures: list[Future[None]] = [
+            pools[groups.index(task.group) % len(pools)].submit(task.run, *task.arguments) for task in tasks
+        ]
+        for future in as_completed(futures):
+            future.result()
+            yield
 
 
-def _compile_for_cuda(architecture: str) -> str:
-    variants = [
-        variant
-        for operator in OPERATORS.values()
-        for variant in importlib.import_module(f"kernels_cuda.{operator.kernels}").variants()
+def _cpu_tasks(operators: Sequence[str]) -> list[_Task]:
+    return [
+        _Task(group, _call, name, number, WIDTHS, TOP_K_SIZES)
+        for group, name in enumerate(operators)
+        for number in range(len(list(_calls(name, WIDTHS, TOP_K_SIZES))))
     ]
-    for variant in variants:
-        variant.cubin(architecture)
-    return f"{len(variants)} kernels"
+
+
+def _call(operator: str, number: int, widths: Sequence[Any], sizes: Sequence[tuple[int, int, int]]) -> None:
+    next(islice(_calls(operator, widths, sizes), number, None))()
+
+
+def _cuda_tasks(operators: Sequence[str], architecture: str) -> list[_Task]:
+    variants = {
+        variant.label: name
+        for name in operators
+        for variant in importlib.import_module(f"kernels_cuda.{name}").variants()
+    }
+    return [
+        _Task(group, _assemble, name, label, architecture)
+        for group, (label, name) in enumerate(variants.items())
+    ]
+
+
+def _assemble(operator: str, label: str, architecture: str) -> None:
+    variants = importlib.import_module(f"kernels_cuda.{operator}").variants()
+    next(variant for variant in variants if variant.label == label).cubin(architecture)
 
 
 def _architecture(device: Any) -> str:
@@ -76,25 +163,51 @@ def _architecture(device: Any) -> str:
     return f"sm_{major}{minor}"
 
 
-def _calls() -> Iterator[Any]:
+def _calls(
+    operator: str, widths: Sequence[Any], sizes: Sequence[tuple[int, int, int]]
+) -> Iterator[Callable[[], Any]]:
     """Yield calls that between them need every kernel of the usual element widths, sizes and layouts."""
-    for width in WIDTHS:
-        for rows, size, k in TOP_K_SIZES:
-            table = np.arange(rows * size).reshape(rows, size).astype(width)
-            yield lambda table=table, k=k: dmlops.top_k(table, k)
-            yield lambda table=table: dmlops.top_k(table, 1, axis=0)
-        line = np.arange(4096).astype(width)
-        yield lambda line=line: dmlops.top_k(line, line.size)
-        for shape in ((4096,), (64, 64), (4, 4, 16, 16)):
-            for x in (line, line * (line % 100 == 0).astype(width)):
-                yield lambda x=x, shape=shape: dmlops.nonzero_coordinates(x.reshape(shape))
-                yield lambda x=x, shape=shape: dmlops.nonzero_coordinates(x.reshape(shape)[..., ::2])
-        for length in SLICE_LENGTHS:
-            table = np.zeros((32, length), width)
-            for index_type in (np.uint32, np.int32, np.int64):
-                indices = np.zeros((1000, 1), index_type)
-                yield lambda table=table, indices=indices: dmlops.gather_nd(table, indices)
-        square = np.zeros((128, 128), width)
-        yield lambda square=square: dmlops.diagonal_matrix(square, begin=-3, end=3)
-        yield lambda square=square: dmlops.diagonal_matrix(square.T, begin=1, end=2**31)
-        yield lambda width=width: dmlops.diagonal_matrix(shape=(128, 128), dtype=width)
+    for width in widths:
+        if operator == "top_k":
+            yield from _top_k_calls(width, sizes)
+        else:
+            yield from _OTHER_CALLS[operator](width)
+
+
+def _top_k_calls(width: Any, sizes: Sequence[tuple[int, int, int]]) -> Iterator[Callable[[], Any]]:
+    for rows, size, k in sizes:
+        table = np.arange(rows * size).reshape(rows, size).astype(width)
+        yield partial(dmlops.top_k, table, k)
+        yield partial(dmlops.top_k, table, 1, axis=0)
+    line = np.arange(4096).astype(width)
+    yield partial(dmlops.top_k, line, line.size)
+
+
+def _nonzero_calls(width: Any) -> Iterator[Callable[[], Any]]:
+    line = np.arange(4096).astype(width)
+    for shape in ((4096,), (64, 64), (4, 4, 16, 16)):
+        for x in (line, line * (line % 100 == 0).astype(width)):
+            yield partial(dmlops.nonzero_coordinates, x.reshape(shape))
+            yield partial(dmlops.nonzero_coordinates, x.reshape(shape)[..., ::2])
+
+
+def _gather_calls(width: Any) -> Iterator[Callable[[], Any]]:
+    for length in SLICE_LENGTHS:
+        table = np.zeros((32, length), width)
+        for index_type in (np.uint32, np.int32, np.int64):
+            indices = np.zeros((1000, 1), index_type)
+            yield partial(dmlops.gather_nd, table, indices)
+
+
+def _diagonal_calls(width: Any) -> Iterator[Callable[[], Any]]:
+    square = np.zeros((128, 128), width)
+    yield partial(dmlops.diagonal_matrix, square, begin=-3, end=3)
+    yield partial(dmlops.diagonal_matrix, square.T, begin=1, end=2**31)
+    yield partial(dmlops.diagonal_matrix, shape=(128, 128), dtype=width)
+
+
+_OTHER_CALLS = {
+    "nonzero_coordinates": _nonzero_calls,
+    "gather_nd": _gather_calls,
+    "diagonal_matrix": _diagonal_calls,
+}
