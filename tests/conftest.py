@@ -1,11 +1,14 @@
 """What every test may ask for."""
 
+import importlib
 import os
+import sys
 from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
 
+import dmlops
 from dmlops import cuda
 from tests.libraries import NUMPY, Torch
 
@@ -30,3 +33,23 @@ def pytest_report_header():
 def library(request):
     """Serve each array library of this machine's host memory in turn."""
     return NUMPY if request.param == "numpy" else Torch("cpu")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    # What the benchmark copies to learn the bandwidth.
+    monkeypatch.setattr("dmlops.bench.timing.COPY_BYTES", 1 << 16)
+    before = dmlops.get_num_threads()
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["dmlops", *(str(argument) for argument in arguments)])
+        # The extra that the command line needs may be missing where no test asks for it.
+        code = importlib.import_module("dmlops.cli").main()
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    yield run
+    dmlops.set_num_threads(before)

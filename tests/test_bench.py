@@ -21,7 +21,6 @@ from dmlops.bench.workloads import (
     TopK,
     workloads,
 )
-from dmlops.cli import main as cli_main
 
 SMALL = [
     TopK(name="rows", reason="", shape=(3, 50), k=4),
@@ -240,23 +239,6 @@ def test_slow_peers_get_fewer_samples():
 def test_the_spinning_kernel_compiles(arch):
     pytest.importorskip("cuda.bindings")
     assert timing.spin_code(arch).code
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)
-    before = dmlops.get_num_threads()
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["dmlops", *arguments])
-        code = cli_main()
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    yield run
-    dmlops.set_num_threads(before)
 
 
 @pytest.mark.filterwarnings("ignore")

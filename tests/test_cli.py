@@ -1,31 +1,14 @@
 """The command line, run as a user runs it: arguments in, text, files and an exit code out."""
 
 import re
-import sys
 
 import numpy as np
 import pytest
 
 import dmlops
 from dmlops.cli import demo, info, placement, warmup
-from dmlops.cli import main as cli_main
 from dmlops.cli.console import CommandError
 from tests.scripts import run_script
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["dmlops", *(str(argument) for argument in arguments)])
-        code = cli_main()
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

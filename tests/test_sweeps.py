@@ -1,7 +1,6 @@
 """Sweeps: what the table covers, what is judged a cliff, and the command."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from dmlops.bench.peers import Task, contenders
 from dmlops.bench.runner import Bench, Outcome, Row
 from dmlops.bench.sweeps import TYPES, Kinds, Steps, sweeps
 from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
-from dmlops.cli import main as cli_main
 
 MIB = 1 << 20
 
@@ -327,23 +325,6 @@ def test_a_lost_gpu_ends_nothing(bench, monkeypatch):
     monkeypatch.setattr(bench, "measure", measure)
     verdict = cliffs.walk(bench, steps(1000), 60, lambda row: None)
     assert verdict.left_out[0].outcomes[0].message == "the GPU was lost"
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)
-    before = dmlops.get_num_threads()
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["dmlops", *arguments])
-        code = cli_main()
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    yield run
-    dmlops.set_num_threads(before)
 
 
 @pytest.mark.parametrize("has_torch", [True, False])

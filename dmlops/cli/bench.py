@@ -16,12 +16,12 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from dmlops import __version__, get_num_threads
-from dmlops.cli.console import CommandError, duration, err, out, users_errors
+from dmlops.cli.console import CommandError, duration, err, out, progress_bar, users_errors
 from dmlops.cli.info import version
+from dmlops.cli.options import Operators, Seconds, chosen_operators
 from dmlops.cli.placement import cpu_name, cuda_devices
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 SECONDS = {"quick": 72.0, "cpu": 420.0, "cuda": 200.0}
 PACKAGES = ("numpy", "numba", "numba-cuda", "cuda-core", "torch", "onnxruntime", "jax", "bottleneck", "cupy")
-OPERATORS = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
 WIDE = 130  # from here on the table shows every contender
 BENCH_EXTRA = 'pip install "dmlops[bench]"'
 
@@ -52,18 +51,14 @@ def bench(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads for every library; all that there are if left out.")
     ] = None,
-    operator: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(OPERATORS)}; may be repeated.")
-    ] = None,
+    operator: Operators = None,
     workload: Annotated[
         list[str] | None, typer.Option(help="Workloads with this in their name; may be repeated.")
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="The most telling workloads, in 90 seconds.")
     ] = False,
-    seconds: Annotated[
-        float | None, typer.Option(min=1, help="How long to measure; what does not fit is skipped, and said.")
-    ] = None,
+    seconds: Seconds = None,
     results: Annotated[
         Path | None, typer.Option("--json", metavar="OUT.json", help="Keep the results here.")
     ] = None,
@@ -73,12 +68,12 @@ def bench(
         return
     from dmlops.bench.workloads import workloads  # noqa: PLC0415 - for this command only
 
-    check_operators(operator or ())
+    operators = chosen_operators(operator)
     table = [
         row
         for row in workloads(device)
         if (not quick or row.quick)
-        and (not operator or row.operator in operator)
+        and row.operator in operators
         and (not workload or any(part in row.name for part in workload))
     ]
     if not table:
@@ -155,19 +150,6 @@ def write(path: Path, text: str) -> None:
         part.replace(path)
 
 
-def check_operators(names: Sequence[str]) -> None:
-    """Refuse what is no operator.
-
-    Raises
-    ------
-    CommandError
-        With the names that there are.
-    """
-    if unknown := set(names) - set(OPERATORS):
-        message = f"--operator {min(unknown)}: it must be one of {', '.join(OPERATORS)}"
-        raise CommandError(message)
-
-
 def open_bench(device: str, threads: int, pace: "Pace | None" = None) -> "Bench":
     """Return the bench of a device.
 
@@ -212,12 +194,6 @@ def _version(package: str) -> str | None:
     names = ("cupy-cuda13x", "cupy-cuda12x", "cupy") if package == "cupy" else (package,)
     found = (version(name) for name in names)
     return next((text for text in found if text != "not installed"), None)
-
-
-def progress_bar() -> Progress:
-    """Return a bar on standard error, which only a terminal shows."""
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
 
 
 def line(row: "Row") -> str:

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from dmlops import get_num_threads
 from dmlops.cli import bench
-from dmlops.cli.console import CommandError, duration, err, out
+from dmlops.cli.console import CommandError, duration, err, out, progress_bar
+from dmlops.cli.options import Operators, Seconds, chosen_operators
 
 if TYPE_CHECKING:
     from dmlops.bench.cliffs import Finding, Verdict
@@ -30,12 +31,8 @@ def sweep(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads for dmlops and torch; all that there are if left out.")
     ] = None,
-    operator: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(bench.OPERATORS)}; may be repeated.")
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(min=1, help="How long to measure; what does not fit is skipped, and said.")
-    ] = None,
+    operator: Operators = None,
+    seconds: Seconds = None,
     results: Annotated[
         Path | None, typer.Option("--json", metavar="OUT.json", help="Keep all points here.")
     ] = None,
@@ -44,12 +41,12 @@ def sweep(
     from dmlops.bench import cliffs  # noqa: PLC0415 - for this command only
     from dmlops.bench.sweeps import sweeps  # noqa: PLC0415
 
-    bench.check_operators(operator or ())
-    table = [each for each in sweeps(device) if not operator or each.operator in operator]
+    operators = chosen_operators(operator)
+    table = [each for each in sweeps(device) if each.operator in operators]
     started = time.perf_counter()
     record = bench.new_record(device, threads or get_num_threads())
     verdicts: list[Verdict] = []
-    with bench.progress_bar() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=sum(len(each.points) for each in table))
         harness = bench.open_bench(device, record["threads"], cliffs.pace(device))
         record["bandwidth"] = harness.bandwidth

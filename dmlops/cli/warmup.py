@@ -10,18 +10,16 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_complet
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import dmlops
-from dmlops.cli.console import CommandError, duration, err, out
+from dmlops.cli.console import CommandError, duration, out, progress_bar
+from dmlops.cli.options import Operators, chosen_operators
 from dmlops.cli.placement import Device, cuda_devices
-from dmlops.dispatch import OPERATORS
 
-NAMES = tuple(operator.kernels for operator in OPERATORS.values())
 ARCHITECTURE = re.compile(r"sm_\d{2,3}")
 WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint64)
 # Rows, elements a row and k: from a short list to a row that is split among threads.
@@ -46,17 +44,13 @@ def warmup(
             metavar="sm_90", help="Compile for such a GPU, which need not be there; may be repeated."
         ),
     ] = None,
-    operator: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(NAMES)}; may be repeated.")
-    ] = None,
+    operator: Operators = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes that compile; one for each core if left out.")
     ] = None,
 ) -> None:
     """Compile the kernels now and keep them in the cache, so that no first call has to."""
-    if unknown := set(operator or ()) - set(NAMES):
-        message = f"--operator {min(unknown)}: it must be one of {', '.join(NAMES)}"
-        raise CommandError(message)
+    operators = chosen_operators(operator)
     for name in arch or ():
         if not ARCHITECTURE.fullmatch(name):
             message = f"--arch {name}: it must be sm_ and a compute capability, as sm_90"
@@ -64,7 +58,6 @@ def warmup(
     if arch and device is Device.CPU:
         message = "--arch is for GPUs: it does not go with --device cpu"
         raise CommandError(message)
-    operators = operator or NAMES
     n_jobs = jobs or os.cpu_count() or 1
     if device is not Device.CUDA and not arch:
         _report("CPU", "kinds of call", _cpu_tasks(operators), n_jobs)
@@ -86,20 +79,21 @@ def _architectures(device: Device, given: Sequence[str] | None) -> list[str]:
         return []
 
 
-class _Task:
+class _Task(NamedTuple):
     """A call that compiles something, in this process or in another one.
 
-    Tasks of one `group` are done one after the other: Numba keeps one index of all that an operator has.
+    Tasks of one `group`, which are counted from 0, are done one after the other: Numba keeps one index of all
+    that an operator has.
     """
 
-    def __init__(self, group: int, run: Callable[..., None], *arguments: Any) -> None:
-        self.group, self.run, self.arguments = group, run, arguments
+    group: int
+    run: Callable[..., None]
+    arguments: tuple[Any, ...]
 
 
 def _report(name: str, what: str, tasks: Sequence[_Task], n_jobs: int) -> None:
     start = time.perf_counter()
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    with progress_bar() as progress:
         bar = progress.add_task(name, total=len(tasks))
         for _ in _done(tasks, n_jobs):
             progress.advance(bar)
@@ -108,7 +102,6 @@ def _report(name: str, what: str, tasks: Sequence[_Task], n_jobs: int) -> None:
 
 def _done(tasks: Sequence[_Task], n_jobs: int) -> Iterator[None]:
     """Do the tasks; yield after each."""
-    groups = sorted({task.group for task in tasks})
     if n_jobs == 1:
         for task in tasks:
             task.run(*task.arguments)
@@ -119,10 +112,10 @@ def _done(tasks: Sequence[_Task], n_jobs: int) -> Iterator[None]:
     with ExitStack() as stack:
         pools: list[Executor] = [
             stack.enter_context(ProcessPoolExecutor(1, mp_context=context))
-            for _ in range(min(n_jobs, len(groups)))
+            for _ in range(min(n_jobs, 1 + max(task.group for task in tasks)))
         ]
         futures: list[Future[None]] = [
-            pools[groups.index(task.group) % len(pools)].submit(task.run, *task.arguments) for task in tasks
+            pools[task.group % len(pools)].submit(task.run, *task.arguments) for task in tasks
         ]
         for future in as_completed(futures):
             future.result()
@@ -131,14 +124,15 @@ def _done(tasks: Sequence[_Task], n_jobs: int) -> Iterator[None]:
 
 def _cpu_tasks(operators: Sequence[str]) -> list[_Task]:
     return [
-        _Task(group, _call, name, number, WIDTHS, TOP_K_SIZES)
+        _Task(group, _call, (name, width, TOP_K_SIZES, number))
         for group, name in enumerate(operators)
-        for number in range(len(list(_calls(name, WIDTHS, TOP_K_SIZES))))
+        for width in WIDTHS
+        for number, _ in enumerate(_calls(name, width, TOP_K_SIZES))
     ]
 
 
-def _call(operator: str, number: int, widths: Sequence[Any], sizes: Sequence[tuple[int, int, int]]) -> None:
-    next(islice(_calls(operator, widths, sizes), number, None))()
+def _call(operator: str, width: Any, sizes: Sequence[tuple[int, int, int]], number: int) -> None:
+    next(islice(_calls(operator, width, sizes), number, None))()
 
 
 def _cuda_tasks(operators: Sequence[str], architecture: str) -> list[_Task]:
@@ -148,7 +142,7 @@ def _cuda_tasks(operators: Sequence[str], architecture: str) -> list[_Task]:
         for variant in importlib.import_module(f"kernels_cuda.{name}").variants()
     }
     return [
-        _Task(group, _assemble, name, label, architecture)
+        _Task(group, _assemble, (name, label, architecture))
         for group, (label, name) in enumerate(variants.items())
     ]
 
@@ -163,15 +157,9 @@ def _architecture(device: Any) -> str:
     return f"sm_{major}{minor}"
 
 
-def _calls(
-    operator: str, widths: Sequence[Any], sizes: Sequence[tuple[int, int, int]]
-) -> Iterator[Callable[[], Any]]:
-    """Yield calls that between them need every kernel of the usual element widths, sizes and layouts."""
-    for width in widths:
-        if operator == "top_k":
-            yield from _top_k_calls(width, sizes)
-        else:
-            yield from _OTHER_CALLS[operator](width)
+def _calls(operator: str, width: Any, sizes: Sequence[tuple[int, int, int]]) -> Iterator[Callable[[], Any]]:
+    """Return calls that between them need every kernel of an element width, in the usual layouts."""
+    return _top_k_calls(width, sizes) if operator == "top_k" else _OTHER_CALLS[operator](width)
 
 
 def _top_k_calls(width: Any, sizes: Sequence[tuple[int, int, int]]) -> Iterator[Callable[[], Any]]:
