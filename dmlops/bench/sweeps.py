@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
+from dmlops.bench.data import LAYOUTS
 from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
 
 STEP_LIMIT = 2.0
@@ -215,12 +216,11 @@ class _Kinds(_Table):
             {"shape": (rows // 64, size, 64), "axis": 1},
         )
         yield self._kinds("axis", self.top_k((rows, size), 16), axes)
-        layouts = ("contiguous", "strided", "transposed")
         side = 4096 if self.is_host else 8192
         for workload in (logits, self.nonzero((side, side), 0.01), self.triangle(side)):
-            yield self._kinds("layout", workload, ({"layout": layout} for layout in layouts))
+            yield self._kinds("layout", workload, ({"layout": layout} for layout in LAYOUTS))
         gather = self.gather(1 << 16 if self.is_host else 1 << 20, 128)
-        yield self._kinds("layout", gather, ({"layout": layout} for layout in layouts[:2]))
+        yield self._kinds("layout", gather, ({"layout": layout} for layout in LAYOUTS[:2]))
 
     def _kinds(self, what: str, workload: Workload, changes: Iterable[dict[str, Any]]) -> Kinds:
         name = f"{_short(workload)} by {what}"
