@@ -27,6 +27,7 @@ u64 = types.uint64
 i64 = types.int64
 _void = types.void
 _u32x4 = types.UniTuple(u32, 4)
+_u64x2 = types.UniTuple(u64, 2)
 
 _LLVM_TYPES = {u32: ir.IntType(32), u64: ir.IntType(64), i64: ir.IntType(64)}
 _REGISTERS = {u32: "r", u64: "l", i64: "l"}
@@ -213,6 +214,9 @@ warp_add = _warp_reduction("add", "u32")
 warp_min = _warp_reduction("min", "u32")
 warp_max = _warp_reduction("max", "u32")
 
+global_timer = _instruction(u64, [], "mov.u64 $0, %globaltimer;")
+sleep_some_nanoseconds = _instruction(_void, [u32], "nanosleep.u32 $0;")
+
 lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
@@ -228,11 +232,36 @@ store_shared_u16 = _instruction(_void, [u32, u32], "st.shared.u16 [$0], $1;")
 store_shared_u32 = _instruction(_void, [u32, u32], "st.shared.u32 [$0], $1;")
 store_shared_u64 = _instruction(_void, [u32, u64], "st.shared.u64 [$0], $1;")
 # (address, value, condition): nothing where the condition is 0, and no branch.
-store_shared_if_u64 = _instruction(
-    _void,
-    [u32, u64, u32],
-    "{ .reg .pred holds; setp.ne.u32 holds, $2, 0; @holds st.shared.u64 [$0], $1; }",
+_STORE_SHARED_IF = "{{ .reg .pred holds; setp.ne.u32 holds, $2, 0; @holds st.shared.{} [$0], $1; }}"
+store_shared_if_u32 = _instruction(_void, [u32, u32, u32], _STORE_SHARED_IF.format("u32"))
+store_shared_if_u64 = _instruction(_void, [u32, u64, u32], _STORE_SHARED_IF.format("u64"))
+load_shared_u32x4 = _instruction(_u32x4, [u32], "ld.shared.v4.u32 {$0, $1, $2, $3}, [$4];")
+load_shared_u64x2 = _instruction(_u64x2, [u32], "ld.shared.v2.u64 {$0, $1}, [$2];")
+store_shared_u32x4 = _instruction(
+    _void, [u32, u32, u32, u32, u32], "st.shared.v4.u32 [$0], {$1, $2, $3, $4};"
 )
+store_shared_u64x2 = _instruction(_void, [u32, u64, u64], "st.shared.v2.u64 [$0], {$1, $2};")
+atomic_add_shared_u32 = _instruction(u32, [u32, u32], "atom.shared.add.u32 $0, [$1], $2;")
+# (address, condition): the hardware counts lanes with the same address in one step.
+count_shared_if = _instruction(
+    _void,
+    [u32, u32],
+    "{ .reg .pred holds; setp.ne.u32 holds, $1, 0; @holds red.shared.add.u32 [$0], 1; }",
+)
+
+
+@intrinsic
+def shared_from(typing_context: Any, array: Any, first: Any) -> Any:
+    """Return the array from an element on; a slice would look where its ends are, and this does not."""
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        given = context.make_array(sig.args[0])(context, builder, arguments[0])
+        moved = context.make_array(sig.args[0])(context, builder, arguments[0])
+        place = context.cast(builder, arguments[1], sig.args[1], i64)
+        moved.data = builder.gep(given.data, [place])
+        return moved._getvalue()
+
+    return array(array, first), generate
 
 
 @intrinsic
@@ -276,22 +305,18 @@ order_key_u32 = _order_key(u32, 32)
 order_key_u64 = _order_key(u64, 64)
 
 
-def _raw_key(kind: Any, bits: int) -> tuple[Any, Any]:
-    # (element, flip, direction, offset) to a raw key of kernels_cuda.top_k.keys, and back.
-    flipped = f"shr.s{bits} mask, {{0}}, {bits - 1}; and.b{bits} mask, mask, $2;"
-    there = (
-        f"{{ .reg .b{bits} mask; {flipped.format('$1')} xor.b{bits} mask, mask, $3; "
-        f"xor.b{bits} mask, mask, $1; add.u{bits} $0, mask, $4; }}"
-    )
-    back = (
-        f"{{ .reg .b{bits} mask, bits; sub.u{bits} bits, $1, $4; xor.b{bits} bits, bits, $3; "
-        f"{flipped.format('bits')} xor.b{bits} $0, mask, bits; }}"
-    )
-    return _instruction(kind, [kind] * 4, there, _PURE), _instruction(kind, [kind] * 4, back, _PURE)
+def _raw_key(kind: Any, bits: int, turned: str) -> Any:
+    # (element, flip, turn, offset) to a raw key of kernels_cuda.top_k.keys: (a & b) ^ c is function 0x6A.
+    text = f"{{ .reg .b{bits} mask; shr.s{bits} mask, $1, {bits - 1}; {turned} }}"
+    return _instruction(kind, [kind] * 4, text, _PURE)
 
 
-raw_key_u32, bits_of_raw_key_u32 = _raw_key(u32, 32)
-raw_key_u64, bits_of_raw_key_u64 = _raw_key(u64, 64)
+raw_key_u32 = _raw_key(u32, 32, "lop3.b32 mask, mask, $2, $1, 0x6A; mad.lo.u32 $0, mask, $3, $4;")
+raw_key_u64 = _raw_key(
+    u64, 64, "and.b64 mask, mask, $2; xor.b64 mask, mask, $1; xor.b64 mask, mask, $3; add.u64 $0, mask, $4;"
+)
+# (low, high): a word of both.
+join_u32 = _instruction(u64, [u32, u32], "mov.b64 $0, {$1, $2};", _PURE)
 
 # The lanes whose values have the same lowest eight bits as this lane's.
 match_byte = _instruction(

@@ -5,20 +5,9 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.compiler import device_function
-from kernels_cuda.ptx import shuffle_from_u32, shuffle_up_u32, warp_add
+from kernels_cuda.ptx import warp_add, warp_inclusive_sum
 
 u32 = types.uint32
-
-
-@device_function
-def warp_inclusive_sum(value, lane):
-    """Return the sum of `value` (uint32) over this lane and those below."""
-    total = u32(value)
-    for step in (1, 2, 4, 8, 16):
-        below = shuffle_up_u32(total, step)
-        if lane >= step:
-            total = u32(total + below)
-    return total
 
 
 def block_scan(n_threads: int) -> Any:
@@ -33,17 +22,17 @@ def block_scan(n_threads: int) -> Any:
     def block_exclusive_sum(value, thread, totals):
         lane = u32(thread & u32(31))
         warp = u32(thread >> u32(5))
-        inclusive = warp_inclusive_sum(value, lane)
+        inclusive = warp_inclusive_sum(u32(value))
         if lane == u32(31):
             totals[warp] = inclusive
         cuda.syncthreads()
         of_warp = u32(0)
         if lane < u32(n_warps):
             of_warp = totals[lane]
-        through = warp_inclusive_sum(of_warp, lane)
-        total = shuffle_from_u32(through, u32(31))
-        before = shuffle_from_u32(u32(through - of_warp), warp)
-        return u32(before + u32(inclusive - value)), total
+        before = u32(0)
+        if lane < warp:
+            before = of_warp
+        return u32(warp_add(before) + u32(inclusive - value)), warp_add(of_warp)
 
     return block_exclusive_sum
 

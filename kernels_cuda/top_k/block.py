@@ -12,7 +12,7 @@ the listed groups' elements, until what reaches it fits, or it is the last wante
 elements arrive in shared memory never matters, and no data make a block read more than k groups a few times.
 
 Of a long row, other blocks have written two levels of group maxima (`maxima`). Steps 1 and 2 are then done
-with the keys of a level instead of elements, and step 3 at each level down to the elements, what it keeps
+with the raw keys of a level instead of elements, and step 3 at each level down to the elements, what it keeps
 being the list of the next.
 
 A row longer than `part_size` is `n_parts` parts, whose winners lie one after the other in the output. They
@@ -22,11 +22,11 @@ the index of each, finishes the row.
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource
-from kernels_cuda.ptx import LOAD, take_turn
+from kernels_cuda.compiler import KernelSource, linked_function
+from kernels_cuda.ptx import LOAD, global_timer, shared_from, sleep_some_nanoseconds, take_turn
 from kernels_cuda.top_k.block_shape import SPARE, largest_shape
 from kernels_cuda.top_k.groups import block_maxima
-from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.keys import N_MASKS, N_NUMBERS, VECTOR_BYTES, element_functions
 from kernels_cuda.top_k.locate import locate
 from kernels_cuda.top_k.maxima import FINE_BITS, key_bytes
 from kernels_cuda.top_k.rank import rank_functions
@@ -42,8 +42,10 @@ i64 = types.int64
 # Levels: of elements, and of the two group maxima of long rows.
 ELEMENTS, FINE, COARSE = range(3)
 # Of the shared places.
-VECTORS, ADDRESS, COUNT, HEAD, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11
-N_PLACES = 12
+VECTORS, ADDRESS, COUNT, HEAD, EDGES, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
+N_PLACES = 14
+# Nanoseconds between two looks at the clock.
+_NAP = 100
 
 
 def block_source(element_size: int, n_threads: int) -> KernelSource:
@@ -54,13 +56,15 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
-    raw_masks = functions.raw_masks
-    raw_bounds = functions.raw_bounds
-    key_of_raw = functions.key_of_raw
-    group_maxima = block_maxima(element_size, n_threads)
+    raw_mask = functions.raw_mask
+    raw_floor = functions.raw_floor
+    raw_beyond = functions.raw_beyond
+    group_maxima, order_maxima = block_maxima(element_size, n_threads)
     _, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
     collect, _, collect_ties, reserve, narrow, count_before = sweep_functions(element_size, n_threads)
-    rank_by_counting, make_bins, fill_bins, rank_in_bin, sort_pairs = rank_functions(n_threads, key_type)
+    rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs = rank_functions(
+        n_threads, key_type
+    )
     load_source_u32 = LOAD[4]
     load_source_u64 = LOAD[8]
 
@@ -68,6 +72,12 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     per_vector = VECTOR_BYTES // element_size
     keys_a_vector = VECTOR_BYTES // n_key_bytes
     ones = (1 << 8 * element_size) - 1
+
+    @linked_function
+    def wait(nanoseconds):
+        begin = global_timer()
+        while u64(global_timer() - begin) < nanoseconds:
+            sleep_some_nanoseconds(u32(_NAP))
 
     def block_top_k(
         x,
@@ -96,16 +106,19 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         bins_at,
         n_coarse,
         coarse_bits,
+        n_together,
+        n_first,
+        turn,
         layout,
+        numbers,
         masks,
     ):
-        keys = cuda.shared.array(0, key_type)
+        keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
         words = cuda.shared.array(0, u32)
-        halves = cuda.shared.array(0, u16)
-        lows = words[n_slots * (n_key_bytes // 4) :]
-        listed = words[list_at:]
-        order = halves[2 * list_at :]
-        bin_ends = words[bins_at:]
+        lows = shared_from(words, n_slots * (n_key_bytes // 4))
+        listed = shared_from(words, list_at)
+        order = shared_from(cuda.shared.array(0, u16), 2 * list_at)
+        bin_ends = shared_from(words, bins_at)
         histogram = cuda.shared.array(n_threads, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
@@ -140,6 +153,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         if thread == u32(0):
             places[COUNT] = count
             places[HEAD] = head
+            places[EDGES] = count - n_row_vectors * per_vector
             places[BASE] = base
             places[VALUES] = values + (value_row + part * k * value_stride) * element_size
             places[INDICES] = indices + (index_row + part * k * index_stride) * index_size
@@ -153,6 +167,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             places[ADDRESS + FINE] = fine_address
             places[ADDRESS + COARSE] = coarse_address
         take_turn()
+        if i64(cuda.blockIdx.x) < n_first:
+            wait(u64(u32(u32(cuda.blockIdx.x) // u32(n_together))) * u64(turn))
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         edge_bits = key_type(0)
@@ -171,27 +187,21 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         wanted = u32(min(k, count))
         n_groups = u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
         if n_groups > wanted and (count > n_slots or i64(wanted) * 4 < count):
-            are_keys = top_level != ELEMENTS
-            raw_mask = raw_masks(masks, are_keys)
+            are_raw = top_level != ELEMENTS
+            mask = raw_mask(numbers, are_raw)
             stride = x_stride
-            if are_keys:
+            if are_raw:
                 stride = i64(1)
-            group_maxima(keys, address, n_vectors, stride, raw_mask, bits, lane, warp)
+            group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp)
             cuda.syncthreads()
             n_vectors = u32(places[VECTORS + top_level])
             n_groups = u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
             wanted = u32(min(k, places[COUNT]))
             lowest = key_type(~key_type(0))
             highest = key_type(0)
-            if thread < u32(places[COUNT] - places[VECTORS] * per_vector):
+            if thread < u32(places[EDGES]):
                 highest = key_type(order_key(edge_bits, *masks))
-            group = thread
-            while group < n_groups:
-                key = key_type(key_of_raw(keys[group], raw_mask, are_keys, masks))
-                keys[group] = key
-                lowest = min(lowest, key)
-                highest = max(highest, key)
-                group = u32(group + u32(n_threads))
+            lowest, highest = order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread)
             lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
             bound, n_above, n_reaching = find_threshold(
                 keys,
@@ -211,7 +221,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             if n_reaching > u32(enough):
                 n_ties = u32(wanted - n_above)
                 n_reaching = wanted
-            list_groups(keys, n_groups, bound, n_ties, listed, sums, lane, warp)
+            list_groups(keys, n_groups, bound, n_ties, listed, sums, thread, lane, warp)
             group_bits = bits
             is_listed = True
         else:
@@ -219,7 +229,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
 
         head = places[HEAD]
         wanted = u32(min(k, places[COUNT]))
-        has_edge = thread < u32(places[COUNT] - places[VECTORS] * per_vector)
+        has_edge = thread < u32(places[EDGES])
         edge = thread
         if edge >= u32(head):
             edge = u32(edge + u32(places[VECTORS] * per_vector))
@@ -233,23 +243,24 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         n_pairs = u32(0)
         searching_levels = True
         while searching_levels:
-            are_keys = level != ELEMENTS
+            are_raw = level != ELEMENTS
             # Few more than are wanted: each is a group to read or a candidate to order.
             limit = u32(n_slots)
             if is_listed:
                 limit = min(limit, u32(u32(wanted << u32(1)) + u32(SPARE)))
             first_position = head
             step = i64(SIDE_BY_SIDE)
-            if are_keys:
+            if are_raw:
                 limit = min(limit, u32(n_listed))
                 first_position = i64(0)
             elif x_stride != 1:
                 step = x_stride * element_size
             items = (listed, n_items, is_listed, group_bits, n_vectors)
-            source = (address, step, first_position, are_keys)
-            is_edge = has_edge and not are_keys
-            raw_mask = raw_masks(masks, are_keys)
-            floor, beyond = raw_bounds(bound, masks, are_keys)
+            source = (address, step, first_position, are_raw)
+            is_edge = has_edge and not are_raw
+            mask = raw_mask(numbers, are_raw)
+            floor = raw_floor(bound, masks)
+            beyond = key_type(0)
 
             # What reaches the bound, if that is not too much; else what is above it and, if that is not
             # enough, the first of those that equal it; else the same with a higher bound.
@@ -270,13 +281,12 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                         source,
                         kept_floor,
                         limit,
-                        raw_mask,
-                        masks,
+                        mask,
                         sums,
                         thread,
                         lane,
                     )
-                    if warp == u32(0) and not are_keys:
+                    if warp == u32(0) and not are_raw:
                         is_kept = is_edge and (edge_key > bound or (edge_key == bound and not only_above))
                         slot = reserve(counters, u32(is_kept), lane)
                         if is_kept and slot < u32(n_slots):
@@ -299,23 +309,27 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                             highest,
                             wanted,
                             limit,
+                            numbers,
                             masks,
                             sums,
                             counters,
                             thread,
                         )
-                        floor, beyond = raw_bounds(bound, masks, are_keys)
+                        floor = raw_floor(bound, masks)
                         only_above = not fits
+                        if only_above:
+                            beyond = raw_beyond(bound, masks)
                         collecting = True
                 elif n_pairs > limit:
                     only_above = True
+                    beyond = raw_beyond(bound, masks)
                     collecting = True
                 if collecting:
                     cuda.syncthreads()
                     if thread == u32(0):
                         counters[FOUND] = u32(0)
                     cuda.syncthreads()
-            if not are_keys:
+            if not are_raw:
                 pair = thread
                 while pair < n_pairs:
                     keys[pair] = key_type(order_key(keys[pair], *masks))
@@ -337,7 +351,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                     bound,
                     floor,
                     beyond,
-                    raw_mask,
+                    mask,
                     sums,
                     thread,
                 )
@@ -345,7 +359,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             n_above = n_pairs
             n_pairs = u32(n_pairs + n_ties)
 
-            searching_levels = are_keys
+            searching_levels = are_raw
             if searching_levels:
                 # Those above the bound and those that equal it are in order each: merge them.
                 pair = thread
@@ -374,6 +388,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         index_base = places[INDICES]
         counts_ranks = n_pairs <= u32(n_threads // 4)
         is_binned = False
+        # So many places hold the first k.
+        n_placed = n_pairs
         rank = u32(n_pairs)
         place = thread
         bins = (key_type(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0))
@@ -388,16 +404,31 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         else:
             attempt = 0
             while attempt < 2 and not is_binned:
+                # If the bound is known to be close to the lowest key, that need not be found.
+                if attempt == 1 or not is_listed:
+                    bound, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
                 bins = make_bins(
-                    keys, lows, n_pairs, places[COUNT], attempt == 1, sums, extremes, thread, lane, warp
+                    keys,
+                    lows,
+                    n_pairs,
+                    places[COUNT],
+                    bound,
+                    highest,
+                    attempt == 1,
+                    sums,
+                    thread,
+                    lane,
+                    warp,
                 )
-                is_binned = not fill_bins(
-                    keys, lows, order, n_pairs, bins, bin_ends, sums, counters, thread, lane, warp
+                n_placed = fill_bins(
+                    keys, lows, order, n_pairs, wanted, bins, bin_ends, sums, counters, thread
                 )
+                is_binned = n_placed > u32(0)
                 attempt += 1
             if not is_binned:
                 sort_pairs(keys, lows, n_pairs, thread)
-        while place < n_pairs:
+                n_placed = wanted
+        while place < n_placed:
             pair = place
             if is_binned:
                 pair = u32(order[place])
@@ -419,7 +450,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
 
     return KernelSource(
         block_top_k,
-        {"layout": N_LAYOUT, "masks": N_MASKS},
+        {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
         max_registers=64 if n_threads >= 256 else None,
         dynamic_shared_bytes=largest_shape(element_size, n_threads).shared_bytes,
     )

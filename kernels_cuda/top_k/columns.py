@@ -31,7 +31,7 @@ from kernels_cuda.top_k.candidates import (
     candidate_functions,
     key_bytes,
 )
-from kernels_cuda.top_k.keys import N_MASKS, element_functions
+from kernels_cuda.top_k.keys import N_MASKS, N_NUMBERS, element_functions
 from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
 
 u32 = types.uint32
@@ -90,9 +90,10 @@ def columns_source(element_size: int) -> KernelSource:
     functions = element_functions(element_size)
     key_type = functions.key_type
     restore = functions.restore
-    raw_masks = functions.raw_masks
+    raw_mask = functions.raw_mask
     raw_element = functions.raw_element
-    raw_bounds = functions.raw_bounds
+    raw_floor = functions.raw_floor
+    raw_beyond = functions.raw_beyond
     keep_first, sort_candidates, merge_winners = candidate_functions(element_size)
     load_element = functions.load_element
     store_element = functions.store_element
@@ -107,14 +108,14 @@ def columns_source(element_size: int) -> KernelSource:
     n_rows_ahead = CHUNK_ROWS[element_size]
 
     @linked_function
-    def walk_chunk(ahead, address, step, at, bound, is_open, slot, position_slot, raw_mask):
+    def walk_chunk(ahead, address, step, at, bound, is_open, slot, position_slot, mask):
         """Append what reaches the bound of a chunk; load another chunk from `address` instead."""
         for place in range(n_rows_ahead):
             bits = ahead[place]
             ahead[place] = load_element(address)
             address += step
             # Not `and`, which would branch.
-            if (raw_element(bits, raw_mask) >= bound) & is_open:
+            if (raw_element(bits, mask) >= bound) & is_open:
                 store_key(slot, bits)
                 store_position(position_slot, u32(at + u32(place)))
                 slot = u32(slot + u32(key_step))
@@ -142,6 +143,7 @@ def columns_source(element_size: int) -> KernelSource:
         value_stride,
         index_stride,
         layout,
+        numbers,
         masks,
     ):
         take_turn()
@@ -150,7 +152,7 @@ def columns_source(element_size: int) -> KernelSource:
         lane = u32(thread & u32(31))
         warp = u32(thread >> u32(5))
         wanted = u32(k)
-        raw_mask = raw_masks(masks, False)
+        mask = raw_mask(numbers, False)
         n_parts = u32(parts_a_block)
         group = u32(warp // n_parts)
         part = u32(warp - u32(group * n_parts))
@@ -237,11 +239,11 @@ def columns_source(element_size: int) -> KernelSource:
                     is_open = above_bound != key_type(0)
                 if is_odd:
                     slot, position_slot = walk_chunk(
-                        odds, address, step, at, bound, is_open, slot, position_slot, raw_mask
+                        odds, address, step, at, bound, is_open, slot, position_slot, mask
                     )
                 else:
                     slot, position_slot = walk_chunk(
-                        evens, address, step, at, bound, is_open, slot, position_slot, raw_mask
+                        evens, address, step, at, bound, is_open, slot, position_slot, mask
                     )
                 is_odd = not is_odd
                 at = next_at
@@ -260,7 +262,8 @@ def columns_source(element_size: int) -> KernelSource:
             position_slot = u32(first_position + u32(held * u32(POSITION_STEP)))
             # What comes after the last of `wanted` candidates must have a larger key than it.
             if held >= wanted:
-                low_bound, above_bound = raw_bounds(smallest, masks, False)
+                low_bound = raw_floor(smallest, masks)
+                above_bound = raw_beyond(smallest, masks)
             else:
                 last_tie = u32(NOWHERE)
             if remaining == u32(0):
@@ -312,6 +315,6 @@ def columns_source(element_size: int) -> KernelSource:
 
     return KernelSource(
         column_top_k,
-        {"layout": N_LAYOUT, "masks": N_MASKS},
+        {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
         dynamic_shared_bytes=LARGEST_SHARED_BYTES,
     )

@@ -5,11 +5,8 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import device_function, linked_function
+from kernels_cuda.compiler import device_function
 from kernels_cuda.ptx import (
-    ballot,
-    popcount_u32,
-    shuffle_from_u32,
     warp_add,
     warp_inclusive_sum,
     warp_max,
@@ -18,18 +15,6 @@ from kernels_cuda.ptx import (
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
-
-
-@linked_function
-def count_digit(histogram, takes_part, digit, lane):
-    """Count one digit a lane; those that share lane 0's digit cost one atomic operation, not one each."""
-    common = shuffle_from_u32(digit, u32(0))
-    shares = takes_part and digit == common
-    sharing = ballot(shares)
-    if takes_part and not shares:
-        cuda.atomic.add(histogram, digit, u32(1))
-    if lane == u32(0) and sharing != u32(0):
-        cuda.atomic.add(histogram, common, popcount_u32(sharing))
 
 
 @device_function

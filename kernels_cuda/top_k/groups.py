@@ -18,6 +18,7 @@ from numba import cuda, types
 from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import is_compute_90, load_if_u32x4, shuffle_xor_u32, shuffle_xor_u64
 from kernels_cuda.top_k.keys import VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.quads import quad_functions
 
 u32 = types.uint32
 u64 = types.uint64
@@ -69,22 +70,22 @@ def group_functions(element_size: int) -> GroupFunctions:
                 load(words, at, address, n_left)
 
     @linked_function
-    def next_maxima(words, maxima, address, n_left, step, n_next, raw_mask):
+    def next_maxima(words, maxima, address, n_left, step, n_next, mask):
         """Fill in the maxima of a chunk, at `address`; where it was, load the one that is `step` further."""
         is_loaded = may_load_ahead and is_compute_90()
         if not is_loaded:
             for at in range(VECTORS_A_LANE):
                 load(words, at, address, n_left)
         address += step
-        are_integers = raw_mask[0] == key_type(0)
+        are_integers = mask[0] == key_type(0)
         if are_integers:
             for at in range(VECTORS_A_LANE):
-                maxima[at] = integer_maximum(words, 4 * at, raw_mask)
+                maxima[at] = integer_maximum(words, 4 * at, mask)
                 if is_loaded:
                     load(words, at, address, n_next)
         else:
             for at in range(VECTORS_A_LANE):
-                maxima[at] = raw_maximum(words, 4 * at, raw_mask)
+                maxima[at] = raw_maximum(words, 4 * at, mask)
                 if is_loaded:
                     load(words, at, address, n_next)
         if n_left < u32(CHUNK_VECTORS):
@@ -93,7 +94,7 @@ def group_functions(element_size: int) -> GroupFunctions:
                     maxima[at] = key_type(0)
 
     @linked_function
-    def load_strided_maxima(maxima, address, stride, n_left, raw_mask):
+    def load_strided_maxima(maxima, address, stride, n_left, mask):
         """Do the same for elements `stride` apart."""
         ahead = u32(0)
         while ahead < u32(VECTORS_A_LANE):
@@ -104,7 +105,7 @@ def group_functions(element_size: int) -> GroupFunctions:
                 end = element + per_vector
             while element < end:
                 bits = key_type(load_element(address + element * stride * element_size))
-                best = max(best, key_type(raw_element(bits, raw_mask)))
+                best = max(best, key_type(raw_element(bits, mask)))
                 element += 1
             for at in range(VECTORS_A_LANE):
                 if ahead == u32(at):
@@ -157,10 +158,13 @@ def _exchange_halves(count: int, bit: int, key_type: Any, shuffle_xor: Any) -> A
 
 
 @functools.cache
-def block_maxima(element_size: int, n_threads: int) -> Any:
-    """Make `group_maxima`, the first look of a whole block."""
+def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any]:
+    """Make `group_maxima`, the first look of a whole block, and `order_maxima`, which makes keys of it."""
     load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
-    key_type = element_functions(element_size).key_type
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    key_of_raw = functions.key_of_raw
+    per_quad, load_quad, store_quad = quad_functions(key_type)
     n_warps = n_threads // 32
     # The vectors that a block takes before a warp takes another chunk.
     round_vectors = n_warps * CHUNK_VECTORS
@@ -180,7 +184,7 @@ def block_maxima(element_size: int, n_threads: int) -> Any:
                 keys[u32(group + u32(apart * u32(at)))] = maxima[at]
 
     @linked_function
-    def group_maxima(keys, address, n_vectors, stride, raw_mask, bits, lane, warp):
+    def group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp):
         """Write the raw maxima of groups of ``1 << bits`` vectors of elements that are `stride` apart."""
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_A_LANE, key_type)
@@ -195,7 +199,7 @@ def block_maxima(element_size: int, n_threads: int) -> Any:
             load_first(words, address, available)
             while first_left > u32(0):
                 beyond = u32(max(available, u32(round_vectors)) - u32(round_vectors))
-                next_maxima(words, maxima, address, available, round_vectors * VECTOR_BYTES, beyond, raw_mask)
+                next_maxima(words, maxima, address, available, round_vectors * VECTOR_BYTES, beyond, mask)
                 address += round_vectors * VECTOR_BYTES
                 keep_maxima(keys, maxima, first_group, bits, lane)
                 first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
@@ -204,11 +208,29 @@ def block_maxima(element_size: int, n_threads: int) -> Any:
         else:
             address += i64(vector) * VECTOR_BYTES * stride
             while first_left > u32(0):
-                load_strided_maxima(maxima, address, stride, available, raw_mask)
+                load_strided_maxima(maxima, address, stride, available, mask)
                 address += round_vectors * VECTOR_BYTES * stride
                 keep_maxima(keys, maxima, first_group, bits, lane)
                 first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
                 first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
                 available = u32(max(available, u32(round_vectors)) - u32(round_vectors))
 
-    return group_maxima
+    @linked_function
+    def order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread):
+        """Make keys of the raw maxima; return the least and the largest of these and the given ones."""
+        quad = cuda.local.array(per_quad, key_type)
+        number = thread
+        group = u32(number * u32(per_quad))
+        while group < n_groups:
+            load_quad(quad, keys, number)
+            for at in range(per_quad):
+                quad[at] = key_of_raw(quad[at], numbers, masks)
+                if u32(group + u32(at)) < n_groups:
+                    lowest = min(lowest, quad[at])
+                    highest = max(highest, quad[at])
+            store_quad(quad, keys, number)
+            number = u32(number + u32(n_threads))
+            group = u32(number * u32(per_quad))
+        return lowest, highest
+
+    return group_maxima, order_maxima

@@ -12,7 +12,14 @@ Because of the shared keys an element cannot always be told from its key; `resto
 Of a vector only the largest key matters at first, and finding it must cost few instructions an element: its
 elements become raw keys, which order elements as their keys do, except that the keys of NaNs, and those of
 the zeros, differ but are neighbours. A raw key fills the register from the top; what an element of less than
-32 bits leaves free below holds anything. The largest raw key of many becomes a key in the end.
+32 bits leaves free below holds anything. The largest raw keys become keys in the end (`key_of_raw`).
+`numbers` says how, as eight int64:
+
+    shift                  what brings a raw key back to the key
+    lone_zero              where that would be for the zero that has no key of its own
+    first_nan, last_nan    the raw keys that share the key of NaN
+    flip, turn, offset     what makes a raw key (`ptx.raw_key_u32`)
+    change                 what is XORed to a word of integers to make raw keys of all of them
 
 A row is read in vectors of 16 bytes, whatever the width. `element_functions` makes the device functions for
 one width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a uint64.
@@ -29,8 +36,6 @@ from kernels_cuda.ptx import (
     LOAD,
     REGISTER,
     STORE,
-    bits_of_raw_key_u32,
-    bits_of_raw_key_u64,
     order_key_u32,
     order_key_u64,
     raw_key_u32,
@@ -42,6 +47,7 @@ u64 = types.uint64
 
 VECTOR_BYTES = 16
 N_MASKS = 6
+N_NUMBERS = 8
 
 
 def key_masks(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> tuple[int, ...]:
@@ -58,6 +64,42 @@ def key_masks(element_size: int, sign: int, flip: int, infinity: int, largest: b
     return tuple(as_signed(mask) for mask in masks)
 
 
+def raw_numbers(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> tuple[int, ...]:
+    """Return the `numbers` of raw keys (see the module).
+
+    Examples
+    --------
+    >>> [hex(number) for number in raw_numbers(4, 1 << 31, (1 << 31) - 1, 0x7F800000, True)]
+    ['0x7fffff', '0x7fffffff', '0xff000002', '0xffffffff', '0x7fffffff', '0x1', '0x7f800001', '0x0']
+    """
+    bits = 8 * element_size
+    ones = (1 << bits) - 1
+    direction = 0 if largest else ones
+    zero = sign ^ direction
+    shift, lone_zero, first_nan, last_nan, offset = 0, zero, ones, 0, sign
+    if flip:
+        lowest = flip ^ infinity
+        if largest:
+            shift, lone_zero = lowest, zero - 1
+            first_nan, last_nan = (sign ^ infinity) - lowest + 1, ones
+            offset = infinity + 1
+        else:
+            shift, lone_zero = -lowest & ones, zero + 1
+            first_nan, last_nan = 0, 2 * lowest - 1
+            offset = infinity ^ ones
+    unused = max(32 - bits, 0)
+    repeated = sum(1 << at for at in range(0, max(32, bits), bits))
+    change = 0 if flip else (direction ^ sign) * repeated
+    if element_size == 8:
+        turn = direction
+    else:
+        # As a factor of a 32-bit product, whose sum with -1 is the complement.
+        turn = 1 if largest else 0xFFFFFFFF
+        offset = ((offset << unused) - (not largest)) & 0xFFFFFFFF
+    numbers = (shift, lone_zero, first_nan, last_nan, flip << unused, turn, offset, change)
+    return tuple(as_signed(number) for number in numbers)
+
+
 class ElementFunctions(NamedTuple):
     """Device functions for one element width; `words` are the four uint32 of a vector."""
 
@@ -66,13 +108,16 @@ class ElementFunctions(NamedTuple):
     restore: Any
     load_element: Any
     store_element: Any
-    spread_vector: Any
-    raw_masks: Any
+    raw_mask: Any
     raw_element: Any
     raw_maximum: Any
     integer_maximum: Any
+    spread_raw_keys: Any
+    first_of_equals: Any
+    whole_raw_key: Any
     key_of_raw: Any
-    raw_bounds: Any
+    raw_floor: Any
+    raw_beyond: Any
     reaching: Any
 
 
@@ -94,92 +139,70 @@ def element_functions(element_size: int) -> ElementFunctions:
             bits = load_element(address)
         return bits
 
-    spread_vector = (
-        _spread_wide_vector(order_key)
-        if element_size == 8
-        else _spread_narrow_vector(element_size, order_key)
-    )
     return ElementFunctions(
         key_type,
         order_key,
         restore,
         load_element,
         store_element,
-        spread_vector,
         *_raw_functions(element_size, order_key),
     )
-
-
-def _spread_wide_vector(order_key: Any) -> Any:
-    @device_function
-    def spread_vector(words, keys, at, masks):
-        for element in range(2):
-            low = u64(words[2 * element])
-            high = u64(words[2 * element + 1])
-            keys[at + element] = order_key(low | (high << u64(32)), *masks)
-
-    return spread_vector
-
-
-def _spread_narrow_vector(element_size: int, order_key: Any) -> Any:
-    per_word = 4 // element_size
-    bits_each = 8 * element_size
-    ones = (1 << bits_each) - 1
-
-    @device_function
-    def spread_vector(words, keys, at, masks):
-        for word in range(4):
-            for part in range(per_word):
-                bits = u32(u32(words[word] >> u32(part * bits_each)) & u32(ones))
-                keys[at + word * per_word + part] = order_key(bits, *masks)
-
-    return spread_vector
 
 
 def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
     """Make the functions of raw keys (see the module)."""
     key_type = REGISTER[element_size]
     raw_key = raw_key_u64 if element_size == 8 else raw_key_u32
-    bits_of_raw_key = bits_of_raw_key_u64 if element_size == 8 else bits_of_raw_key_u32
     per_word = max(1, 4 // element_size)
     bits_each = 8 * element_size
     unused = 0 if element_size == 8 else 32 - bits_each
     ones = (1 << bits_each) - 1
-    repeated = sum(1 << part * bits_each for part in range(per_word))
+    # A factor, but of 64 bits a mask.
+    unturned = 0 if element_size == 8 else 1
 
     @device_function
-    def raw_masks(masks, are_keys):
-        """Return flip, direction and offset of raw keys, of elements or of words that hold a key each.
-
-        The keys of narrow elements fill the lowest bits of a word, and only them.
-        """
-        direction = key_type(masks[0] ^ masks[3])
-        offset = key_type(masks[0])
-        flip = key_type(masks[1])
-        if masks[1] != 0:
-            offset = key_type(key_type(masks[2]) ^ direction)
-            if direction == key_type(0):
-                offset = key_type(offset + key_type(1))
-        if are_keys:
+    def raw_mask(numbers, are_raw):
+        """Return flip, turn, offset and change of elements, or of words that hold a raw key each."""
+        flip = key_type(numbers[4])
+        turn = key_type(numbers[5])
+        offset = key_type(numbers[6])
+        change = key_type(numbers[7])
+        if are_raw:
             flip = key_type(0)
-            direction = key_type(0)
+            turn = key_type(unturned)
             offset = key_type(0)
-        return (
-            key_type(flip << key_type(unused)),
-            key_type(direction << key_type(unused)),
-            key_type(offset << key_type(unused)),
-        )
+            change = key_type(0)
+        return flip, turn, offset, change
 
     @device_function
-    def key_of_raw(raw, raw_mask, is_key, masks):
-        key = key_type(bits_of_raw_key(raw, *raw_mask) >> key_type(unused))
-        if not is_key:
-            key = order_key(key, *masks)
+    def key_of_raw(raw, numbers, masks):
+        moved = key_type(raw >> key_type(unused))
+        key = key_type(key_type(moved + key_type(numbers[0])) & key_type(ones))
+        if key == key_type(numbers[1]):
+            key = key_type(masks[3])
+        if key_type(numbers[2]) <= moved <= key_type(numbers[3]):
+            key = key_type(masks[5])
         return key
 
     @device_function
-    def raw_element(bits, raw_mask):
-        return raw_key(key_type(bits << key_type(unused)), *raw_mask)
+    def first_of_equals(raw, numbers, masks):
+        """Return the least raw key of elements that have the same key."""
+        moved = key_type(raw >> key_type(unused))
+        key = key_type(key_type(moved + key_type(numbers[0])) & key_type(ones))
+        if masks[1] != 0 and key == max(key_type(numbers[1]), key_type(masks[3])):
+            moved = key_type(moved - key_type(1))
+        if key_type(numbers[2]) <= moved <= key_type(numbers[3]):
+            moved = key_type(numbers[2])
+        return key_type(moved << key_type(unused))
+
+    @device_function
+    def whole_raw_key(raw):
+        """Clear what an element of less than 32 bits leaves free."""
+        return key_type(raw & key_type(key_type(ones) << key_type(unused)))
+
+    @device_function
+    def raw_element(bits, mask):
+        return raw_key(key_type(bits << key_type(unused)), mask[0], mask[1], mask[2])
 
     @device_function
     def raw_floor(key, masks):
@@ -205,78 +228,102 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
         return key_type(raw << key_type(unused))
 
     @device_function
-    def raw_bounds(key, masks, is_key):
-        """Return the least raw key of elements with this key or above, and of those above, 0 if none."""
-        above = key_type(key + key_type(1))
-        if is_key:
-            first = key_type(key << key_type(unused))
-            beyond = key_type(above << key_type(unused))
-        else:
-            first = raw_floor(key, masks)
-            beyond = key_type(0)
-            if key != key_type(ones):
-                beyond = raw_floor(above, masks)
-        return first, beyond
+    def raw_beyond(key, masks):
+        """Return the least raw key of elements with a larger key than this, 0 if there are none."""
+        beyond = key_type(0)
+        if key != key_type(ones):
+            beyond = raw_floor(key_type(key + key_type(1)), masks)
+        return beyond
 
     if element_size == 8:
 
         @device_function
-        def raw_maximum(words, at, raw_mask):
+        def spread_raw_keys(words, raws, at, mask):
+            """Put the raw keys of a vector, four words, into a local array from `at` on."""
+            for element in range(2):
+                low = u64(words[2 * element])
+                raws[at + element] = raw_key(
+                    low | (u64(words[2 * element + 1]) << u64(32)), mask[0], mask[1], mask[2]
+                )
+
+        @device_function
+        def raw_maximum(words, at, mask):
             """Return the largest raw key of a vector, the words from `at` on."""
-            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), *raw_mask)
-            return max(first, raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), *raw_mask))
+            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), mask[0], mask[1], mask[2])
+            return max(
+                first,
+                raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), mask[0], mask[1], mask[2]),
+            )
 
         integer_maximum = raw_maximum
 
         @device_function
-        def reaching(words, at, floor, raw_mask, are_keys):
+        def reaching(words, at, floor, mask, are_raw):
             """Return a bit an element of a vector that is set where its raw key is at least `floor`."""
-            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), *raw_mask)
-            second = raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), *raw_mask)
+            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), mask[0], mask[1], mask[2])
+            second = raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), mask[0], mask[1], mask[2])
             return u32(u32(first >= floor) | u32(u32(second >= floor) << u32(1)))
 
     else:
 
         @device_function
-        def raw_maximum(words, at, raw_mask):
+        def spread_raw_keys(words, raws, at, mask):
+            """Put the raw keys of a vector, four words, into a local array from `at` on."""
+            for word in range(4):
+                for part in range(per_word):
+                    bits = u32(words[word] << u32(unused - part * bits_each))
+                    raws[at + word * per_word + part] = raw_key(bits, mask[0], mask[1], mask[2])
+
+        @device_function
+        def raw_maximum(words, at, mask):
             """Return the largest raw key of a vector, the words from `at` on."""
             best = u32(0)
             for word in range(4):
                 bits = u32(words[at + word])
-                best = max(best, raw_key(bits, *raw_mask))
+                best = max(best, raw_key(bits, mask[0], mask[1], mask[2]))
                 for part in range(1, per_word):
-                    best = max(best, raw_key(u32(bits << u32(part * bits_each)), *raw_mask))
+                    best = max(best, raw_key(u32(bits << u32(part * bits_each)), mask[0], mask[1], mask[2]))
             return best
 
         @device_function
-        def integer_maximum(words, at, raw_mask):
-            """Do the same for integers: a whole word is made raw at once; the offset is the sign bit."""
-            change = u32(u32(u32(raw_mask[1] ^ raw_mask[2]) >> u32(unused)) * u32(repeated))
+        def integer_maximum(words, at, mask):
+            """Do the same for integers: a whole word is made raw at once."""
             best = u32(0)
             for word in range(4):
-                raw = u32(words[at + word] ^ change)
+                raw = u32(words[at + word] ^ mask[3])
                 best = max(best, raw)
                 for part in range(1, per_word):
                     best = max(best, u32(raw << u32(part * bits_each)))
             return best
 
         @device_function
-        def reaching(words, at, floor, raw_mask, are_keys):
+        def reaching(words, at, floor, mask, are_raw):
             """Return a bit an element of a vector that is set where its raw key is at least `floor`.
 
-            Of keys there is one in each word, in its lowest bits.
+            Of words that hold a raw key each there are four, whatever the width.
             """
             found = u32(0)
-            if per_word > 1 and are_keys:
+            if are_raw:
                 for word in range(4):
-                    raw = u32(words[at + word] << u32(unused))
-                    found = u32(found | (u32(raw >= floor) << u32(word)))
+                    found = u32(found | (u32(words[at + word] >= floor) << u32(word)))
             else:
                 for word in range(4):
                     for part in range(per_word):
                         bits = u32(words[at + word] << u32(unused - part * bits_each))
-                        raw = raw_key(bits, *raw_mask)
+                        raw = raw_key(bits, mask[0], mask[1], mask[2])
                         found = u32(found | (u32(raw >= floor) << u32(word * per_word + part)))
             return found
 
-    return raw_masks, raw_element, raw_maximum, integer_maximum, key_of_raw, raw_bounds, reaching
+    return (
+        raw_mask,
+        raw_element,
+        raw_maximum,
+        integer_maximum,
+        spread_raw_keys,
+        first_of_equals,
+        whole_raw_key,
+        key_of_raw,
+        raw_floor,
+        raw_beyond,
+        reaching,
+    )

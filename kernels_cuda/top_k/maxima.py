@@ -1,6 +1,6 @@
 """Group maxima of long rows, by as many blocks as fill the device.
 
-A warp reads a chunk, or several of a very long row, and writes the keys of their groups: `fine` ones of 8
+A warp reads a chunk, or several of a very long row, and writes the raw keys of their groups: `fine` ones of 8
 vectors (128 bytes), and one `coarse` group, all of them. The block kernel then finds the row's answer from
 these, reading few elements. Reads every row once; writes a key for 128 bytes and another for 4 KiB or more.
 """
@@ -11,7 +11,7 @@ from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import STORE, take_turn
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.groups import CHUNK_VECTORS, CHUNK_WORDS, VECTORS_A_LANE, group_functions
-from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.keys import N_MASKS, N_NUMBERS, VECTOR_BYTES, element_functions
 from kernels_cuda.top_k.locate import locate
 from kernels_cuda.top_k.rows import N_LAYOUT
 
@@ -34,18 +34,18 @@ def maxima_source(element_size: int) -> KernelSource:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    raw_masks = functions.raw_masks
+    raw_mask = functions.raw_mask
     warp_max = warp_maximum(key_type)
     load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
-    key_of_raw = functions.key_of_raw
+    whole_raw_key = functions.whole_raw_key
     n_bytes = key_bytes(element_size)
     store_key = STORE[n_bytes]
 
     @linked_function
-    def store_maxima(maxima, address, lane, raw_mask, masks):
-        """Store the fine keys of a chunk; return this lane's."""
+    def store_maxima(maxima, address, lane):
+        """Store the fine maxima of a chunk; return this lane's."""
         first = reduce_maxima(maxima, lane, u32(FINE_BITS))
-        key = key_type(key_of_raw(maxima[0], raw_mask, False, masks))
+        key = key_type(whole_raw_key(maxima[0]))
         store_key(address + i64(first) * n_bytes, key)
         return key
 
@@ -62,6 +62,7 @@ def maxima_source(element_size: int) -> KernelSource:
         coarse_chunks,
         x_stride,
         layout,
+        numbers,
         masks,
     ):
         take_turn()
@@ -75,7 +76,7 @@ def maxima_source(element_size: int) -> KernelSource:
         )
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_A_LANE, key_type)
-        raw_mask = raw_masks(masks, False)
+        mask = raw_mask(numbers, False)
         vector = coarse_group * coarse_chunks * CHUNK_VECTORS + i64(lane)
         available = u32(min(max(n_vectors - vector, 0), coarse_chunks * CHUNK_VECTORS))
         number = unit * blocks_a_part * WARPS_A_BLOCK + coarse_group
@@ -87,17 +88,17 @@ def maxima_source(element_size: int) -> KernelSource:
             load_first(words, address, available)
             while chunk < u32(coarse_chunks):
                 beyond = u32(max(available, u32(CHUNK_VECTORS)) - u32(CHUNK_VECTORS))
-                next_maxima(words, maxima, address, available, CHUNK_VECTORS * VECTOR_BYTES, beyond, raw_mask)
+                next_maxima(words, maxima, address, available, CHUNK_VECTORS * VECTOR_BYTES, beyond, mask)
                 address += CHUNK_VECTORS * VECTOR_BYTES
-                best = max(best, store_maxima(maxima, fine_address, lane, raw_mask, masks))
+                best = max(best, store_maxima(maxima, fine_address, lane))
                 fine_address += FINE_A_CHUNK * n_bytes
                 available = beyond
                 chunk = u32(chunk + u32(1))
         else:
             address += vector * VECTOR_BYTES * x_stride
             while chunk < u32(coarse_chunks):
-                load_strided_maxima(maxima, address, x_stride, available, raw_mask)
-                best = max(best, store_maxima(maxima, fine_address, lane, raw_mask, masks))
+                load_strided_maxima(maxima, address, x_stride, available, mask)
+                best = max(best, store_maxima(maxima, fine_address, lane))
                 address += CHUNK_VECTORS * VECTOR_BYTES * x_stride
                 fine_address += FINE_A_CHUNK * n_bytes
                 available = u32(max(available, u32(CHUNK_VECTORS)) - u32(CHUNK_VECTORS))
@@ -106,4 +107,6 @@ def maxima_source(element_size: int) -> KernelSource:
         if lane == u32(0):
             store_key(coarse + number * n_bytes, best)
 
-    return KernelSource(top_k_maxima, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers=64)
+    return KernelSource(
+        top_k_maxima, {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS}, max_registers=64
+    )

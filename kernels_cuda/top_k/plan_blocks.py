@@ -55,6 +55,14 @@ GRID_GROUPS_A_WINNER = 4
 THREAD_RATE = 80
 DEVICE_RATE = 4_000_000
 LAUNCH_MICROSECONDS = 6
+# Blocks take turns to read (`_turns`) from so many bytes on, if each place for one has so many of them.
+LEAST_TURN_BYTES = 1 << 15
+LEAST_TURNS = 2
+# What tells how many blocks share a multiprocessor; a wrong guess costs time only.
+MULTIPROCESSOR_REGISTERS = 1 << 16
+MULTIPROCESSOR_SHARED_BYTES = 227 << 10
+BLOCK_REGISTERS = 64
+BLOCK_STATIC_BYTES = 6 << 10
 # A part of a row counts positions in 31 bits.
 LARGEST_PART = 1 << 31
 
@@ -155,6 +163,7 @@ def warp_steps(problem: Problem, workspace: Workspace) -> list[Step]:
                 *problem.axis_strides,
                 n_slots,
                 *problem.layout.layout,
+                *problem.numbers,
                 *problem.masks,
             ),
             warp.slot_bytes(problem.element_size, n_slots),
@@ -208,6 +217,9 @@ def _block_launches(
     ):
         lane_bits -= 1
     shape, enough = _needed_shape(problem.k, part_size, n_vectors, lane_bits, largest)
+    n_units = problem.n_rows * n_parts
+    part_bytes = part_size * problem.element_size if levels.top == ELEMENTS else 0
+    turns = _turns(problem, shape, n_units, part_bytes)
     offsets, steps = fill_offsets(problem, workspace)
     return steps + [
         Step(
@@ -233,13 +245,30 @@ def _block_launches(
                 shape.bins_offset // 4,
                 levels.n_coarse,
                 levels.coarse_bits,
+                *turns,
                 *problem.layout.layout,
+                *problem.numbers,
                 *problem.masks,
             ),
             shape.shared_bytes,
         )
-        for first, n_blocks in batches(problem.n_rows * n_parts, LARGEST_GRID)
+        for first, n_blocks in batches(n_units, LARGEST_GRID)
     ]
+
+
+def _turns(problem: Problem, shape: BlockShape, n_blocks: int, part_bytes: int) -> tuple[int, int, int]:
+    """Return how many blocks begin together, how many have a turn at all, and nanoseconds from turn to turn.
+
+    Blocks that share a multiprocessor begin one after the other, so that one reads while another computes:
+    left alone they all read together for as long as they last, and then all compute.
+    """
+    multiprocessors = problem.multiprocessors
+    by_registers = MULTIPROCESSOR_REGISTERS // (BLOCK_REGISTERS * shape.n_threads)
+    by_memory = MULTIPROCESSOR_SHARED_BYTES // (shape.shared_bytes + BLOCK_STATIC_BYTES)
+    n_first = multiprocessors * min(by_registers, by_memory)
+    if part_bytes < LEAST_TURN_BYTES or n_blocks < LEAST_TURNS * n_first:
+        return multiprocessors, 0, 0
+    return multiprocessors, n_first, part_bytes * multiprocessors * 1000 // DEVICE_RATE
 
 
 def _needed_shape(
@@ -298,6 +327,7 @@ def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
                 coarse_chunks,
                 problem.axis_strides[0],
                 *problem.layout.layout,
+                *problem.numbers,
                 *problem.masks,
             ),
         )

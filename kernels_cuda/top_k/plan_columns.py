@@ -118,6 +118,7 @@ def _column_launch(
         shape.first_position,
         *problem.axis_strides,
         *problem.layout.layout,
+        *problem.numbers,
         *problem.masks,
     )
     step = Step(

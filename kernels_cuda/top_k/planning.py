@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from kernels_cuda import launch
 from kernels_cuda.compiler import capability_of
 from kernels_cuda.launch import Launches, Target, load
-from kernels_cuda.top_k.keys import key_masks
+from kernels_cuda.top_k.keys import key_masks, raw_numbers
 from kernels_cuda.top_k.plan_blocks import (
     block_steps,
     fitting_shape,
@@ -125,6 +125,7 @@ def plan(
         element_size=element_size,
         index_size=index_size,
         masks=key_masks(element_size, sign, flip, infinity, largest),
+        numbers=raw_numbers(element_size, sign, flip, infinity, largest),
         k=k,
         axis_size=axis_size,
         n_rows=n_rows,

@@ -6,10 +6,16 @@ from typing import Any, NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.compiler import device_function, linked_function
-from kernels_cuda.ptx import shuffle_xor_u32, warp_max
+from kernels_cuda.ptx import (
+    atomic_add_shared_u32,
+    count_shared_if,
+    shared_address,
+    shuffle_xor_u32,
+    warp_max,
+)
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.cooperate import count_digit
-from kernels_cuda.top_k.threshold import CROWDED, bit_length, bit_length_u32, threshold_functions
+from kernels_cuda.top_k.quads import quad_functions
+from kernels_cuda.top_k.threshold import AMOUNT, CROWDED, bit_length, bit_length_u32, threshold_functions
 
 u32 = types.uint32
 u64 = types.uint64
@@ -23,6 +29,7 @@ class RankFunctions(NamedTuple):
     """Device functions for one block size and key."""
 
     rank_by_counting: Any
+    pair_extremes: Any
     make_bins: Any
     fill_bins: Any
     rank_in_bin: Any
@@ -48,26 +55,26 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     needed_bits = bit_length(key_type)
     _, block_extremes, _, _ = threshold_functions(n_threads, key_type)
     exclusive_sum = block_scan(n_threads)
+    per_quad, load_keys, _ = quad_functions(key_type)
+    _, load_lows, _ = quad_functions(u32)
 
     @device_function
     def bin_of(key, low, bins):
         """Return the bin of a pair.
 
-        Its code is its key above the lowest one, then as many bits of its low as fit. With separate ties, the
-        lowest key has the latter half of the bins, by its lows alone.
+        Its code is its key above `lowest`, then as many bits of its low as there are bins for. With separate
+        ties, the lowest key has the latter half of the bins, by its lows alone.
         """
-        lowest, low_base, used_bits, unused_bits, shift, last, tie_base, tie_shift = bins
-        code = (u64(key_type(key - lowest)) << u64(used_bits)) | (
-            u64(u32(low - low_base)) >> u64(unused_bits)
-        )
-        into = u32(last - u32(code >> u64(shift)))
+        lowest, low_base, left, right, low_right, last, tie_base, tie_shift = bins
+        code = u32(key_type(key_type(key - lowest) << key_type(left)) >> key_type(right))
+        into = u32(last - u32(code | u32(u32(low - low_base) >> low_right)))
         if last != u32(last_bin) and key == lowest:
             into = u32(u32(last_bin) - u32(u32(low - tie_base) >> tie_shift))
         return into
 
     @linked_function
-    def make_bins(keys, lows, n_pairs, count, separates_ties, sums, extremes, thread, lane, warp):
-        """Return what `bin_of` needs to know."""
+    def pair_extremes(keys, n_pairs, extremes, thread, lane, warp):
+        """Return the smallest and the largest key."""
         lowest = key_type(~key_type(0))
         highest = key_type(0)
         pair = thread
@@ -75,7 +82,11 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             lowest = min(lowest, keys[pair])
             highest = max(highest, keys[pair])
             pair = u32(pair + u32(n_threads))
-        lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
+        return block_extremes(extremes, lowest, highest, lane, warp)
+
+    @linked_function
+    def make_bins(keys, lows, n_pairs, count, lowest, highest, separates_ties, sums, thread, lane, warp):
+        """Return what `bin_of` needs to know; all keys are from `lowest`, which ties share, to `highest`."""
         bin_bits = u32(all_bin_bits)
         tie_base = u32(0)
         tie_shift = u32(0)
@@ -100,28 +111,32 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             tie_shift = u32(max(bit_length_u32(furthest), bin_bits) - bin_bits)
         key_bits = needed_bits(key_type(highest - lowest))
         low_bits = bit_length_u32(u32(count - 1))
-        used_bits = min(low_bits, u32(u32(64) - key_bits))
-        unused_bits = u32(low_bits - used_bits)
-        shift = u32(max(u32(key_bits + used_bits), bin_bits) - bin_bits)
+        right = u32(max(key_bits, bin_bits) - bin_bits)
+        left = min(u32(max(key_bits, bin_bits) - key_bits), low_bits)
+        # Positions have 31 bits: so many to the right leave none.
+        low_right = u32(31)
+        if left != u32(0):
+            low_right = u32(low_bits - left)
         last = u32((u32(1) << bin_bits) - u32(1))
-        return lowest, u32(~(count - 1)), used_bits, unused_bits, shift, last, tie_base, tie_shift
+        return lowest, u32(~(count - 1)), left, right, low_right, last, tie_base, tie_shift
 
     @linked_function
-    def fill_bins(keys, lows, order, n_pairs, bins, ends, sums, counters, thread, lane, warp):
-        """Return whether a bin is crowded; if not, `order` and `ends`, of the bins, are filled in."""
+    def fill_bins(keys, lows, order, n_pairs, wanted, bins, ends, sums, counters, thread):
+        """Return how many places of `order` hold the first `wanted` pairs, or 0 if a bin is crowded.
+
+        If not 0, `order` and `ends`, of the bins, are filled in.
+        """
         cuda.syncthreads()
         for bin in range(BINS_A_THREAD):
             ends[u32(u32(bin * n_threads) + thread)] = u32(0)
         counters[CROWDED] = u32(0)
         cuda.syncthreads()
-        first = u32(warp << u32(5))
-        while first < n_pairs:
-            pair = u32(first + lane)
-            into = u32(0)
-            if pair < n_pairs:
-                into = bin_of(keys[pair], lows[pair], bins)
-            count_digit(ends, pair < n_pairs, into, lane)
-            first = u32(first + u32(n_threads))
+        ends_at = shared_address(ends)
+        pair = thread
+        while pair < n_pairs:
+            into = bin_of(keys[pair], lows[pair], bins)
+            count_shared_if(u32(ends_at + u32(into << u32(2))), True)
+            pair = u32(pair + u32(n_threads))
         cuda.syncthreads()
         amounts = cuda.local.array(BINS_A_THREAD, u32)
         own = u32(thread * u32(BINS_A_THREAD))
@@ -134,32 +149,44 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         before, _ = exclusive_sum(amount, thread, sums)
         for bin in range(BINS_A_THREAD):
             ends[u32(own + u32(bin))] = before
-            before = u32(before + amounts[bin])
+            through = u32(before + amounts[bin])
+            if before < wanted <= through:
+                counters[AMOUNT] = through
+            before = through
         cuda.syncthreads()
-        is_crowded = counters[CROWDED] != u32(0)
-        if not is_crowded:
-            pair = thread
-            while pair < n_pairs:
-                into = bin_of(keys[pair], lows[pair], bins)
-                order[cuda.atomic.add(ends, into, u32(1))] = pair
-                pair = u32(pair + u32(n_threads))
-            cuda.syncthreads()
-        return is_crowded
+        n_placed = counters[AMOUNT]
+        if counters[CROWDED] != u32(0):
+            n_placed = u32(0)
+        pair = thread
+        while pair < n_pairs and n_placed != u32(0):
+            into = bin_of(keys[pair], lows[pair], bins)
+            order[atomic_add_shared_u32(u32(ends_at + u32(into << u32(2))), u32(1))] = pair
+            pair = u32(pair + u32(n_threads))
+        cuda.syncthreads()
+        return n_placed
 
     @linked_function
     def rank_by_counting(keys, lows, n_pairs, thread, lane_bits):
+        other_keys = cuda.local.array(per_quad, key_type)
+        other_lows = cuda.local.array(4, u32)
         pair = u32(thread >> lane_bits)
         lanes = u32(u32(1) << lane_bits)
         rank = u32(0)
         if pair < n_pairs:
             key = keys[pair]
             low = lows[pair]
-            other = u32(thread & u32(lanes - u32(1)))
+            other = u32(u32(thread & u32(lanes - u32(1))) << u32(2))
             while other < n_pairs:
-                other_key = keys[other]
-                if other_key > key or (other_key == key and lows[other] > low):
-                    rank = u32(rank + u32(1))
-                other = u32(other + lanes)
+                load_lows(other_lows, lows, u32(other >> u32(2)))
+                for part in range(4 // per_quad):
+                    load_keys(other_keys, keys, u32(u32(other // u32(per_quad)) + u32(part)))
+                    for at in range(per_quad):
+                        place = part * per_quad + at
+                        is_before = other_keys[at] > key
+                        is_before |= other_keys[at] == key and other_lows[place] > low
+                        if is_before and u32(other + u32(place)) < n_pairs:
+                            rank = u32(rank + u32(1))
+                other = u32(other + u32(lanes << u32(2)))
         distance = u32(1)
         while distance < lanes:
             rank = u32(rank + shuffle_xor_u32(rank, distance))
@@ -226,4 +253,4 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             else:
                 cuda.syncwarp()
 
-    return RankFunctions(rank_by_counting, make_bins, fill_bins, rank_in_bin, sort_pairs)
+    return RankFunctions(rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs)

@@ -56,6 +56,7 @@ class Problem:
     element_size: int
     index_size: int
     masks: tuple[int, ...]
+    numbers: tuple[int, ...]
     k: int
     axis_size: int
     n_rows: int

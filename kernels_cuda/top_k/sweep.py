@@ -1,7 +1,7 @@
 """A block looks at the vectors of the listed groups of a row, or at all of its vectors.
 
-A vector holds elements, or keys of a level of group maxima. Its number within what is looked at is an item;
-items are in order of position.
+A vector holds elements, or raw keys of a level of group maxima. Its number within what is looked at is an
+item; items are in order of position.
 """
 
 import functools
@@ -11,15 +11,18 @@ from numba import cuda, types
 
 from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import (
+    atomic_add_shared_u32,
     ballot,
+    count_shared_if,
     leading_zeros_u32,
     load_if_u32x4,
     popcount_u32,
+    shared_address,
+    shared_from,
     shuffle_from_u32,
     warp_inclusive_sum,
 )
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.cooperate import count_digit
 from kernels_cuda.top_k.keys import VECTOR_BYTES, element_functions
 from kernels_cuda.top_k.maxima import key_bytes
 from kernels_cuda.top_k.threshold import FOUND, bit_length, threshold_functions
@@ -29,6 +32,7 @@ u64 = types.uint64
 i64 = types.int64
 
 NO_EDGE = 1 << 31
+_NO_VECTOR = 0xFFFFFFFF
 # In place of the step from an element to the next; any other number, 0 too, may be one.
 SIDE_BY_SIDE = 1 << 62
 # Vectors that a thread loads before it looks at the first.
@@ -41,9 +45,9 @@ class SweepFunctions(NamedTuple):
 
     `items` are ``(listed, n_items, is_listed, group_bits, n_vectors)``: the shared list of groups, how many
     items there are, whether they are of listed groups of ``1 << group_bits`` vectors or of all, and how many
-    vectors exist. `source` is ``(address, step, first_position, are_keys)``: of the first vector, from an
+    vectors exist. `source` is ``(address, step, first_position, are_raw)``: of the first vector, from an
     element to the next or `SIDE_BY_SIDE`, the position of the first element, and whether the vectors hold
-    keys.
+    raw keys.
     """
 
     collect: Any
@@ -62,6 +66,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     order_key = functions.order_key
     load_element = functions.load_element
     reaching = functions.reaching
+    key_of_raw = functions.key_of_raw
     per_vector = VECTOR_BYTES // element_size
     keys_a_vector = VECTOR_BYTES // key_bytes(element_size)
     # Vectors whose elements' bits a mask of 32 bits holds.
@@ -76,15 +81,17 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
 
     @device_function
     def vector_of(item, items):
-        """Return whether an item exists, and its vector."""
+        """Return the vector of an item, or `_NO_VECTOR`."""
         listed, n_items, is_listed, group_bits, n_vectors = items
-        exists = item < n_items
         vector = item
-        if is_listed and exists:
+        if item >= n_items:
+            vector = u32(_NO_VECTOR)
+        elif is_listed:
             within = u32(item & u32((u32(1) << group_bits) - u32(1)))
             vector = u32(u32(listed[u32(item >> group_bits)] << group_bits) + within)
-            exists = vector < n_vectors
-        return exists, vector
+        if vector >= n_vectors:
+            vector = u32(_NO_VECTOR)
+        return vector
 
     @linked_function
     def gather_vector(address, step, exists):
@@ -102,44 +109,48 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         return nearer, further
 
     @device_function
-    def load_vector(words, at, vector, exists, source):
+    def load_vector(words, at, vector, source):
         address, step, _, _ = source
         words[at], words[at + 1], words[at + 2], words[at + 3] = load_if_u32x4(
-            address + i64(vector) * VECTOR_BYTES, exists and step == SIDE_BY_SIDE
+            address + i64(vector) * VECTOR_BYTES, vector != u32(_NO_VECTOR) and step == SIDE_BY_SIDE
         )
 
     @device_function
-    def gather(words, at, vector, exists, source):
+    def gather(words, at, vector, source):
         address, step, _, _ = source
-        nearer, further = gather_vector(address + i64(vector) * per_vector * step, step, exists)
+        nearer, further = gather_vector(
+            address + i64(vector) * per_vector * step, step, vector != u32(_NO_VECTOR)
+        )
         words[at] = u32(nearer)
         words[at + 1] = u32(nearer >> u64(32))
         words[at + 2] = u32(further)
         words[at + 3] = u32(further >> u64(32))
 
     @device_function
-    def key_at(nearer, further, element, are_keys, masks):
-        """Return a vector's key, or the order key of its element."""
+    def key_at(nearer, further, element, are_raw, numbers, masks):
+        """Return the order key of an element of a vector, or of one of its raw keys."""
         if element_size == 8:
             key = nearer
             if element != u32(0):
                 key = further
         else:
             shift = u32(element * u32(element_bits))
-            if are_keys:
+            if are_raw:
                 shift = u32(element << u32(5))
             bits = nearer
             if shift >= u32(64):
                 bits = further
             key = u32(bits >> u64(shift & u32(63)))
-        if not are_keys:
+        if are_raw:
+            key = key_of_raw(key, numbers, masks)
+        else:
             key = key_type(order_key(key_type(key & key_type(ones)), *masks))
         return key
 
     @device_function
     def low_of(vector, element, source):
-        _, _, first_position, are_keys = source
-        n_each = u32(keys_a_vector) if are_keys else u32(per_vector)
+        _, _, first_position, are_raw = source
+        n_each = u32(keys_a_vector) if are_raw else u32(per_vector)
         return u32(~u32(u32(u32(vector * n_each) + u32(first_position)) + element))
 
     @linked_function
@@ -148,7 +159,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         through = warp_inclusive_sum(amount)
         base = u32(0)
         if lane == u32(31):
-            base = u32(cuda.atomic.add(counters, FOUND, through))
+            base = atomic_add_shared_u32(u32(shared_address(counters) + u32(4 * FOUND)), through)
         base = shuffle_from_u32(base, u32(31))
         return u32(base + through - u32(amount))
 
@@ -181,9 +192,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         return slot
 
     @linked_function
-    def collect(
-        keys, lows, n_slots, counters, items, source, floor, limit, raw_mask, masks, sums, thread, lane
-    ):
+    def collect(keys, lows, n_slots, counters, items, source, floor, limit, mask, sums, thread, lane):
         """Keep what has a raw key of at least `floor`, and count it; stop some time after `limit`.
 
         Elements are kept as they are, not as keys. Of a level only the positions are kept, and in order, for
@@ -191,79 +200,89 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         """
         words = cuda.local.array(_WORDS, u32)
         vectors = cuda.local.array(_AHEAD, u32)
-        are_there = cuda.local.array(_AHEAD, u32)
         # A bit an element; each of these holds those of some vectors.
         kept = cuda.local.array(n_masks, u32)
+        n_items = items[1]
         is_strided = source[1] != SIDE_BY_SIDE
-        are_keys = source[3]
+        are_raw = source[3]
         n_found = u32(0)
         half = u32(0)
         own = thread
         apart = u32(n_threads)
-        if are_keys:
+        if are_raw:
             own = u32(thread * u32(_AHEAD))
             apart = u32(1)
+        # The first item of the warp: it skips together what none of its lanes has.
+        warp_item = shuffle_from_u32(own, u32(0))
         first = u32(0)
-        while first < items[1] and n_found <= limit:
+        while first < n_items and n_found <= limit:
+            vectors[0] = vector_of(u32(first + own), items)
+            for ahead in range(1, _AHEAD):
+                vectors[ahead] = u32(_NO_VECTOR)
+            if u32(warp_item + apart) < n_items:
+                for ahead in range(1, _AHEAD):
+                    vectors[ahead] = vector_of(u32(u32(first + own) + u32(u32(ahead) * apart)), items)
             for ahead in range(_AHEAD):
-                item = u32(u32(first + own) + u32(u32(ahead) * apart))
-                exists, vectors[ahead] = vector_of(item, items)
-                are_there[ahead] = u32(exists)
-                load_vector(words, 4 * ahead, vectors[ahead], exists, source)
+                load_vector(words, 4 * ahead, vectors[ahead], source)
             if is_strided:
                 for ahead in range(_AHEAD):
-                    gather(words, 4 * ahead, vectors[ahead], are_there[ahead] != u32(0), source)
-            for mask in range(n_masks):
-                kept[mask] = u32(0)
-            amount = u32(0)
+                    gather(words, 4 * ahead, vectors[ahead], source)
+            for part in range(n_masks):
+                kept[part] = u32(0)
             for ahead in range(_AHEAD):
-                if ballot(are_there[ahead]) != u32(0):
-                    found = reaching(words, 4 * ahead, floor, raw_mask, are_keys)
-                    found = u32(found & u32(u32(0) - are_there[ahead]))
-                    amount = u32(amount + popcount_u32(found))
-                    kept[ahead // per_mask] |= u32(found << u32(ahead % per_mask * per_vector))
+                if u32(warp_item + u32(u32(ahead) * apart)) < n_items:
+                    found = reaching(words, 4 * ahead, floor, mask, are_raw)
+                    if vectors[ahead] != u32(_NO_VECTOR):
+                        kept[ahead // per_mask] |= u32(found << u32(ahead % per_mask * per_vector))
+            amount = u32(0)
+            for part in range(n_masks):
+                amount = u32(amount + popcount_u32(kept[part]))
             slot = u32(0)
-            if are_keys:
-                before, total = exclusive_sum(amount, thread, sums[half:])
+            if are_raw:
+                before, total = exclusive_sum(amount, thread, shared_from(sums, half))
                 half = u32(u32(32) - half)
                 slot = u32(n_found + before)
                 n_found = u32(n_found + total)
             elif ballot(amount) != u32(0):
                 slot = reserve(counters, amount, lane)
             if amount != u32(0) and u32(slot + amount) <= n_slots:
-                for mask in range(n_masks):
-                    slot = keep(keys, lows, slot, kept[mask], vectors, mask * per_mask, source)
+                for part in range(n_masks):
+                    slot = keep(keys, lows, slot, kept[part], vectors, part * per_mask, source)
             first = u32(first + u32(_AHEAD * n_threads))
-            if not are_keys and ballot(counters[FOUND] > limit) != u32(0):
+            warp_item = u32(warp_item + u32(_AHEAD * n_threads))
+            if first < n_items and not are_raw and ballot(counters[FOUND] > limit) != u32(0):
                 n_found = u32(limit + u32(1))
-        if are_keys and thread == u32(0):
+        if are_raw and thread == u32(0):
             counters[FOUND] = n_found
 
     @linked_function
-    def count_keys(histogram, items, source, bound, end, shift, masks, thread, lane):
+    def count_keys(histogram, items, source, bound, end, shift, numbers, masks, thread):
         """Count the keys from `bound` to `end` by ``(key - bound) >> shift``."""
         words = cuda.local.array(4, u32)
-        are_keys = source[3]
-        n_each = u32(keys_a_vector) if are_keys else u32(per_vector)
-        first = u32(0)
-        while first < items[1]:
-            exists, vector = vector_of(u32(first + thread), items)
-            load_vector(words, 0, vector, exists, source)
+        are_raw = source[3]
+        n_each = u32(keys_a_vector) if are_raw else u32(per_vector)
+        bins = shared_address(histogram)
+        width = key_type(end - bound)
+        item = thread
+        while item < items[1]:
+            vector = vector_of(item, items)
+            load_vector(words, 0, vector, source)
             if source[1] != SIDE_BY_SIDE:
-                gather(words, 0, vector, exists, source)
+                gather(words, 0, vector, source)
             nearer = u64(words[0]) | (u64(words[1]) << u64(32))
             further = u64(words[2]) | (u64(words[3]) << u64(32))
             element = u32(0)
             while element < n_each:
-                key = key_at(nearer, further, element, are_keys, masks)
-                digit = u32(key_type(key - bound) >> key_type(shift))
-                count_digit(histogram, exists and bound <= key <= end, digit, lane)
+                beyond = key_type(key_at(nearer, further, element, are_raw, numbers, masks) - bound)
+                digit = u32(beyond >> key_type(shift))
+                counts = vector != u32(_NO_VECTOR) and beyond <= width
+                count_shared_if(u32(bins + u32(digit << u32(2))), counts)
                 element = u32(element + u32(1))
-            first = u32(first + u32(n_threads))
+            item = u32(item + u32(n_threads))
 
     @linked_function
     def collect_ties(
-        keys, lows, n_found, n_wanted, items, source, edge, head, bound, floor, beyond, raw_mask, sums, thread
+        keys, lows, n_found, n_wanted, items, source, edge, head, bound, floor, beyond, mask, sums, thread
     ):
         """Keep the first `n_wanted` elements with the key `bound`, which lie from `floor` to below `beyond`.
 
@@ -285,18 +304,18 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
                 ties = u32(edge >= head and edge < u32(NO_EDGE))
                 first = u32(first + u32(n_threads))
             else:
-                exists, vector = vector_of(u32(first + thread), items)
-                load_vector(words, 0, vector, exists, source)
+                vector = vector_of(u32(first + thread), items)
+                load_vector(words, 0, vector, source)
                 if source[1] != SIDE_BY_SIDE:
-                    gather(words, 0, vector, exists, source)
-                if exists:
-                    ties = reaching(words, 0, floor, raw_mask, source[3])
+                    gather(words, 0, vector, source)
+                if vector != u32(_NO_VECTOR):
+                    ties = reaching(words, 0, floor, mask, source[3])
                     if beyond != key_type(0):
-                        ties = u32(ties & ~reaching(words, 0, beyond, raw_mask, source[3]))
+                        ties = u32(ties & ~reaching(words, 0, beyond, mask, source[3]))
                 low = low_of(vector, u32(0), source)
                 first = u32(first + u32(n_threads))
             steps = u32(1)
-            before, total = exclusive_sum(popcount_u32(ties), thread, sums[half:])
+            before, total = exclusive_sum(popcount_u32(ties), thread, shared_from(sums, half))
             half = u32(u32(32) - half)
             rank = u32(n_ties + before)
             while ties != u32(0) and rank < n_wanted:
@@ -310,7 +329,20 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
 
     @linked_function
     def narrow(
-        histogram, items, source, edge_key, has_edge, bound, end, wanted, limit, masks, sums, counters, thread
+        histogram,
+        items,
+        source,
+        edge_key,
+        has_edge,
+        bound,
+        end,
+        wanted,
+        limit,
+        numbers,
+        masks,
+        sums,
+        counters,
+        thread,
     ):
         """Return a higher bound, and whether no more than `limit` keys reach it: if not, the last wanted key.
 
@@ -318,15 +350,15 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         """
         lane = u32(thread & u32(31))
         warp = u32(thread >> u32(5))
+        bins = shared_address(histogram)
         needed = wanted
         fits = False
         narrowing = True
         while narrowing:
             shift = u32(max(needed_bits(key_type(end - bound)), u32(digit_bits)) - u32(digit_bits))
-            count_keys(histogram, items, source, bound, end, shift, masks, thread, lane)
-            if warp == u32(0):
-                counts = has_edge and bound <= edge_key <= end
-                count_digit(histogram, counts, u32(key_type(edge_key - bound) >> key_type(shift)), lane)
+            count_keys(histogram, items, source, bound, end, shift, numbers, masks, thread)
+            digit = u32(key_type(edge_key - bound) >> key_type(shift))
+            count_shared_if(u32(bins + u32(digit << u32(2))), has_edge and bound <= edge_key <= end)
             digit, larger, amount = find_digit(histogram, sums, counters, needed, thread, lane, warp)
             needed = u32(needed - larger)
             fits = u32(u32(wanted - needed) + amount) <= limit

@@ -11,15 +11,15 @@ from numba import cuda, types
 
 from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import (
-    ballot,
-    lanes_below,
+    count_shared_if,
     leading_zeros_u32,
     leading_zeros_u64,
-    popcount_u32,
+    shared_address,
     warp_add,
     warp_inclusive_sum,
 )
-from kernels_cuda.top_k.cooperate import count_digit, warp_maximum
+from kernels_cuda.top_k.cooperate import warp_maximum
+from kernels_cuda.top_k.quads import quad_functions
 
 u32 = types.uint32
 u64 = types.uint64
@@ -61,6 +61,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
     digit_bits = n_threads.bit_length() - 1
     warp_max = warp_maximum(key_type)
     needed_bits = bit_length(key_type)
+    per_quad, load_quad, _ = quad_functions(key_type)
 
     @linked_function
     def find_digit(histogram, sums, counters, needed, thread, lane, warp):
@@ -113,25 +114,28 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
         The last is at least `wanted`; if it is more than `enough`, the other is less. There must
         be `wanted` maxima, all of them from `lowest` to `highest`.
         """
+        quad = cuda.local.array(per_quad, key_type)
+        bins = shared_address(histogram)
         low = key_type(lowest)
         high = key_type(highest)
         above = u32(0)
         reaching = u32(0)
         searching = True
         while searching:
-            span_bits = needed_bits(key_type(high - low))
+            width = key_type(high - low)
+            span_bits = needed_bits(width)
             shift = u32(max(span_bits, u32(digit_bits)) - u32(digit_bits))
-            first = u32(warp << u32(5))
-            while first < n_groups:
-                group = u32(first + lane)
-                key = key_type(0)
-                counts = False
-                if group < n_groups:
-                    key = maxima[group]
-                    counts = low <= key <= high
-                digit = u32(key_type(key - low) >> key_type(shift))
-                count_digit(histogram, counts, digit, lane)
-                first = u32(first + u32(n_threads))
+            number = thread
+            group = u32(number * u32(per_quad))
+            while group < n_groups:
+                load_quad(quad, maxima, number)
+                for at in range(per_quad):
+                    beyond = key_type(quad[at] - low)
+                    counts = beyond <= width and u32(group + u32(at)) < n_groups
+                    digit = u32(beyond >> key_type(shift))
+                    count_shared_if(u32(bins + u32(digit << u32(2))), counts)
+                number = u32(number + u32(n_threads))
+                group = u32(number * u32(per_quad))
             digit, larger, amount = find_digit(
                 histogram, sums, counters, u32(wanted - above), thread, lane, warp
             )
@@ -145,51 +149,53 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
         return low, above, reaching
 
     @linked_function
-    def list_groups(maxima, n_groups, low, n_ties, listed, sums, lane, warp):
+    def list_groups(maxima, n_groups, low, n_ties, listed, sums, thread, lane, warp):
         """List the groups above `low` and the first `n_ties` that equal it, in ascending order."""
-        each = u32(u32(n_groups + u32(n_threads - 1)) // u32(n_threads)) << u32(5)
-        begin = u32(warp * u32(each))
-        end = min(n_groups, u32(begin + u32(each)))
-        below = lanes_below()
-        n_above = u32(0)
-        n_equal = u32(0)
-        first = begin
-        while first < end:
-            group = u32(first + lane)
-            key = key_type(0)
-            if group < end:
-                key = maxima[group]
-            n_above = u32(n_above + popcount_u32(ballot(group < end and key > low)))
-            n_equal = u32(n_equal + popcount_u32(ballot(group < end and key == low)))
-            first = u32(first + u32(32))
-        if lane == u32(0):
-            sums[warp] = n_above
-            sums[u32(warp + u32(32))] = n_equal
+        quad = cuda.local.array(per_quad, key_type)
+        # A thread has neighbouring groups. It counts those above in the lower half of a word, and those that
+        # equal in the upper one.
+        quads_each = u32(u32(u32(n_groups - u32(1)) // u32(per_quad * n_threads)) + u32(1))
+        first = u32(thread * quads_each)
+        end = u32(first + quads_each)
+        amounts = u32(0)
+        number = first
+        group = u32(number * u32(per_quad))
+        while number < end and group < n_groups:
+            load_quad(quad, maxima, number)
+            for at in range(per_quad):
+                exists = u32(group + u32(at)) < n_groups
+                if exists and quad[at] > low:
+                    amounts = u32(amounts + u32(1))
+                if exists and quad[at] == low:
+                    amounts = u32(amounts + u32(1 << 16))
+            number = u32(number + u32(1))
+            group = u32(group + u32(per_quad))
+        through = warp_inclusive_sum(amounts)
+        if lane == u32(31):
+            sums[warp] = through
         cuda.syncthreads()
-        n_above = u32(0)
-        n_equal = u32(0)
+        before = u32(0)
         if lane < warp:
-            n_above = sums[lane]
-            n_equal = sums[u32(lane + u32(32))]
-        n_above = warp_add(n_above)
-        n_equal = warp_add(n_equal)
-        first = begin
-        while first < end:
-            group = u32(first + lane)
-            key = key_type(0)
-            if group < end:
-                key = maxima[group]
-            is_above = group < end and key > low
-            is_equal = group < end and key == low
-            votes_above = ballot(is_above)
-            votes_equal = ballot(is_equal)
-            above = u32(n_above + popcount_u32(votes_above & below))
-            equal = u32(n_equal + popcount_u32(votes_equal & below))
-            if is_above or (is_equal and equal < n_ties):
-                listed[u32(above + min(equal, n_ties))] = group
-            n_above = u32(n_above + popcount_u32(votes_above))
-            n_equal = u32(n_equal + popcount_u32(votes_equal))
-            first = u32(first + u32(32))
+            before = sums[lane]
+        before = u32(warp_add(before) + u32(through - amounts))
+        above = u32(before & u32(0xFFFF))
+        equal = u32(before >> u32(16))
+        if amounts != u32(0):
+            number = first
+            group = u32(number * u32(per_quad))
+            while number < end and group < n_groups:
+                load_quad(quad, maxima, number)
+                for at in range(per_quad):
+                    exists = u32(group + u32(at)) < n_groups
+                    is_equal = quad[at] == low
+                    if exists and (quad[at] > low or (is_equal and equal < n_ties)):
+                        listed[u32(above + min(equal, n_ties))] = u32(group + u32(at))
+                    if exists and quad[at] > low:
+                        above = u32(above + u32(1))
+                    if exists and is_equal:
+                        equal = u32(equal + u32(1))
+                number = u32(number + u32(1))
+                group = u32(group + u32(per_quad))
         cuda.syncthreads()
 
     return find_digit, block_extremes, find_threshold, list_groups

@@ -1,33 +1,37 @@
 """A warp a row, the row in registers: for k <= 32 and rows of a few hundred elements.
 
-1. Load the row; every lane keeps its order keys in registers.
-2. Take the largest lane maximum away k times: what was taken last is a threshold that at least k keys reach.
-3. Rank the few keys that reach it by counting, in shared memory, by (key, position).
+1. Load the row; every lane keeps its raw keys (`keys`) in registers.
+2. Take the largest of the lanes' two maxima each away k times: what was taken last is a threshold that at
+   least k keys reach, as do all that have the same order key.
+3. Rank the few that reach it by counting, in shared memory, by (order key, position).
 
-Of short rows it can rank all keys, for any k; then there is no threshold.
+Of short rows it can rank all, for any k; then there is no threshold.
 
-If more keys reach the threshold than fit, the winners are taken one by one: the largest key of the warp,
-and of the lanes that hold it the smallest position. Reads the row once, writes k values and indices.
+If more reach the threshold than fit, those above it are taken and the first that equal it; if even those
+above do not fit, the winners one by one: the largest key of the warp, and of the lanes that hold it the
+smallest position. Reads the row once, writes k values and indices.
 """
 
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.ptx import (
-    ballot,
-    lanes_below,
-    leading_zeros_u32,
+    join_u32,
     load_if_u32x4,
     popcount_u32,
     shared_address,
+    shared_from,
     shuffle_from_u32,
+    store_shared_if_u32,
     store_shared_if_u64,
     take_turn,
+    warp_add,
     warp_inclusive_sum,
     warp_min,
 )
 from kernels_cuda.top_k.cooperate import warp_maximum
-from kernels_cuda.top_k.keys import N_MASKS, VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.keys import N_MASKS, N_NUMBERS, VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.quads import quad_functions
 from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
 
 u32 = types.uint32
@@ -39,11 +43,11 @@ WARPS_A_BLOCK = N_THREADS // 32
 # Keys that reach the threshold for which a warp has room; and a row of which it has room for all.
 FEW_SLOTS = 64
 MANY_SLOTS = 256
-# The most lane maxima that are taken away.
+# The most maxima that are taken away: as many as lanes, so that none runs out of large ones soon.
 LARGEST_K = 32
 _NOWHERE = 0xFFFFFFFF
-# Keys of a lane, at most, whose places among those that reach the threshold all lanes find out together.
-_FEW = 8
+# So that three blocks share a multiprocessor, by the keys of a lane; 16 of 8 bytes need more.
+REGISTERS = {32: 80}
 # Pairs that a pair is compared with at a time.
 _COMPARED = 4
 
@@ -63,11 +67,14 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
     """Make the kernel for rows of up to ``n_vectors * 512 // element_size`` elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    raw_mask = functions.raw_mask
+    raw_element = functions.raw_element
+    key_of_raw = functions.key_of_raw
+    first_of_equals = functions.first_of_equals
+    spread_raw_keys = functions.spread_raw_keys
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
-    spread_vector = functions.spread_vector
     warp_max = warp_maximum(key_type)
     per_vector = VECTOR_BYTES // element_size
     per_lane = n_vectors * per_vector
@@ -79,14 +86,10 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         slot_type = key_type
 
         @device_function
-        def put_slot(slot_keys, slot_positions, slot, key, position):
-            slot_keys[slot] = key
-            slot_positions[slot] = position
-
-        @device_function
-        def put_slot_if(slot_keys, slot_positions, slot, key, position, condition):
-            if condition:
-                put_slot(slot_keys, slot_positions, slot, key, position)
+        def put_slot(slot_keys, slot_positions, slot, key, position, condition):
+            store_shared_if_u64(u32(shared_address(slot_keys) + u32(slot << u32(3))), key, u32(condition))
+            place = u32(shared_address(slot_positions) + u32(slot << u32(2)))
+            store_shared_if_u32(place, position, u32(condition))
 
         @device_function
         def take_slot(slot_keys, slot_positions, slot):
@@ -107,14 +110,11 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
     else:
         # Key and inverted position make one number, which orders the pairs.
         slot_type = u64
+        per_quad, load_quad, _ = quad_functions(u64)
 
         @device_function
-        def put_slot(slot_keys, slot_positions, slot, key, position):
-            slot_keys[slot] = (u64(key) << u64(32)) | u64(u32(~position))
-
-        @device_function
-        def put_slot_if(slot_keys, slot_positions, slot, key, position, condition):
-            pair = (u64(key) << u64(32)) | u64(u32(~position))
+        def put_slot(slot_keys, slot_positions, slot, key, position, condition):
+            pair = join_u32(u32(~position), key)
             store_shared_if_u64(u32(shared_address(slot_keys) + u32(slot << u32(3))), pair, u32(condition))
 
         @device_function
@@ -124,13 +124,16 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
 
         @device_function
         def count_larger(slot_keys, slot_positions, first, end, key, position):
-            pair = (u64(key) << u64(32)) | u64(u32(~position))
+            quad = cuda.local.array(per_quad, u64)
+            pair = join_u32(u32(~position), key)
             rank = u32(0)
-            other = first
-            while other < end:
-                for ahead in range(_COMPARED):
-                    rank = u32(rank + u32(slot_keys[u32(other + u32(ahead))] > pair))
-                other = u32(other + u32(_COMPARED))
+            number = u32(first // u32(per_quad))
+            while number < u32(u32(end + u32(per_quad - 1)) // u32(per_quad)):
+                for ahead in range(_COMPARED // per_quad):
+                    load_quad(quad, slot_keys, u32(number + u32(ahead)))
+                    for at in range(per_quad):
+                        rank = u32(rank + u32(quad[at] > pair))
+                number = u32(number + u32(_COMPARED // per_quad))
             return rank
 
     @device_function
@@ -140,11 +143,11 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         return u32(lane_first + u32(vector * u32(pass_elements)) + u32(u32(place) % u32(per_vector)))
 
     @device_function
-    def reaching_keys(keys, threshold, lane_first, count):
-        """Return a bit a key of this lane: those of the row that reach the threshold."""
+    def reaching_keys(raws, floor, lane_first, count):
+        """Return a bit a key of this lane: those of the row that reach the floor."""
         live = u32(0)
         for place in range(per_lane):
-            if keys[place] >= threshold and position_of(lane_first, place) < count:
+            if raws[place] >= floor and position_of(lane_first, place) < count:
                 live = u32(live | (u32(1) << u32(place)))
         return live
 
@@ -163,11 +166,12 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         index_stride,
         n_slots,
         layout,
+        numbers,
         masks,
     ):
         take_turn()
-        slot_keys = cuda.shared.array(0, slot_type)
-        slot_positions = cuda.shared.array(0, u32)[2 * WARPS_A_BLOCK * n_slots :]
+        slot_keys = cuda.shared.array(0, slot_type, VECTOR_BYTES)
+        slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARPS_A_BLOCK * n_slots)
         thread = u32(cuda.threadIdx.x)
         lane = u32(thread & u32(31))
         warp = u32(thread >> u32(5))
@@ -180,11 +184,12 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         wanted = u32(k)
 
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
-        keys = cuda.local.array(per_lane, key_type)
+        raws = cuda.local.array(per_lane, key_type)
         lane_first = u32(lane * u32(per_vector))
         in_vectors = x_stride == 1 and (base & (VECTOR_BYTES - 1)) == 0
         words = cuda.local.array(n_words, u32)
         vector_words = cuda.local.array(4, u32)
+        mask = raw_mask(numbers, False)
         for begin in range(0, n_vectors, n_ahead):
             for ahead in range(n_ahead):
                 position = u32(lane_first + u32((begin + ahead) * pass_elements))
@@ -199,61 +204,100 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 if in_vectors and u32(position + u32(per_vector)) <= count:
                     for word in range(4):
                         vector_words[word] = words[4 * ahead + word]
-                    spread_vector(vector_words, keys, place, masks)
+                    spread_raw_keys(vector_words, raws, place, mask)
                 else:
                     for element in range(per_vector):
-                        keys[place + element] = key_type(0)
+                        raws[place + element] = key_type(0)
                         if u32(position + u32(element)) < count:
                             address = base + i64(u32(position + u32(element))) * x_stride * element_size
-                            keys[place + element] = order_key(load_element(address), *masks)
+                            raws[place + element] = raw_element(load_element(address), mask)
 
-        lane_best = key_type(0)
-        for place in range(per_lane):
-            lane_best = max(lane_best, keys[place])
-        threshold = key_type(0)
+        # Of each half of a lane's elements.
+        larger = key_type(0)
+        smaller = key_type(0)
+        for place in range(0, per_lane, 2):
+            larger = max(larger, raws[place])
+            smaller = max(smaller, raws[place + 1])
+        larger, smaller = max(larger, smaller), min(larger, smaller)
+        best = larger
+        next_best = smaller
+        floor = key_type(0)
         taken = u32(0)
         if wanted > u32(LARGEST_K):
             taken = wanted
         while taken < wanted:
-            threshold = warp_max(lane_best)
-            if lane_best == threshold:
-                lane_best = key_type(0)
+            floor = warp_max(best)
+            if best == floor:
+                best = next_best
+                next_best = key_type(0)
             taken = u32(taken + u32(1))
+        if wanted <= u32(LARGEST_K):
+            if floor == key_type(0):
+                # Equal maxima were taken away together, until none was left. The least of them may do.
+                least_taken = key_type(~key_type(0))
+                if best == key_type(0) and larger != key_type(0):
+                    least_taken = larger
+                    if smaller != key_type(0):
+                        least_taken = smaller
+                floor = key_type(~warp_max(key_type(~least_taken)))
+                live = reaching_keys(raws, floor, lane_first, count)
+                if warp_add(popcount_u32(live)) < wanted:
+                    floor = key_type(0)
+            floor = first_of_equals(floor, numbers, masks)
 
-        n_found = u32(0)
+        live = reaching_keys(raws, floor, lane_first, count)
+        above = live
+        amount = popcount_u32(above)
+        through = warp_inclusive_sum(amount)
+        n_above = shuffle_from_u32(through, u32(31))
+        n_found = n_above
         slots = u32(warp * u32(n_slots))
-        live = u32(0)
-        if per_lane <= _FEW:
-            below = lanes_below()
-            for place in range(per_lane):
-                position = position_of(lane_first, place)
-                reaches = keys[place] >= threshold and position < count
-                votes = ballot(reaches)
-                slot = u32(n_found + popcount_u32(votes & below))
-                fits = reaches and slot < u32(n_slots)
-                put_slot_if(slot_keys, slot_positions, u32(slots + slot), keys[place], position, fits)
-                n_found = u32(n_found + popcount_u32(votes))
-        else:
-            live = reaching_keys(keys, threshold, lane_first, count)
-            reaching = popcount_u32(live)
-            through = warp_inclusive_sum(reaching)
-            n_found = shuffle_from_u32(through, u32(31))
-            slot = u32(slots + through - reaching)
-            left = live
-            if n_found > u32(n_slots):
-                left = u32(0)
-            while left != u32(0):
-                last = u32(u32(31) - leading_zeros_u32(left))
-                left = u32(left ^ (u32(1) << last))
-                key = keys[0]
-                for place in range(1, per_lane):
-                    if last == u32(place):
-                        key = keys[place]
-                put_slot(slot_keys, slot_positions, slot, key, position_of(lane_first, last))
-                slot = u32(slot + u32(1))
         if n_found > u32(n_slots):
-            if per_lane <= _FEW:
-                live = reaching_keys(keys, threshold, lane_first, count)
+            # Those above the floor, and the first of those that equal it.
+            floor_key = key_of_raw(floor, numbers, masks)
+            above = u32(0)
+            for place in range(per_lane):
+                if key_of_raw(raws[place], numbers, masks) > floor_key:
+                    above = u32(above | (u32(1) << u32(place)))
+            above = u32(above & live)
+            amount = popcount_u32(above)
+            through = warp_inclusive_sum(amount)
+            n_above = shuffle_from_u32(through, u32(31))
+            n_found = u32(max(n_above, wanted))
+        if n_above <= u32(n_slots):
+            slot = u32(slots + u32(through - amount))
+            for place in range(per_lane):
+                is_above = (above >> u32(place)) & u32(1)
+                position = position_of(lane_first, place)
+                put_slot(slot_keys, slot_positions, slot, raws[place], position, is_above)
+                slot = u32(slot + is_above)
+            if n_found > n_above:
+                n_before = n_above
+                for vector in range(n_vectors):
+                    ties = u32(u32(live ^ above) >> u32(vector * per_vector)) & u32((1 << per_vector) - 1)
+                    amount = popcount_u32(ties)
+                    through = warp_inclusive_sum(amount)
+                    tie = u32(n_before + u32(through - amount))
+                    for element in range(per_vector):
+                        place = vector * per_vector + element
+                        is_tie = u32(ties >> u32(element)) & u32(1)
+                        is_wanted = is_tie != u32(0) and tie < n_found
+                        position = position_of(lane_first, place)
+                        put_slot(
+                            slot_keys, slot_positions, u32(slots + tie), raws[place], position, is_wanted
+                        )
+                        tie = u32(tie + is_tie)
+                    n_before = u32(n_before + shuffle_from_u32(through, u32(31)))
+            cuda.syncwarp()
+            own = lane
+            while own < n_found:
+                slot = u32(slots + own)
+                raw, position = take_slot(slot_keys, slot_positions, slot)
+                put_slot(slot_keys, slot_positions, slot, key_of_raw(raw, numbers, masks), position, True)
+                own = u32(own + u32(32))
+        else:
+            for place in range(per_lane):
+                raws[place] = key_of_raw(raws[place], numbers, masks)
             n_found = wanted
             taken = u32(0)
             while taken < wanted:
@@ -261,22 +305,24 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 best_place = u32(_NOWHERE)
                 for place in range(per_lane):
                     is_live = (live >> u32(place)) & u32(1) != u32(0)
-                    if is_live and (best_place == u32(_NOWHERE) or keys[place] > best):
-                        best = keys[place]
+                    if is_live and (best_place == u32(_NOWHERE) or raws[place] > best):
+                        best = raws[place]
                         best_place = u32(place)
                 winner = warp_max(best)
                 position = u32(_NOWHERE)
                 if best_place != u32(_NOWHERE) and best == winner:
                     position = position_of(lane_first, best_place)
                 winner_position = warp_min(position)
-                if position == winner_position:
+                is_winner = position == winner_position
+                put_slot(slot_keys, slot_positions, u32(slots + taken), winner, position, is_winner)
+                if is_winner:
                     live = u32(live & ~u32(u32(1) << best_place))
-                    put_slot(slot_keys, slot_positions, u32(slots + taken), winner, position)
                 taken = u32(taken + u32(1))
 
         # Beyond the pairs, what is larger than none of them.
-        if lane < u32(_COMPARED) and u32(n_found + lane) < u32(n_slots):
-            put_slot(slot_keys, slot_positions, u32(slots + n_found + lane), key_type(0), u32(_NOWHERE))
+        beyond = u32(n_found + lane)
+        is_beyond = lane < u32(_COMPARED) and beyond < u32(n_slots)
+        put_slot(slot_keys, slot_positions, u32(slots + beyond), key_type(0), u32(_NOWHERE), is_beyond)
         cuda.syncwarp()
         own = lane
         while own < n_found:
@@ -290,4 +336,8 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 store_index(at, index_size, i64(position))
             own = u32(own + u32(32))
 
-    return KernelSource(warp_top_k, {"layout": N_LAYOUT, "masks": N_MASKS})
+    return KernelSource(
+        warp_top_k,
+        {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
+        max_registers=REGISTERS.get(per_lane),
+    )
