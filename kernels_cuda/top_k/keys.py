@@ -1,7 +1,8 @@
 """Order keys: what every top-k kernel compares instead of elements.
 
 The order key of an element is an unsigned integer of its width, made so that the element which comes first
-has the largest key: NaNs share one key, and so do -0.0 and +0.0. `masks` says how to make it, as six int64:
+has the largest key: NaNs share one key, and so do -0.0 and +0.0. `masks` says how to make it, as six int64
+(`elements.key_masks`):
 
     sign, flip, infinity   the format, as in `plan`
     positive, negative     what is XORed to an element without and with the sign bit
@@ -24,7 +25,6 @@ from typing import Any, NamedTuple
 from numba import types
 
 from kernels_cuda.compiler import device_function
-from kernels_cuda.launch import as_signed
 from kernels_cuda.ptx import (
     LOAD,
     REGISTER,
@@ -39,23 +39,6 @@ from kernels_cuda.ptx import (
 
 u32 = types.uint32
 u64 = types.uint64
-
-VECTOR_BYTES = 16
-N_MASKS = 6
-
-
-def key_masks(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> tuple[int, ...]:
-    """Return the `masks` of a format and a direction.
-
-    Examples
-    --------
-    >>> [hex(mask) for mask in key_masks(2, 0x8000, 0x7FFF, 0x7C00, True)]
-    ['0x8000', '0x7fff', '0x7c00', '0x8000', '0xffff', '0xffff']
-    """
-    ones = (1 << 8 * element_size) - 1
-    direction = 0 if largest else ones
-    masks = (sign, flip, infinity, sign ^ direction, sign ^ flip ^ direction, ones ^ direction)
-    return tuple(as_signed(mask) for mask in masks)
 
 
 class ElementFunctions(NamedTuple):

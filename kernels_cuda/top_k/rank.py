@@ -8,13 +8,13 @@ from numba import cuda, types
 from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import shuffle_xor_u32, warp_max
 from kernels_cuda.scan import block_scan
+from kernels_cuda.top_k.block_shape import BINS_A_THREAD
 from kernels_cuda.top_k.cooperate import count_digit
 from kernels_cuda.top_k.threshold import CROWDED, bit_length, bit_length_u32, threshold_functions
 
 u32 = types.uint32
 u64 = types.uint64
 
-BINS_A_THREAD = 4
 # Pairs of a bin beyond which comparing each with each takes longer than sorting all.
 _CROWDED = 128
 
