@@ -18,7 +18,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from cuda.bindings import driver
-from cuda.core import Device, ObjectCode, Stream
 
 from kernels_cuda.variant import Target, Variant, capability_of
 
@@ -53,11 +52,10 @@ def _packer(count: int) -> Callable[..., None]:
 class Kernel:
     """A kernel that is loaded on a device."""
 
-    __slots__ = ("_frames", "_kernel", "device_id", "function", "is_only_device", "may_overlap")
+    __slots__ = ("_frames", "device_id", "function", "is_only_device", "may_overlap")
 
-    def __init__(self, kernel: Any, target: Target) -> None:
-        self._kernel = kernel
-        self.function = driver.CUfunction(int(kernel.handle))
+    def __init__(self, function: Any, target: Target) -> None:
+        self.function = function
         self.device_id = target.device_id
         self.may_overlap = capability_of(target.arch) >= (9, 0) and _driver_version() >= _OVERLAPPING_DRIVER
         # With one device a thread has that one current, or none: then the launch itself fails.
@@ -208,9 +206,17 @@ def as_signed(bits: int) -> int:
 @functools.cache
 def target(device_id: int) -> Target:
     """Return the target that is CUDA device number `device_id`."""
-    device = Device(device_id)
-    major, minor = device.compute_capability
-    return Target(device_id, f"sm_{major}{minor}", device.properties.multiprocessor_count)
+    device = _device(device_id)
+    kinds = driver.CUdevice_attribute
+    major, minor, multiprocessors = (
+        _check(driver.cuDeviceGetAttribute(kind, device))
+        for kind in (
+            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+        )
+    )
+    return Target(device_id, f"sm_{major}{minor}", multiprocessors)
 
 
 def load(variant: Variant, target: Target) -> Kernel:
@@ -230,17 +236,21 @@ _KERNELS: dict[tuple[Variant, Target], Kernel] = {}
 def _load(variant: Variant, target: Target) -> Kernel:
     code = variant.cubin(target.arch)
     with _current_device(target.device_id):
-        kernel = ObjectCode.from_cubin(code, name=variant.label).get_kernel(variant.label)
-        shared_bytes = variant.dynamic_shared_bytes
-        if shared_bytes > _DEFAULT_SHARED_LIMIT:
+        # Never unloaded: kernels are kept for the life of the process.
+        library = _check(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))
+        kernel = _check(driver.cuLibraryGetKernel(library, variant.label.encode()))
+        if variant.dynamic_shared_bytes > _DEFAULT_SHARED_LIMIT:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _check(driver.cuKernelSetAttribute(attribute, shared_bytes, kernel.handle, target.device_id))
-    return Kernel(kernel, target)
+            shared_bytes = variant.dynamic_shared_bytes
+            _check(driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, _device(target.device_id)))
+    return Kernel(driver.CUfunction(int(kernel)), target)
 
 
 @functools.lru_cache(maxsize=256)
 def stream_from_handle(handle: int) -> Any:
     """Return the cuda.core stream of a ``cudaStream_t`` given as an integer."""
+    from cuda.core import Stream  # noqa: PLC0415 - its import takes longer than a first call needs otherwise
+
     return Stream.from_handle(handle)
 
 
@@ -270,6 +280,12 @@ def _driver_version() -> int:
 
 
 @functools.cache
+def _device(device_id: int) -> Any:
+    _check(driver.cuInit(0))
+    return _check(driver.cuDeviceGet(device_id))
+
+
+@functools.cache
 def _device_count() -> int:
     count: int = _check(driver.cuDeviceGetCount())
     return count
@@ -283,8 +299,7 @@ def _current_device_is(device_id: int) -> bool:
 @functools.cache
 def _primary_context(device_id: int) -> Any:
     # Kept for the life of the process, as every array library keeps it.
-    Device(device_id)
-    return _check(driver.cuDevicePrimaryCtxRetain(device_id))
+    return _check(driver.cuDevicePrimaryCtxRetain(_device(device_id)))
 
 
 @contextmanager
