@@ -249,7 +249,7 @@ def _load(variant: Variant, target: Target) -> Kernel:
 @functools.lru_cache(maxsize=256)
 def stream_from_handle(handle: int) -> Any:
     """Return the cuda.core stream of a ``cudaStream_t`` given as an integer."""
-    from cuda.core import Stream  # noqa: PLC0415 - its import takes longer than a first call needs otherwise
+    from cuda.core import Stream  # noqa: PLC0415 - slow to import, and few calls are given a stream
 
     return Stream.from_handle(handle)
 
