@@ -1,22 +1,16 @@
 """From a Python function to a cubin: the one place that touches the insides of numba-cuda.
 
-Nothing here needs a GPU or a driver. Numba compiles a kernel to PTX for a compute capability, nvJitLink makes
-a cubin of it, and the cubin is kept in the user's cache directory, so that later processes only load it.
+Nothing here needs a GPU or a driver. Numba compiles a kernel to PTX for a compute capability, and nvJitLink
+makes a cubin of it.
 """
 
 import functools
-import hashlib
-import os
 import re
-import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from importlib.metadata import version
+from contextlib import contextmanager
 from inspect import signature
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -33,7 +27,6 @@ _STATE = threading.local()
 _LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
 _linked_for: tuple[int, int] | None = None
 _ENTRY = re.compile(r"\.entry\s+([^\s(]+)")
-_ELF_MAGIC = b"\x7fELF"
 
 # Spellings that numba-cuda still looks up while its modules are imported, and NumPy has dropped.
 _DROPPED_BY_NUMPY = {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}
@@ -50,14 +43,11 @@ class KernelSource(NamedTuple):
         Lengths of the parameters that are tuples; a launch passes their elements one by one.
     max_registers : int or None
         Limit on the registers of a thread.
-    dynamic_shared_bytes : int
-        The most dynamic shared memory that a launch asks for, if that is more than 48 KiB.
     """
 
     function: Callable[..., None]
     tables: Mapping[str, int] = {}
     max_registers: int | None = None
-    dynamic_shared_bytes: int = 0
 
 
 def device_function(function: Callable[..., Any]) -> Any:
@@ -176,87 +166,3 @@ def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> byte
         return bytes(program.compile("cubin").code)
     finally:
         program.close()
-
-
-def cubin(name: str, make_source: Callable[[], KernelSource], arch: str) -> bytes:
-    """Return the cubin of a kernel, from the cache on disk if it is there.
-
-    Parameters
-    ----------
-    name : str
-        Unique name of the kernel among all variants; it becomes the entry's name.
-    make_source : callable
-        Makes the kernel; not called if the cubin is found.
-    arch : str
-        For example ``"sm_90"``.
-    """
-    folder = cache_folder()
-    path = None if folder is None else folder / arch / f"{name}.cubin"
-    if path is not None:
-        with suppress(OSError):
-            found = path.read_bytes()
-            if found.startswith(_ELF_MAGIC):
-                return found
-    source = make_source()
-    code = compile_cubin(compile_ptx(source, name, capability_of(arch)), arch, source.max_registers)
-    if path is not None:
-        with suppress(OSError):
-            _write_atomically(path, code)
-    return code
-
-
-def capability_of(arch: str) -> tuple[int, int]:
-    """Return the compute capability of an architecture.
-
-    Examples
-    --------
-    >>> capability_of("sm_75"), capability_of("sm_120")
-    ((7, 5), (12, 0))
-    """
-    digits = re.sub(r"\D", "", arch)
-    return int(digits[:-1]), int(digits[-1])
-
-
-def _cache_enabled() -> bool:
-    return os.environ.get("DMLOPS_CACHE", "1") != "0"
-
-
-def _cache_root() -> Path:
-    if override := os.environ.get("DMLOPS_CACHE_DIR"):
-        return Path(override)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "dmlops"
-
-
-@functools.cache
-def _code_digest() -> str:
-    # Kernels inline functions of their neighbours: any change of the package makes other cubins.
-    digest = hashlib.sha256(f"numba-cuda {version('numba-cuda')}".encode())
-    for file in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(file.name.encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def cache_folder() -> Path | None:
-    """Return where compiled code is kept, or None where it is not."""
-    return _cache_root() / "cuda" / _code_digest() if _cache_enabled() else None
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    # Many processes may start at once; a reader sees no file or a whole one.
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).replace(path)
-    except OSError:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise

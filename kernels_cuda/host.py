@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from kernels_cuda.compiler import cache_folder
+from kernels_cuda.cache import cache_folder
 
 # Addresses that a list's pointers may count from.
 N_BASES = 5

@@ -3,69 +3,32 @@
 The driver reads the parameters of a launch through an array of addresses. Both are kept between launches,
 as a `_Frame`, which one launch at a time takes and gives back: any number of host threads may launch.
 
-A list of launches is kept as a table, and launched by one call of compiled code (`host`). From compute
-capability 9.0 on, a launch that follows another in a list begins while that one ends, and waits for it on the
-device (`ptx.take_turn`), which hides most of what a launch takes.
+A list of launches that is launched again becomes a table, and is launched by one call of compiled code
+(`host`). From compute capability 9.0 on, a launch that follows another in a list then begins while that one
+ends, and waits for it on the device (`ptx.take_turn`), which hides most of what a launch takes.
 """
 
 import ctypes
 import functools
 import struct
+import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from cuda.bindings import driver
-from cuda.core import Device, ObjectCode, Stream
 
-from kernels_cuda import host
-from kernels_cuda.compiler import KernelSource, capability_of, cubin
+from kernels_cuda.variant import Target, Variant, capability_of
 
 _DEFAULT_SHARED_LIMIT = 48 * 1024
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
 _LOCK = threading.RLock()
 # From this driver on, such launches can be recorded into graphs.
 _OVERLAPPING_DRIVER = 12_030
-
-
-class Target(NamedTuple):
-    """A device that kernels are planned for."""
-
-    device_id: int
-    arch: str
-    multiprocessors: int
-
-
-class Variant(NamedTuple):
-    """One compilable kernel: `factory(*parameters)` makes its source.
-
-    Attributes
-    ----------
-    name : str
-        Unique among all variants, with the parameters told by `label`: letters, digits and underscores.
-    factory : callable
-        A module-level function that returns a `KernelSource`.
-    parameters : tuple
-        What the factory is called with.
-    """
-
-    name: str
-    factory: Callable[..., KernelSource]
-    parameters: tuple[Hashable, ...] = ()
-
-    @property
-    def label(self) -> str:
-        """The kernel's name in caches and profilers."""
-        return "_".join(["dmlops", self.name, *(str(parameter) for parameter in self.parameters)])
-
-    def source(self) -> KernelSource:
-        """Make the kernel."""
-        return self.factory(*self.parameters)
-
-    def cubin(self, arch: str) -> bytes:
-        """Return the compiled kernel, from the cache if it is there; needs no GPU."""
-        return cubin(self.label, self.source, arch)
+# A list's launches one by one before Numba is imported for it: that stalls a call by some 0.3 s, which is no
+# matter only to those who will launch it many more times.
+LAUNCHES_BEFORE_NUMBA = 64
 
 
 class _Frame:
@@ -89,11 +52,10 @@ def _packer(count: int) -> Callable[..., None]:
 class Kernel:
     """A kernel that is loaded on a device."""
 
-    __slots__ = ("_frames", "_kernel", "device_id", "function", "is_only_device", "may_overlap")
+    __slots__ = ("_frames", "device_id", "function", "is_only_device", "may_overlap")
 
-    def __init__(self, kernel: Any, target: Target) -> None:
-        self._kernel = kernel
-        self.function = driver.CUfunction(int(kernel.handle))
+    def __init__(self, function: Any, target: Target) -> None:
+        self.function = function
         self.device_id = target.device_id
         self.may_overlap = capability_of(target.arch) >= (9, 0) and _driver_version() >= _OVERLAPPING_DRIVER
         # With one device a thread has that one current, or none: then the launch itself fails.
@@ -149,11 +111,6 @@ class Kernel:
                 )
             )
 
-    @property
-    def attributes(self) -> Any:
-        """Registers, shared and local memory of the kernel, as cuda.core tells them."""
-        return self._kernel.attributes
-
 
 Pointer = tuple[int, int]
 """An address of a list's launch: the number of a base, and how many bytes on it is."""
@@ -185,7 +142,7 @@ class Step(NamedTuple):
 class Launches:
     """Launches one after the other, of which only the addresses change from one time to the next.
 
-    From the second on, a launch may begin before the one before it has ended (`ptx.take_turn`).
+    Once they are one call, each but the first may begin before the one before it has ended (`ptx.take_turn`).
 
     Parameters
     ----------
@@ -193,11 +150,11 @@ class Launches:
         At least one; all on the same device.
     """
 
-    __slots__ = ("_is_new", "_run", "_steps", "_table", "_table_address")
+    __slots__ = ("_n_launched", "_run", "_steps", "_table", "_table_address")
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = tuple(steps)
-        self._is_new = True
+        self._n_launched = 0
         self._run: Callable[..., int] | None = None
         self._table: Any = None
         self._table_address = 0
@@ -211,14 +168,17 @@ class Launches:
     def _launch_one_by_one(self, stream: int, bases: tuple[int, ...]) -> None:
         """Launch for the first times, and where another device is current, or none yet."""
         # To make a list ready takes longer than to launch it, and many are launched but once.
-        if not self._is_new and self._run is None:
+        patience = 1 if "numba" in sys.modules else LAUNCHES_BEFORE_NUMBA
+        if self._run is None and self._n_launched >= patience:
             self._make_ready()
-        self._is_new = False
+        self._n_launched += 1
         for kernel, grid, block, shared_bytes, pointers, arguments in self._steps:
             addresses = [bases[base] + offset for base, offset in pointers]
             kernel.launch(stream, grid, block, shared_bytes, *addresses, *arguments)
 
     def _make_ready(self) -> None:
+        from kernels_cuda import host  # noqa: PLC0415 - imports Numba
+
         words = [*_driver_entries(), self._steps[0].kernel.device_id, len(self._steps)]
         for number, (kernel, grid, block, shared_bytes, pointers, arguments) in enumerate(self._steps):
             is_early = number > 0 and kernel.may_overlap
@@ -246,9 +206,17 @@ def as_signed(bits: int) -> int:
 @functools.cache
 def target(device_id: int) -> Target:
     """Return the target that is CUDA device number `device_id`."""
-    device = Device(device_id)
-    major, minor = device.compute_capability
-    return Target(device_id, f"sm_{major}{minor}", device.properties.multiprocessor_count)
+    device = _device(device_id)
+    kinds = driver.CUdevice_attribute
+    major, minor, multiprocessors = (
+        _check(driver.cuDeviceGetAttribute(kind, device))
+        for kind in (
+            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+        )
+    )
+    return Target(device_id, f"sm_{major}{minor}", multiprocessors)
 
 
 def load(variant: Variant, target: Target) -> Kernel:
@@ -268,17 +236,21 @@ _KERNELS: dict[tuple[Variant, Target], Kernel] = {}
 def _load(variant: Variant, target: Target) -> Kernel:
     code = variant.cubin(target.arch)
     with _current_device(target.device_id):
-        kernel = ObjectCode.from_cubin(code, name=variant.label).get_kernel(variant.label)
-        shared_bytes = variant.source().dynamic_shared_bytes
-        if shared_bytes > _DEFAULT_SHARED_LIMIT:
+        # Never unloaded: kernels are kept for the life of the process.
+        library = _check(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))
+        kernel = _check(driver.cuLibraryGetKernel(library, variant.label.encode()))
+        if variant.dynamic_shared_bytes > _DEFAULT_SHARED_LIMIT:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _check(driver.cuKernelSetAttribute(attribute, shared_bytes, kernel.handle, target.device_id))
-    return Kernel(kernel, target)
+            shared_bytes = variant.dynamic_shared_bytes
+            _check(driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, _device(target.device_id)))
+    return Kernel(driver.CUfunction(int(kernel)), target)
 
 
 @functools.lru_cache(maxsize=256)
 def stream_from_handle(handle: int) -> Any:
     """Return the cuda.core stream of a ``cudaStream_t`` given as an integer."""
+    from cuda.core import Stream  # noqa: PLC0415 - slow to import, and few calls are given a stream
+
     return Stream.from_handle(handle)
 
 
@@ -308,6 +280,12 @@ def _driver_version() -> int:
 
 
 @functools.cache
+def _device(device_id: int) -> Any:
+    _check(driver.cuInit(0))
+    return _check(driver.cuDeviceGet(device_id))
+
+
+@functools.cache
 def _device_count() -> int:
     count: int = _check(driver.cuDeviceGetCount())
     return count
@@ -321,8 +299,7 @@ def _current_device_is(device_id: int) -> bool:
 @functools.cache
 def _primary_context(device_id: int) -> Any:
     # Kept for the life of the process, as every array library keeps it.
-    Device(device_id)
-    return _check(driver.cuDevicePrimaryCtxRetain(device_id))
+    return _check(driver.cuDevicePrimaryCtxRetain(_device(device_id)))
 
 
 @contextmanager

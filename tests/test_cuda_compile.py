@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 compiler = importlib.import_module("kernels_cuda.compiler")
+capability_of = importlib.import_module("kernels_cuda.variant").capability_of
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 ELF_MAGIC = b"\x7fELF"
@@ -67,7 +68,7 @@ def codes(variant):
     made = {capability: compiler.compile_ptx(source, variant.label, capability) for capability in wanted}
     ptxs = {}
     for arch in ARCHITECTURES:
-        capability = compiler.capability_of(arch)
+        capability = capability_of(arch)
         served = [known for known in made if known <= capability]
         if served:
             ptxs[arch] = made[max(served)]

@@ -2,12 +2,14 @@
 
 import ctypes
 import importlib
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 host = importlib.import_module("kernels_cuda.host")
+launch = importlib.import_module("kernels_cuda.launch")
 
 STREAM = 777
 BASES = (1000, 2000, 3000, 4000, 0)
@@ -135,3 +137,22 @@ def test_nothing_is_launched_on_another_device():
     driver.device = 1
     assert run(table_of(driver, FIRST)) == host.OTHER_DEVICE
     assert not driver.asked
+
+
+@pytest.mark.parametrize(("imported", "patience"), [({"numba"}, 1), (set(), launch.LAUNCHES_BEFORE_NUMBA)])
+def test_a_list_becomes_one_call_where_that_pays(monkeypatch, imported, patience):
+    driver, one_by_one = Driver(), []
+    monkeypatch.setattr(launch, "_driver_entries", lambda: driver.addresses)
+    monkeypatch.setattr(launch, "sys", SimpleNamespace(modules=imported))
+    driver.n_parameters[11] = 2
+    kernel = SimpleNamespace(
+        function=11, device_id=0, may_overlap=True, launch=lambda *given: one_by_one.append(given)
+    )
+    launches = launch.Launches([launch.Step(kernel, 3, 64, 0, ((0, 16),), (7,))])
+    for _ in range(patience):
+        launches(STREAM, *BASES)
+    assert launches._run is None
+    for _ in range(3):
+        launches(STREAM, *BASES)
+    assert one_by_one == [(STREAM, 3, 64, 0, 1016, 7)] * (patience + 1)
+    assert driver.asked == [(11, 3, 1, 1, 64, 1, 1, 0, STREAM, [1016, 7])] * 2

@@ -34,14 +34,14 @@ def on_cuda(arch):
 
     def size(descriptor):
         pytest.importorskip("cuda.core")
-        launch, layout = (importlib.import_module(f"kernels_cuda.{name}") for name in ("launch", "layout"))
+        variant, layout = (importlib.import_module(f"kernels_cuda.{name}") for name in ("variant", "layout"))
         lowest = descriptor.lower()
         operator = dispatch.OPERATORS[type(lowest)]
         kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")
         planning = importlib.import_module(kernels.plan.__module__)
         with mock.patch.object(planning, "load"), mock.patch.object(layout, "load"):
             problem = operator.problem(lowest, Options())
-            return kernels.plan(**problem, target=launch.Target(0, arch, 132)).workspace_size
+            return kernels.plan(**problem, target=variant.Target(0, arch, 132)).workspace_size
 
     return size
 

@@ -6,7 +6,7 @@ Up to 4,096 elements one block does everything in one launch (`small`). Beyond:
    of each granule of 16,384 elements. Contiguous input is read in 16-byte vectors: a lane holds the bits
    of what it loaded, and an exchange between lanes makes words in element order of them. Input that
    starts between two 16-byte boundaries is counted from the first: positions are *virtual* there,
-   `skipped` more than the real ones. Of matrices whose columns are contiguous, lanes read rows.
+   `skipped` more than the real ones. Of matrices whose columns are contiguous, lanes read rows (`turned`).
 2. `expand` turns each tile of 1 to 4 granules into ranked positions in shared memory and writes rows side
    by side. It adds up the counts of all granules before its own; with more granules than `DIRECT_LIMIT`,
    or if the caller wants the count first, `scan` does that once for all.
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
-from kernels_cuda.launch import Kernel, Launches, Step, Target, Variant, as_signed, load
+from kernels_cuda.launch import Kernel, Launches, Step, as_signed, load
 from kernels_cuda.layout import (
     NARROW_LIMIT,
     TABLE_WRITER,
@@ -30,8 +30,19 @@ from kernels_cuda.layout import (
     is_wide,
     make_table,
 )
-from kernels_cuda.nonzero_coordinates import expand, masks, small, turned
-from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE
+from kernels_cuda.nonzero_coordinates import plan_turned
+from kernels_cuda.nonzero_coordinates.sizes import (
+    EXPAND_THREADS,
+    GENERAL_COLUMNS,
+    GRANULE,
+    MASK_THREADS,
+    SCAN_THREADS,
+    SMALL_LIMIT,
+    block_elements,
+    column_depth,
+    small_threads,
+)
+from kernels_cuda.variant import Target, Variant
 
 DIRECT_LIMIT = 8192  # counts that every block of `expand` may read: 32 KiB from L2
 MAX_GRANULES_A_TILE = 4
@@ -44,12 +55,12 @@ _X, _COORDINATES, _COUNT, _WORKSPACE, _NOTHING = range(5)
 def variants() -> Iterator[Variant]:
     """List every kernel that a plan may load."""
     yield TABLE_WRITER
-    yield Variant("nonzero_scan", expand.scan_source)
-    yield turned.count_variant()
+    yield _SCAN
+    yield plan_turned.count_variant()
     for element_size in (1, 2, 4, 8):
-        yield Variant("nonzero_small", small.small_source, (element_size,))
-        yield Variant("nonzero_mask", masks.mask_contiguous_source, (element_size,))
-        yield turned.mask_variant(element_size)
+        yield _small(element_size)
+        yield _mask_contiguous(element_size)
+        yield plan_turned.mask_variant(element_size)
         for wide in (False, True):
             yield _mask_strided(element_size, wide)
     for coordinate_size in (4, 8):
@@ -58,12 +69,26 @@ def variants() -> Iterator[Variant]:
         yield _expand(GENERAL_COLUMNS, coordinate_size, wide=True)
 
 
+_SCAN = Variant("nonzero_scan", "kernels_cuda.nonzero_coordinates.expand:scan_source")
+
+
+def _small(element_size: int) -> Variant:
+    return Variant("nonzero_small", "kernels_cuda.nonzero_coordinates.small:small_source", (element_size,))
+
+
+def _mask_contiguous(element_size: int) -> Variant:
+    factory = "kernels_cuda.nonzero_coordinates.masks:mask_contiguous_source"
+    return Variant("nonzero_mask", factory, (element_size,))
+
+
 def _mask_strided(element_size: int, wide: bool) -> Variant:
-    return Variant("nonzero_mask_strided", masks.mask_strided_source, (element_size, wide))
+    factory = "kernels_cuda.nonzero_coordinates.masks:mask_strided_source"
+    return Variant("nonzero_mask_strided", factory, (element_size, wide))
 
 
 def _expand(n_columns: int, coordinate_size: int, wide: bool) -> Variant:
-    return Variant("nonzero_expand", expand.expand_source, (n_columns, coordinate_size, wide))
+    factory = "kernels_cuda.nonzero_coordinates.expand:expand_source"
+    return Variant("nonzero_expand", factory, (n_columns, coordinate_size, wide))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +107,7 @@ def _column_tables(sizes: Sequence[int], n_columns: int, wide: bool) -> list[_Co
     for first in range(0, len(sizes), n_columns):
         count = min(n_columns, len(sizes) - first)
         kept = periods[first + 1 : first + count + 1]
-        depth = expand.column_depth(n_columns)
+        depth = column_depth(n_columns)
         kept = [*kept, *[1] * depth][:depth]
         divisors = [divisor(period, wide) for period in kept]
         leading = (*divisor(periods[first], wide), periods[first])
@@ -197,7 +222,7 @@ class Plan:
         numbers: tuple[int, ...]
         if self._table is None:
             end = self._n_elements + skipped
-            n_blocks = -(-end // masks.block_elements(self._element_size))
+            n_blocks = -(-end // block_elements(self._element_size))
             numbers = (skipped, end, self._magnitude)
         else:
             n_blocks = self._granules(x)
@@ -205,11 +230,11 @@ class Plan:
             numbers = (self._n_elements, self._magnitude, self._n_dims, *tables)
         assert self._mask is not None
         pointers = (_X, -skipped * self._element_size), (_WORKSPACE, 0), (_WORKSPACE, self._counts_at)
-        return [Step(self._mask, n_blocks, masks.THREADS, 0, pointers, numbers)]
+        return [Step(self._mask, n_blocks, MASK_THREADS, 0, pointers, numbers)]
 
     def _scan_steps(self, x: int) -> list[Step]:
         pointers = (_WORKSPACE, self._counts_at), (_WORKSPACE, self._prefix_at), (_COUNT, 0)
-        return [Step(self._scan, 1, expand.SCAN_THREADS, 0, pointers, (self._granules(x), self._count_size))]
+        return [Step(self._scan, 1, SCAN_THREADS, 0, pointers, (self._granules(x), self._count_size))]
 
     def _expand_steps(
         self,
@@ -266,7 +291,7 @@ class Plan:
                 (_COORDINATES, offset),
                 (_COUNT if tells else _NOTHING, 0),
             )
-            steps.append(Step(self._expand, blocks, expand.THREADS, 0, pointers, numbers))
+            steps.append(Step(self._expand, blocks, EXPAND_THREADS, 0, pointers, numbers))
         return steps
 
 
@@ -319,10 +344,10 @@ def plan(
     columns = _column_tables([max(size, 1) for size in sizes], n_columns, wide_rows)
 
     fills_little = fill is None or capacity * len(sizes) <= SMALL_FILL
-    fits_small = 0 < n_elements <= small.LIMIT and not wide_layout and len(sizes) <= GENERAL_COLUMNS
+    fits_small = 0 < n_elements <= SMALL_LIMIT and not wide_layout and len(sizes) <= GENERAL_COLUMNS
     few = None
     if fits_small and fills_little:
-        kernel = load(Variant("nonzero_small", small.small_source, (element_size,)), target)
+        kernel = load(_small(element_size), target)
         (group,) = _column_tables(sizes, GENERAL_COLUMNS, wide=False) or [_Columns(0, 0, (0,) * 28)]
         layout = make_table(dimension_columns(dims, False, (element_size,)), False, target)
 
@@ -345,19 +370,19 @@ def plan(
         def expand_few(stream: Any, x: int, coordinates: int, rows: int, strides: tuple[int, int]) -> None:
             kernel.launch(stream, 1, n_threads, 0, x, coordinates, 0, *numbers(rows, strides))
 
-        n_threads = small.n_threads(n_elements)
+        n_threads = small_threads(n_elements)
         few = _Small(
             whole=kernel.prepare(1, n_threads, 0, 3, *numbers(capacity, coordinate_strides)),
             counting=kernel.prepare(1, n_threads, 0, 3, *numbers(0, (0, 0))),
             expand=expand_few,
         )
 
-    matrices = turned.matrices_of(dims) if not is_contiguous and not wide_layout else None
+    matrices = plan_turned.matrices_of(dims) if not is_contiguous and not wide_layout else None
     mask = table = None
     block = GRANULE
     if is_contiguous:
-        mask = load(Variant("nonzero_mask", masks.mask_contiguous_source, (element_size,)), target)
-        block = masks.block_elements(element_size)
+        mask = load(_mask_contiguous(element_size), target)
+        block = block_elements(element_size)
     elif matrices is None:
         mask = load(_mask_strided(element_size, wide_layout), target)
         table = make_table(dimension_columns(dims, wide_layout, (element_size,)), wide_layout, target)
@@ -369,7 +394,7 @@ def plan(
     turned_steps: list[Step] = []
     if matrices is not None:
         pointers = (_X, 0), (_WORKSPACE, 0), (_WORKSPACE, counts_at)
-        turned_steps = turned.steps_of(matrices, element_size, magnitude, pointers, target)
+        turned_steps = plan_turned.steps_of(matrices, element_size, magnitude, pointers, target)
     if magnitude < 1 << (8 * element_size) and element_size < 4:
         magnitude *= 0xFFFFFFFF // ((1 << (8 * element_size)) - 1)
     name = "contiguous mask" if is_contiguous else "turned mask" if matrices else "strided mask"
@@ -395,7 +420,7 @@ def plan(
         _columns=tuple(columns),
         _small=few,
         _mask=mask,
-        _scan=load(Variant("nonzero_scan", expand.scan_source), target),
+        _scan=load(_SCAN, target),
         _expand=load(_expand(n_columns, coordinate_size, wide_rows), target) if sizes else None,
     )
 

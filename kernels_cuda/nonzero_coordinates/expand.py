@@ -6,8 +6,9 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.layout import arithmetic
-from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE
+from kernels_cuda.nonzero_coordinates.sizes import EXPAND_THREADS as THREADS
+from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE, SCAN_THREADS, column_depth
+from kernels_cuda.offsets import arithmetic
 from kernels_cuda.scan import block_scan
 
 u16 = types.uint16
@@ -15,9 +16,7 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-THREADS = 512
 GROUP = 128  # elements of a thread's four mask words
-SCAN_THREADS = 1024
 _WORDS = THREADS * 4
 _RANKS = THREADS + 1
 
@@ -378,8 +377,3 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
             cuda.syncthreads()
 
     return KernelSource(expand, dict.fromkeys(("m", "s", "p"), column_depth(n_columns)))
-
-
-def column_depth(n_columns: int) -> int:
-    """Return how many divisions a row takes: the last of up to four columns is what the others leave."""
-    return GENERAL_COLUMNS if n_columns == GENERAL_COLUMNS else max(1, n_columns - 1)

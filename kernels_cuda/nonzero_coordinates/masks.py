@@ -6,20 +6,14 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.layout import offset_functions, table_lengths
-from kernels_cuda.nonzero_coordinates.sizes import CHUNK, GRANULE
+from kernels_cuda.nonzero_coordinates.sizes import CHUNK, GRANULE, MASK_THREADS, block_elements
+from kernels_cuda.offsets import offset_functions, table_lengths
 from kernels_cuda.scan import block_add
 
 u32 = types.uint32
 i64 = types.int64
 
-THREADS = 256
-_WARPS = THREADS // 32
-
-
-def block_elements(element_size: int) -> int:
-    """Return how many elements a block of the contiguous kernel reads: 64 KiB, but a granule at least."""
-    return max(GRANULE, 65536 // element_size)
+_WARPS = MASK_THREADS // 32
 
 
 def _non_zero_bits(element_size: int) -> Any:

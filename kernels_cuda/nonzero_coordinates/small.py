@@ -4,27 +4,19 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource
-from kernels_cuda.layout import arithmetic, offset_functions, table_lengths
 from kernels_cuda.nonzero_coordinates.expand import store_count
-from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS
+from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, SMALL_IN_FLIGHT, SMALL_LIMIT
+from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
 
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-MOST_THREADS = 1024
-_IN_FLIGHT = 4
-LIMIT = MOST_THREADS * _IN_FLIGHT
-_WORDS = LIMIT // 32
-
-
-def n_threads(n_elements: int) -> int:
-    """Return the threads of the block for so many elements: one an element, as far as a block goes."""
-    return min(-(-n_elements // 32) * 32, MOST_THREADS)
+_WORDS = SMALL_LIMIT // 32
 
 
 def small_source(element_size: int) -> KernelSource:
-    """Make the kernel for any layout of at most `LIMIT` elements, and at most `GENERAL_COLUMNS` columns.
+    """Make the kernel for any layout of up to `SMALL_LIMIT` elements, and up to `GENERAL_COLUMNS` columns.
 
     A warp turns every element into a bit of a word, and adds up the counts of all words before its own.
     """
@@ -57,19 +49,19 @@ def small_source(element_size: int) -> KernelSource:
         p,
     ):
         words = cuda.shared.array(_WORDS, u32)
-        elements = cuda.local.array(_IN_FLIGHT, register)
+        elements = cuda.local.array(SMALL_IN_FLIGHT, register)
         threads = u32(cuda.blockDim.x)
         thread = u32(cuda.threadIdx.x)
         lane = u32(thread & u32(31))
         warp = u32(thread >> u32(5))
         n_warps = u32(threads >> u32(5))
         n_elements = u32(end)
-        for k in range(_IN_FLIGHT):
+        for k in range(SMALL_IN_FLIGHT):
             position = u32(u32(u32(k) * threads) + thread)
             elements[k] = register(0)
             if position < n_elements:
                 elements[k] = read(x + one_offset(position, n_dims, multipliers, shifts, sizes, strides))
-        for k in range(_IN_FLIGHT):
+        for k in range(SMALL_IN_FLIGHT):
             if u32(u32(k) * threads) < n_elements:
                 holds = ptx.ballot(register(elements[k] & register(magnitude)) != register(0))
                 if lane == u32(0):

@@ -4,36 +4,18 @@ A lane has a row, so that a warp's loads are of neighbours, and fills words of t
 granule of these words counts is found by a launch of its own.
 """
 
-from typing import NamedTuple
-
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource
-from kernels_cuda.launch import Pointer, Step, Target, Variant, as_signed, load
-from kernels_cuda.nonzero_coordinates.sizes import GRANULE
+from kernels_cuda.nonzero_coordinates.sizes import FILLED_WORDS, GRANULE, TURNED_THREADS
 from kernels_cuda.scan import block_add
 
 u32 = types.uint32
 i64 = types.int64
 
-THREADS = 256
-_WARPS = THREADS // 32
-# Matrices of fewer rows waste most of what is loaded.
-LEAST_ROWS = 16
-# Words of a row that a lane fills, and that one counts.
-_FILLED_WORDS = 4
-_COUNTED_WORDS = GRANULE // 32 // THREADS
-
-
-class Matrices(NamedTuple):
-    """Matrices whose columns are contiguous; strides in elements."""
-
-    n_matrices: int
-    batch_stride: int
-    height: int
-    width: int
-    column_stride: int
+_WARPS = TURNED_THREADS // 32
+_COUNTED_WORDS = GRANULE // 32 // TURNED_THREADS  # of a thread
 
 
 def mask_source(element_size: int) -> KernelSource:
@@ -52,14 +34,14 @@ def mask_source(element_size: int) -> KernelSource:
         if unit >= n_units:
             return
         above = unit // n_word_tiles
-        first_word = (unit - above * n_word_tiles) * _FILLED_WORDS
+        first_word = (unit - above * n_word_tiles) * FILLED_WORDS
         matrix = above // n_row_tiles
         row = (above - matrix * n_row_tiles) * 32 + (thread & 31)
         if row >= height:
             return
         address = x + matrix * batch_bytes + row * element_size + first_word * 32 * column_bytes
         word_address = mask + ((matrix * height + row) * row_words + first_word) * 4
-        for _ in range(min(_FILLED_WORDS, row_words - first_word)):
+        for _ in range(min(FILLED_WORDS, row_words - first_word)):
             word = u32(0)
             for batch in range(32 // in_flight):
                 for k in range(in_flight):
@@ -94,52 +76,3 @@ def count_source() -> KernelSource:
             ptx.store_u32(counts + i64(cuda.blockIdx.x) * 4, total)
 
     return KernelSource(count_granules)
-
-
-def mask_variant(element_size: int) -> Variant:
-    """Return the kernel that fills the mask."""
-    return Variant("nonzero_mask_turned", mask_source, (element_size,))
-
-
-def count_variant() -> Variant:
-    """Return the kernel that counts."""
-    return Variant("nonzero_count", count_source)
-
-
-def matrices_of(dims: tuple[tuple[int, int], ...]) -> Matrices | None:
-    """Return a merged layout as such matrices, if it is one of some height, and rows are whole words.
-
-    Examples
-    --------
-    >>> matrices_of(((1000, 1), (64, 1000)))
-    Matrices(n_matrices=1, batch_stride=0, height=1000, width=64, column_stride=1000)
-    """
-    if len(dims) not in (2, 3):
-        return None
-    (height, row_stride), (width, column_stride) = dims[-2:]
-    if row_stride != 1 or height < LEAST_ROWS or width % 32:
-        return None
-    n_matrices, batch_stride = dims[0] if len(dims) == 3 else (1, 0)
-    return Matrices(n_matrices, batch_stride, height, width, column_stride)
-
-
-def steps_of(
-    matrices: Matrices, element_size: int, magnitude: int, pointers: tuple[Pointer, ...], target: Target
-) -> list[Step]:
-    """Return the launches that fill the mask and count; `pointers` are those of input, mask and counts.
-
-    An element is non-zero where ``bits & magnitude`` is.
-    """
-    x, mask, counts = pointers
-    row_words = matrices.width // 32
-    n_row_tiles = -(-matrices.height // 32)
-    n_word_tiles = -(-row_words // _FILLED_WORDS)
-    n_units = matrices.n_matrices * n_row_tiles * n_word_tiles
-    n_words = matrices.n_matrices * matrices.height * row_words
-    strides = (stride * element_size for stride in (matrices.batch_stride, matrices.column_stride))
-    numbers = (as_signed(magnitude), n_units, matrices.height, n_row_tiles, row_words, n_word_tiles, *strides)
-    fill, count = load(mask_variant(element_size), target), load(count_variant(), target)
-    return [
-        Step(fill, -(-n_units // _WARPS), THREADS, 0, (x, mask), numbers),
-        Step(count, -(-n_words * 32 // GRANULE), THREADS, 0, (mask, counts), (n_words,)),
-    ]

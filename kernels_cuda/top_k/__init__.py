@@ -22,11 +22,14 @@ first are taken in order.
 `threshold`                    which groups are looked at again
 `sweep`                        that second look
 `rank`                         the final order
-`block`, `block_shape`         all of this for a row, and what of it fits into a block
+`block`                        all of this for a row
 `columns`, `candidates`        a lane's row, and what it keeps of it
 `warp`, `tile`, `sort`         the other ways
-`keys`, `locate`, `rows`       what is compared, and where rows lie
+`keys`, `elements`             what is compared
+`rows`, `row_offsets`          where rows lie, and how kernels find them
+`locate`                       where a part of a row lies
 `planning`, `steps`, `plan_*`  the choice of a way, launches as data, and each way's launches
+`*_shape`                      what fits into blocks: the sizes that plans and kernels agree on
 =============================  ===========================================================================
 """
 

@@ -24,13 +24,15 @@ from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import LOAD, global_timer, shared_from, sleep_some_nanoseconds, take_turn
-from kernels_cuda.top_k.block_shape import SPARE, largest_shape
+from kernels_cuda.top_k.block_shape import SPARE
+from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
+from kernels_cuda.top_k.group_shape import COARSE, ELEMENTS, FINE, FINE_BITS, key_bytes
 from kernels_cuda.top_k.groups import block_maxima
-from kernels_cuda.top_k.keys import N_MASKS, N_NUMBERS, VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.locate import locate
-from kernels_cuda.top_k.maxima import FINE_BITS, key_bytes
 from kernels_cuda.top_k.rank import rank_functions
-from kernels_cuda.top_k.rows import N_LAYOUT, store_index
+from kernels_cuda.top_k.row_offsets import store_index
+from kernels_cuda.top_k.rows import N_LAYOUT
 from kernels_cuda.top_k.sweep import NO_EDGE, SIDE_BY_SIDE, sweep_functions
 from kernels_cuda.top_k.threshold import FOUND, N_COUNTERS, threshold_functions
 
@@ -39,8 +41,6 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-# Levels: of elements, and of the two group maxima of long rows.
-ELEMENTS, FINE, COARSE = range(3)
 # Of the shared places.
 VECTORS, ADDRESS, COUNT, HEAD, EDGES, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
 N_PLACES = 14
@@ -452,5 +452,4 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         block_top_k,
         {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
         max_registers=64 if n_threads >= 256 else None,
-        dynamic_shared_bytes=largest_shape(element_size, n_threads).shared_bytes,
     )

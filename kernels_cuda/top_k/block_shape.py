@@ -2,12 +2,13 @@
 
 from typing import NamedTuple
 
-from kernels_cuda.top_k.keys import VECTOR_BYTES
-from kernels_cuda.top_k.maxima import key_bytes
-from kernels_cuda.top_k.rank import BINS_A_THREAD
+from kernels_cuda.top_k.elements import VECTOR_BYTES
+from kernels_cuda.top_k.group_shape import key_bytes
 
 # So many more than twice k candidates are still ordered, or groups read, rather than told apart first.
 SPARE = 64
+# Of those that candidates are ordered by.
+BINS_A_THREAD = 4
 
 
 class BlockShape(NamedTuple):

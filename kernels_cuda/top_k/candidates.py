@@ -11,24 +11,16 @@ from numba import cuda, types
 
 from kernels_cuda.compiler import linked_function
 from kernels_cuda.ptx import LOAD_SHARED, REGISTER, STORE_SHARED, ballot, warp_max
+from kernels_cuda.top_k.column_shape import LANES, POSITION_BYTES, POSITION_STEP, key_bytes
 from kernels_cuda.top_k.keys import element_functions
 
 u32 = types.uint32
 
-LANES = 32
-POSITION_BYTES = 2
 NOWHERE = 0xFFFFFFFF
 _LAST_POSITION = (1 << 8 * POSITION_BYTES) - 1
-# From a slot to the lane's next.
-POSITION_STEP = LANES * POSITION_BYTES
 # Comparators of a sort that are in flight together.
 _COMPARATORS = 4
 _COMPARED = 2 * _COMPARATORS
-
-
-def key_bytes(element_size: int) -> int:
-    """Return the bytes of a key in shared memory."""
-    return max(element_size, 2)
 
 
 class CandidateFunctions(NamedTuple):

@@ -17,72 +17,19 @@ several blocks lie above each other as columns of the workspace, which another l
 Reads the columns once.
 """
 
-from typing import NamedTuple
-
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, shared_address, take_turn
-from kernels_cuda.top_k.candidates import (
-    LANES,
-    NOWHERE,
-    POSITION_BYTES,
-    POSITION_STEP,
-    candidate_functions,
-    key_bytes,
-)
-from kernels_cuda.top_k.keys import N_MASKS, N_NUMBERS, element_functions
-from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
+from kernels_cuda.top_k.candidates import NOWHERE, candidate_functions
+from kernels_cuda.top_k.column_shape import CHUNK_ROWS, LANES, POSITION_BYTES, POSITION_STEP, key_bytes
+from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.row_offsets import row_offsets, store_index
+from kernels_cuda.top_k.rows import N_LAYOUT
 
 u32 = types.uint32
 i64 = types.int64
-
-# Positions in shared memory are 16 bits wide.
-LONGEST_PART = 1 << 16
-# Rows of a chunk; two chunks are loaded ahead, enough for the memory's latency.
-CHUNK_ROWS = {1: 16, 2: 16, 4: 16, 8: 8}
-# Candidates beyond the winners that a lane has room for before it must drop some, at least.
-_LEAST_ROOM = 12
-# Shared memory that 16 warps of a multiprocessor may use each, and what a block may.
-_WARP_BYTES = 14080
-LARGEST_SHARED_BYTES = 56 * 1024
-
-
-def spare_candidates(k: int) -> int:
-    """Return how many more than k candidates may stay, to find a threshold soon."""
-    return max(2, k // 4)
-
-
-class ColumnShape(NamedTuple):
-    """How a block uses its shared memory: warps, a power of two, and candidates a lane holds."""
-
-    n_warps: int
-    n_slots: int
-    first_position: int
-    shared_bytes: int
-
-
-def column_shape(element_size: int, k: int, axis_size: int) -> ColumnShape | None:
-    """Return the shape of blocks, or None if a warp's winners do not fit."""
-    slot_bytes = LANES * (key_bytes(element_size) + POSITION_BYTES)
-    least = k + spare_candidates(k) + CHUNK_ROWS[element_size] + max(_LEAST_ROOM, k // 2)
-    # Candidates are counted in eights. Several warps merge their winners, and look one beyond two lists.
-    n_slots = max(_ceil_to_eight(least), _WARP_BYTES // slot_bytes // 8 * 8)
-    n_slots = min(n_slots, _ceil_to_eight(max(axis_size, k)))
-    for n_warps in (4, 2):
-        n_merging = max(n_slots, _ceil_to_eight(2 * k + 1))
-        if n_warps * n_merging * slot_bytes <= LARGEST_SHARED_BYTES:
-            return _column_shape(element_size, n_warps, n_merging)
-    return _column_shape(element_size, 1, n_slots) if n_slots * slot_bytes <= LARGEST_SHARED_BYTES else None
-
-
-def _column_shape(element_size: int, n_warps: int, n_slots: int) -> ColumnShape:
-    first_position = n_warps * n_slots * LANES * key_bytes(element_size)
-    return ColumnShape(n_warps, n_slots, first_position, first_position + n_warps * n_slots * POSITION_STEP)
-
-
-def _ceil_to_eight(count: int) -> int:
-    return (count + 7) // 8 * 8
 
 
 def columns_source(element_size: int) -> KernelSource:
@@ -313,8 +260,4 @@ def columns_source(element_size: int) -> KernelSource:
                 position_slot = u32(position_slot + u32(POSITION_STEP))
                 left = u32(left - u32(1))
 
-    return KernelSource(
-        column_top_k,
-        {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
-        dynamic_shared_bytes=LARGEST_SHARED_BYTES,
-    )
+    return KernelSource(column_top_k, {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS})

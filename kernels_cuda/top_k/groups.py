@@ -17,16 +17,15 @@ from numba import cuda, types
 
 from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import is_compute_90, load_if_u32x4, shuffle_xor_u32, shuffle_xor_u64
-from kernels_cuda.top_k.keys import VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.elements import VECTOR_BYTES
+from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, VECTORS_A_LANE
+from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.quads import quad_functions
 
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-VECTORS_A_LANE = 8
-CHUNK_VECTORS = 32 * VECTORS_A_LANE
-LARGEST_LANE_BITS = 3
 CHUNK_WORDS = 4 * VECTORS_A_LANE
 
 

@@ -3,8 +3,8 @@
 from numba import types
 
 from kernels_cuda.compiler import linked_function
-from kernels_cuda.top_k.keys import VECTOR_BYTES
-from kernels_cuda.top_k.rows import row_offsets
+from kernels_cuda.top_k.elements import VECTOR_BYTES
+from kernels_cuda.top_k.row_offsets import row_offsets
 
 i64 = types.int64
 

@@ -10,24 +10,16 @@ from numba import cuda, types
 from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import STORE, take_turn
 from kernels_cuda.top_k.cooperate import warp_maximum
-from kernels_cuda.top_k.groups import CHUNK_VECTORS, CHUNK_WORDS, VECTORS_A_LANE, group_functions
-from kernels_cuda.top_k.keys import N_MASKS, N_NUMBERS, VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
+from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, FINE_A_CHUNK, FINE_BITS, VECTORS_A_LANE, key_bytes
+from kernels_cuda.top_k.group_shape import MAXIMA_WARPS as WARPS_A_BLOCK
+from kernels_cuda.top_k.groups import CHUNK_WORDS, group_functions
+from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.locate import locate
 from kernels_cuda.top_k.rows import N_LAYOUT
 
 u32 = types.uint32
 i64 = types.int64
-
-N_THREADS = 256
-WARPS_A_BLOCK = N_THREADS // 32
-FINE_A_CHUNK = 32
-# Vectors of a fine group are 1 << FINE_BITS.
-FINE_BITS = 3
-
-
-def key_bytes(element_size: int) -> int:
-    """Return the bytes of a key in the workspace."""
-    return max(4, element_size)
 
 
 def maxima_source(element_size: int) -> KernelSource:

@@ -4,14 +4,20 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from kernels_cuda.top_k import warp
-from kernels_cuda.top_k.block import COARSE, ELEMENTS, FINE
+from kernels_cuda.top_k import warp_shape
 from kernels_cuda.top_k.block_shape import SPARE, BlockShape, largest_shape
-from kernels_cuda.top_k.groups import CHUNK_VECTORS, LARGEST_LANE_BITS
-from kernels_cuda.top_k.keys import VECTOR_BYTES
-from kernels_cuda.top_k.maxima import FINE_A_CHUNK, FINE_BITS
-from kernels_cuda.top_k.maxima import N_THREADS as MAXIMA_THREADS
-from kernels_cuda.top_k.maxima import WARPS_A_BLOCK as MAXIMA_WARPS
+from kernels_cuda.top_k.elements import VECTOR_BYTES
+from kernels_cuda.top_k.group_shape import (
+    CHUNK_VECTORS,
+    COARSE,
+    ELEMENTS,
+    FINE,
+    FINE_A_CHUNK,
+    FINE_BITS,
+    LARGEST_LANE_BITS,
+    MAXIMA_THREADS,
+    MAXIMA_WARPS,
+)
 from kernels_cuda.top_k.steps import (
     INDICES,
     LARGEST_GRID,
@@ -133,7 +139,7 @@ def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
 
 def is_warp(problem: Problem) -> bool:
     """Tell whether a warp a row is enough."""
-    if problem.k <= warp.LARGEST_K:
+    if problem.k <= warp_shape.LARGEST_K:
         return problem.axis_size <= WARP_ROWS[-1]
     of_few, of_many = RANKED_ROW[problem.element_size]
     has_many = problem.n_rows >= MANY_ROWS * problem.multiprocessors
@@ -142,17 +148,17 @@ def is_warp(problem: Problem) -> bool:
 
 def warp_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     """Give every row a warp."""
-    if problem.axis_size > (WARP_ROWS[-1] if problem.k <= warp.LARGEST_K else warp.MANY_SLOTS):
+    if problem.axis_size > (WARP_ROWS[-1] if problem.k <= warp_shape.LARGEST_K else warp_shape.MANY_SLOTS):
         msg = f"variant 'warp' does not take k {problem.k} of rows of {problem.axis_size}"
         raise ValueError(msg)
-    n_slots = warp.FEW_SLOTS if problem.k <= warp.LARGEST_K else warp.MANY_SLOTS
+    n_slots = warp_shape.FEW_SLOTS if problem.k <= warp_shape.LARGEST_K else warp_shape.MANY_SLOTS
     kernel = warp_variant(problem.element_size, problem.axis_size)
     offsets, steps = fill_offsets(problem, workspace)
     return steps + [
         Step(
             kernel,
             n_blocks,
-            warp.N_THREADS,
+            warp_shape.N_THREADS,
             (Pointer(X), Pointer(VALUES), Pointer(INDICES), offsets),
             (
                 problem.index_size,
@@ -166,9 +172,9 @@ def warp_steps(problem: Problem, workspace: Workspace) -> list[Step]:
                 *problem.numbers,
                 *problem.masks,
             ),
-            warp.slot_bytes(problem.element_size, n_slots),
+            warp_shape.slot_bytes(problem.element_size, n_slots),
         )
-        for first, n_blocks in batches(ceil_div(problem.n_rows, warp.WARPS_A_BLOCK), LARGEST_GRID)
+        for first, n_blocks in batches(ceil_div(problem.n_rows, warp_shape.WARPS_A_BLOCK), LARGEST_GRID)
     ]
 
 

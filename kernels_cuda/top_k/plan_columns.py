@@ -2,8 +2,13 @@
 
 from dataclasses import replace
 
-from kernels_cuda.top_k import columns
-from kernels_cuda.top_k.candidates import LANES
+from kernels_cuda.top_k.column_shape import (
+    LANES,
+    LONGEST_PART,
+    ColumnShape,
+    column_shape,
+    spare_candidates,
+)
 from kernels_cuda.top_k.steps import (
     INDICES,
     LARGEST_NARROW_AXIS,
@@ -45,7 +50,7 @@ def are_columns(problem: Problem) -> bool:
 def columns_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     """Walk down all columns; columns of winners of parts are walked down once more."""
     steps: list[Step] = []
-    shape = columns.column_shape(problem.element_size, problem.k, problem.axis_size)
+    shape = column_shape(problem.element_size, problem.k, problem.axis_size)
     if shape is None:
         msg = f"variant 'columns' has no room for {problem.k} winners of {problem.element_size} bytes"
         raise ValueError(msg)
@@ -60,7 +65,7 @@ def columns_steps(problem: Problem, workspace: Workspace) -> list[Step]:
             n_groups * n_parts < n_warps_wanted and stage.axis_size >= 2 * n_parts * smallest_part
         ):
             n_parts *= 2
-        n_stacked = ceil_div(stage.axis_size, columns.LONGEST_PART)
+        n_stacked = ceil_div(stage.axis_size, LONGEST_PART)
         if stage is problem:
             # Winners of parts take at most a quarter of the space that the columns do.
             pair_bytes = problem.element_size + position_size
@@ -95,7 +100,7 @@ def columns_steps(problem: Problem, workspace: Workspace) -> list[Step]:
 
 def _column_launch(
     problem: Problem,
-    shape: columns.ColumnShape,
+    shape: ColumnShape,
     n_parts: int,
     n_stacked: int,
     pointers: tuple[Pointer, ...],
@@ -114,7 +119,7 @@ def _column_launch(
         n_parts,
         problem.k,
         shape.n_slots,
-        columns.spare_candidates(problem.k),
+        spare_candidates(problem.k),
         shape.first_position,
         *problem.axis_strides,
         *problem.layout.layout,

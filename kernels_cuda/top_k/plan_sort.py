@@ -2,8 +2,8 @@
 
 import math
 
-from kernels_cuda.top_k import sort, tile
-from kernels_cuda.top_k.keys import VECTOR_BYTES
+from kernels_cuda.top_k import sort_shape, tile_shape
+from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.steps import (
     ALIGNMENT,
     INDICES,
@@ -31,7 +31,7 @@ SORT_BYTES = 1 << 28
 
 def is_tile(problem: Problem) -> bool:
     """Tell whether a block had better sort the row."""
-    longest = math.prod(tile.TILE_SHAPES[problem.element_size][-1])
+    longest = math.prod(tile_shape.TILE_SHAPES[problem.element_size][-1])
     # Of elements of 8 bytes the passes are too many.
     wants_most = problem.wants_most and problem.element_size < 8
     return problem.axis_size <= longest and (problem.k >= TILE_LEAST_K or wants_most)
@@ -39,12 +39,12 @@ def is_tile(problem: Problem) -> bool:
 
 def tile_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     """Sort every row in a block."""
-    shapes = tile.TILE_SHAPES[problem.element_size]
+    shapes = tile_shape.TILE_SHAPES[problem.element_size]
     shape = next((each for each in shapes if problem.axis_size <= math.prod(each)), None)
     if shape is None:
         msg = f"variant 'tile' takes rows up to {math.prod(shapes[-1])}"
         raise ValueError(msg)
-    shared_bytes = tile.exchange_bytes(problem.element_size, math.prod(shape))
+    shared_bytes = tile_shape.exchange_bytes(problem.element_size, math.prod(shape))
     offsets, steps = fill_offsets(problem, workspace)
     return steps + [
         Step(
@@ -70,9 +70,9 @@ def tile_steps(problem: Problem, workspace: Workspace) -> list[Step]:
 def sort_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     """Sort whole rows, as many at a time as the workspace has room for."""
     element_size, axis_size = problem.element_size, problem.axis_size
-    position_size = 4 if axis_size < sort.LARGEST_NARROW_ROW else 8
-    n_passes = element_size * 8 // sort.DIGIT_BITS
-    n_tiles = ceil_div(axis_size, sort.tile_elements(element_size, position_size))
+    position_size = 4 if axis_size < sort_shape.LARGEST_NARROW_ROW else 8
+    n_passes = element_size * 8 // sort_shape.DIGIT_BITS
+    n_tiles = ceil_div(axis_size, sort_shape.tile_elements(element_size, position_size))
     # Even passes write to the first buffer; the outputs are the second one if pairs fit into them.
     n_buffers = min(2, n_passes - 1)
     uses_outputs = (
@@ -82,8 +82,8 @@ def sort_steps(problem: Problem, workspace: Workspace) -> list[Step]:
         and problem.axis_strides[1:] == (1, 1)
         and problem.layout.has_packed_outputs(problem.n_rows, axis_size)
     )
-    histogram_bytes = sort.N_DIGITS * sort.COUNT_BYTES
-    state_bytes = n_tiles * sort.N_DIGITS * position_size
+    histogram_bytes = sort_shape.N_DIGITS * sort_shape.COUNT_BYTES
+    state_bytes = n_tiles * sort_shape.N_DIGITS * position_size
     row_bytes = (n_buffers - uses_outputs) * axis_size * (element_size + position_size)
     row_bytes += n_passes * (histogram_bytes + state_bytes)
     n_rows = min(problem.n_rows, max(1, SORT_BYTES // row_bytes), max(1, LARGEST_GRID // n_tiles))
@@ -95,25 +95,24 @@ def sort_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     keys = [workspace.take(n_rows * axis_size * element_size) for _ in range(n_buffers - uses_outputs)]
     positions = [workspace.take(n_rows * axis_size * position_size) for _ in range(n_buffers - uses_outputs)]
     histogram, sort_pass = sort_variants(element_size, position_size)
-    n_threads, *_ = sort.tile_shape(element_size, position_size)
+    n_threads, *_ = sort_shape.tile_shape(element_size, position_size)
     x_stride, value_stride, index_stride = problem.axis_strides
     rows = (*problem.layout.layout, *problem.masks)
 
     offsets, steps = fill_offsets(problem, workspace)
     for first, batch in batches(problem.n_rows, n_rows):
+        n_blocks = ceil_div(n_cleared, sort_shape.CLEARED_BYTES)
         cleared = (counters[0],), (n_cleared // VECTOR_BYTES,)
-        steps.append(
-            Step(clear_variant(), ceil_div(n_cleared, sort.CLEARED_BYTES), sort.CLEARING_THREADS, *cleared)
-        )
+        steps.append(Step(clear_variant(), n_blocks, sort_shape.CLEARING_THREADS, *cleared))
         n_blocks_a_row = min(
-            ceil_div(axis_size, sort.COUNTED_ELEMENTS),
+            ceil_div(axis_size, sort_shape.COUNTED_ELEMENTS),
             ceil_div(HISTOGRAM_BLOCKS * problem.multiprocessors, batch),
         )
         steps.append(
             Step(
                 histogram,
                 batch * n_blocks_a_row,
-                sort.COUNTING_THREADS,
+                sort_shape.COUNTING_THREADS,
                 (Pointer(X), histograms, offsets),
                 (first, axis_size, n_blocks_a_row, x_stride, *rows),
             )
@@ -145,7 +144,7 @@ def sort_steps(problem: Problem, workspace: Workspace) -> list[Step]:
                 axis_size,
                 n_tiles,
                 problem.k,
-                number * sort.DIGIT_BITS,
+                number * sort_shape.DIGIT_BITS,
                 int(number == 0),
                 int(is_last),
                 x_stride,
@@ -153,7 +152,7 @@ def sort_steps(problem: Problem, workspace: Workspace) -> list[Step]:
                 index_stride,
                 *rows,
             )
-            shared_bytes = sort.exchange_bytes(element_size, position_size)
+            shared_bytes = sort_shape.exchange_bytes(element_size, position_size)
             steps.append(Step(sort_pass, batch * n_tiles, n_threads, pointers, integers, shared_bytes))
             source, source_positions = to_keys, to_positions
     return steps

@@ -4,9 +4,8 @@ import math
 from collections.abc import Sequence
 
 from kernels_cuda import launch
-from kernels_cuda.compiler import capability_of
-from kernels_cuda.launch import Launches, Target, load
-from kernels_cuda.top_k.keys import key_masks, raw_numbers
+from kernels_cuda.launch import Launches, load
+from kernels_cuda.top_k.elements import key_masks, raw_numbers
 from kernels_cuda.top_k.plan_blocks import (
     block_steps,
     fitting_shape,
@@ -19,6 +18,7 @@ from kernels_cuda.top_k.plan_columns import are_columns, columns_steps
 from kernels_cuda.top_k.plan_sort import is_tile, sort_steps, tile_steps
 from kernels_cuda.top_k.rows import RowDimension, columns_last, row_layout
 from kernels_cuda.top_k.steps import Problem, Step, Workspace
+from kernels_cuda.variant import Target, capability_of
 
 
 class Plan:

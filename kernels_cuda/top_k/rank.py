@@ -14,13 +14,13 @@ from kernels_cuda.ptx import (
     warp_max,
 )
 from kernels_cuda.scan import block_scan
+from kernels_cuda.top_k.block_shape import BINS_A_THREAD
 from kernels_cuda.top_k.quads import quad_functions
 from kernels_cuda.top_k.threshold import AMOUNT, CROWDED, bit_length, bit_length_u32, threshold_functions
 
 u32 = types.uint32
 u64 = types.uint64
 
-BINS_A_THREAD = 4
 # Pairs of a bin beyond which comparing each with each takes longer than sorting all.
 _CROWDED = 128
 

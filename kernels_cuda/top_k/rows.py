@@ -8,15 +8,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from numba import cuda, types
-
-from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.ptx import load_u64, store_u32, store_u64, take_turn
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
-
 N_LAYOUT = 7
 OFFSETS_THREADS = 256
 # Three int64 a row.
@@ -97,64 +88,3 @@ def row_layout(rows: Sequence[RowDimension]) -> RowLayout:
     outer = rows[0][1:] if rows else (0, 0, 0)
     inner_size, *inner = rows[1] if len(rows) == 2 else (1, 0, 0, 0)
     return RowLayout((inner_size, *outer, *inner), ())
-
-
-@device_function
-def row_offsets(layout, offsets, row):
-    """Return the offsets of a row in x, values and indices, from the table if `offsets` is not 0."""
-    x_offset = i64(0)
-    value_offset = i64(0)
-    index_offset = i64(0)
-    if offsets != 0:
-        # A launch before has written the table.
-        take_turn()
-        entry = offsets + row * OFFSETS_BYTES
-        x_offset = i64(load_u64(entry))
-        value_offset = i64(load_u64(entry + 8))
-        index_offset = i64(load_u64(entry + 16))
-    else:
-        outer = row
-        # A 64-bit division takes longer than all else here.
-        if layout[0] != 1:
-            outer = row // layout[0]
-            inner = row - outer * layout[0]
-            x_offset = inner * layout[4]
-            value_offset = inner * layout[5]
-            index_offset = inner * layout[6]
-        x_offset += outer * layout[1]
-        value_offset += outer * layout[2]
-        index_offset += outer * layout[3]
-    return x_offset, value_offset, index_offset
-
-
-@device_function
-def store_index(address, index_size, index):
-    """Store an index as 4 or 8 bytes."""
-    if index_size == 4:
-        store_u32(address, u32(index))
-    else:
-        store_u64(address, u64(index))
-
-
-def offsets_source() -> KernelSource:
-    """Make the kernel that adds one dimension to the table of offsets; the first launch starts the table."""
-
-    def add_dimension(offsets, n_rows, is_first, rows_below, size, x_stride, value_stride, index_stride):
-        take_turn()
-        row = i64(cuda.blockIdx.x) * OFFSETS_THREADS + i64(cuda.threadIdx.x)
-        if row < n_rows:
-            at = row // rows_below
-            at = at - (at // size) * size
-            entry = offsets + row * OFFSETS_BYTES
-            x_offset = at * x_stride
-            value_offset = at * value_stride
-            index_offset = at * index_stride
-            if is_first == 0:
-                x_offset += i64(load_u64(entry))
-                value_offset += i64(load_u64(entry + 8))
-                index_offset += i64(load_u64(entry + 16))
-            store_u64(entry, u64(x_offset))
-            store_u64(entry + 8, u64(value_offset))
-            store_u64(entry + 16, u64(index_offset))
-
-    return KernelSource(add_dimension)

@@ -38,45 +38,27 @@ from kernels_cuda.ptx import (
     take_turn,
 )
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
-from kernels_cuda.top_k.keys import N_MASKS, element_functions
-from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
+from kernels_cuda.top_k.elements import N_MASKS
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.row_offsets import row_offsets, store_index
+from kernels_cuda.top_k.rows import N_LAYOUT
+from kernels_cuda.top_k.sort_shape import (
+    CLEARING_THREADS,
+    COUNT_BYTES,
+    COUNTED,
+    COUNTED_ELEMENTS,
+    COUNTING_THREADS,
+    DIGIT_BITS,
+    N_DIGITS,
+)
 
 u16 = types.uint16
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-DIGIT_BITS = 8
-N_DIGITS = 1 << DIGIT_BITS
-# Of an entry of a row's histogram.
-COUNT_BYTES = 8
-CLEARING_THREADS = 256
-CLEARED_BYTES = 16 * CLEARING_THREADS
-# Large blocks, for each adds its counts to those of the whole row.
-COUNTING_THREADS = 1024
-# Elements that a thread counts at a time.
-_COUNTED = 8
-COUNTED_ELEMENTS = COUNTING_THREADS * _COUNTED
-# Beyond this size of a row, counts with two bits of state do not fit into 32.
-LARGEST_NARROW_ROW = 1 << 30
 # Tiles whose state is asked for at once.
 _LOOKED_AT = 4
-
-
-def tile_shape(element_size: int, position_size: int) -> tuple[int, int, int]:
-    """Return the threads of a tile, the elements of each, and the limit on registers."""
-    return (384, 14, 80) if element_size + position_size <= 8 else (512, 8, 64)
-
-
-def tile_elements(element_size: int, position_size: int) -> int:
-    """Return the elements of a tile."""
-    n_threads, n_items, _ = tile_shape(element_size, position_size)
-    return n_threads * n_items
-
-
-def exchange_bytes(element_size: int, position_size: int) -> int:
-    """Return the shared memory that a tile exchanges its keys, then its positions, in."""
-    return tile_elements(element_size, position_size) * max(4, element_size, position_size)
 
 
 def clear_source() -> KernelSource:
@@ -115,15 +97,15 @@ def histogram_source(element_size: int) -> KernelSource:
             histogram[counter] = u32(0)
             counter = u32(counter + u32(COUNTING_THREADS))
         cuda.syncthreads()
-        keys = cuda.local.array(_COUNTED, key_type)
+        keys = cuda.local.array(COUNTED, key_type)
         first = (block - row * n_blocks_a_row) * COUNTED_ELEMENTS + i64(thread)
         while first < axis_size:
-            for item in range(_COUNTED):
+            for item in range(COUNTED):
                 at = first + item * COUNTING_THREADS
                 keys[item] = key_type(0)
                 if at < axis_size:
                     keys[item] = load_element(base + at * step)
-            for item in range(_COUNTED):
+            for item in range(COUNTED):
                 if first + item * COUNTING_THREADS < axis_size:
                     key = key_type(~order_key(keys[item], *masks))
                     for digit in range(element_size):

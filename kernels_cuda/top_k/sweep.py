@@ -23,8 +23,9 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
 )
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.keys import VECTOR_BYTES, element_functions
-from kernels_cuda.top_k.maxima import key_bytes
+from kernels_cuda.top_k.elements import VECTOR_BYTES
+from kernels_cuda.top_k.group_shape import key_bytes
+from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.threshold import FOUND, bit_length, threshold_functions
 
 u32 = types.uint32

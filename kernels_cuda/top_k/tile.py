@@ -10,28 +10,19 @@ from numba import cuda, types
 from kernels_cuda.compiler import KernelSource
 from kernels_cuda.ptx import take_turn
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
-from kernels_cuda.top_k.keys import N_MASKS, element_functions
-from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
-from kernels_cuda.top_k.sort import DIGIT_BITS, N_DIGITS, digit_functions
+from kernels_cuda.top_k.elements import N_MASKS
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.row_offsets import row_offsets, store_index
+from kernels_cuda.top_k.rows import N_LAYOUT
+from kernels_cuda.top_k.sort import digit_functions
+from kernels_cuda.top_k.sort_shape import DIGIT_BITS, N_DIGITS
 
 u16 = types.uint16
 u32 = types.uint32
 i64 = types.int64
 
-# Threads, and elements of each, for rows of up to their product.
-TILE_SHAPES = {
-    1: ((256, 8), (384, 16)),
-    2: ((256, 8), (384, 16)),
-    4: ((256, 8), (384, 16)),
-    8: ((256, 8), (512, 8)),
-}
 # Limits that let two blocks share a multiprocessor, or more.
 REGISTERS = {256: 80, 384: 80, 512: 64}
-
-
-def exchange_bytes(element_size: int, n_elements: int) -> int:
-    """Return the shared memory that a block of `n_elements` exchanges keys, then positions, in."""
-    return n_elements * max(4, element_size)
 
 
 def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource:

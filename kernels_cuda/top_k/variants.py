@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 
-from kernels_cuda.launch import Variant
-from kernels_cuda.top_k.block import block_source
-from kernels_cuda.top_k.columns import columns_source
-from kernels_cuda.top_k.maxima import maxima_source
-from kernels_cuda.top_k.rows import offsets_source
-from kernels_cuda.top_k.sort import clear_source, histogram_source, sort_source, tile_shape
-from kernels_cuda.top_k.tile import TILE_SHAPES, tile_source
-from kernels_cuda.top_k.warp import vectors_a_lane, warp_source
+from kernels_cuda.top_k import sort_shape
+from kernels_cuda.top_k.block_shape import largest_shape
+from kernels_cuda.top_k.column_shape import LARGEST_SHARED_BYTES
+from kernels_cuda.top_k.tile_shape import TILE_SHAPES
+from kernels_cuda.top_k.warp_shape import vectors_a_lane
+from kernels_cuda.variant import Variant
 
 ELEMENT_SIZES = (1, 2, 4, 8)
 # Longest rows of the two warp kernels, which hold 8 and 32 keys a lane (16 and 32 of one byte).
@@ -24,46 +22,51 @@ POSITION_SIZES = (4, 8)
 def warp_variant(element_size: int, axis_size: int) -> Variant:
     """Return the warp kernel for rows of `axis_size` elements."""
     longest = next(size for size in WARP_ROWS if axis_size <= size)
-    return Variant("top_k_warp", warp_source, (element_size, vectors_a_lane(element_size, longest)))
+    parameters = element_size, vectors_a_lane(element_size, longest)
+    return Variant("top_k_warp", "kernels_cuda.top_k.warp:warp_source", parameters)
 
 
 def block_variant(element_size: int, n_threads: int) -> Variant:
     """Return the block kernel of `n_threads`."""
-    return Variant("top_k_block", block_source, (element_size, n_threads))
+    shared_bytes = largest_shape(element_size, n_threads).shared_bytes
+    parameters = element_size, n_threads
+    return Variant("top_k_block", "kernels_cuda.top_k.block:block_source", parameters, shared_bytes)
 
 
 def maxima_variant(element_size: int) -> Variant:
     """Return the kernel for group maxima of long rows."""
-    return Variant("top_k_maxima", maxima_source, (element_size,))
+    return Variant("top_k_maxima", "kernels_cuda.top_k.maxima:maxima_source", (element_size,))
 
 
 def columns_variant(element_size: int) -> Variant:
     """Return the kernel for rows that are columns in memory."""
-    return Variant("top_k_columns", columns_source, (element_size,))
+    factory = "kernels_cuda.top_k.columns:columns_source"
+    return Variant("top_k_columns", factory, (element_size,), LARGEST_SHARED_BYTES)
 
 
 def tile_variant(element_size: int, n_threads: int, n_items: int) -> Variant:
     """Return the kernel that sorts a short row."""
-    return Variant("top_k_tile", tile_source, (element_size, n_threads, n_items))
+    parameters = element_size, n_threads, n_items
+    return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_source", parameters)
 
 
 def clear_variant() -> Variant:
     """Return the kernel that empties what a sort counts in."""
-    return Variant("top_k_clear", clear_source)
+    return Variant("top_k_clear", "kernels_cuda.top_k.sort:clear_source")
 
 
 def sort_variants(element_size: int, position_size: int) -> tuple[Variant, Variant]:
     """Return the kernels of a radix sort: for the histograms, and for a pass."""
-    shape = tile_shape(element_size, position_size)
+    parameters = element_size, position_size, *sort_shape.tile_shape(element_size, position_size)
     return (
-        Variant("top_k_histogram", histogram_source, (element_size,)),
-        Variant("top_k_sort", sort_source, (element_size, position_size, *shape)),
+        Variant("top_k_histogram", "kernels_cuda.top_k.sort:histogram_source", (element_size,)),
+        Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_source", parameters),
     )
 
 
 def offsets_variant() -> Variant:
     """Return the kernel that fills the table of row offsets."""
-    return Variant("top_k_offsets", offsets_source)
+    return Variant("top_k_offsets", "kernels_cuda.top_k.row_offsets:offsets_source")
 
 
 def variants() -> Iterator[Variant]:

@@ -30,37 +30,22 @@ from kernels_cuda.ptx import (
     warp_min,
 )
 from kernels_cuda.top_k.cooperate import warp_maximum
-from kernels_cuda.top_k.keys import N_MASKS, N_NUMBERS, VECTOR_BYTES, element_functions
+from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
+from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.quads import quad_functions
-from kernels_cuda.top_k.rows import N_LAYOUT, row_offsets, store_index
+from kernels_cuda.top_k.row_offsets import row_offsets, store_index
+from kernels_cuda.top_k.rows import N_LAYOUT
+from kernels_cuda.top_k.warp_shape import LARGEST_K, WARPS_A_BLOCK
 
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-N_THREADS = 256
-WARPS_A_BLOCK = N_THREADS // 32
-# Keys that reach the threshold for which a warp has room; and a row of which it has room for all.
-FEW_SLOTS = 64
-MANY_SLOTS = 256
-# The most maxima that are taken away: as many as lanes, so that none runs out of large ones soon.
-LARGEST_K = 32
 _NOWHERE = 0xFFFFFFFF
 # So that three blocks share a multiprocessor, by the keys of a lane; 16 of 8 bytes need more.
 REGISTERS = {32: 80}
 # Pairs that a pair is compared with at a time.
 _COMPARED = 4
-
-
-def vectors_a_lane(element_size: int, n_elements: int) -> int:
-    """Return how many vectors a lane needs for rows of up to `n_elements`."""
-    per_pass = 32 * VECTOR_BYTES // element_size
-    return -(-n_elements // per_pass)
-
-
-def slot_bytes(element_size: int, n_slots: int) -> int:
-    """Return the shared memory of a block whose warps have room for `n_slots` keys each."""
-    return WARPS_A_BLOCK * n_slots * (12 if element_size == 8 else 8)
 
 
 def warp_source(element_size: int, n_vectors: int) -> KernelSource:

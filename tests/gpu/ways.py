@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-import kernels_cuda.launch  # first: it keeps to itself what numba-cuda warns of when it is imported
+import kernels_cuda.launch
 from dmlops import calls, express
 from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
-from kernels_cuda.nonzero_coordinates import small, turned
-from kernels_cuda.top_k import columns, plan_blocks, plan_sort, sort
+from kernels_cuda.nonzero_coordinates import plan_turned
+from kernels_cuda.top_k import plan_blocks, plan_columns, plan_sort, sort_shape
 
 ENDLESS = 1 << 62
 
@@ -74,7 +74,7 @@ def _blocks_of(n_threads: int) -> tuple[Any, str, tuple[int, ...]]:
     return plan_blocks, "BLOCK_THREADS", (n_threads,) * len(plan_blocks.BLOCK_THREADS)
 
 
-_MASKS = (small, "LIMIT", 0)
+_MASKS = (nonzero_coordinates, "SMALL_LIMIT", 0)
 _WIDE = (layout, "NARROW_LIMIT", 0)
 # Parts whose winners, up to 4096 of each, a block still takes.
 _PARTS = (plan_blocks, "LARGEST_PART", 1 << 15)
@@ -87,16 +87,16 @@ WAYS = {
         _way("grid-large_blocks", _variant("grid"), _blocks_of(1024)),
         _way("grid-parts", _variant("grid"), _PARTS),
         _way("grid-parts-long_positions", _variant("grid"), _PARTS, (plan_blocks, "LARGEST_NARROW_AXIS", 0)),
-        _way("columns-stacked", _variant("columns"), (columns, "LONGEST_PART", 1 << 12)),
-        _way("sort-long_positions", _variant("sort"), (sort, "LARGEST_NARROW_ROW", 0)),
+        _way("columns-stacked", _variant("columns"), (plan_columns, "LONGEST_PART", 1 << 12)),
+        _way("sort-long_positions", _variant("sort"), (sort_shape, "LARGEST_NARROW_ROW", 0)),
         _way("sort-few_rows_at_a_time", _variant("sort"), (plan_sort, "SORT_BYTES", 1 << 20)),
         _way("one_multiprocessor", _multiprocessors(1)),
         _way("many_launches", (plan_blocks, "LARGEST_GRID", 7), (plan_sort, "LARGEST_GRID", 7)),
     ),
     "nonzero_coordinates": (
         _way("masks", _MASKS),
-        _way("masks-turned", _MASKS, (turned, "LEAST_ROWS", 1)),
-        _way("masks-strided", _MASKS, (turned, "LEAST_ROWS", ENDLESS)),
+        _way("masks-turned", _MASKS, (plan_turned, "LEAST_ROWS", 1)),
+        _way("masks-strided", _MASKS, (plan_turned, "LEAST_ROWS", ENDLESS)),
         _way("masks-small_tiles", _MASKS, (nonzero_coordinates, "MAX_GRANULES_A_TILE", 1)),
         _way("masks-large_tiles", _MASKS, _multiprocessors(0)),
         _way("scan", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0)),

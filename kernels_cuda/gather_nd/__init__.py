@@ -1,0 +1,240 @@
+"""Copy the slices that index tuples point at.
+
+Batch dimensions, tuple dimensions and the outer dimensions of a slice make one table of dimensions; what
+remains of a slice is a run of bytes that is contiguous in input and output, cut into units of up to 16
+bytes, as strides and addresses allow. A thread moves several of them, a block apart, so that stores (and,
+within a run, loads) of a warp lie side by side; it reads all its indices, then all its units, then
+writes. Threads of a run share its index tuple in the L1 cache. Where a block begins is divided into
+coordinates once; its units are mostly steps along the fastest dimension from there.
+
+Bytes moved: the output, the parts of the input that are read, in sectors of 32 bytes, and the indices.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any
+
+from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, THREADS, VECTOR, units_a_thread
+from kernels_cuda.launch import Kernel, Launches, load
+from kernels_cuda.layout import (
+    NARROW_DEPTH,
+    NARROW_LIMIT,
+    TABLE_WRITER,
+    Table,
+    dimension_columns,
+    divisor,
+    is_wide,
+    make_table,
+)
+from kernels_cuda.variant import Target, Variant
+
+_CHECK_BLOCKS_A_MULTIPROCESSOR = 16
+_SHORT_BOUND = (1 << 32) - 1  # the largest that 32-bit registers compare with
+
+
+def variants() -> Iterator[Variant]:
+    """List every kernel that a plan may load."""
+    yield TABLE_WRITER
+    yield _CLEAR
+    for index_size in (4, 8):
+        for is_long in (False, True)[index_size == 8 :]:
+            yield _check(index_size, is_long)
+        for wide in (False, True):
+            for unit in (1, 2, 4, 8, VECTOR):
+                yield _gather(unit, index_size, wide)
+
+
+_CLEAR = Variant("gather_clear", "kernels_cuda.gather_nd.kernels:clear_source")
+
+
+def _check(index_size: int, is_long: bool) -> Variant:
+    return Variant("gather_check", "kernels_cuda.gather_nd.kernels:check_source", (index_size, is_long))
+
+
+def _gather(unit: int, index_size: int, wide: bool) -> Variant:
+    return Variant("gather", "kernels_cuda.gather_nd.kernels:gather_source", (unit, index_size, wide))
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """The launch for one size of units; the columns of its table, if that is wide, end the parameters."""
+
+    unit: int
+    launch: Callable[..., None]
+    wide: Table | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A problem with its kernels; see `plan`."""
+
+    variant: str
+    workspace_size: int
+    _copies: tuple[_Copy, ...]
+    _clear: Launches
+    _checks: tuple[tuple[int, Launches], ...]
+
+    def launch(self, stream: Any, x: int, indices: int, output: int, workspace: int) -> None:
+        """Write the output."""
+        for copy in self._copies:
+            if (x | output) % copy.unit == 0:
+                columns = copy.wide.arguments(stream, workspace) if copy.wide else ()
+                copy.launch(stream, x, indices, output, *columns)
+                return
+
+    def check(self, stream: Any, indices: int, first: int) -> None:
+        """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to address `first`."""
+        self._clear(stream, first)
+        for offset, launch in self._checks:
+            launch(stream, indices + offset, first)
+
+
+def plan(
+    *,
+    element_size: int,
+    index_size: int,
+    index_signed: bool,
+    batch: tuple[tuple[int, int, int, int], ...],
+    tuples: tuple[tuple[int, int, int], ...],
+    coordinate_stride: int,
+    bounds: tuple[tuple[int, int], ...],
+    slices: tuple[tuple[int, int, int], ...],
+    mode: str,
+    x_offset: int,
+    index_offset: int,
+    output_offset: int,
+    target: Target,
+) -> Plan:
+    """Choose and load the kernels that gather slices.
+
+    Parameters
+    ----------
+    element_size, index_size : int
+        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
+    index_signed : bool
+        Whether negative indices count from the end.
+    batch : tuple of (size, x_stride, index_stride, output_stride)
+        Dimensions that input, indices and output share.
+    tuples : tuple of (size, index_stride, output_stride)
+        Dimensions that indices and output share.
+    coordinate_stride : int
+        Elements from coordinate to coordinate of an index tuple.
+    bounds : tuple of (size, x_stride)
+        The dimensions that the coordinates of a tuple index.
+    slices : tuple of (size, x_stride, output_stride)
+        Dimensions that input and output share.
+    mode : {"clip", "fill"}
+        What becomes of indices out of range.
+    x_offset, index_offset, output_offset : int
+        Not used: addresses are those of the first elements.
+    target : Target
+        The device.
+    """
+    del x_offset, index_offset, output_offset
+    outer = [
+        *batch,
+        *((size, 0, index_stride, output_stride) for size, index_stride, output_stride in tuples),
+        *((size, x_stride, 0, output_stride) for size, x_stride, output_stride in slices),
+    ]
+    run = 1
+    if slices and slices[-1][1:] == (1, 1):
+        run = outer.pop()[0]
+    n_runs = prod(size for size, *_ in outer)
+    strides = [stride for _, x_stride, _, output_stride in outer for stride in (x_stride, output_stride)]
+    strides += [x_stride for _, x_stride in bounds]
+    vector = gcd(VECTOR, *(stride * element_size for stride in (run, *strides)))
+    bound_columns = [[size for size, _ in bounds], [x_stride * element_size for _, x_stride in bounds]]
+
+    # Indices of 32 bits are dealt with in registers of 32 bits, unless a dimension is too large for these.
+    is_long = index_size == 8 or any(size > _SHORT_BOUND for size, _ in bounds)
+    copies = []
+    for unit in dict.fromkeys((vector, element_size)) if n_runs and run else ():
+        units_a_run = run * element_size // unit
+        n_units = n_runs * units_a_run
+        wide = is_wide(n_units, len(outer), len(bounds)) or (is_long and index_size == 4)
+        columns = dimension_columns(outer, wide, (element_size, index_size, element_size))
+        kernel = load(_gather(unit, index_size, wide), target)
+        table = make_table([*columns, *bound_columns], wide, target)
+        grid = -(-n_units // (THREADS * units_a_thread(unit, wide)))
+        numbers = (
+            n_units,
+            units_a_run,
+            *divisor(units_a_run, wide),
+            len(bounds),
+            coordinate_stride * index_size,
+            int(index_signed),
+            int(mode == "clip"),
+            max(len(outer), 1),
+        )
+        if wide:
+            copies.append(_Copy(unit, _launch_of_wide(kernel, grid, numbers), table))
+        else:
+            launch = kernel.prepare(grid, THREADS, 0, 3, *numbers, *table.arguments(None, 0))
+            copies.append(_Copy(unit, launch, None))
+
+    listed = [
+        *((size, index_stride * index_size) for size, _, index_stride, _ in batch),
+        *((size, index_stride * index_size) for size, index_stride, _ in tuples),
+    ]
+    most_blocks = _CHECK_BLOCKS_A_MULTIPROCESSOR * target.multiprocessors
+    check = load(_check(index_size, is_long), target)
+    checks = []
+    for first_coordinate in range(0, len(bounds), NARROW_DEPTH):
+        checked = [size for size, _ in bounds[first_coordinate : first_coordinate + NARROW_DEPTH]]
+        for position, offset, dims in _narrow_parts(listed):
+            n_tuples = prod(size for size, _ in dims)
+            table = make_table([*dimension_columns(dims, False, (1,)), checked], False, target)
+            launch = check.prepare(
+                min(-(-n_tuples // (THREADS * CHECKED_TUPLES)), most_blocks),
+                THREADS,
+                0,
+                2,
+                position,
+                n_tuples,
+                len(checked),
+                coordinate_stride * index_size,
+                int(index_signed),
+                max(len(dims), 1),
+                *table.arguments(None, 0),
+            )
+            checks.append((offset + first_coordinate * coordinate_stride * index_size, launch))
+    unit = copies[0].unit if copies else 0
+    return Plan(
+        variant=f"gather_nd {unit}-byte units of {run * element_size}-byte runs, {len(outer)} dimensions",
+        workspace_size=max((copy.wide.workspace_size for copy in copies if copy.wide), default=0),
+        _copies=tuple(copies),
+        _clear=load(_CLEAR, target).prepare(1, 1, 0, 1),
+        _checks=tuple(checks),
+    )
+
+
+def _launch_of_wide(kernel: Kernel, grid: int, numbers: tuple[int, ...]) -> Callable[..., None]:
+    def launch(stream: Any, x: int, indices: int, output: int, *columns: int) -> None:
+        kernel.launch(stream, grid, THREADS, 0, x, indices, output, *numbers, *columns)
+
+    return launch
+
+
+def _narrow_parts(dims: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+    """Split (size, stride) dimensions into parts for narrow kernels: first position, offset, dimensions."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in dims:
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    n_positions = prod(size for size, _ in merged)
+    if n_positions == 0:
+        return
+    if not is_wide(n_positions, len(merged)):
+        yield 0, 0, merged
+        return
+    (size, stride), *inner = merged
+    n_inner = n_positions // size
+    # One dimension alone is cut into ranges; of several the outermost is walked.
+    step = 1 if inner else NARROW_LIMIT
+    for start in range(0, size, step):
+        rest = inner or [(min(step, size - start), stride)]
+        for position, offset, part in _narrow_parts(rest):
+            yield start * n_inner + position, start * stride + offset, part

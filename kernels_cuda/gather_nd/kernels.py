@@ -1,0 +1,253 @@
+"""The kernel that copies slices, and those that look for an index tuple out of range."""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda import ptx
+from kernels_cuda.compiler import KernelSource, device_function
+from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, THREADS, VECTOR, units_a_thread
+from kernels_cuda.layout import NARROW_DEPTH
+from kernels_cuda.offsets import (
+    arithmetic,
+    column_entry,
+    depth_of,
+    first_entry,
+    offset_functions,
+    table_lengths,
+)
+
+i32 = types.int32
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+NO_TUPLE = (1 << 63) - 1  # what `check` writes if all tuples are in range
+
+
+def _index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
+    """Make what deals with indices of a size in registers of 32 bits, or of 64 if `is_long`.
+
+    Returns
+    -------
+    register : Numba type
+        Unsigned; sums in it wrap, so that a negative index too low for its bound ends up beyond it.
+    read : device function
+        ``read(address, is_signed)`` returns the bits of an index.
+    bring : device function
+        ``bring(index, bound, is_signed)`` returns the position that the index names, or the nearest there is,
+        and whether it names one.
+    """
+    register, signed = (u64, i64) if is_long else (u32, i32)
+    load_bits = ptx.READ[index_size]
+    extends = is_long and index_size == 4
+
+    @device_function
+    def read_index(address, is_signed):
+        bits = load_bits(address)
+        if extends and is_signed != 0:
+            return register(i64(i32(bits)))
+        return register(bits)
+
+    @device_function
+    def bring(index, bound, is_signed):
+        limit = register(bound)
+        is_negative = is_signed != 0 and signed(index) < 0
+        at = register(index + limit) if is_negative else index
+        is_in_range = at < limit
+        if not is_in_range:
+            at = register(0) if is_negative else register(limit - register(1))
+        return at, is_in_range
+
+    return register, read_index, bring
+
+
+def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
+    """Make the kernel that copies units of `unit` bytes."""
+    depth = depth_of(wide)
+    entry = column_entry(wide)
+    fastest = first_entry(wide)
+    is_vector = unit == VECTOR
+    index_register, read_index, bring = _index_functions(index_size, wide or index_size == 8)
+    register, divide = arithmetic(wide)
+    _, _, three_offsets = offset_functions(wide)
+    read = ptx.READ[min(unit, 8)]
+    store = ptx.STORE_STREAM[min(unit, 8)]
+    scalar = ptx.REGISTER[min(unit, 8)]
+    n_units_a_thread = units_a_thread(unit, wide)
+    n_words = 4 * n_units_a_thread
+
+    def gather(
+        x,
+        indices,
+        output,
+        n_units,
+        units_a_run,
+        multiplier,
+        shift,
+        n_coordinates,
+        coordinate_bytes,
+        is_signed,
+        clips,
+        n_dims,
+        multipliers,
+        shifts,
+        sizes,
+        x_strides,
+        index_strides,
+        output_strides,
+        bounds,
+        coordinate_strides,
+    ):
+        words = cuda.local.array(n_words, u32)
+        scalars = cuda.local.array(n_units_a_thread, scalar)
+        sources = cuda.local.array(n_units_a_thread, i64)
+        tuples = cuda.local.array(n_units_a_thread, i64)
+        targets = cuda.local.array(n_units_a_thread, i64)
+        in_range = cuda.local.array(n_units_a_thread, u32)
+        found = cuda.local.array(n_units_a_thread, index_register)
+        # Along the fastest dimension a block's runs are a stride apart: what the others add is the same for
+        # all of them, unless the block goes on past the end of that dimension.
+        first = register(register(cuda.blockIdx.x) * register(THREADS * n_units_a_thread))
+        first_run = divide(first, multiplier, shift)
+        first_within = register(first - register(first_run * register(units_a_run)))
+        size = register(fastest(sizes)) if n_dims > 1 else register(n_units)
+        first_inner = first_run
+        if n_dims > 1:
+            rows = divide(first_run, fastest(multipliers), fastest(shifts))
+            first_inner = register(first_run - register(rows * size))
+        x_base, index_base, output_base = three_offsets(
+            register(first_run - first_inner),
+            n_dims,
+            multipliers,
+            shifts,
+            sizes,
+            x_strides,
+            index_strides,
+            output_strides,
+        )
+        # Threads past the end repeat the last unit and do not store it.
+        last = register(register(register(n_units) - register(1)) - first)
+        thread = u32(cuda.threadIdx.x)
+        for k in range(n_units_a_thread):
+            at = register(first_within + min(register(thread + u32(k * THREADS)), last))
+            run = divide(at, multiplier, shift)
+            within = i64(register(at - register(run * register(units_a_run)))) * unit
+            inner = register(first_inner + run)
+            if inner < size:
+                x_at = x_base + i64(inner) * fastest(x_strides)
+                index_at = index_base + i64(inner) * fastest(index_strides)
+                output_at = output_base + i64(inner) * fastest(output_strides)
+            else:
+                x_at, index_at, output_at = three_offsets(
+                    register(first_run + run),
+                    n_dims,
+                    multipliers,
+                    shifts,
+                    sizes,
+                    x_strides,
+                    index_strides,
+                    output_strides,
+                )
+            sources[k] = x + x_at + within
+            tuples[k] = indices + index_at
+            targets[k] = output + output_at + within
+            in_range[k] = u32(1)
+        for c in range(depth):
+            if c >= n_coordinates:
+                break
+            for k in range(n_units_a_thread):
+                found[k] = read_index(tuples[k] + c * coordinate_bytes, is_signed)
+            for k in range(n_units_a_thread):
+                index, is_in_range = bring(found[k], entry(bounds, c), is_signed)
+                if not is_in_range:
+                    in_range[k] = u32(clips)
+                sources[k] += i64(index) * entry(coordinate_strides, c)
+        for k in range(n_units_a_thread):
+            if is_vector:
+                for q in range(4):
+                    words[4 * k + q] = u32(0)
+            else:
+                scalars[k] = scalar(0)
+            if in_range[k] != u32(0):
+                if is_vector:
+                    words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = ptx.read_u32x4(
+                        sources[k]
+                    )
+                else:
+                    scalars[k] = read(sources[k])
+        for k in range(n_units_a_thread):
+            if register(thread + u32(k * THREADS)) <= last:
+                if is_vector:
+                    ptx.store_stream_u32x4(
+                        targets[k], words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3]
+                    )
+                else:
+                    store(targets[k], scalars[k])
+
+    names = ("multipliers", "shifts", "sizes", "x_strides", "index_strides", "output_strides")
+    return KernelSource(gather, table_lengths((*names, "bounds", "coordinate_strides"), wide))
+
+
+def check_source(index_size: int, is_long: bool) -> KernelSource:
+    """Make the kernel that finds the first tuple out of range, if that is lower than one found before."""
+    index_register, read_index, bring = _index_functions(index_size, is_long)
+    one_offset, _, _ = offset_functions(wide=False)
+
+    def check(
+        indices,
+        first_output,
+        first_position,
+        n_tuples,
+        n_coordinates,
+        coordinate_bytes,
+        is_signed,
+        n_dims,
+        multipliers,
+        shifts,
+        sizes,
+        index_strides,
+        bounds,
+    ):
+        addresses = cuda.local.array(CHECKED_TUPLES, i64)
+        found = cuda.local.array(CHECKED_TUPLES, index_register)
+        last = u32(n_tuples - 1)
+        step = u32(u32(cuda.gridDim.x) * u32(THREADS * CHECKED_TUPLES))
+        start = u32(u32(u32(cuda.blockIdx.x) * u32(THREADS * CHECKED_TUPLES)) + u32(cuda.threadIdx.x))
+        lowest = u32(0xFFFFFFFF)
+        # A thread goes through tuples in ascending order: its first bad one is its lowest.
+        while start <= last and lowest == u32(0xFFFFFFFF):
+            for k in range(CHECKED_TUPLES):
+                position = min(u32(start + u32(k * THREADS)), last)
+                addresses[k] = indices + one_offset(
+                    position, n_dims, multipliers, shifts, sizes, index_strides
+                )
+            bad = u32(0)
+            for c in range(NARROW_DEPTH):
+                if c >= n_coordinates:
+                    break
+                for k in range(CHECKED_TUPLES):
+                    found[k] = read_index(addresses[k] + c * coordinate_bytes, is_signed)
+                for k in range(CHECKED_TUPLES):
+                    _, is_in_range = bring(found[k], bounds[c], is_signed)
+                    if not is_in_range:
+                        bad = u32(bad | u32(1 << k))
+            if bad != u32(0):
+                k = ptx.popcount_u32(u32(u32(bad & u32(u32(0) - bad)) - u32(1)))
+                lowest = min(u32(start + u32(k * u32(THREADS))), last)
+            start = u32(start + step)
+        lowest = ptx.warp_min(lowest)
+        if lowest != u32(0xFFFFFFFF) and u32(cuda.threadIdx.x) & u32(31) == u32(0):
+            ptx.reduce_min_u64(first_output, u64(first_position + i64(lowest)))
+
+    names = ("multipliers", "shifts", "sizes", "index_strides", "bounds")
+    return KernelSource(check, table_lengths(names, wide=False))
+
+
+def clear_source() -> KernelSource:
+    """Make the kernel that says that no tuple is out of range."""
+
+    def clear(first_output):
+        ptx.store_u64(first_output, u64(NO_TUPLE))
+
+    return KernelSource(clear)

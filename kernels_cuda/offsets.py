@@ -1,0 +1,153 @@
+"""From a position in element order to byte offsets, by the tables of `layout`: what kernels do with these."""
+
+import functools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from numba import types
+
+from kernels_cuda.compiler import KernelSource, device_function
+from kernels_cuda.layout import NARROW_DEPTH, WRITTEN_AT_ONCE
+from kernels_cuda.ptx import multiply_high_u32, multiply_high_u64, read_u64, store_u64
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+_ENDLESS = 1 << 30  # loops over dimensions end by a break; this keeps them from being unrolled
+
+
+def depth_of(wide: bool) -> int:
+    """Return the bound of loops over dimensions, which also end by a break."""
+    return _ENDLESS if wide else NARROW_DEPTH
+
+
+def table_lengths(names: Iterable[str], wide: bool) -> dict[str, int]:
+    """Return the `KernelSource.tables` of a kernel whose parameters `names` are columns of a `Table`."""
+    return {} if wide else dict.fromkeys(names, NARROW_DEPTH)
+
+
+class Arithmetic(NamedTuple):
+    """The unsigned type that positions are counted in, and division in it."""
+
+    register: Any
+    divide: Any
+
+
+@functools.cache
+def arithmetic(wide: bool) -> Arithmetic:
+    """Return the position arithmetic of narrow or wide kernels; ``divide(x, multiplier, shift)``."""
+    register, multiply_high = (u64, multiply_high_u64) if wide else (u32, multiply_high_u32)
+
+    @device_function
+    def divide(x, multiplier, shift):
+        return register(multiply_high(register(x << register(1)), register(multiplier)) >> register(shift))
+
+    return Arithmetic(register, divide)
+
+
+@functools.cache
+def column_entry(wide: bool) -> Any:
+    """Return the device function ``entry(column, d)`` for columns of a `Table`."""
+
+    @device_function
+    def of_parameters(column, d):
+        return column[d]
+
+    @device_function
+    def of_memory(column, d):
+        return i64(read_u64(column + i64(d) * 8))
+
+    return of_memory if wide else of_parameters
+
+
+@functools.cache
+def first_entry(wide: bool) -> Any:
+    """Return the device function ``first(column)``: the entry of the fastest dimension."""
+
+    @device_function
+    def of_parameters(column):
+        return column[0]
+
+    @device_function
+    def of_memory(column):
+        return i64(read_u64(column))
+
+    return of_memory if wide else of_parameters
+
+
+@functools.cache
+def offset_functions(wide: bool) -> tuple[Any, Any, Any]:
+    """Return device functions that make one, two and three byte offsets of a position.
+
+    Each takes the position, the number of dimensions (at least one) and the columns of a `Table`. What is
+    left of the position after the last dimension but one belongs to the last, whose size is not looked at.
+    """
+    depth = depth_of(wide)
+    register, divide = arithmetic(wide)
+    entry = column_entry(wide)
+
+    @device_function
+    def one_offset(position, n_dims, multipliers, shifts, sizes, strides):
+        offset = i64(0)
+        rest = register(position)
+        for d in range(depth):
+            if d + 1 >= n_dims:
+                offset += i64(rest) * entry(strides, d)
+                break
+            quotient = divide(rest, entry(multipliers, d), entry(shifts, d))
+            offset += i64(register(rest - register(quotient * register(entry(sizes, d))))) * entry(strides, d)
+            rest = quotient
+        return offset
+
+    @device_function
+    def two_offsets(position, n_dims, multipliers, shifts, sizes, first_strides, second_strides):
+        first = i64(0)
+        second = i64(0)
+        rest = register(position)
+        for d in range(depth):
+            if d + 1 >= n_dims:
+                first += i64(rest) * entry(first_strides, d)
+                second += i64(rest) * entry(second_strides, d)
+                break
+            quotient = divide(rest, entry(multipliers, d), entry(shifts, d))
+            coordinate = i64(register(rest - register(quotient * register(entry(sizes, d)))))
+            first += coordinate * entry(first_strides, d)
+            second += coordinate * entry(second_strides, d)
+            rest = quotient
+        return first, second
+
+    @device_function
+    def three_offsets(
+        position, n_dims, multipliers, shifts, sizes, first_strides, second_strides, third_strides
+    ):
+        first = i64(0)
+        second = i64(0)
+        third = i64(0)
+        rest = register(position)
+        for d in range(depth):
+            if d + 1 >= n_dims:
+                first += i64(rest) * entry(first_strides, d)
+                second += i64(rest) * entry(second_strides, d)
+                third += i64(rest) * entry(third_strides, d)
+                break
+            quotient = divide(rest, entry(multipliers, d), entry(shifts, d))
+            coordinate = i64(register(rest - register(quotient * register(entry(sizes, d)))))
+            first += coordinate * entry(first_strides, d)
+            second += coordinate * entry(second_strides, d)
+            third += coordinate * entry(third_strides, d)
+            rest = quotient
+        return first, second, third
+
+    return one_offset, two_offsets, three_offsets
+
+
+def write_table_source() -> KernelSource:
+    """Make the kernel that puts integers of a table into the workspace."""
+
+    def write_table(address, count, values):
+        for i in range(WRITTEN_AT_ONCE):
+            if i < count:
+                store_u64(address + i * 8, u64(values[i]))
+
+    return KernelSource(write_table, {"values": WRITTEN_AT_ONCE})

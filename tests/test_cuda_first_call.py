@@ -1,0 +1,95 @@
+"""A first CUDA call whose kernels are in the cache imports no Numba, which would be most of its time."""
+
+import pytest
+
+from tests.scripts import run_script
+
+pytest.importorskip("numba_cuda")
+pytest.importorskip("cuda.core")
+
+# With a driver that agrees to everything, and cubins without code in the cache.
+WITHOUT_GPU = """
+    import importlib, sys
+    import cuda.bindings
+    import numpy as np
+    from cuda.bindings import driver as real
+
+    class Driver:
+        n_launched = 0
+        properties = {"MAJOR": 9, "MINOR": 0, "COUNT": 132}
+
+        def __getattr__(self, name):
+            return (lambda *_: (real.CUresult(0), 1)) if name.startswith("cu") else getattr(real, name)
+
+        def cuDeviceGetAttribute(self, attribute, device):
+            return real.CUresult(0), self.properties[attribute.name.rpartition("_")[2]]
+
+        def cuPointerGetAttribute(self, attribute, pointer):
+            return real.CUresult(0), 0
+
+        def cuLaunchKernel(self, *_):
+            self.n_launched += 1
+            return (real.CUresult(0),)
+
+    class Array:
+        places = iter(range(1 << 40, 1 << 60, 1 << 40))
+
+        def __init__(self, shape, dtype):
+            data = next(self.places), False
+            self.__cuda_array_interface__ = {
+                "version": 3, "shape": shape, "typestr": np.dtype(dtype).str, "data": data,
+            }
+
+    cuda.bindings.driver = driver = Driver()
+    cache = importlib.import_module("kernels_cuda.cache")
+    for operator in ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix"):
+        for variant in importlib.import_module(f"kernels_cuda.{operator}").variants():
+            cache.keep_cubin(variant.label, "sm_90", b"\\x7fELF")
+"""
+SAY_WHAT_WAS_IMPORTED = """
+    print(driver.n_launched, sorted({"numba", "llvmlite", "cuda.core"} & sys.modules.keys()))
+"""
+EXECUTE = """
+    from dmlops import FeatureLevel, compile
+    from tests.compiled import DESCRIPTORS, numpy_dtype
+
+    for descriptor in DESCRIPTORS.values():
+        operator = compile(descriptor, device="cuda", feature_level=FeatureLevel.EXTENDED)
+        tensors = {**operator.inputs, **operator.outputs}
+        arrays = {key: Array(desc.sizes, numpy_dtype(desc.data_type)) for key, desc in tensors.items()}
+        workspace = Array((operator.workspace_size + 256,), "uint8")
+        for _ in range(2):
+            operator.execute(arrays, workspace=workspace)
+"""
+CALL = """
+    import dmlops
+
+    x = Array((64, 200), "float32")
+    dmlops.top_k(x, 5, out=(Array((64, 5), "float32"), Array((64, 5), "uint32")))
+    dmlops.gather_nd(x, Array((9, 1), "int64"), mode="clip", out=Array((9, 200), "float32"))
+    dmlops.diagonal_matrix(x, out=Array((64, 200), "float32"))
+    dmlops.nonzero_coordinates(
+        Array((64,), "float32"), size=64, out=(Array((64, 1), "uint32"), Array((1,), "uint32"))
+    )
+"""
+
+
+@pytest.mark.parametrize("calls", [EXECUTE, CALL], ids=["compiled", "functions"])
+def test_kernels_of_the_cache_need_no_numba(calls, tmp_path):
+    script = WITHOUT_GPU + calls + SAY_WHAT_WAS_IMPORTED
+    n_launched, imported = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path)).split(maxsplit=1)
+    assert int(n_launched) > 0
+    assert imported.strip() == "[]"
+
+
+def test_without_numba_cuda_the_extra_is_named():
+    script = """
+        import sys, dmlops
+        from tests.compiled import DESCRIPTORS
+        sys.modules["numba_cuda"] = None
+        try:
+            dmlops.compile(DESCRIPTORS["top_k-rows"], device="cuda")
+        except dmlops.UnsupportedFeatureError as error:
+            print(error)
+    """
+    assert 'numba_cuda is missing); type: pip install "dmlops[cuda]"' in run_script(script)
