@@ -192,7 +192,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             stride = x_stride
             if are_raw:
                 stride = i64(1)
-            group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp)
+            group_maxima(keys, address, n_vectors, stride, mask, bits, thread, lane)
             cuda.syncthreads()
             n_vectors = u32(places[VECTORS + top_level])
             n_groups = u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)

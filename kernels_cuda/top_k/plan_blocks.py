@@ -292,8 +292,8 @@ def _needed_shape(
     n_listed = min(largest.n_listed, 2 * k + SPARE)
     fitting = int(n_groups * (1 - math.exp(-0.9 * n_slots / n_groups)))
     enough = max(k, min(k + k // 8 + 8, fitting, n_listed))
-    # A warp writes the maxima of whole chunks.
-    held_groups = ceil_div(n_vectors, CHUNK_VECTORS) * (CHUNK_VECTORS >> lane_bits) if is_grouped else 0
+    # They are looked at by quads.
+    held_groups = ceil_div(ceil_div(n_vectors, 1 << lane_bits), 4) * 4 if is_grouped else 0
     shape = largest._replace(n_slots=ceil_div(n_slots, 4) * 4, n_groups=held_groups, n_listed=n_listed)
     return shape, enough
 
