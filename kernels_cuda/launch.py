@@ -62,7 +62,15 @@ class Kernel:
         self.is_only_device = _device_count() == 1
         self._frames: list[_Frame] = []
 
-    def launch(self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: int) -> None:
+    def launch(
+        self,
+        stream: int,
+        grid: int,
+        block: int,
+        shared_bytes: int,
+        *arguments: int,
+        is_early: bool = False,
+    ) -> None:
         """Put one launch on `stream`.
 
         Parameters
@@ -75,20 +83,18 @@ class Kernel:
             Dynamic shared memory.
         *arguments : int
             As many as the kernel has parameters, each from -2^63 to 2^63 - 1 (see `as_signed`).
+        is_early : bool
+            Whether it may begin before what is on the stream has ended, where devices can do so.
         """
         try:
             frame = self._frames.pop()
             _packer(len(arguments))(frame.values, 0, *arguments)
         except IndexError:
             frame = _Frame(arguments)
-        handle = _stream_argument(stream)
-        if (
-            not self.is_only_device
-            or driver.cuLaunchKernel(
-                self.function, grid, 1, 1, block, 1, 1, shared_bytes, handle, frame.address, 0
-            )[0]
-        ):
-            self.launch_on_device(handle, grid, block, shared_bytes, frame)
+        sizes = (grid, block, shared_bytes)
+        is_early = is_early and self.may_overlap
+        if not self.is_only_device or self._ask_driver(stream, sizes, frame, is_early)[0]:
+            self._launch_on_device(stream, sizes, frame, is_early)
         self._frames.append(frame)
 
     def prepare(
@@ -98,18 +104,25 @@ class Kernel:
         pointers = tuple((base, 0) for base in range(n_pointers))
         return Launches([Step(self, grid, block, shared_bytes, pointers, arguments)])
 
-    def launch_on_device(self, handle: Any, grid: int, block: int, shared_bytes: int, frame: _Frame) -> None:
+    def _ask_driver(self, stream: int, sizes: tuple[int, int, int], frame: _Frame, is_early: bool) -> Any:
+        if is_early:
+            return driver.cuLaunchKernelEx(_early_config(stream, *sizes), self.function, frame.address, 0)
+        grid, block, shared_bytes = sizes
+        handle = _stream_argument(stream)
+        return driver.cuLaunchKernel(
+            self.function, grid, 1, 1, block, 1, 1, shared_bytes, handle, frame.address, 0
+        )
+
+    def _launch_on_device(
+        self, stream: int, sizes: tuple[int, int, int], frame: _Frame, is_early: bool
+    ) -> None:
         """Launch where another device may be current in this thread, or none yet."""
         if _current_device_is(self.device_id):
             scope: AbstractContextManager[None] = nullcontext()
         else:
             scope = _current_device(self.device_id)
         with scope:
-            _check(
-                driver.cuLaunchKernel(
-                    self.function, grid, 1, 1, block, 1, 1, shared_bytes, handle, frame.address, 0
-                )
-            )
+            _check(self._ask_driver(stream, sizes, frame, is_early))
 
 
 Pointer = tuple[int, int]
@@ -142,7 +155,7 @@ class Step(NamedTuple):
 class Launches:
     """Launches one after the other, of which only the addresses change from one time to the next.
 
-    Once they are one call, each but the first may begin before the one before it has ended (`ptx.take_turn`).
+    From the second on, a launch may begin before the one before it has ended (`ptx.take_turn`).
 
     Parameters
     ----------
@@ -172,9 +185,9 @@ class Launches:
         if self._run is None and self._n_launched >= patience:
             self._make_ready()
         self._n_launched += 1
-        for kernel, grid, block, shared_bytes, pointers, arguments in self._steps:
+        for number, (kernel, grid, block, shared_bytes, pointers, arguments) in enumerate(self._steps):
             addresses = [bases[base] + offset for base, offset in pointers]
-            kernel.launch(stream, grid, block, shared_bytes, *addresses, *arguments)
+            kernel.launch(stream, grid, block, shared_bytes, *addresses, *arguments, is_early=number > 0)
 
     def _make_ready(self) -> None:
         from kernels_cuda import host  # noqa: PLC0415 - imports Numba
@@ -257,6 +270,21 @@ def stream_from_handle(handle: int) -> Any:
 @functools.lru_cache(maxsize=256)
 def _stream_argument(stream: int) -> Any:
     return driver.CUstream(stream)
+
+
+@functools.lru_cache(maxsize=256)
+def _early_config(stream: int, grid: int, block: int, shared_bytes: int) -> Any:
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+    config.sharedMemBytes = shared_bytes
+    config.hStream = _stream_argument(stream)
+    config.attrs = [attribute]
+    config.numAttrs = 1
+    return config
 
 
 @functools.cache

@@ -31,6 +31,9 @@ WITHOUT_GPU = """
             self.n_launched += 1
             return (real.CUresult(0),)
 
+        def cuLaunchKernelEx(self, *given):
+            return self.cuLaunchKernel(*given)
+
     class Array:
         places = iter(range(1 << 40, 1 << 60, 1 << 40))
 

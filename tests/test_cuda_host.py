@@ -146,7 +146,10 @@ def test_a_list_becomes_one_call_where_that_pays(monkeypatch, imported, patience
     monkeypatch.setattr(launch, "sys", SimpleNamespace(modules=imported))
     driver.n_parameters[11] = 2
     kernel = SimpleNamespace(
-        function=11, device_id=0, may_overlap=True, launch=lambda *given: one_by_one.append(given)
+        function=11,
+        device_id=0,
+        may_overlap=True,
+        launch=lambda *given, is_early: one_by_one.append((*given, is_early)),
     )
     launches = launch.Launches([launch.Step(kernel, 3, 64, 0, ((0, 16),), (7,))])
     for _ in range(patience):
@@ -154,5 +157,46 @@ def test_a_list_becomes_one_call_where_that_pays(monkeypatch, imported, patience
     assert launches._run is None
     for _ in range(3):
         launches(STREAM, *BASES)
-    assert one_by_one == [(STREAM, 3, 64, 0, 1016, 7)] * (patience + 1)
+    assert one_by_one == [(STREAM, 3, 64, 0, 1016, 7, False)] * (patience + 1)
     assert driver.asked == [(11, 3, 1, 1, 64, 1, 1, 0, STREAM, [1016, 7])] * 2
+
+
+class Bindings:
+    """A driver for launches one by one: only what is asked of it matters."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __getattr__(self, name):
+        return getattr(importlib.import_module("cuda.bindings.driver"), name)
+
+    def cuLaunchKernel(self, function, *sizes_and_more):  # noqa: N802 - the name of the driver
+        self.asked.append((int(function), sizes_and_more[:7], int(sizes_and_more[7])))
+        return (self.CUresult.CUDA_SUCCESS,)
+
+    def cuLaunchKernelEx(self, config, function, parameters, extra):  # noqa: N802
+        given = ctypes.cast(config.getPtr(), ctypes.POINTER(Config)).contents
+        attribute = given.attributes[0]
+        assert (given.n_attributes, attribute.id, attribute.value) == (1, 6, 1)
+        self.asked.append(
+            (int(function), "early", (*given.grid, *given.block, given.shared_bytes), given.stream)
+        )
+        return (self.CUresult.CUDA_SUCCESS,)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_launches_one_by_one_are_early_where_devices_can(monkeypatch, arch):
+    bindings = Bindings()
+    monkeypatch.setattr(launch, "driver", bindings)
+    monkeypatch.setattr(launch, "_driver_version", lambda: launch._OVERLAPPING_DRIVER)
+    monkeypatch.setattr(launch, "_device_count", lambda: 1)
+    target = launch.Target(0, arch, 100)
+    first, second = (launch.Kernel(bindings.CUfunction(number), target) for number in (11, 12))
+    steps = [
+        launch.Step(first, 3, 64, 0, ((0, 16),), (7,)),
+        launch.Step(second, 5, 32, 1000, ((1, 0),), ()),
+    ]
+    launch.Launches(steps)(STREAM, *BASES)
+    sizes = (5, 1, 1, 32, 1, 1, 1000)
+    expected = (12, "early", sizes, STREAM) if arch == "sm_90" else (12, sizes, STREAM)
+    assert bindings.asked == [(11, (3, 1, 1, 64, 1, 1, 0), STREAM), expected]

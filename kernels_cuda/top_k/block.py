@@ -12,8 +12,8 @@ the listed groups' elements, until what reaches it fits, or it is the last wante
 elements arrive in shared memory never matters, and no data make a block read more than k groups a few times.
 
 Of a long row, other blocks have written two levels of group maxima (`maxima`). Steps 1 and 2 are then done
-with the raw keys of a level instead of elements, and step 3 at each level down to the elements, what it keeps
-being the list of the next.
+with the raw keys of a level instead of elements, each of which counts as a group if they are few, and step 3
+at each level down to the elements, what it keeps being the list of the next.
 
 A row longer than `part_size` is `n_parts` parts, whose winners lie one after the other in the output. They
 are in order, hence by ascending index where keys are equal: another launch over them, with `sources` telling
@@ -59,7 +59,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     raw_mask = functions.raw_mask
     raw_floor = functions.raw_floor
     raw_beyond = functions.raw_beyond
-    group_maxima, order_maxima = block_maxima(element_size, n_threads)
+    group_maxima, copy_keys, order_maxima = block_maxima(element_size, n_threads)
     _, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
     collect, _, collect_ties, reserve, narrow, count_before = sweep_functions(element_size, n_threads)
     rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs = rank_functions(
@@ -72,6 +72,12 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     per_vector = VECTOR_BYTES // element_size
     keys_a_vector = VECTOR_BYTES // n_key_bytes
     ones = (1 << 8 * element_size) - 1
+
+    @linked_function
+    def count_groups(n_vectors, bits, has_single_keys):
+        if has_single_keys:
+            return u32(n_vectors * u32(keys_a_vector))
+        return u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
 
     @linked_function
     def wait(nanoseconds):
@@ -98,6 +104,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         value_stride,
         index_stride,
         top_level,
+        has_single_keys,
         lane_bits,
         enough,
         n_slots,
@@ -178,6 +185,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 edge += n_row_vectors * per_vector
             edge_bits = key_type(load_element(base + edge * x_stride * element_size))
 
+        level = top_level
         group_bits = u32(0)
         is_listed = False
         n_reaching = u32(0)
@@ -185,17 +193,20 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         highest = key_type(ones)
         bits = u32(lane_bits)
         wanted = u32(min(k, count))
-        n_groups = u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
+        n_groups = count_groups(n_vectors, bits, has_single_keys != 0)
         if n_groups > wanted and (count > n_slots or i64(wanted) * 4 < count):
             are_raw = top_level != ELEMENTS
             mask = raw_mask(numbers, are_raw)
             stride = x_stride
             if are_raw:
                 stride = i64(1)
-            group_maxima(keys, address, n_vectors, stride, mask, bits, thread, lane)
+            if has_single_keys != 0:
+                copy_keys(keys, address, n_vectors, thread)
+            else:
+                group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp)
             cuda.syncthreads()
             n_vectors = u32(places[VECTORS + top_level])
-            n_groups = u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
+            n_groups = count_groups(n_vectors, bits, has_single_keys != 0)
             wanted = u32(min(k, places[COUNT]))
             lowest = key_type(~key_type(0))
             highest = key_type(0)
@@ -222,8 +233,14 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 n_ties = u32(wanted - n_above)
                 n_reaching = wanted
             list_groups(keys, n_groups, bound, n_ties, listed, sums, thread, lane, warp)
-            group_bits = bits
             is_listed = True
+            group_bits = bits
+            if has_single_keys != 0:
+                # What is listed are groups of the level below.
+                level -= 1
+                group_bits = u32(FINE_BITS)
+                if level == FINE:
+                    group_bits = u32(coarse_bits)
         else:
             cuda.syncthreads()
 
@@ -234,7 +251,6 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         if edge >= u32(head):
             edge = u32(edge + u32(places[VECTORS] * per_vector))
         edge_key = key_type(order_key(edge_bits, *masks))
-        level = top_level
         address = places[ADDRESS + level]
         n_vectors = u32(places[VECTORS + level])
         n_items = n_vectors

@@ -1,10 +1,9 @@
 """Maxima of groups of neighbouring elements: the first look at a row.
 
-The lanes of a warp have neighbouring vectors. Each loads eight, from `apart` to `apart`, all before it
-looks at the first, and in the place of each that it has looked at, one of the next eight. A warp that works
-by itself takes a chunk of 256 vectors, 32 apart; a block shares the row evenly, as many apart as it has
-threads. A group is 1, 2, 4 or 8 neighbouring vectors; its maximum is found by exchanging halves, so that the
-lanes share the work and each ends with 8, 4, 2 or 1 maxima. All this is done with raw keys (`keys`).
+A warp takes a chunk of 256 vectors, which lie together: lane `l` loads the vectors ``32 * j + l``, all eight
+of them before it looks at the first, and in the place of each that it has looked at, one of the next chunk.
+A group is 1, 2, 4 or 8 neighbouring vectors of a chunk; its maximum is found by exchanging halves, so that
+the lanes share the work and each ends with 8, 4, 2 or 1 maxima. All this is done with raw keys (`keys`).
 
 Groups are numbered by position. The elements of the k groups that come first by (maximum, number), numbers
 ascending, contain the first k elements of the row by (key, position): an element of any other group comes
@@ -17,9 +16,16 @@ from typing import Any, NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.compiler import device_function, linked_function
-from kernels_cuda.ptx import is_compute_90, load_if_u32x4, shuffle_xor_u32, shuffle_xor_u64
+from kernels_cuda.ptx import (
+    is_compute_90,
+    load_if_u32x4,
+    shared_address,
+    shuffle_xor_u32,
+    shuffle_xor_u64,
+    store_shared_u32x4,
+)
 from kernels_cuda.top_k.elements import VECTOR_BYTES
-from kernels_cuda.top_k.group_shape import VECTORS_A_LANE
+from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, VECTORS_A_LANE
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.quads import quad_functions
 
@@ -28,6 +34,9 @@ u64 = types.uint64
 i64 = types.int64
 
 CHUNK_WORDS = 4 * VECTORS_A_LANE
+# Vectors of keys that a thread has under way.
+_COPIED = 4
+_COPIED_WORDS = 4 * _COPIED
 
 
 class GroupFunctions(NamedTuple):
@@ -40,8 +49,8 @@ class GroupFunctions(NamedTuple):
 
 
 @functools.cache
-def group_functions(element_size: int, apart: int) -> GroupFunctions:
-    """Make the device functions for one element width, and vectors of a lane that are `apart`."""
+def group_functions(element_size: int) -> GroupFunctions:
+    """Make the device functions for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     load_element = functions.load_element
@@ -59,12 +68,12 @@ def group_functions(element_size: int, apart: int) -> GroupFunctions:
     def load(words, at, address, n_left):
         word = 4 * at
         words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
-            address + apart * VECTOR_BYTES * at, u32(apart * at) < n_left
+            address + 32 * VECTOR_BYTES * at, u32(32 * at) < n_left
         )
 
     @linked_function
     def load_first(words, address, n_left):
-        """Load a lane's vectors from `address` on, those before `n_left`, if that is done ahead."""
+        """Load a lane's vectors ``32 * j`` from `address` on, up to `n_left`, if that is done ahead."""
         if may_load_ahead and is_compute_90():
             for at in range(VECTORS_A_LANE):
                 load(words, at, address, n_left)
@@ -88,9 +97,9 @@ def group_functions(element_size: int, apart: int) -> GroupFunctions:
                 maxima[at] = raw_maximum(words, 4 * at, mask)
                 if is_loaded:
                     load(words, at, address, n_next)
-        if n_left < u32(apart * VECTORS_A_LANE):
+        if n_left < u32(CHUNK_VECTORS):
             for at in range(VECTORS_A_LANE):
-                if u32(apart * at) >= n_left:
+                if u32(32 * at) >= n_left:
                     maxima[at] = key_type(0)
 
     @linked_function
@@ -99,9 +108,9 @@ def group_functions(element_size: int, apart: int) -> GroupFunctions:
         ahead = u32(0)
         while ahead < u32(VECTORS_A_LANE):
             best = key_type(0)
-            element = i64(u32(ahead * u32(apart * per_vector)))
+            element = i64(u32(ahead * u32(32 * per_vector)))
             end = element
-            if u32(ahead * u32(apart)) < n_left:
+            if u32(ahead * u32(32)) < n_left:
                 end = element + per_vector
             while element < end:
                 bits = key_type(load_element(address + element * stride * element_size))
@@ -120,20 +129,20 @@ def group_functions(element_size: int, apart: int) -> GroupFunctions:
     def reduce_maxima(maxima, lane, lane_bits):
         """Reduce to groups of ``1 << lane_bits`` vectors, of which each lane has ``8 >> lane_bits``.
 
-        Returns the number of the lane's first group, from that of the warp's first vector on; its others are
-        ``apart >> lane_bits`` further each.
+        Returns the number, within the chunk, of the lane's first group; its others are ``32 >> lane_bits``
+        apart.
         """
         first = u32(lane >> lane_bits)
-        further = u32(u32(apart) >> lane_bits)
+        apart = u32(u32(32) >> lane_bits)
         if lane_bits > u32(0):
             exchange_eight(maxima, lane)
-            first = u32(first + u32(u32(lane & u32(1)) * u32(further << u32(2))))
+            first = u32(first + u32(u32(lane & u32(1)) * u32(apart << u32(2))))
         if lane_bits > u32(1):
             exchange_four(maxima, lane)
-            first = u32(first + u32(u32((lane >> u32(1)) & u32(1)) * u32(further << u32(1))))
+            first = u32(first + u32(u32((lane >> u32(1)) & u32(1)) * u32(apart << u32(1))))
         if lane_bits > u32(2):
             exchange_two(maxima, lane)
-            first = u32(first + u32(u32((lane >> u32(2)) & u32(1)) * further))
+            first = u32(first + u32(u32((lane >> u32(2)) & u32(1)) * apart))
         return first
 
     return GroupFunctions(load_first, next_maxima, load_strided_maxima, reduce_maxima)
@@ -158,62 +167,88 @@ def _exchange_halves(count: int, bit: int, key_type: Any, shuffle_xor: Any) -> A
 
 
 @functools.cache
-def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any]:
-    """Make `group_maxima`, the first look of a whole block, and `order_maxima`, which makes keys of it."""
-    load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size, n_threads)
+def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
+    """Make `group_maxima` and `copy_keys`, first looks of a whole block, and `order_maxima` for either."""
+    load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
     functions = element_functions(element_size)
     key_type = functions.key_type
     key_of_raw = functions.key_of_raw
     per_quad, load_quad, store_quad = quad_functions(key_type)
-    round_vectors = VECTORS_A_LANE * n_threads
+    n_warps = n_threads // 32
+    # The vectors that a block takes before a warp takes another chunk.
+    round_vectors = n_warps * CHUNK_VECTORS
 
     @linked_function
-    def keep_maxima(keys, maxima, first_group, n_groups, bits, lane):
-        further = u32(u32(n_threads) >> bits)
+    def keep_maxima(keys, maxima, first_group, bits, lane):
+        apart = u32(u32(32) >> bits)
         group = u32(reduce_maxima(maxima, lane, bits) + first_group)
-        if group < n_groups:
-            keys[group] = maxima[0]
-        group = u32(group + further)
-        if bits < u32(3) and group < n_groups:
-            keys[group] = maxima[1]
+        keys[group] = maxima[0]
+        if bits < u32(3):
+            keys[u32(group + apart)] = maxima[1]
         if bits < u32(2):
             for at in range(2, 4):
-                group = u32(group + further)
-                if group < n_groups:
-                    keys[group] = maxima[at]
+                keys[u32(group + u32(apart * u32(at)))] = maxima[at]
         if bits < u32(1):
             for at in range(4, 8):
-                group = u32(group + further)
-                if group < n_groups:
-                    keys[group] = maxima[at]
+                keys[u32(group + u32(apart * u32(at)))] = maxima[at]
 
     @linked_function
-    def group_maxima(keys, address, n_vectors, stride, mask, bits, thread, lane):
+    def group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp):
         """Write the raw maxima of groups of ``1 << bits`` vectors of elements that are `stride` apart."""
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_A_LANE, key_type)
-        n_groups = u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
-        round_groups = u32(u32(round_vectors) >> bits)
-        first_group = u32(u32(thread - lane) >> bits)
-        available = u32(max(n_vectors, thread) - thread)
+        chunk_groups = u32(u32(CHUNK_VECTORS) >> bits)
+        first = u32(warp * u32(CHUNK_VECTORS))
+        vector = u32(first + lane)
+        first_group = u32(warp * chunk_groups)
+        first_left = u32(max(n_vectors, first) - first)
+        available = u32(max(n_vectors, vector) - vector)
         if stride == 1:
-            address += i64(thread) * VECTOR_BYTES
+            address += i64(vector) * VECTOR_BYTES
             load_first(words, address, available)
-            while first_group < n_groups:
+            while first_left > u32(0):
                 beyond = u32(max(available, u32(round_vectors)) - u32(round_vectors))
                 next_maxima(words, maxima, address, available, round_vectors * VECTOR_BYTES, beyond, mask)
                 address += round_vectors * VECTOR_BYTES
-                keep_maxima(keys, maxima, first_group, n_groups, bits, lane)
-                first_group = u32(first_group + round_groups)
+                keep_maxima(keys, maxima, first_group, bits, lane)
+                first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
+                first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
                 available = beyond
         else:
-            address += i64(thread) * VECTOR_BYTES * stride
-            while first_group < n_groups:
+            address += i64(vector) * VECTOR_BYTES * stride
+            while first_left > u32(0):
                 load_strided_maxima(maxima, address, stride, available, mask)
                 address += round_vectors * VECTOR_BYTES * stride
-                keep_maxima(keys, maxima, first_group, n_groups, bits, lane)
-                first_group = u32(first_group + round_groups)
+                keep_maxima(keys, maxima, first_group, bits, lane)
+                first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
+                first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
                 available = u32(max(available, u32(round_vectors)) - u32(round_vectors))
+
+    @linked_function
+    def copy_keys(keys, address, n_vectors, thread):
+        """Take the raw keys of a level as they are: every one is the maximum of a group."""
+        words = cuda.local.array(_COPIED_WORDS, u32)
+        at = u32(shared_address(keys))
+        vector = thread
+        while vector < n_vectors:
+            for ahead in range(_COPIED):
+                other = u32(vector + u32(ahead * n_threads))
+                word = 4 * ahead
+                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                    address + i64(other) * VECTOR_BYTES, other < n_vectors
+                )
+            for ahead in range(_COPIED):
+                other = u32(vector + u32(ahead * n_threads))
+                word = 4 * ahead
+                if other < n_vectors:
+                    store_shared_u32x4(
+                        u32(at + u32(other << u32(4))),
+                        words[word],
+                        words[word + 1],
+                        words[word + 2],
+                        words[word + 3],
+                    )
+            vector = u32(vector + u32(_COPIED * n_threads))
 
     @linked_function
     def order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread):
@@ -233,4 +268,4 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any]:
             group = u32(number * u32(per_quad))
         return lowest, highest
 
-    return group_maxima, order_maxima
+    return group_maxima, copy_keys, order_maxima

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from kernels_cuda.compiler import device_function
+from kernels_cuda.compiler import linked_function
 from kernels_cuda.ptx import (
     LOAD,
     REGISTER,
@@ -75,7 +75,7 @@ def element_functions(element_size: int) -> ElementFunctions:
     store_element = STORE[element_size]
     order_key = order_key_u64 if element_size == 8 else order_key_u32
 
-    @device_function
+    @linked_function
     def restore(key, masks, address):
         """Return the element at `address`, read from there only if its key does not tell it."""
         bits = key_type(key ^ key_type(masks[3]))
@@ -106,7 +106,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
     # A factor, but of 64 bits a mask.
     unturned = 0 if element_size == 8 else 1
 
-    @device_function
+    @linked_function
     def raw_mask(numbers, are_raw):
         """Return flip, turn, offset and change of elements, or of words that hold a raw key each."""
         flip = key_type(numbers[4])
@@ -120,7 +120,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
             change = key_type(0)
         return flip, turn, offset, change
 
-    @device_function
+    @linked_function
     def key_of_raw(raw, numbers, masks):
         moved = key_type(raw >> key_type(unused))
         key = key_type(key_type(moved + key_type(numbers[0])) & key_type(ones))
@@ -130,7 +130,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
             key = key_type(masks[5])
         return key
 
-    @device_function
+    @linked_function
     def first_of_equals(raw, numbers, masks):
         """Return the least raw key of elements that have the same key."""
         moved = key_type(raw >> key_type(unused))
@@ -141,16 +141,16 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
             moved = key_type(numbers[2])
         return key_type(moved << key_type(unused))
 
-    @device_function
+    @linked_function
     def whole_raw_key(raw):
         """Clear what an element of less than 32 bits leaves free."""
         return key_type(raw & key_type(key_type(ones) << key_type(unused)))
 
-    @device_function
+    @linked_function
     def raw_element(bits, mask):
         return raw_key(key_type(bits << key_type(unused)), mask[0], mask[1], mask[2])
 
-    @device_function
+    @linked_function
     def raw_floor(key, masks):
         """Return the least raw key of elements with this key or above, or 0 if there can be none.
 
@@ -173,7 +173,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
                     raw = key_type(raw - key_type(1))
         return key_type(raw << key_type(unused))
 
-    @device_function
+    @linked_function
     def raw_beyond(key, masks):
         """Return the least raw key of elements with a larger key than this, 0 if there are none."""
         beyond = key_type(0)
@@ -183,7 +183,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
 
     if element_size == 8:
 
-        @device_function
+        @linked_function
         def spread_raw_keys(words, raws, at, mask):
             """Put the raw keys of a vector, four words, into a local array from `at` on."""
             for element in range(2):
@@ -192,7 +192,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
                     low | (u64(words[2 * element + 1]) << u64(32)), mask[0], mask[1], mask[2]
                 )
 
-        @device_function
+        @linked_function
         def raw_maximum(words, at, mask):
             """Return the largest raw key of a vector, the words from `at` on."""
             first = raw_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), mask[0], mask[1], mask[2])
@@ -203,7 +203,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
 
         integer_maximum = raw_maximum
 
-        @device_function
+        @linked_function
         def reaching(words, at, floor, mask, are_raw):
             """Return a bit an element of a vector that is set where its raw key is at least `floor`."""
             first = raw_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), mask[0], mask[1], mask[2])
@@ -212,7 +212,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
 
     else:
 
-        @device_function
+        @linked_function
         def spread_raw_keys(words, raws, at, mask):
             """Put the raw keys of a vector, four words, into a local array from `at` on."""
             for word in range(4):
@@ -220,7 +220,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
                     bits = u32(words[word] << u32(unused - part * bits_each))
                     raws[at + word * per_word + part] = raw_key(bits, mask[0], mask[1], mask[2])
 
-        @device_function
+        @linked_function
         def raw_maximum(words, at, mask):
             """Return the largest raw key of a vector, the words from `at` on."""
             best = u32(0)
@@ -231,7 +231,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
                     best = max(best, raw_key(u32(bits << u32(part * bits_each)), mask[0], mask[1], mask[2]))
             return best
 
-        @device_function
+        @linked_function
         def integer_maximum(words, at, mask):
             """Do the same for integers: a whole word is made raw at once."""
             best = u32(0)
@@ -242,7 +242,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
                     best = max(best, u32(raw << u32(part * bits_each)))
             return best
 
-        @device_function
+        @linked_function
         def reaching(words, at, floor, mask, are_raw):
             """Return a bit an element of a vector that is set where its raw key is at least `floor`.
 

@@ -28,7 +28,7 @@ def maxima_source(element_size: int) -> KernelSource:
     key_type = functions.key_type
     raw_mask = functions.raw_mask
     warp_max = warp_maximum(key_type)
-    load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size, 32)
+    load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
     whole_raw_key = functions.whole_raw_key
     n_bytes = key_bytes(element_size)
     store_key = STORE[n_bytes]

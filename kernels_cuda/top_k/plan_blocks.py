@@ -55,6 +55,8 @@ COARSE_CHUNKS = 4
 LEAST_COARSE_GROUPS = 8192
 # Fine groups that a block reads as soon as coarse ones and those that they lead to.
 LARGEST_FINE_BYTES = 1 << 18
+# Fine groups that a block looks at each by itself, rather than at coarse ones.
+LARGEST_SINGLE_FINE = 4096
 # And those without which other blocks do not help.
 GRID_GROUPS_A_WINNER = 4
 # Bytes a microsecond that a thread of a lone block and the whole device read, and what another launch takes.
@@ -193,11 +195,15 @@ def _groups_wanted(k: int) -> int:
 
 
 class _Levels(NamedTuple):
-    """The group maxima that a block starts from; of a coarse group there are ``1 << coarse_bits`` vectors."""
+    """The group maxima that a block starts from; of a coarse group there are ``1 << coarse_bits`` vectors.
+
+    With single keys, these maxima themselves are the groups that it looks for a threshold in.
+    """
 
     top: int = ELEMENTS
     n_coarse: int = 0
     coarse_bits: int = 0
+    has_single_keys: bool = False
 
 
 def _block_launches(
@@ -215,14 +221,17 @@ def _block_launches(
         FINE: levels.n_coarse << levels.coarse_bits,
         COARSE: levels.n_coarse * largest.key_bytes // VECTOR_BYTES,
     }[levels.top]
-    lane_bits = LARGEST_LANE_BITS
+    lane_bits = 0 if levels.has_single_keys else LARGEST_LANE_BITS
     while (
         lane_bits
         and n_vectors >> lane_bits < _groups_wanted(problem.k)
         and n_vectors <= largest.n_groups << (lane_bits - 1)
     ):
         lane_bits -= 1
-    shape, enough = _needed_shape(problem.k, part_size, n_vectors, lane_bits, largest)
+    n_groups = ceil_div(n_vectors, 1 << lane_bits)
+    if levels.has_single_keys:
+        n_groups = n_vectors * VECTOR_BYTES // largest.key_bytes
+    shape, enough = _needed_shape(problem.k, part_size, n_groups, largest)
     n_units = problem.n_rows * n_parts
     part_bytes = part_size * problem.element_size if levels.top == ELEMENTS else 0
     turns = _turns(problem, shape, n_units, part_bytes)
@@ -243,6 +252,7 @@ def _block_launches(
                 problem.k,
                 *problem.axis_strides,
                 levels.top,
+                int(levels.has_single_keys),
                 lane_bits,
                 enough,
                 shape.n_slots,
@@ -277,23 +287,21 @@ def _turns(problem: Problem, shape: BlockShape, n_blocks: int, part_bytes: int) 
     return multiprocessors, n_first, part_bytes * multiprocessors * 1000 // DEVICE_RATE
 
 
-def _needed_shape(
-    k: int, part_size: int, n_vectors: int, lane_bits: int, largest: BlockShape
-) -> tuple[BlockShape, int]:
+def _needed_shape(k: int, part_size: int, n_groups: int, largest: BlockShape) -> tuple[BlockShape, int]:
     """Return what blocks need to hold, and how many groups may reach the threshold.
 
     What they do not need serves as cache. Some more groups than k may reach the threshold, to find it soon,
     yet few enough: if the elements come in no order, c of n groups are reached by about
     ``-n * log(1 - c / n)`` elements, and these should fit.
     """
-    n_groups = max(n_vectors >> lane_bits, 1)
+    n_groups = max(n_groups, 1)
     is_grouped = n_groups > k and (part_size > largest.n_slots or 4 * k < part_size)
     n_slots = min(largest.n_slots, 2 * k + SPARE if is_grouped else part_size)
     n_listed = min(largest.n_listed, 2 * k + SPARE)
     fitting = int(n_groups * (1 - math.exp(-0.9 * n_slots / n_groups)))
     enough = max(k, min(k + k // 8 + 8, fitting, n_listed))
-    # They are looked at by quads.
-    held_groups = ceil_div(ceil_div(n_vectors, 1 << lane_bits), 4) * 4 if is_grouped else 0
+    # A warp writes the maxima of whole chunks, of at most one a vector.
+    held_groups = ceil_div(n_groups, CHUNK_VECTORS) * CHUNK_VECTORS if is_grouped else 0
     shape = largest._replace(n_slots=ceil_div(n_slots, 4) * 4, n_groups=held_groups, n_listed=n_listed)
     return shape, enough
 
@@ -343,7 +351,15 @@ def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     fits_fine = n_fine // keys_a_vector <= shape.n_groups << LARGEST_LANE_BITS
     takes_fine = n_fine * shape.key_bytes <= LARGEST_FINE_BYTES or n_coarse < _groups_wanted(problem.k)
     top = FINE if fits_fine and takes_fine else COARSE
-    levels = _Levels(top, n_coarse, (fine_groups // keys_a_vector).bit_length() - 1)
+    # Fewer levels are left where each key of one may be a group by itself.
+    has_single_keys = True
+    if n_fine > LARGEST_SINGLE_FINE and _groups_wanted(problem.k) <= n_coarse <= shape.n_groups:
+        top = COARSE
+    elif n_fine <= shape.n_groups:
+        top = FINE
+    else:
+        has_single_keys = False
+    levels = _Levels(top, n_coarse, (fine_groups // keys_a_vector).bit_length() - 1, has_single_keys)
     if n_parts == 1:
         pointers = (Pointer(X), Pointer(VALUES), Pointer(INDICES), NULL, fine, coarse)
         return steps + _block_launches(problem, shape, part_size, levels, pointers, 0, workspace)

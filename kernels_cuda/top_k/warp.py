@@ -14,7 +14,7 @@ smallest position. Reads the row once, writes k values and indices.
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, device_function
+from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import (
     join_u32,
     load_if_u32x4,
@@ -70,17 +70,17 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
     if element_size == 8:
         slot_type = key_type
 
-        @device_function
+        @linked_function
         def put_slot(slot_keys, slot_positions, slot, key, position, condition):
             store_shared_if_u64(u32(shared_address(slot_keys) + u32(slot << u32(3))), key, u32(condition))
             place = u32(shared_address(slot_positions) + u32(slot << u32(2)))
             store_shared_if_u32(place, position, u32(condition))
 
-        @device_function
+        @linked_function
         def take_slot(slot_keys, slot_positions, slot):
             return slot_keys[slot], slot_positions[slot]
 
-        @device_function
+        @linked_function
         def count_larger(slot_keys, slot_positions, first, end, key, position):
             rank = u32(0)
             other = first
@@ -97,17 +97,17 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         slot_type = u64
         per_quad, load_quad, _ = quad_functions(u64)
 
-        @device_function
+        @linked_function
         def put_slot(slot_keys, slot_positions, slot, key, position, condition):
             pair = join_u32(u32(~position), key)
             store_shared_if_u64(u32(shared_address(slot_keys) + u32(slot << u32(3))), pair, u32(condition))
 
-        @device_function
+        @linked_function
         def take_slot(slot_keys, slot_positions, slot):
             pair = slot_keys[slot]
             return u32(pair >> u64(32)), u32(~u32(pair))
 
-        @device_function
+        @linked_function
         def count_larger(slot_keys, slot_positions, first, end, key, position):
             quad = cuda.local.array(per_quad, u64)
             pair = join_u32(u32(~position), key)
@@ -121,13 +121,13 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 number = u32(number + u32(_COMPARED // per_quad))
             return rank
 
-    @device_function
+    @linked_function
     def position_of(lane_first, place):
         """Return where in the row a lane's key number `place` is."""
         vector = u32(u32(place) // u32(per_vector))
         return u32(lane_first + u32(vector * u32(pass_elements)) + u32(u32(place) % u32(per_vector)))
 
-    @device_function
+    @linked_function
     def reaching_keys(raws, floor, lane_first, count):
         """Return a bit a key of this lane: those of the row that reach the floor."""
         live = u32(0)
