@@ -6,15 +6,8 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.nonzero_coordinates.sizes import (
-    DENSE,
-    DENSE_COLUMNS,
-    GENERAL_COLUMNS,
-    GRANULE,
-    SCAN_THREADS,
-    column_depth,
-)
 from kernels_cuda.nonzero_coordinates.sizes import EXPAND_THREADS as THREADS
+from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE, SCAN_THREADS, column_depth
 from kernels_cuda.offsets import arithmetic
 from kernels_cuda.scan import block_scan
 
@@ -86,8 +79,8 @@ def scan_source() -> KernelSource:
     return KernelSource(scan)
 
 
-def _row_writer(n_columns: int, size: int, wide: bool) -> tuple[Any, Any]:
-    """Make the functions that write one row, and the rows of positions that lie in shared memory."""
+def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
+    """Make the function that writes the rows of positions that lie in shared memory."""
     register, divide = arithmetic(wide)
     store = ptx.STORE_STREAM[size]
     stored = ptx.REGISTER[size]
@@ -95,56 +88,31 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> tuple[Any, Any]:
     is_long = size == 8
 
     @device_function
-    def write_one(row, position, output, strides, packed, general, m, s, p):
-        store(output + row * strides[0], stored(position))
+    def write_one(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
+        row_bytes, _ = strides
+        i = thread
+        while i < n_rows:
+            store(output + (row + i64(i)) * row_bytes, stored(first + i64(positions[i])))
+            i = u32(i + u32(THREADS))
 
     @device_function
-    def write_two(row, position, output, strides, packed, general, m, s, p):
-        quotient = divide(register(position), m[0], s[0])
-        rest = register(register(position) - register(quotient * register(p[0])))
-        address = output + row * strides[0]
-        if packed:
-            store_pair(address, quotient, rest)
-        else:
-            store(address, quotient)
-            store(address + strides[1], rest)
-
-    @device_function
-    def write_four(row, position, output, strides, packed, general, m, s, p):
-        a = divide(register(position), m[0], s[0])
-        rest = register(register(position) - register(a * register(p[0])))
-        b = divide(rest, m[1], s[1])
-        rest = register(rest - register(b * register(p[1])))
-        c = divide(rest, m[2], s[2])
-        d = register(rest - register(c * register(p[2])))
-        address = output + row * strides[0]
-        if packed:
-            if is_long:
-                ptx.store_stream_u64x2(address, a, b)
-                ptx.store_stream_u64x2(address + 16, c, d)
+    def write_two(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
+        row_bytes, column_bytes = strides
+        i = thread
+        while i < n_rows:
+            position = register(first + i64(positions[i]))
+            quotient = divide(position, m[0], s[0])
+            rest = register(position - register(quotient * register(p[0])))
+            address = output + (row + i64(i)) * row_bytes
+            if packed:
+                store_pair(address, quotient, rest)
             else:
-                ptx.store_stream_u32x4(address, a, b, c, d)
-        else:
-            store(address, a)
-            store(address + strides[1], b)
-            store(address + 2 * strides[1], c)
-            store(address + 3 * strides[1], d)
+                store(address, quotient)
+                store(address + column_bytes, rest)
+            i = u32(i + u32(THREADS))
 
     @device_function
-    def write_general(row, position, output, strides, packed, general, m, s, p):
-        n_used, multiplier, shift, period = general
-        place = register(position)
-        rest = register(place - register(divide(place, multiplier, shift) * register(period)))
-        address = output + row * strides[0]
-        for c in range(GENERAL_COLUMNS):
-            if c >= n_used:
-                break
-            quotient = divide(rest, m[c], s[c])
-            rest = register(rest - register(quotient * register(p[c])))
-            store(address + c * strides[1], quotient)
-
-    @device_function
-    def write_three_columns(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
+    def write_three(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
         # A word a thread rather than a row: three stores of each row would leave gaps between the lanes.
         row_bytes, column_bytes = strides
         i = thread
@@ -160,25 +128,56 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> tuple[Any, Any]:
             store(output + (row + i64(index)) * row_bytes + i64(column) * column_bytes, value)
             i = u32(i + u32(THREADS))
 
-    if n_columns == 3:
-        return None, write_three_columns
-
-    write_row = {1: write_one, 2: write_two, 4: write_four, GENERAL_COLUMNS: write_general}[n_columns]
-
     @device_function
-    def write_rows(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
+    def write_four(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
+        row_bytes, column_bytes = strides
         i = thread
         while i < n_rows:
-            write_row(row + i64(i), first + i64(positions[i]), output, strides, packed, general, m, s, p)
+            position = register(first + i64(positions[i]))
+            a = divide(position, m[0], s[0])
+            rest = register(position - register(a * register(p[0])))
+            b = divide(rest, m[1], s[1])
+            rest = register(rest - register(b * register(p[1])))
+            c = divide(rest, m[2], s[2])
+            d = register(rest - register(c * register(p[2])))
+            address = output + (row + i64(i)) * row_bytes
+            if packed:
+                if is_long:
+                    ptx.store_stream_u64x2(address, a, b)
+                    ptx.store_stream_u64x2(address + 16, c, d)
+                else:
+                    ptx.store_stream_u32x4(address, a, b, c, d)
+            else:
+                store(address, a)
+                store(address + column_bytes, b)
+                store(address + 2 * column_bytes, c)
+                store(address + 3 * column_bytes, d)
             i = u32(i + u32(THREADS))
 
-    return write_row, write_rows
+    @device_function
+    def write_general(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
+        row_bytes, column_bytes = strides
+        n_used, multiplier, shift, period = general
+        i = thread
+        while i < n_rows:
+            position = register(first + i64(positions[i]))
+            rest = register(position - register(divide(position, multiplier, shift) * register(period)))
+            address = output + (row + i64(i)) * row_bytes
+            for c in range(GENERAL_COLUMNS):
+                if c >= n_used:
+                    break
+                quotient = divide(rest, m[c], s[c])
+                rest = register(rest - register(quotient * register(p[c])))
+                store(address + c * column_bytes, quotient)
+            i = u32(i + u32(THREADS))
+
+    writers = {1: write_one, 2: write_two, 3: write_three, 4: write_four, GENERAL_COLUMNS: write_general}
+    return writers[n_columns]
 
 
 def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
     """Make the kernel that writes `n_columns` coordinates a row, or any number up to `GENERAL_COLUMNS`."""
-    write_row, write_rows = _row_writer(n_columns, size, wide)
-    writes_rows_at_once = n_columns in DENSE_COLUMNS
+    write_rows = _row_writer(n_columns, size, wide)
     exclusive_sum = block_scan(THREADS)
     store = ptx.STORE_STREAM[size]
     stored = ptx.REGISTER[size]
@@ -336,7 +335,7 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
             )
             return
 
-        # Many bits: a warp ranks its words, a lane a bit.
+        # Many bits: a warp ranks 32 words, a lane a bit, and the tile is written a granule at a time.
         ptx.store_shared_u32x4(u32(ptx.shared_address(words) + u32(thread << u32(4))), a, b, c, d)
         second = u32(rank + counts_of_words[0])
         third = u32(second + counts_of_words[1])
@@ -351,24 +350,6 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
         cuda.syncthreads()
         below = ptx.lanes_below()
         own = u32(u32(1) << lane)
-        # If most are set, lanes write the rows of their bits, which are neighbours.
-        if writes_rows_at_once and i64(total) >= granules_a_tile * (GRANULE // DENSE):
-            g = warp
-            while g < u32(u32(granules_a_tile) * group):
-                group_words = ptx.load_shared_u32x4(u32(ptx.shared_address(words) + u32(g << u32(4))))
-                group_ranks = word_ranks[g]
-                start = ranks[g]
-                for q in range(4):
-                    word = group_words[q]
-                    before = u32(u32(u32(group_ranks >> u64(16 * q)) - start) & u32(0xFFFF))
-                    row = first_row + i64(u32(u32(start + before) + ptx.popcount_u32(u32(word & below))))
-                    if u32(word & own) != u32(0) and row < capacity:
-                        position = first_position + i64(u32(u32(g * u32(GROUP)) + u32(q * 32)) + lane)
-                        write_row(row, position, output, strides, packed, general, m, s, p)
-                g = u32(g + u32(n_warps))
-            return
-
-        # Otherwise the tile is written a granule at a time, with all threads.
         for granule in range(granules_a_tile):
             first_group = u32(u32(granule) * group)
             start = ranks[first_group]
@@ -380,7 +361,7 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
                 for q in range(4):
                     word = group_words[q]
                     if u32(word & own) != u32(0):
-                        # A granule has fewer bits than 16 of these tell apart.
+                        # A granule has no more bits than 16 of these tell apart.
                         place = u32(u32(u32(group_ranks >> u64(16 * q)) - start) & u32(0xFFFF))
                         slot = u32(place + ptx.popcount_u32(u32(word & below)))
                         positions[slot] = u16(u32(u32(g * u32(GROUP)) + u32(q * 32)) + lane)

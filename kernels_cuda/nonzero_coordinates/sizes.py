@@ -4,10 +4,6 @@ GRANULE = 16384  # elements that share a count; their positions fill 32 KiB of s
 CHUNK = 1024  # elements of a warp's 32 mask words
 GENERAL_COLUMNS = 8  # columns that one launch writes when no kernel is made for their number
 
-# From one in so many set bits on, lanes write rows of so many columns from the mask at once.
-DENSE = 4
-DENSE_COLUMNS = (1, 2, 4)
-
 MASK_THREADS = 256
 TURNED_THREADS = 256
 FILLED_WORDS = 4  # words of a row that a lane of the turned kernel fills

@@ -55,8 +55,9 @@ COARSE_CHUNKS = 4
 LEAST_COARSE_GROUPS = 8192
 # Fine groups that a block reads as soon as coarse ones and those that they lead to.
 LARGEST_FINE_BYTES = 1 << 18
-# Fine groups that a block looks at each by itself, rather than at coarse ones.
-LARGEST_SINGLE_FINE = 4096
+# The most group maxima that a block looks at each by itself, and of fine ones if there are coarse ones.
+SINGLE_KEYS_A_THREAD = 16
+LARGEST_SINGLE_FINE = 2048
 # And those without which other blocks do not help.
 GRID_GROUPS_A_WINNER = 4
 # Bytes a microsecond that a thread of a lone block and the whole device read, and what another launch takes.
@@ -206,6 +207,23 @@ class _Levels(NamedTuple):
     has_single_keys: bool = False
 
 
+def _levels(k: int, shape: BlockShape, n_coarse: int, fine_a_coarse: int) -> _Levels:
+    """Choose what a block starts from, by the numbers of group maxima that there are."""
+    keys_a_vector = VECTOR_BYTES // shape.key_bytes
+    coarse_bits = (fine_a_coarse // keys_a_vector).bit_length() - 1
+    n_fine = n_coarse * fine_a_coarse
+    has_enough_coarse = n_coarse >= _groups_wanted(k)
+    # Where each key of a level may be a group by itself, there is a level less to go through.
+    most_single = min(shape.n_groups, SINGLE_KEYS_A_THREAD * shape.n_threads)
+    if n_fine <= (LARGEST_SINGLE_FINE if has_enough_coarse else most_single):
+        return _Levels(FINE, n_coarse, coarse_bits, has_single_keys=True)
+    if has_enough_coarse and n_coarse <= most_single:
+        return _Levels(COARSE, n_coarse, coarse_bits, has_single_keys=True)
+    fits_fine = n_fine // keys_a_vector <= shape.n_groups << LARGEST_LANE_BITS
+    takes_fine = n_fine * shape.key_bytes <= LARGEST_FINE_BYTES or not has_enough_coarse
+    return _Levels(FINE if fits_fine and takes_fine else COARSE, n_coarse, coarse_bits)
+
+
 def _block_launches(
     problem: Problem,
     largest: BlockShape,
@@ -314,7 +332,6 @@ def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
         raise ValueError(msg)
     shape, part_size = parts
     per_vector = VECTOR_BYTES // problem.element_size
-    keys_a_vector = VECTOR_BYTES // shape.key_bytes
     n_parts = ceil_div(problem.axis_size, part_size)
     n_chunks = max(1, ceil_div(part_size, per_vector * CHUNK_VECTORS))
     has_few_chunks = n_chunks < COARSE_CHUNKS * max(LEAST_COARSE_GROUPS, _groups_wanted(problem.k))
@@ -347,19 +364,7 @@ def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
         )
         for first, n_blocks in batches(n_units * blocks_a_part, LARGEST_GRID)
     ]
-    n_fine = n_coarse * fine_groups
-    fits_fine = n_fine // keys_a_vector <= shape.n_groups << LARGEST_LANE_BITS
-    takes_fine = n_fine * shape.key_bytes <= LARGEST_FINE_BYTES or n_coarse < _groups_wanted(problem.k)
-    top = FINE if fits_fine and takes_fine else COARSE
-    # Fewer levels are left where each key of one may be a group by itself.
-    has_single_keys = True
-    if n_fine > LARGEST_SINGLE_FINE and _groups_wanted(problem.k) <= n_coarse <= shape.n_groups:
-        top = COARSE
-    elif n_fine <= shape.n_groups:
-        top = FINE
-    else:
-        has_single_keys = False
-    levels = _Levels(top, n_coarse, (fine_groups // keys_a_vector).bit_length() - 1, has_single_keys)
+    levels = _levels(problem.k, shape, n_coarse, fine_groups)
     if n_parts == 1:
         pointers = (Pointer(X), Pointer(VALUES), Pointer(INDICES), NULL, fine, coarse)
         return steps + _block_launches(problem, shape, part_size, levels, pointers, 0, workspace)

@@ -76,6 +76,7 @@ def _blocks_of(n_threads: int) -> tuple[Any, str, tuple[int, ...]]:
 
 _MASKS = (nonzero_coordinates, "SMALL_LIMIT", 0)
 _WIDE = (layout, "NARROW_LIMIT", 0)
+_NO_SINGLE_KEYS = (plan_blocks, "SINGLE_KEYS_A_THREAD", 0), (plan_blocks, "LARGEST_SINGLE_FINE", 0)
 # Parts whose winners, up to 4096 of each, a block still takes.
 _PARTS = (plan_blocks, "LARGEST_PART", 1 << 15)
 
@@ -83,8 +84,16 @@ WAYS = {
     "top_k": (
         *(_way(name, _variant(name)) for name in ("warp", "block", "grid", "columns", "tile", "sort")),
         *(_way(f"block-{n}", _variant("block"), _blocks_of(n)) for n in plan_blocks.BLOCK_THREADS),
+        _way(
+            "block-turns",
+            _variant("block"),
+            (plan_blocks, "LEAST_TURN_BYTES", 0),
+            (plan_blocks, "LEAST_TURNS", 0),
+        ),
         _way("grid-small_blocks", _variant("grid"), _blocks_of(256)),
         _way("grid-large_blocks", _variant("grid"), _blocks_of(1024)),
+        _way("grid-no_single_keys", _variant("grid"), *_NO_SINGLE_KEYS),
+        _way("grid-single_coarse_keys", _variant("grid"), (plan_blocks, "LARGEST_SINGLE_FINE", 0)),
         _way("grid-parts", _variant("grid"), _PARTS),
         _way("grid-parts-long_positions", _variant("grid"), _PARTS, (plan_blocks, "LARGEST_NARROW_AXIS", 0)),
         _way("columns-stacked", _variant("columns"), (plan_columns, "LONGEST_PART", 1 << 12)),
