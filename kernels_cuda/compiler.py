@@ -43,11 +43,18 @@ class KernelSource(NamedTuple):
         Lengths of the parameters that are tuples; a launch passes their elements one by one.
     max_registers : int or None
         Limit on the registers of a thread.
+    limited_from : tuple of two ints
+        The compute capability from which on the limit holds; older ones might have to spill.
     """
 
     function: Callable[..., None]
     tables: Mapping[str, int] = {}
     max_registers: int | None = None
+    limited_from: tuple[int, int] = (0, 0)
+
+    def registers_on(self, capability: tuple[int, int]) -> int | None:
+        """Return the limit on the registers of a thread for a compute capability."""
+        return self.max_registers if capability >= self.limited_from else None
 
 
 def device_function(function: Callable[..., Any]) -> Any:

@@ -168,25 +168,22 @@ reduce_min_u64 = _instruction(_void, [i64, u64], "red.relaxed.gpu.global.min.u64
 _ALL_LANES = "0xffffffff"
 
 
-def _shuffle(mode: str, clamp: int) -> tuple[Any, Any]:
-    # 64 bits travel as two halves.
+def _shuffle(mode: str, kind: Any) -> Any:
     shuffle = f"shfl.sync.{mode}.b32"
-    narrow = f"{shuffle} $0, $1, $2, {clamp}, {_ALL_LANES};"
-    wide = (
-        "{ .reg .b32 low, high; mov.b64 {low, high}, $1; "
-        f"{shuffle} low, low, $2, {clamp}, {_ALL_LANES}; {shuffle} high, high, $2, {clamp}, {_ALL_LANES}; "
-        "mov.b64 $0, {low, high}; }"
-    )
-    return _instruction(u32, [u32, u32], narrow, _CONVERGENT), _instruction(
-        u64, [u64, u32], wide, _CONVERGENT
-    )
+    text = f"{shuffle} $0, $1, $2, 31, {_ALL_LANES};"
+    if kind is u64:
+        # 64 bits travel as two halves.
+        text = (
+            "{ .reg .b32 low, high; mov.b64 {low, high}, $1; "
+            f"{shuffle} low, low, $2, 31, {_ALL_LANES}; {shuffle} high, high, $2, 31, {_ALL_LANES}; "
+            "mov.b64 $0, {low, high}; }"
+        )
+    return _instruction(kind, [kind, u32], text, _CONVERGENT)
 
 
-# (value, lane or distance); up and down give a lane without a partner its own value.
-shuffle_up_u32, shuffle_up_u64 = _shuffle("up", 0)
-shuffle_down_u32, shuffle_down_u64 = _shuffle("down", 31)
-shuffle_xor_u32, shuffle_xor_u64 = _shuffle("bfly", 31)
-shuffle_from_u32, shuffle_from_u64 = _shuffle("idx", 31)
+# (value, distance), and (value, lane).
+shuffle_xor_u32, shuffle_xor_u64 = _shuffle("bfly", u32), _shuffle("bfly", u64)
+shuffle_from_u32 = _shuffle("idx", u32)
 
 # One bit a lane whose argument is not 0; the argument may be a bool.
 ballot = _instruction(

@@ -61,7 +61,7 @@ class Variant(NamedTuple):
 
             source = self.source()
             ptx = compile_ptx(source, self.label, capability_of(arch))
-            code = compile_cubin(ptx, arch, source.max_registers)
+            code = compile_cubin(ptx, arch, source.registers_on(capability_of(arch)))
             keep_cubin(self.label, arch, code)
         return code
 

@@ -77,9 +77,9 @@ def codes(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 def test_assembles_for_every_architecture(variant):
-    max_registers = variant.source().max_registers
+    source = variant.source()
     for arch, ptx in codes(variant).items():
-        code, spilled = assemble(ptx, arch, max_registers)
+        code, spilled = assemble(ptx, arch, source.registers_on(capability_of(arch)))
         assert code.startswith(ELF_MAGIC)
         assert variant.label.encode() in code
         most = next((most for name, most in MOST_SPILLED.items() if variant.label.startswith(name)), 0)

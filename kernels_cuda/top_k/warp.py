@@ -325,4 +325,5 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         warp_top_k,
         {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
         max_registers=REGISTERS.get(per_lane),
+        limited_from=(9, 0),
     )

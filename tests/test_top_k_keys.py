@@ -1,0 +1,76 @@
+"""The numbers by which CUDA kernels make raw keys, and order keys of these, done here in Python."""
+
+import importlib
+import random
+
+import pytest
+
+pytest.importorskip("cuda.bindings")
+elements = importlib.import_module("kernels_cuda.top_k.elements")
+
+# Bits, and the bits of infinity where there are floats of that width.
+FORMATS = [(8, None), (16, 0x7C00), (16, 0x7F80), (32, 0x7F800000), (64, 0x7FF << 52)]
+KINDS = [
+    (bits, kind, infinity)
+    for bits, infinity in FORMATS
+    for kind in ("unsigned", "signed", "float")
+    if kind != "float" or infinity is not None
+]
+
+
+def expected_key(pattern, bits, kind, infinity, largest):
+    """Return the order key of a bit pattern: larger ones come first, NaNs share one, and so do the zeros."""
+    sign, ones = 1 << (bits - 1), (1 << bits) - 1
+    if kind == "unsigned":
+        key = pattern
+    elif kind == "signed":
+        key = pattern ^ sign
+    else:
+        magnitude = pattern & (sign - 1)
+        if magnitude > infinity:
+            key = ones
+        elif magnitude == 0:
+            key = sign
+        else:
+            key = pattern ^ (ones if pattern & sign else sign)
+    return key if largest else key ^ ones
+
+
+def samples(bits):
+    if bits <= 16:
+        return range(1 << bits)
+    draw = random.Random(bits)
+    edges = [0, 1 << (bits - 1), *(infinity for width, infinity in FORMATS if width == bits)]
+    near = [edge | top for edge in edges for top in (0, 1 << (bits - 1))]
+    patterns = [(edge + offset) % (1 << bits) for edge in near for offset in range(-50, 50)]
+    return patterns + [draw.getrandbits(bits) for _ in range(5000)]
+
+
+@pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
+@pytest.mark.parametrize(("bits", "kind", "infinity"), KINDS)
+def test_raw_keys(bits, kind, infinity, largest):
+    sign, ones = 1 << (bits - 1), (1 << bits) - 1
+    flip = sign - 1 if kind == "float" else 0
+    format_ = (0 if kind == "unsigned" else sign, flip, infinity if kind == "float" else ones)
+    register = max(bits, 32)
+    unused, most = register - bits, (1 << register) - 1
+    masks = [mask & ones for mask in elements.key_masks(bits // 8, *format_, largest)]
+    numbers = [number & most for number in elements.raw_numbers(bits // 8, *format_, largest)]
+    shift, lone_zero, first_nan, last_nan, raw_flip, turn, offset, change = numbers
+    draw = random.Random(1)
+    keys = {}
+    for pattern in samples(bits):
+        # What an element leaves free of a register holds anything.
+        content = pattern << unused | draw.getrandbits(register) >> bits if unused else pattern
+        flipped = content ^ (raw_flip if content >> (register - 1) else 0)
+        raw = (flipped ^ turn if bits == 64 else flipped * turn) + offset & most
+        if kind != "float" and bits < 64:
+            assert (content ^ change) >> unused == raw >> unused
+        raw >>= unused
+        key = raw + shift & ones
+        key = masks[3] if key == lone_zero else key
+        key = masks[5] if first_nan <= raw <= last_nan else key
+        assert key == expected_key(pattern, bits, kind, infinity, largest)
+        keys.setdefault(raw, key)
+    in_order = [keys[raw] for raw in sorted(keys)]
+    assert in_order == sorted(in_order)
