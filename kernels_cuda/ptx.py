@@ -222,6 +222,10 @@ leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
 multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)
 multiply_high_u64 = _instruction(u64, [u64, u64], "mul.hi.u64 $0, $1, $2;", _PURE)
 
+# (words a and b, selector): digit i of the selector names what byte i of the result is; b's are 4 to 7.
+permute = _instruction(u32, [u32, u32, u32], "prmt.b32 $0, $1, $2, $3;", _PURE)
+
+load_shared_u8 = _instruction(u32, [u32], "ld.shared.u8 $0, [$1];")
 load_shared_u16 = _instruction(u32, [u32], "ld.shared.u16 $0, [$1];")
 load_shared_u32 = _instruction(u32, [u32], "ld.shared.u32 $0, [$1];")
 load_shared_u64 = _instruction(u64, [u32], "ld.shared.u64 $0, [$1];")
@@ -277,7 +281,7 @@ LOAD = {1: load_u8, 2: load_u16, 4: load_u32, 8: load_u64}
 READ = {1: read_u8, 2: read_u16, 4: read_u32, 8: read_u64}
 STORE = {1: store_u8, 2: store_u16, 4: store_u32, 8: store_u64}
 STORE_STREAM = {1: store_stream_u8, 2: store_stream_u16, 4: store_stream_u32, 8: store_stream_u64}
-LOAD_SHARED = {2: load_shared_u16, 4: load_shared_u32, 8: load_shared_u64}
+LOAD_SHARED = {1: load_shared_u8, 2: load_shared_u16, 4: load_shared_u32, 8: load_shared_u64}
 STORE_SHARED = {2: store_shared_u16, 4: store_shared_u32, 8: store_shared_u64}
 LOAD_RELAXED = {4: load_relaxed_u32, 8: load_relaxed_u64}
 STORE_RELAXED = {4: store_relaxed_u32, 8: store_relaxed_u64}

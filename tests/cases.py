@@ -282,6 +282,13 @@ def _gather():
             f"{layout}-scalars",
             lambda a=arrange: tuple(map(a, operands("uint16", (6, 7, 9), "uint64", (8, 5), 3))),
         )
+    for dtype in ("uint8", "float16", "float32", "float64"):
+        for step in (2, 3, -2):
+            for first in (0, 1):
+                yield case(
+                    f"every{step}-from{first}-{dtype}",
+                    lambda d=dtype, s=step, f=first: _every(s, f, operands(d, (20, 211), "int32", (33,), 1)),
+                )
     yield case("large-rows", lambda: operands("float32", (3000, 64), "int64", (2500,), 1))
     yield case("large-scalars", lambda: operands("uint8", (300, 300), "uint32", (20_000,), 2))
     yield case(
@@ -302,6 +309,12 @@ def _gather():
                 mode=mode,
             )
     yield case("fill-from-nothing", lambda: (np.ones((0, 3)), np.zeros((4, 1), "int64")), mode="fill")
+
+
+def _every(step, first, operands):
+    """Return the first operand with some of the elements of its last axis."""
+    x, *others = operands
+    return x[..., first::step] if step > 0 else x[..., first - 2 :: step], *others
 
 
 def _extremes(index_dtype):
@@ -380,6 +393,21 @@ def _diagonal():
                 end=end,
                 value=0,
             )
+    for dtype in ("uint8", "float16", "float32", "float64"):
+        # Tiles that are whole, and those at the ends of rows and columns; rows that begin anywhere, or not.
+        for shape, begin, end in (((256, 256), 1, 2**31), ((2, 3, 130, 141), 9, -8)):
+            band = {"value": 1, "begin": begin, "end": end}
+            yield case(
+                f"turned-{dtype}-{shape}",
+                lambda d=dtype, s=shape: (sample(d, s, "turned").swapaxes(-1, -2),),
+                **band,
+            )
+            for step, first in ((2, 0), (2, 1), (3, 0), (-2, -1)):
+                yield case(
+                    f"every{step}-from{first}-{dtype}-{shape}",
+                    lambda d=dtype, s=shape, n=step, f=first: (sample(d, s, "every")[..., f::n],),
+                    **band,
+                )
     for shape in ((0, 0), (0, 4), (4, 0), (0, 3, 3), (2, 0, 3)):
         yield case(f"empty-{shape}", lambda s=shape: (np.zeros(s, "float32"),))
         yield case(f"empty-{shape}-built", shape=shape, dtype=np.dtype("int16"))

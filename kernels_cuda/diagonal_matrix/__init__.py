@@ -3,8 +3,11 @@
 Where columns lie side by side, `rows` covers every row of the output by 16-byte vectors on 16-byte
 boundaries, each wholly outside the band (copied), wholly inside (written, not read) or on its edge (read,
 and merged by a mask of bytes). A thread has one, and takes so few registers that many are in flight. Vectors
-that stick out at the ends of a row go element by element, as do, in `elements`, matrices of other layouts
-and rows of a few vectors.
+that stick out at the ends of a row go element by element.
+
+Where columns lie side by side in the output alone, `strided` packs a thread's vector from the input, and
+`turned` turns tiles in shared memory if rows lie side by side there. Where the output's rows do, matrices are
+transposed in thought. Other layouts and rows of a few vectors go element by element, in `elements`.
 
 Bytes moved: the output once, and the input outside the band once.
 """
@@ -14,9 +17,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
+from kernels_cuda.diagonal_matrix import plan_turned
+from kernels_cuda.diagonal_matrix.band import Band, Part
+from kernels_cuda.diagonal_matrix.plan_strided import strided_parts, strided_variant
 from kernels_cuda.diagonal_matrix.sizes import THREADS, VECTOR, elements_a_thread
-from kernels_cuda.launch import Kernel, Launches, as_signed, load
+from kernels_cuda.launch import Kernel, as_signed, load
 from kernels_cuda.layout import (
+    NARROW_DEPTH,
     NARROW_LIMIT,
     TABLE_WRITER,
     Table,
@@ -37,6 +44,8 @@ def variants() -> Iterator[Variant]:
     yield TABLE_WRITER
     for element_size in (1, 2, 4, 8):
         yield _rows(element_size)
+        yield strided_variant(element_size)
+        yield plan_turned.turned_variant(element_size)
         for wide in (False, True):
             yield _elements(element_size, wide)
 
@@ -50,14 +59,6 @@ def _elements(element_size: int, wide: bool) -> Variant:
     return Variant("diagonal_elements", factory, (element_size, wide))
 
 
-class _Part(NamedTuple):
-    """A launch for some of the rows, and how many bytes they are from the first ones."""
-
-    x: int
-    output: int
-    launch: Launches
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A problem with its kernel; see `plan`.
@@ -69,8 +70,8 @@ class Plan:
 
     variant: str
     workspace_size: int
-    _aligned: tuple[_Part, ...] = ()
-    _anywhere: tuple[_Part, ...] = ()
+    _aligned: tuple[Part, ...] = ()
+    _anywhere: tuple[Part, ...] = ()
     _wide: "_Wide | None" = None
 
     def launch(self, stream: Any, x: int, output: int, workspace: int) -> None:
@@ -138,27 +139,39 @@ def plan(
     n_elements = prod(size for size, *_ in batch) * height * width
     if n_elements == 0:
         return Plan("diagonal_matrix: nothing to write", 0)
-    row_bytes = width * element_size
-    has_rows = (
-        output_strides[1] == 1
-        and (x_strides[1] == 1 or not has_input)
-        and _MIN_ROW_BYTES <= row_bytes <= _MAX_ROW_BYTES
-        and len(batch) <= 1
-    )
-    if has_rows:
-        kernel = load(_rows(element_size), target)
-        shape = _Shape(*(batch[0] if batch else (1, 0, 0)), height, width, x_strides[0], output_strides[0])
-        band = _Band(begin, end, inverted, has_input, value)
+    band = Band(begin, end, inverted, has_input, value)
+    if output_strides[1] != 1 and output_strides[0] == 1:
+        # Rows are what lies side by side in the output.
+        band = band.turned(height)
+        height, width = width, height
+        x_strides, output_strides = x_strides[::-1], output_strides[::-1]
+    has_rows = output_strides[1] == 1 and _MIN_ROW_BYTES <= width * element_size <= _MAX_ROW_BYTES
+    is_plain = len(batch) <= 1 and (x_strides[1] == 1 or not has_input)
+    name = f"diagonal_matrix {8 * element_size}-bit"
+    strides = x_strides, output_strides[0]
+    if has_rows and has_input and plan_turned.serves(element_size, batch, height, width, x_strides):
+        part = plan_turned.turned_part(element_size, batch, height, width, *strides, band, target)
+        return Plan(f"{name}, turned tiles", 0, (part,), (part,))
+    if has_rows and len(batch) <= NARROW_DEPTH:
         any_row_aligned = all(
-            stride * element_size % VECTOR == 0 for stride in (shape.output_row, shape.output_batch)
+            stride * element_size % VECTOR == 0
+            for stride in (output_strides[0], *(stride for *_, stride in batch))
         )
-        head = 0 if any_row_aligned else VECTOR - element_size
-        return Plan(
-            variant=f"diagonal_matrix {8 * element_size}-bit, rows of 16-byte vectors",
-            workspace_size=0,
-            _aligned=tuple(_row_parts(kernel, element_size, shape, band, head)),
-            _anywhere=tuple(_row_parts(kernel, element_size, shape, band, VECTOR - element_size)),
-        )
+        heads = (0 if any_row_aligned else VECTOR - element_size, VECTOR - element_size)
+        if is_plain:
+            kernel = load(_rows(element_size), target)
+            shape = _Shape(
+                *(batch[0] if batch else (1, 0, 0)), height, width, x_strides[0], output_strides[0]
+            )
+            ways = [tuple(_row_parts(kernel, element_size, shape, band, head)) for head in heads]
+            return Plan(f"{name}, rows of 16-byte vectors", 0, ways[0], ways[1])
+        ways = [
+            tuple(
+                strided_parts(element_size, batch, height, width, *strides, band, head, _MAX_VECTORS, target)
+            )
+            for head in heads
+        ]
+        return Plan(f"{name}, strided rows of 16-byte vectors", 0, ways[0], ways[1])
 
     wide = is_wide(n_elements, len(batch))
     kernel = load(_elements(element_size, wide), target)
@@ -171,19 +184,19 @@ def plan(
         height,
         *divisor(height, wide),
         *(stride * element_size for stride in (*x_strides, *output_strides)),
-        begin,
-        end,
+        band.begin,
+        band.end,
         int(inverted),
         int(has_input),
         as_signed(value),
         max(len(batch), 1),
     )
-    variant = f"diagonal_matrix {8 * element_size}-bit, element by element"
+    variant = f"{name}, element by element"
     if wide:
         everything = _Wide(kernel, n_blocks, numbers, table)
         return Plan(variant, table.workspace_size, _wide=everything)
     launch = kernel.prepare(n_blocks, THREADS, 0, 2, *numbers, *table.arguments(None, 0))
-    parts = (_Part(0, 0, launch),)
+    parts = (Part(0, 0, launch),)
     return Plan(variant, 0, parts, parts)
 
 
@@ -199,15 +212,7 @@ class _Shape(NamedTuple):
     output_row: int
 
 
-class _Band(NamedTuple):
-    begin: int
-    end: int
-    inverted: bool
-    has_input: bool
-    value: int
-
-
-def _row_parts(kernel: Kernel, element_size: int, shape: _Shape, band: _Band, head: int) -> Iterator[_Part]:
+def _row_parts(kernel: Kernel, element_size: int, shape: _Shape, band: Band, head: int) -> Iterator[Part]:
     """Make the launches of `rows`: one, or as many as it takes to count vectors in 31 bits.
 
     A row may begin `head` bytes after a 16-byte boundary.
@@ -218,9 +223,9 @@ def _row_parts(kernel: Kernel, element_size: int, shape: _Shape, band: _Band, he
     if shape.n_matrices == 1 and fitting_matrices == 0:
         for y in range(0, shape.height, fitting_rows):
             some = shape._replace(height=min(fitting_rows, shape.height - y))
-            # Seen from row y, diagonals are y further on.
-            begin, end = (max(-some.height, min(bound + y, some.width)) for bound in (band.begin, band.end))
-            for part in _row_parts(kernel, element_size, some, band._replace(begin=begin, end=end), head):
+            for part in _row_parts(
+                kernel, element_size, some, band.seen_from(y, some.height, some.width), head
+            ):
                 x, output = (y * row * element_size for row in (shape.x_row, shape.output_row))
                 yield part._replace(x=x, output=output)
         return
@@ -232,9 +237,6 @@ def _row_parts(kernel: Kernel, element_size: int, shape: _Shape, band: _Band, he
             for part in _row_parts(kernel, element_size, some, band, head):
                 yield part._replace(x=x + part.x, output=output + part.output)
         return
-    splat = band.value
-    if element_size < 8:
-        splat *= 0xFFFFFFFF // ((1 << (8 * element_size)) - 1)
     n_vectors = shape.n_matrices * shape.height * vectors_a_row
     rows = (shape.x_row, shape.output_row, shape.x_batch, shape.output_batch)
     launch = kernel.prepare(
@@ -249,11 +251,6 @@ def _row_parts(kernel: Kernel, element_size: int, shape: _Shape, band: _Band, he
         *divisor(shape.height, wide=False),
         shape.width,
         *(stride * element_size for stride in rows),
-        band.begin,
-        band.end,
-        int(band.inverted),
-        int(band.has_input),
-        splat & 0xFFFFFFFF,
-        splat >> 32 if element_size == 8 else splat,
+        *band.numbers(element_size),
     )
-    yield _Part(0, 0, launch)
+    yield Part(0, 0, launch)

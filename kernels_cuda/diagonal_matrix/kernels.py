@@ -3,8 +3,9 @@
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource, device_function
+from kernels_cuda.compiler import KernelSource
 from kernels_cuda.diagonal_matrix.sizes import THREADS, VECTOR, elements_a_thread
+from kernels_cuda.diagonal_matrix.vectors import edge_function
 from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
 
 i32 = types.int32
@@ -22,20 +23,7 @@ def rows_source(element_size: int) -> KernelSource:
     store = ptx.STORE[element_size]
     scalar = ptx.REGISTER[element_size]
     _, divide = arithmetic(wide=False)
-
-    @device_function
-    def bytes_below(n):
-        """Return the mask of the lowest `n` bytes of a word, for any n."""
-        inside = u32(min(max(n, 0), 4))
-        return u32((u64(1) << u64(inside << u32(3))) - u64(1))
-
-    @device_function
-    def merged(word, value, first, last, inverted):
-        """Replace the bytes of a word from `first` to `last`, or all others."""
-        kept = u32(bytes_below(last) & u32(~bytes_below(first)))
-        if inverted:
-            kept = u32(~kept)
-        return u32(u32(word & u32(~kept)) | u32(u32(value) & kept))
+    with_band = edge_function(element_size)
 
     def rows(
         x,
@@ -94,12 +82,7 @@ def rows_source(element_size: int) -> KernelSource:
                 c = ptx.read_u32(source + 8)
                 d = ptx.read_u32(source + 12)
             if not (is_inside or is_outside):
-                first = i32(min(max(low, 0), per_vector) << size_shift)
-                last = i32(min(max(high, 0), per_vector) << size_shift)
-                a = merged(a, low_value, first, last, inverted)
-                b = merged(b, high_value, i32(first - 4), i32(last - 4), inverted)
-                c = merged(c, low_value, i32(first - 8), i32(last - 8), inverted)
-                d = merged(d, high_value, i32(first - 12), i32(last - 12), inverted)
+                a, b, c, d = with_band(a, b, c, d, low, high, inverted, low_value, high_value)
             ptx.store_stream_u32x4(target, a, b, c, d)
             return
         value = u64(u64(low_value) | u64(u64(high_value) << u64(32))) if is_long else low_value

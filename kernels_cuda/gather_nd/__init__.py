@@ -5,7 +5,8 @@ remains of a slice is a run of bytes that is contiguous in input and output, cut
 bytes, as strides and addresses allow. A thread moves several of them, a block apart, so that stores (and,
 within a run, loads) of a warp lie side by side; it reads all its indices, then all its units, then
 writes. Threads of a run share its index tuple in the L1 cache. Where a block begins is divided into
-coordinates once; its units are mostly steps along the fastest dimension from there.
+coordinates once; its units are mostly steps along the fastest dimension from there. Where the elements of
+slices lie apart in the input, `strided` packs them into such units. A few units are for `few`.
 
 Bytes moved: the output, the parts of the input that are read, in sectors of 32 bytes, and the indices.
 """
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
-from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, THREADS, VECTOR, units_a_thread
+from kernels_cuda.gather_nd.plan_few import few_launch, few_variant
+from kernels_cuda.gather_nd.plan_strided import Strided, strided_launches, strided_variant
+from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, SHORT_BOUND, THREADS, VECTOR, units_a_thread
 from kernels_cuda.launch import Kernel, Launches, load
 from kernels_cuda.layout import (
     NARROW_DEPTH,
@@ -30,16 +33,19 @@ from kernels_cuda.layout import (
 from kernels_cuda.variant import Target, Variant
 
 _CHECK_BLOCKS_A_MULTIPROCESSOR = 16
-_SHORT_BOUND = (1 << 32) - 1  # the largest that 32-bit registers compare with
 
 
 def variants() -> Iterator[Variant]:
     """List every kernel that a plan may load."""
     yield TABLE_WRITER
     yield _CLEAR
+    for element_size in (1, 2, 4, 8):
+        yield strided_variant(element_size)
     for index_size in (4, 8):
         for is_long in (False, True)[index_size == 8 :]:
             yield _check(index_size, is_long)
+        for unit in (1, 2, 4, 8, VECTOR):
+            yield few_variant(unit, index_size)
         for wide in (False, True):
             for unit in (1, 2, 4, 8, VECTOR):
                 yield _gather(unit, index_size, wide)
@@ -72,11 +78,16 @@ class Plan:
     variant: str
     workspace_size: int
     _copies: tuple[_Copy, ...]
+    _strided: Strided | None
     _clear: Launches
     _checks: tuple[tuple[int, Launches], ...]
 
     def launch(self, stream: Any, x: int, indices: int, output: int, workspace: int) -> None:
         """Write the output."""
+        if self._strided is not None:
+            launches = self._strided.anywhere if output % VECTOR else self._strided.aligned
+            launches(stream, x, indices, output)
+            return
         for copy in self._copies:
             if (x | output) % copy.unit == 0:
                 columns = copy.wide.arguments(stream, workspace) if copy.wide else ()
@@ -137,6 +148,19 @@ def plan(
         *((size, 0, index_stride, output_stride) for size, index_stride, output_stride in tuples),
         *((size, x_stride, 0, output_stride) for size, x_stride, output_stride in slices),
     ]
+    strided = None
+    if slices:
+        strided = strided_launches(
+            element_size=element_size,
+            index_size=index_size,
+            index_signed=index_signed,
+            outer=outer[:-1],
+            run=slices[-1],
+            coordinate_stride=coordinate_stride,
+            bounds=bounds,
+            mode=mode,
+            target=target,
+        )
     run = 1
     if slices and slices[-1][1:] == (1, 1):
         run = outer.pop()[0]
@@ -147,11 +171,27 @@ def plan(
     bound_columns = [[size for size, _ in bounds], [x_stride * element_size for _, x_stride in bounds]]
 
     # Indices of 32 bits are dealt with in registers of 32 bits, unless a dimension is too large for these.
-    is_long = index_size == 8 or any(size > _SHORT_BOUND for size, _ in bounds)
+    is_long = index_size == 8 or any(size > SHORT_BOUND for size, _ in bounds)
     copies = []
-    for unit in dict.fromkeys((vector, element_size)) if n_runs and run else ():
+    for unit in dict.fromkeys((vector, element_size)) if n_runs and run and strided is None else ():
         units_a_run = run * element_size // unit
         n_units = n_runs * units_a_run
+        few = few_launch(
+            unit=unit,
+            element_size=element_size,
+            index_size=index_size,
+            index_signed=index_signed,
+            outer=outer,
+            n_units=n_units,
+            units_a_run=units_a_run,
+            coordinate_stride=coordinate_stride,
+            bounds=bounds,
+            mode=mode,
+            target=target,
+        )
+        if few is not None:
+            copies.append(_Copy(unit, few, None))
+            continue
         wide = is_wide(n_units, len(outer), len(bounds)) or (is_long and index_size == 4)
         columns = dimension_columns(outer, wide, (element_size, index_size, element_size))
         kernel = load(_gather(unit, index_size, wide), target)
@@ -200,10 +240,14 @@ def plan(
             )
             checks.append((offset + first_coordinate * coordinate_stride * index_size, launch))
     unit = copies[0].unit if copies else 0
+    name = f"{unit}-byte units of {run * element_size}-byte runs, {len(outer)} dimensions"
+    if strided is not None:
+        name = f"{8 * element_size}-bit, strided runs of {slices[-1][0]} elements"
     return Plan(
-        variant=f"gather_nd {unit}-byte units of {run * element_size}-byte runs, {len(outer)} dimensions",
+        variant=f"gather_nd {name}",
         workspace_size=max((copy.wide.workspace_size for copy in copies if copy.wide), default=0),
         _copies=tuple(copies),
+        _strided=strided,
         _clear=load(_CLEAR, target).prepare(1, 1, 0, 1),
         _checks=tuple(checks),
     )

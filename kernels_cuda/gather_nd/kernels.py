@@ -1,11 +1,10 @@
 """The kernel that copies slices, and those that look for an index tuple out of range."""
 
-from typing import Any
-
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource, device_function
+from kernels_cuda.compiler import KernelSource
+from kernels_cuda.gather_nd.indices import index_functions
 from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, THREADS, VECTOR, units_a_thread
 from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import (
@@ -17,49 +16,11 @@ from kernels_cuda.offsets import (
     table_lengths,
 )
 
-i32 = types.int32
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
 NO_TUPLE = (1 << 63) - 1  # what `check` writes if all tuples are in range
-
-
-def _index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
-    """Make what deals with indices of a size in registers of 32 bits, or of 64 if `is_long`.
-
-    Returns
-    -------
-    register : Numba type
-        Unsigned; sums in it wrap, so that a negative index too low for its bound ends up beyond it.
-    read : device function
-        ``read(address, is_signed)`` returns the bits of an index.
-    bring : device function
-        ``bring(index, bound, is_signed)`` returns the position that the index names, or the nearest there is,
-        and whether it names one.
-    """
-    register, signed = (u64, i64) if is_long else (u32, i32)
-    load_bits = ptx.READ[index_size]
-    extends = is_long and index_size == 4
-
-    @device_function
-    def read_index(address, is_signed):
-        bits = load_bits(address)
-        if extends and is_signed != 0:
-            return register(i64(i32(bits)))
-        return register(bits)
-
-    @device_function
-    def bring(index, bound, is_signed):
-        limit = register(bound)
-        is_negative = is_signed != 0 and signed(index) < 0
-        at = register(index + limit) if is_negative else index
-        is_in_range = at < limit
-        if not is_in_range:
-            at = register(0) if is_negative else register(limit - register(1))
-        return at, is_in_range
-
-    return register, read_index, bring
 
 
 def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
@@ -68,7 +29,7 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
     entry = column_entry(wide)
     fastest = first_entry(wide)
     is_vector = unit == VECTOR
-    index_register, read_index, bring = _index_functions(index_size, wide or index_size == 8)
+    index_register, read_index, bring = index_functions(index_size, wide or index_size == 8)
     register, divide = arithmetic(wide)
     _, _, three_offsets = offset_functions(wide)
     read = ptx.READ[min(unit, 8)]
@@ -191,7 +152,7 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
 
 def check_source(index_size: int, is_long: bool) -> KernelSource:
     """Make the kernel that finds the first tuple out of range, if that is lower than one found before."""
-    index_register, read_index, bring = _index_functions(index_size, is_long)
+    index_register, read_index, bring = index_functions(index_size, is_long)
     one_offset, _, _ = offset_functions(wide=False)
 
     def check(

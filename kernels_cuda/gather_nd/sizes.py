@@ -5,6 +5,10 @@ UNITS = 4  # of 16 bytes that a thread moves; wide kernels, which loop over dime
 SCALAR_UNITS = 2  # of fewer bytes
 VECTOR = 16
 CHECKED_TUPLES = 8  # of a thread at a time
+SHORT_BOUND = (1 << 32) - 1  # the largest that 32-bit registers compare with
+
+MOST_FEW_COORDINATES = 3
+STRIDED_THREADS = 256
 
 
 def units_a_thread(unit: int, wide: bool) -> int:

@@ -3,7 +3,7 @@
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource
+from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.nonzero_coordinates.expand import store_count
 from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, SMALL_IN_FLIGHT, SMALL_LIMIT
 from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
@@ -24,6 +24,16 @@ def small_source(element_size: int) -> KernelSource:
     register = ptx.REGISTER[element_size]
     _, divide = arithmetic(wide=False)
     one_offset, _, _ = offset_functions(wide=False)
+
+    @device_function
+    def column(address, rest, multiplier, shift, period, size):
+        """Write a coordinate, and return what is left of the position for the columns after it."""
+        quotient = divide(rest, multiplier, shift)
+        if size == 8:
+            ptx.store_u64(address, u64(quotient))
+        else:
+            ptx.store_u32(address, quotient)
+        return u32(rest - u32(quotient * u32(period)))
 
     def small(
         x,
@@ -59,8 +69,13 @@ def small_source(element_size: int) -> KernelSource:
         for k in range(SMALL_IN_FLIGHT):
             position = u32(u32(u32(k) * threads) + thread)
             elements[k] = register(0)
-            if position < n_elements:
-                elements[k] = read(x + one_offset(position, n_dims, multipliers, shifts, sizes, strides))
+            if position < n_elements and n_dims == 1:
+                elements[k] = read(x + i64(position) * strides[0])
+        if n_dims > 1:
+            for k in range(SMALL_IN_FLIGHT):
+                position = u32(u32(u32(k) * threads) + thread)
+                if position < n_elements:
+                    elements[k] = read(x + one_offset(position, n_dims, multipliers, shifts, sizes, strides))
         for k in range(SMALL_IN_FLIGHT):
             if u32(u32(k) * threads) < n_elements:
                 holds = ptx.ballot(register(elements[k] & register(magnitude)) != register(0))
@@ -83,15 +98,23 @@ def small_source(element_size: int) -> KernelSource:
             if u32(u32(word >> lane) & u32(1)) != u32(0) and row < capacity:
                 address = output + row * row_bytes
                 rest = u32(first + thread)
-                for c in range(GENERAL_COLUMNS):
-                    if c >= n_columns:
-                        break
-                    quotient = divide(rest, m[c], s[c])
-                    rest = u32(rest - u32(quotient * u32(p[c])))
-                    if coordinate_size == 8:
-                        ptx.store_u64(address + c * column_bytes, u64(quotient))
-                    else:
-                        ptx.store_u32(address + c * column_bytes, quotient)
+                # Not a loop, which the compiler would not unroll: the tables have no addresses.
+                if n_columns > 0:
+                    rest = column(address, rest, m[0], s[0], p[0], coordinate_size)
+                if n_columns > 1:
+                    rest = column(address + column_bytes, rest, m[1], s[1], p[1], coordinate_size)
+                if n_columns > 2:
+                    rest = column(address + 2 * column_bytes, rest, m[2], s[2], p[2], coordinate_size)
+                if n_columns > 3:
+                    rest = column(address + 3 * column_bytes, rest, m[3], s[3], p[3], coordinate_size)
+                if n_columns > 4:
+                    rest = column(address + 4 * column_bytes, rest, m[4], s[4], p[4], coordinate_size)
+                if n_columns > 5:
+                    rest = column(address + 5 * column_bytes, rest, m[5], s[5], p[5], coordinate_size)
+                if n_columns > 6:
+                    rest = column(address + 6 * column_bytes, rest, m[6], s[6], p[6], coordinate_size)
+                if n_columns > 7:
+                    column(address + 7 * column_bytes, rest, m[7], s[7], p[7], coordinate_size)
             first = u32(first + threads)
         if thread == u32(0) and count_output != 0:
             store_count(count_output, count_size, i64(total))

@@ -178,6 +178,17 @@ class TestDiagonal:
         built = dmlops.diagonal_matrix(shape=(n, n), dtype=torch.uint8, like=x, value=3)
         assert built.sum(dtype=torch.int64).item() == 3 * n
 
+    @pytest.mark.parametrize("step", [1, 2])
+    def test_columns_and_steps(self, count, step):
+        needs(5 * count)
+        n = int(count**0.5) + 1
+        x = zeros(n, step * n) + 1
+        x = x[:, ::step] if step > 1 else x.T
+        result = dmlops.diagonal_matrix(x, value=0, begin=-(2**40), end=0)
+        assert result.sum(dtype=torch.int64).item() == n * (n + 1) // 2
+        assert result[-1, -1].item() == 1
+        assert not result[-1, :-1].any()
+
     @pytest.mark.parametrize("is_wide", [True, False])
     def test_long_side(self, count, is_wide):
         needs(3 * count)

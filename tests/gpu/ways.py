@@ -13,6 +13,8 @@ from unittest import mock
 import kernels_cuda.launch
 from dmlops import calls, express
 from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
+from kernels_cuda.diagonal_matrix import plan_turned as diagonal_turned
+from kernels_cuda.gather_nd import plan_few, plan_strided
 from kernels_cuda.nonzero_coordinates import plan_turned
 from kernels_cuda.top_k import plan_blocks, plan_columns, plan_sort, sort_shape
 
@@ -75,6 +77,7 @@ def _blocks_of(n_threads: int) -> tuple[Any, str, tuple[int, ...]]:
 
 
 _MASKS = (nonzero_coordinates, "SMALL_LIMIT", 0)
+_MANY = (plan_few, "MOST_UNITS", 0)
 _WIDE = (layout, "NARROW_LIMIT", 0)
 _NO_SINGLE_KEYS = (plan_blocks, "SINGLE_KEYS_A_THREAD", 0), (plan_blocks, "LARGEST_SINGLE_FINE", 0)
 # Parts whose winners, up to 4096 of each, a block still takes.
@@ -113,14 +116,19 @@ WAYS = {
         _way("wide", _MASKS, _WIDE, (nonzero_coordinates, "NARROW_LIMIT", 0)),
     ),
     "gather_nd": (
-        _way("wide", (layout, "NARROW_LIMIT", 64), (gather_nd, "NARROW_LIMIT", 64)),
-        _way("long_registers", (gather_nd, "_SHORT_BOUND", 0)),
+        _way("few", (plan_few, "MOST_UNITS", ENDLESS), (plan_strided, "LEAST_RUN_BYTES", ENDLESS)),
+        _way("strided", _MANY, (plan_strided, "LEAST_RUN_BYTES", 1)),
+        _way("units", _MANY, (plan_strided, "LEAST_RUN_BYTES", ENDLESS)),
+        _way("wide", _MANY, (layout, "NARROW_LIMIT", 64), (gather_nd, "NARROW_LIMIT", 64)),
+        _way("long_registers", _MANY, (gather_nd, "SHORT_BOUND", 0)),
         _way("one_multiprocessor", _multiprocessors(1)),
     ),
     "diagonal_matrix": (
         _way("elements", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS)),
         _way("elements-wide", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS), _WIDE),
         _way("short_rows", (diagonal_matrix, "_MIN_ROW_BYTES", 1)),
+        _way("turned", (diagonal_matrix, "_MIN_ROW_BYTES", 1), (diagonal_turned, "LEAST_ROWS", 1)),
+        _way("strided", (diagonal_matrix, "_MIN_ROW_BYTES", 1), (diagonal_turned, "LEAST_ROWS", ENDLESS)),
         _way(
             "many_launches",
             (diagonal_matrix, "_MAX_VECTORS", 1 << 14),

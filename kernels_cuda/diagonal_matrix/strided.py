@@ -1,0 +1,124 @@
+"""Rows of 16-byte vectors from matrices whose columns lie apart, with any few batch dimensions.
+
+As `rows` of `kernels`, but that a vector's elements are gathered from the input.
+"""
+
+from numba import cuda, types
+
+from kernels_cuda import ptx
+from kernels_cuda.compiler import KernelSource
+from kernels_cuda.diagonal_matrix.sizes import THREADS, VECTOR
+from kernels_cuda.diagonal_matrix.vectors import edge_function
+from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
+from kernels_cuda.strided import LOADED_WORDS, strided_functions
+
+i32 = types.int32
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+
+def strided_source(element_size: int) -> KernelSource:
+    """Make the kernel."""
+    per_vector = VECTOR // element_size
+    size_shift = element_size.bit_length() - 1
+    is_long = element_size == 8
+    read = ptx.READ[element_size]
+    store = ptx.STORE[element_size]
+    scalar = ptx.REGISTER[element_size]
+    _, divide = arithmetic(wide=False)
+    _, two_offsets, _ = offset_functions(wide=False)
+    read_strided, pack = strided_functions(element_size)
+    with_band = edge_function(element_size)
+
+    def rows_strided(
+        x,
+        output,
+        n_vectors,
+        vectors_a_row,
+        row_multiplier,
+        row_shift,
+        height,
+        height_multiplier,
+        height_shift,
+        width,
+        x_row,
+        x_column,
+        output_row,
+        begin,
+        end,
+        inverted,
+        has_input,
+        low_value,
+        high_value,
+        n_dims,
+        multipliers,
+        shifts,
+        sizes,
+        x_strides,
+        output_strides,
+    ):
+        elements = cuda.local.array(per_vector, scalar)
+        words = cuda.local.array(LOADED_WORDS, u32)
+        position = u32(u32(u32(cuda.blockIdx.x) * u32(THREADS)) + u32(cuda.threadIdx.x))
+        if position >= u32(n_vectors):
+            return
+        row = divide(position, row_multiplier, row_shift)
+        vector = u32(position - u32(row * u32(vectors_a_row)))
+        batch = divide(row, height_multiplier, height_shift)
+        y = i32(u32(row - u32(batch * u32(height))))
+        x_at = i64(batch) * x_strides[0]
+        output_at = i64(batch) * output_strides[0]
+        if n_dims > 1:
+            x_at, output_at = two_offsets(
+                batch, n_dims, multipliers, shifts, sizes, x_strides, output_strides
+            )
+        target = output + output_at + i64(y) * output_row
+        # Vectors lie on 16-byte boundaries: the first one of a row may begin ahead of it.
+        start = i32(i32(vector << u32(4)) - i32(target & (VECTOR - 1)))
+        column = i32(start >> size_shift)
+        behind = i32(column + per_vector)
+        target += i64(start)
+        source = x + x_at + i64(y) * x_row + i64(column) * x_column
+        # Where the band begins and ends, in elements from the vector's first.
+        low = i32(i32(begin) - i32(column - y))
+        high = i32(i32(end) - i32(column - y))
+        is_inside = low <= 0 and high >= per_vector
+        is_outside = low >= per_vector or high <= 0
+        is_set = is_outside if inverted else is_inside
+        if column >= 0 and behind <= i32(width):
+            a = u32(low_value if is_set else 0)
+            b = u32(high_value if is_set else 0)
+            c = a
+            d = b
+            if has_input and not is_set:
+                (
+                    words[0],
+                    words[1],
+                    words[2],
+                    words[3],
+                    words[4],
+                    words[5],
+                    words[6],
+                    words[7],
+                    is_odd,
+                ) = read_strided(source, x_column, column > 0, behind < i32(width))
+                a, b, c, d = pack(words, 0, is_odd)
+            if not (is_inside or is_outside):
+                a, b, c, d = with_band(a, b, c, d, low, high, inverted, low_value, high_value)
+            ptx.store_stream_u32x4(target, a, b, c, d)
+            return
+        value = u64(u64(low_value) | u64(u64(high_value) << u64(32))) if is_long else low_value
+        for e in range(per_vector):
+            in_band = low <= e < high
+            elements[e] = scalar(0)
+            if u32(in_band) != u32(inverted):
+                elements[e] = scalar(value)
+            elif has_input and column >= -e and i32(column + e) < i32(width):
+                elements[e] = read(source + e * x_column)
+        for e in range(per_vector):
+            if column >= -e and i32(column + e) < i32(width):
+                store(target + e * element_size, elements[e])
+
+    names = ("multipliers", "shifts", "sizes", "x_strides", "output_strides")
+    return KernelSource(rows_strided, table_lengths(names, wide=False))

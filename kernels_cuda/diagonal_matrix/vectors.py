@@ -1,0 +1,47 @@
+"""Vectors of a row at the edge of the band."""
+
+from typing import Any
+
+from numba import types
+
+from kernels_cuda.compiler import device_function
+from kernels_cuda.diagonal_matrix.sizes import VECTOR
+
+i32 = types.int32
+u32 = types.uint32
+u64 = types.uint64
+
+
+@device_function
+def bytes_below(n):
+    """Return the mask of the lowest `n` bytes of a word, for any n."""
+    inside = u32(min(max(n, 0), 4))
+    return u32((u64(1) << u64(inside << u32(3))) - u64(1))
+
+
+@device_function
+def merged(word, value, first, last, inverted):
+    """Replace the bytes of a word from `first` to `last`, or all others."""
+    kept = u32(bytes_below(last) & u32(~bytes_below(first)))
+    if inverted:
+        kept = u32(~kept)
+    return u32(u32(word & u32(~kept)) | u32(u32(value) & kept))
+
+
+def edge_function(element_size: int) -> Any:
+    """Make the function that sets the elements of a vector from `low` to `high`, or all others."""
+    per_vector = VECTOR // element_size
+    size_shift = element_size.bit_length() - 1
+
+    @device_function
+    def with_band(a, b, c, d, low, high, inverted, low_value, high_value):
+        first = i32(min(max(low, 0), per_vector) << size_shift)
+        last = i32(min(max(high, 0), per_vector) << size_shift)
+        return (
+            merged(a, low_value, first, last, inverted),
+            merged(b, high_value, i32(first - 4), i32(last - 4), inverted),
+            merged(c, low_value, i32(first - 8), i32(last - 8), inverted),
+            merged(d, high_value, i32(first - 12), i32(last - 12), inverted),
+        )
+
+    return with_band
