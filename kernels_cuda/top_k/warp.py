@@ -42,8 +42,8 @@ u64 = types.uint64
 i64 = types.int64
 
 _NOWHERE = 0xFFFFFFFF
-# So that three blocks share a multiprocessor, by the keys of a lane; 16 of 8 bytes need more.
-REGISTERS = {32: 80}
+# Of lanes with 32 keys, so that three blocks share a multiprocessor; keys of 8 bytes need more.
+LARGE_REGISTERS = 80
 # Pairs that a pair is compared with at a time.
 _COMPARED = 4
 
@@ -324,6 +324,6 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
     return KernelSource(
         warp_top_k,
         {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
-        max_registers=REGISTERS.get(per_lane),
+        max_registers=LARGE_REGISTERS if per_lane == 32 and element_size < 8 else None,
         limited_from=(9, 0),
     )
