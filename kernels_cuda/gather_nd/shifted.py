@@ -1,0 +1,158 @@
+"""Slices without gaps that lie otherwise between 16-byte boundaries in the input than in the output.
+
+Runs of the output are covered by 16-byte vectors on 16-byte boundaries. Where both vectors of the input that
+such a one takes bytes from lie in the slice, they are read whole and shifted; at the ends of a slice, the
+words that lie in it are, and single bytes: nothing else is read or written.
+"""
+
+from numba import cuda, types
+
+from kernels_cuda import ptx
+from kernels_cuda.compiler import KernelSource, device_function
+from kernels_cuda.gather_nd.runs import RUN_TABLES, run_function
+from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
+from kernels_cuda.offsets import arithmetic
+
+i32 = types.int32
+u32 = types.uint32
+i64 = types.int64
+
+
+def shifted_source() -> KernelSource:
+    """Make the kernel, for elements of any size; runs have two vectors at least."""
+    _, divide = arithmetic(wide=False)
+    find_run = run_function()
+
+    @device_function
+    def shifted(a, b, n_bytes):
+        """Return the word that begins `n_bytes` of 0 to 3 after the first of two."""
+        return ptx.permute(a, b, u32(u32(0x3210) + u32(u32(0x1111) * u32(n_bytes))))
+
+    @device_function
+    def word_at(address, first, end, straddling, bits, is_read):
+        """Return the word at an address if it lies between two others, or the one that straddles an end."""
+        word = ptx.read_if_u32(address, u32(is_read and address >= first and address + 4 <= end))
+        return bits if address == straddling else word
+
+    def gather_shifted(
+        x,
+        indices,
+        output,
+        n_vectors,
+        vectors_a_run,
+        multiplier,
+        shift,
+        run_bytes,
+        n_coordinates,
+        coordinate_bytes,
+        index_size,
+        least,
+        clips,
+        n_dims,
+        multipliers,
+        shifts,
+        sizes,
+        x_strides,
+        index_strides,
+        output_strides,
+        bounds,
+        coordinate_strides,
+    ):
+        position = u32(u32(u32(cuda.blockIdx.x) * u32(STRIDED_THREADS)) + u32(cuda.threadIdx.x))
+        if position >= u32(n_vectors):
+            return
+        run = divide(position, multiplier, shift)
+        vector = u32(position - u32(run * u32(vectors_a_run)))
+        x_at, output_at, is_read = find_run(
+            run,
+            indices,
+            n_coordinates,
+            coordinate_bytes,
+            index_size,
+            least,
+            clips,
+            n_dims,
+            multipliers,
+            shifts,
+            sizes,
+            x_strides,
+            index_strides,
+            output_strides,
+            bounds,
+            coordinate_strides,
+        )
+        target = output + output_at
+        # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
+        start = i32(i32(vector << u32(4)) - i32(target & (VECTOR - 1)))
+        behind = i32(i32(run_bytes) - start)
+        target += i64(start)
+        first = x + x_at
+        end = first + run_bytes
+        source = first + i64(start)
+        lead = i32(source & (VECTOR - 1))
+        n_bytes = u32(u32(lead) & u32(3))
+        if start >= lead and behind >= (VECTOR if lead == 0 else 2 * VECTOR - lead):
+            a, b, c, d = ptx.read_if_u32x4(source - i64(lead), u32(is_read))
+            e, f, g, h = ptx.read_if_u32x4(source - i64(lead) + VECTOR, u32(is_read and lead != 0))
+            if lead & 8 != 0:
+                a, b, c, d, e, f = c, d, e, f, g, h
+            if lead & 4 != 0:
+                a, b, c, d, e = b, c, d, e, f
+            ptx.store_stream_u32x4(
+                target,
+                shifted(a, b, n_bytes),
+                shifted(b, c, n_bytes),
+                shifted(c, d, n_bytes),
+                shifted(d, e, n_bytes),
+            )
+            return
+
+        near = source - i64(n_bytes)
+        # Of the words at the two ends of the run, the one that can be among those of this vector.
+        straddling = (first if near < first else end) & -4
+        bits = u32(0)
+        if straddling < first or straddling + 4 > end:
+            for k in range(4):
+                is_inside = straddling + k >= first and straddling + k < end
+                byte = ptx.read_if_u8(straddling + k, u32(is_read and is_inside))
+                bits = u32(bits | u32(byte << u32(8 * k)))
+        else:
+            straddling = i64(0)
+        a = word_at(near, first, end, straddling, bits, is_read)
+        b = word_at(near + 4, first, end, straddling, bits, is_read)
+        c = word_at(near + 8, first, end, straddling, bits, is_read)
+        d = word_at(near + 12, first, end, straddling, bits, is_read)
+        e = word_at(near + 16, first, end, straddling, bits, is_read)
+        a = shifted(a, b, n_bytes)
+        b = shifted(b, c, n_bytes)
+        c = shifted(c, d, n_bytes)
+        d = shifted(d, e, n_bytes)
+        if start >= 0 and behind >= VECTOR:
+            ptx.store_stream_u32x4(target, a, b, c, d)
+            return
+        # What is stored of the vector, from byte to byte, and the word that only a part is stored of.
+        low = max(i32(-start), i32(0))
+        high = min(behind, i32(VECTOR))
+        if low <= 0 and high >= 4:
+            ptx.store_u32(target, a)
+        if low <= 4 and high >= 8:
+            ptx.store_u32(target + 4, b)
+        if low <= 8 and high >= 12:
+            ptx.store_u32(target + 8, c)
+        if low <= 12 and high >= 16:
+            ptx.store_u32(target + 12, d)
+        edge = low if low > 0 else high
+        if edge & 3 != 0:
+            part = i32(edge & -4)
+            bits = a
+            if part == 4:
+                bits = b
+            if part == 8:
+                bits = c
+            if part == 12:
+                bits = d
+            for k in range(4):
+                if part + k >= low and part + k < high:
+                    ptx.store_u8(target + i64(part) + k, u32(bits >> u32(8 * k)))
+
+    return KernelSource(gather_shifted, RUN_TABLES)
