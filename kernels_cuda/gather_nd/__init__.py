@@ -17,8 +17,14 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
-from kernels_cuda.gather_nd.plan_plain import plain_launch, plain_variant
-from kernels_cuda.gather_nd.plan_strided import Strided, shifted_variant, strided_launches, strided_variant
+from kernels_cuda.gather_nd.plan_plain import plain_launch, plain_places, plain_variant
+from kernels_cuda.gather_nd.plan_strided import (
+    Strided,
+    shifted_launches,
+    shifted_variant,
+    strided_launches,
+    strided_variant,
+)
 from kernels_cuda.gather_nd.sizes import (
     CHECKED_TUPLES,
     PLAIN_UNITS,
@@ -48,10 +54,10 @@ def variants() -> Iterator[Variant]:
     """List every kernel that a plan may load."""
     yield TABLE_WRITER
     yield _CLEAR
-    yield shifted_variant()
     for element_size in (1, 2, 4, 8):
         yield strided_variant(element_size)
     for index_size in (4, 8):
+        yield shifted_variant(index_size)
         for is_long in (False, True)[index_size == 8 :]:
             yield _check(index_size, is_long)
         for unit in (1, 2, 4, 8, VECTOR):
@@ -163,18 +169,38 @@ def plan(
     if is_gapless:
         run = outer.pop()[0]
     n_runs = prod(size for size, *_ in outer)
+    sizes = [run, *(size for size, *_ in reversed(outer))]
+    has_gaps = any(stride != prod(sizes[: i + 1]) for i, (*_, stride) in enumerate(reversed(outer)))
     strides = [stride for _, x_stride, _, output_stride in outer for stride in (x_stride, output_stride)]
     strides += [x_stride for _, x_stride in bounds]
     vector = gcd(VECTOR, *(stride * element_size for stride in (run, *strides)))
+    places = plain_places(
+        element_size=element_size,
+        index_size=index_size,
+        index_signed=index_signed,
+        outer=outer,
+        coordinate_stride=coordinate_stride,
+        bounds=bounds,
+        mode=mode,
+    )
     strided = None
-    if slices:
-        strided = strided_launches(
+    if is_gapless and places is not None:
+        strided = shifted_launches(
+            places,
             # Addresses may be those of elements only.
             unit=vector if vector < VECTOR else element_size,
             element_size=element_size,
             index_size=index_size,
+            outer=outer,
+            size=run,
+            target=target,
+        )
+    elif slices and not is_gapless:
+        strided = strided_launches(
+            element_size=element_size,
+            index_size=index_size,
             index_signed=index_signed,
-            outer=outer if is_gapless else outer[:-1],
+            outer=outer[:-1],
             run=slices[-1],
             coordinate_stride=coordinate_stride,
             bounds=bounds,
@@ -192,19 +218,17 @@ def plan(
     for unit in units if n_runs and run else ():
         units_a_run = run * element_size // unit
         n_units = n_runs * units_a_run
-        plain = plain_launch(
-            unit=unit,
-            element_size=element_size,
-            index_size=index_size,
-            index_signed=index_signed,
-            outer=outer,
-            n_units=n_units,
-            units_a_run=units_a_run,
-            coordinate_stride=coordinate_stride,
-            bounds=bounds,
-            mode=mode,
-            target=target,
-        )
+        plain = None
+        if places is not None:
+            plain = plain_launch(
+                places,
+                unit=unit,
+                index_size=index_size,
+                n_units=n_units,
+                units_a_run=units_a_run,
+                has_gaps=has_gaps,
+                target=target,
+            )
         if plain is not None:
             copies.append(_Copy(unit, plain, None))
             continue

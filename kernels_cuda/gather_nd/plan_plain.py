@@ -16,21 +16,20 @@ def plain_variant(unit: int, index_size: int, units_a_thread: int) -> Variant:
     return Variant("gather_plain", factory, (unit, index_size, units_a_thread))
 
 
-def plain_launch(
+def plain_places(
     *,
-    unit: int,
     element_size: int,
     index_size: int,
     index_signed: bool,
     outer: list[tuple[int, int, int, int]],
-    n_units: int,
-    units_a_run: int,
     coordinate_stride: int,
     bounds: tuple[tuple[int, int], ...],
     mode: str,
-    target: Target,
-) -> Launches | None:
-    """Make the launch, or return None where another kernel is for it; `outer` are the dimensions of runs."""
+) -> tuple[int, ...] | None:
+    """Return the parameters that tell a kernel where runs are, or None where it takes another to find them.
+
+    `outer` are the dimensions of runs: sizes, and strides of input, indices and output.
+    """
     padding = ((1, 0, 0, 0),) * (PLAIN_DIMS - len(outer))
     dims = [
         (x_stride * element_size, index_stride * index_size, output_stride * element_size)
@@ -38,30 +37,17 @@ def plain_launch(
     ]
     coordinate_strides = [stride * element_size for _, stride in bounds]
     strides = [*coordinate_strides, *(stride for dim in dims for stride in dim)]
-    inner_size = outer[-1][0] if len(outer) > 1 else 0
-    run_bytes = units_a_run * unit
-    gapless = (inner_size * run_bytes, run_bytes)[PLAIN_DIMS - len(outer) :]
-    has_gaps = tuple(dim[2] for dim in dims[PLAIN_DIMS - len(outer) :]) != gapless
-    n_units_a_thread = 1 if n_units <= FEW_UNITS else PLAIN_UNITS
     serves = (
-        n_units <= NARROW_LIMIT
-        and len(outer) <= PLAIN_DIMS
+        len(outer) <= PLAIN_DIMS
         and len(bounds) <= PLAIN_COORDINATES
-        and not (has_gaps and n_units_a_thread > 1)
         and max(size for size, _ in bounds) <= _LARGEST_BOUND
         and max(map(abs, strides)) <= LARGEST_STRIDE
     )
     if not serves:
         return None
+    inner_size = outer[-1][0] if len(outer) > 1 else 0
     unused = (0,) * (PLAIN_COORDINATES - len(bounds))
-    return load(plain_variant(unit, index_size, n_units_a_thread), target).prepare(
-        -(-n_units // (THREADS * n_units_a_thread)),
-        THREADS,
-        0,
-        3,
-        n_units,
-        units_a_run,
-        *divisor(units_a_run, wide=False),
+    return (
         inner_size,
         # One dimension is the inner one, and the quotient 0.
         *(divisor(inner_size, wide=False) if inner_size else (0, 0)),
@@ -74,4 +60,33 @@ def plain_launch(
         *unused,
         *coordinate_strides,
         *unused,
+    )
+
+
+def plain_launch(
+    places: tuple[int, ...],
+    *,
+    unit: int,
+    index_size: int,
+    n_units: int,
+    units_a_run: int,
+    has_gaps: bool,
+    target: Target,
+) -> Launches | None:
+    """Make the launch, or return None where another kernel is for it.
+
+    `places` are from `plain_places`, and an output that has gaps is not written in one piece.
+    """
+    n_units_a_thread = 1 if n_units <= FEW_UNITS else PLAIN_UNITS
+    if n_units > NARROW_LIMIT or (has_gaps and n_units_a_thread > 1):
+        return None
+    return load(plain_variant(unit, index_size, n_units_a_thread), target).prepare(
+        -(-n_units // (THREADS * n_units_a_thread)),
+        THREADS,
+        0,
+        3,
+        n_units,
+        units_a_run,
+        *divisor(units_a_run, wide=False),
+        *places,
     )

@@ -1,4 +1,4 @@
-"""Where a run is in input and output, for kernels that cover runs by vectors of the output."""
+"""Where a run is in input and output, whatever its dimensions and strides."""
 
 from typing import Any
 

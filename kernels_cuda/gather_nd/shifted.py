@@ -9,8 +9,8 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.gather_nd.runs import RUN_TABLES, run_function
-from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
+from kernels_cuda.gather_nd.indices import index_functions
+from kernels_cuda.gather_nd.sizes import PLAIN_COORDINATES, PLAIN_DIMS, STRIDED_THREADS, VECTOR
 from kernels_cuda.offsets import arithmetic
 
 i32 = types.int32
@@ -18,10 +18,20 @@ u32 = types.uint32
 i64 = types.int64
 
 
-def shifted_source() -> KernelSource:
+def shifted_source(index_size: int) -> KernelSource:
     """Make the kernel, for elements of any size; runs have two vectors at least."""
+    _, read_index, bring = index_functions(index_size, index_size == 8)
     _, divide = arithmetic(wide=False)
-    find_run = run_function()
+
+    @device_function
+    def along(address, outer, inner, strides):
+        return ptx.add_product(ptx.add_product(address, outer, strides[0]), inner, strides[1])
+
+    @device_function
+    def follow(address, place, bound, stride, least):
+        """Return where the index at `place` leads, and whether it is in range."""
+        index, is_in_range = bring(read_index(place, least), bound, least)
+        return ptx.add_product(address, index, stride), is_in_range
 
     @device_function
     def shifted(a, b, n_bytes):
@@ -43,15 +53,13 @@ def shifted_source() -> KernelSource:
         multiplier,
         shift,
         run_bytes,
+        inner_size,
+        inner_multiplier,
+        inner_shift,
         n_coordinates,
         coordinate_bytes,
-        index_size,
         least,
         clips,
-        n_dims,
-        multipliers,
-        shifts,
-        sizes,
         x_strides,
         index_strides,
         output_strides,
@@ -63,30 +71,26 @@ def shifted_source() -> KernelSource:
             return
         run = divide(position, multiplier, shift)
         vector = u32(position - u32(run * u32(vectors_a_run)))
-        x_at, output_at, is_read = find_run(
-            run,
-            indices,
-            n_coordinates,
-            coordinate_bytes,
-            index_size,
-            least,
-            clips,
-            n_dims,
-            multipliers,
-            shifts,
-            sizes,
-            x_strides,
-            index_strides,
-            output_strides,
-            bounds,
-            coordinate_strides,
-        )
-        target = output + output_at
+        outer = divide(run, inner_multiplier, inner_shift)
+        inner = u32(run - u32(outer * u32(inner_size)))
+        place = along(indices, outer, inner, index_strides)
+        first = along(x, outer, inner, x_strides)
+        first, is_read = follow(first, place, bounds[0], coordinate_strides[0], least)
+        # Not a loop, which the compiler would not unroll: columns have no addresses.
+        if u32(n_coordinates) > u32(1):
+            place += coordinate_bytes
+            first, is_in_range = follow(first, place, bounds[1], coordinate_strides[1], least)
+            is_read = is_read and is_in_range
+        if u32(n_coordinates) > u32(2):
+            place += coordinate_bytes
+            first, is_in_range = follow(first, place, bounds[2], coordinate_strides[2], least)
+            is_read = is_read and is_in_range
+        is_read = is_read or u32(clips) != u32(0)
+        target = along(output, outer, inner, output_strides)
         # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
         start = i32(i32(vector << u32(4)) - i32(target & (VECTOR - 1)))
         behind = i32(i32(run_bytes) - start)
         target += i64(start)
-        first = x + x_at
         end = first + run_bytes
         source = first + i64(start)
         lead = i32(source & (VECTOR - 1))
@@ -155,4 +159,6 @@ def shifted_source() -> KernelSource:
                 if part + k >= low and part + k < high:
                     ptx.store_u8(target + i64(part) + k, u32(bits >> u32(8 * k)))
 
-    return KernelSource(gather_shifted, RUN_TABLES)
+    tables = dict.fromkeys(("x_strides", "index_strides", "output_strides"), PLAIN_DIMS)
+    tables |= dict.fromkeys(("bounds", "coordinate_strides"), PLAIN_COORDINATES)
+    return KernelSource(gather_shifted, tables)

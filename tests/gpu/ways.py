@@ -116,7 +116,6 @@ WAYS = {
         _way("strided", _UNITS, (plan_strided, "LEAST_RUN_BYTES", 1)),
         _way(
             "shifted",
-            _UNITS,
             (plan_strided, "LEAST_SHIFTED_UNITS", 1),
             (plan_strided, "LEAST_SHIFTED_UNITS_ALL", 1),
         ),
