@@ -83,9 +83,70 @@ def offset_functions(wide: bool) -> tuple[Any, Any, Any]:
     Each takes the position, the number of dimensions (at least one) and the columns of a `Table`. What is
     left of the position after the last dimension but one belongs to the last, whose size is not looked at.
     """
-    depth = depth_of(wide)
-    register, divide = arithmetic(wide)
-    entry = column_entry(wide)
+    return _wide_offset_functions() if wide else _narrow_offset_functions()
+
+
+def _narrow_offset_functions() -> tuple[Any, Any, Any]:
+    register, divide = arithmetic(wide=False)
+
+    # None is a loop that ends at the last dimension: the compiler would not unroll it, and choose among the
+    # entries of a column, which has no addresses, by branches.
+    @device_function
+    def coordinates(position, n_dims, multipliers, shifts, sizes):
+        first = register(position)
+        second = register(0)
+        third = register(0)
+        fourth = register(0)
+        if n_dims > 1:
+            second = divide(first, multipliers[0], shifts[0])
+            first = register(first - register(second * register(sizes[0])))
+        if n_dims > 2:
+            third = divide(second, multipliers[1], shifts[1])
+            second = register(second - register(third * register(sizes[1])))
+        if n_dims > 3:
+            fourth = divide(third, multipliers[2], shifts[2])
+            third = register(third - register(fourth * register(sizes[2])))
+        return first, second, third, fourth
+
+    @device_function
+    def offset(first, second, third, fourth, n_dims, strides):
+        at = i64(first) * strides[0]
+        if n_dims > 1:
+            at += i64(second) * strides[1]
+        if n_dims > 2:
+            at += i64(third) * strides[2]
+        if n_dims > 3:
+            at += i64(fourth) * strides[3]
+        return at
+
+    @device_function
+    def one_offset(position, n_dims, multipliers, shifts, sizes, strides):
+        a, b, c, d = coordinates(position, n_dims, multipliers, shifts, sizes)
+        return offset(a, b, c, d, n_dims, strides)
+
+    @device_function
+    def two_offsets(position, n_dims, multipliers, shifts, sizes, first_strides, second_strides):
+        a, b, c, d = coordinates(position, n_dims, multipliers, shifts, sizes)
+        return offset(a, b, c, d, n_dims, first_strides), offset(a, b, c, d, n_dims, second_strides)
+
+    @device_function
+    def three_offsets(
+        position, n_dims, multipliers, shifts, sizes, first_strides, second_strides, third_strides
+    ):
+        a, b, c, d = coordinates(position, n_dims, multipliers, shifts, sizes)
+        return (
+            offset(a, b, c, d, n_dims, first_strides),
+            offset(a, b, c, d, n_dims, second_strides),
+            offset(a, b, c, d, n_dims, third_strides),
+        )
+
+    return one_offset, two_offsets, three_offsets
+
+
+def _wide_offset_functions() -> tuple[Any, Any, Any]:
+    depth = depth_of(wide=True)
+    register, divide = arithmetic(wide=True)
+    entry = column_entry(wide=True)
 
     @device_function
     def one_offset(position, n_dims, multipliers, shifts, sizes, strides):

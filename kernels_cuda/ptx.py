@@ -122,13 +122,12 @@ load_u32 = _instruction(u32, [i64], "ld.global.u32 $0, [$1];")
 load_u64 = _instruction(u64, [i64], "ld.global.u64 $0, [$1];")
 # (address, condition): zeros where the condition is 0, and no access. Without the zeros first, the results
 # would depend on what the registers held, and loads would wait for it.
-load_if_u32x4 = _instruction(
-    _u32x4,
-    [i64, u32],
-    "{ .reg .pred holds; .reg .b32 a, b, c, d; setp.ne.u32 holds, $5, 0; "
-    "mov.b32 a, 0; mov.b32 b, 0; mov.b32 c, 0; mov.b32 d, 0; @holds ld.global.v4.u32 {a, b, c, d}, [$4]; "
-    "mov.b32 $0, a; mov.b32 $1, b; mov.b32 $2, c; mov.b32 $3, d; }",
+_READ_IF_U32X4 = (
+    "{{ .reg .pred holds; .reg .b32 a, b, c, d; setp.ne.u32 holds, $5, 0; "
+    "mov.b32 a, 0; mov.b32 b, 0; mov.b32 c, 0; mov.b32 d, 0; @holds {}.v4.u32 {{a, b, c, d}}, [$4]; "
+    "mov.b32 $0, a; mov.b32 $1, b; mov.b32 $2, c; mov.b32 $3, d; }}"
 )
+load_if_u32x4 = _instruction(_u32x4, [i64, u32], _READ_IF_U32X4.format("ld.global"))
 load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
 
 read_u8 = _instruction(u32, [i64], "ld.global.nc.u8 $0, [$1];", _PURE)
@@ -136,6 +135,20 @@ read_u16 = _instruction(u32, [i64], "ld.global.nc.u16 $0, [$1];", _PURE)
 read_u32 = _instruction(u32, [i64], "ld.global.nc.u32 $0, [$1];", _PURE)
 read_u64 = _instruction(u64, [i64], "ld.global.nc.u64 $0, [$1];", _PURE)
 read_u32x4 = _instruction(_u32x4, [i64], "ld.global.nc.v4.u32 {$0, $1, $2, $3}, [$4];", _PURE)
+
+
+def _read_if(bits: int) -> Any:
+    # (address, condition): 0 where the condition is 0, and no access; several stay together.
+    kind = f"b{max(bits, 32)}"
+    text = (
+        f"{{ .reg .pred holds; .reg .{kind} element; setp.ne.u32 holds, $2, 0; mov.{kind} element, 0; "
+        f"@holds ld.global.nc.u{bits} element, [$1]; mov.{kind} $0, element; }}"
+    )
+    return _instruction(u64 if bits == 64 else u32, [i64, u32], text)
+
+
+read_if_u8, read_if_u16, read_if_u32, read_if_u64 = (_read_if(bits) for bits in (8, 16, 32, 64))
+read_if_u32x4 = _instruction(_u32x4, [i64, u32], _READ_IF_U32X4.format("ld.global.nc"))
 
 _NO_ALLOCATE = "ld.global.nc.L1::no_allocate"
 stream_u32x4 = _instruction(_u32x4, [i64], f"{_NO_ALLOCATE}.v4.u32 {{$0, $1, $2, $3}}, [$4];", _PURE)
@@ -219,6 +232,8 @@ lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
 leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
+# (sum, a, b): a times b, both as signed words, is added to the sum.
+add_product = _instruction(i64, [i64, u32, u32], "mad.wide.s32 $0, $2, $3, $1;", _PURE)
 multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)
 multiply_high_u64 = _instruction(u64, [u64, u64], "mul.hi.u64 $0, $1, $2;", _PURE)
 
@@ -279,6 +294,7 @@ def shared_address(typing_context: Any, array: Any) -> Any:
 # By element size in bytes.
 LOAD = {1: load_u8, 2: load_u16, 4: load_u32, 8: load_u64}
 READ = {1: read_u8, 2: read_u16, 4: read_u32, 8: read_u64}
+READ_IF = {1: read_if_u8, 2: read_if_u16, 4: read_if_u32, 8: read_if_u64}
 STORE = {1: store_u8, 2: store_u16, 4: store_u32, 8: store_u64}
 STORE_STREAM = {1: store_stream_u8, 2: store_stream_u16, 4: store_stream_u32, 8: store_stream_u64}
 LOAD_SHARED = {1: load_shared_u8, 2: load_shared_u16, 4: load_shared_u32, 8: load_shared_u64}

@@ -1,6 +1,8 @@
 """How much workspace an operator asks for: a share of its input or output, whatever the data."""
 
 import importlib
+import sys
+from contextlib import ExitStack
 from unittest import mock
 
 import pytest
@@ -34,12 +36,15 @@ def on_cuda(arch):
 
     def size(descriptor):
         pytest.importorskip("cuda.core")
-        variant, layout = (importlib.import_module(f"kernels_cuda.{name}") for name in ("variant", "layout"))
+        variant = importlib.import_module("kernels_cuda.variant")
         lowest = descriptor.lower()
         operator = dispatch.OPERATORS[type(lowest)]
         kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")
-        planning = importlib.import_module(kernels.plan.__module__)
-        with mock.patch.object(planning, "load"), mock.patch.object(layout, "load"):
+        modules = [module for name, module in sys.modules.items() if name.startswith("kernels_cuda.")]
+        with ExitStack() as stack:
+            for module in modules:
+                if "load" in vars(module):
+                    stack.enter_context(mock.patch.object(module, "load"))
             problem = operator.problem(lowest, Options())
             return kernels.plan(**problem, target=variant.Target(0, arch, 132)).workspace_size
 

@@ -6,7 +6,8 @@ bytes, as strides and addresses allow. A thread moves several of them, a block a
 within a run, loads) of a warp lie side by side; it reads all its indices, then all its units, then
 writes. Threads of a run share its index tuple in the L1 cache. Where a block begins is divided into
 coordinates once; its units are mostly steps along the fastest dimension from there. Where the elements of
-slices lie apart in the input, `strided` packs them into such units. A few units are for `few`.
+slices lie apart in the input, `strided` packs them into such units, and `shifted` shifts slices without gaps
+that cannot be cut into such. Units along one or two dimensions are for `plain`.
 
 Bytes moved: the output, the parts of the input that are read, in sectors of 32 bytes, and the indices.
 """
@@ -16,9 +17,23 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
-from kernels_cuda.gather_nd.plan_few import few_launch, few_variant
-from kernels_cuda.gather_nd.plan_strided import Strided, strided_launches, strided_variant
-from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, SHORT_BOUND, THREADS, VECTOR, units_a_thread
+from kernels_cuda.gather_nd.plan_plain import plain_launch, plain_places, plain_variant
+from kernels_cuda.gather_nd.plan_strided import (
+    Strided,
+    shifted_launches,
+    shifted_variant,
+    strided_launches,
+    strided_variant,
+)
+from kernels_cuda.gather_nd.sizes import (
+    CHECKED_TUPLES,
+    PLAIN_UNITS,
+    SHORT_BOUND,
+    THREADS,
+    VECTOR,
+    least_index,
+    units_a_thread,
+)
 from kernels_cuda.launch import Kernel, Launches, load
 from kernels_cuda.layout import (
     NARROW_DEPTH,
@@ -42,10 +57,12 @@ def variants() -> Iterator[Variant]:
     for element_size in (1, 2, 4, 8):
         yield strided_variant(element_size)
     for index_size in (4, 8):
+        yield shifted_variant(index_size)
         for is_long in (False, True)[index_size == 8 :]:
             yield _check(index_size, is_long)
         for unit in (1, 2, 4, 8, VECTOR):
-            yield few_variant(unit, index_size)
+            for n_units in (1, PLAIN_UNITS):
+                yield plain_variant(unit, index_size, n_units)
         for wide in (False, True):
             for unit in (1, 2, 4, 8, VECTOR):
                 yield _gather(unit, index_size, wide)
@@ -84,15 +101,14 @@ class Plan:
 
     def launch(self, stream: Any, x: int, indices: int, output: int, workspace: int) -> None:
         """Write the output."""
-        if self._strided is not None:
-            launches = self._strided.anywhere if output % VECTOR else self._strided.aligned
-            launches(stream, x, indices, output)
-            return
         for copy in self._copies:
             if (x | output) % copy.unit == 0:
                 columns = copy.wide.arguments(stream, workspace) if copy.wide else ()
                 copy.launch(stream, x, indices, output, *columns)
                 return
+        if self._strided is not None:
+            launches = self._strided.anywhere if output % VECTOR else self._strided.aligned
+            launches(stream, x, indices, output)
 
     def check(self, stream: Any, indices: int, first: int) -> None:
         """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to address `first`."""
@@ -148,8 +164,38 @@ def plan(
         *((size, 0, index_stride, output_stride) for size, index_stride, output_stride in tuples),
         *((size, x_stride, 0, output_stride) for size, x_stride, output_stride in slices),
     ]
+    run = 1
+    is_gapless = bool(slices) and slices[-1][1:] == (1, 1)
+    if is_gapless:
+        run = outer.pop()[0]
+    n_runs = prod(size for size, *_ in outer)
+    sizes = [run, *(size for size, *_ in reversed(outer))]
+    has_gaps = any(stride != prod(sizes[: i + 1]) for i, (*_, stride) in enumerate(reversed(outer)))
+    strides = [stride for _, x_stride, _, output_stride in outer for stride in (x_stride, output_stride)]
+    strides += [x_stride for _, x_stride in bounds]
+    vector = gcd(VECTOR, *(stride * element_size for stride in (run, *strides)))
+    places = plain_places(
+        element_size=element_size,
+        index_size=index_size,
+        index_signed=index_signed,
+        outer=outer,
+        coordinate_stride=coordinate_stride,
+        bounds=bounds,
+        mode=mode,
+    )
     strided = None
-    if slices:
+    if is_gapless and places is not None:
+        strided = shifted_launches(
+            places,
+            # Addresses may be those of elements only.
+            unit=vector if vector < VECTOR else element_size,
+            element_size=element_size,
+            index_size=index_size,
+            outer=outer,
+            size=run,
+            target=target,
+        )
+    elif slices and not is_gapless:
         strided = strided_launches(
             element_size=element_size,
             index_size=index_size,
@@ -161,36 +207,30 @@ def plan(
             mode=mode,
             target=target,
         )
-    run = 1
-    if slices and slices[-1][1:] == (1, 1):
-        run = outer.pop()[0]
-    n_runs = prod(size for size, *_ in outer)
-    strides = [stride for _, x_stride, _, output_stride in outer for stride in (x_stride, output_stride)]
-    strides += [x_stride for _, x_stride in bounds]
-    vector = gcd(VECTOR, *(stride * element_size for stride in (run, *strides)))
+    units = dict.fromkeys((vector, element_size))
+    if strided is not None:
+        units = {VECTOR: None} if is_gapless and vector == VECTOR else {}
     bound_columns = [[size for size, _ in bounds], [x_stride * element_size for _, x_stride in bounds]]
 
     # Indices of 32 bits are dealt with in registers of 32 bits, unless a dimension is too large for these.
     is_long = index_size == 8 or any(size > SHORT_BOUND for size, _ in bounds)
     copies = []
-    for unit in dict.fromkeys((vector, element_size)) if n_runs and run and strided is None else ():
+    for unit in units if n_runs and run else ():
         units_a_run = run * element_size // unit
         n_units = n_runs * units_a_run
-        few = few_launch(
-            unit=unit,
-            element_size=element_size,
-            index_size=index_size,
-            index_signed=index_signed,
-            outer=outer,
-            n_units=n_units,
-            units_a_run=units_a_run,
-            coordinate_stride=coordinate_stride,
-            bounds=bounds,
-            mode=mode,
-            target=target,
-        )
-        if few is not None:
-            copies.append(_Copy(unit, few, None))
+        plain = None
+        if places is not None:
+            plain = plain_launch(
+                places,
+                unit=unit,
+                index_size=index_size,
+                n_units=n_units,
+                units_a_run=units_a_run,
+                has_gaps=has_gaps,
+                target=target,
+            )
+        if plain is not None:
+            copies.append(_Copy(unit, plain, None))
             continue
         wide = is_wide(n_units, len(outer), len(bounds)) or (is_long and index_size == 4)
         columns = dimension_columns(outer, wide, (element_size, index_size, element_size))
@@ -203,7 +243,7 @@ def plan(
             *divisor(units_a_run, wide),
             len(bounds),
             coordinate_stride * index_size,
-            int(index_signed),
+            least_index(index_signed, wide or index_size == 8),
             int(mode == "clip"),
             max(len(outer), 1),
         )
@@ -234,15 +274,16 @@ def plan(
                 n_tuples,
                 len(checked),
                 coordinate_stride * index_size,
-                int(index_signed),
+                least_index(index_signed, is_long),
                 max(len(dims), 1),
                 *table.arguments(None, 0),
             )
             checks.append((offset + first_coordinate * coordinate_stride * index_size, launch))
     unit = copies[0].unit if copies else 0
     name = f"{unit}-byte units of {run * element_size}-byte runs, {len(outer)} dimensions"
-    if strided is not None:
-        name = f"{8 * element_size}-bit, strided runs of {slices[-1][0]} elements"
+    if strided is not None and not copies:
+        kind = "shifted" if is_gapless else "strided"
+        name = f"{8 * element_size}-bit, {kind} runs of {slices[-1][0]} elements"
     return Plan(
         variant=f"gather_nd {name}",
         workspace_size=max((copy.wide.workspace_size for copy in copies if copy.wide), default=0),

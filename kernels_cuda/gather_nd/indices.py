@@ -21,26 +21,28 @@ def index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
     register : Numba type
         Unsigned; sums in it wrap, so that a negative index too low for its bound ends up beyond it.
     read : device function
-        ``read(address, is_signed)`` returns the bits of an index.
+        ``read(address, least)`` returns the bits of an index.
     bring : device function
-        ``bring(index, bound, is_signed)`` returns the position that the index names, or the nearest there is,
+        ``bring(index, bound, least)`` returns the position that the index names, or the nearest there is,
         and whether it names one.
+
+    Indices below `least` count from the end (`sizes.least_index`).
     """
     register, signed = (u64, i64) if is_long else (u32, i32)
     load_bits = ptx.READ[index_size]
     extends = is_long and index_size == 4
 
     @device_function
-    def read_index(address, is_signed):
+    def read_index(address, least):
         bits = load_bits(address)
-        if extends and is_signed != 0:
+        if extends and least == 0:
             return register(i64(i32(bits)))
         return register(bits)
 
     @device_function
-    def bring(index, bound, is_signed):
+    def bring(index, bound, least):
         limit = register(bound)
-        is_negative = is_signed != 0 and signed(index) < 0
+        is_negative = signed(index) < signed(least)
         at = register(index + limit) if is_negative else index
         is_in_range = at < limit
         if not is_in_range:

@@ -3,10 +3,9 @@
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource
+from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.gather_nd.indices import index_functions
 from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, THREADS, VECTOR, units_a_thread
-from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import (
     arithmetic,
     column_entry,
@@ -38,6 +37,41 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
     n_units_a_thread = units_a_thread(unit, wide)
     n_words = 4 * n_units_a_thread
 
+    @device_function
+    def follow(sources, in_range, tuples, offset, bound, stride, least, clips):
+        """Read the next index of every tuple, and add what it leads to."""
+        found = cuda.local.array(n_units_a_thread, index_register)
+        for k in range(n_units_a_thread):
+            found[k] = read_index(tuples[k] + offset, least)
+        for k in range(n_units_a_thread):
+            index, is_in_range = bring(found[k], bound, least)
+            if not is_in_range:
+                in_range[k] = u32(clips)
+            sources[k] += i64(index) * stride
+
+    @device_function
+    def follow_some(
+        sources, in_range, tuples, n_coordinates, coordinate_bytes, bounds, strides, least, clips
+    ):
+        # Not a loop, which the compiler would not unroll: columns have no addresses.
+        follow(sources, in_range, tuples, 0, bounds[0], strides[0], least, clips)
+        if n_coordinates > 1:
+            follow(sources, in_range, tuples, coordinate_bytes, bounds[1], strides[1], least, clips)
+        if n_coordinates > 2:
+            follow(sources, in_range, tuples, 2 * coordinate_bytes, bounds[2], strides[2], least, clips)
+        if n_coordinates > 3:
+            follow(sources, in_range, tuples, 3 * coordinate_bytes, bounds[3], strides[3], least, clips)
+
+    @device_function
+    def follow_any(sources, in_range, tuples, n_coordinates, coordinate_bytes, bounds, strides, least, clips):
+        for c in range(depth):
+            if c >= n_coordinates:
+                break
+            bound, stride = entry(bounds, c), entry(strides, c)
+            follow(sources, in_range, tuples, c * coordinate_bytes, bound, stride, least, clips)
+
+    follow_all = follow_any if wide else follow_some
+
     def gather(
         x,
         indices,
@@ -48,7 +82,7 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
         shift,
         n_coordinates,
         coordinate_bytes,
-        is_signed,
+        least,
         clips,
         n_dims,
         multipliers,
@@ -66,7 +100,6 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
         tuples = cuda.local.array(n_units_a_thread, i64)
         targets = cuda.local.array(n_units_a_thread, i64)
         in_range = cuda.local.array(n_units_a_thread, u32)
-        found = cuda.local.array(n_units_a_thread, index_register)
         # Along the fastest dimension a block's runs are a stride apart: what the others add is the same for
         # all of them, unless the block goes on past the end of that dimension.
         first = register(register(cuda.blockIdx.x) * register(THREADS * n_units_a_thread))
@@ -114,16 +147,17 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
             tuples[k] = indices + index_at
             targets[k] = output + output_at + within
             in_range[k] = u32(1)
-        for c in range(depth):
-            if c >= n_coordinates:
-                break
-            for k in range(n_units_a_thread):
-                found[k] = read_index(tuples[k] + c * coordinate_bytes, is_signed)
-            for k in range(n_units_a_thread):
-                index, is_in_range = bring(found[k], entry(bounds, c), is_signed)
-                if not is_in_range:
-                    in_range[k] = u32(clips)
-                sources[k] += i64(index) * entry(coordinate_strides, c)
+        follow_all(
+            sources,
+            in_range,
+            tuples,
+            n_coordinates,
+            coordinate_bytes,
+            bounds,
+            coordinate_strides,
+            least,
+            clips,
+        )
         for k in range(n_units_a_thread):
             if is_vector:
                 for q in range(4):
@@ -155,6 +189,19 @@ def check_source(index_size: int, is_long: bool) -> KernelSource:
     index_register, read_index, bring = index_functions(index_size, is_long)
     one_offset, _, _ = offset_functions(wide=False)
 
+    @device_function
+    def bad_among(addresses, offset, bound, least):
+        """Return one bit a tuple whose index at `offset` is out of range."""
+        found = cuda.local.array(CHECKED_TUPLES, index_register)
+        bad = u32(0)
+        for k in range(CHECKED_TUPLES):
+            found[k] = read_index(addresses[k] + offset, least)
+        for k in range(CHECKED_TUPLES):
+            _, is_in_range = bring(found[k], bound, least)
+            if not is_in_range:
+                bad = u32(bad | u32(1 << k))
+        return bad
+
     def check(
         indices,
         first_output,
@@ -162,7 +209,7 @@ def check_source(index_size: int, is_long: bool) -> KernelSource:
         n_tuples,
         n_coordinates,
         coordinate_bytes,
-        is_signed,
+        least,
         n_dims,
         multipliers,
         shifts,
@@ -171,7 +218,6 @@ def check_source(index_size: int, is_long: bool) -> KernelSource:
         bounds,
     ):
         addresses = cuda.local.array(CHECKED_TUPLES, i64)
-        found = cuda.local.array(CHECKED_TUPLES, index_register)
         last = u32(n_tuples - 1)
         step = u32(u32(cuda.gridDim.x) * u32(THREADS * CHECKED_TUPLES))
         start = u32(u32(u32(cuda.blockIdx.x) * u32(THREADS * CHECKED_TUPLES)) + u32(cuda.threadIdx.x))
@@ -183,16 +229,13 @@ def check_source(index_size: int, is_long: bool) -> KernelSource:
                 addresses[k] = indices + one_offset(
                     position, n_dims, multipliers, shifts, sizes, index_strides
                 )
-            bad = u32(0)
-            for c in range(NARROW_DEPTH):
-                if c >= n_coordinates:
-                    break
-                for k in range(CHECKED_TUPLES):
-                    found[k] = read_index(addresses[k] + c * coordinate_bytes, is_signed)
-                for k in range(CHECKED_TUPLES):
-                    _, is_in_range = bring(found[k], bounds[c], is_signed)
-                    if not is_in_range:
-                        bad = u32(bad | u32(1 << k))
+            bad = bad_among(addresses, 0, bounds[0], least)
+            if n_coordinates > 1:
+                bad = u32(bad | bad_among(addresses, coordinate_bytes, bounds[1], least))
+            if n_coordinates > 2:
+                bad = u32(bad | bad_among(addresses, 2 * coordinate_bytes, bounds[2], least))
+            if n_coordinates > 3:
+                bad = u32(bad | bad_among(addresses, 3 * coordinate_bytes, bounds[3], least))
             if bad != u32(0):
                 k = ptx.popcount_u32(u32(u32(bad & u32(u32(0) - bad)) - u32(1)))
                 lowest = min(u32(start + u32(k * u32(THREADS))), last)

@@ -7,10 +7,17 @@ VECTOR = 16
 CHECKED_TUPLES = 8  # of a thread at a time
 SHORT_BOUND = (1 << 32) - 1  # the largest that 32-bit registers compare with
 
-MOST_FEW_COORDINATES = 3
+PLAIN_DIMS = 2
+PLAIN_COORDINATES = 3
+PLAIN_UNITS = 4  # of a thread, where there are many
 STRIDED_THREADS = 256
 
 
 def units_a_thread(unit: int, wide: bool) -> int:
     """Return how many units a thread moves."""
     return 1 if wide else UNITS if unit == VECTOR else SCALAR_UNITS
+
+
+def least_index(is_signed: bool, is_long: bool) -> int:
+    """Return the least index that does not count from the end, in registers of 32 bits, or of 64."""
+    return 0 if is_signed else -(1 << (63 if is_long else 31))

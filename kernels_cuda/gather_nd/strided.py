@@ -7,10 +7,10 @@ thread has one, and takes so few registers and instructions that many are in fli
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource, device_function
-from kernels_cuda.gather_nd.indices import index_functions
+from kernels_cuda.compiler import KernelSource
+from kernels_cuda.gather_nd.runs import RUN_TABLES, run_function
 from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
-from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
+from kernels_cuda.offsets import arithmetic
 from kernels_cuda.strided import LOADED_WORDS, strided_functions
 
 i32 = types.int32
@@ -22,21 +22,12 @@ def strided_source(element_size: int) -> KernelSource:
     """Make the kernel."""
     per_vector = VECTOR // element_size
     size_shift = element_size.bit_length() - 1
-    _, read_short, bring = index_functions(4, True)
-    _, read_long, _ = index_functions(8, True)
     _, divide = arithmetic(wide=False)
-    _, _, three_offsets = offset_functions(wide=False)
+    find_run = run_function()
     read = ptx.READ[element_size]
     store = ptx.STORE[element_size]
     scalar = ptx.REGISTER[element_size]
     read_strided, pack = strided_functions(element_size)
-
-    @device_function
-    def along(place, index_size, bound, stride, is_signed):
-        """Return how far on the index at `place` leads, and whether it is in range."""
-        index = read_long(place, is_signed) if index_size == 8 else read_short(place, is_signed)
-        at, is_in_range = bring(index, bound, is_signed)
-        return i64(at) * stride, is_in_range
 
     def gather_strided(
         x,
@@ -51,7 +42,7 @@ def strided_source(element_size: int) -> KernelSource:
         n_coordinates,
         coordinate_bytes,
         index_size,
-        is_signed,
+        least,
         clips,
         n_dims,
         multipliers,
@@ -70,33 +61,24 @@ def strided_source(element_size: int) -> KernelSource:
             return
         run = divide(position, multiplier, shift)
         vector = u32(position - u32(run * u32(vectors_a_run)))
-        x_at = i64(run) * x_strides[0]
-        index_at = i64(run) * index_strides[0]
-        output_at = i64(run) * output_strides[0]
-        if n_dims > 1:
-            x_at, index_at, output_at = three_offsets(
-                run, n_dims, multipliers, shifts, sizes, x_strides, index_strides, output_strides
-            )
-        place = indices + index_at
-        offset, is_read = along(place, index_size, bounds[0], coordinate_strides[0], is_signed)
-        # Not a loop, which the compiler would not unroll: columns have no addresses.
-        if n_coordinates > 1:
-            place += coordinate_bytes
-            more, is_in_range = along(place, index_size, bounds[1], coordinate_strides[1], is_signed)
-            offset += more
-            is_read = is_read and is_in_range
-        if n_coordinates > 2:
-            place += coordinate_bytes
-            more, is_in_range = along(place, index_size, bounds[2], coordinate_strides[2], is_signed)
-            offset += more
-            is_read = is_read and is_in_range
-        if n_coordinates > 3:
-            place += coordinate_bytes
-            more, is_in_range = along(place, index_size, bounds[3], coordinate_strides[3], is_signed)
-            offset += more
-            is_read = is_read and is_in_range
-        is_read = is_read or clips != 0
-
+        x_at, output_at, is_read = find_run(
+            run,
+            indices,
+            n_coordinates,
+            coordinate_bytes,
+            index_size,
+            least,
+            clips,
+            n_dims,
+            multipliers,
+            shifts,
+            sizes,
+            x_strides,
+            index_strides,
+            output_strides,
+            bounds,
+            coordinate_strides,
+        )
         target = output + output_at
         # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
         start = i32(i32(vector << u32(4)) - i32(target & (VECTOR - 1)))
@@ -104,7 +86,7 @@ def strided_source(element_size: int) -> KernelSource:
         behind = i32(column + per_vector)
         run_end = i32(run_elements)
         target += i64(start)
-        source = x + x_at + offset + i64(column) * step
+        source = x + x_at + i64(column) * step
         if column >= 0 and behind <= run_end:
             for i in range(LOADED_WORDS):
                 words[i] = u32(0)
@@ -132,6 +114,4 @@ def strided_source(element_size: int) -> KernelSource:
             if column >= -e and i32(column + e) < run_end:
                 store(target + e * element_size, elements[e])
 
-    names = ("multipliers", "shifts", "sizes", "x_strides", "index_strides", "output_strides")
-    tables = table_lengths((*names, "bounds", "coordinate_strides"), wide=False)
-    return KernelSource(gather_strided, tables)
+    return KernelSource(gather_strided, RUN_TABLES)

@@ -10,6 +10,7 @@ FILLED_WORDS = 4  # words of a row that a lane of the turned kernel fills
 SCAN_THREADS = 1024
 EXPAND_THREADS = 512
 SMALL_THREADS = 1024
+SMALL_FEWER_THREADS = 512
 SMALL_IN_FLIGHT = 4  # elements that a thread of the small kernel loads, at most
 SMALL_LIMIT = SMALL_THREADS * SMALL_IN_FLIGHT
 
@@ -20,8 +21,12 @@ def block_elements(element_size: int) -> int:
 
 
 def small_threads(n_elements: int) -> int:
-    """Return the threads of the small kernel for so many elements: one an element, as far as a block goes."""
-    return min(-(-n_elements // 32) * 32, SMALL_THREADS)
+    """Return the threads of the small kernel for so many elements: one an element, as far as a block goes.
+
+    Half a block has less to wait for, and is enough where its threads take in the elements all at once.
+    """
+    most = SMALL_FEWER_THREADS if n_elements <= SMALL_FEWER_THREADS * SMALL_IN_FLIGHT else SMALL_THREADS
+    return min(-(-n_elements // 32) * 32, most)
 
 
 def column_depth(n_columns: int) -> int:

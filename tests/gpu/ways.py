@@ -14,7 +14,7 @@ import kernels_cuda.launch
 from dmlops import calls, express
 from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
 from kernels_cuda.diagonal_matrix import plan_turned as diagonal_turned
-from kernels_cuda.gather_nd import plan_few, plan_strided
+from kernels_cuda.gather_nd import plan_plain, plan_strided
 from kernels_cuda.nonzero_coordinates import plan_turned
 from kernels_cuda.top_k import plan_blocks, plan_columns, plan_sort, sort_shape
 
@@ -77,7 +77,11 @@ def _blocks_of(n_threads: int) -> tuple[Any, str, tuple[int, ...]]:
 
 
 _MASKS = (nonzero_coordinates, "SMALL_LIMIT", 0)
-_MANY = (plan_few, "MOST_UNITS", 0)
+_UNITS = (plan_plain, "LARGEST_STRIDE", -1)
+_NO_VECTORS = (
+    (plan_strided, "LEAST_RUN_BYTES", ENDLESS),
+    (plan_strided, "LEAST_SHIFTED_UNITS", ENDLESS),
+)
 _WIDE = (layout, "NARROW_LIMIT", 0)
 _NO_SINGLE_KEYS = (plan_blocks, "SINGLE_KEYS_A_THREAD", 0), (plan_blocks, "LARGEST_SINGLE_FINE", 0)
 # Parts whose winners, up to 4096 of each, a block still takes.
@@ -116,11 +120,17 @@ WAYS = {
         _way("wide", _MASKS, _WIDE, (nonzero_coordinates, "NARROW_LIMIT", 0)),
     ),
     "gather_nd": (
-        _way("few", (plan_few, "MOST_UNITS", ENDLESS), (plan_strided, "LEAST_RUN_BYTES", ENDLESS)),
-        _way("strided", _MANY, (plan_strided, "LEAST_RUN_BYTES", 1)),
-        _way("units", _MANY, (plan_strided, "LEAST_RUN_BYTES", ENDLESS)),
-        _way("wide", _MANY, (layout, "NARROW_LIMIT", 64), (gather_nd, "NARROW_LIMIT", 64)),
-        _way("long_registers", _MANY, (gather_nd, "SHORT_BOUND", 0)),
+        _way("few", (plan_plain, "FEW_UNITS", ENDLESS), *_NO_VECTORS),
+        _way("plain", (plan_plain, "FEW_UNITS", 0), *_NO_VECTORS),
+        _way("strided", _UNITS, (plan_strided, "LEAST_RUN_BYTES", 1)),
+        _way(
+            "shifted",
+            (plan_strided, "LEAST_SHIFTED_UNITS", 1),
+            (plan_strided, "LEAST_SHIFTED_UNITS_ALL", 1),
+        ),
+        _way("units", _UNITS, *_NO_VECTORS),
+        _way("wide", _UNITS, (layout, "NARROW_LIMIT", 64), (gather_nd, "NARROW_LIMIT", 64)),
+        _way("long_registers", _UNITS, (gather_nd, "SHORT_BOUND", 0)),
         _way("one_multiprocessor", _multiprocessors(1)),
     ),
     "diagonal_matrix": (

@@ -1,0 +1,92 @@
+"""The launch for units of runs along up to two dimensions (`plain`)."""
+
+from kernels_cuda.gather_nd.sizes import PLAIN_COORDINATES, PLAIN_DIMS, PLAIN_UNITS, THREADS, least_index
+from kernels_cuda.launch import Launches, load
+from kernels_cuda.layout import NARROW_LIMIT, divisor
+from kernels_cuda.variant import Target, Variant
+
+FEW_UNITS = 1 << 20  # up to so many, a thread has one
+LARGEST_STRIDE = (1 << 31) - 1  # in bytes; positions and strides are multiplied as 32-bit integers
+_LARGEST_BOUND = 1 << 31
+
+
+def plain_variant(unit: int, index_size: int, units_a_thread: int) -> Variant:
+    """Return the kernel for units of some bytes."""
+    factory = "kernels_cuda.gather_nd.plain:plain_source"
+    return Variant("gather_plain", factory, (unit, index_size, units_a_thread))
+
+
+def plain_places(
+    *,
+    element_size: int,
+    index_size: int,
+    index_signed: bool,
+    outer: list[tuple[int, int, int, int]],
+    coordinate_stride: int,
+    bounds: tuple[tuple[int, int], ...],
+    mode: str,
+) -> tuple[int, ...] | None:
+    """Return the parameters that tell a kernel where runs are, or None where it takes another to find them.
+
+    `outer` are the dimensions of runs: sizes, and strides of input, indices and output.
+    """
+    padding = ((1, 0, 0, 0),) * (PLAIN_DIMS - len(outer))
+    dims = [
+        (x_stride * element_size, index_stride * index_size, output_stride * element_size)
+        for _, x_stride, index_stride, output_stride in (*padding, *outer)
+    ]
+    coordinate_strides = [stride * element_size for _, stride in bounds]
+    strides = [*coordinate_strides, *(stride for dim in dims for stride in dim)]
+    serves = (
+        len(outer) <= PLAIN_DIMS
+        and len(bounds) <= PLAIN_COORDINATES
+        and max(size for size, _ in bounds) <= _LARGEST_BOUND
+        and max(map(abs, strides)) <= LARGEST_STRIDE
+    )
+    if not serves:
+        return None
+    inner_size = outer[-1][0] if len(outer) > 1 else 0
+    unused = (0,) * (PLAIN_COORDINATES - len(bounds))
+    return (
+        inner_size,
+        # One dimension is the inner one, and the quotient 0.
+        *(divisor(inner_size, wide=False) if inner_size else (0, 0)),
+        len(bounds),
+        coordinate_stride * index_size,
+        least_index(index_signed, is_long=index_size == 8),
+        int(mode == "clip"),
+        *(stride for tensor in zip(*dims, strict=True) for stride in tensor),
+        *(size for size, _ in bounds),
+        *unused,
+        *coordinate_strides,
+        *unused,
+    )
+
+
+def plain_launch(
+    places: tuple[int, ...],
+    *,
+    unit: int,
+    index_size: int,
+    n_units: int,
+    units_a_run: int,
+    has_gaps: bool,
+    target: Target,
+) -> Launches | None:
+    """Make the launch, or return None where another kernel is for it.
+
+    `places` are from `plain_places`, and an output that has gaps is not written in one piece.
+    """
+    n_units_a_thread = 1 if n_units <= FEW_UNITS else PLAIN_UNITS
+    if n_units > NARROW_LIMIT or (has_gaps and n_units_a_thread > 1):
+        return None
+    return load(plain_variant(unit, index_size, n_units_a_thread), target).prepare(
+        -(-n_units // (THREADS * n_units_a_thread)),
+        THREADS,
+        0,
+        3,
+        n_units,
+        units_a_run,
+        *divisor(units_a_run, wide=False),
+        *places,
+    )
