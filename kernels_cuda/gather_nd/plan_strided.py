@@ -9,9 +9,9 @@ from kernels_cuda.layout import NARROW_DEPTH, dimension_columns, divisor, is_wid
 from kernels_cuda.variant import Target, Variant
 
 LEAST_RUN_BYTES = 64  # shorter runs are mostly ends
-# Units of less than 16 bytes that a shifted run replaces, and all of them: a vector of it takes as long as
-# some units do, those at the ends longer, and the code of few units is shorter.
-LEAST_SHIFTED_UNITS = 32
+# The units of a run, by their bytes, from which on it is shifted, and all of them: a vector of it takes as long
+# as some units do, those at the ends longer, and the code of few units is shorter. Larger units are as fast.
+LEAST_SHIFTED_UNITS = {1: 32, 2: 64}
 LEAST_SHIFTED_UNITS_ALL = 1 << 14
 _MOST_RUN_BYTES = 1 << 30  # elements of a run are counted in 31 bits
 
@@ -91,7 +91,8 @@ def shifted_launches(
     if (
         runs is None
         or runs.run_bytes < 2 * VECTOR
-        or units_a_run < LEAST_SHIFTED_UNITS
+        or unit not in LEAST_SHIFTED_UNITS
+        or units_a_run < LEAST_SHIFTED_UNITS[unit]
         or runs.n_runs * units_a_run < LEAST_SHIFTED_UNITS_ALL
     ):
         return None
