@@ -9,8 +9,8 @@ from kernels_cuda.layout import NARROW_DEPTH, dimension_columns, divisor, is_wid
 from kernels_cuda.variant import Target, Variant
 
 LEAST_RUN_BYTES = 64  # shorter runs are mostly ends
-# The units of a run, by their bytes, from which on it is shifted, and all of them: a vector of it takes as long
-# as some units do, those at the ends longer, and the code of few units is shorter. Larger units are as fast.
+# The units of a run, by their bytes, from which on it is shifted, and all of them: a vector of it takes as
+# long as some units do, those at the ends longer, and the code of few units is shorter. Larger ones are fast.
 LEAST_SHIFTED_UNITS = {1: 32, 2: 64}
 LEAST_SHIFTED_UNITS_ALL = 1 << 14
 _MOST_RUN_BYTES = 1 << 30  # elements of a run are counted in 31 bits
