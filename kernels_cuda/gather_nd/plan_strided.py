@@ -11,7 +11,7 @@ from kernels_cuda.variant import Target, Variant
 LEAST_RUN_BYTES = 64  # shorter runs are mostly ends
 # The units of a run, by their bytes, from which on it is shifted, and all of them: a vector of it takes as
 # long as some units do, those at the ends longer, and the code of few units is shorter. Larger ones are fast.
-LEAST_SHIFTED_UNITS = {1: 32, 2: 64}
+LEAST_SHIFTED_UNITS = ((1, 32), (2, 64))
 LEAST_SHIFTED_UNITS_ALL = 1 << 14
 _MOST_RUN_BYTES = 1 << 30  # elements of a run are counted in 31 bits
 
@@ -91,8 +91,7 @@ def shifted_launches(
     if (
         runs is None
         or runs.run_bytes < 2 * VECTOR
-        or unit not in LEAST_SHIFTED_UNITS
-        or units_a_run < LEAST_SHIFTED_UNITS[unit]
+        or not any(unit == size and units_a_run >= least for size, least in LEAST_SHIFTED_UNITS)
         or runs.n_runs * units_a_run < LEAST_SHIFTED_UNITS_ALL
     ):
         return None

@@ -80,7 +80,7 @@ _MASKS = (nonzero_coordinates, "SMALL_LIMIT", 0)
 _UNITS = (plan_plain, "LARGEST_STRIDE", -1)
 _NO_VECTORS = (
     (plan_strided, "LEAST_RUN_BYTES", ENDLESS),
-    (plan_strided, "LEAST_SHIFTED_UNITS", {}),
+    (plan_strided, "LEAST_SHIFTED_UNITS", ()),
 )
 _WIDE = (layout, "NARROW_LIMIT", 0)
 _NO_SINGLE_KEYS = (plan_blocks, "SINGLE_KEYS_A_THREAD", 0), (plan_blocks, "LARGEST_SINGLE_FINE", 0)
@@ -125,7 +125,7 @@ WAYS = {
         _way("strided", _UNITS, (plan_strided, "LEAST_RUN_BYTES", 1)),
         _way(
             "shifted",
-            (plan_strided, "LEAST_SHIFTED_UNITS", dict.fromkeys((1, 2, 4, 8), 1)),
+            (plan_strided, "LEAST_SHIFTED_UNITS", ((1, 1), (2, 1), (4, 1), (8, 1))),
             (plan_strided, "LEAST_SHIFTED_UNITS_ALL", 1),
         ),
         _way("units", _UNITS, *_NO_VECTORS),
