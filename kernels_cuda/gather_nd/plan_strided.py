@@ -91,7 +91,7 @@ def shifted_launches(
     if (
         runs is None
         or runs.run_bytes < 2 * VECTOR
-        or not any(unit == size and units_a_run >= least for size, least in LEAST_SHIFTED_UNITS)
+        or not any(unit == small and units_a_run >= least for small, least in LEAST_SHIFTED_UNITS)
         or runs.n_runs * units_a_run < LEAST_SHIFTED_UNITS_ALL
     ):
         return None
