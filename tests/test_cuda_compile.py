@@ -74,7 +74,18 @@ def codes(variant):
     }
 
 
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def is_tried(variant):
+    """Tell whether a kernel is compiled here: of other widths, not those that differ in block size alone."""
+    if variant.name != "top_k_block" or os.environ.get("DMLOPS_COMPILE_ALL"):
+        return True
+    element_size, n_threads = variant.parameters
+    return element_size == 4 or n_threads in (128, 1024)
+
+
+TRIED = {label: variant for label, variant in VARIANTS.items() if is_tried(variant)}
+
+
+@pytest.mark.parametrize("variant", TRIED.values(), ids=TRIED)
 def test_assembles_for_every_architecture(variant):
     source = variant.source()
     for arch, ptx in codes(variant).items():
