@@ -11,7 +11,8 @@ from numba import cuda, types
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.gather_nd.indices import index_functions
-from kernels_cuda.gather_nd.sizes import PLAIN_COORDINATES, PLAIN_DIMS, THREADS, VECTOR
+from kernels_cuda.gather_nd.places import PLACE_TABLES, along
+from kernels_cuda.gather_nd.sizes import THREADS, VECTOR
 from kernels_cuda.offsets import arithmetic
 
 u32 = types.uint32
@@ -31,10 +32,6 @@ def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSou
     store = (ptx.STORE if is_alone else ptx.STORE_STREAM)[min(unit, 8)]
     store_vector = ptx.store_u32x4 if is_alone else ptx.store_stream_u32x4
     scalar = ptx.REGISTER[min(unit, 8)]
-
-    @device_function
-    def along(address, outer, inner, strides):
-        return ptx.add_product(ptx.add_product(address, outer, strides[0]), inner, strides[1])
 
     @device_function
     def follow(sources, in_range, tuples, offset, bound, stride, least):
@@ -125,8 +122,6 @@ def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSou
                 else:
                     store(target + k * THREADS * unit, scalars[k])
 
-    tables = dict.fromkeys(("x_strides", "index_strides", "output_strides"), PLAIN_DIMS)
-    tables |= dict.fromkeys(("bounds", "coordinate_strides"), PLAIN_COORDINATES)
     # As many as fit without spills: the compiler takes a few more, and a multiprocessor has less in flight.
     max_registers = None if is_alone or index_size == 8 else 40
-    return KernelSource(gather_plain, tables, max_registers)
+    return KernelSource(gather_plain, PLACE_TABLES, max_registers)

@@ -10,7 +10,8 @@ from numba import cuda, types
 from kernels_cuda import ptx
 from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.gather_nd.indices import index_functions
-from kernels_cuda.gather_nd.sizes import PLAIN_COORDINATES, PLAIN_DIMS, STRIDED_THREADS, VECTOR
+from kernels_cuda.gather_nd.places import PLACE_TABLES, along
+from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
 from kernels_cuda.offsets import arithmetic
 
 i32 = types.int32
@@ -22,10 +23,6 @@ def shifted_source(index_size: int) -> KernelSource:
     """Make the kernel, for elements of any size; runs have two vectors at least."""
     _, read_index, bring = index_functions(index_size, index_size == 8)
     _, divide = arithmetic(wide=False)
-
-    @device_function
-    def along(address, outer, inner, strides):
-        return ptx.add_product(ptx.add_product(address, outer, strides[0]), inner, strides[1])
 
     @device_function
     def follow(address, place, bound, stride, least):
@@ -159,6 +156,4 @@ def shifted_source(index_size: int) -> KernelSource:
                 if part + k >= low and part + k < high:
                     ptx.store_u8(target + i64(part) + k, u32(bits >> u32(8 * k)))
 
-    tables = dict.fromkeys(("x_strides", "index_strides", "output_strides"), PLAIN_DIMS)
-    tables |= dict.fromkeys(("bounds", "coordinate_strides"), PLAIN_COORDINATES)
-    return KernelSource(gather_shifted, tables)
+    return KernelSource(gather_shifted, PLACE_TABLES)

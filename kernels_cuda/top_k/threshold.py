@@ -18,7 +18,7 @@ from kernels_cuda.ptx import (
     warp_add,
     warp_inclusive_sum,
 )
-from kernels_cuda.top_k.cooperate import warp_maximum
+from kernels_cuda.top_k.cooperate import block_inclusive_sum, warp_maximum
 from kernels_cuda.top_k.quads import quad_functions
 
 u32 = types.uint32
@@ -62,6 +62,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
     warp_max = warp_maximum(key_type)
     needed_bits = bit_length(key_type)
     per_quad, load_quad, _ = quad_functions(key_type)
+    inclusive_sum = block_inclusive_sum(n_threads)
 
     @linked_function
     def find_digit(histogram, sums, counters, needed, thread, lane, warp):
@@ -170,14 +171,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
                     amounts = u32(amounts + u32(1 << 16))
             number = u32(number + u32(1))
             group = u32(group + u32(per_quad))
-        through = warp_inclusive_sum(amounts)
-        if lane == u32(31):
-            sums[warp] = through
-        cuda.syncthreads()
-        before = u32(0)
-        if lane < warp:
-            before = sums[lane]
-        before = u32(warp_add(before) + u32(through - amounts))
+        before = u32(inclusive_sum(sums, u32(0), amounts, lane, warp) - amounts)
         above = u32(before & u32(0xFFFF))
         equal = u32(before >> u32(16))
         if amounts != u32(0):
