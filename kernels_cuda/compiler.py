@@ -5,6 +5,8 @@ makes a cubin of it.
 """
 
 import functools
+import gc
+import operator
 import re
 import threading
 import warnings
@@ -20,6 +22,8 @@ with warnings.catch_warnings():
     # Its NumPy deprecations are not ours to answer, and must not stop users who make errors of them.
     warnings.simplefilter("ignore")
     from numba import cuda, types
+    from numba.core import typing
+    from numba.cuda.core import compiler_lock
 
 _LOCK = threading.RLock()
 _STATE = threading.local()
@@ -27,6 +31,21 @@ _STATE = threading.local()
 _LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
 _linked_for: tuple[int, int] | None = None
 _ENTRY = re.compile(r"\.entry\s+([^\s(]+)")
+
+_SHIFTS = {operator.lshift, operator.rshift, operator.ilshift, operator.irshift}
+_COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
+_UNSIGNED_OPERATORS = {
+    *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod),
+    *(operator.iadd, operator.isub, operator.imul, operator.ifloordiv, operator.imod),
+    *(operator.and_, operator.or_, operator.xor, operator.iand, operator.ior, operator.ixor),
+    *(operator.invert, operator.neg),
+    *_SHIFTS,
+    *_COMPARISONS,
+}
+_UNSIGNED_TYPES = (types.uint32, types.uint64)
+_SCALARS = (types.Integer, types.Boolean)
+# Signatures of functions of integers, by function and types.
+_TYPED: dict[tuple[Any, tuple[Any, ...]], Any] = {}
 
 # Spellings that numba-cuda still looks up while its modules are imported, and NumPy has dropped.
 _DROPPED_BY_NUMPY = {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}
@@ -106,6 +125,47 @@ def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
         dispatcher.get_current_device = current_device
 
 
+def _unsigned_signature(function: Any, arguments: tuple[Any, ...]) -> Any:
+    # As C has it, where Numba would go on with 64 bits, or with signs or floats.
+    if function in _UNSIGNED_OPERATORS:
+        own = [argument for argument in arguments if argument in _UNSIGNED_TYPES]
+        others = [argument for argument in arguments if argument not in _UNSIGNED_TYPES]
+        if own and all(
+            isinstance(other, types.IntegerLiteral) and other.literal_value >= 0 for other in others
+        ):
+            kind = own[0] if function in _SHIFTS else max(own, key=lambda argument: argument.bitwidth)
+            result = types.boolean if function in _COMPARISONS else kind
+            return typing.signature(result, *(kind for _ in arguments))
+    return None
+
+
+@contextmanager
+def _typing_as_in_c() -> Iterator[None]:
+    """Type operators of unsigned integers as C does, and what was typed before at once.
+
+    The caller holds Numba's compiler lock, so that nobody else's functions are typed meanwhile.
+    """
+    as_numba_does = types.functions.BaseFunction.get_call_type
+
+    def get_call_type(function: Any, context: Any, arguments: Any, keywords: Any) -> Any:
+        if keywords or not all(isinstance(argument, _SCALARS) for argument in arguments):
+            return as_numba_does(function, context, arguments, keywords)
+        key = function, tuple(arguments)
+        signature = _TYPED.get(key)
+        if signature is None:
+            wanted = _unsigned_signature(function.typing_key, key[1])
+            if wanted is not None:
+                function._impl_keys[wanted.args] = function.typing_key
+            signature = _TYPED[key] = wanted or as_numba_does(function, context, arguments, keywords)
+        return signature
+
+    types.functions.BaseFunction.get_call_type = get_call_type
+    try:
+        yield
+    finally:
+        types.functions.BaseFunction.get_call_type = as_numba_does
+
+
 @contextmanager
 def _lent_numpy_names() -> Iterator[None]:
     lent = {old: new for old, new in _DROPPED_BY_NUMPY.items() if not hasattr(np, old)}
@@ -151,7 +211,12 @@ def compile_ptx(source: KernelSource, name: str, capability: tuple[int, int]) ->
     ]
     with _LOCK:
         _import_numba_registries()
-        with _compiling_for(capability), warnings.catch_warnings():
+        with (
+            compiler_lock.global_compiler_lock,
+            _compiling_for(capability),
+            _typing_as_in_c(),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             ptx: str
             ptx, _ = cuda.compile_ptx(

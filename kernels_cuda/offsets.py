@@ -41,7 +41,7 @@ def arithmetic(wide: bool) -> Arithmetic:
 
     @device_function
     def divide(x, multiplier, shift):
-        return register(multiply_high(register(x << register(1)), register(multiplier)) >> register(shift))
+        return multiply_high(x << 1, register(multiplier)) >> register(shift)
 
     return Arithmetic(register, divide)
 
@@ -56,7 +56,7 @@ def column_entry(wide: bool) -> Any:
 
     @device_function
     def of_memory(column, d):
-        return i64(read_u64(column + i64(d) * 8))
+        return i64(read_u64(column + d * 8))
 
     return of_memory if wide else of_parameters
 
@@ -99,13 +99,13 @@ def _narrow_offset_functions() -> tuple[Any, Any, Any]:
         fourth = register(0)
         if n_dims > 1:
             second = divide(first, multipliers[0], shifts[0])
-            first = register(first - register(second * register(sizes[0])))
+            first -= second * register(sizes[0])
         if n_dims > 2:
             third = divide(second, multipliers[1], shifts[1])
-            second = register(second - register(third * register(sizes[1])))
+            second -= third * register(sizes[1])
         if n_dims > 3:
             fourth = divide(third, multipliers[2], shifts[2])
-            third = register(third - register(fourth * register(sizes[2])))
+            third -= fourth * register(sizes[2])
         return first, second, third, fourth
 
     @device_function
@@ -157,7 +157,7 @@ def _wide_offset_functions() -> tuple[Any, Any, Any]:
                 offset += i64(rest) * entry(strides, d)
                 break
             quotient = divide(rest, entry(multipliers, d), entry(shifts, d))
-            offset += i64(register(rest - register(quotient * register(entry(sizes, d))))) * entry(strides, d)
+            offset += i64(rest - quotient * register(entry(sizes, d))) * entry(strides, d)
             rest = quotient
         return offset
 
@@ -165,14 +165,14 @@ def _wide_offset_functions() -> tuple[Any, Any, Any]:
     def two_offsets(position, n_dims, multipliers, shifts, sizes, first_strides, second_strides):
         first = i64(0)
         second = i64(0)
-        rest = register(position)
+        rest = position
         for d in range(depth):
             if d + 1 >= n_dims:
                 first += i64(rest) * entry(first_strides, d)
                 second += i64(rest) * entry(second_strides, d)
                 break
             quotient = divide(rest, entry(multipliers, d), entry(shifts, d))
-            coordinate = i64(register(rest - register(quotient * register(entry(sizes, d)))))
+            coordinate = i64(rest - quotient * register(entry(sizes, d)))
             first += coordinate * entry(first_strides, d)
             second += coordinate * entry(second_strides, d)
             rest = quotient
@@ -185,7 +185,7 @@ def _wide_offset_functions() -> tuple[Any, Any, Any]:
         first = i64(0)
         second = i64(0)
         third = i64(0)
-        rest = register(position)
+        rest = position
         for d in range(depth):
             if d + 1 >= n_dims:
                 first += i64(rest) * entry(first_strides, d)
@@ -193,7 +193,7 @@ def _wide_offset_functions() -> tuple[Any, Any, Any]:
                 third += i64(rest) * entry(third_strides, d)
                 break
             quotient = divide(rest, entry(multipliers, d), entry(shifts, d))
-            coordinate = i64(register(rest - register(quotient * register(entry(sizes, d)))))
+            coordinate = i64(rest - quotient * register(entry(sizes, d)))
             first += coordinate * entry(first_strides, d)
             second += coordinate * entry(second_strides, d)
             third += coordinate * entry(third_strides, d)

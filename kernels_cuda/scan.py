@@ -20,19 +20,19 @@ def block_scan(n_threads: int) -> Any:
 
     @device_function
     def block_exclusive_sum(value, thread, totals):
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
-        inclusive = warp_inclusive_sum(u32(value))
-        if lane == u32(31):
+        lane = thread & 31
+        warp = thread >> 5
+        inclusive = warp_inclusive_sum(value)
+        if lane == 31:
             totals[warp] = inclusive
         cuda.syncthreads()
         of_warp = u32(0)
-        if lane < u32(n_warps):
+        if lane < n_warps:
             of_warp = totals[lane]
         before = u32(0)
         if lane < warp:
             before = of_warp
-        return u32(warp_add(before) + u32(inclusive - value)), warp_add(of_warp)
+        return warp_add(before) + (inclusive - value), warp_add(of_warp)
 
     return block_exclusive_sum
 
@@ -41,11 +41,11 @@ def block_scan(n_threads: int) -> Any:
 def block_add(value, thread, totals, n_warps):
     """Return the sum of `value` (uint32) over the block; `totals` as in `block_scan`."""
     of_warp = warp_add(value)
-    lane = u32(thread & u32(31))
-    if lane == u32(0):
-        totals[u32(thread >> u32(5))] = of_warp
+    lane = thread & 31
+    if lane == 0:
+        totals[thread >> 5] = of_warp
     cuda.syncthreads()
     share = u32(0)
-    if lane < u32(n_warps):
+    if lane < n_warps:
         share = totals[lane]
     return warp_add(share)

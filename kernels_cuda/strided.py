@@ -35,11 +35,11 @@ def strided_functions(element_size: int) -> tuple[Any, Any]:
 
     @device_function
     def byte(source, step, i):
-        return u32(read_one(source + i * step))
+        return read_one(source + i * step)
 
     @device_function
     def two_bytes(source, step, i):
-        return u32(byte(source, step, i) | u32(byte(source, step, i + 1) << u32(16)))
+        return byte(source, step, i) | (byte(source, step, i + 1) << 16)
 
     @device_function
     def scalars_1(source, step):
@@ -81,8 +81,8 @@ def strided_functions(element_size: int) -> tuple[Any, Any]:
     @device_function
     def scalars_8(source, step):
         none = u32(0)
-        a, b = u64(read_one(source)), u64(read_one(source + step))
-        return u32(a), u32(a >> u64(32)), none, none, u32(b), u32(b >> u64(32)), none, none
+        a, b = read_one(source), read_one(source + step)
+        return u32(a), u32(a >> 32), none, none, u32(b), u32(b >> 32), none, none
 
     scalars = {1: scalars_1, 2: scalars_2, 4: scalars_4, 8: scalars_8}[element_size]
 
@@ -107,21 +107,21 @@ def strided_functions(element_size: int) -> tuple[Any, Any]:
 
     @device_function
     def pack_1(words, first, is_odd):
-        return permuted(words, first, u32(0x7531) if is_odd != u32(0) else u32(0x6420))
+        return permuted(words, first, u32(0x7531) if is_odd != 0 else u32(0x6420))
 
     @device_function
     def pack_2(words, first, is_odd):
-        return permuted(words, first, u32(0x7632) if is_odd != u32(0) else u32(0x5410))
+        return permuted(words, first, u32(0x7632) if is_odd != 0 else u32(0x5410))
 
     @device_function
     def pack_4(words, first, is_odd):
-        if is_odd != u32(0):
+        if is_odd != 0:
             return words[first + 1], words[first + 3], words[first + 5], words[first + 7]
         return words[first], words[first + 2], words[first + 4], words[first + 6]
 
     @device_function
     def pack_8(words, first, is_odd):
-        if is_odd != u32(0):
+        if is_odd != 0:
             return words[first + 2], words[first + 3], words[first + 6], words[first + 7]
         return words[first], words[first + 1], words[first + 4], words[first + 5]
 

@@ -48,16 +48,16 @@ def rows_source(element_size: int) -> KernelSource:
         high_value,
     ):
         elements = cuda.local.array(per_vector, scalar)
-        position = u32(u32(u32(cuda.blockIdx.x) * u32(THREADS)) + u32(cuda.threadIdx.x))
+        position = u32(cuda.blockIdx.x) * THREADS + u32(cuda.threadIdx.x)
         if position >= u32(n_vectors):
             return
         row = divide(position, row_multiplier, row_shift)
-        vector = u32(position - u32(row * u32(vectors_a_row)))
+        vector = position - row * u32(vectors_a_row)
         batch = divide(row, height_multiplier, height_shift)
-        y = i32(u32(row - u32(batch * u32(height))))
+        y = i32(row - batch * u32(height))
         target = output + i64(batch) * output_batch + i64(y) * output_row
         # Vectors lie on 16-byte boundaries: the first one of a row may begin ahead of it.
-        start = i32(i32(vector << u32(4)) - i32(target & (VECTOR - 1)))
+        start = i32(i32(vector << 4) - i32(target & (VECTOR - 1)))
         column = i32(start >> size_shift)
         target += i64(start)
         source = x + i64(batch) * x_batch + i64(y) * x_row + i64(start)
@@ -85,7 +85,7 @@ def rows_source(element_size: int) -> KernelSource:
                 a, b, c, d = with_band(a, b, c, d, low, high, inverted, low_value, high_value)
             ptx.store_stream_u32x4(target, a, b, c, d)
             return
-        value = u64(u64(low_value) | u64(u64(high_value) << u64(32))) if is_long else low_value
+        value = u64(low_value) | (u64(high_value) << 32) if is_long else low_value
         for e in range(per_vector):
             in_band = low <= e < high
             elements[e] = scalar(0)
@@ -142,9 +142,9 @@ def elements_source(element_size: int, wide: bool) -> KernelSource:
             # Threads past the end repeat the last element and do not store it.
             position = register(min(first + k * THREADS, n_elements - 1))
             row = divide(position, width_multiplier, width_shift)
-            column = i64(register(position - register(row * register(width))))
+            column = i64(position - row * register(width))
             batch = divide(row, height_multiplier, height_shift)
-            y = i64(register(row - register(batch * register(height))))
+            y = i64(row - batch * register(height))
             x_at, output_at = two_offsets(
                 batch, n_dims, multipliers, shifts, sizes, x_strides, output_strides
             )

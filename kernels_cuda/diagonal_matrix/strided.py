@@ -60,13 +60,13 @@ def strided_source(element_size: int) -> KernelSource:
     ):
         elements = cuda.local.array(per_vector, scalar)
         words = cuda.local.array(LOADED_WORDS, u32)
-        position = u32(u32(u32(cuda.blockIdx.x) * u32(THREADS)) + u32(cuda.threadIdx.x))
+        position = u32(cuda.blockIdx.x) * THREADS + u32(cuda.threadIdx.x)
         if position >= u32(n_vectors):
             return
         row = divide(position, row_multiplier, row_shift)
-        vector = u32(position - u32(row * u32(vectors_a_row)))
+        vector = position - row * u32(vectors_a_row)
         batch = divide(row, height_multiplier, height_shift)
-        y = i32(u32(row - u32(batch * u32(height))))
+        y = i32(row - batch * u32(height))
         x_at = i64(batch) * x_strides[0]
         output_at = i64(batch) * output_strides[0]
         if n_dims > 1:
@@ -75,7 +75,7 @@ def strided_source(element_size: int) -> KernelSource:
             )
         target = output + output_at + i64(y) * output_row
         # Vectors lie on 16-byte boundaries: the first one of a row may begin ahead of it.
-        start = i32(i32(vector << u32(4)) - i32(target & (VECTOR - 1)))
+        start = i32(i32(vector << 4) - i32(target & (VECTOR - 1)))
         column = i32(start >> size_shift)
         behind = i32(column + per_vector)
         target += i64(start)
@@ -108,7 +108,7 @@ def strided_source(element_size: int) -> KernelSource:
                 a, b, c, d = with_band(a, b, c, d, low, high, inverted, low_value, high_value)
             ptx.store_stream_u32x4(target, a, b, c, d)
             return
-        value = u64(u64(low_value) | u64(u64(high_value) << u64(32))) if is_long else low_value
+        value = u64(low_value) | (u64(high_value) << 32) if is_long else low_value
         for e in range(per_vector):
             in_band = low <= e < high
             elements[e] = scalar(0)

@@ -52,16 +52,16 @@ def turned_source(element_size: int) -> KernelSource:
     @device_function
     def vector_at(row, vector):
         """Return where in the tile a vector is kept, in bytes."""
-        kept = u32(vector ^ u32(u32(row >> u32(lane_shift)) & u32(_VECTORS_A_ROW - 1)))
-        return u32(u32(row * u32(TILE_ROW_BYTES)) + u32(kept * u32(VECTOR)))
+        kept = vector ^ ((row >> lane_shift) & u32(_VECTORS_A_ROW - 1))
+        return row * TILE_ROW_BYTES + kept * VECTOR
 
     @device_function
     def word_of_rows(address, row_bytes, last_row):
         """Return a column in the rows of a lane, read one by one; the last one stands for those beyond."""
         word = u32(0)
         for r in range(rows_a_lane):
-            bits = u32(read(address + min(i64(r), last_row) * row_bytes))
-            word = u32(word | u32(bits << u32(8 * element_size * r)))
+            bits = read(address + min(r, last_row) * row_bytes)
+            word |= bits << u32(8 * element_size * r)
         return word
 
     @device_function
@@ -129,14 +129,12 @@ def turned_source(element_size: int) -> KernelSource:
         tile = ptx.shared_address(cuda.shared.array(_TILE_WORDS, u32, alignment=VECTOR))
         words = cuda.local.array(n_words, u32)
         thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
+        lane = thread & 31
+        warp = thread >> 5
         row_of_tiles = divide(u32(cuda.blockIdx.x), tiles_multiplier, tiles_shift)
         batch = divide(row_of_tiles, rows_multiplier, rows_shift)
-        first_column = i32(
-            u32(u32(u32(cuda.blockIdx.x) - u32(row_of_tiles * u32(tiles_a_row))) << u32(column_shift))
-        )
-        first_row = i32(u32(u32(row_of_tiles - u32(batch * u32(rows_of_tiles))) * u32(TILE_ROWS)))
+        first_column = i32((u32(cuda.blockIdx.x) - row_of_tiles * u32(tiles_a_row)) << column_shift)
+        first_row = i32((row_of_tiles - batch * u32(rows_of_tiles)) * TILE_ROWS)
         x_at = i64(batch) * x_strides[0]
         output_at = i64(batch) * output_strides[0]
         if n_dims > 1:
@@ -144,12 +142,12 @@ def turned_source(element_size: int) -> KernelSource:
                 batch, n_dims, multipliers, shifts, sizes, x_strides, output_strides
             )
 
-        column = i32(first_column + i32(u32(warp * u32(per_vector))))
+        column = i32(first_column + i32(warp * per_vector))
         last_column = i32(min(i32(i32(width) - i32(1)) - column, per_vector - 1))
         for g in range(n_groups):
             for k in range(4 * rows_a_lane):
                 words[g * 4 * rows_a_lane + k] = u32(0)
-            y = i32(first_row + i32(g * rows_a_warp) + i32(u32(lane << u32(lane_shift))))
+            y = i32(first_row + i32(g * rows_a_warp) + i32(lane << lane_shift))
             last_row = i32(min(i32(i32(height) - i32(1)) - y, rows_a_lane - 1))
             lowest = i32(column - i32(y + (rows_a_lane - 1)))
             highest = i32(i32(column + (per_vector - 1)) - y)
@@ -162,35 +160,33 @@ def turned_source(element_size: int) -> KernelSource:
                     is_whole = last_row == rows_a_lane - 1
                     if is_whole and x_row == element_size and (source | x_column) & 3 == 0:
                         for k in range(per_vector):
-                            words[g * per_vector + k] = ptx.read_u32(
-                                source + i64(min(k, last_column)) * x_column
-                            )
+                            words[g * per_vector + k] = ptx.read_u32(source + min(k, last_column) * x_column)
                     else:
                         for k in range(per_vector):
                             words[g * per_vector + k] = word_of_rows(
-                                source + i64(min(k, last_column)) * x_column, x_row, i64(last_row)
+                                source + min(k, last_column) * x_column, x_row, i64(last_row)
                             )
                 else:
                     for k in range(per_vector):
-                        bits = read(source + i64(min(k, last_column)) * x_column)
+                        bits = read(source + min(k, last_column) * x_column)
                         if is_long:
                             words[g * 4 + 2 * k] = u32(bits)
-                            words[g * 4 + 2 * k + 1] = u32(u64(bits) >> u64(32))
+                            words[g * 4 + 2 * k + 1] = u32(bits >> 32)
                         else:
-                            words[g * 4 + k] = u32(bits)
+                            words[g * 4 + k] = bits
         for g in range(n_groups):
-            row = u32(u32(g * rows_a_warp) + u32(lane << u32(lane_shift)))
+            row = u32(g * rows_a_warp) + (lane << lane_shift)
             for r in range(rows_a_lane):
                 a, b, c, d = vector_of_row(words, g * 4 * rows_a_lane, r)
-                ptx.store_shared_u32x4(u32(tile + vector_at(u32(row + u32(r)), warp)), a, b, c, d)
+                ptx.store_shared_u32x4(tile + vector_at(row + u32(r), warp), a, b, c, d)
         cuda.syncthreads()
 
         target = output + output_at + i64(first_row) * output_row + i64(first_column) * element_size
         if (target | output_row) & (VECTOR - 1) == 0 and i32(first_column + tile_columns) <= i32(width):
-            vector = u32(thread & u32(_VECTORS_A_ROW - 1))
-            column = i32(first_column + i32(u32(vector * u32(per_vector))))
+            vector = thread & u32(_VECTORS_A_ROW - 1)
+            column = i32(first_column + i32(vector * per_vector))
             for k in range(_VECTORS_A_THREAD):
-                row = u32(u32(thread // u32(_VECTORS_A_ROW)) + u32(k * (THREADS // _VECTORS_A_ROW)))
+                row = thread // _VECTORS_A_ROW + u32(k * (THREADS // _VECTORS_A_ROW))
                 y = i32(first_row + i32(row))
                 # Where the band begins and ends, in elements from the vector's first.
                 low = i32(i32(begin) - i32(column - y))
@@ -204,25 +200,25 @@ def turned_source(element_size: int) -> KernelSource:
                     c = a
                     d = b
                     if not is_set:
-                        a, b, c, d = ptx.load_shared_u32x4(u32(tile + vector_at(row, vector)))
+                        a, b, c, d = ptx.load_shared_u32x4(tile + vector_at(row, vector))
                     if not (is_inside or is_outside):
                         a, b, c, d = with_band(a, b, c, d, low, high, inverted, low_value, high_value)
                     ptx.store_stream_u32x4(target + i64(row) * output_row + i64(vector) * VECTOR, a, b, c, d)
             return
-        value = u64(u64(low_value) | u64(u64(high_value) << u64(32))) if is_long else low_value
+        value = u64(low_value) | (u64(high_value) << 32) if is_long else low_value
         for k in range(elements_a_thread):
-            position = u32(thread + u32(k * THREADS))
-            row = u32(position >> u32(column_shift))
-            at = u32(position & u32(tile_columns - 1))
+            position = thread + u32(k * THREADS)
+            row = position >> column_shift
+            at = position & u32(tile_columns - 1)
             y = i32(first_row + i32(row))
             column = i32(first_column + i32(at))
             if y < i32(height) and column < i32(width):
                 in_band = begin <= column - y and column - y < end
                 bits = scalar(value)
                 if u32(in_band) == u32(inverted):
-                    place = vector_at(row, u32(at >> u32(4 - size_shift)))
-                    within = u32(u32(at & u32(per_vector - 1)) << u32(size_shift))
-                    bits = load_shared(u32(u32(tile + place) + within))
+                    place = vector_at(row, at >> u32(4 - size_shift))
+                    within = (at & u32(per_vector - 1)) << size_shift
+                    bits = load_shared(tile + place + within)
                 store(target + i64(row) * output_row + i64(at) * element_size, bits)
 
     names = ("multipliers", "shifts", "sizes", "x_strides", "output_strides")

@@ -16,16 +16,16 @@ u64 = types.uint64
 def bytes_below(n):
     """Return the mask of the lowest `n` bytes of a word, for any n."""
     inside = u32(min(max(n, 0), 4))
-    return u32((u64(1) << u64(inside << u32(3))) - u64(1))
+    return u32((1 << u64(inside << 3)) - 1)
 
 
 @device_function
 def merged(word, value, first, last, inverted):
     """Replace the bytes of a word from `first` to `last`, or all others."""
-    kept = u32(bytes_below(last) & u32(~bytes_below(first)))
+    kept = bytes_below(last) & ~bytes_below(first)
     if inverted:
-        kept = u32(~kept)
-    return u32(u32(word & u32(~kept)) | u32(u32(value) & kept))
+        kept = ~kept
+    return (word & ~kept) | (u32(value) & kept)
 
 
 def edge_function(element_size: int) -> Any:

@@ -37,16 +37,16 @@ def index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
         bits = load_bits(address)
         if extends and least == 0:
             return register(i64(i32(bits)))
-        return register(bits)
+        return bits
 
     @device_function
     def bring(index, bound, least):
         limit = register(bound)
         is_negative = signed(index) < signed(least)
-        at = register(index + limit) if is_negative else index
+        at = index + limit if is_negative else index
         is_in_range = at < limit
         if not is_in_range:
-            at = register(0) if is_negative else register(limit - register(1))
+            at = register(0) if is_negative else limit - 1
         return at, is_in_range
 
     return register, read_index, bring

@@ -102,16 +102,16 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
         in_range = cuda.local.array(n_units_a_thread, u32)
         # Along the fastest dimension a block's runs are a stride apart: what the others add is the same for
         # all of them, unless the block goes on past the end of that dimension.
-        first = register(register(cuda.blockIdx.x) * register(THREADS * n_units_a_thread))
+        first = register(cuda.blockIdx.x) * register(THREADS * n_units_a_thread)
         first_run = divide(first, multiplier, shift)
-        first_within = register(first - register(first_run * register(units_a_run)))
+        first_within = first - first_run * register(units_a_run)
         size = register(fastest(sizes)) if n_dims > 1 else register(n_units)
         first_inner = first_run
         if n_dims > 1:
             rows = divide(first_run, fastest(multipliers), fastest(shifts))
-            first_inner = register(first_run - register(rows * size))
+            first_inner = first_run - rows * size
         x_base, index_base, output_base = three_offsets(
-            register(first_run - first_inner),
+            first_run - first_inner,
             n_dims,
             multipliers,
             shifts,
@@ -121,20 +121,20 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
             output_strides,
         )
         # Threads past the end repeat the last unit and do not store it.
-        last = register(register(register(n_units) - register(1)) - first)
+        last = register(n_units) - 1 - first
         thread = u32(cuda.threadIdx.x)
         for k in range(n_units_a_thread):
-            at = register(first_within + min(register(thread + u32(k * THREADS)), last))
+            at = first_within + min(register(thread + u32(k * THREADS)), last)
             run = divide(at, multiplier, shift)
-            within = i64(register(at - register(run * register(units_a_run)))) * unit
-            inner = register(first_inner + run)
+            within = i64(at - run * register(units_a_run)) * unit
+            inner = first_inner + run
             if inner < size:
                 x_at = x_base + i64(inner) * fastest(x_strides)
                 index_at = index_base + i64(inner) * fastest(index_strides)
                 output_at = output_base + i64(inner) * fastest(output_strides)
             else:
                 x_at, index_at, output_at = three_offsets(
-                    register(first_run + run),
+                    first_run + run,
                     n_dims,
                     multipliers,
                     shifts,
@@ -164,7 +164,7 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
                     words[4 * k + q] = u32(0)
             else:
                 scalars[k] = scalar(0)
-            if in_range[k] != u32(0):
+            if in_range[k] != 0:
                 if is_vector:
                     words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = ptx.read_u32x4(
                         sources[k]
@@ -199,7 +199,7 @@ def check_source(index_size: int, is_long: bool) -> KernelSource:
         for k in range(CHECKED_TUPLES):
             _, is_in_range = bring(found[k], bound, least)
             if not is_in_range:
-                bad = u32(bad | u32(1 << k))
+                bad |= u32(1 << k)
         return bad
 
     def check(
@@ -219,29 +219,29 @@ def check_source(index_size: int, is_long: bool) -> KernelSource:
     ):
         addresses = cuda.local.array(CHECKED_TUPLES, i64)
         last = u32(n_tuples - 1)
-        step = u32(u32(cuda.gridDim.x) * u32(THREADS * CHECKED_TUPLES))
-        start = u32(u32(u32(cuda.blockIdx.x) * u32(THREADS * CHECKED_TUPLES)) + u32(cuda.threadIdx.x))
+        step = u32(cuda.gridDim.x) * u32(THREADS * CHECKED_TUPLES)
+        start = u32(cuda.blockIdx.x) * u32(THREADS * CHECKED_TUPLES) + u32(cuda.threadIdx.x)
         lowest = u32(0xFFFFFFFF)
         # A thread goes through tuples in ascending order: its first bad one is its lowest.
-        while start <= last and lowest == u32(0xFFFFFFFF):
+        while start <= last and lowest == 0xFFFFFFFF:
             for k in range(CHECKED_TUPLES):
-                position = min(u32(start + u32(k * THREADS)), last)
+                position = min(start + u32(k * THREADS), last)
                 addresses[k] = indices + one_offset(
                     position, n_dims, multipliers, shifts, sizes, index_strides
                 )
             bad = bad_among(addresses, 0, bounds[0], least)
             if n_coordinates > 1:
-                bad = u32(bad | bad_among(addresses, coordinate_bytes, bounds[1], least))
+                bad |= bad_among(addresses, coordinate_bytes, bounds[1], least)
             if n_coordinates > 2:
-                bad = u32(bad | bad_among(addresses, 2 * coordinate_bytes, bounds[2], least))
+                bad |= bad_among(addresses, 2 * coordinate_bytes, bounds[2], least)
             if n_coordinates > 3:
-                bad = u32(bad | bad_among(addresses, 3 * coordinate_bytes, bounds[3], least))
-            if bad != u32(0):
-                k = ptx.popcount_u32(u32(u32(bad & u32(u32(0) - bad)) - u32(1)))
-                lowest = min(u32(start + u32(k * u32(THREADS))), last)
-            start = u32(start + step)
+                bad |= bad_among(addresses, 3 * coordinate_bytes, bounds[3], least)
+            if bad != 0:
+                k = ptx.popcount_u32((bad & (0 - bad)) - 1)
+                lowest = min(start + k * THREADS, last)
+            start += step
         lowest = ptx.warp_min(lowest)
-        if lowest != u32(0xFFFFFFFF) and u32(cuda.threadIdx.x) & u32(31) == u32(0):
+        if lowest != 0xFFFFFFFF and u32(cuda.threadIdx.x) & 31 == 0:
             ptx.reduce_min_u64(first_output, u64(first_position + i64(lowest)))
 
     names = ("multipliers", "shifts", "sizes", "index_strides", "bounds")

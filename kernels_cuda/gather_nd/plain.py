@@ -46,7 +46,7 @@ def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSou
         if is_alone or highest >= index_register(bound):
             for k in range(n_units_a_thread):
                 found[k], is_in_range = bring(found[k], bound, least)
-                in_range[k] = u32(in_range[k] & u32(is_in_range))
+                in_range[k] = in_range[k] & u32(is_in_range)
         for k in range(n_units_a_thread):
             sources[k] = ptx.add_product(sources[k], found[k], stride)
 
@@ -76,18 +76,18 @@ def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSou
         sources = cuda.local.array(n_units_a_thread, i64)
         tuples = cuda.local.array(n_units_a_thread, i64)
         in_range = cuda.local.array(n_units_a_thread, u32)
-        first = u32(u32(u32(cuda.blockIdx.x) * u32(THREADS * n_units_a_thread)) + u32(cuda.threadIdx.x))
-        last = u32(u32(n_units) - u32(1))
+        first = u32(cuda.blockIdx.x) * u32(THREADS * n_units_a_thread) + u32(cuda.threadIdx.x)
+        last = u32(n_units) - 1
         target = output + i64(first) * unit
         if is_alone and first > last:
             return
         for k in range(n_units_a_thread):
             # Units past the end are the last one, and are not stored.
-            position = first if is_alone else min(u32(first + u32(k * THREADS)), last)
+            position = first if is_alone else min(first + u32(k * THREADS), last)
             run = divide(position, multiplier, shift)
-            within = i64(u32(u32(position - u32(run * u32(units_a_run))) * u32(unit)))
+            within = i64((position - run * u32(units_a_run)) * unit)
             outer = divide(run, inner_multiplier, inner_shift)
-            inner = u32(run - u32(outer * u32(inner_size)))
+            inner = run - outer * u32(inner_size)
             tuples[k] = along(indices, outer, inner, index_strides)
             sources[k] = along(x + within, outer, inner, x_strides)
             if is_alone:
@@ -95,14 +95,14 @@ def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSou
             in_range[k] = u32(1)
         # Not a loop, which the compiler would not unroll: columns have no addresses.
         follow(sources, in_range, tuples, 0, bounds[0], coordinate_strides[0], least)
-        if u32(n_coordinates) > u32(1):
+        if u32(n_coordinates) > 1:
             at = coordinate_bytes
             follow(sources, in_range, tuples, at, bounds[1], coordinate_strides[1], least)
-        if u32(n_coordinates) > u32(2):
+        if u32(n_coordinates) > 2:
             at = 2 * coordinate_bytes
             follow(sources, in_range, tuples, at, bounds[2], coordinate_strides[2], least)
         for k in range(n_units_a_thread):
-            is_read = u32(in_range[k] | u32(clips))
+            is_read = in_range[k] | u32(clips)
             if is_vector:
                 words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = ptx.read_if_u32x4(
                     sources[k], is_read
@@ -110,7 +110,7 @@ def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSou
             else:
                 scalars[k] = read(sources[k], is_read)
         for k in range(n_units_a_thread):
-            if is_alone or u32(first + u32(k * THREADS)) <= last:
+            if is_alone or first + u32(k * THREADS) <= last:
                 if is_vector:
                     store_vector(
                         target + k * THREADS * unit,

@@ -33,7 +33,7 @@ def shifted_source(index_size: int) -> KernelSource:
     @device_function
     def shifted(a, b, n_bytes):
         """Return the word that begins `n_bytes` of 0 to 3 after the first of two."""
-        return ptx.permute(a, b, u32(u32(0x3210) + u32(u32(0x1111) * u32(n_bytes))))
+        return ptx.permute(a, b, 0x3210 + 0x1111 * n_bytes)
 
     @device_function
     def word_at(address, first, end, straddling, bits, is_read):
@@ -63,35 +63,35 @@ def shifted_source(index_size: int) -> KernelSource:
         bounds,
         coordinate_strides,
     ):
-        position = u32(u32(u32(cuda.blockIdx.x) * u32(STRIDED_THREADS)) + u32(cuda.threadIdx.x))
+        position = u32(cuda.blockIdx.x) * STRIDED_THREADS + u32(cuda.threadIdx.x)
         if position >= u32(n_vectors):
             return
         run = divide(position, multiplier, shift)
-        vector = u32(position - u32(run * u32(vectors_a_run)))
+        vector = position - run * u32(vectors_a_run)
         outer = divide(run, inner_multiplier, inner_shift)
-        inner = u32(run - u32(outer * u32(inner_size)))
+        inner = run - outer * u32(inner_size)
         place = along(indices, outer, inner, index_strides)
         first = along(x, outer, inner, x_strides)
         first, is_read = follow(first, place, bounds[0], coordinate_strides[0], least)
         # Not a loop, which the compiler would not unroll: columns have no addresses.
-        if u32(n_coordinates) > u32(1):
+        if u32(n_coordinates) > 1:
             place += coordinate_bytes
             first, is_in_range = follow(first, place, bounds[1], coordinate_strides[1], least)
             is_read = is_read and is_in_range
-        if u32(n_coordinates) > u32(2):
+        if u32(n_coordinates) > 2:
             place += coordinate_bytes
             first, is_in_range = follow(first, place, bounds[2], coordinate_strides[2], least)
             is_read = is_read and is_in_range
-        is_read = is_read or u32(clips) != u32(0)
+        is_read = is_read or u32(clips) != 0
         target = along(output, outer, inner, output_strides)
         # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
-        start = i32(i32(vector << u32(4)) - i32(target & (VECTOR - 1)))
+        start = i32(i32(vector << 4) - i32(target & (VECTOR - 1)))
         behind = i32(i32(run_bytes) - start)
         target += i64(start)
         end = first + run_bytes
         source = first + i64(start)
         lead = i32(source & (VECTOR - 1))
-        n_bytes = u32(u32(lead) & u32(3))
+        n_bytes = u32(lead) & 3
         if start >= lead and behind >= (VECTOR if lead == 0 else 2 * VECTOR - lead):
             a, b, c, d = ptx.read_if_u32x4(source - i64(lead), u32(is_read))
             e, f, g, h = ptx.read_if_u32x4(source - i64(lead) + VECTOR, u32(is_read and lead != 0))
@@ -116,7 +116,7 @@ def shifted_source(index_size: int) -> KernelSource:
             for k in range(4):
                 is_inside = straddling + k >= first and straddling + k < end
                 byte = ptx.read_if_u8(straddling + k, u32(is_read and is_inside))
-                bits = u32(bits | u32(byte << u32(8 * k)))
+                bits |= byte << u32(8 * k)
         else:
             straddling = i64(0)
         a = word_at(near, first, end, straddling, bits, is_read)
@@ -154,6 +154,6 @@ def shifted_source(index_size: int) -> KernelSource:
                 bits = d
             for k in range(4):
                 if part + k >= low and part + k < high:
-                    ptx.store_u8(target + i64(part) + k, u32(bits >> u32(8 * k)))
+                    ptx.store_u8(target + i64(part) + k, bits >> u32(8 * k))
 
     return KernelSource(gather_shifted, PLACE_TABLES)

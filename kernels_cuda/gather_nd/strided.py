@@ -56,11 +56,11 @@ def strided_source(element_size: int) -> KernelSource:
     ):
         words = cuda.local.array(LOADED_WORDS, u32)
         elements = cuda.local.array(per_vector, scalar)
-        position = u32(u32(u32(cuda.blockIdx.x) * u32(STRIDED_THREADS)) + u32(cuda.threadIdx.x))
+        position = u32(cuda.blockIdx.x) * STRIDED_THREADS + u32(cuda.threadIdx.x)
         if position >= u32(n_vectors):
             return
         run = divide(position, multiplier, shift)
-        vector = u32(position - u32(run * u32(vectors_a_run)))
+        vector = position - run * u32(vectors_a_run)
         x_at, output_at, is_read = find_run(
             run,
             indices,
@@ -81,7 +81,7 @@ def strided_source(element_size: int) -> KernelSource:
         )
         target = output + output_at
         # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
-        start = i32(i32(vector << u32(4)) - i32(target & (VECTOR - 1)))
+        start = i32(i32(vector << 4) - i32(target & (VECTOR - 1)))
         column = i32(start >> size_shift)
         behind = i32(column + per_vector)
         run_end = i32(run_elements)

@@ -55,7 +55,7 @@ def scan_source() -> KernelSource:
         while first < n_granules:
             at = first + i64(thread) * 4
             a, b, c, d = four_counts(counts, at, n_granules)
-            before, total = exclusive_sum(u32(u32(a + b) + u32(c + d)), thread, totals)
+            before, total = exclusive_sum(a + b + (c + d), thread, totals)
             address = prefix + at * 8
             through = carried + i64(before)
             if at < n_granules:
@@ -72,7 +72,7 @@ def scan_source() -> KernelSource:
             carried += i64(total)
             first += SCAN_THREADS * 4
             cuda.syncthreads()
-        if thread == u32(0):
+        if thread == 0:
             ptx.store_u64(prefix + n_granules * 8, u64(carried))
             store_count(count_output, count_size, carried)
 
@@ -93,7 +93,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
         i = thread
         while i < n_rows:
             store(output + (row + i64(i)) * row_bytes, stored(first + i64(positions[i])))
-            i = u32(i + u32(THREADS))
+            i += THREADS
 
     @device_function
     def write_two(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
@@ -102,31 +102,31 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
         while i < n_rows:
             position = register(first + i64(positions[i]))
             quotient = divide(position, m[0], s[0])
-            rest = register(position - register(quotient * register(p[0])))
+            rest = position - quotient * register(p[0])
             address = output + (row + i64(i)) * row_bytes
             if packed:
                 store_pair(address, quotient, rest)
             else:
                 store(address, quotient)
                 store(address + column_bytes, rest)
-            i = u32(i + u32(THREADS))
+            i += THREADS
 
     @device_function
     def write_three(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
         # A word a thread rather than a row: three stores of each row would leave gaps between the lanes.
         row_bytes, column_bytes = strides
         i = thread
-        while i < u32(n_rows * u32(3)):
-            index = u32(i // u32(3))
-            column = u32(i - u32(index * u32(3)))
+        while i < n_rows * 3:
+            index = i // 3
+            column = i - index * 3
             position = register(first + i64(positions[index]))
             major = divide(position, m[0], s[0])
-            rest = register(position - register(major * register(p[0])))
+            rest = position - major * register(p[0])
             middle = divide(rest, m[1], s[1])
-            minor = register(rest - register(middle * register(p[1])))
-            value = major if column == u32(0) else middle if column == u32(1) else minor
+            minor = rest - middle * register(p[1])
+            value = major if column == 0 else middle if column == 1 else minor
             store(output + (row + i64(index)) * row_bytes + i64(column) * column_bytes, value)
-            i = u32(i + u32(THREADS))
+            i += THREADS
 
     @device_function
     def write_four(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
@@ -135,11 +135,11 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
         while i < n_rows:
             position = register(first + i64(positions[i]))
             a = divide(position, m[0], s[0])
-            rest = register(position - register(a * register(p[0])))
+            rest = position - a * register(p[0])
             b = divide(rest, m[1], s[1])
-            rest = register(rest - register(b * register(p[1])))
+            rest -= b * register(p[1])
             c = divide(rest, m[2], s[2])
-            d = register(rest - register(c * register(p[2])))
+            d = rest - c * register(p[2])
             address = output + (row + i64(i)) * row_bytes
             if packed:
                 if is_long:
@@ -152,7 +152,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
                 store(address + column_bytes, b)
                 store(address + 2 * column_bytes, c)
                 store(address + 3 * column_bytes, d)
-            i = u32(i + u32(THREADS))
+            i += THREADS
 
     @device_function
     def write_general(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
@@ -161,15 +161,15 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
         i = thread
         while i < n_rows:
             position = register(first + i64(positions[i]))
-            rest = register(position - register(divide(position, multiplier, shift) * register(period)))
+            rest = position - divide(position, multiplier, shift) * register(period)
             address = output + (row + i64(i)) * row_bytes
             for c in range(GENERAL_COLUMNS):
                 if c >= n_used:
                     break
                 quotient = divide(rest, m[c], s[c])
-                rest = register(rest - register(quotient * register(p[c])))
+                rest -= quotient * register(p[c])
                 store(address + c * column_bytes, quotient)
-            i = u32(i + u32(THREADS))
+            i += THREADS
 
     writers = {1: write_one, 2: write_two, 3: write_three, 4: write_four, GENERAL_COLUMNS: write_general}
     return writers[n_columns]
@@ -204,11 +204,11 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
     @device_function
     def list_bits(positions, word, place, position):
         """Write the positions of a word's bits from `place` on; return the place after them."""
-        while word != u32(0):
-            lowest = u32(word & u32(u32(0) - word))
-            word = u32(word ^ lowest)
-            positions[place] = u16(position + ptx.popcount_u32(u32(lowest - u32(1))))
-            place = u32(place + u32(1))
+        while word != 0:
+            lowest = word & (0 - word)
+            word ^= lowest
+            positions[place] = u16(position + ptx.popcount_u32(lowest - 1))
+            place += 1
         return place
 
     def expand(
@@ -245,19 +245,19 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
         totals = cuda.shared.array(32, u32)
         sums = cuda.shared.array(64, u32)
         thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
+        lane = thread & 31
+        warp = thread >> 5
         tile = i64(cuda.blockIdx.x)
         first_granule = tile * granules_a_tile
         is_last = tile == max(n_tiles - 1, 0)
 
         group = u32(GRANULE // GROUP)
-        mine = first_granule + i64(u32(thread // group))
+        mine = first_granule + i64(thread // group)
         a = u32(0)
         b = u32(0)
         c = u32(0)
         d = u32(0)
-        if i64(u32(thread // group)) < granules_a_tile and mine < n_granules:
+        if i64(thread // group) < granules_a_tile and mine < n_granules:
             a, b, c, d = ptx.load_u32x4(mask + first_granule * (GRANULE // 8) + i64(thread) * 16)
 
         first_row = i64(0)
@@ -272,39 +272,37 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
             at = i64(thread) * 4
             while at < needed:
                 e, f, g, h = four_counts(counts, at, needed)
-                found = u32(found + u32(u32(e + f) + u32(g + h)))
+                found += e + f + (g + h)
                 e = e if at < first_granule else u32(0)
                 f = f if at + 1 < first_granule else u32(0)
                 g = g if at + 2 < first_granule else u32(0)
                 h = h if at + 3 < first_granule else u32(0)
-                before = u32(before + u32(u32(e + f) + u32(g + h)))
+                before += e + f + (g + h)
                 at += THREADS * 4
             before = ptx.warp_add(before)
             found = ptx.warp_add(found)
-            if lane == u32(0):
+            if lane == 0:
                 sums[warp] = before
-                sums[u32(warp + u32(32))] = found
+                sums[warp + 32] = found
             cuda.syncthreads()
             before = u32(0)
             found = u32(0)
-            if lane < u32(n_warps):
+            if lane < n_warps:
                 before = sums[lane]
-                found = sums[u32(lane + u32(32))]
+                found = sums[lane + 32]
             first_row = i64(ptx.warp_add(before))
             n_found = i64(ptx.warp_add(found))
 
         strides = (row_bytes, column_bytes)
-        if is_last and thread == u32(0) and count_output != 0:
+        if is_last and thread == 0 and count_output != 0:
             store_count(count_output, count_size, n_found)
         if fills:
             fill_rows(n_found, capacity, output, strides, packed, n_used, fill)
 
         counts_of_words = (ptx.popcount_u32(a), ptx.popcount_u32(b), ptx.popcount_u32(c), ptx.popcount_u32(d))
-        mine_total = u32(
-            u32(counts_of_words[0] + counts_of_words[1]) + u32(counts_of_words[2] + counts_of_words[3])
-        )
+        mine_total = counts_of_words[0] + counts_of_words[1] + (counts_of_words[2] + counts_of_words[3])
         rank, total = exclusive_sum(mine_total, thread, totals)
-        if total == u32(0) or first_row >= capacity:
+        if total == 0 or first_row >= capacity:
             return
         general = (n_used, multiplier, shift, period)
         first_position = first_granule * GRANULE - skipped
@@ -312,11 +310,11 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
         # Few bits: every thread lists those of its own words, and the tile is written at once.
         if i64(total) <= granules_a_tile * (GRANULE // 16):
             place = rank
-            position = u32(thread * u32(GROUP))
+            position = thread * GROUP
             place = list_bits(positions, a, place, position)
-            place = list_bits(positions, b, place, u32(position + u32(32)))
-            place = list_bits(positions, c, place, u32(position + u32(64)))
-            list_bits(positions, d, place, u32(position + u32(96)))
+            place = list_bits(positions, b, place, position + 32)
+            place = list_bits(positions, c, place, position + 64)
+            list_bits(positions, d, place, position + 96)
             cuda.syncthreads()
             n_rows = u32(min(i64(total), capacity - first_row))
             write_rows(
@@ -336,35 +334,35 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
             return
 
         # Many bits: a warp ranks 32 words, a lane a bit, and the tile is written a granule at a time.
-        ptx.store_shared_u32x4(u32(ptx.shared_address(words) + u32(thread << u32(4))), a, b, c, d)
-        second = u32(rank + counts_of_words[0])
-        third = u32(second + counts_of_words[1])
-        fourth = u32(third + counts_of_words[2])
+        ptx.store_shared_u32x4(ptx.shared_address(words) + (thread << 4), a, b, c, d)
+        second = rank + counts_of_words[0]
+        third = second + counts_of_words[1]
+        fourth = third + counts_of_words[2]
         word_ranks[thread] = ptx.join_u32(
-            u32(u32(rank & u32(0xFFFF)) | u32(second << u32(16))),
-            u32(u32(third & u32(0xFFFF)) | u32(fourth << u32(16))),
+            (rank & 0xFFFF) | (second << 16),
+            (third & 0xFFFF) | (fourth << 16),
         )
         ranks[thread] = rank
         if thread == u32(THREADS - 1):
             ranks[THREADS] = total
         cuda.syncthreads()
         below = ptx.lanes_below()
-        own = u32(u32(1) << lane)
+        own = 1 << lane
         for granule in range(granules_a_tile):
-            first_group = u32(u32(granule) * group)
+            first_group = u32(granule) * group
             start = ranks[first_group]
-            n_rows = i64(u32(ranks[u32(first_group + group)] - start))
+            n_rows = i64(ranks[first_group + group] - start)
             for k in range(GRANULE // GROUP // n_warps):
-                g = u32(u32(first_group + u32(warp * u32(GRANULE // GROUP // n_warps))) + u32(k))
-                group_words = ptx.load_shared_u32x4(u32(ptx.shared_address(words) + u32(g << u32(4))))
+                g = first_group + warp * u32(GRANULE // GROUP // n_warps) + u32(k)
+                group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
                 group_ranks = word_ranks[g]
                 for q in range(4):
                     word = group_words[q]
-                    if u32(word & own) != u32(0):
+                    if word & own != 0:
                         # A granule has no more bits than 16 of these tell apart.
-                        place = u32(u32(u32(group_ranks >> u64(16 * q)) - start) & u32(0xFFFF))
-                        slot = u32(place + ptx.popcount_u32(u32(word & below)))
-                        positions[slot] = u16(u32(u32(g * u32(GROUP)) + u32(q * 32)) + lane)
+                        place = (u32(group_ranks >> u64(16 * q)) - start) & 0xFFFF
+                        slot = place + ptx.popcount_u32(word & below)
+                        positions[slot] = u16(g * GROUP + u32(q * 32) + lane)
             cuda.syncthreads()
             row = first_row + i64(start)
             if row < capacity:

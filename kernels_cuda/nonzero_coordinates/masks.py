@@ -21,20 +21,20 @@ def _non_zero_bits(element_size: int) -> Any:
 
     @device_function
     def of_bytes(word, magnitude):
-        kept = u32(word & magnitude)
-        marked = u32((kept | u32(u32(kept & u32(0x7F7F7F7F)) + u32(0x7F7F7F7F))) & u32(0x80808080))
+        kept = word & magnitude
+        marked = (kept | ((kept & 0x7F7F7F7F) + 0x7F7F7F7F)) & 0x80808080
         # The multiplication moves bits 0, 8, 16, 24 to 28 ... 31; no two products meet in a bit.
-        return u32(u32(u32(marked >> u32(7)) * u32(0x10204080)) >> u32(28))
+        return ((marked >> 7) * 0x10204080) >> 28
 
     @device_function
     def of_halves(word, magnitude):
-        kept = u32(word & magnitude)
-        marked = u32(kept | u32(u32(kept & u32(0x7FFF7FFF)) + u32(0x7FFF7FFF)))
-        return u32(u32(u32(marked >> u32(15)) & u32(1)) | u32(u32(marked >> u32(30)) & u32(2)))
+        kept = word & magnitude
+        marked = kept | ((kept & 0x7FFF7FFF) + 0x7FFF7FFF)
+        return ((marked >> 15) & 1) | ((marked >> 30) & 2)
 
     @device_function
     def of_word(word, magnitude):
-        return u32(u32(word & magnitude) != u32(0))
+        return u32(word & magnitude != 0)
 
     return {1: of_bytes, 2: of_halves, 4: of_word}[element_size]
 
@@ -43,9 +43,9 @@ def _non_zero_bits(element_size: int) -> Any:
 def _exchange(word, lane, distance, width, kept_fields):
     """Swap fields with the lane `distance` away: one step of a transposition of lanes and fields."""
     other = ptx.shuffle_xor_u32(word, u32(distance))
-    low = u32(u32(word & u32(kept_fields)) | u32(u32(other & u32(kept_fields)) << u32(width)))
-    high = u32(u32(word & u32(~kept_fields)) | u32(u32(other & u32(~kept_fields)) >> u32(width)))
-    return high if u32(lane & u32(distance)) != u32(0) else low
+    low = (word & u32(kept_fields)) | ((other & u32(kept_fields)) << u32(width))
+    high = (word & u32(~kept_fields)) | ((other & u32(~kept_fields)) >> u32(width))
+    return high if u32(lane & u32(distance)) != 0 else low
 
 
 def _low_fields(width: int) -> int:
@@ -91,7 +91,7 @@ def mask_contiguous_source(element_size: int) -> KernelSource:
                 if position >= skipped and position < end:
                     elements[k] = read(base + position * element_size)
             for k in range(16):
-                holds = ptx.ballot(register(elements[k] & register(magnitude)) != register(0))
+                holds = ptx.ballot(elements[k] & register(magnitude) != 0)
                 if lane == half * 16 + k:
                     word = holds
         return word
@@ -126,25 +126,24 @@ def mask_contiguous_source(element_size: int) -> KernelSource:
                         at = 4 * (chunk * loads + k)
                         if is_wide_element:
                             for e in range(2):
-                                kept = u32(
-                                    u32(vectors[at + 2 * e] & low_magnitude)
-                                    | u32(vectors[at + 2 * e + 1] & high_magnitude)
+                                kept = (vectors[at + 2 * e] & low_magnitude) | (
+                                    vectors[at + 2 * e + 1] & high_magnitude
                                 )
-                                word = u32(word | u32(u32(kept != u32(0)) << u32(2 * k + e)))
+                                word |= u32(kept != 0) << u32(2 * k + e)
                         else:
                             for q in range(4):
                                 bits = bits_of(vectors[at + q], low_magnitude)
-                                word = u32(word | u32(bits << u32(k * per_vector + q * per_word)))
+                                word |= bits << u32(k * per_vector + q * per_word)
                     word = in_element_order(word, lane)
                     ptx.store_u32(words + chunk * (CHUNK // 8) + slot * 4, word)
-                    count = u32(count + ptx.popcount_u32(word))
+                    count += ptx.popcount_u32(word)
             else:
                 for chunk in range(chunks):
                     word = u32(0)
                     if first + chunk * CHUNK < end:
                         word = edge_word(base, first + chunk * CHUNK, skipped, end, magnitude, lane)
                     ptx.store_u32(words + chunk * (CHUNK // 8) + lane * 4, word)
-                    count = u32(count + ptx.popcount_u32(word))
+                    count += ptx.popcount_u32(word)
         count = ptx.warp_add(count)
         if lane == 0:
             warp_counts[warp] = count
@@ -152,7 +151,7 @@ def mask_contiguous_source(element_size: int) -> KernelSource:
         if thread < granules:
             total = u32(0)
             for k in range(warps_a_granule):
-                total = u32(total + warp_counts[thread * warps_a_granule + k])
+                total += warp_counts[thread * warps_a_granule + k]
             ptx.store_u32(counts + (i64(cuda.blockIdx.x) * granules + thread) * 4, total)
 
     return KernelSource(mask_contiguous)
@@ -171,8 +170,8 @@ def mask_strided_source(element_size: int, wide: bool) -> KernelSource:
         totals = cuda.shared.array(_WARPS, u32)
         elements = cuda.local.array(in_flight, register)
         thread = u32(cuda.threadIdx.x)
-        lane = i64(thread & u32(31))
-        warp = i64(thread >> u32(5))
+        lane = i64(thread & 31)
+        warp = i64(thread >> 5)
         last = end - 1
         count = u32(0)
         for part in range(warp_elements // CHUNK):
@@ -185,13 +184,13 @@ def mask_strided_source(element_size: int, wide: bool) -> KernelSource:
                 for k in range(in_flight):
                     index = batch * in_flight + k
                     inside = chunk + index * 32 + lane < end
-                    holds = ptx.ballot(inside and register(elements[k] & register(magnitude)) != register(0))
+                    holds = ptx.ballot(inside and elements[k] & register(magnitude) != 0)
                     if lane == index:
                         word = holds
             ptx.store_u32(mask + (chunk >> 3) + lane * 4, word)
-            count = u32(count + ptx.popcount_u32(word))
+            count += ptx.popcount_u32(word)
         total = block_add(count, thread, totals, _WARPS)
-        if thread == u32(0):
+        if thread == 0:
             ptx.store_u32(counts + i64(cuda.blockIdx.x) * 4, total)
 
     return KernelSource(mask_strided, table_lengths(("multipliers", "shifts", "sizes", "strides"), wide))

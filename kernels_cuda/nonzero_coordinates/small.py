@@ -33,7 +33,7 @@ def small_source(element_size: int) -> KernelSource:
             ptx.store_u64(address, u64(quotient))
         else:
             ptx.store_u32(address, quotient)
-        return u32(rest - u32(quotient * u32(period)))
+        return rest - quotient * u32(period)
 
     def small(
         x,
@@ -62,42 +62,42 @@ def small_source(element_size: int) -> KernelSource:
         elements = cuda.local.array(SMALL_IN_FLIGHT, register)
         threads = u32(cuda.blockDim.x)
         thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
-        n_warps = u32(threads >> u32(5))
+        lane = thread & 31
+        warp = thread >> 5
+        n_warps = threads >> 5
         n_elements = u32(end)
         for k in range(SMALL_IN_FLIGHT):
-            position = u32(u32(u32(k) * threads) + thread)
+            position = u32(k) * threads + thread
             elements[k] = register(0)
             if position < n_elements and n_dims == 1:
                 elements[k] = read(x + i64(position) * strides[0])
         if n_dims > 1:
             for k in range(SMALL_IN_FLIGHT):
-                position = u32(u32(u32(k) * threads) + thread)
+                position = u32(k) * threads + thread
                 if position < n_elements:
                     elements[k] = read(x + one_offset(position, n_dims, multipliers, shifts, sizes, strides))
         for k in range(SMALL_IN_FLIGHT):
-            if u32(u32(k) * threads) < n_elements:
-                holds = ptx.ballot(register(elements[k] & register(magnitude)) != register(0))
-                if lane == u32(0):
-                    words[u32(u32(u32(k) * n_warps) + warp)] = holds
+            if u32(k) * threads < n_elements:
+                holds = ptx.ballot(elements[k] & register(magnitude) != 0)
+                if lane == 0:
+                    words[u32(k) * n_warps + warp] = holds
         cuda.syncthreads()
 
         below = ptx.lanes_below()
         total = u32(0)
         first = u32(0)
         while first < n_elements:
-            first_word = u32(first >> u32(5))
+            first_word = first >> 5
             of_lane = u32(0)
             if lane < n_warps:
-                of_lane = ptx.popcount_u32(words[u32(first_word + lane)])
-            word = words[u32(first_word + warp)]
-            before = ptx.warp_add(u32(of_lane if lane < warp else u32(0)))
-            row = i64(u32(u32(total + before) + ptx.popcount_u32(u32(word & below))))
-            total = u32(total + ptx.warp_add(of_lane))
-            if u32(u32(word >> lane) & u32(1)) != u32(0) and row < capacity:
+                of_lane = ptx.popcount_u32(words[first_word + lane])
+            word = words[first_word + warp]
+            before = ptx.warp_add((of_lane if lane < warp else u32(0)))
+            row = i64(total + before + ptx.popcount_u32(word & below))
+            total += ptx.warp_add(of_lane)
+            if (word >> lane) & 1 != 0 and row < capacity:
                 address = output + row * row_bytes
-                rest = u32(first + thread)
+                rest = first + thread
                 # Not a loop, which the compiler would not unroll: the tables have no addresses.
                 if n_columns > 0:
                     rest = column(address, rest, m[0], s[0], p[0], coordinate_size)
@@ -115,8 +115,8 @@ def small_source(element_size: int) -> KernelSource:
                     rest = column(address + 6 * column_bytes, rest, m[6], s[6], p[6], coordinate_size)
                 if n_columns > 7:
                     column(address + 7 * column_bytes, rest, m[7], s[7], p[7], coordinate_size)
-            first = u32(first + threads)
-        if thread == u32(0) and count_output != 0:
+            first += threads
+        if thread == 0 and count_output != 0:
             store_count(count_output, count_size, i64(total))
         if fills:
             row = i64(total) + i64(thread)

@@ -47,8 +47,8 @@ def mask_source(element_size: int) -> KernelSource:
                 for k in range(in_flight):
                     elements[k] = read(address + k * column_bytes)
                 for k in range(in_flight):
-                    is_set = register(elements[k] & register(magnitude)) != register(0)
-                    word = u32(word | u32(u32(is_set) << u32(batch * in_flight + k)))
+                    is_set = elements[k] & register(magnitude) != 0
+                    word |= u32(is_set) << u32(batch * in_flight + k)
                 address += in_flight * column_bytes
             ptx.store_u32(word_address, word)
             word_address += 4
@@ -68,11 +68,11 @@ def count_source() -> KernelSource:
         for k in range(_COUNTED_WORDS):
             # What is beyond the last element is in the last granule all the same, and must be empty.
             if first + k < n_words:
-                count = u32(count + ptx.popcount_u32(ptx.load_u32(mask + (first + k) * 4)))
+                count += ptx.popcount_u32(ptx.load_u32(mask + (first + k) * 4))
             else:
                 ptx.store_u32(mask + (first + k) * 4, u32(0))
         total = block_add(count, thread, totals, _WARPS)
-        if thread == u32(0):
+        if thread == 0:
             ptx.store_u32(counts + i64(cuda.blockIdx.x) * 4, total)
 
     return KernelSource(count_granules)

@@ -76,13 +76,13 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     @linked_function
     def count_groups(n_vectors, bits, has_single_keys):
         if has_single_keys:
-            return u32(n_vectors * u32(keys_a_vector))
-        return u32(u32(n_vectors + u32(u32(u32(1) << bits) - u32(1))) >> bits)
+            return n_vectors * keys_a_vector
+        return (n_vectors + ((1 << bits) - 1)) >> bits
 
     @linked_function
     def wait(nanoseconds):
         begin = global_timer()
-        while u64(global_timer() - begin) < nanoseconds:
+        while global_timer() - begin < nanoseconds:
             sleep_some_nanoseconds(u32(_NAP))
 
     def block_top_k(
@@ -133,8 +133,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         places = cuda.shared.array(N_PLACES, i64)
 
         thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
+        lane = thread & 31
+        warp = thread >> 5
         unit = first_block + i64(cuda.blockIdx.x)
         row, part, value_row, index_row, base, first_address, head, n_row_vectors = locate(
             x, offsets, unit, axis_size, part_size, n_parts, x_stride, element_size, layout
@@ -142,7 +142,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         begin = part * part_size
         count = min(part_size, axis_size - begin)
         histogram[thread] = u32(0)
-        if thread < u32(N_COUNTERS):
+        if thread < N_COUNTERS:
             counters[thread] = u32(0)
 
         # What a level's vectors are: where, and how many.
@@ -157,7 +157,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             address = coarse_address
             n_vectors = u32(n_coarse // keys_a_vector)
         # What the first look does not need, so that registers are free for its loads.
-        if thread == u32(0):
+        if thread == 0:
             places[COUNT] = count
             places[HEAD] = head
             places[EDGES] = count - n_row_vectors * per_vector
@@ -175,7 +175,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             places[ADDRESS + COARSE] = coarse_address
         take_turn()
         if i64(cuda.blockIdx.x) < n_first:
-            wait(u64(u32(u32(cuda.blockIdx.x) // u32(n_together))) * u64(turn))
+            wait(u64(u32(cuda.blockIdx.x) // u32(n_together)) * u64(turn))
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         edge_bits = key_type(0)
@@ -183,7 +183,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             edge = i64(thread)
             if edge >= head:
                 edge += n_row_vectors * per_vector
-            edge_bits = key_type(load_element(base + edge * x_stride * element_size))
+            edge_bits = load_element(base + edge * x_stride * element_size)
 
         level = top_level
         group_bits = u32(0)
@@ -208,10 +208,10 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             n_vectors = u32(places[VECTORS + top_level])
             n_groups = count_groups(n_vectors, bits, has_single_keys != 0)
             wanted = u32(min(k, places[COUNT]))
-            lowest = key_type(~key_type(0))
+            lowest = ~key_type(0)
             highest = key_type(0)
             if thread < u32(places[EDGES]):
-                highest = key_type(order_key(edge_bits, *masks))
+                highest = order_key(edge_bits, *masks)
             lowest, highest = order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread)
             lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
             bound, n_above, n_reaching = find_threshold(
@@ -230,7 +230,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             )
             n_ties = u32(0xFFFFFFFF)
             if n_reaching > u32(enough):
-                n_ties = u32(wanted - n_above)
+                n_ties = wanted - n_above
                 n_reaching = wanted
             list_groups(keys, n_groups, bound, n_ties, listed, sums, thread, lane, warp)
             is_listed = True
@@ -249,13 +249,13 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         has_edge = thread < u32(places[EDGES])
         edge = thread
         if edge >= u32(head):
-            edge = u32(edge + u32(places[VECTORS] * per_vector))
-        edge_key = key_type(order_key(edge_bits, *masks))
+            edge += u32(places[VECTORS] * per_vector)
+        edge_key = order_key(edge_bits, *masks)
         address = places[ADDRESS + level]
         n_vectors = u32(places[VECTORS + level])
         n_items = n_vectors
         if is_listed:
-            n_items = u32(n_reaching << group_bits)
+            n_items = n_reaching << group_bits
         n_pairs = u32(0)
         searching_levels = True
         while searching_levels:
@@ -263,7 +263,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             # Few more than are wanted: each is a group to read or a candidate to order.
             limit = u32(n_slots)
             if is_listed:
-                limit = min(limit, u32(u32(wanted << u32(1)) + u32(SPARE)))
+                limit = min(limit, (wanted << 1) + SPARE)
             first_position = head
             step = i64(SIDE_BY_SIDE)
             if are_raw:
@@ -284,7 +284,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             only_above = False
             collecting = True
             while collecting:
-                if not only_above or beyond != key_type(0) or floor == key_type(0):
+                if not only_above or beyond != 0 or floor == 0:
                     kept_floor = floor
                     if only_above:
                         kept_floor = beyond
@@ -302,18 +302,18 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                         thread,
                         lane,
                     )
-                    if warp == u32(0) and not are_raw:
+                    if warp == 0 and not are_raw:
                         is_kept = is_edge and (edge_key > bound or (edge_key == bound and not only_above))
                         slot = reserve(counters, u32(is_kept), lane)
                         if is_kept and slot < u32(n_slots):
                             keys[slot] = edge_bits
-                            lows[slot] = u32(~edge)
+                            lows[slot] = ~edge
                 cuda.syncthreads()
                 n_pairs = counters[FOUND]
                 collecting = False
                 if only_above:
                     if n_pairs < wanted:
-                        n_ties = u32(wanted - n_pairs)
+                        n_ties = wanted - n_pairs
                     else:
                         bound, fits = narrow(
                             histogram,
@@ -342,19 +342,19 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                     collecting = True
                 if collecting:
                     cuda.syncthreads()
-                    if thread == u32(0):
+                    if thread == 0:
                         counters[FOUND] = u32(0)
                     cuda.syncthreads()
             if not are_raw:
                 pair = thread
                 while pair < n_pairs:
-                    keys[pair] = key_type(order_key(keys[pair], *masks))
-                    pair = u32(pair + u32(n_threads))
+                    keys[pair] = order_key(keys[pair], *masks)
+                    pair += n_threads
                 cuda.syncthreads()
-            if n_ties > u32(0):
+            if n_ties > 0:
                 tie_edge = u32(NO_EDGE)
                 if is_edge and edge_key == bound:
-                    tie_edge = u32(edge)
+                    tie_edge = edge
                 collect_ties(
                     keys,
                     lows,
@@ -373,19 +373,19 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 )
                 cuda.syncthreads()
             n_above = n_pairs
-            n_pairs = u32(n_pairs + n_ties)
+            n_pairs += n_ties
 
             searching_levels = are_raw
             if searching_levels:
                 # Those above the bound and those that equal it are in order each: merge them.
                 pair = thread
                 while pair < n_pairs:
-                    position = u32(~lows[pair])
-                    place = u32(pair + count_before(lows, n_above, n_pairs, position))
+                    position = ~lows[pair]
+                    place = pair + count_before(lows, n_above, n_pairs, position)
                     if pair >= n_above:
-                        place = u32(u32(pair - n_above) + count_before(lows, u32(0), n_above, position))
+                        place = pair - n_above + count_before(lows, u32(0), n_above, position)
                     listed[place] = position
-                    pair = u32(pair + u32(n_threads))
+                    pair += n_threads
                 is_listed = True
                 level -= 1
                 address = places[ADDRESS + level]
@@ -393,9 +393,9 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 group_bits = u32(FINE_BITS)
                 if level == FINE:
                     group_bits = u32(coarse_bits)
-                n_items = u32(n_pairs << group_bits)
+                n_items = n_pairs << group_bits
                 cuda.syncthreads()
-                if thread == u32(0):
+                if thread == 0:
                     counters[FOUND] = u32(0)
                 cuda.syncthreads()
 
@@ -406,16 +406,16 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         is_binned = False
         # So many places hold the first k.
         n_placed = n_pairs
-        rank = u32(n_pairs)
+        rank = n_pairs
         place = thread
         bins = (key_type(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0))
         if counts_ranks:
             pair_lanes = u32(2)
-            while pair_lanes < u32(5) and u32(n_pairs << u32(pair_lanes + u32(1))) <= u32(n_threads):
-                pair_lanes = u32(pair_lanes + u32(1))
+            while pair_lanes < 5 and n_pairs << (pair_lanes + 1) <= n_threads:
+                pair_lanes += 1
             rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
-            place = u32(thread >> pair_lanes)
-            if u32(thread & u32(u32(u32(1) << pair_lanes) - u32(1))) != u32(0):
+            place = thread >> pair_lanes
+            if thread & ((1 << pair_lanes) - 1) != 0:
                 place = n_pairs
         else:
             attempt = 0
@@ -439,7 +439,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 n_placed = fill_bins(
                     keys, lows, order, n_pairs, wanted, bins, bin_ends, sums, counters, thread
                 )
-                is_binned = n_placed > u32(0)
+                is_binned = n_placed > 0
                 attempt += 1
             if not is_binned:
                 sort_pairs(keys, lows, n_pairs, thread)
@@ -452,7 +452,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             elif not counts_ranks:
                 rank = place
             if rank < wanted:
-                position = i64(u32(~lows[pair]))
+                position = i64(~lows[pair])
                 bits_of_value = restore(keys[pair], masks, base + position * x_stride * element_size)
                 store_element(value_base + i64(rank) * value_stride * element_size, bits_of_value)
                 index = places[SOURCE] + position
@@ -462,7 +462,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                     else:
                         index = i64(load_source_u64(sources + index * 8))
                 store_index(index_base + i64(rank) * index_stride * index_size, index_size, index)
-            place = u32(place + u32(n_threads))
+            place += n_threads
 
     return KernelSource(
         block_top_k,

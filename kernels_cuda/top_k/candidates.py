@@ -50,10 +50,10 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         place = u32(0)
         while place < n_used:
             for ahead in range(8):
-                if load_key(u32(slot + u32(ahead * key_step))) >= threshold:
-                    reaching = u32(reaching + u32(1))
-            slot = u32(slot + u32(8 * key_step))
-            place = u32(place + u32(8))
+                if load_key(slot + u32(ahead * key_step)) >= threshold:
+                    reaching += 1
+            slot += u32(8 * key_step)
+            place += 8
         return reaching
 
     @linked_function
@@ -63,13 +63,13 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         place = u32(0)
         while place < count:
             for ahead in range(4):
-                is_tie = load_key(u32(slot + u32(ahead * key_step))) == key
-                is_early = load_position(u32(position_slot + u32(ahead * POSITION_STEP))) <= last
-                if is_tie and is_early and u32(place + u32(ahead)) < count:
-                    ties = u32(ties + u32(1))
-            slot = u32(slot + u32(4 * key_step))
-            position_slot = u32(position_slot + u32(4 * POSITION_STEP))
-            place = u32(place + u32(4))
+                is_tie = load_key(slot + u32(ahead * key_step)) == key
+                is_early = load_position(position_slot + u32(ahead * POSITION_STEP)) <= last
+                if is_tie and is_early and place + u32(ahead) < count:
+                    ties += 1
+            slot += u32(4 * key_step)
+            position_slot += u32(4 * POSITION_STEP)
+            place += 4
         return ties
 
     @linked_function
@@ -82,14 +82,14 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         few_keys = cuda.local.array(4, key_type)
         few_positions = cuda.local.array(4, u32)
         # Beyond the candidates there are keys of 0 up to a multiple of eight.
-        n_used = u32(u32(warp_max(count) + u32(7)) & u32(~7 & NOWHERE))
+        n_used = (warp_max(count) + 7) & u32(~7 & NOWHERE)
         low = key_type(all_ones)
         high = key_type(0)
         slot = first_slot
         place = u32(0)
         while place < n_used:
             for beside in range(4):
-                few_keys[beside] = load_key(u32(slot + u32(beside * key_step)))
+                few_keys[beside] = load_key(slot + u32(beside * key_step))
             for beside in range(4):
                 key = few_keys[beside]
                 if place >= held:
@@ -100,34 +100,34 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
                 else:
                     key = key_type(0)
                 store_key(slot, key)
-                slot = u32(slot + u32(key_step))
-                place = u32(place + u32(1))
+                slot += key_step
+                place += 1
 
         # At least `wanted` candidates reach `low`, if there are as many.
         reaching = count
         searching = count > most and low < high
-        while ballot(searching) != u32(0):
-            middle = key_type(high - (key_type(high - low) >> key_type(1)))
+        while ballot(searching) != 0:
+            middle = high - ((high - low) >> 1)
             found = count_reaching(first_slot, n_used, middle)
             if searching:
                 if found >= wanted:
                     low = middle
                     reaching = found
                 else:
-                    high = key_type(middle - key_type(1))
+                    high = middle - 1
                 searching = reaching > most and low < high
         last = u32(NOWHERE)
         cutting = reaching > most
-        if ballot(cutting) != u32(0):
+        if ballot(cutting) != 0:
             ties = count_ties(first_slot, first_position, count, low, last)
-            staying = u32(wanted - u32(reaching - ties))
+            staying = wanted - (reaching - ties)
             lowest = u32(0)
             highest = u32(_LAST_POSITION)
-            while ballot(cutting) != u32(0):
-                middle_position = u32(u32(lowest + highest) >> u32(1))
+            while ballot(cutting) != 0:
+                middle_position = (lowest + highest) >> 1
                 found = count_ties(first_slot, first_position, count, low, middle_position)
                 if found < staying:
-                    lowest = u32(middle_position + u32(1))
+                    lowest = middle_position + 1
                 else:
                     highest = middle_position
                 if cutting and found == staying:
@@ -145,26 +145,26 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         place = u32(0)
         while place < n_used:
             for beside in range(4):
-                few_keys[beside] = load_key(u32(slot + u32(beside * key_step)))
-                few_positions[beside] = load_position(u32(position_slot + u32(beside * POSITION_STEP)))
+                few_keys[beside] = load_key(slot + u32(beside * key_step))
+                few_positions[beside] = load_position(position_slot + u32(beside * POSITION_STEP))
             for beside in range(4):
                 key = few_keys[beside]
                 position = few_positions[beside]
                 stays = key > low or (key == low and position <= last)
-                if stays and u32(place + u32(beside)) < count:
+                if stays and place + u32(beside) < count:
                     store_key(kept_slot, key)
                     store_position(kept_position, position)
-                    kept_slot = u32(kept_slot + u32(key_step))
-                    kept_position = u32(kept_position + u32(POSITION_STEP))
-                    held = u32(held + u32(1))
+                    kept_slot += key_step
+                    kept_position += POSITION_STEP
+                    held += 1
                     if key < smallest:
                         smallest = key
                         last_tie = position
                     elif key == smallest:
                         last_tie = max(last_tie, position)
-            slot = u32(slot + u32(4 * key_step))
-            position_slot = u32(position_slot + u32(4 * POSITION_STEP))
-            place = u32(place + u32(4))
+            slot += u32(4 * key_step)
+            position_slot += u32(4 * POSITION_STEP)
+            place += 4
         return held, smallest, last_tie
 
     @linked_function
@@ -176,22 +176,22 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         size = u32(1)
         while size < n_pairs:
             distance = size
-            while distance > u32(0):
+            while distance > 0:
                 comparator = u32(0)
-                while u32(comparator << u32(1)) < u32(n_pairs + size):
+                while comparator << 1 < n_pairs + size:
                     for ahead in range(_COMPARATORS):
-                        within = u32(comparator & u32(distance - u32(1)))
-                        low = u32(u32(u32(comparator - within) << u32(1)) + within)
-                        high = u32(low + distance)
+                        within = comparator & (distance - 1)
+                        low = ((comparator - within) << 1) + within
+                        high = low + distance
                         if distance == size:
-                            high = u32(u32(u32(low + size) + u32(size - u32(1))) - u32(within << u32(1)))
+                            high = low + size + (size - 1) - (within << 1)
                         # A comparator beyond the end compares a candidate with itself.
                         places[2 * ahead] = low if high < n_pairs else u32(0)
                         places[2 * ahead + 1] = high if high < n_pairs else u32(0)
-                        comparator = u32(comparator + u32(1))
+                        comparator += 1
                     for place in range(_COMPARED):
-                        keys[place] = load_key(u32(first_slot + u32(places[place] * u32(key_step))))
-                        at = u32(first_position + u32(places[place] * u32(POSITION_STEP)))
+                        keys[place] = load_key(first_slot + places[place] * key_step)
+                        at = first_position + places[place] * POSITION_STEP
                         positions[place] = load_position(at)
                     for ahead in range(_COMPARATORS):
                         one = 2 * ahead
@@ -200,16 +200,16 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
                         if keys[other] == keys[one]:
                             swapping = positions[other] < positions[one]
                         if swapping:
-                            slot = u32(first_slot + u32(places[one] * u32(key_step)))
+                            slot = first_slot + places[one] * key_step
                             store_key(slot, keys[other])
-                            slot = u32(first_position + u32(places[one] * u32(POSITION_STEP)))
+                            slot = first_position + places[one] * POSITION_STEP
                             store_position(slot, positions[other])
-                            slot = u32(first_slot + u32(places[other] * u32(key_step)))
+                            slot = first_slot + places[other] * key_step
                             store_key(slot, keys[one])
-                            slot = u32(first_position + u32(places[other] * u32(POSITION_STEP)))
+                            slot = first_position + places[other] * POSITION_STEP
                             store_position(slot, positions[one])
-                distance = u32(distance >> u32(1))
-            size = u32(size << u32(1))
+                distance >>= 1
+            size <<= 1
 
     @linked_function
     def merge_winners(one, one_position, other, other_position, merged, merged_position, n_pairs):
@@ -217,21 +217,21 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         one_key = load_key(one)
         other_key = load_key(other)
         left = n_pairs
-        while left > u32(0):
+        while left > 0:
             if one_key >= other_key:
                 store_key(merged, one_key)
                 store_position(merged_position, load_position(one_position))
-                one = u32(one + u32(key_step))
-                one_position = u32(one_position + u32(POSITION_STEP))
+                one += key_step
+                one_position += POSITION_STEP
                 one_key = load_key(one)
             else:
                 store_key(merged, other_key)
                 store_position(merged_position, load_position(other_position))
-                other = u32(other + u32(key_step))
-                other_position = u32(other_position + u32(POSITION_STEP))
+                other += key_step
+                other_position += POSITION_STEP
                 other_key = load_key(other)
-            merged = u32(merged + u32(key_step))
-            merged_position = u32(merged_position + u32(POSITION_STEP))
-            left = u32(left - u32(1))
+            merged += key_step
+            merged_position += POSITION_STEP
+            left -= 1
 
     return CandidateFunctions(keep_first, sort_candidates, merge_winners)

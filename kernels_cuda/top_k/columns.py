@@ -64,9 +64,9 @@ def columns_source(element_size: int) -> KernelSource:
             # Not `and`, which would branch.
             if (raw_element(bits, mask) >= bound) & is_open:
                 store_key(slot, bits)
-                store_position(position_slot, u32(at + u32(place)))
-                slot = u32(slot + u32(key_step))
-                position_slot = u32(position_slot + u32(POSITION_STEP))
+                store_position(position_slot, at + u32(place))
+                slot += key_step
+                position_slot += POSITION_STEP
         return slot, position_slot
 
     def column_top_k(
@@ -96,18 +96,18 @@ def columns_source(element_size: int) -> KernelSource:
         take_turn()
         shared = shared_address(cuda.shared.array(0, key_type))
         thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
+        lane = thread & 31
+        warp = thread >> 5
         wanted = u32(k)
         mask = raw_mask(numbers, False)
         n_parts = u32(parts_a_block)
-        group = u32(warp // n_parts)
-        part = u32(warp - u32(group * n_parts))
-        groups_a_block = u32(u32(u32(cuda.blockDim.x) >> u32(5)) // n_parts)
+        group = warp // n_parts
+        part = warp - group * n_parts
+        groups_a_block = (u32(cuda.blockDim.x) >> 5) // n_parts
         block = u32(cuda.blockIdx.x)
-        above = u32(block // u32(n_column_blocks))
+        above = block // u32(n_column_blocks)
         stacked = i64(above)
-        column_block = i64(u32(block - u32(above * u32(n_column_blocks))))
+        column_block = i64(block - above * u32(n_column_blocks))
         column = (column_block * i64(groups_a_block) + i64(group)) * LANES + i64(lane)
         row = min(column, n_rows - 1)
         x_row, value_row, index_row = row_offsets(layout, offsets, row)
@@ -118,28 +118,28 @@ def columns_source(element_size: int) -> KernelSource:
             length = u32(axis_size * (stacked + 1) // n_stacked - begin)
         base = x + (x_row + begin * x_stride) * element_size
         step = x_stride * element_size
-        first_row = u32(u32(length * part) // n_parts)
-        n_own = u32(u32(u32(length * u32(part + u32(1))) // n_parts) - first_row)
+        first_row = (length * part) // n_parts
+        n_own = (length * (part + 1)) // n_parts - first_row
 
         # What does not fill a chunk comes first: without a threshold, each element is a candidate.
-        n_chunks = u32(n_own // u32(n_rows_ahead))
+        n_chunks = n_own // n_rows_ahead
         warp_slots = u32(n_slots)
-        lane_slots = u32(u32(u32(warp * warp_slots) * u32(LANES)) + lane)
-        first_slot = u32(shared + u32(lane_slots * u32(slot_bytes)))
-        first_position = u32(u32(shared + u32(position_begin)) + u32(lane_slots * u32(POSITION_BYTES)))
+        lane_slots = warp * warp_slots * LANES + lane
+        first_slot = shared + lane_slots * slot_bytes
+        first_position = shared + u32(position_begin) + lane_slots * POSITION_BYTES
         slot = first_slot
         position_slot = first_position
-        first_chunk = u32(first_row + n_own - u32(n_chunks * u32(n_rows_ahead)))
+        first_chunk = first_row + n_own - n_chunks * n_rows_ahead
         at = first_row
         while at < first_chunk:
             store_key(slot, load_element(base + i64(at) * step))
             store_position(position_slot, at)
-            slot = u32(slot + u32(key_step))
-            position_slot = u32(position_slot + u32(POSITION_STEP))
-            at = u32(at + u32(1))
+            slot += key_step
+            position_slot += POSITION_STEP
+            at += 1
 
         # The next chunk is some 0.618 of the column further; when that leads back, one beside.
-        stride = max(u32(1), u32(u32(n_chunks * u32(2531)) >> u32(12)))
+        stride = max(u32(1), (n_chunks * 2531) >> 12)
         cycle = u32(0)
         chunk = u32(0)
         remaining = n_chunks
@@ -148,10 +148,10 @@ def columns_source(element_size: int) -> KernelSource:
         is_odd = False
         at = first_chunk
         next_at = first_chunk
-        if n_chunks > u32(0):
-            if n_chunks > u32(1):
+        if n_chunks > 0:
+            if n_chunks > 1:
                 chunk = stride
-                next_at = u32(first_chunk + u32(chunk * u32(n_rows_ahead)))
+                next_at = first_chunk + chunk * n_rows_ahead
             address = base + i64(at) * step
             for place in range(n_rows_ahead):
                 evens[place] = load_element(address)
@@ -161,29 +161,29 @@ def columns_source(element_size: int) -> KernelSource:
                 odds[place] = load_element(address)
                 address += step
 
-        full = u32(first_slot + u32((n_slots - n_rows_ahead) * key_step))
+        full = first_slot + u32((n_slots - n_rows_ahead) * key_step)
         held = u32(0)
         low_bound = key_type(0)
         above_bound = key_type(0)
         last_tie = u32(NOWHERE)
         while True:
-            if remaining > u32(0):
-                remaining = u32(remaining - u32(1))
-                chunk = u32(chunk + stride)
+            if remaining > 0:
+                remaining -= 1
+                chunk += stride
                 if chunk >= n_chunks:
-                    chunk = u32(chunk - n_chunks)
+                    chunk -= n_chunks
                 if chunk == cycle:
-                    cycle = u32(cycle + u32(1))
+                    cycle += 1
                     chunk = cycle
-                if remaining < u32(2):
+                if remaining < 2:
                     chunk = u32(0)
-                new_at = u32(first_chunk + u32(chunk * u32(n_rows_ahead)))
+                new_at = first_chunk + chunk * n_rows_ahead
                 address = base + i64(new_at) * step
                 bound = low_bound
                 is_open = True
                 if at > last_tie:
                     bound = above_bound
-                    is_open = above_bound != key_type(0)
+                    is_open = above_bound != 0
                 if is_odd:
                     slot, position_slot = walk_chunk(
                         odds, address, step, at, bound, is_open, slot, position_slot, mask
@@ -195,25 +195,25 @@ def columns_source(element_size: int) -> KernelSource:
                 is_odd = not is_odd
                 at = next_at
                 next_at = new_at
-            if remaining > u32(0) and ballot(slot > full) == u32(0):
+            if remaining > 0 and ballot(slot > full) == 0:
                 continue
 
-            count = u32(u32(slot - first_slot) // u32(key_step))
+            count = (slot - first_slot) // key_step
             most = wanted
-            if remaining > u32(0):
-                most = u32(wanted + u32(slack))
+            if remaining > 0:
+                most = wanted + u32(slack)
             held, smallest, last_tie = keep_first(
                 first_slot, first_position, count, held, wanted, most, masks
             )
-            slot = u32(first_slot + u32(held * u32(key_step)))
-            position_slot = u32(first_position + u32(held * u32(POSITION_STEP)))
+            slot = first_slot + held * key_step
+            position_slot = first_position + held * POSITION_STEP
             # What comes after the last of `wanted` candidates must have a larger key than it.
             if held >= wanted:
                 low_bound = raw_floor(smallest, masks)
                 above_bound = raw_beyond(smallest, masks)
             else:
                 last_tie = u32(NOWHERE)
-            if remaining == u32(0):
+            if remaining == 0:
                 break
         sort_candidates(first_slot, first_position, wanted)
 
@@ -223,27 +223,27 @@ def columns_source(element_size: int) -> KernelSource:
         distance = u32(1)
         while distance < n_parts:
             cuda.syncthreads()
-            if u32(part & u32(u32(distance << u32(1)) - u32(1))) == u32(0):
-                theirs = u32(own + u32(distance * warp_slots))
+            if part & ((distance << 1) - 1) == 0:
+                theirs = own + distance * warp_slots
                 merge_winners(
-                    u32(first_slot + u32(own * u32(key_step))),
-                    u32(first_position + u32(own * u32(POSITION_STEP))),
-                    u32(first_slot + u32(theirs * u32(key_step))),
-                    u32(first_position + u32(theirs * u32(POSITION_STEP))),
-                    u32(first_slot + u32(free * u32(key_step))),
-                    u32(first_position + u32(free * u32(POSITION_STEP))),
+                    first_slot + own * key_step,
+                    first_position + own * POSITION_STEP,
+                    first_slot + theirs * key_step,
+                    first_position + theirs * POSITION_STEP,
+                    first_slot + free * key_step,
+                    first_position + free * POSITION_STEP,
                     wanted,
                 )
-            own = u32(wanted - own)
-            free = u32(wanted - free)
-            distance = u32(distance << u32(1))
-        if part == u32(0) and column < n_rows:
-            slot = u32(first_slot + u32(own * u32(key_step)))
-            position_slot = u32(first_position + u32(own * u32(POSITION_STEP)))
+            own = wanted - own
+            free = wanted - free
+            distance <<= 1
+        if part == 0 and column < n_rows:
+            slot = first_slot + own * key_step
+            position_slot = first_position + own * POSITION_STEP
             value = values + (value_row + stacked * k * value_stride) * element_size
             index = indices + (index_row + stacked * k * index_stride) * index_size
             left = wanted
-            while left > u32(0):
+            while left > 0:
                 source = i64(load_position(position_slot))
                 bits = restore(load_key(slot), masks, base + source * step)
                 store_element(value, bits)
@@ -256,8 +256,8 @@ def columns_source(element_size: int) -> KernelSource:
                 store_index(index, index_size, source)
                 value += value_stride * element_size
                 index += index_stride * index_size
-                slot = u32(slot + u32(key_step))
-                position_slot = u32(position_slot + u32(POSITION_STEP))
-                left = u32(left - u32(1))
+                slot += key_step
+                position_slot += POSITION_STEP
+                left -= 1
 
     return KernelSource(column_top_k, {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS})

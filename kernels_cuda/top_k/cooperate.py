@@ -20,12 +20,12 @@ i64 = types.int64
 @device_function
 def warp_maximum_u64(value):
     """Return the largest of the warp's values."""
-    high = u32(value >> u64(32))
+    high = u32(value >> 32)
     best_high = warp_max(high)
     low = u32(0)
     if high == best_high:
         low = u32(value)
-    return u64((u64(best_high) << u64(32)) | u64(warp_max(low)))
+    return (u64(best_high) << 32) | u64(warp_max(low))
 
 
 def warp_maximum(key_type: Any) -> Any:
@@ -44,12 +44,12 @@ def block_inclusive_sum(n_threads: int) -> Any:
     @device_function
     def inclusive_sum(sums, half, amount, lane, warp):
         total = warp_inclusive_sum(amount)
-        if lane == u32(31):
-            sums[u32(half + warp)] = total
+        if lane == 31:
+            sums[half + warp] = total
         cuda.syncthreads()
         part = u32(0)
         if lane < warp:
-            part = sums[u32(half + lane)]
-        return u32(total + warp_add(part))
+            part = sums[half + lane]
+        return total + warp_add(part)
 
     return inclusive_sum

@@ -86,7 +86,7 @@ def group_functions(element_size: int) -> GroupFunctions:
             for at in range(VECTORS_A_LANE):
                 load(words, at, address, n_left)
         address += step
-        are_integers = mask[0] == key_type(0)
+        are_integers = mask[0] == 0
         if are_integers:
             for at in range(VECTORS_A_LANE):
                 maxima[at] = integer_maximum(words, 4 * at, mask)
@@ -97,7 +97,7 @@ def group_functions(element_size: int) -> GroupFunctions:
                 maxima[at] = raw_maximum(words, 4 * at, mask)
                 if is_loaded:
                     load(words, at, address, n_next)
-        if n_left < u32(CHUNK_VECTORS):
+        if n_left < CHUNK_VECTORS:
             for at in range(VECTORS_A_LANE):
                 if u32(32 * at) >= n_left:
                     maxima[at] = key_type(0)
@@ -106,20 +106,20 @@ def group_functions(element_size: int) -> GroupFunctions:
     def load_strided_maxima(maxima, address, stride, n_left, mask):
         """Do the same for elements `stride` apart."""
         ahead = u32(0)
-        while ahead < u32(VECTORS_A_LANE):
+        while ahead < VECTORS_A_LANE:
             best = key_type(0)
-            element = i64(u32(ahead * u32(32 * per_vector)))
+            element = i64(ahead * u32(32 * per_vector))
             end = element
-            if u32(ahead * u32(32)) < n_left:
+            if ahead * 32 < n_left:
                 end = element + per_vector
             while element < end:
-                bits = key_type(load_element(address + element * stride * element_size))
-                best = max(best, key_type(raw_element(bits, mask)))
+                bits = load_element(address + element * stride * element_size)
+                best = max(best, raw_element(bits, mask))
                 element += 1
             for at in range(VECTORS_A_LANE):
                 if ahead == u32(at):
                     maxima[at] = best
-            ahead = u32(ahead + u32(1))
+            ahead += 1
 
     exchange_eight, exchange_four, exchange_two = (
         _exchange_halves(VECTORS_A_LANE >> bit, bit, key_type, shuffle_xor) for bit in range(3)
@@ -132,17 +132,17 @@ def group_functions(element_size: int) -> GroupFunctions:
         Returns the number, within the chunk, of the lane's first group; its others are ``32 >> lane_bits``
         apart.
         """
-        first = u32(lane >> lane_bits)
-        apart = u32(u32(32) >> lane_bits)
-        if lane_bits > u32(0):
+        first = lane >> lane_bits
+        apart = 32 >> lane_bits
+        if lane_bits > 0:
             exchange_eight(maxima, lane)
-            first = u32(first + u32(u32(lane & u32(1)) * u32(apart << u32(2))))
-        if lane_bits > u32(1):
+            first += (lane & 1) * (apart << 2)
+        if lane_bits > 1:
             exchange_four(maxima, lane)
-            first = u32(first + u32(u32((lane >> u32(1)) & u32(1)) * u32(apart << u32(1))))
-        if lane_bits > u32(2):
+            first += ((lane >> 1) & 1) * (apart << 1)
+        if lane_bits > 2:
             exchange_two(maxima, lane)
-            first = u32(first + u32(u32((lane >> u32(2)) & u32(1)) * apart))
+            first += ((lane >> 2) & 1) * apart
         return first
 
     return GroupFunctions(load_first, next_maxima, load_strided_maxima, reduce_maxima)
@@ -154,14 +154,14 @@ def _exchange_halves(count: int, bit: int, key_type: Any, shuffle_xor: Any) -> A
     @device_function
     def exchange(maxima, lane):
         """Leave the lower half of `count` maxima to lanes without `bit`, the upper to those with it."""
-        is_upper = (lane >> u32(bit)) & u32(1) != u32(0)
+        is_upper = (lane >> bit) & 1 != 0
         for at in range(half):
-            kept = key_type(maxima[at])
-            given = key_type(maxima[at + half])
+            kept = maxima[at]
+            given = maxima[at + half]
             if is_upper:
-                kept = key_type(maxima[at + half])
-                given = key_type(maxima[at])
-            maxima[at] = max(kept, key_type(shuffle_xor(given, u32(1 << bit))))
+                kept = maxima[at + half]
+                given = maxima[at]
+            maxima[at] = max(kept, shuffle_xor(given, u32(1 << bit)))
 
     return exchange
 
@@ -180,92 +180,92 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
 
     @linked_function
     def keep_maxima(keys, maxima, first_group, bits, lane):
-        apart = u32(u32(32) >> bits)
-        group = u32(reduce_maxima(maxima, lane, bits) + first_group)
+        apart = 32 >> bits
+        group = reduce_maxima(maxima, lane, bits) + first_group
         keys[group] = maxima[0]
-        if bits < u32(3):
-            keys[u32(group + apart)] = maxima[1]
-        if bits < u32(2):
+        if bits < 3:
+            keys[group + apart] = maxima[1]
+        if bits < 2:
             for at in range(2, 4):
-                keys[u32(group + u32(apart * u32(at)))] = maxima[at]
-        if bits < u32(1):
+                keys[group + apart * u32(at)] = maxima[at]
+        if bits < 1:
             for at in range(4, 8):
-                keys[u32(group + u32(apart * u32(at)))] = maxima[at]
+                keys[group + apart * u32(at)] = maxima[at]
 
     @linked_function
     def group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp):
         """Write the raw maxima of groups of ``1 << bits`` vectors of elements that are `stride` apart."""
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_A_LANE, key_type)
-        chunk_groups = u32(u32(CHUNK_VECTORS) >> bits)
-        first = u32(warp * u32(CHUNK_VECTORS))
-        vector = u32(first + lane)
-        first_group = u32(warp * chunk_groups)
-        first_left = u32(max(n_vectors, first) - first)
-        available = u32(max(n_vectors, vector) - vector)
+        chunk_groups = CHUNK_VECTORS >> bits
+        first = warp * CHUNK_VECTORS
+        vector = first + lane
+        first_group = warp * chunk_groups
+        first_left = max(n_vectors, first) - first
+        available = max(n_vectors, vector) - vector
         if stride == 1:
             address += i64(vector) * VECTOR_BYTES
             load_first(words, address, available)
-            while first_left > u32(0):
-                beyond = u32(max(available, u32(round_vectors)) - u32(round_vectors))
+            while first_left > 0:
+                beyond = max(available, u32(round_vectors)) - round_vectors
                 next_maxima(words, maxima, address, available, round_vectors * VECTOR_BYTES, beyond, mask)
                 address += round_vectors * VECTOR_BYTES
                 keep_maxima(keys, maxima, first_group, bits, lane)
-                first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
-                first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
+                first_group += chunk_groups * n_warps
+                first_left = max(first_left, u32(round_vectors)) - round_vectors
                 available = beyond
         else:
             address += i64(vector) * VECTOR_BYTES * stride
-            while first_left > u32(0):
+            while first_left > 0:
                 load_strided_maxima(maxima, address, stride, available, mask)
                 address += round_vectors * VECTOR_BYTES * stride
                 keep_maxima(keys, maxima, first_group, bits, lane)
-                first_group = u32(first_group + u32(chunk_groups * u32(n_warps)))
-                first_left = u32(max(first_left, u32(round_vectors)) - u32(round_vectors))
-                available = u32(max(available, u32(round_vectors)) - u32(round_vectors))
+                first_group += chunk_groups * n_warps
+                first_left = max(first_left, u32(round_vectors)) - round_vectors
+                available = max(available, u32(round_vectors)) - round_vectors
 
     @linked_function
     def copy_keys(keys, address, n_vectors, thread):
         """Take the raw keys of a level as they are: every one is the maximum of a group."""
         words = cuda.local.array(_COPIED_WORDS, u32)
-        at = u32(shared_address(keys))
+        at = shared_address(keys)
         vector = thread
         while vector < n_vectors:
             for ahead in range(_COPIED):
-                other = u32(vector + u32(ahead * n_threads))
+                other = vector + u32(ahead * n_threads)
                 word = 4 * ahead
                 words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
                     address + i64(other) * VECTOR_BYTES, other < n_vectors
                 )
             for ahead in range(_COPIED):
-                other = u32(vector + u32(ahead * n_threads))
+                other = vector + u32(ahead * n_threads)
                 word = 4 * ahead
                 if other < n_vectors:
                     store_shared_u32x4(
-                        u32(at + u32(other << u32(4))),
+                        at + (other << 4),
                         words[word],
                         words[word + 1],
                         words[word + 2],
                         words[word + 3],
                     )
-            vector = u32(vector + u32(_COPIED * n_threads))
+            vector += u32(_COPIED * n_threads)
 
     @linked_function
     def order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread):
         """Make keys of the raw maxima; return the least and the largest of these and the given ones."""
         quad = cuda.local.array(per_quad, key_type)
         number = thread
-        group = u32(number * u32(per_quad))
+        group = number * per_quad
         while group < n_groups:
             load_quad(quad, keys, number)
             for at in range(per_quad):
                 quad[at] = key_of_raw(quad[at], numbers, masks)
-                if u32(group + u32(at)) < n_groups:
+                if group + u32(at) < n_groups:
                     lowest = min(lowest, quad[at])
                     highest = max(highest, quad[at])
             store_quad(quad, keys, number)
-            number = u32(number + u32(n_threads))
-            group = u32(number * u32(per_quad))
+            number += n_threads
+            group = number * per_quad
         return lowest, highest
 
     return group_maxima, copy_keys, order_maxima

@@ -78,9 +78,9 @@ def element_functions(element_size: int) -> ElementFunctions:
     @linked_function
     def restore(key, masks, address):
         """Return the element at `address`, read from there only if its key does not tell it."""
-        bits = key_type(key ^ key_type(masks[3]))
-        if (bits & key_type(masks[0])) != key_type(0):
-            bits = key_type(bits ^ key_type(masks[1]))
+        bits = key ^ key_type(masks[3])
+        if (bits & key_type(masks[0])) != 0:
+            bits ^= key_type(masks[1])
         if key == key_type(masks[3]) or key == key_type(masks[5]):
             bits = load_element(address)
         return bits
@@ -122,8 +122,8 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
 
     @linked_function
     def key_of_raw(raw, numbers, masks):
-        moved = key_type(raw >> key_type(unused))
-        key = key_type(key_type(moved + key_type(numbers[0])) & key_type(ones))
+        moved = raw >> unused
+        key = (moved + key_type(numbers[0])) & ones
         if key == key_type(numbers[1]):
             key = key_type(masks[3])
         if key_type(numbers[2]) <= moved <= key_type(numbers[3]):
@@ -133,22 +133,22 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
     @linked_function
     def first_of_equals(raw, numbers, masks):
         """Return the least raw key of elements that have the same key."""
-        moved = key_type(raw >> key_type(unused))
-        key = key_type(key_type(moved + key_type(numbers[0])) & key_type(ones))
+        moved = raw >> unused
+        key = (moved + key_type(numbers[0])) & ones
         if masks[1] != 0 and key == max(key_type(numbers[1]), key_type(masks[3])):
-            moved = key_type(moved - key_type(1))
+            moved -= 1
         if key_type(numbers[2]) <= moved <= key_type(numbers[3]):
             moved = key_type(numbers[2])
-        return key_type(moved << key_type(unused))
+        return moved << unused
 
     @linked_function
     def whole_raw_key(raw):
         """Clear what an element of less than 32 bits leaves free."""
-        return key_type(raw & key_type(key_type(ones) << key_type(unused)))
+        return raw & (key_type(ones) << key_type(unused))
 
     @linked_function
     def raw_element(bits, mask):
-        return raw_key(key_type(bits << key_type(unused)), mask[0], mask[1], mask[2])
+        return raw_key(bits << unused, mask[0], mask[1], mask[2])
 
     @linked_function
     def raw_floor(key, masks):
@@ -160,25 +160,25 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
         if masks[1] != 0:
             lowest = key_type(masks[1] ^ masks[2])
             highest = key_type(masks[0] ^ masks[2])
-            inside = min(max(key, lowest), key_type(highest + key_type(1)))
+            inside = min(max(key, lowest), highest + 1)
             if masks[5] == 0:
-                raw = key_type(inside + lowest)
-                if key == key_type(key_type(masks[3]) + key_type(1)):
-                    raw = key_type(raw + key_type(1))
-                if key == key_type(0):
+                raw = inside + lowest
+                if key == key_type(masks[3]) + 1:
+                    raw += 1
+                if key == 0:
                     raw = key_type(0)
             else:
-                raw = key_type(inside - lowest)
+                raw = inside - lowest
                 if key == key_type(masks[3]):
-                    raw = key_type(raw - key_type(1))
-        return key_type(raw << key_type(unused))
+                    raw -= 1
+        return raw << unused
 
     @linked_function
     def raw_beyond(key, masks):
         """Return the least raw key of elements with a larger key than this, 0 if there are none."""
         beyond = key_type(0)
-        if key != key_type(ones):
-            beyond = raw_floor(key_type(key + key_type(1)), masks)
+        if key != ones:
+            beyond = raw_floor(key + 1, masks)
         return beyond
 
     if element_size == 8:
@@ -189,16 +189,16 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
             for element in range(2):
                 low = u64(words[2 * element])
                 raws[at + element] = raw_key(
-                    low | (u64(words[2 * element + 1]) << u64(32)), mask[0], mask[1], mask[2]
+                    low | (u64(words[2 * element + 1]) << 32), mask[0], mask[1], mask[2]
                 )
 
         @linked_function
         def raw_maximum(words, at, mask):
             """Return the largest raw key of a vector, the words from `at` on."""
-            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), mask[0], mask[1], mask[2])
+            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << 32), mask[0], mask[1], mask[2])
             return max(
                 first,
-                raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), mask[0], mask[1], mask[2]),
+                raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << 32), mask[0], mask[1], mask[2]),
             )
 
         integer_maximum = raw_maximum
@@ -206,9 +206,9 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
         @linked_function
         def reaching(words, at, floor, mask, are_raw):
             """Return a bit an element of a vector that is set where its raw key is at least `floor`."""
-            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << u64(32)), mask[0], mask[1], mask[2])
-            second = raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << u64(32)), mask[0], mask[1], mask[2])
-            return u32(u32(first >= floor) | u32(u32(second >= floor) << u32(1)))
+            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << 32), mask[0], mask[1], mask[2])
+            second = raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << 32), mask[0], mask[1], mask[2])
+            return u32(first >= floor) | (u32(second >= floor) << 1)
 
     else:
 
@@ -217,7 +217,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
             """Put the raw keys of a vector, four words, into a local array from `at` on."""
             for word in range(4):
                 for part in range(per_word):
-                    bits = u32(words[word] << u32(unused - part * bits_each))
+                    bits = words[word] << u32(unused - part * bits_each)
                     raws[at + word * per_word + part] = raw_key(bits, mask[0], mask[1], mask[2])
 
         @linked_function
@@ -225,10 +225,10 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
             """Return the largest raw key of a vector, the words from `at` on."""
             best = u32(0)
             for word in range(4):
-                bits = u32(words[at + word])
+                bits = words[at + word]
                 best = max(best, raw_key(bits, mask[0], mask[1], mask[2]))
                 for part in range(1, per_word):
-                    best = max(best, raw_key(u32(bits << u32(part * bits_each)), mask[0], mask[1], mask[2]))
+                    best = max(best, raw_key(bits << u32(part * bits_each), mask[0], mask[1], mask[2]))
             return best
 
         @linked_function
@@ -236,10 +236,10 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
             """Do the same for integers: a whole word is made raw at once."""
             best = u32(0)
             for word in range(4):
-                raw = u32(words[at + word] ^ mask[3])
+                raw = words[at + word] ^ mask[3]
                 best = max(best, raw)
                 for part in range(1, per_word):
-                    best = max(best, u32(raw << u32(part * bits_each)))
+                    best = max(best, raw << u32(part * bits_each))
             return best
 
         @linked_function
@@ -251,13 +251,13 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
             found = u32(0)
             if are_raw:
                 for word in range(4):
-                    found = u32(found | (u32(words[at + word] >= floor) << u32(word)))
+                    found |= u32(words[at + word] >= floor) << u32(word)
             else:
                 for word in range(4):
                     for part in range(per_word):
-                        bits = u32(words[at + word] << u32(unused - part * bits_each))
+                        bits = words[at + word] << u32(unused - part * bits_each)
                         raw = raw_key(bits, mask[0], mask[1], mask[2])
-                        found = u32(found | (u32(raw >= floor) << u32(word * per_word + part)))
+                        found |= u32(raw >= floor) << u32(word * per_word + part)
             return found
 
     return (

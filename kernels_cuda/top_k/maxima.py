@@ -37,7 +37,7 @@ def maxima_source(element_size: int) -> KernelSource:
     def store_maxima(maxima, address, lane):
         """Store the fine maxima of a chunk; return this lane's."""
         first = reduce_maxima(maxima, lane, u32(FINE_BITS))
-        key = key_type(whole_raw_key(maxima[0]))
+        key = whole_raw_key(maxima[0])
         store_key(address + i64(first) * n_bytes, key)
         return key
 
@@ -59,10 +59,10 @@ def maxima_source(element_size: int) -> KernelSource:
     ):
         take_turn()
         thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
+        lane = thread & 31
         block = first_block + i64(cuda.blockIdx.x)
         unit = block // blocks_a_part
-        coarse_group = (block - unit * blocks_a_part) * WARPS_A_BLOCK + i64(thread >> u32(5))
+        coarse_group = (block - unit * blocks_a_part) * WARPS_A_BLOCK + i64(thread >> 5)
         _, _, _, _, _, address, _, n_vectors = locate(
             x, offsets, unit, axis_size, part_size, n_parts, x_stride, element_size, layout
         )
@@ -79,13 +79,13 @@ def maxima_source(element_size: int) -> KernelSource:
             address += vector * VECTOR_BYTES
             load_first(words, address, available)
             while chunk < u32(coarse_chunks):
-                beyond = u32(max(available, u32(CHUNK_VECTORS)) - u32(CHUNK_VECTORS))
+                beyond = max(available, u32(CHUNK_VECTORS)) - CHUNK_VECTORS
                 next_maxima(words, maxima, address, available, CHUNK_VECTORS * VECTOR_BYTES, beyond, mask)
                 address += CHUNK_VECTORS * VECTOR_BYTES
                 best = max(best, store_maxima(maxima, fine_address, lane))
                 fine_address += FINE_A_CHUNK * n_bytes
                 available = beyond
-                chunk = u32(chunk + u32(1))
+                chunk += 1
         else:
             address += vector * VECTOR_BYTES * x_stride
             while chunk < u32(coarse_chunks):
@@ -93,10 +93,10 @@ def maxima_source(element_size: int) -> KernelSource:
                 best = max(best, store_maxima(maxima, fine_address, lane))
                 address += CHUNK_VECTORS * VECTOR_BYTES * x_stride
                 fine_address += FINE_A_CHUNK * n_bytes
-                available = u32(max(available, u32(CHUNK_VECTORS)) - u32(CHUNK_VECTORS))
-                chunk = u32(chunk + u32(1))
+                available = max(available, u32(CHUNK_VECTORS)) - CHUNK_VECTORS
+                chunk += 1
         best = warp_max(best)
-        if lane == u32(0):
+        if lane == 0:
             store_key(coarse + number * n_bytes, best)
 
     return KernelSource(

@@ -34,7 +34,7 @@ def quad_functions(key_type: Any) -> QuadFunctions:
 
     @device_function
     def place_of(array, number):
-        return u32(shared_address(array) + u32(number * u32(QUAD_BYTES)))
+        return shared_address(array) + number * QUAD_BYTES
 
     if key_type is u64:
 

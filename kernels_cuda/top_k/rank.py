@@ -66,22 +66,22 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         ties, the lowest key has the latter half of the bins, by its lows alone.
         """
         lowest, low_base, left, right, low_right, last, tie_base, tie_shift = bins
-        code = u32(key_type(key_type(key - lowest) << key_type(left)) >> key_type(right))
-        into = u32(last - u32(code | u32(u32(low - low_base) >> low_right)))
-        if last != u32(last_bin) and key == lowest:
-            into = u32(u32(last_bin) - u32(u32(low - tie_base) >> tie_shift))
+        code = u32(((key - lowest) << key_type(left)) >> key_type(right))
+        into = last - (code | ((low - low_base) >> low_right))
+        if last != last_bin and key == lowest:
+            into = last_bin - ((low - tie_base) >> tie_shift)
         return into
 
     @linked_function
     def pair_extremes(keys, n_pairs, extremes, thread, lane, warp):
         """Return the smallest and the largest key."""
-        lowest = key_type(~key_type(0))
+        lowest = ~key_type(0)
         highest = key_type(0)
         pair = thread
         while pair < n_pairs:
             lowest = min(lowest, keys[pair])
             highest = max(highest, keys[pair])
-            pair = u32(pair + u32(n_threads))
+            pair += n_threads
         return block_extremes(extremes, lowest, highest, lane, warp)
 
     @linked_function
@@ -97,27 +97,27 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             pair = thread
             while pair < n_pairs:
                 if keys[pair] == lowest:
-                    furthest = max(furthest, u32(~lows[pair]))
-                pair = u32(pair + u32(n_threads))
+                    furthest = max(furthest, ~lows[pair])
+                pair += n_threads
             furthest = warp_max(furthest)
-            if lane == u32(0):
+            if lane == 0:
                 sums[warp] = furthest
             cuda.syncthreads()
             furthest = u32(0)
-            if lane < u32(n_warps):
+            if lane < n_warps:
                 furthest = sums[lane]
             furthest = warp_max(furthest)
-            tie_base = u32(~furthest)
-            tie_shift = u32(max(bit_length_u32(furthest), bin_bits) - bin_bits)
-        key_bits = needed_bits(key_type(highest - lowest))
+            tie_base = ~furthest
+            tie_shift = max(bit_length_u32(furthest), bin_bits) - bin_bits
+        key_bits = needed_bits(highest - lowest)
         low_bits = bit_length_u32(u32(count - 1))
-        right = u32(max(key_bits, bin_bits) - bin_bits)
-        left = min(u32(max(key_bits, bin_bits) - key_bits), low_bits)
+        right = max(key_bits, bin_bits) - bin_bits
+        left = min(max(key_bits, bin_bits) - key_bits, low_bits)
         # Positions have 31 bits: so many to the right leave none.
         low_right = u32(31)
-        if left != u32(0):
-            low_right = u32(low_bits - left)
-        last = u32((u32(1) << bin_bits) - u32(1))
+        if left != 0:
+            low_right = low_bits - left
+        last = (1 << bin_bits) - 1
         return lowest, u32(~(count - 1)), left, right, low_right, last, tie_base, tie_shift
 
     @linked_function
@@ -128,40 +128,40 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         """
         cuda.syncthreads()
         for bin in range(BINS_A_THREAD):
-            ends[u32(u32(bin * n_threads) + thread)] = u32(0)
+            ends[u32(bin * n_threads) + thread] = u32(0)
         counters[CROWDED] = u32(0)
         cuda.syncthreads()
         ends_at = shared_address(ends)
         pair = thread
         while pair < n_pairs:
             into = bin_of(keys[pair], lows[pair], bins)
-            count_shared_if(u32(ends_at + u32(into << u32(2))), True)
-            pair = u32(pair + u32(n_threads))
+            count_shared_if(ends_at + (into << 2), True)
+            pair += n_threads
         cuda.syncthreads()
         amounts = cuda.local.array(BINS_A_THREAD, u32)
-        own = u32(thread * u32(BINS_A_THREAD))
+        own = thread * BINS_A_THREAD
         amount = u32(0)
         for bin in range(BINS_A_THREAD):
-            amounts[bin] = ends[u32(own + u32(bin))]
-            amount = u32(amount + amounts[bin])
-            if amounts[bin] > u32(_CROWDED):
+            amounts[bin] = ends[own + u32(bin)]
+            amount += amounts[bin]
+            if amounts[bin] > _CROWDED:
                 counters[CROWDED] = u32(1)
         before, _ = exclusive_sum(amount, thread, sums)
         for bin in range(BINS_A_THREAD):
-            ends[u32(own + u32(bin))] = before
-            through = u32(before + amounts[bin])
+            ends[own + u32(bin)] = before
+            through = before + amounts[bin]
             if before < wanted <= through:
                 counters[AMOUNT] = through
             before = through
         cuda.syncthreads()
         n_placed = counters[AMOUNT]
-        if counters[CROWDED] != u32(0):
+        if counters[CROWDED] != 0:
             n_placed = u32(0)
         pair = thread
-        while pair < n_pairs and n_placed != u32(0):
+        while pair < n_pairs and n_placed != 0:
             into = bin_of(keys[pair], lows[pair], bins)
-            order[atomic_add_shared_u32(u32(ends_at + u32(into << u32(2))), u32(1))] = pair
-            pair = u32(pair + u32(n_threads))
+            order[atomic_add_shared_u32(ends_at + (into << 2), u32(1))] = pair
+            pair += n_threads
         cuda.syncthreads()
         return n_placed
 
@@ -169,28 +169,28 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     def rank_by_counting(keys, lows, n_pairs, thread, lane_bits):
         other_keys = cuda.local.array(per_quad, key_type)
         other_lows = cuda.local.array(4, u32)
-        pair = u32(thread >> lane_bits)
-        lanes = u32(u32(1) << lane_bits)
+        pair = thread >> lane_bits
+        lanes = 1 << lane_bits
         rank = u32(0)
         if pair < n_pairs:
             key = keys[pair]
             low = lows[pair]
-            other = u32(u32(thread & u32(lanes - u32(1))) << u32(2))
+            other = (thread & (lanes - 1)) << 2
             while other < n_pairs:
-                load_lows(other_lows, lows, u32(other >> u32(2)))
+                load_lows(other_lows, lows, other >> 2)
                 for part in range(4 // per_quad):
-                    load_keys(other_keys, keys, u32(u32(other // u32(per_quad)) + u32(part)))
+                    load_keys(other_keys, keys, other // per_quad + u32(part))
                     for at in range(per_quad):
                         place = part * per_quad + at
                         is_before = other_keys[at] > key
                         is_before |= other_keys[at] == key and other_lows[place] > low
-                        if is_before and u32(other + u32(place)) < n_pairs:
-                            rank = u32(rank + u32(1))
-                other = u32(other + u32(lanes << u32(2)))
+                        if is_before and other + u32(place) < n_pairs:
+                            rank += 1
+                other += lanes << 2
         distance = u32(1)
         while distance < lanes:
-            rank = u32(rank + shuffle_xor_u32(rank, distance))
-            distance = u32(distance << u32(1))
+            rank += shuffle_xor_u32(rank, distance)
+            distance <<= 1
         return rank
 
     @linked_function
@@ -199,16 +199,16 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         low = lows[pair]
         into = bin_of(key, low, bins)
         place = u32(0)
-        if into > u32(0):
-            place = ends[u32(into - u32(1))]
+        if into > 0:
+            place = ends[into - 1]
         rank = place
         end = ends[into]
         while place < end:
             other = u32(order[place])
             other_key = keys[other]
             if other_key > key or (other_key == key and lows[other] > low):
-                rank = u32(rank + u32(1))
-            place = u32(place + u32(1))
+                rank += 1
+            place += 1
         return rank
 
     @device_function
@@ -229,26 +229,26 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         while size < n_pairs:
             # Two sorted runs of `size` make one: compare mirrored places, then ever closer ones.
             distance = size
-            while distance > u32(0):
-                comparator = u32(thread)
-                while u32(comparator << u32(1)) < u32(n_pairs + size):
-                    within = u32(comparator & u32(distance - u32(1)))
-                    first = u32(u32(u32(comparator - within) << u32(1)) + within)
-                    second = u32(first + distance)
+            while distance > 0:
+                comparator = thread
+                while comparator << 1 < n_pairs + size:
+                    within = comparator & (distance - 1)
+                    first = ((comparator - within) << 1) + within
+                    second = first + distance
                     if distance == size:
-                        second = u32(u32(u32(comparator - within) << u32(1)) + u32(size << u32(1)))
-                        second = u32(second - u32(1) - within)
+                        second = ((comparator - within) << 1) + (size << 1)
+                        second = second - 1 - within
                     if second < n_pairs:
                         order_pair(keys, lows, first, second)
-                    comparator = u32(comparator + u32(n_threads))
+                    comparator += n_threads
                 # A warp's 32 comparators touch 64 places that are its own while the distance is below 64.
-                distance = u32(distance >> u32(1))
-                if distance >= u32(32):
+                distance >>= 1
+                if distance >= 32:
                     cuda.syncthreads()
                 else:
                     cuda.syncwarp()
-            size = u32(size << u32(1))
-            if size >= u32(64) or size >= n_pairs:
+            size <<= 1
+            if size >= 64 or size >= n_pairs:
                 cuda.syncthreads()
             else:
                 cuda.syncwarp()

@@ -93,9 +93,9 @@ def histogram_source(element_size: int) -> KernelSource:
         base = x + x_row * element_size
         step = x_stride * element_size
         counter = thread
-        while counter < u32(n_counters):
+        while counter < n_counters:
             histogram[counter] = u32(0)
-            counter = u32(counter + u32(COUNTING_THREADS))
+            counter += COUNTING_THREADS
         cuda.syncthreads()
         keys = cuda.local.array(COUNTED, key_type)
         first = (block - row * n_blocks_a_row) * COUNTED_ELEMENTS + i64(thread)
@@ -107,18 +107,18 @@ def histogram_source(element_size: int) -> KernelSource:
                     keys[item] = load_element(base + at * step)
             for item in range(COUNTED):
                 if first + item * COUNTING_THREADS < axis_size:
-                    key = key_type(~order_key(keys[item], *masks))
+                    key = ~order_key(keys[item], *masks)
                     for digit in range(element_size):
-                        value = u32(u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1))
-                        cuda.atomic.add(histogram, u32(u32(digit * N_DIGITS) + value), u32(1))
+                        value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
+                        cuda.atomic.add(histogram, u32(digit * N_DIGITS) + value, u32(1))
             first += n_blocks_a_row * COUNTED_ELEMENTS
         cuda.syncthreads()
         counter = thread
-        while counter < u32(n_counters):
-            if histogram[counter] != u32(0):
+        while counter < n_counters:
+            if histogram[counter] != 0:
                 at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
                 reduce_add_u64(at, u64(histogram[counter]))
-            counter = u32(counter + u32(COUNTING_THREADS))
+            counter += COUNTING_THREADS
 
     return KernelSource(digit_histograms, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers=32)
 
@@ -129,7 +129,7 @@ def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
 
     @device_function
     def digit_of(key, shift):
-        return u32(u32(N_DIGITS - 1) - u32(u32(key >> key_type(shift)) & u32(N_DIGITS - 1)))
+        return u32(N_DIGITS - 1) - (u32(key >> key_type(shift)) & u32(N_DIGITS - 1))
 
     @device_function
     def rank_in_warp(keys, places, warp_counts, own_counts, shift):
@@ -138,14 +138,14 @@ def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
         for item in range(n_items):
             digit = digit_of(keys[item], shift)
             same = match_byte(digit)
-            counter = u32(own_counts + digit)
+            counter = own_counts + digit
             already = u32(warp_counts[counter])
             cuda.syncwarp()
-            earlier = u32(same & below)
-            if earlier == u32(0):
-                warp_counts[counter] = u16(u32(already + popcount_u32(same)))
+            earlier = same & below
+            if earlier == 0:
+                warp_counts[counter] = u16(already + popcount_u32(same))
             cuda.syncwarp()
-            places[item] = u32(already + popcount_u32(earlier))
+            places[item] = already + popcount_u32(earlier)
 
     return digit_of, rank_in_warp
 
@@ -179,15 +179,15 @@ def sort_source(
     def exclusive_sum_of_digits(sums, half, amount, wide_sums, thread, lane, warp):
         """Return the sum of `amount` over the digits before the thread's own."""
         if position_size == 4:
-            return position_type(inclusive_sum(sums, half, u32(amount), lane, warp) - u32(amount))
-        if thread < u32(N_DIGITS):
+            return inclusive_sum(sums, half, amount, lane, warp) - amount
+        if thread < N_DIGITS:
             wide_sums[thread] = amount
         cuda.syncthreads()
         total = position_type(0)
         digit = u32(0)
         while digit < min(thread, u32(N_DIGITS)):
-            total = position_type(total + wide_sums[digit])
-            digit = u32(digit + u32(1))
+            total += wide_sums[digit]
+            digit += 1
         cuda.syncthreads()
         return total
 
@@ -203,11 +203,11 @@ def sort_source(
                     seen[back] = load_state(states + (before - back) * (N_DIGITS * position_size))
             is_known = True
             for back in range(_LOOKED_AT):
-                is_known = is_known and seen[back] != position_type(0) and before >= 0
+                is_known = is_known and seen[back] != 0 and before >= 0
                 if is_known:
-                    total = position_type(total + position_type(seen[back] & position_type(count_mask)))
+                    total += seen[back] & count_mask
                     before -= 1
-                    if seen[back] >= position_type(of_all):
+                    if seen[back] >= of_all:
                         before = i64(-1)
         return total
 
@@ -246,14 +246,14 @@ def sort_source(
         sums = cuda.shared.array(64, u32)
         taken = cuda.shared.array(1, u32)
         thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
-        if thread == u32(0):
+        lane = thread & 31
+        warp = thread >> 5
+        if thread == 0:
             taken[0] = atomic_add_u32(next_tile, u32(1))
         counter = thread
-        while counter < u32(n_counters):
+        while counter < n_counters:
             warp_counts[counter] = u16(0)
-            counter = u32(counter + u32(n_threads))
+            counter += n_threads
         cuda.syncthreads()
         block = i64(taken[0])
         row = block // n_tiles
@@ -271,24 +271,24 @@ def sort_source(
 
         keys = cuda.local.array(n_items, key_type)
         places = cuda.local.array(n_items, u32)
-        first = u32(u32(warp * u32(32 * n_items)) + lane)
+        first = warp * u32(32 * n_items) + lane
         address = base + (tile_first + i64(first)) * step
         for item in range(n_items):
             # What is beyond the row's end comes last: its key is 0, and it is last in the tile.
             keys[item] = key_type(0)
-            if u32(first + u32(item * 32)) < count:
+            if first + u32(item * 32) < count:
                 keys[item] = load_element(address)
             address += 32 * step
         if is_first != 0:
             for item in range(n_items):
-                if u32(first + u32(item * 32)) < count:
+                if first + u32(item * 32) < count:
                     keys[item] = order_key(keys[item], *masks)
 
         of_digit = position_type(0)
-        if thread < u32(N_DIGITS):
+        if thread < N_DIGITS:
             entry = row * (element_size * N_DIGITS) + i64(thread)
             of_digit = position_type(load_u64(histograms + entry * COUNT_BYTES))
-        own_counts = u32(warp * u32(N_DIGITS))
+        own_counts = warp * N_DIGITS
         rank_in_warp(keys, places, warp_counts, own_counts, shift)
         cuda.syncthreads()
 
@@ -296,53 +296,53 @@ def sort_source(
         of_warps = cuda.local.array(n_warps, u32)
         amount = u32(0)
         state = states + (row * n_tiles * N_DIGITS + i64(thread)) * position_size
-        if thread < u32(N_DIGITS):
+        if thread < N_DIGITS:
             for other in range(n_warps):
-                of_warps[other] = u32(warp_counts[u32(u32(other * N_DIGITS) + thread)])
-                amount = u32(amount + of_warps[other])
+                of_warps[other] = u32(warp_counts[u32(other * N_DIGITS) + thread])
+                amount += of_warps[other]
             if tile > 0:
-                known = position_type(position_type(of_tile) | position_type(amount))
+                known = of_tile | position_type(amount)
                 store_state(state + tile * (N_DIGITS * position_size), known)
-        start = u32(inclusive_sum(sums, u32(0), amount, lane, warp) - amount)
+        start = inclusive_sum(sums, u32(0), amount, lane, warp) - amount
         destination = exclusive_sum_of_digits(sums, u32(32), of_digit, digit_base, thread, lane, warp)
-        if thread < u32(N_DIGITS):
+        if thread < N_DIGITS:
             running = start
             for other in range(n_warps):
-                warp_counts[u32(u32(other * N_DIGITS) + thread)] = u16(running)
-                running = u32(running + of_warps[other])
+                warp_counts[u32(other * N_DIGITS) + thread] = u16(running)
+                running += of_warps[other]
         cuda.syncthreads()
         for item in range(n_items):
-            places[item] = u32(places[item] + u32(warp_counts[u32(own_counts + digit_of(keys[item], shift))]))
+            places[item] = places[item] + u32(warp_counts[own_counts + digit_of(keys[item], shift)])
             exchanged_keys[places[item]] = keys[item]
         # Positions are on their way while the tile waits.
         positions = cuda.local.array(n_items, position_type)
         address = source_positions + (pairs + tile_first + i64(first)) * position_size
         for item in range(n_items):
             positions[item] = position_type(tile_first + i64(first) + item * 32)
-            if is_first == 0 and u32(first + u32(item * 32)) < count:
+            if is_first == 0 and first + u32(item * 32) < count:
                 positions[item] = load_position(address + item * (32 * position_size))
-        if thread < u32(N_DIGITS):
+        if thread < N_DIGITS:
             before = look_back(state, tile - 1)
-            known = position_type(position_type(of_all) | position_type(before + position_type(amount)))
+            known = of_all | (before + position_type(amount))
             store_state(state + tile * (N_DIGITS * position_size), known)
-            digit_base[thread] = position_type(position_type(destination + before) - position_type(start))
+            digit_base[thread] = destination + before - position_type(start)
         cuda.syncthreads()
 
         for item in range(n_items):
-            place = u32(u32(item * n_threads) + thread)
+            place = u32(item * n_threads) + thread
             keys[item] = exchanged_keys[place]
             if is_last == 0 and place < count:
-                rank = i64(position_type(digit_base[digit_of(keys[item], shift)] + position_type(place)))
+                rank = i64(digit_base[digit_of(keys[item], shift)] + position_type(place))
                 store_element(sorted_keys + (pairs + rank) * element_size, keys[item])
         cuda.syncthreads()
         for item in range(n_items):
             exchanged_positions[places[item]] = positions[item]
         cuda.syncthreads()
         for item in range(n_items):
-            place = u32(u32(item * n_threads) + thread)
+            place = u32(item * n_threads) + thread
             if place < count:
                 position = exchanged_positions[place]
-                rank = i64(position_type(digit_base[digit_of(keys[item], shift)] + position_type(place)))
+                rank = i64(digit_base[digit_of(keys[item], shift)] + position_type(place))
                 if is_last == 0:
                     store_position(sorted_positions + (pairs + rank) * position_size, position)
                 elif rank < k:

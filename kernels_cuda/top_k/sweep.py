@@ -88,8 +88,8 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         if item >= n_items:
             vector = u32(_NO_VECTOR)
         elif is_listed:
-            within = u32(item & u32((u32(1) << group_bits) - u32(1)))
-            vector = u32(u32(listed[u32(item >> group_bits)] << group_bits) + within)
+            within = item & ((1 << group_bits) - 1)
+            vector = (listed[item >> group_bits] << group_bits) + within
         if vector >= n_vectors:
             vector = u32(_NO_VECTOR)
         return vector
@@ -103,66 +103,64 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             for element in range(per_vector):
                 bits = u64(load_element(address + element * step))
                 place = u64(element * element_bits)
-                if place < u64(64):
+                if place < 64:
                     nearer = nearer | (bits << place)
                 else:
-                    further = further | (bits << (place & u64(63)))
+                    further = further | (bits << (place & 63))
         return nearer, further
 
     @device_function
     def load_vector(words, at, vector, source):
         address, step, _, _ = source
         words[at], words[at + 1], words[at + 2], words[at + 3] = load_if_u32x4(
-            address + i64(vector) * VECTOR_BYTES, vector != u32(_NO_VECTOR) and step == SIDE_BY_SIDE
+            address + i64(vector) * VECTOR_BYTES, vector != _NO_VECTOR and step == SIDE_BY_SIDE
         )
 
     @device_function
     def gather(words, at, vector, source):
         address, step, _, _ = source
-        nearer, further = gather_vector(
-            address + i64(vector) * per_vector * step, step, vector != u32(_NO_VECTOR)
-        )
+        nearer, further = gather_vector(address + i64(vector) * per_vector * step, step, vector != _NO_VECTOR)
         words[at] = u32(nearer)
-        words[at + 1] = u32(nearer >> u64(32))
+        words[at + 1] = u32(nearer >> 32)
         words[at + 2] = u32(further)
-        words[at + 3] = u32(further >> u64(32))
+        words[at + 3] = u32(further >> 32)
 
     @device_function
     def key_at(nearer, further, element, are_raw, numbers, masks):
         """Return the order key of an element of a vector, or of one of its raw keys."""
         if element_size == 8:
             key = nearer
-            if element != u32(0):
+            if element != 0:
                 key = further
         else:
-            shift = u32(element * u32(element_bits))
+            shift = element * element_bits
             if are_raw:
-                shift = u32(element << u32(5))
+                shift = element << 5
             bits = nearer
-            if shift >= u32(64):
+            if shift >= 64:
                 bits = further
-            key = u32(bits >> u64(shift & u32(63)))
+            key = u32(bits >> u64(shift & 63))
         if are_raw:
             key = key_of_raw(key, numbers, masks)
         else:
-            key = key_type(order_key(key_type(key & key_type(ones)), *masks))
+            key = order_key(key & ones, *masks)
         return key
 
     @device_function
     def low_of(vector, element, source):
         _, _, first_position, are_raw = source
         n_each = u32(keys_a_vector) if are_raw else u32(per_vector)
-        return u32(~u32(u32(u32(vector * n_each) + u32(first_position)) + element))
+        return ~(vector * n_each + u32(first_position) + element)
 
     @linked_function
     def reserve(counters, amount, lane):
         """Take `amount` slots; return the first. One atomic operation a warp."""
         through = warp_inclusive_sum(amount)
         base = u32(0)
-        if lane == u32(31):
-            base = atomic_add_shared_u32(u32(shared_address(counters) + u32(4 * FOUND)), through)
+        if lane == 31:
+            base = atomic_add_shared_u32(shared_address(counters) + u32(4 * FOUND), through)
         base = shuffle_from_u32(base, u32(31))
-        return u32(base + through - u32(amount))
+        return base + through - amount
 
     @device_function
     def load_one(vector, element, source):
@@ -170,26 +168,26 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         address, step, _, _ = source
         offset = i64(vector) * VECTOR_BYTES + i64(element) * element_size
         if step != SIDE_BY_SIDE:
-            offset = i64(u32(u32(vector * u32(per_vector)) + element)) * step
-        return key_type(load_element(address + offset))
+            offset = i64(vector * per_vector + element) * step
+        return load_element(address + offset)
 
     @device_function
     def keep(keys, lows, slot, kept, vectors, at, source):
         """Store the elements whose bits are set, of some vectors from number `at` on, and their positions."""
-        while kept != u32(0):
-            lowest = u32(kept & u32(u32(0) - kept))
-            kept = u32(kept ^ lowest)
-            bit = u32(u32(31) - leading_zeros_u32(lowest))
-            which = u32(bit // u32(per_vector))
+        while kept != 0:
+            lowest = kept & (0 - kept)
+            kept ^= lowest
+            bit = 31 - leading_zeros_u32(lowest)
+            which = bit // per_vector
             vector = vectors[at]
             for other in range(1, per_mask):
                 if which == u32(other):
                     vector = vectors[at + other]
-            element = u32(bit % u32(per_vector))
+            element = bit % per_vector
             if not source[3]:
                 keys[slot] = load_one(vector, element, source)
             lows[slot] = low_of(vector, element, source)
-            slot = u32(slot + u32(1))
+            slot += 1
         return slot
 
     @linked_function
@@ -211,18 +209,18 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         own = thread
         apart = u32(n_threads)
         if are_raw:
-            own = u32(thread * u32(_AHEAD))
+            own = thread * _AHEAD
             apart = u32(1)
         # The first item of the warp: it skips together what none of its lanes has.
         warp_item = shuffle_from_u32(own, u32(0))
         first = u32(0)
         while first < n_items and n_found <= limit:
-            vectors[0] = vector_of(u32(first + own), items)
+            vectors[0] = vector_of(first + own, items)
             for ahead in range(1, _AHEAD):
                 vectors[ahead] = u32(_NO_VECTOR)
-            if u32(warp_item + apart) < n_items:
+            if warp_item + apart < n_items:
                 for ahead in range(1, _AHEAD):
-                    vectors[ahead] = vector_of(u32(u32(first + own) + u32(u32(ahead) * apart)), items)
+                    vectors[ahead] = vector_of(first + own + u32(ahead) * apart, items)
             for ahead in range(_AHEAD):
                 load_vector(words, 4 * ahead, vectors[ahead], source)
             if is_strided:
@@ -231,29 +229,29 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             for part in range(n_masks):
                 kept[part] = u32(0)
             for ahead in range(_AHEAD):
-                if u32(warp_item + u32(u32(ahead) * apart)) < n_items:
+                if warp_item + u32(ahead) * apart < n_items:
                     found = reaching(words, 4 * ahead, floor, mask, are_raw)
-                    if vectors[ahead] != u32(_NO_VECTOR):
-                        kept[ahead // per_mask] |= u32(found << u32(ahead % per_mask * per_vector))
+                    if vectors[ahead] != _NO_VECTOR:
+                        kept[ahead // per_mask] |= found << u32(ahead % per_mask * per_vector)
             amount = u32(0)
             for part in range(n_masks):
-                amount = u32(amount + popcount_u32(kept[part]))
+                amount += popcount_u32(kept[part])
             slot = u32(0)
             if are_raw:
                 before, total = exclusive_sum(amount, thread, shared_from(sums, half))
-                half = u32(u32(32) - half)
-                slot = u32(n_found + before)
-                n_found = u32(n_found + total)
-            elif ballot(amount) != u32(0):
+                half = 32 - half
+                slot = n_found + before
+                n_found += total
+            elif ballot(amount) != 0:
                 slot = reserve(counters, amount, lane)
-            if amount != u32(0) and u32(slot + amount) <= n_slots:
+            if amount != 0 and slot + amount <= n_slots:
                 for part in range(n_masks):
                     slot = keep(keys, lows, slot, kept[part], vectors, part * per_mask, source)
-            first = u32(first + u32(_AHEAD * n_threads))
-            warp_item = u32(warp_item + u32(_AHEAD * n_threads))
-            if first < n_items and not are_raw and ballot(counters[FOUND] > limit) != u32(0):
-                n_found = u32(limit + u32(1))
-        if are_raw and thread == u32(0):
+            first += u32(_AHEAD * n_threads)
+            warp_item += u32(_AHEAD * n_threads)
+            if first < n_items and not are_raw and ballot(counters[FOUND] > limit) != 0:
+                n_found = limit + 1
+        if are_raw and thread == 0:
             counters[FOUND] = n_found
 
     @linked_function
@@ -263,23 +261,23 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         are_raw = source[3]
         n_each = u32(keys_a_vector) if are_raw else u32(per_vector)
         bins = shared_address(histogram)
-        width = key_type(end - bound)
+        width = end - bound
         item = thread
         while item < items[1]:
             vector = vector_of(item, items)
             load_vector(words, 0, vector, source)
             if source[1] != SIDE_BY_SIDE:
                 gather(words, 0, vector, source)
-            nearer = u64(words[0]) | (u64(words[1]) << u64(32))
-            further = u64(words[2]) | (u64(words[3]) << u64(32))
+            nearer = u64(words[0]) | (u64(words[1]) << 32)
+            further = u64(words[2]) | (u64(words[3]) << 32)
             element = u32(0)
             while element < n_each:
-                beyond = key_type(key_at(nearer, further, element, are_raw, numbers, masks) - bound)
+                beyond = key_at(nearer, further, element, are_raw, numbers, masks) - bound
                 digit = u32(beyond >> key_type(shift))
-                counts = vector != u32(_NO_VECTOR) and beyond <= width
-                count_shared_if(u32(bins + u32(digit << u32(2))), counts)
-                element = u32(element + u32(1))
-            item = u32(item + u32(n_threads))
+                counts = vector != _NO_VECTOR and beyond <= width
+                count_shared_if(bins + (digit << 2), counts)
+                element += 1
+            item += n_threads
 
     @linked_function
     def collect_ties(
@@ -295,38 +293,38 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         half = u32(0)
         first = u32(0)
         steps = u32(0)
-        while n_ties < n_wanted and first < u32(items[1] + u32(n_threads)):
+        while n_ties < n_wanted and first < items[1] + n_threads:
             # The first step is for what comes before the vectors, the last one for what comes after them.
             ties = u32(0)
-            low = u32(~edge)
-            if steps == u32(0):
+            low = ~edge
+            if steps == 0:
                 ties = u32(edge < head)
             elif first >= items[1]:
-                ties = u32(edge >= head and edge < u32(NO_EDGE))
-                first = u32(first + u32(n_threads))
+                ties = u32(edge >= head and edge < NO_EDGE)
+                first += n_threads
             else:
-                vector = vector_of(u32(first + thread), items)
+                vector = vector_of(first + thread, items)
                 load_vector(words, 0, vector, source)
                 if source[1] != SIDE_BY_SIDE:
                     gather(words, 0, vector, source)
-                if vector != u32(_NO_VECTOR):
+                if vector != _NO_VECTOR:
                     ties = reaching(words, 0, floor, mask, source[3])
-                    if beyond != key_type(0):
-                        ties = u32(ties & ~reaching(words, 0, beyond, mask, source[3]))
+                    if beyond != 0:
+                        ties &= ~reaching(words, 0, beyond, mask, source[3])
                 low = low_of(vector, u32(0), source)
-                first = u32(first + u32(n_threads))
+                first += n_threads
             steps = u32(1)
             before, total = exclusive_sum(popcount_u32(ties), thread, shared_from(sums, half))
-            half = u32(u32(32) - half)
-            rank = u32(n_ties + before)
-            while ties != u32(0) and rank < n_wanted:
+            half = 32 - half
+            rank = n_ties + before
+            while ties != 0 and rank < n_wanted:
                 # The lowest bit is the first element.
-                lowest = u32(ties & u32(u32(0) - ties))
-                ties = u32(ties ^ lowest)
-                keys[u32(n_found + rank)] = bound
-                lows[u32(n_found + rank)] = u32(low - u32(u32(31) - leading_zeros_u32(lowest)))
-                rank = u32(rank + u32(1))
-            n_ties = u32(n_ties + total)
+                lowest = ties & (0 - ties)
+                ties ^= lowest
+                keys[n_found + rank] = bound
+                lows[n_found + rank] = low - (31 - leading_zeros_u32(lowest))
+                rank += 1
+            n_ties += total
 
     @linked_function
     def narrow(
@@ -349,24 +347,24 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
 
         At least `wanted` keys must lie from `bound` to `end`, and all that reach `bound`.
         """
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
+        lane = thread & 31
+        warp = thread >> 5
         bins = shared_address(histogram)
         needed = wanted
         fits = False
         narrowing = True
         while narrowing:
-            shift = u32(max(needed_bits(key_type(end - bound)), u32(digit_bits)) - u32(digit_bits))
+            shift = max(needed_bits(end - bound), u32(digit_bits)) - digit_bits
             count_keys(histogram, items, source, bound, end, shift, numbers, masks, thread)
-            digit = u32(key_type(edge_key - bound) >> key_type(shift))
-            count_shared_if(u32(bins + u32(digit << u32(2))), has_edge and bound <= edge_key <= end)
+            digit = u32((edge_key - bound) >> key_type(shift))
+            count_shared_if(bins + (digit << 2), has_edge and bound <= edge_key <= end)
             digit, larger, amount = find_digit(histogram, sums, counters, needed, thread, lane, warp)
-            needed = u32(needed - larger)
-            fits = u32(u32(wanted - needed) + amount) <= limit
-            bound = key_type(bound + (key_type(digit) << key_type(shift)))
-            reach = key_type((key_type(1) << key_type(shift)) - key_type(1))
-            end = key_type(bound + min(key_type(end - bound), reach))
-            narrowing = shift > u32(0) and not fits
+            needed -= larger
+            fits = wanted - needed + amount <= limit
+            bound += key_type(digit) << key_type(shift)
+            reach = (1 << key_type(shift)) - 1
+            end = bound + min(end - bound, reach)
+            narrowing = shift > 0 and not fits
         return bound, fits
 
     @device_function
@@ -374,11 +372,11 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         """Return how many of the ascending positions from slot `first` to `end` are before this one."""
         begin = first
         while first < end:
-            middle = u32(u32(first + end) >> u32(1))
-            if u32(~lows[middle]) < position:
-                first = u32(middle + u32(1))
+            middle = (first + end) >> 1
+            if ~lows[middle] < position:
+                first = middle + 1
             else:
                 end = middle
-        return u32(first - begin)
+        return first - begin
 
     return SweepFunctions(collect, count_keys, collect_ties, reserve, narrow, count_before)

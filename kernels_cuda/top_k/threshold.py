@@ -36,13 +36,13 @@ N_COUNTERS = 8
 @device_function
 def bit_length_u32(value):
     """Return the number of bits that a value needs."""
-    return u32(u32(32) - leading_zeros_u32(value))
+    return 32 - leading_zeros_u32(value)
 
 
 @device_function
 def bit_length_u64(value):
     """Return the number of bits that a value needs."""
-    return u32(u32(64) - leading_zeros_u64(value))
+    return 64 - leading_zeros_u64(value)
 
 
 def bit_length(key_type: Any) -> Any:
@@ -71,18 +71,18 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
         Returns it, how many elements have larger ones, and how many have it.
         """
         cuda.syncthreads()
-        digit = u32(u32(n_threads - 1) - thread)
+        digit = u32(n_threads - 1) - thread
         amount = histogram[digit]
         through = warp_inclusive_sum(amount)
-        if lane == u32(31):
+        if lane == 31:
             sums[warp] = through
         cuda.syncthreads()
         histogram[digit] = u32(0)
         before = u32(0)
         if lane < warp:
             before = sums[lane]
-        through = u32(through + warp_add(before))
-        above = u32(through - amount)
+        through += warp_add(before)
+        above = through - amount
         if above < needed <= through:
             counters[DIGIT] = digit
             counters[ABOVE] = above
@@ -93,18 +93,18 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
     @linked_function
     def block_extremes(extremes, lowest, highest, lane, warp):
         """Return the smallest and the largest of the threads' keys."""
-        inverse = warp_max(key_type(~lowest))
+        inverse = warp_max(~lowest)
         best = warp_max(highest)
-        if lane == u32(0):
+        if lane == 0:
             extremes[warp] = inverse
-            extremes[u32(warp + u32(32))] = best
+            extremes[warp + 32] = best
         cuda.syncthreads()
         inverse = key_type(0)
         best = key_type(0)
-        if lane < u32(n_warps):
+        if lane < n_warps:
             inverse = extremes[lane]
-            best = extremes[u32(lane + u32(32))]
-        return key_type(~warp_max(inverse)), key_type(warp_max(best))
+            best = extremes[lane + 32]
+        return ~warp_max(inverse), warp_max(best)
 
     @linked_function
     def find_threshold(
@@ -117,36 +117,34 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
         """
         quad = cuda.local.array(per_quad, key_type)
         bins = shared_address(histogram)
-        low = key_type(lowest)
-        high = key_type(highest)
+        low = lowest
+        high = highest
         above = u32(0)
         reaching = u32(0)
         searching = True
         while searching:
-            width = key_type(high - low)
+            width = high - low
             span_bits = needed_bits(width)
-            shift = u32(max(span_bits, u32(digit_bits)) - u32(digit_bits))
+            shift = max(span_bits, u32(digit_bits)) - digit_bits
             number = thread
-            group = u32(number * u32(per_quad))
+            group = number * per_quad
             while group < n_groups:
                 load_quad(quad, maxima, number)
                 for at in range(per_quad):
-                    beyond = key_type(quad[at] - low)
-                    counts = beyond <= width and u32(group + u32(at)) < n_groups
+                    beyond = quad[at] - low
+                    counts = beyond <= width and group + u32(at) < n_groups
                     digit = u32(beyond >> key_type(shift))
-                    count_shared_if(u32(bins + u32(digit << u32(2))), counts)
-                number = u32(number + u32(n_threads))
-                group = u32(number * u32(per_quad))
-            digit, larger, amount = find_digit(
-                histogram, sums, counters, u32(wanted - above), thread, lane, warp
-            )
-            low = key_type(low + (key_type(digit) << key_type(shift)))
+                    count_shared_if(bins + (digit << 2), counts)
+                number += n_threads
+                group = number * per_quad
+            digit, larger, amount = find_digit(histogram, sums, counters, wanted - above, thread, lane, warp)
+            low += key_type(digit) << key_type(shift)
             # The end of the last bin may lie beyond what a key can be.
-            width = min(key_type(high - low), key_type((key_type(1) << key_type(shift)) - key_type(1)))
-            high = key_type(low + width)
-            above = u32(above + larger)
-            reaching = u32(above + amount)
-            searching = shift > u32(0) and reaching > enough
+            width = min(high - low, (1 << key_type(shift)) - 1)
+            high = low + width
+            above += larger
+            reaching = above + amount
+            searching = shift > 0 and reaching > enough
         return low, above, reaching
 
     @linked_function
@@ -155,41 +153,41 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
         quad = cuda.local.array(per_quad, key_type)
         # A thread has neighbouring groups. It counts those above in the lower half of a word, and those that
         # equal in the upper one.
-        quads_each = u32(u32(u32(n_groups - u32(1)) // u32(per_quad * n_threads)) + u32(1))
-        first = u32(thread * quads_each)
-        end = u32(first + quads_each)
+        quads_each = (n_groups - 1) // u32(per_quad * n_threads) + 1
+        first = thread * quads_each
+        end = first + quads_each
         amounts = u32(0)
         number = first
-        group = u32(number * u32(per_quad))
+        group = number * per_quad
         while number < end and group < n_groups:
             load_quad(quad, maxima, number)
             for at in range(per_quad):
-                exists = u32(group + u32(at)) < n_groups
+                exists = group + u32(at) < n_groups
                 if exists and quad[at] > low:
-                    amounts = u32(amounts + u32(1))
+                    amounts += 1
                 if exists and quad[at] == low:
-                    amounts = u32(amounts + u32(1 << 16))
-            number = u32(number + u32(1))
-            group = u32(group + u32(per_quad))
-        before = u32(inclusive_sum(sums, u32(0), amounts, lane, warp) - amounts)
-        above = u32(before & u32(0xFFFF))
-        equal = u32(before >> u32(16))
-        if amounts != u32(0):
+                    amounts += 1 << 16
+            number += 1
+            group += per_quad
+        before = inclusive_sum(sums, u32(0), amounts, lane, warp) - amounts
+        above = before & 0xFFFF
+        equal = before >> 16
+        if amounts != 0:
             number = first
-            group = u32(number * u32(per_quad))
+            group = number * per_quad
             while number < end and group < n_groups:
                 load_quad(quad, maxima, number)
                 for at in range(per_quad):
-                    exists = u32(group + u32(at)) < n_groups
+                    exists = group + u32(at) < n_groups
                     is_equal = quad[at] == low
                     if exists and (quad[at] > low or (is_equal and equal < n_ties)):
-                        listed[u32(above + min(equal, n_ties))] = u32(group + u32(at))
+                        listed[above + min(equal, n_ties)] = group + u32(at)
                     if exists and quad[at] > low:
-                        above = u32(above + u32(1))
+                        above += 1
                     if exists and is_equal:
-                        equal = u32(equal + u32(1))
-                number = u32(number + u32(1))
-                group = u32(group + u32(per_quad))
+                        equal += 1
+                number += 1
+                group += per_quad
         cuda.syncthreads()
 
     return find_digit, block_extremes, find_threshold, list_groups

@@ -61,8 +61,8 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
         warp_counts = cuda.shared.array(n_counters, u16)
         sums = cuda.shared.array(64, u32)
         thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
+        lane = thread & 31
+        warp = thread >> 5
         x_row, value_row, index_row = row_offsets(layout, offsets, first_row + i64(cuda.blockIdx.x))
         base = x + x_row * element_size
         step = x_stride * element_size
@@ -71,10 +71,10 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
         keys = cuda.local.array(n_items, key_type)
         positions = cuda.local.array(n_items, u32)
         places = cuda.local.array(n_items, u32)
-        first = u32(u32(warp * u32(32 * n_items)) + lane)
+        first = warp * u32(32 * n_items) + lane
         for item in range(n_items):
             # What is beyond the row's end comes last: its key is 0, and it is last in the row.
-            positions[item] = u32(first + u32(item * 32))
+            positions[item] = first + u32(item * 32)
             keys[item] = key_type(0)
             if positions[item] < count:
                 keys[item] = load_element(base + i64(positions[item]) * step)
@@ -83,30 +83,30 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
                 keys[item] = order_key(keys[item], *masks)
 
         of_warps = cuda.local.array(n_warps, u32)
-        own_counts = u32(warp * u32(N_DIGITS))
+        own_counts = warp * N_DIGITS
         shift = i64(0)
         while shift < key_bits:
             counter = thread
-            while counter < u32(n_counters):
+            while counter < n_counters:
                 warp_counts[counter] = u16(0)
-                counter = u32(counter + u32(n_threads))
+                counter += n_threads
             cuda.syncthreads()
             rank_in_warp(keys, places, warp_counts, own_counts, shift)
             cuda.syncthreads()
             amount = u32(0)
-            if thread < u32(N_DIGITS):
+            if thread < N_DIGITS:
                 for other in range(n_warps):
-                    of_warps[other] = u32(warp_counts[u32(u32(other * N_DIGITS) + thread)])
-                    amount = u32(amount + of_warps[other])
-            start = u32(inclusive_sum(sums, u32(0), amount, lane, warp) - amount)
-            if thread < u32(N_DIGITS):
+                    of_warps[other] = u32(warp_counts[u32(other * N_DIGITS) + thread])
+                    amount += of_warps[other]
+            start = inclusive_sum(sums, u32(0), amount, lane, warp) - amount
+            if thread < N_DIGITS:
                 for other in range(n_warps):
-                    warp_counts[u32(u32(other * N_DIGITS) + thread)] = u16(start)
-                    start = u32(start + of_warps[other])
+                    warp_counts[u32(other * N_DIGITS) + thread] = u16(start)
+                    start += of_warps[other]
             cuda.syncthreads()
             for item in range(n_items):
                 digit = digit_of(keys[item], shift)
-                places[item] = u32(places[item] + u32(warp_counts[u32(own_counts + digit)]))
+                places[item] = places[item] + u32(warp_counts[own_counts + digit])
                 exchanged_keys[places[item]] = keys[item]
             cuda.syncthreads()
             shift += DIGIT_BITS
@@ -116,16 +116,16 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
                 first = thread
                 apart = u32(n_threads)
             for item in range(n_items):
-                keys[item] = exchanged_keys[u32(first + u32(u32(item) * apart))]
+                keys[item] = exchanged_keys[first + u32(item) * apart]
             cuda.syncthreads()
             for item in range(n_items):
                 exchanged_positions[places[item]] = positions[item]
             cuda.syncthreads()
             for item in range(n_items):
-                positions[item] = exchanged_positions[u32(first + u32(u32(item) * apart))]
+                positions[item] = exchanged_positions[first + u32(item) * apart]
 
         for item in range(n_items):
-            rank = i64(u32(u32(item * n_threads) + thread))
+            rank = i64(u32(item * n_threads) + thread)
             if rank < k:
                 bits = restore(keys[item], masks, base + i64(positions[item]) * step)
                 store_element(values + (value_row + rank * value_stride) * element_size, bits)

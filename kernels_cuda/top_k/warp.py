@@ -72,8 +72,8 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
 
         @linked_function
         def put_slot(slot_keys, slot_positions, slot, key, position, condition):
-            store_shared_if_u64(u32(shared_address(slot_keys) + u32(slot << u32(3))), key, u32(condition))
-            place = u32(shared_address(slot_positions) + u32(slot << u32(2)))
+            store_shared_if_u64(shared_address(slot_keys) + (slot << 3), key, u32(condition))
+            place = shared_address(slot_positions) + (slot << 2)
             store_shared_if_u32(place, position, u32(condition))
 
         @linked_function
@@ -86,10 +86,10 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
             other = first
             while other < end:
                 for ahead in range(_COMPARED):
-                    other_key = slot_keys[u32(other + u32(ahead))]
-                    is_before = slot_positions[u32(other + u32(ahead))] < position
-                    rank = u32(rank + u32((other_key > key) | ((other_key == key) & is_before)))
-                other = u32(other + u32(_COMPARED))
+                    other_key = slot_keys[other + u32(ahead)]
+                    is_before = slot_positions[other + u32(ahead)] < position
+                    rank += u32((other_key > key) | ((other_key == key) & is_before))
+                other += _COMPARED
             return rank
 
     else:
@@ -99,33 +99,33 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
 
         @linked_function
         def put_slot(slot_keys, slot_positions, slot, key, position, condition):
-            pair = join_u32(u32(~position), key)
-            store_shared_if_u64(u32(shared_address(slot_keys) + u32(slot << u32(3))), pair, u32(condition))
+            pair = join_u32(~position, key)
+            store_shared_if_u64(shared_address(slot_keys) + (slot << 3), pair, u32(condition))
 
         @linked_function
         def take_slot(slot_keys, slot_positions, slot):
             pair = slot_keys[slot]
-            return u32(pair >> u64(32)), u32(~u32(pair))
+            return u32(pair >> 32), ~u32(pair)
 
         @linked_function
         def count_larger(slot_keys, slot_positions, first, end, key, position):
             quad = cuda.local.array(per_quad, u64)
-            pair = join_u32(u32(~position), key)
+            pair = join_u32(~position, key)
             rank = u32(0)
-            number = u32(first // u32(per_quad))
-            while number < u32(u32(end + u32(per_quad - 1)) // u32(per_quad)):
+            number = first // per_quad
+            while number < (end + u32(per_quad - 1)) // per_quad:
                 for ahead in range(_COMPARED // per_quad):
-                    load_quad(quad, slot_keys, u32(number + u32(ahead)))
+                    load_quad(quad, slot_keys, number + u32(ahead))
                     for at in range(per_quad):
-                        rank = u32(rank + u32(quad[at] > pair))
-                number = u32(number + u32(_COMPARED // per_quad))
+                        rank += u32(quad[at] > pair)
+                number += u32(_COMPARED // per_quad)
             return rank
 
     @linked_function
     def position_of(lane_first, place):
         """Return where in the row a lane's key number `place` is."""
-        vector = u32(u32(place) // u32(per_vector))
-        return u32(lane_first + u32(vector * u32(pass_elements)) + u32(u32(place) % u32(per_vector)))
+        vector = u32(place) // per_vector
+        return lane_first + vector * pass_elements + u32(place) % per_vector
 
     @linked_function
     def reaching_keys(raws, floor, lane_first, count):
@@ -133,7 +133,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         live = u32(0)
         for place in range(per_lane):
             if raws[place] >= floor and position_of(lane_first, place) < count:
-                live = u32(live | (u32(1) << u32(place)))
+                live |= 1 << u32(place)
         return live
 
     def warp_top_k(
@@ -158,8 +158,8 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         slot_keys = cuda.shared.array(0, slot_type, VECTOR_BYTES)
         slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARPS_A_BLOCK * n_slots)
         thread = u32(cuda.threadIdx.x)
-        lane = u32(thread & u32(31))
-        warp = u32(thread >> u32(5))
+        lane = thread & 31
+        warp = thread >> 5
         row = (first_block + i64(cuda.blockIdx.x)) * WARPS_A_BLOCK + i64(warp)
         if row >= n_rows:
             return
@@ -170,31 +170,31 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
 
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
         raws = cuda.local.array(per_lane, key_type)
-        lane_first = u32(lane * u32(per_vector))
+        lane_first = lane * per_vector
         in_vectors = x_stride == 1 and (base & (VECTOR_BYTES - 1)) == 0
         words = cuda.local.array(n_words, u32)
         vector_words = cuda.local.array(4, u32)
         mask = raw_mask(numbers, False)
         for begin in range(0, n_vectors, n_ahead):
             for ahead in range(n_ahead):
-                position = u32(lane_first + u32((begin + ahead) * pass_elements))
-                is_whole = in_vectors and u32(position + u32(per_vector)) <= count
+                position = lane_first + u32((begin + ahead) * pass_elements)
+                is_whole = in_vectors and position + per_vector <= count
                 word = 4 * ahead
                 words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
                     base + i64(position) * element_size, is_whole
                 )
             for ahead in range(n_ahead):
                 place = (begin + ahead) * per_vector
-                position = u32(lane_first + u32((begin + ahead) * pass_elements))
-                if in_vectors and u32(position + u32(per_vector)) <= count:
+                position = lane_first + u32((begin + ahead) * pass_elements)
+                if in_vectors and position + per_vector <= count:
                     for word in range(4):
                         vector_words[word] = words[4 * ahead + word]
                     spread_raw_keys(vector_words, raws, place, mask)
                 else:
                     for element in range(per_vector):
                         raws[place + element] = key_type(0)
-                        if u32(position + u32(element)) < count:
-                            address = base + i64(u32(position + u32(element))) * x_stride * element_size
+                        if position + u32(element) < count:
+                            address = base + i64(position + u32(element)) * x_stride * element_size
                             raws[place + element] = raw_element(load_element(address), mask)
 
         # Of each half of a lane's elements.
@@ -208,23 +208,23 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         next_best = smaller
         floor = key_type(0)
         taken = u32(0)
-        if wanted > u32(LARGEST_K):
+        if wanted > LARGEST_K:
             taken = wanted
         while taken < wanted:
             floor = warp_max(best)
             if best == floor:
                 best = next_best
                 next_best = key_type(0)
-            taken = u32(taken + u32(1))
-        if wanted <= u32(LARGEST_K):
-            if floor == key_type(0):
+            taken += 1
+        if wanted <= LARGEST_K:
+            if floor == 0:
                 # Equal maxima were taken away together, until none was left. The least of them may do.
-                least_taken = key_type(~key_type(0))
-                if best == key_type(0) and larger != key_type(0):
+                least_taken = ~key_type(0)
+                if best == 0 and larger != 0:
                     least_taken = larger
-                    if smaller != key_type(0):
+                    if smaller != 0:
                         least_taken = smaller
-                floor = key_type(~warp_max(key_type(~least_taken)))
+                floor = ~warp_max(~least_taken)
                 live = reaching_keys(raws, floor, lane_first, count)
                 if warp_add(popcount_u32(live)) < wanted:
                     floor = key_type(0)
@@ -236,50 +236,48 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         through = warp_inclusive_sum(amount)
         n_above = shuffle_from_u32(through, u32(31))
         n_found = n_above
-        slots = u32(warp * u32(n_slots))
+        slots = warp * u32(n_slots)
         if n_found > u32(n_slots):
             # Those above the floor, and the first of those that equal it.
             floor_key = key_of_raw(floor, numbers, masks)
             above = u32(0)
             for place in range(per_lane):
                 if key_of_raw(raws[place], numbers, masks) > floor_key:
-                    above = u32(above | (u32(1) << u32(place)))
-            above = u32(above & live)
+                    above |= 1 << u32(place)
+            above &= live
             amount = popcount_u32(above)
             through = warp_inclusive_sum(amount)
             n_above = shuffle_from_u32(through, u32(31))
-            n_found = u32(max(n_above, wanted))
+            n_found = max(n_above, wanted)
         if n_above <= u32(n_slots):
-            slot = u32(slots + u32(through - amount))
+            slot = slots + (through - amount)
             for place in range(per_lane):
-                is_above = (above >> u32(place)) & u32(1)
+                is_above = (above >> u32(place)) & 1
                 position = position_of(lane_first, place)
                 put_slot(slot_keys, slot_positions, slot, raws[place], position, is_above)
-                slot = u32(slot + is_above)
+                slot += is_above
             if n_found > n_above:
                 n_before = n_above
                 for vector in range(n_vectors):
-                    ties = u32(u32(live ^ above) >> u32(vector * per_vector)) & u32((1 << per_vector) - 1)
+                    ties = ((live ^ above) >> u32(vector * per_vector)) & u32((1 << per_vector) - 1)
                     amount = popcount_u32(ties)
                     through = warp_inclusive_sum(amount)
-                    tie = u32(n_before + u32(through - amount))
+                    tie = n_before + (through - amount)
                     for element in range(per_vector):
                         place = vector * per_vector + element
-                        is_tie = u32(ties >> u32(element)) & u32(1)
-                        is_wanted = is_tie != u32(0) and tie < n_found
+                        is_tie = (ties >> u32(element)) & 1
+                        is_wanted = is_tie != 0 and tie < n_found
                         position = position_of(lane_first, place)
-                        put_slot(
-                            slot_keys, slot_positions, u32(slots + tie), raws[place], position, is_wanted
-                        )
-                        tie = u32(tie + is_tie)
-                    n_before = u32(n_before + shuffle_from_u32(through, u32(31)))
+                        put_slot(slot_keys, slot_positions, slots + tie, raws[place], position, is_wanted)
+                        tie += is_tie
+                    n_before += shuffle_from_u32(through, u32(31))
             cuda.syncwarp()
             own = lane
             while own < n_found:
-                slot = u32(slots + own)
+                slot = slots + own
                 raw, position = take_slot(slot_keys, slot_positions, slot)
                 put_slot(slot_keys, slot_positions, slot, key_of_raw(raw, numbers, masks), position, True)
-                own = u32(own + u32(32))
+                own += 32
         else:
             for place in range(per_lane):
                 raws[place] = key_of_raw(raws[place], numbers, masks)
@@ -289,37 +287,37 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 best = key_type(0)
                 best_place = u32(_NOWHERE)
                 for place in range(per_lane):
-                    is_live = (live >> u32(place)) & u32(1) != u32(0)
-                    if is_live and (best_place == u32(_NOWHERE) or raws[place] > best):
+                    is_live = (live >> u32(place)) & 1 != 0
+                    if is_live and (best_place == _NOWHERE or raws[place] > best):
                         best = raws[place]
                         best_place = u32(place)
                 winner = warp_max(best)
                 position = u32(_NOWHERE)
-                if best_place != u32(_NOWHERE) and best == winner:
+                if best_place != _NOWHERE and best == winner:
                     position = position_of(lane_first, best_place)
                 winner_position = warp_min(position)
                 is_winner = position == winner_position
-                put_slot(slot_keys, slot_positions, u32(slots + taken), winner, position, is_winner)
+                put_slot(slot_keys, slot_positions, slots + taken, winner, position, is_winner)
                 if is_winner:
-                    live = u32(live & ~u32(u32(1) << best_place))
-                taken = u32(taken + u32(1))
+                    live &= ~(1 << best_place)
+                taken += 1
 
         # Beyond the pairs, what is larger than none of them.
-        beyond = u32(n_found + lane)
-        is_beyond = lane < u32(_COMPARED) and beyond < u32(n_slots)
-        put_slot(slot_keys, slot_positions, u32(slots + beyond), key_type(0), u32(_NOWHERE), is_beyond)
+        beyond = n_found + lane
+        is_beyond = lane < _COMPARED and beyond < u32(n_slots)
+        put_slot(slot_keys, slot_positions, slots + beyond, key_type(0), u32(_NOWHERE), is_beyond)
         cuda.syncwarp()
         own = lane
         while own < n_found:
-            key, position = take_slot(slot_keys, slot_positions, u32(slots + own))
-            end = u32(slots + n_found)
+            key, position = take_slot(slot_keys, slot_positions, slots + own)
+            end = slots + n_found
             rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
             if rank < wanted:
                 bits = restore(key, masks, base + i64(position) * x_stride * element_size)
                 store_element(values + (value_row + i64(rank) * value_stride) * element_size, bits)
                 at = indices + (index_row + i64(rank) * index_stride) * index_size
                 store_index(at, index_size, i64(position))
-            own = u32(own + u32(32))
+            own += 32
 
     return KernelSource(
         warp_top_k,
