@@ -5,7 +5,6 @@ makes a cubin of it.
 """
 
 import functools
-import gc
 import operator
 import re
 import threading
@@ -126,17 +125,19 @@ def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
 
 
 def _unsigned_signature(function: Any, arguments: tuple[Any, ...]) -> Any:
-    # As C has it, where Numba would go on with 64 bits, or with signs or floats.
-    if function in _UNSIGNED_OPERATORS:
-        own = [argument for argument in arguments if argument in _UNSIGNED_TYPES]
-        others = [argument for argument in arguments if argument not in _UNSIGNED_TYPES]
-        if own and all(
-            isinstance(other, types.IntegerLiteral) and other.literal_value >= 0 for other in others
-        ):
-            kind = own[0] if function in _SHIFTS else max(own, key=lambda argument: argument.bitwidth)
-            result = types.boolean if function in _COMPARISONS else kind
-            return typing.signature(result, *(kind for _ in arguments))
-    return None
+    """Return the signature of an operator of unsigned integers and constants, as C has it, or None.
+
+    Numba would go on with 64 bits, or with a sign, or with floats.
+    """
+    unsigned = [argument for argument in arguments if argument in _UNSIGNED_TYPES]
+    others = [argument for argument in arguments if argument not in _UNSIGNED_TYPES]
+    are_constants = all(
+        isinstance(other, types.IntegerLiteral) and other.literal_value >= 0 for other in others
+    )
+    if function not in _UNSIGNED_OPERATORS or not unsigned or not are_constants:
+        return None
+    kind = unsigned[0] if function in _SHIFTS else max(unsigned, key=lambda argument: argument.bitwidth)
+    return typing.signature(types.boolean if function in _COMPARISONS else kind, *(kind for _ in arguments))
 
 
 @contextmanager
@@ -153,10 +154,12 @@ def _typing_as_in_c() -> Iterator[None]:
         key = function, tuple(arguments)
         signature = _TYPED.get(key)
         if signature is None:
-            wanted = _unsigned_signature(function.typing_key, key[1])
-            if wanted is not None:
-                function._impl_keys[wanted.args] = function.typing_key
-            signature = _TYPED[key] = wanted or as_numba_does(function, context, arguments, keywords)
+            signature = _unsigned_signature(function.typing_key, key[1])
+            if signature is not None:
+                function._impl_keys[signature.args] = function.typing_key
+            else:
+                signature = as_numba_does(function, context, arguments, keywords)
+            _TYPED[key] = signature
         return signature
 
     types.functions.BaseFunction.get_call_type = get_call_type

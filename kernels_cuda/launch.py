@@ -221,15 +221,16 @@ def target(device_id: int) -> Target:
     """Return the target that is CUDA device number `device_id`."""
     device = _device(device_id)
     kinds = driver.CUdevice_attribute
-    major, minor, multiprocessors = (
+    major, minor, multiprocessors, block_shared_bytes = (
         _check(driver.cuDeviceGetAttribute(kind, device))
         for kind in (
             kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
             kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
             kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
         )
     )
-    return Target(device_id, f"sm_{major}{minor}", multiprocessors)
+    return Target(device_id, f"sm_{major}{minor}", multiprocessors, block_shared_bytes)
 
 
 def load(variant: Variant, target: Target) -> Kernel:
@@ -253,9 +254,12 @@ def _load(variant: Variant, target: Target) -> Kernel:
         library = _check(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))
         kernel = _check(driver.cuLibraryGetKernel(library, variant.label.encode()))
         if variant.dynamic_shared_bytes > _DEFAULT_SHARED_LIMIT:
-            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            shared_bytes = variant.dynamic_shared_bytes
-            _check(driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, _device(target.device_id)))
+            attributes, device = driver.CUfunction_attribute, _device(target.device_id)
+            static = attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+            left = target.block_shared_bytes - _check(driver.cuKernelGetAttribute(static, kernel, device))
+            dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            shared_bytes = min(variant.dynamic_shared_bytes, left)
+            _check(driver.cuKernelSetAttribute(dynamic, shared_bytes, kernel, device))
     return Kernel(driver.CUfunction(int(kernel)), target)
 
 

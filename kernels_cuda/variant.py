@@ -13,11 +13,24 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """A device that kernels are planned for."""
+    """A device that kernels are planned for.
+
+    Attributes
+    ----------
+    device_id : int
+        Its number.
+    arch : str
+        Its architecture, for example ``"sm_90"``.
+    multiprocessors : int
+        How many it has.
+    block_shared_bytes : int
+        The most shared memory that a block may have, if it asks for it.
+    """
 
     device_id: int
     arch: str
     multiprocessors: int
+    block_shared_bytes: int
 
 
 class Variant(NamedTuple):
@@ -33,7 +46,7 @@ class Variant(NamedTuple):
     parameters : tuple
         What the factory is called with.
     dynamic_shared_bytes : int
-        The most dynamic shared memory that a launch asks for, if that is more than 48 KiB.
+        The most dynamic shared memory that a launch asks for, where the device has it; 0 for up to 48 KiB.
     """
 
     name: str

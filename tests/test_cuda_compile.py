@@ -44,6 +44,13 @@ def assemble(ptx, arch, max_registers):
     return code, sum(map(int, spills))
 
 
+def most_shared(variant):
+    """Return how many bytes of shared memory of its own plans expect a kernel to have, at most."""
+    if variant.name == "top_k_block":
+        return importlib.import_module("kernels_cuda.top_k.block_shape").static_bytes(variant.parameters[1])
+    return 48 << 10
+
+
 def test_a_label_stands_for_one_kernel():
     for operator in OPERATORS:
         for variant in importlib.import_module(f"kernels_cuda.{operator}").variants():
@@ -89,6 +96,8 @@ TRIED = {label: variant for label, variant in VARIANTS.items() if is_tried(varia
 def test_assembles_for_every_architecture(variant):
     source = variant.source()
     for arch, ptx in codes(variant).items():
+        own_shared_bytes = sum(map(int, re.findall(r"\.shared .*\[(\d+)\];", ptx)))
+        assert own_shared_bytes <= most_shared(variant)
         code, spilled = assemble(ptx, arch, source.registers_on(capability_of(arch)))
         assert code.startswith(ELF_MAGIC)
         assert variant.label.encode() in code

@@ -190,7 +190,7 @@ def test_launches_one_by_one_are_early_where_devices_can(monkeypatch, arch):
     monkeypatch.setattr(launch, "driver", bindings)
     monkeypatch.setattr(launch, "_driver_version", lambda: launch._OVERLAPPING_DRIVER)
     monkeypatch.setattr(launch, "_device_count", lambda: 1)
-    target = launch.Target(0, arch, 100)
+    target = launch.Target(0, arch, 100, 99 << 10)
     first, second = (launch.Kernel(bindings.CUfunction(number), target) for number in (11, 12))
     steps = [
         launch.Step(first, 3, 64, 0, ((0, 16),), (7,)),

@@ -23,6 +23,7 @@ from dmlops.problems import Options
 KIB, MIB = 1 << 10, 1 << 20
 # What a problem of any size may ask for beyond its share.
 SLACK = MIB
+BLOCK_SHARED_BYTES = {"sm_75": 64 * KIB, "sm_90": 227 * KIB}
 TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64)
 
 
@@ -46,7 +47,8 @@ def on_cuda(arch):
                 if "load" in vars(module):
                     stack.enter_context(mock.patch.object(module, "load"))
             problem = operator.problem(lowest, Options())
-            return kernels.plan(**problem, target=variant.Target(0, arch, 132)).workspace_size
+            target = variant.Target(0, arch, 132, BLOCK_SHARED_BYTES[arch])
+            return kernels.plan(**problem, target=target).workspace_size
 
     return size
 

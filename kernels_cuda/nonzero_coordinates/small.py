@@ -92,7 +92,7 @@ def small_source(element_size: int) -> KernelSource:
             if lane < n_warps:
                 of_lane = ptx.popcount_u32(words[first_word + lane])
             word = words[first_word + warp]
-            before = ptx.warp_add((of_lane if lane < warp else u32(0)))
+            before = ptx.warp_add(of_lane if lane < warp else u32(0))
             row = i64(total + before + ptx.popcount_u32(word & below))
             total += ptx.warp_add(of_lane)
             if (word >> lane) & 1 != 0 and row < capacity:

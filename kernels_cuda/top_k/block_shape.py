@@ -37,12 +37,30 @@ class BlockShape(NamedTuple):
         """Dynamic shared memory of a launch."""
         return self.bins_offset + 4 * BINS_A_THREAD * self.n_threads
 
+    @property
+    def all_shared_bytes(self) -> int:
+        """Shared memory of a block, with what the kernel has of its own."""
+        return self.shared_bytes + static_bytes(self.n_threads)
 
-def largest_shape(element_size: int, n_threads: int) -> BlockShape:
-    """Return the most that blocks hold; those of 512 and 1024 threads need more than 48 KiB."""
+
+def static_bytes(n_threads: int) -> int:
+    """Return what the kernel of blocks of `n_threads` has of its own, at most."""
+    return 4 * n_threads + 1024
+
+
+def largest_shape(element_size: int, n_threads: int, block_shared_bytes: int) -> BlockShape:
+    """Return the most that blocks hold; those of 512 and 1024 threads need more than 48 KiB.
+
+    Where a block may have no more than 99 KiB, as with compute capability 8.6, 8.9 and 12.0, those of 1024
+    threads hold a little less.
+    """
     n_bytes = key_bytes(element_size)
     if n_threads == 128:
         return BlockShape(n_threads, 1024, 2048, 1024, n_bytes)
     if n_threads == 256:
         return BlockShape(n_threads, 2048, 24576 // n_bytes, 2048, n_bytes)
-    return BlockShape(n_threads, 8192 if n_bytes == 4 else 5120, 65536 // n_bytes, 6144, n_bytes)
+    large, less = (
+        BlockShape(n_threads, size // (n_bytes + 4) // 512 * 512, size // n_bytes, n_listed, n_bytes)
+        for size, n_listed in ((65536, 6144), (57344, 5632))
+    )
+    return large if large.all_shared_bytes <= block_shared_bytes else less

@@ -69,9 +69,7 @@ LEAST_TURN_BYTES = 1 << 15
 LEAST_TURNS = 2
 # What tells how many blocks share a multiprocessor; a wrong guess costs time only.
 MULTIPROCESSOR_REGISTERS = 1 << 16
-MULTIPROCESSOR_SHARED_BYTES = 227 << 10
 BLOCK_REGISTERS = 64
-BLOCK_STATIC_BYTES = 6 << 10
 # A part of a row counts positions in 31 bits.
 LARGEST_PART = 1 << 31
 
@@ -100,7 +98,8 @@ def _largest_k(problem: Problem) -> int:
 def fitting_shape(problem: Problem) -> BlockShape | None:
     """Return the blocks that serve whole rows well, or None."""
     small, middle, *large_ones = (
-        largest_shape(problem.element_size, n_threads) for n_threads in BLOCK_THREADS
+        largest_shape(problem.element_size, n_threads, problem.block_shared_bytes)
+        for n_threads in BLOCK_THREADS
     )
     large = large_ones[problem.n_rows <= problem.multiprocessors]
     axis_size, k = problem.axis_size, problem.k
@@ -125,7 +124,7 @@ def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
     if is_large and problem.k <= SMALL_BLOCK_K and problem.element_size < 8:
         # What all warps of the largest blocks do takes longer than what they share.
         n_threads = BLOCK_THREADS[2]
-    shape = largest_shape(problem.element_size, n_threads)
+    shape = largest_shape(problem.element_size, n_threads, problem.block_shared_bytes)
     if problem.k > min(_largest_k(problem), shape.n_listed):
         return None
     per_vector = VECTOR_BYTES // problem.element_size
@@ -298,7 +297,7 @@ def _turns(problem: Problem, shape: BlockShape, n_blocks: int, part_bytes: int) 
     """
     multiprocessors = problem.multiprocessors
     by_registers = MULTIPROCESSOR_REGISTERS // (BLOCK_REGISTERS * shape.n_threads)
-    by_memory = MULTIPROCESSOR_SHARED_BYTES // (shape.shared_bytes + BLOCK_STATIC_BYTES)
+    by_memory = problem.block_shared_bytes // shape.all_shared_bytes
     n_first = multiprocessors * min(by_registers, by_memory)
     if part_bytes < LEAST_TURN_BYTES or n_blocks < LEAST_TURNS * n_first:
         return multiprocessors, 0, 0

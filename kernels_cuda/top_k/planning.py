@@ -18,7 +18,7 @@ from kernels_cuda.top_k.plan_columns import are_columns, columns_steps
 from kernels_cuda.top_k.plan_sort import is_tile, sort_steps, tile_steps
 from kernels_cuda.top_k.rows import RowDimension, columns_last, row_layout
 from kernels_cuda.top_k.steps import Problem, Step, Workspace
-from kernels_cuda.variant import Target, capability_of
+from kernels_cuda.variant import Target
 
 
 class Plan:
@@ -133,7 +133,7 @@ def plan(
         layout=row_layout(rows),
         axis_strides=axis_strides,
         multiprocessors=target.multiprocessors,
-        has_large_blocks=capability_of(target.arch) >= (8, 0),
+        block_shared_bytes=target.block_shared_bytes,
     )
     name = variant or _choose(problem)
     if name not in _STEPS:

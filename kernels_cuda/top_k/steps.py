@@ -16,6 +16,9 @@ ALIGNMENT = 256
 # The block kernel looks for groups in rows with more elements than this for each that is wanted.
 ELEMENTS_A_WINNER = 4
 
+# What all devices have but the oldest, which have 64 KiB.
+LARGE_BLOCK_SHARED_BYTES = 99 << 10
+
 # The arrays of a launch, in the order of its arguments; "nothing" is a null pointer.
 X, VALUES, INDICES, WORKSPACE, NOTHING = range(5)
 
@@ -64,7 +67,12 @@ class Problem:
     layout: RowLayout
     axis_strides: tuple[int, int, int]
     multiprocessors: int
-    has_large_blocks: bool
+    block_shared_bytes: int
+
+    @property
+    def has_large_blocks(self) -> bool:
+        """Whether blocks may have more shared memory than the 64 KiB of the oldest devices."""
+        return self.block_shared_bytes >= LARGE_BLOCK_SHARED_BYTES
 
     @property
     def wants_most(self) -> bool:

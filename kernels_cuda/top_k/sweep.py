@@ -140,11 +140,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             if shift >= 64:
                 bits = further
             key = u32(bits >> u64(shift & 63))
-        if are_raw:
-            key = key_of_raw(key, numbers, masks)
-        else:
-            key = order_key(key & ones, *masks)
-        return key
+        return key_of_raw(key, numbers, masks) if are_raw else order_key(key & ones, *masks)
 
     @device_function
     def low_of(vector, element, source):

@@ -15,6 +15,8 @@ WARP_ROWS = (256, 1024)
 # Threads of the block kernels: for rows of some thousand elements, for k of some hundred, and for all others:
 # many rows, or so few that each may have a multiprocessor.
 BLOCK_THREADS = (128, 256, 512, 1024)
+# What blocks may have of shared memory on the devices that have most of it.
+MOST_SHARED_BYTES = 227 << 10
 # Bytes of a position in the workspace of a sort: 8 for rows of more than 2^32 elements.
 POSITION_SIZES = (4, 8)
 
@@ -28,7 +30,7 @@ def warp_variant(element_size: int, axis_size: int) -> Variant:
 
 def block_variant(element_size: int, n_threads: int) -> Variant:
     """Return the block kernel of `n_threads`."""
-    shared_bytes = largest_shape(element_size, n_threads).shared_bytes
+    shared_bytes = largest_shape(element_size, n_threads, MOST_SHARED_BYTES).shared_bytes
     parameters = element_size, n_threads
     return Variant("top_k_block", "kernels_cuda.top_k.block:block_source", parameters, shared_bytes)
 
