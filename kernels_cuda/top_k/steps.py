@@ -15,6 +15,8 @@ LARGEST_GRID = 1 << 30
 ALIGNMENT = 256
 # The block kernel looks for groups in rows with more elements than this for each that is wanted.
 ELEMENTS_A_WINNER = 4
+# Of fewer neighbours, most of what is loaded along with an element would be wasted.
+LEAST_NEIGHBOURS = 16
 
 # The arrays of a launch, in the order of its arguments; "nothing" is a null pointer.
 X, VALUES, INDICES, WORKSPACE, NOTHING = range(5)
@@ -65,6 +67,11 @@ class Problem:
     axis_strides: tuple[int, int, int]
     multiprocessors: int
     has_large_blocks: bool
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Whether enough rows lie side by side for lanes to read a row each."""
+        return self.n_neighbours >= LEAST_NEIGHBOURS
 
     @property
     def wants_most(self) -> bool:
