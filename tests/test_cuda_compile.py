@@ -26,6 +26,7 @@ VARIANTS = {
 MOST_SPILLED = {
     "dmlops_top_k_block_": 600,
     "dmlops_top_k_warp_": 100,
+    "dmlops_top_k_maxima_turned_": 0,
     "dmlops_top_k_maxima_": 30,
     "dmlops_top_k_sort_": 520,
     "dmlops_top_k_tile_": 660,
@@ -59,7 +60,7 @@ def test_a_label_stands_for_one_kernel():
 
 def test_kernels_are_few():
     # All of them are compiled here, for every architecture: one an element width and layout, no more.
-    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 160
+    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 170
 
 
 def codes(variant):

@@ -5,7 +5,7 @@ Six ways, of which `plan` picks one by the shape alone:
 =======  ==============================================  =================================================
 warp     short rows, k <= 32                             a warp a row, the row in registers
 block    k up to what a block can sort in shared memory  a block a row, reading little more than the row
-grid     the same, few rows or very long ones            group maxima by many blocks, then a block a row
+grid     the same, few rows, very long ones or strided   group maxima by many blocks, then a block a row
 columns  small k of rows that lie side by side           a lane a row, as along any axis but the last
 tile     larger k of rows of a few thousand              a block sorts the row
 sort     any k                                           radix sort of whole rows
@@ -19,6 +19,7 @@ first are taken in order.
 
 =============================  ===========================================================================
 `groups`, `maxima`             the first look at a row: maxima of groups of neighbouring elements
+`maxima_turned`                the same of rows that lie side by side
 `threshold`                    which groups are looked at again
 `sweep`                        that second look
 `rank`                         the final order

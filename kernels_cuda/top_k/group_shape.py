@@ -11,6 +11,8 @@ FINE_BITS = 3
 FINE_A_CHUNK = CHUNK_VECTORS >> FINE_BITS
 MAXIMA_THREADS = 256
 MAXIMA_WARPS = MAXIMA_THREADS // 32
+# Rows of a block that finds the maxima of rows which lie side by side.
+TURNED_ROWS = 32
 
 
 def key_bytes(element_size: int) -> int:

@@ -10,7 +10,7 @@ from numba import cuda, types
 from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import STORE, take_turn
 from kernels_cuda.top_k.cooperate import warp_maximum
-from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
+from kernels_cuda.top_k.elements import N_NUMBERS, VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, FINE_A_CHUNK, FINE_BITS, VECTORS_A_LANE, key_bytes
 from kernels_cuda.top_k.group_shape import MAXIMA_WARPS as WARPS_A_BLOCK
 from kernels_cuda.top_k.groups import CHUNK_WORDS, group_functions
@@ -55,7 +55,6 @@ def maxima_source(element_size: int) -> KernelSource:
         x_stride,
         layout,
         numbers,
-        masks,
     ):
         take_turn()
         thread = u32(cuda.threadIdx.x)
@@ -99,6 +98,4 @@ def maxima_source(element_size: int) -> KernelSource:
         if lane == 0:
             store_key(coarse + number * n_bytes, best)
 
-    return KernelSource(
-        top_k_maxima, {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS}, max_registers=64
-    )
+    return KernelSource(top_k_maxima, {"layout": N_LAYOUT, "numbers": N_NUMBERS}, max_registers=64)

@@ -17,6 +17,7 @@ from kernels_cuda.top_k.group_shape import (
     LARGEST_LANE_BITS,
     MAXIMA_THREADS,
     MAXIMA_WARPS,
+    TURNED_ROWS,
 )
 from kernels_cuda.top_k.steps import (
     INDICES,
@@ -33,7 +34,14 @@ from kernels_cuda.top_k.steps import (
     ceil_div,
     fill_offsets,
 )
-from kernels_cuda.top_k.variants import BLOCK_THREADS, WARP_ROWS, block_variant, maxima_variant, warp_variant
+from kernels_cuda.top_k.variants import (
+    BLOCK_THREADS,
+    WARP_ROWS,
+    block_variant,
+    maxima_turned_variant,
+    maxima_variant,
+    warp_variant,
+)
 
 # The longest rows that a warp ranks all of, by the size of elements: of few rows and of many. Others are
 # sorted by a block, in a pass for each byte.
@@ -64,6 +72,10 @@ GRID_GROUPS_A_WINNER = 4
 THREAD_RATE = 80
 DEVICE_RATE = 4_000_000
 LAUNCH_MICROSECONDS = 6
+# Rows that lie side by side: of less input another launch takes longer than a block's strided loads, and
+# maxima of shorter rows, of whole chunks, would take a larger share of what the rows do.
+LEAST_TURNED_BYTES = 1 << 20
+LEAST_TURNED_ROW_BYTES = CHUNK_VECTORS * VECTOR_BYTES
 # Blocks take turns to read (`_turns`) from so many bytes on, if each place for one has so many of them.
 LEAST_TURN_BYTES = 1 << 15
 LEAST_TURNS = 2
@@ -78,9 +90,15 @@ def _n_vectors(problem: Problem) -> int:
     return problem.axis_size * problem.element_size // VECTOR_BYTES
 
 
+def _has_grid_groups(problem: Problem) -> bool:
+    """Tell whether group maxima that other blocks write leave little to look at."""
+    has_enough = _n_vectors(problem) >= problem.k * GRID_GROUPS_A_WINNER << FINE_BITS
+    return has_enough and _grid_parts(problem) is not None
+
+
 def is_long(problem: Problem) -> bool:
     """Tell whether other blocks should read the rows before a block a row finishes them."""
-    if _n_vectors(problem) < problem.k * GRID_GROUPS_A_WINNER << FINE_BITS or _grid_parts(problem) is None:
+    if not _has_grid_groups(problem):
         return False
     shape = fitting_shape(problem)
     if shape is None:
@@ -89,6 +107,17 @@ def is_long(problem: Problem) -> bool:
     whole = row_bytes / (THREAD_RATE * shape.n_threads)
     split = LAUNCH_MICROSECONDS + problem.n_rows * row_bytes / DEVICE_RATE
     return problem.n_rows <= problem.multiprocessors and whole >= split
+
+
+def is_turned(problem: Problem) -> bool:
+    """Tell whether other blocks should read rows that lie side by side, however many they are."""
+    row_bytes = problem.axis_size * problem.element_size
+    return (
+        problem.has_neighbours
+        and row_bytes >= LEAST_TURNED_ROW_BYTES
+        and problem.n_rows * row_bytes >= LEAST_TURNED_BYTES
+        and _has_grid_groups(problem)
+    )
 
 
 def _largest_k(problem: Problem) -> int:
@@ -129,7 +158,8 @@ def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
         return None
     per_vector = VECTOR_BYTES // problem.element_size
     most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * (VECTOR_BYTES // shape.key_bytes)
-    largest_part = min(LARGEST_PART, most_coarse * COARSE_CHUNKS * CHUNK_VECTORS * per_vector)
+    coarse_chunks = 1 if problem.has_neighbours else COARSE_CHUNKS
+    largest_part = min(LARGEST_PART, most_coarse * coarse_chunks * CHUNK_VECTORS * per_vector)
     n_parts = ceil_div(problem.axis_size, largest_part)
     if n_parts == 1:
         return shape, problem.axis_size
@@ -323,6 +353,60 @@ def _needed_shape(k: int, part_size: int, n_groups: int, largest: BlockShape) ->
     return shape, enough
 
 
+class _Maxima(NamedTuple):
+    """How many coarse groups there are of a part of a row, and how many chunks each of them has."""
+
+    n_coarse: int
+    coarse_chunks: int
+
+
+def _maxima(problem: Problem, shape: BlockShape, part_size: int) -> _Maxima:
+    """Choose the coarse groups; those beyond the end of a part are empty."""
+    n_chunks = max(1, ceil_div(part_size * problem.element_size, CHUNK_VECTORS * VECTOR_BYTES))
+    if problem.has_neighbours:
+        # Rows may be many and short: no more groups than make whole vectors of keys.
+        keys_a_vector = VECTOR_BYTES // shape.key_bytes
+        return _Maxima(ceil_div(n_chunks, keys_a_vector) * keys_a_vector, 1)
+    has_few_chunks = n_chunks < COARSE_CHUNKS * max(LEAST_COARSE_GROUPS, _groups_wanted(problem.k))
+    coarse_chunks = 1 if has_few_chunks else COARSE_CHUNKS
+    return _Maxima(ceil_div(n_chunks, coarse_chunks * MAXIMA_WARPS) * MAXIMA_WARPS, coarse_chunks)
+
+
+def _maxima_launches(
+    problem: Problem, part_size: int, maxima: _Maxima, pointers: tuple[Pointer, ...]
+) -> list[Step]:
+    n_parts = ceil_div(problem.axis_size, part_size)
+    # The sizes come first, then what the kernels differ in.
+    if problem.has_neighbours:
+        variant = maxima_turned_variant(problem.element_size)
+        n_blocks = ceil_div(problem.n_rows, TURNED_ROWS) * n_parts * maxima.n_coarse
+        split = problem.n_rows, maxima.n_coarse
+    else:
+        variant = maxima_variant(problem.element_size)
+        blocks_a_part = maxima.n_coarse // MAXIMA_WARPS
+        n_blocks = problem.n_rows * n_parts * blocks_a_part
+        split = blocks_a_part, maxima.coarse_chunks
+    return [
+        Step(
+            variant,
+            n_launched,
+            MAXIMA_THREADS,
+            pointers,
+            (
+                first,
+                problem.axis_size,
+                part_size,
+                n_parts,
+                *split,
+                problem.axis_strides[0],
+                *problem.layout.layout,
+                *problem.numbers,
+            ),
+        )
+        for first, n_launched in batches(n_blocks, LARGEST_GRID)
+    ]
+
+
 def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
     parts = _grid_parts(problem)
@@ -330,40 +414,15 @@ def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
         msg = f"variant 'grid' does not take k {problem.k} of rows of {problem.axis_size}"
         raise ValueError(msg)
     shape, part_size = parts
-    per_vector = VECTOR_BYTES // problem.element_size
     n_parts = ceil_div(problem.axis_size, part_size)
-    n_chunks = max(1, ceil_div(part_size, per_vector * CHUNK_VECTORS))
-    has_few_chunks = n_chunks < COARSE_CHUNKS * max(LEAST_COARSE_GROUPS, _groups_wanted(problem.k))
-    coarse_chunks = 1 if has_few_chunks else COARSE_CHUNKS
-    blocks_a_part = ceil_div(n_chunks, coarse_chunks * MAXIMA_WARPS)
-    n_coarse = blocks_a_part * MAXIMA_WARPS
-    fine_groups = coarse_chunks * FINE_A_CHUNK
-    n_units = problem.n_rows * n_parts
-    fine = workspace.take(n_units * n_coarse * fine_groups * shape.key_bytes)
-    coarse = workspace.take(n_units * n_coarse * shape.key_bytes)
+    maxima = _maxima(problem, shape, part_size)
+    fine_groups = maxima.coarse_chunks * FINE_A_CHUNK
+    n_coarse_keys = problem.n_rows * n_parts * maxima.n_coarse
+    fine = workspace.take(n_coarse_keys * fine_groups * shape.key_bytes)
+    coarse = workspace.take(n_coarse_keys * shape.key_bytes)
     offsets, steps = fill_offsets(problem, workspace)
-    steps += [
-        Step(
-            maxima_variant(problem.element_size),
-            n_blocks,
-            MAXIMA_THREADS,
-            (Pointer(X), fine, coarse, offsets),
-            (
-                first,
-                problem.axis_size,
-                part_size,
-                n_parts,
-                blocks_a_part,
-                coarse_chunks,
-                problem.axis_strides[0],
-                *problem.layout.layout,
-                *problem.numbers,
-                *problem.masks,
-            ),
-        )
-        for first, n_blocks in batches(n_units * blocks_a_part, LARGEST_GRID)
-    ]
-    levels = _levels(problem.k, shape, n_coarse, fine_groups)
+    steps += _maxima_launches(problem, part_size, maxima, (Pointer(X), fine, coarse, offsets))
+    levels = _levels(problem.k, shape, maxima.n_coarse, fine_groups)
     if n_parts == 1:
         pointers = (Pointer(X), Pointer(VALUES), Pointer(INDICES), NULL, fine, coarse)
         return steps + _block_launches(problem, shape, part_size, levels, pointers, 0, workspace)

@@ -24,8 +24,6 @@ from kernels_cuda.top_k.steps import (
 )
 from kernels_cuda.top_k.variants import columns_variant
 
-# Columns of fewer neighbours waste most of what is loaded.
-LEAST_NEIGHBOURS = 16
 # Larger k leave shared memory for too few warps; smaller problems, and fewer columns, occupy too few.
 LARGEST_K = 64
 LEAST_ELEMENTS = 1 << 23
@@ -40,7 +38,7 @@ ELEMENTS_A_WINNER = 8
 def are_columns(problem: Problem) -> bool:
     """Tell whether rows are better read side by side than one by one."""
     return (
-        problem.n_neighbours >= LEAST_NEIGHBOURS
+        problem.has_neighbours
         and problem.k <= LARGEST_K
         and problem.n_rows >= COLUMNS_A_WINNER * problem.k
         and problem.n_rows * problem.axis_size >= LEAST_ELEMENTS

@@ -11,6 +11,7 @@ from kernels_cuda.top_k.plan_blocks import (
     fitting_shape,
     grid_steps,
     is_long,
+    is_turned,
     is_warp,
     warp_steps,
 )
@@ -152,7 +153,7 @@ def _choose(problem: Problem) -> str:
         return "warp"
     if is_tile(problem):
         return "tile"
-    if is_long(problem):
+    if is_long(problem) or is_turned(problem):
         return "grid"
     return "sort" if fitting_shape(problem) is None else "block"
 

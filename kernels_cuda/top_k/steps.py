@@ -15,6 +15,8 @@ LARGEST_GRID = 1 << 30
 ALIGNMENT = 256
 # The block kernel looks for groups in rows with more elements than this for each that is wanted.
 ELEMENTS_A_WINNER = 4
+# Of fewer neighbours, most of what is loaded along with an element would be wasted.
+LEAST_NEIGHBOURS = 16
 
 # What all devices have but the oldest, which have 64 KiB.
 LARGE_BLOCK_SHARED_BYTES = 99 << 10
@@ -73,6 +75,11 @@ class Problem:
     def has_large_blocks(self) -> bool:
         """Whether blocks may have more shared memory than the 64 KiB of the oldest devices."""
         return self.block_shared_bytes >= LARGE_BLOCK_SHARED_BYTES
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Whether enough rows lie side by side for lanes to read a row each."""
+        return self.n_neighbours >= LEAST_NEIGHBOURS
 
     @property
     def wants_most(self) -> bool:

@@ -40,6 +40,12 @@ def maxima_variant(element_size: int) -> Variant:
     return Variant("top_k_maxima", "kernels_cuda.top_k.maxima:maxima_source", (element_size,))
 
 
+def maxima_turned_variant(element_size: int) -> Variant:
+    """Return the kernel for group maxima of long rows that lie side by side."""
+    factory = "kernels_cuda.top_k.maxima_turned:maxima_turned_source"
+    return Variant("top_k_maxima_turned", factory, (element_size,))
+
+
 def columns_variant(element_size: int) -> Variant:
     """Return the kernel for rows that are columns in memory."""
     factory = "kernels_cuda.top_k.columns:columns_source"
@@ -77,6 +83,7 @@ def variants() -> Iterator[Variant]:
     yield clear_variant()
     for element_size in ELEMENT_SIZES:
         yield maxima_variant(element_size)
+        yield maxima_turned_variant(element_size)
         yield columns_variant(element_size)
         for longest in WARP_ROWS:
             yield warp_variant(element_size, longest)
