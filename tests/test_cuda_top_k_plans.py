@@ -27,7 +27,7 @@ def problem_of(outer, axis_size, inner, k, element_size=4):
         layout=rows_of.row_layout(rows),
         axis_strides=(inner, inner, inner),
         multiprocessors=132,
-        has_large_blocks=True,
+        block_shared_bytes=227 << 10,
     )
 
 
