@@ -16,7 +16,7 @@ WITHOUT_GPU = """
 
     class Driver:
         n_launched = 0
-        properties = {"MAJOR": 9, "MINOR": 0, "COUNT": 132}
+        properties = {"MAJOR": 9, "MINOR": 0, "COUNT": 132, "OPTIN": 227 << 10}
 
         def __getattr__(self, name):
             return (lambda *_: (real.CUresult(0), 1)) if name.startswith("cu") else getattr(real, name)
