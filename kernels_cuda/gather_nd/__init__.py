@@ -14,7 +14,7 @@ Bytes moved: the output, the parts of the input that are read, in sectors of 32 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 from kernels_cuda.gather_nd.plan_plain import plain_launch, plain_places, plain_variant
@@ -25,15 +25,8 @@ from kernels_cuda.gather_nd.plan_strided import (
     strided_launches,
     strided_variant,
 )
-from kernels_cuda.gather_nd.sizes import (
-    CHECKED_TUPLES,
-    PLAIN_UNITS,
-    SHORT_BOUND,
-    THREADS,
-    VECTOR,
-    least_index,
-    units_a_thread,
-)
+from kernels_cuda.gather_nd.problem import Problem
+from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, PLAIN_UNITS, THREADS, VECTOR, units_a_thread
 from kernels_cuda.launch import Kernel, Launches, load
 from kernels_cuda.layout import (
     NARROW_DEPTH,
@@ -159,110 +152,86 @@ def plan(
         The device.
     """
     del x_offset, index_offset, output_offset
-    outer = [
-        *batch,
-        *((size, 0, index_stride, output_stride) for size, index_stride, output_stride in tuples),
-        *((size, x_stride, 0, output_stride) for size, x_stride, output_stride in slices),
-    ]
-    run = 1
-    is_gapless = bool(slices) and slices[-1][1:] == (1, 1)
-    if is_gapless:
-        run = outer.pop()[0]
-    n_runs = prod(size for size, *_ in outer)
-    sizes = [run, *(size for size, *_ in reversed(outer))]
-    has_gaps = any(stride != prod(sizes[: i + 1]) for i, (*_, stride) in enumerate(reversed(outer)))
-    strides = [stride for _, x_stride, _, output_stride in outer for stride in (x_stride, output_stride)]
-    strides += [x_stride for _, x_stride in bounds]
-    vector = gcd(VECTOR, *(stride * element_size for stride in (run, *strides)))
-    places = plain_places(
+    problem = Problem(
         element_size=element_size,
         index_size=index_size,
-        index_signed=index_signed,
-        outer=outer,
+        is_signed=index_signed,
+        dims=(
+            *batch,
+            *((size, 0, index_stride, output_stride) for size, index_stride, output_stride in tuples),
+            *((size, x_stride, 0, output_stride) for size, x_stride, output_stride in slices),
+        ),
+        n_slice_dims=len(slices),
         coordinate_stride=coordinate_stride,
         bounds=bounds,
-        mode=mode,
+        clips=mode == "clip",
     )
+    places = plain_places(problem)
     strided = None
-    if is_gapless and places is not None:
-        strided = shifted_launches(
-            places,
-            # Addresses may be those of elements only.
-            unit=vector if vector < VECTOR else element_size,
-            element_size=element_size,
-            index_size=index_size,
-            outer=outer,
-            size=run,
-            target=target,
-        )
-    elif slices and not is_gapless:
-        strided = strided_launches(
-            element_size=element_size,
-            index_size=index_size,
-            index_signed=index_signed,
-            outer=outer[:-1],
-            run=slices[-1],
-            coordinate_stride=coordinate_stride,
-            bounds=bounds,
-            mode=mode,
-            target=target,
-        )
-    units = dict.fromkeys((vector, element_size))
+    if problem.is_gapless and places is not None:
+        strided = shifted_launches(problem, places, target)
+    elif slices and not problem.is_gapless:
+        strided = strided_launches(problem, target)
+    units = dict.fromkeys((problem.largest_unit, element_size))
     if strided is not None:
-        units = {VECTOR: None} if is_gapless and vector == VECTOR else {}
-    bound_columns = [[size for size, _ in bounds], [x_stride * element_size for _, x_stride in bounds]]
+        units = {VECTOR: None} if problem.is_gapless and problem.largest_unit == VECTOR else {}
+    if problem.n_runs * problem.run == 0:
+        units = {}
+    copies = tuple(_copy(problem, places, unit, target) for unit in units)
 
+    unit = copies[0].unit if copies else 0
+    name = f"{unit}-byte units of {problem.run * element_size}-byte runs, {len(problem.outer)} dimensions"
+    if strided is not None and not copies:
+        kind = "shifted" if problem.is_gapless else "strided"
+        name = f"{8 * element_size}-bit, {kind} runs of {slices[-1][0]} elements"
+    return Plan(
+        variant=f"gather_nd {name}",
+        workspace_size=max((copy.wide.workspace_size for copy in copies if copy.wide), default=0),
+        _copies=copies,
+        _strided=strided,
+        _clear=load(_CLEAR, target).prepare(1, 1, 0, 1),
+        _checks=tuple(_checks(problem, target)),
+    )
+
+
+def _copy(problem: Problem, places: tuple[int, ...] | None, unit: int, target: Target) -> _Copy:
+    """Return the launch for units of some bytes."""
+    plain = None if places is None else plain_launch(problem, places, unit, target)
+    if plain is not None:
+        return _Copy(unit, plain, None)
+    n_bytes, index_bytes, outer = problem.element_size, problem.index_size, problem.outer
+    units_a_run = problem.run * n_bytes // unit
+    n_units = problem.n_runs * units_a_run
     # Indices of 32 bits are dealt with in registers of 32 bits, unless a dimension is too large for these.
-    is_long = index_size == 8 or any(size > SHORT_BOUND for size, _ in bounds)
-    copies = []
-    for unit in units if n_runs and run else ():
-        units_a_run = run * element_size // unit
-        n_units = n_runs * units_a_run
-        plain = None
-        if places is not None:
-            plain = plain_launch(
-                places,
-                unit=unit,
-                index_size=index_size,
-                n_units=n_units,
-                units_a_run=units_a_run,
-                has_gaps=has_gaps,
-                target=target,
-            )
-        if plain is not None:
-            copies.append(_Copy(unit, plain, None))
-            continue
-        wide = is_wide(n_units, len(outer), len(bounds)) or (is_long and index_size == 4)
-        columns = dimension_columns(outer, wide, (element_size, index_size, element_size))
-        kernel = load(_gather(unit, index_size, wide), target)
-        table = make_table([*columns, *bound_columns], wide, target)
-        grid = -(-n_units // (THREADS * units_a_thread(unit, wide)))
-        numbers = (
-            n_units,
-            units_a_run,
-            *divisor(units_a_run, wide),
-            len(bounds),
-            coordinate_stride * index_size,
-            least_index(index_signed, wide or index_size == 8),
-            int(mode == "clip"),
-            max(len(outer), 1),
-        )
-        if wide:
-            copies.append(_Copy(unit, _launch_of_wide(kernel, grid, numbers), table))
-        else:
-            launch = kernel.prepare(grid, THREADS, 0, 3, *numbers, *table.arguments(None, 0))
-            copies.append(_Copy(unit, launch, None))
+    wide = is_wide(n_units, len(outer), len(problem.bounds))
+    wide = wide or (problem.has_long_indices and index_bytes == 4)
+    kernel = load(_gather(unit, index_bytes, wide), target)
+    columns = dimension_columns(outer, wide, (n_bytes, index_bytes, n_bytes))
+    table = make_table([*columns, *problem.bound_columns], wide, target)
+    grid = -(-n_units // (THREADS * units_a_thread(unit, wide)))
+    numbers = (
+        n_units,
+        units_a_run,
+        *divisor(units_a_run, wide),
+        len(problem.bounds),
+        problem.coordinate_bytes,
+        problem.least_index(wide or index_bytes == 8),
+        int(problem.clips),
+        max(len(outer), 1),
+    )
+    if wide:
+        return _Copy(unit, _launch_of_wide(kernel, grid, numbers), table)
+    return _Copy(unit, kernel.prepare(grid, THREADS, 0, 3, *numbers, *table.arguments(None, 0)), None)
 
-    listed = [
-        *((size, index_stride * index_size) for size, _, index_stride, _ in batch),
-        *((size, index_stride * index_size) for size, index_stride, _ in tuples),
-    ]
+
+def _checks(problem: Problem, target: Target) -> Iterator[tuple[int, Launches]]:
+    """Yield what looks for tuples out of range, and the offset of the indices that each looks at."""
+    is_long = problem.has_long_indices
     most_blocks = _CHECK_BLOCKS_A_MULTIPROCESSOR * target.multiprocessors
-    check = load(_check(index_size, is_long), target)
-    checks = []
-    for first_coordinate in range(0, len(bounds), NARROW_DEPTH):
-        checked = [size for size, _ in bounds[first_coordinate : first_coordinate + NARROW_DEPTH]]
-        for position, offset, dims in _narrow_parts(listed):
+    check = load(_check(problem.index_size, is_long), target)
+    for first in range(0, len(problem.bounds), NARROW_DEPTH):
+        checked = [size for size, _ in problem.bounds[first : first + NARROW_DEPTH]]
+        for position, offset, dims in _narrow_parts(problem.tuple_dims):
             n_tuples = prod(size for size, _ in dims)
             table = make_table([*dimension_columns(dims, False, (1,)), checked], False, target)
             launch = check.prepare(
@@ -273,25 +242,12 @@ def plan(
                 position,
                 n_tuples,
                 len(checked),
-                coordinate_stride * index_size,
-                least_index(index_signed, is_long),
+                problem.coordinate_bytes,
+                problem.least_index(is_long),
                 max(len(dims), 1),
                 *table.arguments(None, 0),
             )
-            checks.append((offset + first_coordinate * coordinate_stride * index_size, launch))
-    unit = copies[0].unit if copies else 0
-    name = f"{unit}-byte units of {run * element_size}-byte runs, {len(outer)} dimensions"
-    if strided is not None and not copies:
-        kind = "shifted" if is_gapless else "strided"
-        name = f"{8 * element_size}-bit, {kind} runs of {slices[-1][0]} elements"
-    return Plan(
-        variant=f"gather_nd {name}",
-        workspace_size=max((copy.wide.workspace_size for copy in copies if copy.wide), default=0),
-        _copies=tuple(copies),
-        _strided=strided,
-        _clear=load(_CLEAR, target).prepare(1, 1, 0, 1),
-        _checks=tuple(checks),
-    )
+            yield offset + first * problem.coordinate_bytes, launch
 
 
 def _launch_of_wide(kernel: Kernel, grid: int, numbers: tuple[int, ...]) -> Callable[..., None]:

@@ -1,6 +1,7 @@
 """The launch for units of runs along up to two dimensions (`plain`)."""
 
-from kernels_cuda.gather_nd.sizes import PLAIN_COORDINATES, PLAIN_DIMS, PLAIN_UNITS, THREADS, least_index
+from kernels_cuda.gather_nd.problem import Problem
+from kernels_cuda.gather_nd.sizes import PLAIN_COORDINATES, PLAIN_DIMS, PLAIN_UNITS, THREADS
 from kernels_cuda.launch import Launches, load
 from kernels_cuda.layout import NARROW_LIMIT, divisor
 from kernels_cuda.variant import Target, Variant
@@ -16,31 +17,21 @@ def plain_variant(unit: int, index_size: int, units_a_thread: int) -> Variant:
     return Variant("gather_plain", factory, (unit, index_size, units_a_thread))
 
 
-def plain_places(
-    *,
-    element_size: int,
-    index_size: int,
-    index_signed: bool,
-    outer: list[tuple[int, int, int, int]],
-    coordinate_stride: int,
-    bounds: tuple[tuple[int, int], ...],
-    mode: str,
-) -> tuple[int, ...] | None:
-    """Return the parameters that tell a kernel where runs are, or None where it takes another to find them.
-
-    `outer` are the dimensions of runs: sizes, and strides of input, indices and output.
-    """
+def plain_places(problem: Problem) -> tuple[int, ...] | None:
+    """Return the parameters that tell a kernel where runs are, or None where another must find them."""
+    n_bytes, index_bytes = problem.element_size, problem.index_size
+    outer, bounds = problem.outer, problem.bounds
     padding = ((1, 0, 0, 0),) * (PLAIN_DIMS - len(outer))
     dims = [
-        (x_stride * element_size, index_stride * index_size, output_stride * element_size)
+        (x_stride * n_bytes, index_stride * index_bytes, output_stride * n_bytes)
         for _, x_stride, index_stride, output_stride in (*padding, *outer)
     ]
-    coordinate_strides = [stride * element_size for _, stride in bounds]
+    bound_sizes, coordinate_strides = problem.bound_columns
     strides = [*coordinate_strides, *(stride for dim in dims for stride in dim)]
     serves = (
         len(outer) <= PLAIN_DIMS
         and len(bounds) <= PLAIN_COORDINATES
-        and max(size for size, _ in bounds) <= _LARGEST_BOUND
+        and max(bound_sizes) <= _LARGEST_BOUND
         and max(map(abs, strides)) <= LARGEST_STRIDE
     )
     if not serves:
@@ -52,35 +43,28 @@ def plain_places(
         # One dimension is the inner one, and the quotient 0.
         *(divisor(inner_size, wide=False) if inner_size else (0, 0)),
         len(bounds),
-        coordinate_stride * index_size,
-        least_index(index_signed, is_long=index_size == 8),
-        int(mode == "clip"),
+        problem.coordinate_bytes,
+        problem.least_index(is_long=index_bytes == 8),
+        int(problem.clips),
         *(stride for tensor in zip(*dims, strict=True) for stride in tensor),
-        *(size for size, _ in bounds),
+        *bound_sizes,
         *unused,
         *coordinate_strides,
         *unused,
     )
 
 
-def plain_launch(
-    places: tuple[int, ...],
-    *,
-    unit: int,
-    index_size: int,
-    n_units: int,
-    units_a_run: int,
-    has_gaps: bool,
-    target: Target,
-) -> Launches | None:
-    """Make the launch, or return None where another kernel is for it.
+def plain_launch(problem: Problem, places: tuple[int, ...], unit: int, target: Target) -> Launches | None:
+    """Make the launch for units of some bytes, or return None where another kernel is for it.
 
-    `places` are from `plain_places`, and an output that has gaps is not written in one piece.
+    `places` are from `plain_places`. Threads of several units write an output in one piece.
     """
+    units_a_run = problem.run * problem.element_size // unit
+    n_units = problem.n_runs * units_a_run
     n_units_a_thread = 1 if n_units <= FEW_UNITS else PLAIN_UNITS
-    if n_units > NARROW_LIMIT or (has_gaps and n_units_a_thread > 1):
+    if n_units > NARROW_LIMIT or (problem.has_gaps and n_units_a_thread > 1):
         return None
-    return load(plain_variant(unit, index_size, n_units_a_thread), target).prepare(
+    return load(plain_variant(unit, problem.index_size, n_units_a_thread), target).prepare(
         -(-n_units // (THREADS * n_units_a_thread)),
         THREADS,
         0,

@@ -1,9 +1,11 @@
 """The launches for slices that are covered by vectors of the output (`strided`, `shifted`)."""
 
+from collections.abc import Sequence
 from math import gcd, prod
 from typing import NamedTuple
 
-from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR, least_index
+from kernels_cuda.gather_nd.problem import Dimension, Problem
+from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
 from kernels_cuda.launch import Kernel, Launches, load
 from kernels_cuda.layout import NARROW_DEPTH, dimension_columns, divisor, is_wide, make_table
 from kernels_cuda.variant import Target, Variant
@@ -61,7 +63,7 @@ class _Runs(NamedTuple):
         )
 
 
-def _runs(element_size: int, outer: list[tuple[int, int, int, int]], size: int) -> _Runs | None:
+def _runs(element_size: int, outer: Sequence[Dimension], size: int) -> _Runs | None:
     """Return the runs of `size` elements, or None where their vectors are too many or none."""
     n_runs = prod(size for size, *_ in outer)
     run_bytes = size * element_size
@@ -72,22 +74,15 @@ def _runs(element_size: int, outer: list[tuple[int, int, int, int]], size: int) 
     return _Runs(n_runs, run_bytes, element_size, is_aligned)
 
 
-def shifted_launches(
-    places: tuple[int, ...],
-    *,
-    unit: int,
-    element_size: int,
-    index_size: int,
-    outer: list[tuple[int, int, int, int]],
-    size: int,
-    target: Target,
-) -> Strided | None:
+def shifted_launches(problem: Problem, places: tuple[int, ...], target: Target) -> Strided | None:
     """Make the launches for runs without gaps, or return None where to move them by units is as well.
 
-    `places` are from `plain_places`; the units would have `unit` bytes.
+    `places` are from `plain_places`.
     """
-    units_a_run = size * element_size // unit
-    runs = _runs(element_size, outer, size)
+    # Addresses may be those of elements only.
+    unit = problem.largest_unit if problem.largest_unit < VECTOR else problem.element_size
+    units_a_run = problem.run * problem.element_size // unit
+    runs = _runs(problem.element_size, problem.outer, problem.run)
     if (
         runs is None
         or runs.run_bytes < 2 * VECTOR
@@ -95,48 +90,33 @@ def shifted_launches(
         or runs.n_runs * units_a_run < LEAST_SHIFTED_UNITS_ALL
     ):
         return None
-    return runs.launches(load(shifted_variant(index_size), target), runs.run_bytes, *places)
+    return runs.launches(load(shifted_variant(problem.index_size), target), runs.run_bytes, *places)
 
 
-def strided_launches(
-    *,
-    element_size: int,
-    index_size: int,
-    index_signed: bool,
-    outer: list[tuple[int, int, int, int]],
-    run: tuple[int, int, int],
-    coordinate_stride: int,
-    bounds: tuple[tuple[int, int], ...],
-    mode: str,
-    target: Target,
-) -> Strided | None:
-    """Make the launches for runs with gaps in the input, or return None where another kernel is for it.
-
-    `outer` are the dimensions of runs, with the strides of input, indices and output; `run` is the one along
-    a run: its size, and the strides of input and output.
-    """
-    size, x_stride, output_stride = run
-    runs = _runs(element_size, outer, size)
+def strided_launches(problem: Problem, target: Target) -> Strided | None:
+    """Make the launches for slices with gaps in the input, or return None where another kernel is for it."""
+    *outer, (size, x_stride, _, output_stride) = problem.dims
+    n_bytes, index_bytes = problem.element_size, problem.index_size
+    runs = _runs(n_bytes, outer, size)
     if (
         runs is None
         or output_stride != 1
         or x_stride == 1
         or runs.run_bytes < LEAST_RUN_BYTES
-        or len(bounds) > NARROW_DEPTH
+        or len(problem.bounds) > NARROW_DEPTH
     ):
         return None
-    columns = dimension_columns(outer, False, (element_size, index_size, element_size))
-    bound_columns = [[size for size, _ in bounds], [x_stride * element_size for _, x_stride in bounds]]
-    table = make_table([*columns, *bound_columns], False, target)
+    columns = dimension_columns(outer, False, (n_bytes, index_bytes, n_bytes))
+    table = make_table([*columns, *problem.bound_columns], False, target)
     return runs.launches(
-        load(strided_variant(element_size), target),
+        load(strided_variant(n_bytes), target),
         size,
-        x_stride * element_size,
-        len(bounds),
-        coordinate_stride * index_size,
-        index_size,
-        least_index(index_signed, is_long=True),
-        int(mode == "clip"),
+        x_stride * n_bytes,
+        len(problem.bounds),
+        problem.coordinate_bytes,
+        index_bytes,
+        problem.least_index(is_long=True),
+        int(problem.clips),
         max(len(outer), 1),
         *table.arguments(None, 0),
     )

@@ -16,8 +16,3 @@ STRIDED_THREADS = 256
 def units_a_thread(unit: int, wide: bool) -> int:
     """Return how many units a thread moves."""
     return 1 if wide else UNITS if unit == VECTOR else SCALAR_UNITS
-
-
-def least_index(is_signed: bool, is_long: bool) -> int:
-    """Return the least index that does not count from the end, in registers of 32 bits, or of 64."""
-    return 0 if is_signed else -(1 << (63 if is_long else 31))

@@ -14,7 +14,7 @@ import kernels_cuda.launch
 from dmlops import calls, express
 from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
 from kernels_cuda.diagonal_matrix import plan_turned as diagonal_turned
-from kernels_cuda.gather_nd import plan_plain, plan_strided
+from kernels_cuda.gather_nd import plan_plain, plan_strided, problem
 from kernels_cuda.nonzero_coordinates import plan_turned
 from kernels_cuda.top_k import plan_blocks, plan_columns, plan_sort, sort_shape, steps
 
@@ -136,7 +136,7 @@ WAYS = {
         ),
         _way("units", _UNITS, *_NO_VECTORS),
         _way("wide", _UNITS, (layout, "NARROW_LIMIT", 64), (gather_nd, "NARROW_LIMIT", 64)),
-        _way("long_registers", _UNITS, (gather_nd, "SHORT_BOUND", 0)),
+        _way("long_registers", _UNITS, (problem, "SHORT_BOUND", 0)),
         _way("one_multiprocessor", _multiprocessors(1)),
     ),
     "diagonal_matrix": (
