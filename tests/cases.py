@@ -63,7 +63,7 @@ def _top_k():
         yield case(f"{dtype}-specials", lambda d=dtype: (special_values(d),), len(special_values(dtype)))
         yield case(f"{dtype}-long", lambda d=dtype: (sample(d, (2, 3000), "long"),), 100, largest=False)
         yield case(f"{dtype}-axis0", lambda d=dtype: (sample(d, (200, 70), "axis0"),), 9, axis=0)
-    for n in (1, 2, 3, 15, 16, 17, 31, 32, 33, 64, 255, 256, 257, 511, 1024, 1025, 4097, 20000):
+    for n in (1, 2, 3, 15, 16, 17, 31, 32, 33, 64, 255, 256, 257, 511, 1024, 1025, 4097, 16384, 20000):
         ks = sorted({k for k in (0, 1, 2, 8, 50, 257, 2048, n - 1, n) if k <= n})
         for k in ks:
             rows = 1 if n > 5000 else 3

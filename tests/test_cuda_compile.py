@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 compiler = importlib.import_module("kernels_cuda.compiler")
+tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
 capability_of = importlib.import_module("kernels_cuda.variant").capability_of
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
@@ -29,7 +30,7 @@ MOST_SPILLED = {
     "dmlops_top_k_maxima_turned_": 0,
     "dmlops_top_k_maxima_": 30,
     "dmlops_top_k_sort_": 520,
-    "dmlops_top_k_tile_": 660,
+    "dmlops_top_k_tile_": 270,
     "dmlops_top_k_histogram_": 170,
 }
 
@@ -104,6 +105,14 @@ def test_assembles_for_every_architecture(variant):
         assert variant.label.encode() in code
         most = next((most for name, most in MOST_SPILLED.items() if variant.label.startswith(name)), 0)
         assert spilled <= most, f"{variant.label} spills {spilled} bytes a thread on {arch}"
+
+
+@pytest.mark.parametrize("shape", tile_shape.TILE_SHAPES[4], ids=str)
+def test_tiles_need_the_shared_memory_that_plans_count_with(shape):
+    variant = VARIANTS["_".join(map(str, ("dmlops_top_k_tile_4", *shape)))]
+    ptx = compiler.compile_ptx(variant.source(), variant.label, (9, 0))
+    n_bytes = sum(map(int, re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", ptx)))
+    assert n_bytes + variant.dynamic_shared_bytes == tile_shape.shared_bytes(4, *shape)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -1,34 +1,59 @@
-"""Which way of top-k on CUDA is chosen along an axis that is not the last; needs no GPU."""
+"""Which way top-k plans on CUDA choose, and that what they launch fits the device; no kernel is loaded."""
 
 import importlib
+from unittest import mock
 
 import pytest
 
 pytest.importorskip("cuda.core")
+block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
 planning = importlib.import_module("kernels_cuda.top_k.planning")
-plan_blocks = importlib.import_module("kernels_cuda.top_k.plan_blocks")
-rows_of = importlib.import_module("kernels_cuda.top_k.rows")
-steps = importlib.import_module("kernels_cuda.top_k.steps")
+tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
+Target = importlib.import_module("kernels_cuda.variant").Target
+
+KIB = 1 << 10
+# Devices, and what the CUDA programming guide says that their blocks may have of shared memory.
+SHARED_BYTES = {
+    "sm_75": 64 * KIB,
+    "sm_80": 163 * KIB,
+    "sm_86": 99 * KIB,
+    "sm_89": 99 * KIB,
+    "sm_90": 227 * KIB,
+    "sm_100": 227 * KIB,
+    "sm_120": 99 * KIB,
+}
+# What a block may have without asking for more.
+DEFAULT_BYTES = 48 * KIB
+# What kernels have of their own but those of blocks and tiles, at most.
+OWN_BYTES = 4 * KIB
+LARGEST_PROBLEM = 1 << 30
 
 
-def problem_of(outer, axis_size, inner, k, element_size=4):
-    """Describe a selection along the middle axis of packed elements."""
+def planned(shape, k, element_size=4, arch="sm_90", variant=None):
+    """Plan a selection along the middle axis of packed elements; return its way, launches and workspace."""
+    outer, axis_size, inner = shape
     rows = [(outer, axis_size * inner, k * inner, k * inner), (inner, 1, 1, 1)]
-    rows, n_neighbours = rows_of.columns_last([row for row in rows if row[0] > 1], inner)
-    return steps.Problem(
-        element_size=element_size,
-        index_size=8,
-        masks=(0,) * 6,
-        numbers=(0,) * 8,
-        k=k,
-        axis_size=axis_size,
-        n_rows=outer * inner,
-        n_neighbours=n_neighbours,
-        layout=rows_of.row_layout(rows),
-        axis_strides=(inner, inner, inner),
-        multiprocessors=132,
-        block_shared_bytes=227 << 10,
-    )
+    given = []
+
+    def remember(name, workspace_size, steps, _):
+        given.extend(steps)
+        return name.split()[0], given, workspace_size
+
+    with mock.patch.object(planning, "Plan", remember):
+        return planning.plan(
+            element_size=element_size,
+            index_size=4,
+            sign=0,
+            flip=0,
+            infinity=(1 << 8 * element_size) - 1,
+            largest=True,
+            k=k,
+            axis_size=axis_size,
+            rows=[row for row in rows if row[0] > 1],
+            axis_strides=(inner, inner, inner),
+            target=Target(0, arch, 132, SHARED_BYTES[arch]),
+            variant=variant,
+        )
 
 
 @pytest.mark.parametrize(
@@ -45,19 +70,85 @@ def problem_of(outer, axis_size, inner, k, element_size=4):
         ((1, 1024, 4096), 20, "warp"),
     ],
 )
-def test_way(shape, k, way):
-    assert planning._choose(problem_of(*shape, k)) == way
+def test_rows_side_by_side(shape, k, way):
+    assert planned(shape, k)[0] == way
 
 
 @pytest.mark.parametrize("element_size", [1, 2, 4, 8])
 @pytest.mark.parametrize(
     ("shape", "k"), [((1, 50_257, 256), 50), ((3, 5000, 700), 4), ((2, 4200, 999), 8), ((1, 1 << 33, 16), 50)]
 )
-def test_rows_side_by_side(shape, k, element_size):
-    problem = problem_of(*shape, k, element_size)
-    workspace = steps.Workspace()
-    names = [step.variant.name for step in plan_blocks.grid_steps(problem, workspace)]
+def test_maxima_of_rows_side_by_side(shape, k, element_size):
+    _, launches, workspace_size = planned(shape, k, element_size, variant="grid")
+    names = [step.variant.name for step in launches]
     assert names[0] == "top_k_maxima_turned"
     assert set(names) == {"top_k_maxima_turned", "top_k_block"}
-    if plan_blocks.is_turned(problem):
-        assert workspace.size <= problem.n_rows * problem.axis_size * element_size // 4
+    if planned(shape, k, element_size)[0] == "grid":
+        assert workspace_size <= shape[0] * shape[1] * shape[2] * element_size // 4
+
+
+@pytest.mark.parametrize(
+    ("element_size", "axis_size", "k", "way"),
+    [
+        (4, 2048, 2048, ("tile", 256)),
+        (4, 6144, 256, ("tile", 384)),
+        (4, 6145, 6145, ("tile", 512)),
+        (4, 8192, 2048, ("block", 512)),
+        (4, 8192, 2049, ("tile", 512)),
+        (4, 8193, 4096, ("block", 512)),
+        (4, 8193, 4097, ("tile", 1024)),
+        (4, 16384, 4096, ("block", 512)),
+        (4, 16384, 16384, ("tile", 1024)),
+        (2, 16384, 2049, ("tile", 1024)),
+        (1, 16384, 1025, ("tile", 1024)),
+        (4, 16385, 16385, ("sort", 384)),
+        (8, 4096, 4096, ("tile", 512)),
+        (8, 16384, 16384, ("sort", 512)),
+    ],
+)
+@pytest.mark.parametrize("arch", ["sm_86", "sm_90"])
+def test_long_rows_of_many_winners_are_sorted_by_a_block(element_size, axis_size, k, way, arch):
+    name, launches, _ = planned((256, axis_size, 1), k, element_size, arch)
+    assert (name, launches[-1].block) == way
+
+
+def test_tiles_that_a_device_has_no_room_for():
+    name, launches, _ = planned((256, 8192, 1), 8192, arch="sm_75")
+    assert (name, launches[-1].block) == ("tile", 512)
+    assert planned((256, 16_384, 1), 16_384, arch="sm_75")[0] == "sort"
+    with pytest.raises(ValueError, match="variant 'tile' does not take rows of 8193"):
+        planned((256, 8193, 1), 8193, arch="sm_75", variant="tile")
+
+
+def problems(arch, element_size):
+    """Yield the launches of many problems, solved in every way that serves them."""
+    for n_rows in (1, 100, 100_000):
+        for axis_size in (100, 2000, 5000, 16_384, 70_000, 1 << 20, 1 << 25):
+            for k in {1, 32, 400, 1000, 2048, 4096, 5000, axis_size}:
+                if k > axis_size or n_rows * axis_size > LARGEST_PROBLEM:
+                    continue
+                for variant in (None, "block", "grid", "tile", "columns", "warp"):
+                    try:
+                        yield from planned((n_rows, axis_size, 1), k, element_size, arch, variant)[1]
+                    except ValueError:
+                        continue
+
+
+def shared_bytes(step):
+    """Return the shared memory of a block, with what the kernel has of its own."""
+    if step.variant.name == "top_k_tile":
+        return tile_shape.shared_bytes(*step.variant.parameters)
+    is_block = step.variant.name == "top_k_block"
+    return step.shared_bytes + (block_shape.static_bytes(step.block) if is_block else OWN_BYTES)
+
+
+@pytest.mark.parametrize("element_size", [1, 2, 4, 8])
+@pytest.mark.parametrize("arch", SHARED_BYTES)
+def test_blocks_have_the_shared_memory_that_they_need(arch, element_size):
+    seen = set()
+    for step in problems(arch, element_size):
+        assert shared_bytes(step) <= SHARED_BYTES[arch], step.variant.label
+        assert step.shared_bytes <= max(step.variant.dynamic_shared_bytes, DEFAULT_BYTES), step.variant.label
+        seen.add((step.variant.name, step.block))
+    assert ("top_k_block", 256 if arch == "sm_75" else 1024) in seen
+    assert {name for name, _ in seen} >= {"top_k_maxima", "top_k_tile", "top_k_columns", "top_k_warp"}

@@ -7,7 +7,7 @@ warp     short rows, k <= 32                             a warp a row, the row i
 block    k up to what a block can sort in shared memory  a block a row, reading little more than the row
 grid     the same, few rows, very long ones or strided   group maxima by many blocks, then a block a row
 columns  small k of rows that lie side by side           a lane a row, as along any axis but the last
-tile     larger k of rows of a few thousand              a block sorts the row
+tile     larger k of rows of up to 16384                 a block sorts the row
 sort     any k                                           radix sort of whole rows
 =======  ==============================================  =================================================
 

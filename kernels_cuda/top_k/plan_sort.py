@@ -23,6 +23,10 @@ from kernels_cuda.top_k.variants import clear_variant, sort_variants, tile_varia
 
 # From this k on, sorting a short row is faster than to look for its winners first.
 TILE_LEAST_K = 256
+# Tiles up to this size are for short rows. Larger ones must sort fewer elements than so many for each winner,
+# by the size of elements: each byte is a pass.
+LARGEST_SHORT_TILE = 6144
+TILE_ELEMENTS_A_WINNER = {1: 16, 2: 8, 4: 4}
 # Blocks a multiprocessor that count digits.
 HISTOGRAM_BLOCKS = 2
 # Rows are sorted in batches that need about this many bytes, or one by one.
@@ -31,20 +35,33 @@ SORT_BYTES = 1 << 28
 
 def is_tile(problem: Problem) -> bool:
     """Tell whether a block had better sort the row."""
-    longest = math.prod(tile_shape.TILE_SHAPES[problem.element_size][-1])
+    shape = _fitting_tile(problem)
+    if shape is None:
+        return False
+    size = math.prod(shape)
+    if size > LARGEST_SHORT_TILE:
+        return size < problem.k * TILE_ELEMENTS_A_WINNER[problem.element_size]
     # Of elements of 8 bytes the passes are too many.
     wants_most = problem.wants_most and problem.element_size < 8
-    return problem.axis_size <= longest and (problem.k >= TILE_LEAST_K or wants_most)
+    return problem.k >= TILE_LEAST_K or wants_most
+
+
+def _fitting_tile(problem: Problem) -> tuple[int, int] | None:
+    """Return the smallest tile that holds a row, or None."""
+    for shape in tile_shape.TILE_SHAPES[problem.element_size]:
+        shared_bytes = tile_shape.shared_bytes(problem.element_size, *shape)
+        if problem.axis_size <= math.prod(shape) and shared_bytes <= problem.block_shared_bytes:
+            return shape
+    return None
 
 
 def tile_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     """Sort every row in a block."""
-    shapes = tile_shape.TILE_SHAPES[problem.element_size]
-    shape = next((each for each in shapes if problem.axis_size <= math.prod(each)), None)
+    shape = _fitting_tile(problem)
     if shape is None:
-        msg = f"variant 'tile' takes rows up to {math.prod(shapes[-1])}"
+        msg = f"variant 'tile' does not take rows of {problem.axis_size}"
         raise ValueError(msg)
-    shared_bytes = tile_shape.exchange_bytes(problem.element_size, math.prod(shape))
+    shared_bytes = tile_shape.exchange_bytes(problem.element_size, *shape)
     offsets, steps = fill_offsets(problem, workspace)
     return steps + [
         Step(

@@ -1,4 +1,4 @@
-"""Many winners of short rows: a block sorts a row by radix in registers and shared memory.
+"""Many winners of rows of up to 16384 elements: a block sorts a row by radix in registers and shared memory.
 
 A stable sort, least significant digit first, eight bits a pass. In each pass the block ranks the (order key,
 position) pairs by their digit and exchanges them through shared memory. Reads the row once, writes the first
@@ -8,7 +8,7 @@ k values and indices.
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource
-from kernels_cuda.ptx import take_turn
+from kernels_cuda.ptx import shuffle_from_u32, take_turn
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions
@@ -16,13 +16,14 @@ from kernels_cuda.top_k.row_offsets import row_offsets, store_index
 from kernels_cuda.top_k.rows import N_LAYOUT
 from kernels_cuda.top_k.sort import digit_functions
 from kernels_cuda.top_k.sort_shape import DIGIT_BITS, N_DIGITS
+from kernels_cuda.top_k.tile_shape import SUMS
 
 u16 = types.uint16
 u32 = types.uint32
 i64 = types.int64
 
-# Limits that let two blocks share a multiprocessor, or more.
-REGISTERS = {256: 80, 384: 80, 512: 64}
+# Limits that let blocks of 256 threads share a multiprocessor by fours, of 384 by threes, of 512 by twos.
+REGISTERS = {256: 64, 384: 56, 512: 64, 1024: 64}
 
 
 def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource:
@@ -57,9 +58,9 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
         take_turn()
         # Both lie at the same place: the block exchanges its keys first, then its positions.
         exchanged_keys = cuda.shared.array(0, key_type)
-        exchanged_positions = cuda.shared.array(0, u32)
+        exchanged_positions = cuda.shared.array(0, u16)
         warp_counts = cuda.shared.array(n_counters, u16)
-        sums = cuda.shared.array(64, u32)
+        sums = cuda.shared.array(SUMS, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
@@ -69,20 +70,21 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
         count = u32(axis_size)
 
         keys = cuda.local.array(n_items, key_type)
-        positions = cuda.local.array(n_items, u32)
         places = cuda.local.array(n_items, u32)
-        first = warp * u32(32 * n_items) + lane
+        own = warp * u32(32 * n_items) + lane
+        address = base + i64(own) * step
         for item in range(n_items):
             # What is beyond the row's end comes last: its key is 0, and it is last in the row.
-            positions[item] = first + u32(item * 32)
+            position = own + u32(item * 32)
+            exchanged_positions[position] = u16(position)
             keys[item] = key_type(0)
-            if positions[item] < count:
-                keys[item] = load_element(base + i64(positions[item]) * step)
+            if position < count:
+                keys[item] = load_element(address)
+            address += 32 * step
         for item in range(n_items):
-            if positions[item] < count:
+            if own + u32(item * 32) < count:
                 keys[item] = order_key(keys[item], *masks)
 
-        of_warps = cuda.local.array(n_warps, u32)
         own_counts = warp * N_DIGITS
         shift = i64(0)
         while shift < key_bits:
@@ -92,25 +94,31 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
                 counter += n_threads
             cuda.syncthreads()
             rank_in_warp(keys, places, warp_counts, own_counts, shift)
+            # From here until it is exchanged, a position is the upper half of its place.
+            for item in range(n_items):
+                places[item] |= u32(exchanged_positions[own + u32(item * 32)]) << 16
             cuda.syncthreads()
             amount = u32(0)
             if thread < N_DIGITS:
                 for other in range(n_warps):
-                    of_warps[other] = u32(warp_counts[u32(other * N_DIGITS) + thread])
-                    amount += of_warps[other]
+                    amount += u32(warp_counts[u32(other * N_DIGITS) + thread])
             start = inclusive_sum(sums, u32(0), amount, lane, warp) - amount
             if thread < N_DIGITS:
                 for other in range(n_warps):
+                    of_warp = u32(warp_counts[u32(other * N_DIGITS) + thread])
                     warp_counts[u32(other * N_DIGITS) + thread] = u16(start)
-                    start += of_warps[other]
+                    start += of_warp
             cuda.syncthreads()
+            # Compilers do not see that this is the same. They would keep in registers else all digits, and
+            # where they are counted.
+            same_shift = shuffle_from_u32(u32(shift), u32(0))
             for item in range(n_items):
-                digit = digit_of(keys[item], shift)
-                places[item] = places[item] + u32(warp_counts[own_counts + digit])
-                exchanged_keys[places[item]] = keys[item]
+                places[item] += u32(warp_counts[own_counts + digit_of(keys[item], same_shift)])
+                exchanged_keys[places[item] & 0xFFFF] = keys[item]
             cuda.syncthreads()
             shift += DIGIT_BITS
             # The threads' own elements lie 32 apart, as before; at last they are written side by side.
+            first = own
             apart = u32(32)
             if shift == key_bits:
                 first = thread
@@ -119,17 +127,17 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
                 keys[item] = exchanged_keys[first + u32(item) * apart]
             cuda.syncthreads()
             for item in range(n_items):
-                exchanged_positions[places[item]] = positions[item]
-            cuda.syncthreads()
-            for item in range(n_items):
-                positions[item] = exchanged_positions[first + u32(item) * apart]
+                exchanged_positions[places[item] & 0xFFFF] = u16(places[item] >> 16)
 
+        cuda.syncthreads()
         for item in range(n_items):
-            rank = i64(u32(item * n_threads) + thread)
+            place = u32(item * n_threads) + thread
+            rank = i64(place)
             if rank < k:
-                bits = restore(keys[item], masks, base + i64(positions[item]) * step)
+                position = i64(exchanged_positions[place])
+                bits = restore(keys[item], masks, base + position * step)
                 store_element(values + (value_row + rank * value_stride) * element_size, bits)
                 at = indices + (index_row + rank * index_stride) * index_size
-                store_index(at, index_size, i64(positions[item]))
+                store_index(at, index_size, position)
 
     return KernelSource(sort_row, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers=REGISTERS[n_threads])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kernels_cuda.top_k import sort_shape
 from kernels_cuda.top_k.block_shape import largest_shape
 from kernels_cuda.top_k.column_shape import LARGEST_SHARED_BYTES
-from kernels_cuda.top_k.tile_shape import TILE_SHAPES
+from kernels_cuda.top_k.tile_shape import TILE_SHAPES, exchange_bytes
 from kernels_cuda.top_k.warp_shape import vectors_a_lane
 from kernels_cuda.variant import Variant
 
@@ -53,9 +53,10 @@ def columns_variant(element_size: int) -> Variant:
 
 
 def tile_variant(element_size: int, n_threads: int, n_items: int) -> Variant:
-    """Return the kernel that sorts a short row."""
+    """Return the kernel that sorts a row in a block."""
     parameters = element_size, n_threads, n_items
-    return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_source", parameters)
+    shared_bytes = exchange_bytes(*parameters)
+    return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_source", parameters, shared_bytes)
 
 
 def clear_variant() -> Variant:

@@ -80,7 +80,7 @@ def test_top_k_along_other_axes(shape, axis, k, kind, dtype, gpu_library):
             assert_same(actual, expected)
 
 
-@pytest.mark.parametrize("n", [2000, 4097, 6144, 6145, 100_000])
+@pytest.mark.parametrize("n", [2000, 4097, 6144, 6145, 8192, 8193, 16_384, 16_385, 100_000])
 def test_top_k_of_whole_rows(n, gpu_library):
     for dtype in ("float32", "float16", "int64"):
         for kind in ("random", "ties"):

@@ -16,7 +16,7 @@ from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates
 from kernels_cuda.diagonal_matrix import plan_turned as diagonal_turned
 from kernels_cuda.gather_nd import plan_plain, plan_strided, problem
 from kernels_cuda.nonzero_coordinates import plan_turned
-from kernels_cuda.top_k import plan_blocks, plan_columns, plan_sort, sort_shape, steps
+from kernels_cuda.top_k import plan_blocks, plan_columns, plan_sort, sort_shape, steps, tile_shape
 
 ENDLESS = 1 << 62
 
@@ -76,6 +76,13 @@ def _blocks_of(n_threads: int) -> tuple[Any, str, tuple[int, ...]]:
     return plan_blocks, "BLOCK_THREADS", (n_threads,) * len(plan_blocks.BLOCK_THREADS)
 
 
+def _tiles_from(n_threads: int) -> tuple[Any, str, dict[int, Any]]:
+    """Leave out smaller tiles, but of elements that have none as large."""
+    shapes = tile_shape.TILE_SHAPES.items()
+    kept = {size: tuple(each for each in of_size if each[0] >= n_threads) for size, of_size in shapes}
+    return tile_shape, "TILE_SHAPES", {size: kept[size] or of_size[-1:] for size, of_size in shapes}
+
+
 _MASKS = (nonzero_coordinates, "SMALL_LIMIT", 0)
 _UNITS = (plan_plain, "LARGEST_STRIDE", -1)
 _NO_VECTORS = (
@@ -109,6 +116,7 @@ WAYS = {
         _way("grid-turned-parts", _variant("grid"), _TURNED, _PARTS),
         _way("grid-turned-many_launches", _variant("grid"), _TURNED, (plan_blocks, "LARGEST_GRID", 7)),
         _way("grid-strided", _variant("grid"), (steps, "LEAST_NEIGHBOURS", ENDLESS)),
+        *(_way(f"tile-{n}", _variant("tile"), _tiles_from(n)) for n in (384, 512, 1024)),
         _way("columns-stacked", _variant("columns"), (plan_columns, "LONGEST_PART", 1 << 12)),
         _way("sort-long_positions", _variant("sort"), (sort_shape, "LARGEST_NARROW_ROW", 0)),
         _way("sort-few_rows_at_a_time", _variant("sort"), (plan_sort, "SORT_BYTES", 1 << 20)),
