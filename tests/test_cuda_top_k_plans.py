@@ -62,7 +62,8 @@ def planned(shape, k, element_size=4, arch="sm_90", variant=None):
         ((1, 50_257, 256), 50, "grid"),
         ((256, 50_257, 1), 50, "block"),
         ((64, 50_257, 4), 50, "block"),  # too few neighbours
-        ((1, 50_257, 256), 1000, "block"),  # too few groups for each winner
+        ((1, 50_257, 256), 1000, "grid"),
+        ((1, 50_257, 256), 2000, "block"),  # too few groups for each winner
         ((1, 4096, 32), 8, "block"),  # too little to read
         ((1, 65_536, 8192), 16, "columns"),
         ((1, 65_536, 8192), 100, "grid"),

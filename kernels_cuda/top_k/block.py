@@ -26,7 +26,7 @@ from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import LOAD, global_timer, shared_from, sleep_some_nanoseconds, take_turn
 from kernels_cuda.top_k.block_shape import SPARE
 from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
-from kernels_cuda.top_k.group_shape import COARSE, ELEMENTS, FINE, FINE_BITS, key_bytes
+from kernels_cuda.top_k.group_shape import COARSE, ELEMENTS, FINE, key_bytes
 from kernels_cuda.top_k.groups import block_maxima
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.locate import locate
@@ -113,6 +113,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         bins_at,
         n_coarse,
         coarse_bits,
+        fine_bits,
         n_together,
         n_first,
         turn,
@@ -238,7 +239,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             if has_single_keys != 0:
                 # What is listed are groups of the level below.
                 level -= 1
-                group_bits = u32(FINE_BITS)
+                group_bits = u32(fine_bits)
                 if level == FINE:
                     group_bits = u32(coarse_bits)
         else:
@@ -390,7 +391,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 level -= 1
                 address = places[ADDRESS + level]
                 n_vectors = u32(places[VECTORS + level])
-                group_bits = u32(FINE_BITS)
+                group_bits = u32(fine_bits)
                 if level == FINE:
                     group_bits = u32(coarse_bits)
                 n_items = n_pairs << group_bits

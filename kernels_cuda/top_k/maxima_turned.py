@@ -1,9 +1,9 @@
 """Group maxima of rows that lie side by side in memory, as along any axis but the last.
 
-It writes what `maxima` does, of coarse groups of one chunk. A block has a chunk of each of 32 rows: a lane
-walks down a row of its own, so that neighbouring lanes load neighbouring elements, and the warps share the
-fine groups. Keys go through shared memory, from where a warp stores those of a row together. Reads every row
-once.
+It writes what `maxima` does, of smaller fine groups, 32 of which are a chunk and a coarse group. A block has
+a chunk of each of 32 rows: a lane walks down a row of its own, so that neighbouring lanes load neighbouring
+elements, and the warps share the fine groups. Keys go through shared memory, from where a warp stores those
+of a row together. Reads every row once.
 """
 
 from numba import cuda, types
@@ -12,7 +12,7 @@ from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import LOAD, STORE, take_turn
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.elements import N_NUMBERS, VECTOR_BYTES
-from kernels_cuda.top_k.group_shape import FINE_A_CHUNK, FINE_BITS, TURNED_ROWS, key_bytes
+from kernels_cuda.top_k.group_shape import FINE_A_CHUNK, TURNED_ROWS, fine_bits, key_bytes
 from kernels_cuda.top_k.group_shape import MAXIMA_WARPS as WARPS_A_BLOCK
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.locate import locate
@@ -25,6 +25,8 @@ ROWS_A_WARP = TURNED_ROWS // WARPS_A_BLOCK
 # From row to row of the tile, so that lanes which each write to a row of their own meet no bank twice.
 TILE_PITCH = FINE_A_CHUNK + 1
 TILE_KEYS = TURNED_ROWS * TILE_PITCH
+# Elements that a lane loads before it looks at the first: a fine group or several.
+IN_FLIGHT = {1: 32, 2: 16, 4: 32, 8: 8}
 
 
 def maxima_turned_source(element_size: int) -> KernelSource:
@@ -39,30 +41,30 @@ def maxima_turned_source(element_size: int) -> KernelSource:
     store_key = STORE[n_bytes]
     load_element = LOAD[element_size]
     per_vector = VECTOR_BYTES // element_size
-    group_elements = per_vector << FINE_BITS
-    # Elements that a lane loads before it looks at the first.
-    in_flight = min(group_elements, 32)
+    group_elements = per_vector << fine_bits(element_size, is_turned=True)
+    in_flight = IN_FLIGHT[element_size]
+    groups_a_batch = in_flight // group_elements
+    n_batches = FINE_A_CHUNK // groups_a_batch // WARPS_A_BLOCK
 
     @linked_function
-    def group_maximum(address, step, n_left, mask):
-        """Return the largest raw key of a fine group, of which there are no more than `n_left` elements."""
-        elements = cuda.local.array(in_flight, key_type)
-        best = key_type(0)
-        batch = u32(0)
-        while batch < min(n_left, u32(group_elements)):
-            if n_left - batch >= in_flight:
-                for at in range(in_flight):
-                    elements[at] = load_element(address)
-                    address += step
-            else:
-                # The last element stands for those beyond.
-                for at in range(in_flight):
-                    elements[at] = load_element(address)
-                    if batch + u32(at + 1) < n_left:
-                        address += step
+    def load_batch(elements, address, step, n_left):
+        """Load a lane's next elements; the last of `n_left` stands for those beyond."""
+        if n_left >= in_flight:
             for at in range(in_flight):
-                best = max(best, raw_element(elements[at], mask))
-            batch += in_flight
+                elements[at] = load_element(address)
+                address += step
+        elif n_left > 0:
+            for at in range(in_flight):
+                elements[at] = load_element(address)
+                if u32(at + 1) < n_left:
+                    address += step
+
+    @linked_function
+    def group_key(elements, at, mask):
+        """Return the largest raw key of a group of elements."""
+        best = key_type(0)
+        for element in range(group_elements):
+            best = max(best, raw_element(elements[at * group_elements + element], mask))
         return whole_raw_key(best)
 
     def top_k_maxima_turned(
@@ -99,16 +101,21 @@ def maxima_turned_source(element_size: int) -> KernelSource:
         )
         mask = raw_mask(numbers, False)
         step = x_stride * element_size
-        first = (chunk * FINE_A_CHUNK + i64(warp)) * group_elements
+        elements = cuda.local.array(in_flight, key_type)
+        group = warp * u32(n_batches * groups_a_batch)
+        first = (chunk * FINE_A_CHUNK + i64(group)) * group_elements
         address += first * step
         n_left = u32(max(n_vectors * per_vector - first, 0))
-        n_taken = u32(WARPS_A_BLOCK * group_elements)
-        group = warp
-        while group < FINE_A_CHUNK:
-            tile[lane * TILE_PITCH + group] = group_maximum(address, step, n_left, mask)
-            address += n_taken * step
-            n_left = max(n_left, n_taken) - n_taken
-            group += WARPS_A_BLOCK
+        for _ in range(n_batches):
+            load_batch(elements, address, step, n_left)
+            address += in_flight * step
+            for at in range(groups_a_batch):
+                key = group_key(elements, at, mask)
+                if n_left <= u32(at * group_elements):
+                    key = key_type(0)
+                tile[lane * TILE_PITCH + group] = key
+                group += 1
+            n_left = max(n_left, u32(in_flight)) - in_flight
         cuda.syncthreads()
         for at in range(ROWS_A_WARP):
             tile_row = warp * ROWS_A_WARP + u32(at)

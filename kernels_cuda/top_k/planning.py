@@ -6,17 +6,11 @@ from collections.abc import Sequence
 from kernels_cuda import launch
 from kernels_cuda.launch import Launches, load
 from kernels_cuda.top_k.elements import key_masks, raw_numbers
-from kernels_cuda.top_k.plan_blocks import (
-    block_steps,
-    fitting_shape,
-    grid_steps,
-    is_long,
-    is_turned,
-    is_warp,
-    warp_steps,
-)
+from kernels_cuda.top_k.plan_blocks import block_steps, fitting_shape
 from kernels_cuda.top_k.plan_columns import are_columns, columns_steps
+from kernels_cuda.top_k.plan_grid import grid_steps, is_long, is_turned
 from kernels_cuda.top_k.plan_sort import is_tile, sort_steps, tile_steps
+from kernels_cuda.top_k.plan_warp import is_warp, warp_steps
 from kernels_cuda.top_k.rows import RowDimension, columns_last, row_layout
 from kernels_cuda.top_k.steps import Problem, Step, Workspace
 from kernels_cuda.variant import Target

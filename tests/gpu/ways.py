@@ -16,7 +16,7 @@ from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates
 from kernels_cuda.diagonal_matrix import plan_turned as diagonal_turned
 from kernels_cuda.gather_nd import plan_plain, plan_strided, problem
 from kernels_cuda.nonzero_coordinates import plan_turned
-from kernels_cuda.top_k import plan_blocks, plan_columns, plan_sort, sort_shape, steps, tile_shape
+from kernels_cuda.top_k import plan_blocks, plan_columns, plan_grid, plan_sort, sort_shape, steps, tile_shape
 
 ENDLESS = 1 << 62
 
@@ -92,7 +92,7 @@ _NO_VECTORS = (
 _WIDE = (layout, "NARROW_LIMIT", 0)
 _NO_SINGLE_KEYS = (plan_blocks, "SINGLE_KEYS_A_THREAD", 0), (plan_blocks, "LARGEST_SINGLE_FINE", 0)
 # Parts whose winners, up to 4096 of each, a block still takes.
-_PARTS = (plan_blocks, "LARGEST_PART", 1 << 15)
+_PARTS = (plan_grid, "LARGEST_PART", 1 << 15)
 # Rows of any layout, read as if they lay side by side.
 _TURNED = (steps, "LEAST_NEIGHBOURS", 1)
 
@@ -111,7 +111,7 @@ WAYS = {
         _way("grid-no_single_keys", _variant("grid"), *_NO_SINGLE_KEYS),
         _way("grid-single_coarse_keys", _variant("grid"), (plan_blocks, "LARGEST_SINGLE_FINE", 0)),
         _way("grid-parts", _variant("grid"), _PARTS),
-        _way("grid-parts-long_positions", _variant("grid"), _PARTS, (plan_blocks, "LARGEST_NARROW_AXIS", 0)),
+        _way("grid-parts-long_positions", _variant("grid"), _PARTS, (plan_grid, "LARGEST_NARROW_AXIS", 0)),
         _way("grid-turned", _variant("grid"), _TURNED),
         _way("grid-turned-parts", _variant("grid"), _TURNED, _PARTS),
         _way("grid-turned-many_launches", _variant("grid"), _TURNED, (plan_blocks, "LARGEST_GRID", 7)),

@@ -1,0 +1,213 @@
+"""Plans of long rows, and of rows that lie side by side: many blocks write group maxima, others finish."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from kernels_cuda.top_k.block_shape import BlockShape, largest_shape
+from kernels_cuda.top_k.elements import VECTOR_BYTES
+from kernels_cuda.top_k.group_shape import (
+    FINE_A_CHUNK,
+    LARGEST_LANE_BITS,
+    MAXIMA_THREADS,
+    MAXIMA_WARPS,
+    TURNED_ROWS,
+    fine_bits,
+)
+from kernels_cuda.top_k.plan_blocks import (
+    DEVICE_RATE,
+    SMALL_BLOCK_K,
+    Levels,
+    block_launches,
+    choose_levels,
+    fitting_shape,
+    groups_wanted,
+    largest_k,
+    row_vectors,
+)
+from kernels_cuda.top_k.steps import (
+    INDICES,
+    LARGEST_GRID,
+    LARGEST_NARROW_AXIS,
+    NULL,
+    VALUES,
+    Pointer,
+    Problem,
+    Step,
+    Workspace,
+    X,
+    batches,
+    ceil_div,
+    fill_offsets,
+)
+from kernels_cuda.top_k.variants import BLOCK_THREADS, maxima_turned_variant, maxima_variant
+
+# Chunks of a coarse group in rows where that leaves enough of them.
+COARSE_CHUNKS = 4
+LEAST_COARSE_GROUPS = 8192
+# Fine groups for each winner without which other blocks do not help.
+GRID_GROUPS_A_WINNER = 4
+# Bytes a microsecond that a thread of a lone block reads, and what another launch takes.
+THREAD_RATE = 80
+LAUNCH_MICROSECONDS = 6
+# Rows that lie side by side: of less input another launch takes longer than a block's strided loads, and
+# maxima of shorter rows, of whole chunks, would take a larger share of what the rows do.
+LEAST_TURNED_BYTES = 1 << 20
+LEAST_TURNED_ROW_BYTES = 1 << 13
+# A part of a row counts positions in 31 bits.
+LARGEST_PART = 1 << 31
+
+
+def _has_grid_groups(problem: Problem) -> bool:
+    """Tell whether group maxima that other blocks write leave little to look at."""
+    bits = fine_bits(problem.element_size, problem.has_neighbours)
+    has_enough = row_vectors(problem) >= problem.k * GRID_GROUPS_A_WINNER << bits
+    return has_enough and _grid_parts(problem) is not None
+
+
+def _chunk_vectors(problem: Problem) -> int:
+    return FINE_A_CHUNK << fine_bits(problem.element_size, problem.has_neighbours)
+
+
+def is_long(problem: Problem) -> bool:
+    """Tell whether other blocks should read the rows before a block a row finishes them."""
+    if not _has_grid_groups(problem):
+        return False
+    shape = fitting_shape(problem)
+    if shape is None:
+        return True
+    row_bytes = problem.axis_size * problem.element_size
+    whole = row_bytes / (THREAD_RATE * shape.n_threads)
+    split = LAUNCH_MICROSECONDS + problem.n_rows * row_bytes / DEVICE_RATE
+    return problem.n_rows <= problem.multiprocessors and whole >= split
+
+
+def is_turned(problem: Problem) -> bool:
+    """Tell whether other blocks should read rows that lie side by side, however many they are."""
+    row_bytes = problem.axis_size * problem.element_size
+    return (
+        problem.has_neighbours
+        and row_bytes >= LEAST_TURNED_ROW_BYTES
+        and problem.n_rows * row_bytes >= LEAST_TURNED_BYTES
+        and _has_grid_groups(problem)
+    )
+
+
+def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
+    """Return the blocks that finish rows by their group maxima, and the elements of a part of a row."""
+    has_few_rows = problem.n_rows <= problem.multiprocessors
+    is_large = problem.has_large_blocks and (has_few_rows or problem.k > SMALL_BLOCK_K)
+    n_threads = BLOCK_THREADS[-1 if is_large else 1]
+    if is_large and problem.k <= SMALL_BLOCK_K and problem.element_size < 8:
+        # What all warps of the largest blocks do takes longer than what they share.
+        n_threads = BLOCK_THREADS[2]
+    shape = largest_shape(problem.element_size, n_threads, problem.block_shared_bytes)
+    if problem.k > min(largest_k(problem), shape.n_listed):
+        return None
+    per_vector = VECTOR_BYTES // problem.element_size
+    most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * (VECTOR_BYTES // shape.key_bytes)
+    coarse_chunks = 1 if problem.has_neighbours else COARSE_CHUNKS
+    largest_part = min(LARGEST_PART, most_coarse * coarse_chunks * _chunk_vectors(problem) * per_vector)
+    n_parts = ceil_div(problem.axis_size, largest_part)
+    if n_parts == 1:
+        return shape, problem.axis_size
+    # One block finishes the winners of all parts.
+    if n_parts * problem.k > (shape.n_groups << LARGEST_LANE_BITS) * per_vector:
+        return None
+    return shape, ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
+
+
+class _Maxima(NamedTuple):
+    """How many coarse groups there are of a part of a row, and how many chunks each of them has."""
+
+    n_coarse: int
+    coarse_chunks: int
+
+
+def _maxima(problem: Problem, shape: BlockShape, part_size: int) -> _Maxima:
+    """Choose the coarse groups; those beyond the end of a part are empty."""
+    n_chunks = max(1, ceil_div(part_size * problem.element_size, _chunk_vectors(problem) * VECTOR_BYTES))
+    if problem.has_neighbours:
+        # Rows may be many and short: no more groups than make whole vectors of keys.
+        keys_a_vector = VECTOR_BYTES // shape.key_bytes
+        return _Maxima(ceil_div(n_chunks, keys_a_vector) * keys_a_vector, 1)
+    has_few_chunks = n_chunks < COARSE_CHUNKS * max(LEAST_COARSE_GROUPS, groups_wanted(problem.k))
+    coarse_chunks = 1 if has_few_chunks else COARSE_CHUNKS
+    return _Maxima(ceil_div(n_chunks, coarse_chunks * MAXIMA_WARPS) * MAXIMA_WARPS, coarse_chunks)
+
+
+def _maxima_launches(
+    problem: Problem, part_size: int, maxima: _Maxima, pointers: tuple[Pointer, ...]
+) -> list[Step]:
+    n_parts = ceil_div(problem.axis_size, part_size)
+    # The sizes come first, then what the kernels differ in.
+    if problem.has_neighbours:
+        variant = maxima_turned_variant(problem.element_size)
+        n_blocks = ceil_div(problem.n_rows, TURNED_ROWS) * n_parts * maxima.n_coarse
+        split = problem.n_rows, maxima.n_coarse
+    else:
+        variant = maxima_variant(problem.element_size)
+        blocks_a_part = maxima.n_coarse // MAXIMA_WARPS
+        n_blocks = problem.n_rows * n_parts * blocks_a_part
+        split = blocks_a_part, maxima.coarse_chunks
+    return [
+        Step(
+            variant,
+            n_launched,
+            MAXIMA_THREADS,
+            pointers,
+            (
+                first,
+                problem.axis_size,
+                part_size,
+                n_parts,
+                *split,
+                problem.axis_strides[0],
+                *problem.layout.layout,
+                *problem.numbers,
+            ),
+        )
+        for first, n_launched in batches(n_blocks, LARGEST_GRID)
+    ]
+
+
+def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
+    """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
+    parts = _grid_parts(problem)
+    if parts is None:
+        msg = f"variant 'grid' does not take k {problem.k} of rows of {problem.axis_size}"
+        raise ValueError(msg)
+    shape, part_size = parts
+    n_parts = ceil_div(problem.axis_size, part_size)
+    maxima = _maxima(problem, shape, part_size)
+    fine_groups = maxima.coarse_chunks * FINE_A_CHUNK
+    n_coarse_keys = problem.n_rows * n_parts * maxima.n_coarse
+    fine = workspace.take(n_coarse_keys * fine_groups * shape.key_bytes)
+    coarse = workspace.take(n_coarse_keys * shape.key_bytes)
+    offsets, steps = fill_offsets(problem, workspace)
+    steps += _maxima_launches(problem, part_size, maxima, (Pointer(X), fine, coarse, offsets))
+    bits = fine_bits(problem.element_size, problem.has_neighbours)
+    levels = choose_levels(problem.k, shape, maxima.n_coarse, fine_groups, bits)
+    if n_parts == 1:
+        pointers = (Pointer(X), Pointer(VALUES), Pointer(INDICES), NULL, fine, coarse)
+        return steps + block_launches(problem, shape, part_size, levels, pointers, 0, workspace)
+
+    position_size = 4 if problem.axis_size <= LARGEST_NARROW_AXIS else 8
+    left = (n_parts - 1) * problem.k + min(problem.k, problem.axis_size - (n_parts - 1) * part_size)
+    values = workspace.take(problem.n_rows * left * problem.element_size)
+    indices = workspace.take(problem.n_rows * left * position_size)
+    winners = replace(
+        problem,
+        index_size=position_size,
+        axis_strides=(problem.axis_strides[0], 1, 1),
+        layout=problem.layout.with_packed_outputs(left),
+    )
+    pointers = (Pointer(X), values, indices, NULL, fine, coarse)
+    steps += block_launches(winners, shape, part_size, levels, pointers, 0, workspace)
+    merged = replace(
+        problem,
+        axis_size=left,
+        axis_strides=(1, *problem.axis_strides[1:]),
+        layout=problem.layout.with_packed_x(left),
+    )
+    pointers = (values, Pointer(VALUES), Pointer(INDICES), indices, NULL, NULL)
+    return steps + block_launches(merged, shape, left, Levels(), pointers, position_size, workspace)
