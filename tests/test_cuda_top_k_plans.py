@@ -92,25 +92,33 @@ def test_maxima_of_rows_side_by_side(shape, k, element_size):
     ("element_size", "axis_size", "k", "way"),
     [
         (4, 2048, 2048, ("tile", 256)),
-        (4, 6144, 256, ("tile", 384)),
-        (4, 6145, 6145, ("tile", 512)),
-        (4, 8192, 2048, ("block", 512)),
-        (4, 8192, 2049, ("tile", 512)),
+        (4, 2048, 511, ("block", 128)),
+        (4, 2048, 512, ("tile", 256)),
+        (4, 6144, 1535, ("block", 512)),
+        (4, 6144, 1536, ("tile", 384)),
+        (4, 8192, 2047, ("block", 512)),
+        (4, 8192, 2048, ("tile", 512)),
         (4, 8193, 4096, ("block", 512)),
         (4, 8193, 4097, ("tile", 1024)),
-        (4, 16384, 4096, ("block", 512)),
         (4, 16384, 16384, ("tile", 1024)),
-        (2, 16384, 2049, ("tile", 1024)),
-        (1, 16384, 1025, ("tile", 1024)),
+        (2, 16384, 2047, ("block", 512)),
+        (2, 16384, 2048, ("tile", 1024)),
+        (1, 16384, 1024, ("tile", 1024)),
         (4, 16385, 16385, ("sort", 384)),
         (8, 4096, 4096, ("tile", 512)),
-        (8, 16384, 16384, ("sort", 512)),
+        (8, 8192, 8192, ("tile", 1024)),
+        (8, 8193, 8193, ("sort", 512)),
     ],
 )
 @pytest.mark.parametrize("arch", ["sm_86", "sm_90"])
 def test_long_rows_of_many_winners_are_sorted_by_a_block(element_size, axis_size, k, way, arch):
     name, launches, _ = planned((256, axis_size, 1), k, element_size, arch)
     assert (name, launches[-1].block) == way
+
+
+@pytest.mark.parametrize(("n_rows", "way"), [(4, "sort"), (5, "tile")])
+def test_few_long_rows_are_sorted_by_several_blocks(n_rows, way):
+    assert planned((n_rows, 10_000, 1), 5000)[0] == way
 
 
 def test_tiles_that_a_device_has_no_room_for():

@@ -20,6 +20,7 @@ from kernels_cuda.ptx import (
     is_compute_90,
     load_if_u32x4,
     shared_address,
+    shuffle_from_u32,
     shuffle_xor_u32,
     shuffle_xor_u64,
     store_shared_u32x4,
@@ -104,22 +105,26 @@ def group_functions(element_size: int) -> GroupFunctions:
 
     @linked_function
     def load_strided_maxima(maxima, address, stride, n_left, mask):
-        """Do the same for elements `stride` apart."""
-        ahead = u32(0)
-        while ahead < VECTORS_A_LANE:
+        """Do the same for elements `stride` apart; those of a vector are loaded together."""
+        elements = cuda.local.array(per_vector, key_type)
+        step = stride * element_size
+        # Compilers do not see that this is the same; they would unroll the loop, and run out of registers.
+        n_vectors = shuffle_from_u32(u32(VECTORS_A_LANE), u32(0))
+        vector = u32(0)
+        while vector < n_vectors:
             best = key_type(0)
-            element = i64(ahead * u32(32 * per_vector))
-            end = element
-            if ahead * 32 < n_left:
-                end = element + per_vector
-            while element < end:
-                bits = load_element(address + element * stride * element_size)
-                best = max(best, raw_element(bits, mask))
-                element += 1
+            if vector * 32 < n_left:
+                element_address = address
+                for element in range(per_vector):
+                    elements[element] = load_element(element_address)
+                    element_address += step
+                for element in range(per_vector):
+                    best = max(best, raw_element(elements[element], mask))
             for at in range(VECTORS_A_LANE):
-                if ahead == u32(at):
+                if vector == u32(at):
                     maxima[at] = best
-            ahead += 1
+            address += 32 * per_vector * step
+            vector += 1
 
     exchange_eight, exchange_four, exchange_two = (
         _exchange_halves(VECTORS_A_LANE >> bit, bit, key_type, shuffle_xor) for bit in range(3)

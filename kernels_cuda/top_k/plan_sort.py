@@ -4,6 +4,7 @@ import math
 
 from kernels_cuda.top_k import sort_shape, tile_shape
 from kernels_cuda.top_k.elements import VECTOR_BYTES
+from kernels_cuda.top_k.plan_blocks import BLOCK_LARGEST_K
 from kernels_cuda.top_k.steps import (
     ALIGNMENT,
     INDICES,
@@ -21,12 +22,10 @@ from kernels_cuda.top_k.steps import (
 )
 from kernels_cuda.top_k.variants import clear_variant, sort_variants, tile_variant
 
-# From this k on, sorting a short row is faster than to look for its winners first.
-TILE_LEAST_K = 256
-# Tiles up to this size are for short rows. Larger ones must sort fewer elements than so many for each winner,
-# by the size of elements: each byte is a pass.
-LARGEST_SHORT_TILE = 6144
-TILE_ELEMENTS_A_WINNER = {1: 16, 2: 8, 4: 4}
+# Of longer rows the block kernel looks for the winners, if it serves so many, sooner than four passes sort.
+LARGEST_ORDERED_ROW = 8192
+# So few long rows are sorted sooner by several blocks each.
+FEW_ROWS = 4
 # Blocks a multiprocessor that count digits.
 HISTOGRAM_BLOCKS = 2
 # Rows are sorted in batches that need about this many bytes, or one by one.
@@ -35,15 +34,13 @@ SORT_BYTES = 1 << 28
 
 def is_tile(problem: Problem) -> bool:
     """Tell whether a block had better sort the row."""
-    shape = _fitting_tile(problem)
-    if shape is None:
+    if not problem.wants_most or _fitting_tile(problem) is None:
         return False
-    size = math.prod(shape)
-    if size > LARGEST_SHORT_TILE:
-        return size < problem.k * TILE_ELEMENTS_A_WINNER[problem.element_size]
-    # Of elements of 8 bytes the passes are too many.
-    wants_most = problem.wants_most and problem.element_size < 8
-    return problem.k >= TILE_LEAST_K or wants_most
+    if problem.axis_size <= LARGEST_ORDERED_ROW:
+        return True
+    if problem.k <= BLOCK_LARGEST_K:
+        return problem.element_size < 4
+    return problem.n_rows > FEW_ROWS
 
 
 def _fitting_tile(problem: Problem) -> tuple[int, int] | None:
