@@ -21,8 +21,8 @@ first are taken in order.
 `groups`, `maxima`             the first look at a row: maxima of groups of neighbouring elements
 `maxima_turned`                the same of rows that lie side by side
 `threshold`                    which groups are looked at again
-`sweep`                        that second look
-`rank`                         the final order
+`sweep`, `select`              that second look, and the candidates that it leaves
+`rank`, `finish`               the final order
 `block`                        all of this for a row
 `columns`, `candidates`        a lane's row, and what it keeps of it
 `warp`, `tile`, `sort`         the other ways

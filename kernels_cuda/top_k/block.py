@@ -4,9 +4,9 @@
 2. Find a threshold that at least k of them reach, and list the groups that do (`threshold`): some more than k
    or, if too many tie, the first k by (maximum, position). No other group has any of the first k elements.
 3. Read the listed groups again, from cache, and keep in shared memory the elements that reach the threshold.
-4. Order these by (key, position) (`rank`); the first k are the answer.
+4. Order these by (key, position) (`finish`); the first k are the answer.
 
-Elements that share few groups, or tie, can overflow step 3 (`sweep`). If fewer than k are above the
+Elements that share few groups, or tie, can overflow step 3 (`select`). If fewer than k are above the
 threshold, those are kept, and the first that equal it. Otherwise the threshold is raised, by histograms of
 the listed groups' elements, until what reaches it fits, or it is the last wanted key. So the order in which
 elements arrive in shared memory never matters, and no data make a block read more than k groups a few times.
@@ -23,17 +23,17 @@ the index of each, finishes the row.
 from numba import cuda, types
 
 from kernels_cuda.compiler import KernelSource, linked_function
-from kernels_cuda.ptx import LOAD, global_timer, shared_from, sleep_some_nanoseconds, take_turn
+from kernels_cuda.ptx import global_timer, shared_from, sleep_some_nanoseconds, take_turn
 from kernels_cuda.top_k.block_shape import SPARE
 from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
+from kernels_cuda.top_k.finish import write_function
 from kernels_cuda.top_k.group_shape import COARSE, ELEMENTS, FINE, key_bytes
 from kernels_cuda.top_k.groups import block_maxima
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.locate import locate
-from kernels_cuda.top_k.rank import rank_functions
-from kernels_cuda.top_k.row_offsets import store_index
 from kernels_cuda.top_k.rows import N_LAYOUT
-from kernels_cuda.top_k.sweep import NO_EDGE, SIDE_BY_SIDE, sweep_functions
+from kernels_cuda.top_k.select import select_function
+from kernels_cuda.top_k.sweep import SIDE_BY_SIDE, sweep_functions
 from kernels_cuda.top_k.threshold import FOUND, N_COUNTERS, threshold_functions
 
 u16 = types.uint16
@@ -53,20 +53,13 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     functions = element_functions(element_size)
     key_type = functions.key_type
     order_key = functions.order_key
-    restore = functions.restore
     load_element = functions.load_element
-    store_element = functions.store_element
     raw_mask = functions.raw_mask
-    raw_floor = functions.raw_floor
-    raw_beyond = functions.raw_beyond
     group_maxima, copy_keys, order_maxima = block_maxima(element_size, n_threads)
     _, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
-    collect, _, collect_ties, reserve, narrow, count_before = sweep_functions(element_size, n_threads)
-    rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs = rank_functions(
-        n_threads, key_type
-    )
-    load_source_u32 = LOAD[4]
-    load_source_u64 = LOAD[8]
+    count_before = sweep_functions(element_size, n_threads).count_before
+    select = select_function(element_size, n_threads)
+    write_first = write_function(element_size, n_threads)
 
     n_key_bytes = key_bytes(element_size)
     per_vector = VECTOR_BYTES // element_size
@@ -272,109 +265,21 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 first_position = i64(0)
             elif x_stride != 1:
                 step = x_stride * element_size
-            items = (listed, n_items, is_listed, group_bits, n_vectors)
-            source = (address, step, first_position, are_raw)
-            is_edge = has_edge and not are_raw
-            mask = raw_mask(numbers, are_raw)
-            floor = raw_floor(bound, masks)
-            beyond = key_type(0)
-
-            # What reaches the bound, if that is not too much; else what is above it and, if that is not
-            # enough, the first of those that equal it; else the same with a higher bound.
-            n_ties = u32(0)
-            only_above = False
-            collecting = True
-            while collecting:
-                if not only_above or beyond != 0 or floor == 0:
-                    kept_floor = floor
-                    if only_above:
-                        kept_floor = beyond
-                    collect(
-                        keys,
-                        lows,
-                        u32(n_slots),
-                        counters,
-                        items,
-                        source,
-                        kept_floor,
-                        limit,
-                        mask,
-                        sums,
-                        thread,
-                        lane,
-                    )
-                    if warp == 0 and not are_raw:
-                        is_kept = is_edge and (edge_key > bound or (edge_key == bound and not only_above))
-                        slot = reserve(counters, u32(is_kept), lane)
-                        if is_kept and slot < u32(n_slots):
-                            keys[slot] = edge_bits
-                            lows[slot] = ~edge
-                cuda.syncthreads()
-                n_pairs = counters[FOUND]
-                collecting = False
-                if only_above:
-                    if n_pairs < wanted:
-                        n_ties = wanted - n_pairs
-                    else:
-                        bound, fits = narrow(
-                            histogram,
-                            items,
-                            source,
-                            edge_key,
-                            is_edge,
-                            bound,
-                            highest,
-                            wanted,
-                            limit,
-                            numbers,
-                            masks,
-                            sums,
-                            counters,
-                            thread,
-                        )
-                        floor = raw_floor(bound, masks)
-                        only_above = not fits
-                        if only_above:
-                            beyond = raw_beyond(bound, masks)
-                        collecting = True
-                elif n_pairs > limit:
-                    only_above = True
-                    beyond = raw_beyond(bound, masks)
-                    collecting = True
-                if collecting:
-                    cuda.syncthreads()
-                    if thread == 0:
-                        counters[FOUND] = u32(0)
-                    cuda.syncthreads()
-            if not are_raw:
-                pair = thread
-                while pair < n_pairs:
-                    keys[pair] = order_key(keys[pair], *masks)
-                    pair += n_threads
-                cuda.syncthreads()
-            if n_ties > 0:
-                tie_edge = u32(NO_EDGE)
-                if is_edge and edge_key == bound:
-                    tie_edge = edge
-                collect_ties(
-                    keys,
-                    lows,
-                    n_pairs,
-                    n_ties,
-                    items,
-                    source,
-                    tie_edge,
-                    u32(head),
-                    bound,
-                    floor,
-                    beyond,
-                    mask,
-                    sums,
-                    thread,
-                )
-                cuda.syncthreads()
-            n_above = n_pairs
-            n_pairs += n_ties
+            n_above, n_ties, bound = select(
+                (keys, lows, histogram, sums, counters),
+                u32(n_slots),
+                (listed, n_items, is_listed, group_bits, n_vectors),
+                (address, step, first_position, are_raw),
+                (has_edge and not are_raw, edge_bits, edge_key, edge, u32(head)),
+                bound,
+                highest,
+                wanted,
+                limit,
+                numbers,
+                masks,
+                (thread, lane, warp),
+            )
+            n_pairs = n_above + n_ties
 
             searching_levels = are_raw
             if searching_levels:
@@ -400,70 +305,19 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                     counters[FOUND] = u32(0)
                 cuda.syncthreads()
 
-        base = places[BASE]
-        value_base = places[VALUES]
-        index_base = places[INDICES]
-        counts_ranks = n_pairs <= u32(n_threads // 4)
-        is_binned = False
-        # So many places hold the first k.
-        n_placed = n_pairs
-        rank = n_pairs
-        place = thread
-        bins = (key_type(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0))
-        if counts_ranks:
-            pair_lanes = u32(2)
-            while pair_lanes < 5 and n_pairs << (pair_lanes + 1) <= n_threads:
-                pair_lanes += 1
-            rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
-            place = thread >> pair_lanes
-            if thread & ((1 << pair_lanes) - 1) != 0:
-                place = n_pairs
-        else:
-            attempt = 0
-            while attempt < 2 and not is_binned:
-                # If the bound is known to be close to the lowest key, that need not be found.
-                if attempt == 1 or not is_listed:
-                    bound, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
-                bins = make_bins(
-                    keys,
-                    lows,
-                    n_pairs,
-                    places[COUNT],
-                    bound,
-                    highest,
-                    attempt == 1,
-                    sums,
-                    thread,
-                    lane,
-                    warp,
-                )
-                n_placed = fill_bins(
-                    keys, lows, order, n_pairs, wanted, bins, bin_ends, sums, counters, thread
-                )
-                is_binned = n_placed > 0
-                attempt += 1
-            if not is_binned:
-                sort_pairs(keys, lows, n_pairs, thread)
-                n_placed = wanted
-        while place < n_placed:
-            pair = place
-            if is_binned:
-                pair = u32(order[place])
-                rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins)
-            elif not counts_ranks:
-                rank = place
-            if rank < wanted:
-                position = i64(~lows[pair])
-                bits_of_value = restore(keys[pair], masks, base + position * x_stride * element_size)
-                store_element(value_base + i64(rank) * value_stride * element_size, bits_of_value)
-                index = places[SOURCE] + position
-                if sources != 0:
-                    if source_size == 4:
-                        index = i64(load_source_u32(sources + index * 4))
-                    else:
-                        index = i64(load_source_u64(sources + index * 8))
-                store_index(index_base + i64(rank) * index_stride * index_size, index_size, index)
-            place += n_threads
+        write_first(
+            (keys, lows, order, bin_ends, sums, extremes, counters),
+            (places[BASE], x_stride, places[COUNT]),
+            (places[VALUES], places[INDICES], value_stride, index_stride, index_size),
+            (places[SOURCE], sources, source_size),
+            n_pairs,
+            wanted,
+            bound,
+            highest,
+            is_listed,
+            masks,
+            (thread, lane, warp),
+        )
 
     return KernelSource(
         block_top_k,
