@@ -46,6 +46,9 @@ COARSE_CHUNKS = 4
 LEAST_COARSE_GROUPS = 8192
 # Fine groups for each winner without which other blocks do not help.
 GRID_GROUPS_A_WINNER = 4
+# The fine groups, and the k, that blocks of 128 threads finish many rows of.
+SMALL_BLOCK_GROUPS = 1024
+SMALL_BLOCK_GRID_K = 256
 # Bytes a microsecond that a thread of a lone block reads, and what another launch takes.
 THREAD_RATE = 80
 LAUNCH_MICROSECONDS = 6
@@ -96,7 +99,9 @@ def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
     """Return the blocks that finish rows by their group maxima, and the elements of a part of a row."""
     has_few_rows = problem.n_rows <= problem.multiprocessors
     is_large = problem.has_large_blocks and (has_few_rows or problem.k > SMALL_BLOCK_K)
-    n_threads = BLOCK_THREADS[-1 if is_large else 1]
+    n_fine = row_vectors(problem) >> fine_bits(problem.element_size, problem.has_neighbours)
+    is_small = n_fine <= SMALL_BLOCK_GROUPS and problem.k <= SMALL_BLOCK_GRID_K
+    n_threads = BLOCK_THREADS[-1 if is_large else 0 if is_small else 1]
     if is_large and problem.k <= SMALL_BLOCK_K and problem.element_size < 8:
         # What all warps of the largest blocks do takes longer than what they share.
         n_threads = BLOCK_THREADS[2]

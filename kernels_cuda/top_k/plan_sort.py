@@ -4,7 +4,6 @@ import math
 
 from kernels_cuda.top_k import sort_shape, tile_shape
 from kernels_cuda.top_k.elements import VECTOR_BYTES
-from kernels_cuda.top_k.plan_blocks import BLOCK_LARGEST_K
 from kernels_cuda.top_k.steps import (
     ALIGNMENT,
     INDICES,
@@ -22,10 +21,10 @@ from kernels_cuda.top_k.steps import (
 )
 from kernels_cuda.top_k.variants import clear_variant, sort_variants, tile_variant
 
-# Of longer rows the block kernel looks for the winners, if it serves so many, sooner than four passes sort.
-LARGEST_ORDERED_ROW = 8192
-# So few long rows are sorted sooner by several blocks each.
-FEW_ROWS = 4
+# Rows that the block kernel would order all of if so much is wanted, and the largest k for which it serves
+# longer ones sooner than they are sorted; by the size of elements, each byte of which is a pass.
+LARGEST_ORDERED_ROW = {1: 8192, 2: 8192, 4: 8192, 8: 5120}
+LARGEST_SELECTED_K = {1: 0, 2: 0, 4: 4096, 8: 2560}
 # Blocks a multiprocessor that count digits.
 HISTOGRAM_BLOCKS = 2
 # Rows are sorted in batches that need about this many bytes, or one by one.
@@ -36,11 +35,8 @@ def is_tile(problem: Problem) -> bool:
     """Tell whether a block had better sort the row."""
     if not problem.wants_most or _fitting_tile(problem) is None:
         return False
-    if problem.axis_size <= LARGEST_ORDERED_ROW:
-        return True
-    if problem.k <= BLOCK_LARGEST_K:
-        return problem.element_size < 4
-    return problem.n_rows > FEW_ROWS
+    size = problem.element_size
+    return problem.axis_size <= LARGEST_ORDERED_ROW[size] or problem.k > LARGEST_SELECTED_K[size]
 
 
 def _fitting_tile(problem: Problem) -> tuple[int, int] | None:
