@@ -3,6 +3,7 @@
 No library is imported here on the user's behalf: one that made an array is already in `sys.modules`.
 """
 
+import importlib
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -281,6 +282,8 @@ class _NumbaCuda(Library):
         return array.device_ctypes_pointer.value or 0
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        # The compiler first: it keeps to itself what numba-cuda warns of when it is imported.
+        importlib.import_module("kernels_cuda.compiler")
         from numba import cuda as numba_cuda  # noqa: PLC0415
 
         with numba_cuda.gpus[device.number]:

@@ -21,7 +21,7 @@ SMALL_SHARE = 10
 def rounds(seconds, most_elements, operators):
     """Go through all ways again and again, each time with other problems; return how many were solved."""
     end, solved, number = time.monotonic() + seconds, 0, 0
-    unserved = {(operator, way) for operator in operators for way in WAYS[operator]}
+    unserved = {(operator, str(way)) for operator in operators for way in WAYS[operator]}
     while True:
         for operator in operators:
             most = most_elements if number % 2 else most_elements // SMALL_SHARE
@@ -32,7 +32,7 @@ def rounds(seconds, most_elements, operators):
                         execute(case, np.random.default_rng(number), fence=0)
                 except CannotServeError:
                     continue
-                unserved.discard((operator, way))
+                unserved.discard((operator, str(way)))
                 solved += 1
                 # Each way is seen at least once, however slow a tool is.
                 if time.monotonic() > end and not unserved:
