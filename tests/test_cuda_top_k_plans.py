@@ -117,6 +117,14 @@ def test_long_rows_of_many_winners_are_sorted_by_a_block(element_size, axis_size
     assert (name, launches[-1].block) == way
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "k", "n_threads"), [(2048, 1024, 256), (2048, 1025, 512), (256, 1000, 512), (100, 1000, 1024)]
+)
+def test_many_rows_have_smaller_blocks(n_rows, k, n_threads):
+    name, launches, _ = planned((n_rows, 20_000, 1), k)
+    assert (name, launches[-1].block) == ("block", n_threads)
+
+
 def test_tiles_that_a_device_has_no_room_for():
     name, launches, _ = planned((256, 8192, 1), 8192, arch="sm_75")
     assert (name, launches[-1].block) == ("tile", 512)

@@ -78,6 +78,40 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         while global_timer() - begin < nanoseconds:
             sleep_some_nanoseconds(u32(_NAP))
 
+    @linked_function
+    def first_look(memory, level, vectors, bits, has_single_keys, edge_bits, k, enough, numbers, masks, ids):
+        """List the groups to look at again; return how many, the bound that they reach, and the highest key.
+
+        `memory` are the shared arrays, `vectors` are ``(address, count, stride)`` of the level's, and `ids`
+        ``(thread, lane, warp)``.
+        """
+        keys, listed, histogram, sums, extremes, counters, places = memory
+        address, n_vectors, stride = vectors
+        thread, lane, warp = ids
+        if has_single_keys:
+            copy_keys(keys, address, n_vectors, thread)
+        else:
+            mask = raw_mask(numbers, level != ELEMENTS)
+            group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp)
+        cuda.syncthreads()
+        n_groups = count_groups(u32(places[VECTORS + level]), bits, has_single_keys)
+        wanted = u32(min(k, places[COUNT]))
+        lowest = ~key_type(0)
+        highest = key_type(0)
+        if thread < u32(places[EDGES]):
+            highest = order_key(edge_bits, *masks)
+        lowest, highest = order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread)
+        lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
+        bound, n_above, n_reaching = find_threshold(
+            keys, n_groups, lowest, highest, wanted, enough, histogram, sums, counters, thread, lane, warp
+        )
+        n_ties = u32(0xFFFFFFFF)
+        if n_reaching > enough:
+            n_ties = wanted - n_above
+            n_reaching = wanted
+        list_groups(keys, n_groups, bound, n_ties, listed, sums, thread, lane, warp)
+        return n_reaching, bound, highest
+
     def block_top_k(
         x,
         values,
@@ -189,44 +223,22 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         wanted = u32(min(k, count))
         n_groups = count_groups(n_vectors, bits, has_single_keys != 0)
         if n_groups > wanted and (count > n_slots or i64(wanted) * 4 < count):
-            are_raw = top_level != ELEMENTS
-            mask = raw_mask(numbers, are_raw)
             stride = x_stride
-            if are_raw:
+            if top_level != ELEMENTS:
                 stride = i64(1)
-            if has_single_keys != 0:
-                copy_keys(keys, address, n_vectors, thread)
-            else:
-                group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp)
-            cuda.syncthreads()
-            n_vectors = u32(places[VECTORS + top_level])
-            n_groups = count_groups(n_vectors, bits, has_single_keys != 0)
-            wanted = u32(min(k, places[COUNT]))
-            lowest = ~key_type(0)
-            highest = key_type(0)
-            if thread < u32(places[EDGES]):
-                highest = order_key(edge_bits, *masks)
-            lowest, highest = order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread)
-            lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
-            bound, n_above, n_reaching = find_threshold(
-                keys,
-                n_groups,
-                lowest,
-                highest,
-                wanted,
+            n_reaching, bound, highest = first_look(
+                (keys, listed, histogram, sums, extremes, counters, places),
+                top_level,
+                (address, n_vectors, stride),
+                bits,
+                has_single_keys != 0,
+                edge_bits,
+                k,
                 u32(enough),
-                histogram,
-                sums,
-                counters,
-                thread,
-                lane,
-                warp,
+                numbers,
+                masks,
+                (thread, lane, warp),
             )
-            n_ties = u32(0xFFFFFFFF)
-            if n_reaching > u32(enough):
-                n_ties = wanted - n_above
-                n_reaching = wanted
-            list_groups(keys, n_groups, bound, n_ties, listed, sums, thread, lane, warp)
             is_listed = True
             group_bits = bits
             if has_single_keys != 0:

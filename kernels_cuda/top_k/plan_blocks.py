@@ -26,6 +26,8 @@ from kernels_cuda.top_k.variants import BLOCK_THREADS, block_variant
 SMALL_BLOCK_ROW = 4096
 SMALL_BLOCK_K = 512
 BLOCK_LARGEST_K = 4096
+# The k of many rows for which more blocks at a time are worth more than larger ones.
+MANY_ROWS_BLOCK_K = 1024
 # The k of devices whose blocks have no more than 64 KiB of shared memory.
 OLD_BLOCK_LARGEST_K = 2048
 # Groups that should be there for each that is wanted, so that few other elements reach the threshold.
@@ -67,7 +69,9 @@ def fitting_shape(problem: Problem) -> BlockShape | None:
     axis_size, k = problem.axis_size, problem.k
     if axis_size <= small.n_slots or (axis_size <= SMALL_BLOCK_ROW and k <= SMALL_BLOCK_K):
         return small
-    middle_k = SMALL_BLOCK_K if problem.has_large_blocks else OLD_BLOCK_LARGEST_K
+    middle_k = MANY_ROWS_BLOCK_K if problem.has_many_rows else SMALL_BLOCK_K
+    if not problem.has_large_blocks:
+        middle_k = OLD_BLOCK_LARGEST_K
     if axis_size <= middle.n_slots or (k <= middle_k and _fits(problem, middle)):
         return middle
     is_served = axis_size <= large.n_slots or (k <= BLOCK_LARGEST_K and _fits(problem, large))

@@ -19,8 +19,6 @@ from kernels_cuda.top_k.variants import WARP_ROWS, warp_variant
 # The longest rows that a warp ranks all of, by the size of elements: of few rows and of many. Others are
 # sorted by a block, in a pass for each byte.
 RANKED_ROW = {1: (0, 128), 2: (64, 128), 4: (128, 256), 8: (128, 128)}
-# So many rows a multiprocessor are many.
-MANY_ROWS = 8
 
 
 def is_warp(problem: Problem) -> bool:
@@ -28,8 +26,7 @@ def is_warp(problem: Problem) -> bool:
     if problem.k <= warp_shape.LARGEST_K:
         return problem.axis_size <= WARP_ROWS[-1]
     of_few, of_many = RANKED_ROW[problem.element_size]
-    has_many = problem.n_rows >= MANY_ROWS * problem.multiprocessors
-    return problem.wants_most and problem.axis_size <= (of_many if has_many else of_few)
+    return problem.wants_most and problem.axis_size <= (of_many if problem.has_many_rows else of_few)
 
 
 def warp_steps(problem: Problem, workspace: Workspace) -> list[Step]:

@@ -18,6 +18,8 @@ ELEMENTS_A_WINNER = 4
 # Of fewer neighbours, most of what is loaded along with an element would be wasted.
 LEAST_NEIGHBOURS = 16
 
+# So many rows a multiprocessor are many.
+MANY_ROWS = 8
 # What all devices have but the oldest, which have 64 KiB.
 LARGE_BLOCK_SHARED_BYTES = 99 << 10
 
@@ -80,6 +82,11 @@ class Problem:
     def has_neighbours(self) -> bool:
         """Whether enough rows lie side by side for lanes to read a row each."""
         return self.n_neighbours >= LEAST_NEIGHBOURS
+
+    @property
+    def has_many_rows(self) -> bool:
+        """Whether there are enough to keep every multiprocessor busy with several at a time."""
+        return self.n_rows >= MANY_ROWS * self.multiprocessors
 
     @property
     def wants_most(self) -> bool:
