@@ -25,7 +25,8 @@ VARIANTS = {
 # Bytes that a thread of some kernels may spill, whose registers are limited so that several blocks share a
 # multiprocessor; all others spill none.
 MOST_SPILLED = {
-    "dmlops_top_k_block_": 600,
+    "dmlops_top_k_block_8_": 1400,
+    "dmlops_top_k_block_": 550,
     "dmlops_top_k_warp_": 100,
     "dmlops_top_k_maxima_turned_": 0,
     "dmlops_top_k_maxima_": 30,
