@@ -25,11 +25,12 @@ VARIANTS = {
 # Bytes that a thread of some kernels may spill, whose registers are limited so that several blocks share a
 # multiprocessor; all others spill none.
 MOST_SPILLED = {
-    "dmlops_top_k_block_8_": 1400,
+    "dmlops_top_k_block_8_": 1410,
     "dmlops_top_k_block_": 550,
     "dmlops_top_k_warp_": 100,
     "dmlops_top_k_maxima_turned_": 0,
     "dmlops_top_k_maxima_": 30,
+    "dmlops_top_k_sort_8_": 900,
     "dmlops_top_k_sort_": 520,
     "dmlops_top_k_tile_": 270,
     "dmlops_top_k_histogram_": 170,
