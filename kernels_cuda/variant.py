@@ -46,7 +46,8 @@ class Variant(NamedTuple):
     parameters : tuple
         What the factory is called with.
     dynamic_shared_bytes : int
-        The most dynamic shared memory that a launch asks for, where the device has it; 0 for up to 48 KiB.
+        The most dynamic shared memory that a launch asks for, where the device has it; must be told if that
+        may be more than 48 KiB.
     """
 
     name: str

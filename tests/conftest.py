@@ -21,7 +21,7 @@ collect_ignore = [] if HAS_GPU else ["gpu"]
 # JAX would take most of a GPU's memory for itself, as soon as it is imported.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-# Compilers make objects by the million and few cycles: a tenth of their time would go by looking for some.
+# Compilers make objects by the million and few cycles, and would often stop to look for some.
 gc.set_threshold(50_000, 20, 100)
 
 settings.register_profile("dmlops", deadline=None, derandomize=True, max_examples=60, database=None)

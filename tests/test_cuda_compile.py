@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 compiler = importlib.import_module("kernels_cuda.compiler")
+block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
 tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
 capability_of = importlib.import_module("kernels_cuda.variant").capability_of
 
@@ -48,11 +49,15 @@ def assemble(ptx, arch, max_registers):
     return code, sum(map(int, spills))
 
 
-def most_shared(variant):
-    """Return how many bytes of shared memory of its own plans expect a kernel to have, at most."""
-    if variant.name == "top_k_block":
-        return importlib.import_module("kernels_cuda.top_k.block_shape").static_bytes(variant.parameters[1])
-    return 48 << 10
+def check_shared_memory(variant, ptx):
+    """Check that a kernel has no more shared memory of its own than plans count with."""
+    n_bytes = sum(map(int, re.findall(r"\.shared .*\[(\d+)\];", ptx)))
+    if variant.name == "top_k_tile":
+        assert n_bytes + variant.dynamic_shared_bytes == tile_shape.shared_bytes(*variant.parameters)
+    elif variant.name == "top_k_block":
+        assert n_bytes <= block_shape.static_bytes(variant.parameters[1])
+    else:
+        assert n_bytes <= 48 << 10
 
 
 def test_a_label_stands_for_one_kernel():
@@ -100,21 +105,12 @@ TRIED = {label: variant for label, variant in VARIANTS.items() if is_tried(varia
 def test_assembles_for_every_architecture(variant):
     source = variant.source()
     for arch, ptx in codes(variant).items():
-        own_shared_bytes = sum(map(int, re.findall(r"\.shared .*\[(\d+)\];", ptx)))
-        assert own_shared_bytes <= most_shared(variant)
+        check_shared_memory(variant, ptx)
         code, spilled = assemble(ptx, arch, source.registers_on(capability_of(arch)))
         assert code.startswith(ELF_MAGIC)
         assert variant.label.encode() in code
         most = next((most for name, most in MOST_SPILLED.items() if variant.label.startswith(name)), 0)
         assert spilled <= most, f"{variant.label} spills {spilled} bytes a thread on {arch}"
-
-
-@pytest.mark.parametrize("shape", tile_shape.TILE_SHAPES[4], ids=str)
-def test_tiles_need_the_shared_memory_that_plans_count_with(shape):
-    variant = VARIANTS["_".join(map(str, ("dmlops_top_k_tile_4", *shape)))]
-    ptx = compiler.compile_ptx(variant.source(), variant.label, (9, 0))
-    n_bytes = sum(map(int, re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", ptx)))
-    assert n_bytes + variant.dynamic_shared_bytes == tile_shape.shared_bytes(4, *shape)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -9,6 +9,7 @@ pytest.importorskip("cuda.core")
 block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
 planning = importlib.import_module("kernels_cuda.top_k.planning")
 tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
+ways = importlib.import_module("tests.gpu.ways")
 Target = importlib.import_module("kernels_cuda.variant").Target
 
 KIB = 1 << 10
@@ -131,6 +132,47 @@ def test_tiles_that_a_device_has_no_room_for():
     assert planned((256, 16_384, 1), 16_384, arch="sm_75")[0] == "sort"
     with pytest.raises(ValueError, match="variant 'tile' does not take rows of 8193"):
         planned((256, 8193, 1), 8193, arch="sm_75", variant="tile")
+
+
+WAYS = {way.name: way for way in ways.WAYS["top_k"]}
+
+
+def forced(name, shape, k):
+    """Return the launches of a problem that is solved in a forced way of the GPU's tests."""
+    variants = ("warp", "block", "grid", "tile")
+    variant = next((variant for variant in variants if name.startswith(variant)), None)
+    with ways.forced(WAYS[name]):
+        return planned(shape, k, variant=variant)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "n_threads"),
+    [
+        ("grid-small_blocks", 256),
+        ("grid-large_blocks", 1024),
+        *((f"block-{n}", n) for n in (128, 256, 512, 1024)),
+        *((f"tile-{n}", n) for n in (384, 512, 1024)),
+    ],
+)
+@pytest.mark.parametrize("shape", [(1, 5000, 1), (3000, 5000, 1)])
+def test_forced_blocks(name, n_threads, shape):
+    assert forced(name, shape, 20)[-1].block == n_threads
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "k", "variant"),
+    [
+        ("many_launches", (3000, 200, 1), 5, "top_k_warp"),
+        ("many_launches", (3000, 5000, 1), 5, "top_k_block"),
+        ("many_launches", (3000, 5000, 1), 5000, "top_k_tile"),
+        ("many_launches", (30, 70_000, 1), 5, "top_k_maxima"),
+        ("grid-turned-many_launches", (30, 70_000, 1), 5, "top_k_maxima_turned"),
+    ],
+)
+def test_forced_launches(name, shape, k, variant):
+    grids = [step.grid for step in forced(name, shape, k) if step.variant.name == variant]
+    assert len(grids) > 1
+    assert max(grids) == 7
 
 
 def problems(arch, element_size):

@@ -8,7 +8,6 @@ from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, COARSE, ELEMENTS, FINE, FINE_BITS, LARGEST_LANE_BITS
 from kernels_cuda.top_k.steps import (
     INDICES,
-    LARGEST_GRID,
     NULL,
     VALUES,
     Pointer,
@@ -16,9 +15,9 @@ from kernels_cuda.top_k.steps import (
     Step,
     Workspace,
     X,
-    batches,
     ceil_div,
     fill_offsets,
+    grids,
 )
 from kernels_cuda.top_k.variants import BLOCK_THREADS, block_variant
 
@@ -59,12 +58,17 @@ def largest_k(problem: Problem) -> int:
     return BLOCK_LARGEST_K if problem.has_large_blocks else OLD_BLOCK_LARGEST_K
 
 
-def fitting_shape(problem: Problem) -> BlockShape | None:
-    """Return the blocks that serve whole rows well, or None."""
-    small, middle, *large_ones = (
+def block_shapes(problem: Problem) -> list[BlockShape]:
+    """Return the most that blocks of each size hold, smallest first."""
+    return [
         largest_shape(problem.element_size, n_threads, problem.block_shared_bytes)
         for n_threads in BLOCK_THREADS
-    )
+    ]
+
+
+def fitting_shape(problem: Problem) -> BlockShape | None:
+    """Return the blocks that serve whole rows well, or None."""
+    small, middle, *large_ones = block_shapes(problem)
     large = large_ones[problem.n_rows <= problem.multiprocessors]
     axis_size, k = problem.axis_size, problem.k
     if axis_size <= small.n_slots or (axis_size <= SMALL_BLOCK_ROW and k <= SMALL_BLOCK_K):
@@ -195,7 +199,7 @@ def block_launches(
             ),
             shape.shared_bytes,
         )
-        for first, n_blocks in batches(n_units, LARGEST_GRID)
+        for first, n_blocks in grids(n_units)
     ]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from kernels_cuda.top_k.block_shape import BlockShape, largest_shape
+from kernels_cuda.top_k.block_shape import BlockShape
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import (
     FINE_A_CHUNK,
@@ -18,6 +18,7 @@ from kernels_cuda.top_k.plan_blocks import (
     SMALL_BLOCK_K,
     Levels,
     block_launches,
+    block_shapes,
     choose_levels,
     fitting_shape,
     groups_wanted,
@@ -26,7 +27,6 @@ from kernels_cuda.top_k.plan_blocks import (
 )
 from kernels_cuda.top_k.steps import (
     INDICES,
-    LARGEST_GRID,
     LARGEST_NARROW_AXIS,
     NULL,
     VALUES,
@@ -35,11 +35,11 @@ from kernels_cuda.top_k.steps import (
     Step,
     Workspace,
     X,
-    batches,
     ceil_div,
     fill_offsets,
+    grids,
 )
-from kernels_cuda.top_k.variants import BLOCK_THREADS, maxima_turned_variant, maxima_variant
+from kernels_cuda.top_k.variants import maxima_turned_variant, maxima_variant
 
 # Chunks of a coarse group in rows where that leaves enough of them.
 COARSE_CHUNKS = 4
@@ -60,15 +60,18 @@ LEAST_TURNED_ROW_BYTES = 1 << 13
 LARGEST_PART = 1 << 31
 
 
+def _fine_bits(problem: Problem) -> int:
+    return fine_bits(problem.element_size, problem.has_neighbours)
+
+
 def _has_grid_groups(problem: Problem) -> bool:
     """Tell whether group maxima that other blocks write leave little to look at."""
-    bits = fine_bits(problem.element_size, problem.has_neighbours)
-    has_enough = row_vectors(problem) >= problem.k * GRID_GROUPS_A_WINNER << bits
+    has_enough = row_vectors(problem) >= problem.k * GRID_GROUPS_A_WINNER << _fine_bits(problem)
     return has_enough and _grid_parts(problem) is not None
 
 
 def _chunk_vectors(problem: Problem) -> int:
-    return FINE_A_CHUNK << fine_bits(problem.element_size, problem.has_neighbours)
+    return FINE_A_CHUNK << _fine_bits(problem)
 
 
 def is_long(problem: Problem) -> bool:
@@ -99,13 +102,13 @@ def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
     """Return the blocks that finish rows by their group maxima, and the elements of a part of a row."""
     has_few_rows = problem.n_rows <= problem.multiprocessors
     is_large = problem.has_large_blocks and (has_few_rows or problem.k > SMALL_BLOCK_K)
-    n_fine = row_vectors(problem) >> fine_bits(problem.element_size, problem.has_neighbours)
+    n_fine = row_vectors(problem) >> _fine_bits(problem)
     is_small = n_fine <= SMALL_BLOCK_GROUPS and problem.k <= SMALL_BLOCK_GRID_K
-    n_threads = BLOCK_THREADS[-1 if is_large else 0 if is_small else 1]
+    number = -1 if is_large else 0 if is_small else 1
     if is_large and problem.k <= SMALL_BLOCK_K and problem.element_size < 8:
         # What all warps of the largest blocks do takes longer than what they share.
-        n_threads = BLOCK_THREADS[2]
-    shape = largest_shape(problem.element_size, n_threads, problem.block_shared_bytes)
+        number = 2
+    shape = block_shapes(problem)[number]
     if problem.k > min(largest_k(problem), shape.n_listed):
         return None
     per_vector = VECTOR_BYTES // problem.element_size
@@ -171,7 +174,7 @@ def _maxima_launches(
                 *problem.numbers,
             ),
         )
-        for first, n_launched in batches(n_blocks, LARGEST_GRID)
+        for first, n_launched in grids(n_blocks)
     ]
 
 
@@ -190,8 +193,7 @@ def grid_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     coarse = workspace.take(n_coarse_keys * shape.key_bytes)
     offsets, steps = fill_offsets(problem, workspace)
     steps += _maxima_launches(problem, part_size, maxima, (Pointer(X), fine, coarse, offsets))
-    bits = fine_bits(problem.element_size, problem.has_neighbours)
-    levels = choose_levels(problem.k, shape, maxima.n_coarse, fine_groups, bits)
+    levels = choose_levels(problem.k, shape, maxima.n_coarse, fine_groups, _fine_bits(problem))
     if n_parts == 1:
         pointers = (Pointer(X), Pointer(VALUES), Pointer(INDICES), NULL, fine, coarse)
         return steps + block_launches(problem, shape, part_size, levels, pointers, 0, workspace)

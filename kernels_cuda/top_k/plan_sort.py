@@ -18,6 +18,7 @@ from kernels_cuda.top_k.steps import (
     batches,
     ceil_div,
     fill_offsets,
+    grids,
 )
 from kernels_cuda.top_k.variants import clear_variant, sort_variants, tile_variant
 
@@ -73,7 +74,7 @@ def tile_steps(problem: Problem, workspace: Workspace) -> list[Step]:
             ),
             shared_bytes,
         )
-        for first, n_blocks in batches(problem.n_rows, LARGEST_GRID)
+        for first, n_blocks in grids(problem.n_rows)
     ]
 
 

@@ -3,16 +3,15 @@
 from kernels_cuda.top_k import warp_shape
 from kernels_cuda.top_k.steps import (
     INDICES,
-    LARGEST_GRID,
     VALUES,
     Pointer,
     Problem,
     Step,
     Workspace,
     X,
-    batches,
     ceil_div,
     fill_offsets,
+    grids,
 )
 from kernels_cuda.top_k.variants import WARP_ROWS, warp_variant
 
@@ -57,5 +56,5 @@ def warp_steps(problem: Problem, workspace: Workspace) -> list[Step]:
             ),
             warp_shape.slot_bytes(problem.element_size, n_slots),
         )
-        for first, n_blocks in batches(ceil_div(problem.n_rows, warp_shape.WARPS_A_BLOCK), LARGEST_GRID)
+        for first, n_blocks in grids(ceil_div(problem.n_rows, warp_shape.WARPS_A_BLOCK))
     ]

@@ -107,10 +107,15 @@ class Workspace:
         return piece
 
 
-def batches(n_blocks: int, largest: int) -> Iterator[tuple[int, int]]:
-    """Split a number of blocks into (first, how many)."""
-    for first in range(0, n_blocks, largest):
-        yield first, min(largest, n_blocks - first)
+def batches(count: int, largest: int) -> Iterator[tuple[int, int]]:
+    """Split a number of rows or blocks into (first, how many)."""
+    for first in range(0, count, largest):
+        yield first, min(largest, count - first)
+
+
+def grids(n_blocks: int) -> Iterator[tuple[int, int]]:
+    """Split a number of blocks into what launches take: (first, how many)."""
+    return batches(n_blocks, LARGEST_GRID)
 
 
 def fill_offsets(problem: Problem, workspace: Workspace) -> tuple[Pointer, list[Step]]:

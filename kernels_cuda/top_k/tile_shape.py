@@ -4,9 +4,7 @@ from kernels_cuda.top_k.sort_shape import N_DIGITS
 
 # Threads, and elements of each, for rows of up to their product; positions are counted in 16 bits.
 TILE_SHAPES = {
-    1: ((256, 8), (384, 16), (512, 16), (1024, 16)),
-    2: ((256, 8), (384, 16), (512, 16), (1024, 16)),
-    4: ((256, 8), (384, 16), (512, 16), (1024, 16)),
+    **dict.fromkeys((1, 2, 4), ((256, 8), (384, 16), (512, 16), (1024, 16))),
     8: ((256, 8), (512, 8), (1024, 8)),
 }
 # The sums of a block's warps.
