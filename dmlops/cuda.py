@@ -1,6 +1,7 @@
 """What dmlops asks of the CUDA driver: devices, streams, and the two waits that exist."""
 
 import functools
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +28,11 @@ def launcher(where: str) -> ModuleType:
         remedy = 'type: pip install "dmlops[cuda]" (or "dmlops[cuda12]" for a CUDA 12 driver)'
         raise UnsupportedFeatureError(wording(where, "a CUDA device", reason, remedy)) from error
     return launch
+
+
+def numba_cuda() -> Any:
+    """Import Numba's CUDA package, which makes device arrays, and keep its warnings of that from the user."""
+    return importlib.import_module("kernels_cuda.compiler").cuda
 
 
 def target(index: int, where: str) -> Any:

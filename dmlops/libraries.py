@@ -3,7 +3,6 @@
 No library is imported here on the user's behalf: one that made an array is already in `sys.modules`.
 """
 
-import importlib
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -282,10 +281,7 @@ class _NumbaCuda(Library):
         return array.device_ctypes_pointer.value or 0
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
-        # The compiler first: it keeps to itself what numba-cuda warns of when it is imported.
-        importlib.import_module("kernels_cuda.compiler")
-        from numba import cuda as numba_cuda  # noqa: PLC0415
-
+        numba_cuda = cuda.numba_cuda()
         with numba_cuda.gpus[device.number]:
             return numba_cuda.device_array(sizes, numpy_dtype(data_type))
 

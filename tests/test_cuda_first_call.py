@@ -85,6 +85,18 @@ def test_kernels_of_the_cache_need_no_numba(calls, tmp_path):
     assert imported.strip() == "[]"
 
 
+def test_numba_warns_nobody_when_it_is_imported_for_arrays():
+    script = """
+        from types import SimpleNamespace
+
+        from dmlops.cli import placement
+
+        placement.cuda_devices = lambda: [SimpleNamespace(name="no GPU")]
+        print(placement.Cuda().name)
+    """
+    assert run_script(script) == "no GPU\n"
+
+
 def test_without_numba_cuda_the_extra_is_named():
     script = """
         import sys, dmlops

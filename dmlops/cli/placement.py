@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlops import cuda
 from dmlops.cli.console import CommandError
 
 CUDA_EXTRA = 'pip install "dmlops[cuda]"'
@@ -47,9 +48,8 @@ class Cuda(Host):
     label = "GPU"
 
     def __init__(self) -> None:
-        from numba import cuda  # noqa: PLC0415 - only a command that runs on a GPU pays for this import
-
-        self._cuda = cuda
+        # Only a command that runs on a GPU pays for this import.
+        self._cuda = cuda.numba_cuda()
         self.name = cuda_devices()[0].name
 
     def put(self, array: Any) -> Any:

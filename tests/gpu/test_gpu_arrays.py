@@ -1,11 +1,10 @@
 """GPU arrays of every library and kind: what is taken, and what comes back."""
 
-import importlib
-
 import numpy as np
 import pytest
 
 import dmlops
+from dmlops import cuda
 from tests import reference
 from tests.data import assert_same, sample
 
@@ -46,8 +45,7 @@ def check_every_function(x, host, to_numpy):
 
 
 def test_numba_arrays():
-    # Not from Numba: the compiler keeps to itself what that warns of when it is imported.
-    numba_cuda = importlib.import_module("kernels_cuda.compiler").cuda
+    numba_cuda = cuda.numba_cuda()
     host = sample("float32", (9, 50), "numba")
     x = numba_cuda.to_device(host)
     check_every_function(x, host, lambda array: array.copy_to_host())
