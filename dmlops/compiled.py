@@ -16,16 +16,25 @@ from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, wording
 from dmlops.libraries import NUMPY, Library
-from dmlops.memory import CPU, Clash, Device, Reach, clash_of, read_integer, share_memory
+from dmlops.memory import (
+    ALIGNMENT,
+    CPU,
+    Clash,
+    Device,
+    Reach,
+    aligned,
+    clash_of,
+    read_integer,
+    share_memory,
+)
 from dmlops.operators import Descriptor
+from dmlops.relaunch import relauncher
 from dmlops.repeats import Kept, Repeats
 from dmlops.tensor import TensorDesc
 from kernels_cpu.addresses import address_of
 
 _log = logging.getLogger("dmlops")
 
-# What kernels may rely on where their workspace begins, on either device.
-_ALIGNMENT = 256
 # Scratch up to this size is kept between calls: fresh pages cost more than the work done in them.
 _KEPT_SCRATCH = 1 << 26
 
@@ -135,7 +144,7 @@ class CompiledOperator:
             return False
         if workspace is not None:
             given = (*given, workspace)
-        is_like_last, run, _ = self._repeats.last
+        is_like_last, run = self._repeats.last
         if not is_like_last(given):
             run = self._repeats.find(given)
         return run is not None and run(given)
@@ -154,21 +163,11 @@ class CompiledOperator:
             clashes += [clash_of(i, reach, n_operands, workspace) for i, reach in reaches if reach]
         if self.device is CPU:
             return self._repeated_on_host(library, clashes, workspace is None)
-        launch, current_stream = self.ranged_launch(), library.stream_getter(self.device)
-
-        def run(given: Sequence[Any]) -> bool:
-            addresses: Any = library.addresses(given)
-            for i, j, above, below in clashes:
-                if above < addresses[j] - addresses[i] < below:
-                    return False
-            if workspace is None:
-                memory, _owner = self.scratch(library)
-            else:
-                memory = _aligned(addresses[n_operands]) if size else 0
-            launch(current_stream(), *addresses[:n_operands], memory)
-            return True
-
-        return run
+        relaunch = self._relauncher(library, clashes)
+        if workspace is not None or not size:
+            return relaunch
+        make = self._scratch_maker(library)
+        return lambda given: relaunch((*given, make()))
 
     def allocating(
         self, library: Library, outputs: Sequence[TensorDesc]
@@ -191,15 +190,30 @@ class CompiledOperator:
                 return made
 
             return run_on_host
-        launch, current_stream = self.ranged_launch(), library.stream_getter(self.device)
+        relaunch = self._relauncher(library, ())
+        temporary = [self._scratch_maker(library)] if size else []
 
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
             made = [make() for make in makers]
-            memory, _owner = self.scratch(library)
-            launch(current_stream(), *addresses_of((*inputs, *made)), memory)
+            relaunch((*inputs, *made, *[make() for make in temporary]))
             return made
 
         return run
+
+    def _relauncher(self, library: Library, clashes: Sequence[Clash]) -> Callable[[Sequence[Any]], bool]:
+        return relauncher(
+            self.plan,
+            None if _annotate() is nullcontext else self.launch,
+            library.stream_getter(self.device),
+            library.addresses,
+            clashes,
+            n_operands=len(self.operands),
+            has_workspace=self.workspace_size > 0,
+        )
+
+    def _scratch_maker(self, library: Library) -> Callable[[], Any]:
+        """Return what allocates the workspace, as quick as it can be."""
+        return library.allocator(TensorDesc(TensorDataType.UINT8, (self.workspace_size,)), self.device)
 
     def _repeated_on_host(
         self, library: Library, clashes: Sequence[Clash], allocates: bool
@@ -218,7 +232,7 @@ class CompiledOperator:
                 memory, _owner = host_scratch(size)
                 launch(*places, memory)
             else:
-                launch(*places[:n_operands], _aligned(address_of(places[n_operands])) if size else 0)
+                launch(*places[:n_operands], aligned(address_of(places[n_operands])) if size else 0)
             return True
 
         return run
@@ -252,18 +266,6 @@ class CompiledOperator:
         else:
             with _profiler_range(self.descriptor.name):
                 self.plan.launch(handle, *addresses, workspace)
-
-    def ranged_launch(self) -> Callable[..., None]:
-        """Return the kernels' launch on a GPU, in a profiler's range if there is one to see it."""
-        if _annotate() is nullcontext:
-            launch: Callable[..., None] = self.plan.launch
-            return launch
-
-        def ranged(*arguments: Any) -> None:
-            with _profiler_range(self.descriptor.name):
-                self.plan.launch(*arguments)
-
-        return ranged
 
     def stream(self, stream: Any, operands: Sequence[tuple[Library, Any]], where: str) -> int:
         """Return the stream handle to launch on, with the work of other libraries ordered before it."""
@@ -308,7 +310,7 @@ class CompiledOperator:
         if self.device is CPU:
             return host_scratch(self.workspace_size)
         owner = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
-        return _aligned(library.address(owner)), owner
+        return aligned(library.address(owner)), owner
 
     def _bind(self, key: str, array: Any, desc: TensorDesc) -> tuple[Library, Any]:
         where = f"{self.descriptor.name}.{key}"
@@ -354,7 +356,7 @@ class CompiledOperator:
             if self._share(addresses, place, address, reach):
                 allowed = "it must have memory of its own"
                 _refuse_overlap(where, f"{self.descriptor.name}.{key}", allowed)
-        return _aligned(address)
+        return aligned(address)
 
     def _checked_workspace(self, where: str, library: Library, array: Any) -> Reach:
         self._check_device(where, library.device(array))
@@ -389,7 +391,7 @@ def compile_operator(
         device=device,
         inputs=MappingProxyType(descriptor.inputs),
         outputs=MappingProxyType(descriptor.outputs),
-        workspace_size=plan.workspace_size + _ALIGNMENT if plan.workspace_size else 0,
+        workspace_size=plan.workspace_size + ALIGNMENT if plan.workspace_size else 0,
         plan=plan,
         operands=operands,
         reaches=reaches,
@@ -404,10 +406,6 @@ def _refuse_overlap(name: str, other: str, allowed: str) -> None:
 
 def _meaningful_strides(desc: TensorDesc) -> list[int]:
     return [stride for size, stride in zip(desc.sizes, desc.effective_strides, strict=True) if size > 1]
-
-
-def _aligned(address: int) -> int:
-    return -(-address // _ALIGNMENT) * _ALIGNMENT
 
 
 class _Kept(threading.local):
@@ -426,8 +424,8 @@ def host_scratch(size: int) -> tuple[int, Any]:
     """
     if size <= _kept.size:
         return _kept.scratch
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    scratch = _aligned(address_of(memory)), memory
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    scratch = aligned(address_of(memory)), memory
     if size <= _KEPT_SCRATCH:
         _kept.size, _kept.scratch = size, scratch
     return scratch

@@ -43,7 +43,7 @@ def answer(kind: tuple[Hashable, ...], operands: tuple[Any, ...]) -> Sequence[An
         return None
     if repeats is None or _is_logging():
         return None
-    is_like_last, run, _ = repeats.last
+    is_like_last, run = repeats.last
     if not is_like_last(operands):
         run = repeats.find(operands)
     return None if run is None else run(operands)

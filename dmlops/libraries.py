@@ -130,6 +130,9 @@ class _Torch(Library):
         self.torch = sys.modules["torch"]
         self._empty = self.torch.empty
         self._raw_stream: Any = getattr(self.torch._C, "_cuda_getCurrentRawStream", None)
+        # What torch.compile knows its inputs by; it compares in one call what would take eight a tensor.
+        guards = getattr(getattr(self.torch._C, "_dynamo", None), "guards", None)
+        self._guards: Any = getattr(guards, "TensorGuards", None)
         self._torch_devices: dict[Device, Any] = {}
         self._devices: dict[Any, Device] = {}
         self._dtypes = {
@@ -161,8 +164,17 @@ class _Torch(Library):
             signatures.append((array.dtype, array.shape, layout, array.get_device()))
         return tuple(signatures)
 
-    def likeness_test(self, operands: Sequence[Any]) -> None:
-        return None
+    def likeness_test(self, operands: Sequence[Any]) -> Callable[[tuple[Any, ...]], bool] | None:
+        if self._guards is None:
+            return None
+        sizes, strides = [list(array.shape) for array in operands], [list(a.stride()) for a in operands]
+        try:
+            check = self._guards(*operands, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+        except Exception:  # no public interface: another version of torch may have it differently
+            self._guards = None
+            return None
+        count = len(operands)
+        return lambda given: len(given) == count and check(*given)
 
     def addresses(self, operands: Sequence[Any]) -> list[int]:
         return [array.data_ptr() for array in operands]
@@ -223,12 +235,30 @@ class _CuPy(Library):
 
     def signatures(self, operands: Sequence[Any]) -> Hashable:
         own = self.cupy.ndarray
-        if any(array.__class__ is not own for array in operands):
-            return None
+        for array in operands:
+            if array.__class__ is not own:
+                return None
         return tuple([(a.dtype, a.shape, a.strides, a.data.device_id) for a in operands])
 
-    def likeness_test(self, operands: Sequence[Any]) -> None:
-        return None
+    def likeness_test(self, operands: Sequence[Any]) -> Callable[[tuple[Any, ...]], bool]:
+        own = self.cupy.ndarray
+        known = [(array.dtype, array.shape, array.strides, array.data.device_id) for array in operands]
+
+        def are_like(given: tuple[Any, ...]) -> bool:
+            if len(given) != len(known):
+                return False
+            for array, (dtype, shape, strides, device) in zip(given, known):  # noqa: B905 - slow with strict
+                if (
+                    array.__class__ is not own
+                    or array.dtype is not dtype
+                    or array.shape != shape
+                    or array.strides != strides
+                    or array.data.device_id != device
+                ):
+                    return False
+            return True
+
+        return are_like
 
     def addresses(self, operands: Sequence[Any]) -> list[int]:
         return [array.data.ptr for array in operands]
@@ -240,7 +270,11 @@ class _CuPy(Library):
         return array.data.ptr  # type: ignore[no-any-return]
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
-        return partial(self.empty, desc.sizes, desc.data_type, device)
+        current = self.cupy.cuda.runtime.getDevice
+        here = partial(self.cupy.empty, desc.sizes, numpy_dtype(desc.data_type))
+        elsewhere = partial(self.empty, desc.sizes, desc.data_type, device)
+        # To make a device current takes as long as to allocate.
+        return lambda: here() if current() == device.number else elsewhere()
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         with self.cupy.cuda.Device(device.number):

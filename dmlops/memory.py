@@ -7,6 +7,9 @@ import numpy as np
 
 from dmlops.tensor import TensorDesc
 
+# What kernels may rely on where their workspace begins, on either device.
+ALIGNMENT = 256
+
 # Steps that the exact test for common addresses may take; beyond it the answer is yes.
 _OVERLAP_WORK: Any = 100_000
 
@@ -22,6 +25,11 @@ class Device(NamedTuple):
 
 
 CPU = Device("cpu")
+
+
+def aligned(address: int) -> int:
+    """Return the first address from this one on where a workspace may begin."""
+    return -(-address // ALIGNMENT) * ALIGNMENT
 
 
 class Reach(NamedTuple):

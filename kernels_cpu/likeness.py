@@ -73,10 +73,8 @@ def kinds_table(arrays: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
 
 
 def likeness_test(arrays: Sequence[NDArray[Any]]) -> Callable[[tuple[Any, ...]], bool]:
-    """Return a function that tells whether a tuple holds arrays of the same kinds as these.
-
-    Their data types must stay alive as long as the function: it knows them by their identity.
-    """
+    """Return a function that tells whether a tuple holds arrays of the same kinds as these."""
     table = kinds_table(arrays)
-    test: Callable[..., bool] = compiled(_are_like, operand_of(table), INSTANCE)
-    return partial(test, table)
+    test = partial(compiled(_are_like, operand_of(table), INSTANCE), table)
+    vars(test)["keeps"] = [array.dtype for array in arrays]
+    return test

@@ -1,8 +1,14 @@
 """Launches without Python in between: a list of them is one call of host code that Numba compiles.
 
 A list is a table of words: the addresses of the driver's `cuCtxGetDevice`, `cuLaunchKernel` and
-`cuLaunchKernelEx`, the device that must be current, and how many launches there are; then of each launch
-`STEP_FIELDS`, for each pointer the number of a base and how many bytes on it is, and the other parameters.
+`cuLaunchKernelEx`, the device that must be current, how many launches there are, which base is the workspace
+(`NOTHING` for none), and how many pairs of bases must be apart. Then follow
+
+- for each base that is given, the bits of it that the list depends on, and what they must be;
+- for each pair, the numbers of both bases: the second must not begin more than `above` and less than `below`
+  bytes after the first, and then these two;
+- for each launch `STEP_FIELDS`, for each pointer the number of a base and how many bytes on it is, and the
+  other parameters.
 """
 
 import functools
@@ -17,18 +23,19 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from kernels_cuda.cache import cache_folder
+from kernels_cuda.launch import N_BASES, WORKSPACE_ALIGNMENT
 
-# Addresses that a list's pointers may count from.
-N_BASES = 5
 STEP_FIELDS = ("function", "grid", "block", "shared_bytes", "is_early", "n_pointers", "n_parameters")
 MOST_PARAMETERS = 256
-_HEAD_WORDS = 5
+_HEAD_WORDS = 7
 
 # The driver's structures, in words: a CUlaunchConfig is followed by its only attribute here.
 _CONFIG_WORDS, _ATTRIBUTE_WORDS = 7, 9
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
-# What a list returns where another device is current, or none; no status of the driver is negative.
+# What a list returns where another device is current, or none, and where bases are not what it takes; no
+# status of the driver is negative.
 OTHER_DEVICE = -1
+OTHER_BASES = -2
 _ONE_ABOVE = 1 << 32  # a 1 in the upper half of a word
 
 _WORD, _HALF = ir.IntType(64), ir.IntType(32)
@@ -65,7 +72,7 @@ def _stack_words(count: int) -> Any:
     return intrinsic(words)
 
 
-_bases = _stack_words(N_BASES)
+_bases = _stack_words(N_BASES + 1)
 _parameters = _stack_words(MOST_PARAMETERS)
 _addresses = _stack_words(MOST_PARAMETERS)
 _config = _stack_words(_CONFIG_WORDS + _ATTRIBUTE_WORDS)
@@ -113,13 +120,25 @@ def _launch_early(typing_context, code, config, function, addresses):
     return types.int64(*[types.int64] * 4), generate
 
 
-def _launch_all(table, stream, a, b, c, d, e):
+def _launch_all(table, stream, a, b, c, d):
     bases, parameters, addresses, config = _bases(), _parameters(), _addresses(), _config()
     _store(bases, a)
     _store(bases + 8, b)
     _store(bases + 16, c)
     _store(bases + 24, d)
-    _store(bases + 32, e)
+    _store(bases + 32, 0)
+    at = table + 8 * _HEAD_WORDS
+    for i in range(N_BASES):
+        if (_load(bases + 8 * i) ^ _load(at + 8)) & _load(at) != 0:
+            return OTHER_BASES
+        at += 16
+    for _ in range(_load(table + 48)):
+        distance = _load(bases + 8 * _load(at + 8)) - _load(bases + 8 * _load(at))
+        if _load(at + 16) < distance < _load(at + 24):
+            return OTHER_BASES
+        at += 32
+    workspace = bases + 8 * _load(table + 40)
+    _store(workspace, (_load(workspace) + (WORKSPACE_ALIGNMENT - 1)) & -WORKSPACE_ALIGNMENT)
     code, early_code, device, n_steps = (
         _load(table + 8),
         _load(table + 16),
@@ -129,7 +148,6 @@ def _launch_all(table, stream, a, b, c, d, e):
     _store(config, 0)
     if _current_device(_load(table), config) != 0 or _load(config) != device:
         return OTHER_DEVICE
-    at = table + 8 * _HEAD_WORDS
     for _ in range(n_steps):
         function, grid, block, shared_bytes = _load(at), _load(at + 8), _load(at + 16), _load(at + 24)
         is_early, n_pointers, n_parameters = _load(at + 32), _load(at + 40), _load(at + 48)
@@ -186,9 +204,9 @@ def _compiled() -> tuple[Callable[..., int], Any]:
 
 
 def launch_all() -> Callable[..., int]:
-    """Return the compiled ``launch_all(table, stream, *bases)``.
+    """Return the compiled ``launch_all(table, stream, *bases)``, with `N_BASES` of them.
 
-    It returns 0, a status of the driver or `OTHER_DEVICE`. It gives the GIL away: where the queue of a stream
-    is full, the driver waits.
+    It returns 0, a status of the driver, or with nothing done `OTHER_DEVICE` or `OTHER_BASES`. It gives the
+    GIL away: where the queue of a stream is full, the driver waits.
     """
     return _compiled()[0]

@@ -21,6 +21,12 @@ from cuda.bindings import driver
 
 from kernels_cuda.variant import Target, Variant, capability_of
 
+# Addresses that the pointers of a list of launches may count from; the base after them is null.
+N_BASES = 4
+NOTHING = N_BASES
+# What kernels may rely on where their workspace begins.
+WORKSPACE_ALIGNMENT = 256
+
 _DEFAULT_SHARED_LIMIT = 48 * 1024
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
 _LOCK = threading.RLock()
@@ -152,6 +158,27 @@ class Step(NamedTuple):
     arguments: tuple[int, ...]
 
 
+class Guard(NamedTuple):
+    """What a caller would have looked at before a list is launched.
+
+    Attributes
+    ----------
+    leads : tuple of int
+        What each of the first bases must be, modulo `alignment`.
+    alignment : int
+        A power of two.
+    clashes : tuple of (first, second, above, below)
+        Base `second` must not begin more than `above` and less than `below` bytes after base `first`.
+    workspace : int
+        The base that is rounded up to a multiple of `WORKSPACE_ALIGNMENT`; `NOTHING` for none.
+    """
+
+    leads: tuple[int, ...] = ()
+    alignment: int = 1
+    clashes: tuple[tuple[int, int, int, int], ...] = ()
+    workspace: int = NOTHING
+
+
 class Launches:
     """Launches one after the other, of which only the addresses change from one time to the next.
 
@@ -163,36 +190,51 @@ class Launches:
         At least one; all on the same device.
     """
 
-    __slots__ = ("_n_launched", "_run", "_steps", "_table", "_table_address")
+    __slots__ = ("_n_launched", "_run", "_steps")
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = tuple(steps)
         self._n_launched = 0
         self._run: Callable[..., int] | None = None
-        self._table: Any = None
-        self._table_address = 0
 
-    def __call__(self, stream: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0, e: int = 0) -> None:
+    def __call__(self, stream: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> None:
         """Put the launches on `stream`, a ``cudaStream_t``; the others are the bases of pointers."""
         run = self._run
-        if run is None or run(self._table_address, stream, a, b, c, d, e):
-            self._launch_one_by_one(stream, (a, b, c, d, e))
+        if run is None or run(stream, a, b, c, d):
+            self._launch_one_by_one(stream, (a, b, c, d, 0))
+
+    def guarded(self, guard: Guard) -> Callable[..., int] | None:
+        """Return the list as one call of compiled code, which looks at the bases first.
+
+        Returns
+        -------
+        callable or None
+            ``call(stream, a, b, c, d)`` returns 0 where everything has been launched. None where the list has
+            not been launched often enough to be compiled.
+        """
+        return None if self._run is None else self._compiled(guard)
 
     def _launch_one_by_one(self, stream: int, bases: tuple[int, ...]) -> None:
         """Launch for the first times, and where another device is current, or none yet."""
         # To make a list ready takes longer than to launch it, and many are launched but once.
         patience = 1 if "numba" in sys.modules else LAUNCHES_BEFORE_NUMBA
         if self._run is None and self._n_launched >= patience:
-            self._make_ready()
+            self._run = self._compiled(Guard())
         self._n_launched += 1
         for number, (kernel, grid, block, shared_bytes, pointers, arguments) in enumerate(self._steps):
             addresses = [bases[base] + offset for base, offset in pointers]
             kernel.launch(stream, grid, block, shared_bytes, *addresses, *arguments, is_early=number > 0)
 
-    def _make_ready(self) -> None:
+    def _compiled(self, guard: Guard) -> Callable[..., int]:
         from kernels_cuda import host  # noqa: PLC0415 - imports Numba
 
         words = [*_driver_entries(), self._steps[0].kernel.device_id, len(self._steps)]
+        words += [guard.workspace, len(guard.clashes)]
+        for lead in guard.leads:
+            words += [guard.alignment - 1, lead]
+        words += [0, 0] * (N_BASES - len(guard.leads))
+        for clash in guard.clashes:
+            words += clash
         for number, (kernel, grid, block, shared_bytes, pointers, arguments) in enumerate(self._steps):
             is_early = number > 0 and kernel.may_overlap
             counts = len(pointers), len(pointers) + len(arguments)
@@ -200,9 +242,10 @@ class Launches:
             words += [int(kernel.function), grid, block, shared_bytes, int(is_early), *counts]
             words += [word for pointer in pointers for word in pointer]
             words += arguments
-        self._table = (ctypes.c_int64 * len(words))(*words)
-        self._table_address = ctypes.addressof(self._table)
-        self._run = host.launch_all()
+        table = (ctypes.c_int64 * len(words))(*words)
+        run = functools.partial(host.launch_all(), ctypes.addressof(table))
+        vars(run)["keeps"] = table
+        return run
 
 
 def as_signed(bits: int) -> int:

@@ -8,11 +8,13 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
+from dmlops.relaunch import relauncher
+
 host = importlib.import_module("kernels_cuda.host")
 launch = importlib.import_module("kernels_cuda.launch")
 
 STREAM = 777
-BASES = (1000, 2000, 3000, 4000, 0)
+BASES = (1000, 2000, 3000, 4000)
 GET_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))
 LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int,
@@ -92,7 +94,7 @@ class Driver:
 
 
 def table_of(driver, *steps):
-    words = [*driver.addresses, 0, len(steps)]
+    words = [*driver.addresses, 0, len(steps), launch.NOTHING, 0, *[0, 0] * launch.N_BASES]
     for function, grid, block, shared_bytes, is_early, pointers, arguments in steps:
         driver.n_parameters[function] = len(pointers) + len(arguments)
         words += [function, grid, block, shared_bytes, is_early, len(pointers), driver.n_parameters[function]]
@@ -159,6 +161,95 @@ def test_a_list_becomes_one_call_where_that_pays(monkeypatch, imported, patience
         launches(STREAM, *BASES)
     assert one_by_one == [(STREAM, 3, 64, 0, 1016, 7, False)] * (patience + 1)
     assert driver.asked == [(11, 3, 1, 1, 64, 1, 1, 0, STREAM, [1016, 7])] * 2
+
+
+def ready_list(monkeypatch, driver, *pointers):
+    """Return launches of one kernel, compiled, and what of them the driver was asked for."""
+    monkeypatch.setattr(launch, "_driver_entries", lambda: driver.addresses)
+    monkeypatch.setattr(launch, "sys", SimpleNamespace(modules={"numba"}))
+    driver.n_parameters[11] = len(pointers) + 1
+    kernel = SimpleNamespace(function=11, device_id=0, may_overlap=True, launch=lambda *_, is_early: None)
+    launches = launch.Launches([launch.Step(kernel, 3, 64, 0, pointers, (7,))])
+    assert launches.guarded(launch.Guard()) is None
+    launches(STREAM)
+    assert launches.guarded(launch.Guard()) is None
+    launches(STREAM)
+    return launches
+
+
+def test_a_guarded_list_looks_at_its_bases(monkeypatch):
+    driver = Driver()
+    launches = ready_list(monkeypatch, driver, (0, 4), (1, 0), (3, 0), (launch.NOTHING, 0))
+    guard = launch.Guard((0, 4), 16, ((0, 1, -8, 64), (1, 2, 0, 100)), 3)
+    run = launches.guarded(guard)
+    for bases, workspace in (
+        ((1600, 1668, 1668, 4096), 4096),
+        ((1600, 1668, 1768, 4097), 4352),
+        ((1600, 1588, -16, 4351), 4352),
+    ):
+        assert run(STREAM, *bases) == 0
+        given = driver.asked.pop()[-1]
+        assert given == [bases[0] + 4, bases[1], workspace, 0, 7]
+    for bases in (
+        (1601, 1668, 1768, 4096),  # neither is as it must be modulo 16
+        (1600, 1672, 1772, 4096),
+        (1600, 1652, 1768, 4096),  # 52 bytes on are too close, and so are 4 below
+        (1604 - 4, 1600 - 4, 1768, 4096),
+        (1600, 1668, 1700, 4096),
+    ):
+        assert run(STREAM, *bases) == host.OTHER_BASES
+    driver.device = 1
+    assert run(STREAM, 1600, 1668, 1668, 4096) == host.OTHER_DEVICE
+    assert not driver.asked
+
+
+class Plan:
+    """A plan whose list depends on where its first operand begins, modulo 16."""
+
+    alignment = 16
+
+    def __init__(self, lists):
+        self.lists, self.launched = lists, []
+
+    def launches(self, x, output):
+        return self.lists.get(x % 16)
+
+    def launch(self, stream, x, output, workspace):
+        self.launched.append((stream, x, output, workspace))
+
+
+def test_relaunching_takes_one_call_where_it_can(monkeypatch):
+    driver = Driver()
+    plan = Plan({0: ready_list(monkeypatch, driver, (0, 0), (1, 0), (2, 0))})
+    clashes = [(0, 1, -32, 64)]
+    again = relauncher(plan, None, lambda: STREAM, list, clashes, n_operands=2, has_workspace=True)
+    aligned, other, close = (1600, 3200, 5000), (1604, 3200, 5000), (1600, 1660, 5000)
+    for addresses, is_taken in ((aligned, True), (other, True), (close, False)):
+        plan.launched.clear()
+        assert again(addresses) is is_taken
+        assert plan.launched == ([(STREAM, *addresses[:2], 5120)] if is_taken else [])
+        assert not driver.asked
+        if addresses is aligned:
+            for _ in range(2):
+                assert again(addresses)
+            assert len(plan.launched) == 1
+            assert [asked[-1] for asked in driver.asked] == [[1600, 3200, 5120, 7]] * 2
+            driver.asked.clear()
+
+
+def test_relaunching_in_a_profilers_range_stays_in_it(monkeypatch):
+    driver, seen = Driver(), []
+    plan = Plan({0: ready_list(monkeypatch, driver, (0, 0), (1, 0))})
+
+    def ranged(addresses, workspace, stream):
+        seen.append((addresses, workspace, stream))
+
+    again = relauncher(plan, ranged, lambda: STREAM, list, [], n_operands=2, has_workspace=False)
+    for _ in range(3):
+        assert again((1600, 3200))
+    assert seen == [([1600, 3200], 0, STREAM)] * 3
+    assert not plan.launched
+    assert not driver.asked
 
 
 class Bindings:

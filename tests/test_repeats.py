@@ -8,6 +8,7 @@ import pytest
 
 import dmlops
 from dmlops import AxisDirection, InvalidDescriptorError, TensorDataType, TensorDesc, TopK1
+from dmlops.arrays import find_library
 from kernels_cpu.addresses import address_of
 from kernels_cpu.likeness import likeness_test
 from kernels_cpu.overlap import closeness_test
@@ -189,6 +190,51 @@ def test_executions(has_workspace):
         arrays["output_value_tensor"] = workspace[64:112].view("float32").reshape(3, 4)
         with pytest.raises(InvalidDescriptorError, match=r"TopK1.workspace: .* shares memory"):
             operator.execute(arrays, workspace)
+
+
+def test_likeness_of_torch_tensors():
+    torch = pytest.importorskip("torch")
+    x, y = torch.zeros(4, 6), torch.zeros(3, dtype=torch.int64)
+    is_like = find_library(x).likeness_test((x, y))
+    assert is_like((torch.ones(4, 6), torch.ones(3, dtype=torch.int64)))
+    assert is_like((torch.ones(30)[5:29].reshape(4, 6), y))
+    assert not is_like((x,))
+    assert not is_like((x, y, y))
+    assert not is_like((y, x))
+    others = [
+        torch.zeros(4, 6, dtype=torch.int32),
+        torch.zeros(6, 4),
+        torch.zeros(6, 4).T,
+        torch.zeros(4, 12)[:, ::2],
+        torch.zeros(1, 4, 6),
+        torch.zeros(4, 6, device="meta"),
+        torch._neg_view(x),
+        x.to_sparse(),
+        torch.nn.Parameter(x),
+        x.numpy(),
+        None,
+    ]
+    for other in others:
+        assert not is_like((other, y)), other
+    x.resize_(2, 12)
+    assert not is_like((x, y))
+
+
+def test_torch_without_its_private_guards(monkeypatch):
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(sample("float32", (6, 70), "guards"))
+    library = find_library(x)
+
+    def other_guards(*tensors, sizes):
+        raise AssertionError
+
+    for guards in (None, other_guards):
+        monkeypatch.setattr(library, "_guards", guards)
+        assert library.likeness_test((x,)) is None
+        assert library._guards is None
+    for k in (5, 6, 7):
+        for _ in range(3):
+            assert_same(dmlops.top_k(x, k).values.numpy(), reference.top_k(x.numpy(), k)[0])
 
 
 def test_torch_tensors_in_host_memory():

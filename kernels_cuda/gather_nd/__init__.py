@@ -15,7 +15,7 @@ Bytes moved: the output, the parts of the input that are read, in sectors of 32 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from kernels_cuda.gather_nd.plan_plain import plain_launch, plain_places, plain_variant
 from kernels_cuda.gather_nd.plan_strided import (
@@ -85,6 +85,8 @@ class _Copy:
 class Plan:
     """A problem with its kernels; see `plan`."""
 
+    alignment: ClassVar[int] = VECTOR
+
     variant: str
     workspace_size: int
     _copies: tuple[_Copy, ...]
@@ -100,8 +102,14 @@ class Plan:
                 copy.launch(stream, x, indices, output, *columns)
                 return
         if self._strided is not None:
-            launches = self._strided.anywhere if output % VECTOR else self._strided.aligned
-            launches(stream, x, indices, output)
+            self._strided.serving(output)(stream, x, indices, output)
+
+    def launches(self, x: int, indices: int, output: int) -> Launches | None:
+        """Return the list of launches if it serves all addresses that are like these, modulo `alignment`."""
+        for copy in self._copies:
+            if (x | output) % copy.unit == 0:
+                return copy.launch if isinstance(copy.launch, Launches) else None
+        return None if self._strided is None else self._strided.serving(output)
 
     def check(self, stream: Any, indices: int, first: int) -> None:
         """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to address `first`."""

@@ -34,6 +34,10 @@ class Strided(NamedTuple):
     aligned: Launches
     anywhere: Launches
 
+    def serving(self, output: int) -> Launches:
+        """Return the launch for an output at this address."""
+        return self.anywhere if output % VECTOR else self.aligned
+
 
 class _Runs(NamedTuple):
     """What the launches of both kernels are made from."""

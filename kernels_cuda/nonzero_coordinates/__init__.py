@@ -18,7 +18,7 @@ another.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from kernels_cuda.launch import Kernel, Launches, Step, as_signed, load
 from kernels_cuda.layout import (
@@ -128,6 +128,8 @@ class _Small(NamedTuple):
 class Plan:
     """A problem with its kernels; see `plan`."""
 
+    alignment: ClassVar[int] = 16
+
     variant: str
     workspace_size: int
     _n_elements: int
@@ -174,6 +176,14 @@ class Plan:
             if self._has_lasting_table:
                 self._whole[kind] = launches
         launches(stream, x, coordinates, count, workspace)
+
+    def launches(self, x: int, coordinates: int, count: int) -> Launches | None:
+        """Return the list of launches if it serves all addresses that are like these, modulo `alignment`."""
+        if self._small is not None:
+            return self._small.whole
+        if not self._columns or self._capacity == 0:
+            return self._counting.get(x % 16)
+        return self._whole.get((x % 16, coordinates % 16))
 
     def count(self, stream: int, x: int, count: int, workspace: int) -> None:
         """Write the count, and leave in the workspace what `expand` needs."""

@@ -28,6 +28,7 @@ class Plan:
     """
 
     __slots__ = ("_launches", "variant", "workspace_size")
+    alignment = 1
 
     def __init__(self, variant: str, workspace_size: int, steps: Sequence[Step], target: Target) -> None:
         self.variant = variant
@@ -53,6 +54,10 @@ class Plan:
         """
         if self._launches is not None:
             self._launches(stream, x, values, indices, workspace)
+
+    def launches(self, x: int, values: int, indices: int) -> Launches | None:
+        """Return the list of launches if it serves all addresses that are like these, modulo `alignment`."""
+        return self._launches
 
 
 def plan(
