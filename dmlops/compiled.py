@@ -15,7 +15,7 @@ from dmlops import arrays, cuda
 from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, wording
-from dmlops.libraries import NUMPY, Library
+from dmlops.libraries import Library
 from dmlops.memory import (
     ALIGNMENT,
     CPU,
@@ -65,6 +65,8 @@ class CompiledOperator:
     plan: Any = field(repr=False)
     # Fields in the order in which the kernels take them, and how far each reaches; None where it is absent.
     operands: tuple[str, ...] = field(repr=False)
+    # Those of them that are there.
+    present: tuple[str, ...] = field(repr=False)
     reaches: tuple[Reach | None, ...] = field(repr=False)
     # Pairs of an output and another operand, which must not share memory.
     clashes: tuple[Clash, ...] = field(repr=False)
@@ -109,7 +111,7 @@ class CompiledOperator:
             allowed = f"arrays must be given for {', '.join(expected)}"
             raise InvalidDescriptorError(wording(f"{name}.execute", got, reason, allowed))
         bound = {key: self._bind(key, array, expected[key]) for key, array in tensors.items()}
-        present = [bound[key] for key in self.operands if key in bound]
+        present = [bound[key] for key in self.present]
         addresses = self.addresses([bound.get(key) for key in self.operands])
         self.check_overlap(addresses, [f"{name}.{key}" for key in self.operands])
         handle = self.stream(stream, present, f"{name}.stream")
@@ -125,9 +127,7 @@ class CompiledOperator:
 
     def _expect(self, tensors: Mapping[str, Any], workspace: Any, library: Library) -> None:
         """Know such arrays again, when they come next."""
-        if None in self.reaches:
-            return
-        given = tuple([tensors[key] for key in self.operands])
+        given = tuple([tensors[key] for key in self.present])
         reach = None
         if workspace is not None:
             given = (*given, workspace)
@@ -136,10 +136,10 @@ class CompiledOperator:
 
     def _repeat(self, tensors: Mapping[str, Any], workspace: Any) -> bool:
         """Execute on arrays like others before, and return whether that was possible."""
-        if len(tensors) != len(self.operands) or _log.isEnabledFor(logging.DEBUG):
+        if len(tensors) != len(self.present) or _log.isEnabledFor(logging.DEBUG):
             return False
         try:
-            given = tuple([tensors[key] for key in self.operands])
+            given = tuple([tensors[key] for key in self.present])
         except KeyError:
             return False
         if workspace is not None:
@@ -174,19 +174,16 @@ class CompiledOperator:
     ) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Return what executes on inputs that were checked once; it returns new outputs."""
         makers = [library.allocator(desc, self.device) for desc in outputs]
-        addresses_of, size = library.addresses, self.workspace_size
+        addresses_of, size = self._addresses_of(library), self.workspace_size
         if self.device is CPU:
-            launch, takes_arrays = self.plan.launch, library is NUMPY
+            launch = self.plan.launch
 
             def run_on_host(inputs: Sequence[Any]) -> Sequence[Any]:
                 made = []
                 for make in makers:  # not in a comprehension, which costs Python 3.11 another call
                     made.append(make())
                 memory, _owner = host_scratch(size) if size else _NO_SCRATCH
-                if takes_arrays:
-                    launch(*inputs, *made, memory)
-                else:
-                    launch(*addresses_of((*inputs, *made)), memory)
+                launch(*addresses_of((*inputs, *made)), memory)
                 return made
 
             return run_on_host
@@ -205,11 +202,25 @@ class CompiledOperator:
             self.plan,
             None if _annotate() is nullcontext else self.launch,
             library.stream_getter(self.device),
-            library.addresses,
+            self._addresses_of(library),
             clashes,
             n_operands=len(self.operands),
             has_workspace=self.workspace_size > 0,
         )
+
+    def _addresses_of(self, library: Library) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """Return the library's `addresses`, with a 0 for an operand that is absent."""
+        absent = [place for place, reach in enumerate(self.reaches) if reach is None]
+        if not absent:
+            return library.addresses
+
+        def addresses_of(arrays: Sequence[Any]) -> Sequence[Any]:
+            addresses = [*library.addresses(arrays)]
+            for place in absent:
+                addresses.insert(place, 0)
+            return addresses
+
+        return addresses_of
 
     def _scratch_maker(self, library: Library) -> Callable[[], Any]:
         """Return what allocates the workspace, as quick as it can be."""
@@ -223,9 +234,10 @@ class CompiledOperator:
         n_operands, size = len(self.operands), self.workspace_size
         launch, are_close = self.plan.launch, closeness_test(clashes)
         absent = (0,) * (MOST_OPERANDS - n_operands - (not allocates))
+        addresses_of = self._addresses_of(library)
 
         def run(given: Sequence[Any]) -> bool:
-            places = library.addresses(given)
+            places = addresses_of(given)
             if are_close(*places, *absent):
                 return False
             if allocates:
@@ -394,6 +406,7 @@ def compile_operator(
         workspace_size=plan.workspace_size + ALIGNMENT if plan.workspace_size else 0,
         plan=plan,
         operands=operands,
+        present=tuple(key for key in operands if key in tensors),
         reaches=reaches,
         clashes=clashes,
     )

@@ -23,6 +23,7 @@ from dmlops.repeats import Kept, Repeats
 from kernels_cpu.threads import get_num_threads
 
 Runner = Callable[[tuple[Any, ...]], Sequence[Any] | None]
+Maker = Callable[[Call, CompiledOperator, Library, bool], Runner]
 
 # Operands of so many bytes, all together, are worked on in some microseconds, for which the GIL may be kept.
 _DIRECT_BYTES = 1 << 16
@@ -53,23 +54,24 @@ def keep(
     kind: tuple[Hashable, ...],
     operands: tuple[Any, ...],
     call: Call,
-    make: Callable[[Call, CompiledOperator, Library, bool], Runner],
+    make: Maker,
 ) -> None:
     """Keep the runner that `make` makes of a planned call, if its operands can take the short way."""
     operator = call.operator
-    if operator is None or None in operator.reaches or arrays.signatures(operands) is None:
+    if operator is None or arrays.signatures(operands) is None:
         return
-    if call.device is not CPU and make is not launcher:  # these wait for the GPU, longer than all look-ups
+    if call.device is not CPU and make in _WAITING:
         return
-    library = arrays.find_library(operands[0])
+    library = arrays.find_library(operands[0]) if operands else NUMPY
     if any(library.adopt(array, "") is not array for array in operands):
         return
     key = kind, level_set(), get_num_threads()
     if len(_repeats) >= CALLS_KEPT and key not in _repeats:
         _repeats.clear()
-    allocates = len(operands) + len(call.outputs) == len(operator.operands)
+    allocates = len(operands) + len(call.outputs) == len(operator.present)
     kept = Kept(make(call, operator, library, allocates))
-    if library is NUMPY and make in (launcher, checked_launcher) and _bytes_moved(operator) <= _DIRECT_BYTES:
+    is_direct = make in (launcher, checked_launcher) and operator.present == operator.operands
+    if library is NUMPY and is_direct and _bytes_moved(operator) <= _DIRECT_BYTES:
         kept = _direct(kept.prepared, call, operator, operands, make is checked_launcher)
     _repeats.setdefault(key, Repeats()).keep(operands, kept)
 
@@ -114,9 +116,15 @@ def launcher(call: Call, operator: CompiledOperator, library: Library, allocates
     """Return a runner that launches; it allocates the outputs, if they are not given."""
     if allocates:
         return operator.allocating(library, call.outputs)
-    n_inputs = len(operator.operands) - len(call.outputs)
+    n_inputs = len(operator.present) - len(call.outputs)
     repeat = operator.repeated(library)
     return lambda operands: operands[n_inputs:] if repeat(operands) else None
+
+
+def maker(call: Call, operator: CompiledOperator, library: Library, allocates: bool) -> Runner:
+    """Return a runner for an operator without inputs, whose operand only tells what the output is like."""
+    make = operator.allocating(library, call.outputs)
+    return lambda operands: make(())
 
 
 def checked_launcher(call: Call, operator: CompiledOperator, library: Library, allocates: bool) -> Runner:
@@ -183,3 +191,7 @@ def _trimmed_copier(call: Call, operator: CompiledOperator, size: int) -> Runner
         return made, count
 
     return run
+
+
+# What waits for a GPU does so for longer than all look-ups take.
+_WAITING = (checked_launcher, trimmed_launcher)

@@ -4,7 +4,7 @@ Each function looks up a call planned before for arrays of the same kind, and pl
 is none: a descriptor is built, checked and compiled. Everything else is `_run`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import copysign
 from typing import Any, NamedTuple
 
@@ -289,6 +289,11 @@ def _is_plain(value: Any) -> bool:
     return type(value) is int
 
 
+def _plain_sizes(shape: Any) -> tuple[int, ...] | None:
+    """Return the sizes that a shape names, if they equal no others."""
+    return tuple(shape) if type(shape) in (tuple, list) and {*map(type, shape)} == {int} else None
+
+
 def diagonal_matrix(
     x: Any = None,
     /,
@@ -357,9 +362,18 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
-    kind = (where, type(value).__name__, value, begin, end)
-    operands = (x,) if out is None else (x, out)
-    plain = _is_plain(value) and type(begin) is type(end) is int and shape is dtype is like is stream is None
+    plain = _is_plain(value) and type(begin) is type(end) is int and stream is None
+    kind: tuple[Hashable, ...] = (where, type(value).__name__, value, begin, end, x is None)
+    operands: tuple[Any, ...]
+    make: express.Maker = express.launcher
+    if shape is dtype is like is None:
+        operands = (x,) if out is None else (out,) if x is None else (x, out)
+    else:
+        sizes = _plain_sizes(shape)
+        plain = plain and x is out is None and sizes is not None
+        kind = (*kind, sizes, dtype)
+        operands = () if like is None else (like,)
+        make = express.maker
     if plain:
         results = express.answer(kind, operands)
         if results is not None:
@@ -383,6 +397,6 @@ def diagonal_matrix(
     if call is None:
         call = calls.keep(key, planning.plan_diagonal_matrix(library, x, made, given, value, begin, end))
     if plain:
-        express.keep(kind, operands, call, express.launcher)
+        express.keep(kind, operands, call, make)
     (result,) = calls.run(call, library, [operand], given, (f"{where}.x", f"{where}.out"), stream)
     return result if out is None else out

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import AxisDirection, InvalidDescriptorError, TensorDataType, TensorDesc, TopK1
+from dmlops import (
+    AxisDirection,
+    DiagonalMatrix1,
+    InvalidDescriptorError,
+    TensorDataType,
+    TensorDesc,
+    TopK1,
+)
 from dmlops.arrays import find_library
 from kernels_cpu.addresses import address_of
 from kernels_cpu.likeness import likeness_test
@@ -64,6 +71,48 @@ def test_values_that_compare_equal():
             out = np.empty_like(x)
             assert_same(dmlops.diagonal_matrix(x, value=value, begin=-1, end=2), expected)
             assert_same(dmlops.diagonal_matrix(x, value=value, begin=-1, end=2, out=out), expected)
+
+
+def test_matrices_without_input():
+    like = np.zeros(3, "int16")
+    for _ in range(3):
+        for shape in ((4, 6), [4, 6], (6, 4), (2, 4, 6), (np.int64(4), 6)):
+            expected = np.broadcast_to(np.eye(*shape[-2:], 1), shape)
+            assert_same(dmlops.diagonal_matrix(shape=shape, begin=1, end=2), expected)
+            for dtype in ("float32", np.dtype("uint8")):
+                got = dmlops.diagonal_matrix(shape=shape, dtype=dtype, begin=1, end=2)
+                assert_same(got, expected.astype(dtype))
+            got = dmlops.diagonal_matrix(shape=shape, like=like, begin=1, end=2)
+            assert_same(got, expected.astype("int16"))
+            out = np.full(shape, 77, "float64")
+            assert dmlops.diagonal_matrix(begin=1, end=2, out=out) is out
+            assert_same(out, expected)
+            assert_same(dmlops.diagonal_matrix(out, value=5), np.where(np.eye(*shape[-2:]) == 1, 5, out))
+        with pytest.raises(TypeError, match="one of x, shape and out"):
+            dmlops.diagonal_matrix(begin=1, end=2)
+        for wrong in ((4, 6.0), (4,), 4, "46"):
+            with pytest.raises((TypeError, InvalidDescriptorError), match=r"diagonal_matrix\.shape"):
+                dmlops.diagonal_matrix(shape=wrong, begin=1, end=2)
+        with pytest.raises(InvalidDescriptorError, match=r"diagonal_matrix\.out"):
+            dmlops.diagonal_matrix(shape=(4, 5), out=np.zeros((4, 6)))
+
+
+def test_executions_without_input():
+    descriptor = DiagonalMatrix1(
+        output_tensor=TensorDesc(TensorDataType.FLOAT32, (5, 7)),
+        value=2,
+        diagonal_fill_begin=-1,
+        diagonal_fill_end=1,
+    )
+    operator = dmlops.compile(descriptor)
+    for turn in range(4):
+        out = np.full((5, 7), turn, "float32")
+        operator.execute({"output_tensor": out})
+        assert_same(out, (np.tri(5, 7, 0) - np.tri(5, 7, -2)).astype("float32") * 2)
+    with pytest.raises(InvalidDescriptorError, match=r"DiagonalMatrix1\.execute"):
+        operator.execute({"input_tensor": out, "output_tensor": out})
+    with pytest.raises(InvalidDescriptorError, match=r"DiagonalMatrix1\.execute"):
+        operator.execute({"input_tensor": out})
 
 
 def test_likeness_follows_changes():

@@ -70,7 +70,7 @@ def test_kinds_in_turn(gpu_library):
             check_calls(gpu_library, x, host, indices, picks)
 
 
-@pytest.mark.parametrize("name", [name for name, desc in DESCRIPTORS.items() if desc.inputs])
+@pytest.mark.parametrize("name", DESCRIPTORS)
 def test_from_the_third_time_on_a_list_is_one_call(name, torch, launched):
     bound = Bound(torch, DESCRIPTORS[name])
     arrays = bound.inputs | bound.outputs
@@ -134,6 +134,19 @@ def test_torch_tensors_that_differ_in_little(torch):
         assert_same(got, reference.diagonal_matrix(-host, value=0))
         with torch.inference_mode():
             assert_same(dmlops.diagonal_matrix(x.clone(), value=0).cpu().numpy(), expected)
+
+
+def test_matrices_without_input(gpu_library):
+    like = gpu_library.from_numpy(np.zeros(3, "float32"))
+    out = gpu_library.from_numpy(np.zeros((4, 6), "float32"))
+    for _ in range(ROUNDS):
+        for shape in ((4, 6), (6, 4), (2, 4, 6)):
+            expected = np.broadcast_to(np.eye(*shape[-2:], 1, dtype="float32"), shape)
+            got = dmlops.diagonal_matrix(shape=shape, like=like, begin=1, end=2)
+            assert_same(gpu_library.to_numpy(got), expected)
+        for value in (3, 4):
+            assert dmlops.diagonal_matrix(value=value, out=out) is out
+            assert_same(gpu_library.to_numpy(out), value * np.eye(4, 6, dtype="float32"))
 
 
 @pytest.mark.skipif(cuda.device_count() < 2, reason="needs two GPUs")
