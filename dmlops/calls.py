@@ -19,7 +19,7 @@ from kernels_cpu import threads
 
 Operand = tuple[Library, Any]
 # What the check of gather indices writes where every tuple is in range.
-_NO_OFFENDER = 2**63 - 1
+NO_OFFENDER = 2**63 - 1
 CALLS_KEPT = 4096
 # With so little room for all coordinates that there could be, one pass to it and a copy cost less than two.
 _AT_ONCE = 1 << 20
@@ -183,7 +183,8 @@ def run_trimmed(call: Call, library: Library, x: Any, stream: Any) -> list[Any]:
         written = library.empty((rows, columns), coordinates.data_type, device)
         if rows and columns:
             address = library.address(written)
-            operator.plan.expand(*stream_first, x_at, address, rows, columns, 1, memory)
+            layout = (rows, columns, 1) if device is CPU else ()
+            operator.plan.expand(*stream_first, x_at, address, *layout, memory)
     return [library.deliver(array, handle) for array in (written, counted)]
 
 
@@ -218,7 +219,7 @@ def check_indices(
             address = library.address(found)
             operator.plan.check(*operator.stream_argument(handle), addresses[1], address)
             first = operator.read(address, TensorDataType.INT64, handle)
-        if first not in (-1, _NO_OFFENDER):
+        if first not in (-1, NO_OFFENDER):
             _raise_offender(operands, batch, operator, addresses[1], first, handle)
 
     return check

@@ -166,7 +166,7 @@ class CompiledOperator:
         relaunch = self._relauncher(library, clashes)
         if workspace is not None or not size:
             return relaunch
-        make = self._scratch_maker(library)
+        make = self.scratch_maker(library)
         return lambda given: relaunch((*given, make()))
 
     def allocating(
@@ -188,7 +188,7 @@ class CompiledOperator:
 
             return run_on_host
         relaunch = self._relauncher(library, ())
-        temporary = [self._scratch_maker(library)] if size else []
+        temporary = [self.scratch_maker(library)] if size else []
 
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
             made = [make() for make in makers]
@@ -222,7 +222,7 @@ class CompiledOperator:
 
         return addresses_of
 
-    def _scratch_maker(self, library: Library) -> Callable[[], Any]:
+    def scratch_maker(self, library: Library) -> Callable[[], Any]:
         """Return what allocates the workspace, as quick as it can be."""
         return library.allocator(TensorDesc(TensorDataType.UINT8, (self.workspace_size,)), self.device)
 
@@ -307,7 +307,7 @@ class CompiledOperator:
         dtype = numpy_dtype(data_type)
         if self.device is CPU:
             return read_integer(address, dtype)
-        return int(cuda.read_back(address, dtype, 1, handle)[0])
+        return cuda.read_back(address, dtype, handle)
 
     def allocating_on(self, library: Library, stream: Any, handle: int) -> AbstractContextManager[Any]:
         """Return a context in which the library's new arrays belong to the stream of this call."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, wording
+from dmlops.memory import read_integer
 
 # The legacy and the per-thread default stream stand for whichever device is current.
 _DEFAULT_STREAMS = (0, 1, 2)
@@ -117,17 +118,38 @@ def is_capturing(handle: int) -> bool:
     return bool(status == driver.CUresult.CUDA_SUCCESS and capture != none)
 
 
-def read_back(pointer: int, dtype: "np.dtype[Any]", count: int, handle: int) -> "np.ndarray[Any, Any]":
-    """Return `count` elements of device memory, after waiting for the stream."""
+# Page-locked words that no copy is on its way to: the driver reaches these at once, other memory by a detour.
+_landings: list[int] = []
+
+
+def _new_landing() -> int:
     driver = _driver()
-    host = np.empty(count, dtype)
-    (status,) = driver.cuMemcpyDtoHAsync(host.ctypes.data, pointer, host.nbytes, handle)
-    if status == driver.CUresult.CUDA_SUCCESS:
-        (status,) = driver.cuStreamSynchronize(handle)
-    if status != driver.CUresult.CUDA_SUCCESS:
-        msg = f"CUDA driver: {status.name} while reading a result back"
+    # Kept for the life of the process; from any thread and device.
+    status, address = driver.cuMemHostAlloc(8, driver.CU_MEMHOSTALLOC_PORTABLE)
+    _raise_for(status, "getting page-locked memory")
+    return int(address)
+
+
+def _raise_for(status: Any, doing: str) -> None:
+    if status != _driver().CUresult.CUDA_SUCCESS:
+        msg = f"CUDA driver: {status.name} while {doing}"
         raise RuntimeError(msg)
-    return host
+
+
+def read_back(pointer: int, dtype: "np.dtype[Any]", handle: int) -> int:
+    """Return an integer of device memory, after waiting for the stream."""
+    driver = _driver()
+    try:
+        landing = _landings.pop()
+    except IndexError:
+        landing = _new_landing()
+    (status,) = driver.cuMemcpyDtoHAsync(landing, pointer, dtype.itemsize, handle)
+    _raise_for(status, "reading a result back")
+    (status,) = driver.cuStreamSynchronize(handle)
+    _raise_for(status, "waiting for a result")
+    value = read_integer(landing, dtype)
+    _landings.append(landing)
+    return value
 
 
 def wait_for(handle: int, producer: int) -> None:

@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from dmlops import arrays
-from dmlops.calls import CALLS_KEPT, Call, bytes_at_once, copy_bytes
+from dmlops import arrays, cuda
+from dmlops.calls import CALLS_KEPT, NO_OFFENDER, Call, bytes_at_once, copy_bytes
 from dmlops.compiled import CompiledOperator, host_scratch
 from dmlops.data_types import numpy_dtype
 from dmlops.dispatch import level_set
+from dmlops.enums import TensorDataType
 from dmlops.libraries import NUMPY, Library
-from dmlops.memory import CPU
+from dmlops.memory import CPU, aligned
 from dmlops.repeats import Kept, Repeats
+from dmlops.tensor import TensorDesc
 from kernels_cpu.threads import get_num_threads
 
 Runner = Callable[[tuple[Any, ...]], Sequence[Any] | None]
@@ -27,6 +29,10 @@ Maker = Callable[[Call, CompiledOperator, Library, bool], Runner]
 
 # Operands of so many bytes, all together, are worked on in some microseconds, for which the GIL may be kept.
 _DIRECT_BYTES = 1 << 16
+
+# Where the check of indices writes a position.
+_FLAG = TensorDesc(TensorDataType.INT64, (1,))
+_POSITION = np.dtype(np.int64)
 
 _is_logging = partial(logging.getLogger("dmlops").isEnabledFor, logging.DEBUG)
 _repeats: dict[Hashable, Repeats[Runner]] = {}
@@ -59,8 +65,6 @@ def keep(
     """Keep the runner that `make` makes of a planned call, if its operands can take the short way."""
     operator = call.operator
     if operator is None or arrays.signatures(operands) is None:
-        return
-    if call.device is not CPU and make in _WAITING:
         return
     library = arrays.find_library(operands[0]) if operands else NUMPY
     if any(library.adopt(array, "") is not array for array in operands):
@@ -128,7 +132,9 @@ def maker(call: Call, operator: CompiledOperator, library: Library, allocates: b
 
 
 def checked_launcher(call: Call, operator: CompiledOperator, library: Library, allocates: bool) -> Runner:
-    """Return a runner that launches a gather on the CPU if all indices are in range."""
+    """Return a runner that launches a gather if all indices are in range."""
+    if call.device is not CPU:
+        return _checked_on_gpu(call, operator, library, allocates)
     plan, addresses_of = operator.plan, library.addresses
     if allocates and plan.reports:
         (make,) = [library.allocator(desc, CPU) for desc in call.outputs]
@@ -152,7 +158,9 @@ def checked_launcher(call: Call, operator: CompiledOperator, library: Library, a
 
 
 def trimmed_launcher(call: Call, operator: CompiledOperator, library: Library, allocates: bool) -> Runner:
-    """Return a runner that counts on the CPU, and allocates exactly as many rows of coordinates."""
+    """Return a runner that counts, and allocates exactly as many rows of coordinates."""
+    if call.device is not CPU:
+        return _trimmed_on_gpu(call, operator, library)
     plan, addresses_of, size = operator.plan, library.addresses, operator.workspace_size
     coordinates, counted = call.outputs
     data_type, columns = coordinates.data_type, coordinates.sizes[1]
@@ -193,5 +201,52 @@ def _trimmed_copier(call: Call, operator: CompiledOperator, size: int) -> Runner
     return run
 
 
-# What waits for a GPU does so for longer than all look-ups take.
-_WAITING = (checked_launcher, trimmed_launcher)
+def _checked_on_gpu(call: Call, operator: CompiledOperator, library: Library, allocates: bool) -> Runner:
+    plan = operator.plan
+    addresses_of: Callable[[Sequence[Any]], Sequence[Any]] = library.addresses
+    current_stream = library.stream_getter(call.device)
+    make_flag = library.allocator(_FLAG, call.device)
+    launch = launcher(call, operator, library, allocates)
+
+    def run(operands: tuple[Any, ...]) -> Sequence[Any] | None:
+        stream = current_stream()
+        if cuda.is_capturing(stream):
+            return None
+        flag = make_flag()
+        indices_at, flag_at = addresses_of((operands[1], flag))
+        plan.check(stream, indices_at, flag_at)
+        # Outputs that nobody has seen yet may be written while the host waits, even if for nothing.
+        results = launch(operands) if allocates else None
+        if cuda.read_back(flag_at, _POSITION, stream) != NO_OFFENDER:
+            return None
+        return results if allocates else launch(operands)
+
+    return run
+
+
+def _trimmed_on_gpu(call: Call, operator: CompiledOperator, library: Library) -> Runner:
+    plan, device = operator.plan, call.device
+    addresses_of: Callable[[Sequence[Any]], Sequence[Any]] = library.addresses
+    coordinates, counted = call.outputs
+    data_type, columns = coordinates.data_type, coordinates.sizes[1]
+    count_type = numpy_dtype(counted.data_type)
+    current_stream = library.stream_getter(device)
+    make_count = library.allocator(counted, device)
+    temporary = [operator.scratch_maker(library)] if operator.workspace_size else []
+
+    def run(operands: tuple[Any, ...]) -> Sequence[Any] | None:
+        stream = current_stream()
+        if cuda.is_capturing(stream):
+            return None
+        count = make_count()
+        scratch = [make() for make in temporary]
+        x_at, count_at, *rest = addresses_of((*operands, count, *scratch))
+        memory = aligned(rest[0]) if rest else 0
+        plan.count(stream, x_at, count_at, memory)
+        rows = cuda.read_back(count_at, count_type, stream)
+        made = library.empty((rows, columns), data_type, device)
+        if rows and columns:
+            plan.expand(stream, x_at, *addresses_of((made,)), memory)
+        return made, count
+
+    return run

@@ -1,6 +1,7 @@
 """Memory as kernels see it: a device, and how far a layout reaches from the address of its first element."""
 
 import ctypes
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +73,7 @@ def share_memory(a: int, a_reach: Reach, b: int, b_reach: Reach) -> bool:
 
 def read_integer(address: int, dtype: "np.dtype[Any]") -> int:
     """Return the integer at an address in host memory."""
-    return int(np.frombuffer(ctypes.string_at(address, dtype.itemsize), dtype)[0])
+    return int.from_bytes(ctypes.string_at(address, dtype.itemsize), sys.byteorder, signed=dtype.kind == "i")
 
 
 class _Phantom:

@@ -27,7 +27,7 @@ from kernels_cuda.gather_nd.plan_strided import (
 )
 from kernels_cuda.gather_nd.problem import Problem
 from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, PLAIN_UNITS, THREADS, VECTOR, units_a_thread
-from kernels_cuda.launch import Kernel, Launches, load
+from kernels_cuda.launch import Kernel, Launches, Step, load
 from kernels_cuda.layout import (
     NARROW_DEPTH,
     NARROW_LIMIT,
@@ -91,8 +91,7 @@ class Plan:
     workspace_size: int
     _copies: tuple[_Copy, ...]
     _strided: Strided | None
-    _clear: Launches
-    _checks: tuple[tuple[int, Launches], ...]
+    _check: Launches
 
     def launch(self, stream: Any, x: int, indices: int, output: int, workspace: int) -> None:
         """Write the output."""
@@ -113,9 +112,7 @@ class Plan:
 
     def check(self, stream: Any, indices: int, first: int) -> None:
         """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to address `first`."""
-        self._clear(stream, first)
-        for offset, launch in self._checks:
-            launch(stream, indices + offset, first)
+        self._check(stream, indices, first)
 
 
 def plan(
@@ -197,8 +194,7 @@ def plan(
         workspace_size=max((copy.wide.workspace_size for copy in copies if copy.wide), default=0),
         _copies=copies,
         _strided=strided,
-        _clear=load(_CLEAR, target).prepare(1, 1, 0, 1),
-        _checks=tuple(_checks(problem, target)),
+        _check=Launches([*_check_steps(problem, target)]),
     )
 
 
@@ -232,8 +228,9 @@ def _copy(problem: Problem, places: tuple[int, ...] | None, unit: int, target: T
     return _Copy(unit, kernel.prepare(grid, THREADS, 0, 3, *numbers, *table.arguments(None, 0)), None)
 
 
-def _checks(problem: Problem, target: Target) -> Iterator[tuple[int, Launches]]:
-    """Yield what looks for tuples out of range, and the offset of the indices that each looks at."""
+def _check_steps(problem: Problem, target: Target) -> Iterator[Step]:
+    """Yield what looks for tuples out of range, of the bases ``(indices, first)``."""
+    yield Step(load(_CLEAR, target), 1, 1, 0, ((1, 0),), ())
     is_long = problem.has_long_indices
     most_blocks = _CHECK_BLOCKS_A_MULTIPROCESSOR * target.multiprocessors
     check = load(_check(problem.index_size, is_long), target)
@@ -242,11 +239,7 @@ def _checks(problem: Problem, target: Target) -> Iterator[tuple[int, Launches]]:
         for position, offset, dims in _narrow_parts(problem.tuple_dims):
             n_tuples = prod(size for size, _ in dims)
             table = make_table([*dimension_columns(dims, False, (1,)), checked], False, target)
-            launch = check.prepare(
-                min(-(-n_tuples // (THREADS * CHECKED_TUPLES)), most_blocks),
-                THREADS,
-                0,
-                2,
+            numbers = (
                 position,
                 n_tuples,
                 len(checked),
@@ -255,7 +248,9 @@ def _checks(problem: Problem, target: Target) -> Iterator[tuple[int, Launches]]:
                 max(len(dims), 1),
                 *table.arguments(None, 0),
             )
-            yield offset + first * problem.coordinate_bytes, launch
+            n_blocks = min(-(-n_tuples // (THREADS * CHECKED_TUPLES)), most_blocks)
+            pointers = (0, offset + first * problem.coordinate_bytes), (1, 0)
+            yield Step(check, n_blocks, THREADS, 0, pointers, numbers)
 
 
 def _launch_of_wide(kernel: Kernel, grid: int, numbers: tuple[int, ...]) -> Callable[..., None]:

@@ -217,6 +217,7 @@ def check_source(index_size: int, is_long: bool) -> KernelSource:
         index_strides,
         bounds,
     ):
+        ptx.take_turn()
         addresses = cuda.local.array(CHECKED_TUPLES, i64)
         last = u32(n_tuples - 1)
         step = u32(cuda.gridDim.x) * u32(THREADS * CHECKED_TUPLES)

@@ -15,10 +15,10 @@ Bytes moved: the input, an eighth of a byte an element twice, and the rows writt
 another.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kernels_cuda.launch import Kernel, Launches, Step, as_signed, load
 from kernels_cuda.layout import (
@@ -121,7 +121,6 @@ class _Small(NamedTuple):
 
     whole: Launches
     counting: Launches
-    expand: Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +154,7 @@ class Plan:
     # Launches by what they depend on: where, modulo 16, input and coordinates begin.
     _counting: dict[int, Launches] = field(default_factory=dict)
     _whole: dict[tuple[int, int], Launches] = field(default_factory=dict)
+    _expanding: dict[tuple[int, int], Launches] = field(default_factory=dict)
 
     def launch(self, stream: int, x: int, coordinates: int, count: int, workspace: int) -> None:
         """Write the coordinates and the count."""
@@ -197,23 +197,17 @@ class Plan:
                 self._counting[x % 16] = launches
         launches(stream, x, 0, count, workspace)
 
-    def expand(
-        self,
-        stream: int,
-        x: int,
-        coordinates: int,
-        capacity: int,
-        row_stride: int,
-        column_stride: int,
-        workspace: int,
-    ) -> None:
-        """Write the coordinates after `count` with the same input and workspace; strides are in elements."""
+    def expand(self, stream: int, x: int, coordinates: int, workspace: int) -> None:
+        """Write the coordinates, to as many rows as `count` with the same input and workspace counted."""
         if self._small is not None:
-            self._small.expand(stream, x, coordinates, capacity, (row_stride, column_stride))
+            self._small.whole(stream, x, coordinates, 0)
             return
-        steps = self._expand_steps(x % 16, coordinates % 16, capacity, row_stride, column_stride, False)
-        if steps:
-            Launches(steps)(stream, x, coordinates, 0, workspace)
+        kind = x % 16, coordinates % 16
+        launches = self._expanding.get(kind)
+        if launches is None:
+            steps = self._expand_steps(*kind, self._capacity, *self._coordinate_strides, False)
+            launches = self._expanding[kind] = Launches(steps)
+        launches(stream, x, coordinates, 0, workspace)
 
     @property
     def _has_lasting_table(self) -> bool:
@@ -377,14 +371,10 @@ def plan(
                 *group.arguments[4:],
             )
 
-        def expand_few(stream: Any, x: int, coordinates: int, rows: int, strides: tuple[int, int]) -> None:
-            kernel.launch(stream, 1, n_threads, 0, x, coordinates, 0, *numbers(rows, strides))
-
         n_threads = small_threads(n_elements)
         few = _Small(
             whole=kernel.prepare(1, n_threads, 0, 3, *numbers(capacity, coordinate_strides)),
             counting=kernel.prepare(1, n_threads, 0, 3, *numbers(0, (0, 0))),
-            expand=expand_few,
         )
 
     matrices = plan_turned.matrices_of(dims) if not is_contiguous and not wide_layout else None

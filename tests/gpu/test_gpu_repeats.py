@@ -130,10 +130,69 @@ def test_torch_tensors_that_differ_in_little(torch):
             assert_same(dmlops.diagonal_matrix(given, value=0).cpu().numpy(), expected)
         got = dmlops.diagonal_matrix(x > 0, value=0).cpu().numpy()
         assert_same(got, reference.diagonal_matrix(host > 0, value=0))
+        # What NaNs become is torch's to say.
         got = dmlops.diagonal_matrix(negative, value=0).cpu().numpy()
-        assert_same(got, reference.diagonal_matrix(-host, value=0))
+        wanted = reference.diagonal_matrix(-host, value=0)
+        assert_same(np.nan_to_num(got, nan=77), np.nan_to_num(wanted, nan=77))
         with torch.inference_mode():
             assert_same(dmlops.diagonal_matrix(x.clone(), value=0).cpu().numpy(), expected)
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("shape", [(20,), (20, 3, 4, 5, 6, 7)])
+def test_indices_are_looked_at_each_time(shape, given, gpu_library):
+    host = sample("float32", shape, "indices")
+    depth = len(shape)
+    picks = np.random.default_rng(1).integers(-3, 3, (3000, depth))
+    x, indices = gpu_library.from_numpy(host), gpu_library.from_numpy(picks)
+    out = gpu_library.from_numpy(np.full(3000, 77, "float32"))
+    options = {"out": out} if given else {}
+    expected = host[tuple(picks.T)]
+    for _ in range(ROUNDS):
+        assert_same(gpu_library.to_numpy(dmlops.gather_nd(x, indices, **options)), expected)
+    for row, column in ((2999, depth - 1), (7, 0), (0, depth // 2)):
+        out[...] = 77
+        indices[row, column] = 20
+        with pytest.raises(dmlops.IndexOutOfRangeError, match=rf"at position \({row},\).* {column} is 20"):
+            dmlops.gather_nd(x, indices, **options)
+        assert bool((out == 77).all())
+        wanted = picks.copy()
+        wanted[row, column] = indices[row, column] = 0
+        assert_same(gpu_library.to_numpy(dmlops.gather_nd(x, indices, **options)), host[tuple(wanted.T)])
+        indices[row, column] = int(picks[row, column])
+
+
+@pytest.mark.parametrize("shape", [(10, 100), (100, 1000), (3, 5, 7, 11), (4096,), (0, 4), (2000, 3)])
+def test_trimmed_results(shape, gpu_library):
+    host = sample("float32", shape, "trimmed")
+    x = gpu_library.from_numpy(host)
+    for share in (1.0, 0.1, 0.0, 0.5, 0.001):
+        filled = np.where(np.random.default_rng(3).random(shape) < share, host, np.float32(0))
+        x[...] = gpu_library.from_numpy(filled)
+        for _ in range(2):
+            coordinates, count = dmlops.nonzero_coordinates(x)
+            expected = reference.nonzero_coordinates(filled)[0].astype(gpu_library.index_dtype)
+            assert_same(gpu_library.to_numpy(coordinates), expected)
+            assert gpu_library.to_numpy(count).tolist() == [len(expected)]
+
+
+def test_captures_are_seen_each_time(torch):
+    x = torch.ones((6, 70), device="cuda")
+    indices = torch.zeros((5, 1), dtype=torch.int64, device="cuda")
+    calls = {
+        "gather_nd.mode": lambda: dmlops.gather_nd(x, indices),
+        "nonzero_coordinates.size": lambda: dmlops.nonzero_coordinates(x),
+    }
+    for field, call in calls.items():
+        for _ in range(ROUNDS):
+            call()
+        torch.cuda.synchronize()
+        out = torch.empty_like(x)
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            dmlops.diagonal_matrix(x, out=out)
+            with pytest.raises(InvalidDescriptorError, match=rf"{field}: .* captured"):
+                call()
+        call()
 
 
 def test_matrices_without_input(gpu_library):
