@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("cuda.core")
 block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
+group_shape = importlib.import_module("kernels_cuda.top_k.group_shape")
 planning = importlib.import_module("kernels_cuda.top_k.planning")
 tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
 ways = importlib.import_module("tests.gpu.ways")
@@ -126,6 +127,27 @@ def test_many_rows_have_smaller_blocks(n_rows, k, n_threads):
     assert (name, launches[-1].block) == ("block", n_threads)
 
 
+@pytest.mark.parametrize(
+    ("element_size", "axis_size", "k", "coarse_chunks"),
+    [
+        (4, 1 << 20, 100, 1),
+        (4, 1 << 24, 1000, 1),
+        (4, 1 << 26, 1000, 1),
+        (4, 100_000_000, 100, 4),
+        (4, 1 << 26, 2048, 1),
+        (8, 1 << 24, 300, 1),
+        (8, 1 << 24, 1000, 1),
+        (8, 1 << 26, 100, 4),
+    ],
+)
+def test_coarse_groups_are_larger_where_few_are_listed(element_size, axis_size, k, coarse_chunks):
+    _, (maxima, _), _ = planned((1, axis_size, 1), k, element_size)
+    n_chunks = -(-axis_size * element_size // (256 * 16))
+    blocks_a_part, chunks = maxima.integers[4:6]
+    assert chunks == coarse_chunks
+    assert 0 <= blocks_a_part * 8 * chunks - n_chunks < 8 * chunks
+
+
 def test_tiles_that_a_device_has_no_room_for():
     name, launches, _ = planned((256, 8192, 1), 8192, arch="sm_75")
     assert (name, launches[-1].block) == ("tile", 512)
@@ -157,6 +179,14 @@ def forced(name, shape, k):
 @pytest.mark.parametrize("shape", [(1, 5000, 1), (3000, 5000, 1)])
 def test_forced_blocks(name, n_threads, shape):
     assert forced(name, shape, 20)[-1].block == n_threads
+
+
+@pytest.mark.parametrize(("name", "coarse_chunks"), [("grid-four_chunks", 4), ("grid-two_chunks", 2)])
+def test_forced_chunks(name, coarse_chunks):
+    maxima, block = forced(name, (3, 1 << 18, 1), 2)
+    assert maxima.integers[5] == coarse_chunks
+    # The level that the block starts from.
+    assert block.integers[10] == group_shape.COARSE
 
 
 @pytest.mark.parametrize(

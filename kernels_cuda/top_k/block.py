@@ -22,7 +22,7 @@ the index of each, finishes the row.
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, linked_function
+from kernels_cuda.compiler import KernelSource, device_function, linked_function
 from kernels_cuda.ptx import global_timer, shared_from, sleep_some_nanoseconds, take_turn
 from kernels_cuda.top_k.block_shape import SPARE
 from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
@@ -34,7 +34,7 @@ from kernels_cuda.top_k.locate import locate
 from kernels_cuda.top_k.rows import N_LAYOUT
 from kernels_cuda.top_k.select import select_function
 from kernels_cuda.top_k.sweep import SIDE_BY_SIDE, sweep_functions
-from kernels_cuda.top_k.threshold import FOUND, N_COUNTERS, threshold_functions
+from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
 
 u16 = types.uint16
 u32 = types.uint32
@@ -44,8 +44,9 @@ i64 = types.int64
 # Of the shared places.
 VECTORS, ADDRESS, COUNT, HEAD, EDGES, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
 N_PLACES = 14
-# Nanoseconds between two looks at the clock.
+# Nanoseconds between two looks at the clock, about, and at least.
 _NAP = 100
+_LEAST_NAP = 8
 
 
 def block_source(element_size: int, n_threads: int) -> KernelSource:
@@ -57,7 +58,8 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     raw_mask = functions.raw_mask
     group_maxima, copy_keys, order_maxima = block_maxima(element_size, n_threads)
     _, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
-    count_before = sweep_functions(element_size, n_threads).count_before
+    sweeps = sweep_functions(element_size, n_threads)
+    forget_found, count_before = sweeps.forget_found, sweeps.count_before
     select = select_function(element_size, n_threads)
     write_first = write_function(element_size, n_threads)
 
@@ -72,11 +74,22 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             return n_vectors * keys_a_vector
         return (n_vectors + ((1 << bits) - 1)) >> bits
 
+    @device_function
+    def vector_bits(level, fine_bits, coarse_bits):
+        """Return the bits of the number of a level's vectors that a group of the level above stands for."""
+        bits = u32(fine_bits)
+        if level == FINE:
+            bits = u32(coarse_bits)
+        return bits
+
     @linked_function
     def wait(nanoseconds):
         begin = global_timer()
-        while global_timer() - begin < nanoseconds:
+        # Should the clock stand still, this ends all the same.
+        naps = nanoseconds // _LEAST_NAP
+        while naps > 0 and global_timer() - begin < nanoseconds:
             sleep_some_nanoseconds(u32(_NAP))
+            naps -= 1
 
     @linked_function
     def first_look(memory, level, vectors, bits, has_single_keys, edge_bits, k, enough, numbers, masks, ids):
@@ -244,9 +257,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             if has_single_keys != 0:
                 # What is listed are groups of the level below.
                 level -= 1
-                group_bits = u32(fine_bits)
-                if level == FINE:
-                    group_bits = u32(coarse_bits)
+                group_bits = vector_bits(level, fine_bits, coarse_bits)
         else:
             cuda.syncthreads()
 
@@ -308,14 +319,9 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
                 level -= 1
                 address = places[ADDRESS + level]
                 n_vectors = u32(places[VECTORS + level])
-                group_bits = u32(fine_bits)
-                if level == FINE:
-                    group_bits = u32(coarse_bits)
+                group_bits = vector_bits(level, fine_bits, coarse_bits)
                 n_items = n_pairs << group_bits
-                cuda.syncthreads()
-                if thread == 0:
-                    counters[FOUND] = u32(0)
-                cuda.syncthreads()
+                forget_found(counters, thread)
 
         write_first(
             (keys, lows, order, bin_ends, sums, extremes, counters),
@@ -331,8 +337,10 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             (thread, lane, warp),
         )
 
+    # As many as let threads share a multiprocessor's; 8-byte keys would spill with fewer than 80.
+    max_registers = None if n_threads == 128 else 80 if (element_size, n_threads) == (8, 256) else 64
     return KernelSource(
         block_top_k,
         {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
-        max_registers=64 if n_threads >= 256 else None,
+        max_registers=max_registers,
     )

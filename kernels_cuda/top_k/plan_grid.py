@@ -1,12 +1,15 @@
 """Plans of long rows, and of rows that lie side by side: many blocks write group maxima, others finish."""
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
 from kernels_cuda.top_k.block_shape import BlockShape
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import (
+    FINE,
     FINE_A_CHUNK,
+    FINE_BITS,
     LARGEST_LANE_BITS,
     MAXIMA_THREADS,
     MAXIMA_WARPS,
@@ -41,9 +44,13 @@ from kernels_cuda.top_k.steps import (
 )
 from kernels_cuda.top_k.variants import maxima_turned_variant, maxima_variant
 
-# Chunks of a coarse group in rows where that leaves enough of them.
-COARSE_CHUNKS = 4
-LEAST_COARSE_GROUPS = 8192
+# Chunks that a coarse group may have: few make many groups to find a threshold in, many much to look at in
+# each that reaches it.
+COARSE_CHUNKS = (1, 2, 4)
+# What a round of a block's loads takes that looks at listed groups again, and a level more of these.
+ROUND_MICROSECONDS = 2.0
+LEVEL_MICROSECONDS = 2.0
+VECTORS_A_ROUND = 4  # of a thread
 # Fine groups for each winner without which other blocks do not help.
 GRID_GROUPS_A_WINNER = 4
 # The fine groups, and the k, that blocks of 128 threads finish many rows of.
@@ -105,7 +112,7 @@ def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
     n_fine = row_vectors(problem) >> _fine_bits(problem)
     is_small = n_fine <= SMALL_BLOCK_GROUPS and problem.k <= SMALL_BLOCK_GRID_K
     number = -1 if is_large else 0 if is_small else 1
-    if is_large and problem.k <= SMALL_BLOCK_K and problem.element_size < 8:
+    if is_large and problem.k <= SMALL_BLOCK_K:
         # What all warps of the largest blocks do takes longer than what they share.
         number = 2
     shape = block_shapes(problem)[number]
@@ -113,7 +120,7 @@ def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
         return None
     per_vector = VECTOR_BYTES // problem.element_size
     most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * (VECTOR_BYTES // shape.key_bytes)
-    coarse_chunks = 1 if problem.has_neighbours else COARSE_CHUNKS
+    coarse_chunks = 1 if problem.has_neighbours else COARSE_CHUNKS[-1]
     largest_part = min(LARGEST_PART, most_coarse * coarse_chunks * _chunk_vectors(problem) * per_vector)
     n_parts = ceil_div(problem.axis_size, largest_part)
     if n_parts == 1:
@@ -138,9 +145,32 @@ def _maxima(problem: Problem, shape: BlockShape, part_size: int) -> _Maxima:
         # Rows may be many and short: no more groups than make whole vectors of keys.
         keys_a_vector = VECTOR_BYTES // shape.key_bytes
         return _Maxima(ceil_div(n_chunks, keys_a_vector) * keys_a_vector, 1)
-    has_few_chunks = n_chunks < COARSE_CHUNKS * max(LEAST_COARSE_GROUPS, groups_wanted(problem.k))
-    coarse_chunks = 1 if has_few_chunks else COARSE_CHUNKS
-    return _Maxima(ceil_div(n_chunks, coarse_chunks * MAXIMA_WARPS) * MAXIMA_WARPS, coarse_chunks)
+    choices = [
+        _Maxima(ceil_div(n_chunks, coarse_chunks * MAXIMA_WARPS) * MAXIMA_WARPS, coarse_chunks)
+        for coarse_chunks in COARSE_CHUNKS
+    ]
+    return min(choices, key=lambda maxima: _finish_microseconds(problem.k, shape, maxima))
+
+
+def _finish_microseconds(k: int, shape: BlockShape, maxima: _Maxima) -> float:
+    """Estimate what a block takes for what depends on the coarse groups."""
+    fine_a_coarse = maxima.coarse_chunks * FINE_A_CHUNK
+    coarse_bytes = maxima.n_coarse * shape.key_bytes
+    if coarse_bytes // VECTOR_BYTES > shape.n_groups << LARGEST_LANE_BITS:
+        return math.inf
+    levels = choose_levels(k, shape, maxima.n_coarse, fine_a_coarse, FINE_BITS)
+    if levels.top == FINE:
+        return coarse_bytes * fine_a_coarse / (THREAD_RATE * shape.n_threads)
+    # At worst all coarse groups are listed.
+    n_listed = k if maxima.n_coarse >= groups_wanted(k) else maxima.n_coarse
+    listed_bytes = n_listed * fine_a_coarse * shape.key_bytes
+    rounds = listed_bytes / (VECTOR_BYTES * VECTORS_A_ROUND * shape.n_threads)
+    n_levels = 1 if levels.has_single_keys else 2
+    return (
+        coarse_bytes / (THREAD_RATE * shape.n_threads)
+        + rounds * ROUND_MICROSECONDS
+        + n_levels * LEVEL_MICROSECONDS
+    )
 
 
 def _maxima_launches(

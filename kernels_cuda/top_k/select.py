@@ -22,7 +22,9 @@ def select_function(element_size: int, n_threads: int) -> Any:
     raw_mask = functions.raw_mask
     raw_floor = functions.raw_floor
     raw_beyond = functions.raw_beyond
-    collect, _, collect_ties, reserve, narrow, _ = sweep_functions(element_size, n_threads)
+    sweeps = sweep_functions(element_size, n_threads)
+    collect, collect_ties, narrow = sweeps.collect, sweeps.collect_ties, sweeps.narrow
+    reserve, forget_found = sweeps.reserve, sweeps.forget_found
 
     @linked_function
     def select(memory, n_slots, items, source, edge, bound, highest, wanted, limit, numbers, masks, ids):
@@ -93,10 +95,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
                 beyond = raw_beyond(bound, masks)
                 collecting = True
             if collecting:
-                cuda.syncthreads()
-                if thread == 0:
-                    counters[FOUND] = u32(0)
-                cuda.syncthreads()
+                forget_found(counters, thread)
         if not are_raw:
             pair = thread
             while pair < n_found:

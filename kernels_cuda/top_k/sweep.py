@@ -52,9 +52,9 @@ class SweepFunctions(NamedTuple):
     """
 
     collect: Any
-    count_keys: Any
     collect_ties: Any
     reserve: Any
+    forget_found: Any
     narrow: Any
     count_before: Any
 
@@ -157,6 +157,14 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             base = atomic_add_shared_u32(shared_address(counters) + u32(4 * FOUND), through)
         base = shuffle_from_u32(base, u32(31))
         return base + through - amount
+
+    @linked_function
+    def forget_found(counters, thread):
+        """Give all slots back, once every thread has read how many were taken."""
+        cuda.syncthreads()
+        if thread == 0:
+            counters[FOUND] = u32(0)
+        cuda.syncthreads()
 
     @device_function
     def load_one(vector, element, source):
@@ -375,4 +383,4 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
                 end = middle
         return first - begin
 
-    return SweepFunctions(collect, count_keys, collect_ties, reserve, narrow, count_before)
+    return SweepFunctions(collect, collect_ties, reserve, forget_found, narrow, count_before)

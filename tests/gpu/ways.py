@@ -91,6 +91,8 @@ _NO_VECTORS = (
 )
 _WIDE = (layout, "NARROW_LIMIT", 0)
 _NO_SINGLE_KEYS = (plan_blocks, "SINGLE_KEYS_A_THREAD", 0), (plan_blocks, "LARGEST_SINGLE_FINE", 0)
+# Rows of any length, begun with coarse groups.
+_COARSE = (plan_blocks, "LARGEST_SINGLE_FINE", 0), (plan_blocks, "LARGEST_FINE_BYTES", 0)
 # Parts whose winners, up to 4096 of each, a block still takes.
 _PARTS = (plan_grid, "LARGEST_PART", 1 << 15)
 # Rows of any layout, read as if they lay side by side.
@@ -110,6 +112,14 @@ WAYS = {
         _way("grid-large_blocks", _variant("grid"), _blocks_of(1024)),
         _way("grid-no_single_keys", _variant("grid"), *_NO_SINGLE_KEYS),
         _way("grid-single_coarse_keys", _variant("grid"), (plan_blocks, "LARGEST_SINGLE_FINE", 0)),
+        _way("grid-four_chunks", _variant("grid"), (plan_grid, "COARSE_CHUNKS", (4,)), *_COARSE),
+        _way(
+            "grid-two_chunks",
+            _variant("grid"),
+            (plan_grid, "COARSE_CHUNKS", (2,)),
+            *_COARSE,
+            (plan_blocks, "SINGLE_KEYS_A_THREAD", 0),
+        ),
         _way("grid-parts", _variant("grid"), _PARTS),
         _way("grid-parts-long_positions", _variant("grid"), _PARTS, (plan_grid, "LARGEST_NARROW_AXIS", 0)),
         _way("grid-turned", _variant("grid"), _TURNED),
