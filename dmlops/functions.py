@@ -1,7 +1,8 @@
 """The operators as functions of arrays, in NumPy's manner.
 
-Each function looks up a call planned before for arrays of the same kind, and plans it where there
-is none: a descriptor is built, checked and compiled. Everything else is `_run`.
+Each function looks up a call made before on arrays of the same kind, which goes the short way (`express`).
+Where there is none, it looks up a call planned before, or plans one: a descriptor is built, checked and
+compiled. Everything else is `calls.run`.
 """
 
 from collections.abc import Hashable, Sequence
