@@ -21,8 +21,6 @@ def find_library(array: Any) -> Library:
 
 def signatures(operands: Sequence[Any]) -> Hashable:
     """Return what distinguishes arrays of one library, whose memory can be used as it is; None for others."""
-    if not operands:
-        return ()
     library = _BY_TYPE.get(operands[0].__class__)
     if library is None:
         return None

@@ -66,7 +66,7 @@ def keep(
     operator = call.operator
     if operator is None or arrays.signatures(operands) is None:
         return
-    library = arrays.find_library(operands[0]) if operands else NUMPY
+    library = arrays.find_library(operands[0])
     if any(library.adopt(array, "") is not array for array in operands):
         return
     key = kind, level_set(), get_num_threads()

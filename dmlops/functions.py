@@ -9,11 +9,15 @@ from collections.abc import Hashable, Sequence
 from math import copysign
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dmlops import arrays, calls, express, planning
 from dmlops.errors import InvalidDescriptorError, wording
 
 # Types of arguments that equal nothing but themselves, as 5.0 and True equal 5 and 1.
 _PLAIN = (int, type(None))
+# What a matrix that is like nothing is like.
+_LIKE_NOTHING = np.empty(0)
 # What a named tuple's own constructor calls, in a third of the time.
 _new: Any = tuple.__new__
 
@@ -373,7 +377,7 @@ def diagonal_matrix(
         sizes = _plain_sizes(shape)
         plain = plain and x is out is None and sizes is not None
         kind = (*kind, sizes, dtype)
-        operands = () if like is None else (like,)
+        operands = (_LIKE_NOTHING if like is None else like,)
         make = express.maker
     if plain:
         results = express.answer(kind, operands)

@@ -58,8 +58,6 @@ class Repeats(Generic[T]):
         return found.prepared
 
     def _library_test(self, signatures: Hashable, operands: tuple[Any, ...]) -> _Test | None:
-        if not operands:
-            return None
         test = self._tests.get(signatures)
         # Arrays may have one signature and differ in what the test looks at.
         if test is None or not test(operands):

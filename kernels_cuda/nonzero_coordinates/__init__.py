@@ -20,7 +20,16 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar, NamedTuple
 
-from kernels_cuda.launch import Kernel, Launches, Step, as_signed, load
+from kernels_cuda.launch import (
+    N_BASES,
+    NOTHING,
+    WORKSPACE_ALIGNMENT,
+    Kernel,
+    Launches,
+    Step,
+    as_signed,
+    load,
+)
 from kernels_cuda.layout import (
     NARROW_LIMIT,
     TABLE_WRITER,
@@ -49,7 +58,7 @@ MAX_GRANULES_A_TILE = 4
 SMALL_FILL = 1 << 16  # coordinates that one block may fill
 FILL_ROWS_A_BLOCK = 1 << 13
 # Bases of the pointers of launches.
-_X, _COORDINATES, _COUNT, _WORKSPACE, _NOTHING = range(5)
+_X, _COORDINATES, _COUNT, _WORKSPACE = range(N_BASES)
 
 
 def variants() -> Iterator[Variant]:
@@ -286,14 +295,14 @@ class Plan:
                 self._count_size,
                 *columns.arguments,
             )
-            prefix = (_NOTHING, 0) if is_direct else (_WORKSPACE, self._prefix_at)
+            prefix = (NOTHING, 0) if is_direct else (_WORKSPACE, self._prefix_at)
             tells = is_direct and offset == 0
             pointers = (
                 (_WORKSPACE, 0),
                 (_WORKSPACE, self._counts_at),
                 prefix,
                 (_COORDINATES, offset),
-                (_COUNT if tells else _NOTHING, 0),
+                (_COUNT if tells else NOTHING, 0),
             )
             steps.append(Step(self._expand, blocks, EXPAND_THREADS, 0, pointers, numbers))
         return steps
@@ -426,4 +435,4 @@ def plan(
 
 
 def _aligned(n_bytes: int) -> int:
-    return -(-n_bytes // 256) * 256
+    return -(-n_bytes // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT

@@ -11,6 +11,8 @@ FINE_BITS = 3
 FINE_A_CHUNK = CHUNK_VECTORS >> FINE_BITS
 # Of rows that lie side by side they are fewer: an element that is read again takes a sector of its own.
 TURNED_FINE_BITS = {1: 1, 2: 1, 4: 1, 8: 2}
+# Vectors that a thread of a block loads before it looks at the first, when groups are looked at again.
+VECTORS_AHEAD = 4
 MAXIMA_THREADS = 256
 MAXIMA_WARPS = MAXIMA_THREADS // 32
 # Rows of a block that finds the maxima of rows which lie side by side.

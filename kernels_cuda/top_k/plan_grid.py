@@ -14,6 +14,7 @@ from kernels_cuda.top_k.group_shape import (
     MAXIMA_THREADS,
     MAXIMA_WARPS,
     TURNED_ROWS,
+    VECTORS_AHEAD,
     fine_bits,
 )
 from kernels_cuda.top_k.plan_blocks import (
@@ -50,7 +51,6 @@ COARSE_CHUNKS = (1, 2, 4)
 # What a round of a block's loads takes that looks at listed groups again, and a level more of these.
 ROUND_MICROSECONDS = 2.0
 LEVEL_MICROSECONDS = 2.0
-VECTORS_A_ROUND = 4  # of a thread
 # Fine groups for each winner without which other blocks do not help.
 GRID_GROUPS_A_WINNER = 4
 # The fine groups, and the k, that blocks of 128 threads finish many rows of.
@@ -164,7 +164,7 @@ def _finish_microseconds(k: int, shape: BlockShape, maxima: _Maxima) -> float:
     # At worst all coarse groups are listed.
     n_listed = k if maxima.n_coarse >= groups_wanted(k) else maxima.n_coarse
     listed_bytes = n_listed * fine_a_coarse * shape.key_bytes
-    rounds = listed_bytes / (VECTOR_BYTES * VECTORS_A_ROUND * shape.n_threads)
+    rounds = listed_bytes / (VECTOR_BYTES * VECTORS_AHEAD * shape.n_threads)
     n_levels = 1 if levels.has_single_keys else 2
     return (
         coarse_bytes / (THREAD_RATE * shape.n_threads)

@@ -2,10 +2,10 @@
 
 import math
 
+from kernels_cuda.launch import WORKSPACE_ALIGNMENT
 from kernels_cuda.top_k import sort_shape, tile_shape
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.steps import (
-    ALIGNMENT,
     INDICES,
     LARGEST_GRID,
     NULL,
@@ -99,7 +99,7 @@ def sort_steps(problem: Problem, workspace: Workspace) -> list[Step]:
     row_bytes += n_passes * (histogram_bytes + state_bytes)
     n_rows = min(problem.n_rows, max(1, SORT_BYTES // row_bytes), max(1, LARGEST_GRID // n_tiles))
 
-    counters = [workspace.take(ALIGNMENT) for _ in range(n_passes)]
+    counters = [workspace.take(WORKSPACE_ALIGNMENT) for _ in range(n_passes)]
     histograms = workspace.take(n_rows * n_passes * histogram_bytes)
     states = [workspace.take(n_rows * state_bytes) for _ in range(n_passes)]
     n_cleared = workspace.size - counters[0].offset

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kernels_cuda.launch import N_BASES, NOTHING, WORKSPACE_ALIGNMENT
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS, RowLayout
 from kernels_cuda.top_k.variants import offsets_variant
@@ -12,7 +13,6 @@ from kernels_cuda.variant import Variant
 # Longer rows have positions of 8 bytes in the workspace.
 LARGEST_NARROW_AXIS = 1 << 32
 LARGEST_GRID = 1 << 30
-ALIGNMENT = 256
 # The block kernel looks for groups in rows with more elements than this for each that is wanted.
 ELEMENTS_A_WINNER = 4
 # Of fewer neighbours, most of what is loaded along with an element would be wasted.
@@ -23,8 +23,8 @@ MANY_ROWS = 8
 # What all devices have but the oldest, which have 64 KiB.
 LARGE_BLOCK_SHARED_BYTES = 99 << 10
 
-# The arrays of a launch, in the order of its arguments; "nothing" is a null pointer.
-X, VALUES, INDICES, WORKSPACE, NOTHING = range(5)
+# The arrays of a launch, in the order of its arguments.
+X, VALUES, INDICES, WORKSPACE = range(N_BASES)
 
 
 def ceil_div(dividend: int, divisor: int) -> int:
@@ -103,7 +103,7 @@ class Workspace:
     def take(self, n_bytes: int) -> Pointer:
         """Return the next piece."""
         piece = Pointer(WORKSPACE, self.size)
-        self.size += ceil_div(n_bytes, ALIGNMENT) * ALIGNMENT
+        self.size += ceil_div(n_bytes, WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
         return piece
 
 

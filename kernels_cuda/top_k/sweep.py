@@ -24,7 +24,7 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.elements import VECTOR_BYTES
-from kernels_cuda.top_k.group_shape import key_bytes
+from kernels_cuda.top_k.group_shape import VECTORS_AHEAD, key_bytes
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.threshold import FOUND, bit_length, threshold_functions
 
@@ -36,9 +36,7 @@ NO_EDGE = 1 << 31
 _NO_VECTOR = 0xFFFFFFFF
 # In place of the step from an element to the next; any other number, 0 too, may be one.
 SIDE_BY_SIDE = 1 << 62
-# Vectors that a thread loads before it looks at the first.
-_AHEAD = 4
-_WORDS = 4 * _AHEAD
+_WORDS = 4 * VECTORS_AHEAD
 
 
 class SweepFunctions(NamedTuple):
@@ -71,8 +69,8 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     per_vector = VECTOR_BYTES // element_size
     keys_a_vector = VECTOR_BYTES // key_bytes(element_size)
     # Vectors whose elements' bits a mask of 32 bits holds.
-    per_mask = min(_AHEAD, 32 // per_vector)
-    n_masks = _AHEAD // per_mask
+    per_mask = min(VECTORS_AHEAD, 32 // per_vector)
+    n_masks = VECTORS_AHEAD // per_mask
     element_bits = 8 * element_size
     ones = (1 << element_bits) - 1
     exclusive_sum = block_scan(n_threads)
@@ -202,7 +200,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         they will be a list.
         """
         words = cuda.local.array(_WORDS, u32)
-        vectors = cuda.local.array(_AHEAD, u32)
+        vectors = cuda.local.array(VECTORS_AHEAD, u32)
         # A bit an element; each of these holds those of some vectors.
         kept = cuda.local.array(n_masks, u32)
         n_items = items[1]
@@ -213,26 +211,26 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         own = thread
         apart = u32(n_threads)
         if are_raw:
-            own = thread * _AHEAD
+            own = thread * VECTORS_AHEAD
             apart = u32(1)
         # The first item of the warp: it skips together what none of its lanes has.
         warp_item = shuffle_from_u32(own, u32(0))
         first = u32(0)
         while first < n_items and n_found <= limit:
             vectors[0] = vector_of(first + own, items)
-            for ahead in range(1, _AHEAD):
+            for ahead in range(1, VECTORS_AHEAD):
                 vectors[ahead] = u32(_NO_VECTOR)
             if warp_item + apart < n_items:
-                for ahead in range(1, _AHEAD):
+                for ahead in range(1, VECTORS_AHEAD):
                     vectors[ahead] = vector_of(first + own + u32(ahead) * apart, items)
-            for ahead in range(_AHEAD):
+            for ahead in range(VECTORS_AHEAD):
                 load_vector(words, 4 * ahead, vectors[ahead], source)
             if is_strided:
-                for ahead in range(_AHEAD):
+                for ahead in range(VECTORS_AHEAD):
                     gather(words, 4 * ahead, vectors[ahead], source)
             for part in range(n_masks):
                 kept[part] = u32(0)
-            for ahead in range(_AHEAD):
+            for ahead in range(VECTORS_AHEAD):
                 if warp_item + u32(ahead) * apart < n_items:
                     found = reaching(words, 4 * ahead, floor, mask, are_raw)
                     if vectors[ahead] != _NO_VECTOR:
@@ -251,8 +249,8 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             if amount != 0 and slot + amount <= n_slots:
                 for part in range(n_masks):
                     slot = keep(keys, lows, slot, kept[part], vectors, part * per_mask, source)
-            first += u32(_AHEAD * n_threads)
-            warp_item += u32(_AHEAD * n_threads)
+            first += u32(VECTORS_AHEAD * n_threads)
+            warp_item += u32(VECTORS_AHEAD * n_threads)
             if first < n_items and not are_raw and ballot(counters[FOUND] > limit) != 0:
                 n_found = limit + 1
         if are_raw and thread == 0:
