@@ -2,13 +2,17 @@
 
 import functools
 import importlib
+from collections import deque
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmlops import kernel_store
 from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, wording
-from dmlops.memory import read_integer
+from dmlops.memory import aligned, read_integer
 
 # The legacy and the per-thread default stream stand for whichever device is current.
 _DEFAULT_STREAMS = (0, 1, 2)
@@ -23,7 +27,7 @@ def launcher(where: str) -> ModuleType:
         If the cuda extra is not installed; the text begins with `where` and says what to type.
     """
     try:
-        from kernels_cuda import launch  # noqa: PLC0415
+        from kernels_cuda.runtime import launch  # noqa: PLC0415
     except ImportError as error:
         reason = f"the CUDA packages are not installed ({error.name} is missing)"
         remedy = 'type: pip install "dmlops[cuda]" (or "dmlops[cuda12]" for a CUDA 12 driver)'
@@ -33,7 +37,34 @@ def launcher(where: str) -> ModuleType:
 
 def numba_cuda() -> Any:
     """Import Numba's CUDA package, which makes device arrays, and keep its warnings of that from the user."""
-    return importlib.import_module("kernels_cuda.compiler").cuda
+    with kernel_store.LOCK:
+        return importlib.import_module("kernels_cuda.runtime.compiler").cuda
+
+
+def _fetch(variant: Any, arch: str) -> bytes:
+    """Return the cubin of a kernel, from the store if it is there."""
+    with kernel_store.LOCK:
+        return artifact(variant, arch)
+
+
+def artifact(variant: Any, arch: str) -> bytes:
+    """Return the cubin of a kernel, from the store if it is there; the caller holds the store's lock."""
+
+    def compile_kernel() -> bytes:
+        from kernels_cuda.runtime.compiler import compile_variant  # noqa: PLC0415 - imports Numba
+
+        return compile_variant(variant, arch)
+
+    return kernel_store.find_or_compile(key(variant, arch), compile_kernel)
+
+
+def key(variant: Any, arch: str) -> kernel_store.Key:
+    """Return what the store knows a CUDA kernel by."""
+    import kernels_cuda  # noqa: PLC0415
+
+    sources = kernel_store.source_digest(Path(kernels_cuda.__file__).parent)
+    compilers = kernel_store.versions("numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvjitlink")
+    return kernel_store.Key("cuda", variant.label, arch, sources, compilers)
 
 
 def target(index: int, where: str) -> Any:
@@ -46,11 +77,15 @@ def target(index: int, where: str) -> Any:
     """
     launch = launcher(where)
     try:
-        return launch.target(index)
+        return launch.target(index)._replace(fetch=_fetch)
     except Exception as error:
-        reason = f"the CUDA driver does not give that device ({str(error).strip() or type(error).__name__})"
-        remedy = "a GPU with NVIDIA's driver is needed; `nvidia-smi` should list it"
-        raise UnsupportedFeatureError(wording(where, f"cuda:{index}", reason, remedy)) from error
+        raise _no_device(f"cuda:{index}", error, where) from error
+
+
+def _no_device(got: str, error: Exception, where: str) -> UnsupportedFeatureError:
+    reason = f"the CUDA driver does not give that device ({str(error).strip() or type(error).__name__})"
+    remedy = "a GPU with NVIDIA's driver is needed; `nvidia-smi` should list it"
+    return UnsupportedFeatureError(wording(where, got, reason, remedy))
 
 
 def device_count() -> int:
@@ -63,26 +98,14 @@ def device_count() -> int:
         return 0
 
 
-def stream_handle(stream: Any, device_index: int, where: str) -> int:
+def stream_handle(stream: Any, where: str) -> int:
     """Return the handle of a stream given as an int or as an object of any library.
 
     Raises
     ------
     TypeError
         If it is no stream.
-    DeviceMismatchError
-        If it belongs to another device than number `device_index`.
     """
-    handle = _handle(stream, where)
-    if handle not in _DEFAULT_STREAMS:
-        index = launcher(where).stream_from_handle(handle).device.device_id
-        if index != device_index:
-            got, reason = f"a stream of cuda:{index}", f"the arrays live on cuda:{device_index}"
-            raise DeviceMismatchError(wording(where, got, reason, "both must share a device"))
-    return handle
-
-
-def _handle(stream: Any, where: str) -> int:
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         return int((protocol() if callable(protocol) else protocol)[1])
@@ -95,6 +118,28 @@ def _handle(stream: Any, where: str) -> int:
     raise TypeError(wording(where, repr(stream), "it is no CUDA stream", allowed))
 
 
+def check_stream_device(handle: int, device_number: int, where: str) -> None:
+    """Refuse a stream of another device than number `device_number`; the default streams are everywhere.
+
+    Raises
+    ------
+    DeviceMismatchError
+        If it belongs to another device.
+    """
+    if handle in _DEFAULT_STREAMS:
+        return
+    driver = _driver()
+    context = _checked(driver.cuStreamGetCtx(handle), "asking a stream for its device")
+    _checked(driver.cuCtxPushCurrent(context), "asking a stream for its device")
+    try:
+        number = int(_checked(driver.cuCtxGetDevice(), "asking a stream for its device"))
+    finally:
+        driver.cuCtxPopCurrent()
+    if number != device_number:
+        got, reason = f"a stream of cuda:{number}", f"the arrays live on cuda:{device_number}"
+        raise DeviceMismatchError(wording(where, got, reason, "both must share a device"))
+
+
 @functools.cache
 def _driver() -> Any:
     from cuda.bindings import driver  # noqa: PLC0415
@@ -102,12 +147,30 @@ def _driver() -> Any:
     return driver
 
 
-def pointer_device(pointer: int) -> int:
-    """Return the number of the device that an address belongs to."""
+def _checked(result: tuple[Any, ...], doing: str) -> Any:
+    status, *values = result
+    if status != _driver().CUresult.CUDA_SUCCESS:
+        msg = f"CUDA driver: {status.name} while {doing}"
+        raise RuntimeError(msg)
+    return values[0] if values else None
+
+
+def pointer_device(pointer: int, where: str) -> int | None:
+    """Return the number of the device that an address belongs to; None for other addresses.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the cuda extra or the driver is missing.
+    """
+    launcher(where)
     driver = _driver()
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    status, index = driver.cuPointerGetAttribute(attribute, pointer)
-    return int(index) if status == driver.CUresult.CUDA_SUCCESS else 0
+    try:
+        status, index = driver.cuPointerGetAttribute(attribute, pointer)
+    except Exception as error:  # there is no driver to ask
+        raise _no_device("an array of a CUDA device", error, where) from error
+    return int(index) if status == driver.CUresult.CUDA_SUCCESS else None
 
 
 def is_capturing(handle: int) -> bool:
@@ -118,43 +181,145 @@ def is_capturing(handle: int) -> bool:
     return bool(status == driver.CUresult.CUDA_SUCCESS and capture != none)
 
 
+_NO_CONTEXT: AbstractContextManager[None] = nullcontext()
+
+
+def device_made_current(number: int) -> AbstractContextManager[None]:
+    """Return a context in which a device is current; what was current before is so again afterwards.
+
+    A thread need not have had any device before.
+    """
+    launch = launcher("device")
+    return _NO_CONTEXT if launch.current_device_is(number) else launch.current_device(number)  # type: ignore[no-any-return]
+
+
 # Page-locked words that no copy is on its way to: the driver reaches these at once, other memory by a detour.
-_landings: list[int] = []
+_pinned: list[int] = []
 
 
-def _new_landing() -> int:
+def _new_pinned() -> int:
     driver = _driver()
     # Kept for the life of the process; from any thread and device.
-    status, address = driver.cuMemHostAlloc(8, driver.CU_MEMHOSTALLOC_PORTABLE)
-    _raise_for(status, "getting page-locked memory")
-    return int(address)
-
-
-def _raise_for(status: Any, doing: str) -> None:
-    if status != _driver().CUresult.CUDA_SUCCESS:
-        msg = f"CUDA driver: {status.name} while {doing}"
-        raise RuntimeError(msg)
+    return int(_checked(driver.cuMemHostAlloc(8, driver.CU_MEMHOSTALLOC_PORTABLE), "getting page-locked memory"))
 
 
 def read_back(pointer: int, dtype: "np.dtype[Any]", handle: int) -> int:
-    """Return an integer of device memory, after waiting for the stream."""
+    """Return an integer of device memory, after waiting for the stream; its device is current."""
     driver = _driver()
     try:
-        landing = _landings.pop()
+        pinned = _pinned.pop()
     except IndexError:
-        landing = _new_landing()
-    (status,) = driver.cuMemcpyDtoHAsync(landing, pointer, dtype.itemsize, handle)
-    _raise_for(status, "reading a result back")
-    (status,) = driver.cuStreamSynchronize(handle)
-    _raise_for(status, "waiting for a result")
-    value = read_integer(landing, dtype)
-    _landings.append(landing)
+        pinned = _new_pinned()
+    # An interrupt before the end leaves the word to the copy that may still be under way.
+    _checked(driver.cuMemcpyDtoHAsync(pinned, pointer, dtype.itemsize, handle), "reading a result back")
+    _checked(driver.cuStreamSynchronize(handle), "waiting for a result")
+    value = read_integer(pinned, dtype)
+    _pinned.append(pinned)
     return value
 
 
-def wait_for(handle: int, producer: int) -> None:
+def synchronize(handle: int) -> None:
+    """Wait until all work on a stream has ended; its device is current."""
+    _checked(_driver().cuStreamSynchronize(handle), "waiting for a stream")
+
+
+class LibraryMemory(NamedTuple):
+    """Scratch from a library whose allocator knows on which stream it is used."""
+
+    address: int
+    owner: Any
+
+    def give_back(self) -> None:
+        """Do nothing: the owner is dropped."""
+
+
+class StreamMemory:
+    """Device memory that the driver gives in the order of a stream; in a capture it belongs to the graph.
+
+    An array library that knows nothing of the stream, or of the capture, would give the memory to other arrays
+    while it is still in use.
+    """
+
+    def __init__(self, size: int, handle: int) -> None:
+        self._handle = handle
+        self._pointer = int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
+        self.address = aligned(self._pointer)
+
+    def give_back(self) -> None:
+        """Free the memory after the work that is on the stream."""
+        _checked(_driver().cuMemFreeAsync(self._pointer, self._handle), "freeing on a stream")
+
+
+Scratch = LibraryMemory | StreamMemory
+"""Device memory for one call."""
+
+
+class Ordering:
+    """The order of one call between the streams of all libraries that take part.
+
+    Parameters
+    ----------
+    handle : int
+        The stream of the call.
+    streams : set of int
+        The streams of other libraries, and those that arrays name.
+    lent : list of object
+        Arrays whose library has no streams: they are kept until the call has ended on the device.
+    """
+
+    def __init__(self, handle: int, streams: set[int], lent: list[Any]) -> None:
+        self._handle = handle
+        self._lent = lent
+        if is_capturing(handle):
+            # What is not part of the capture cannot be ordered with it, and an attempt would end the capture.
+            streams = {stream for stream in streams if is_capturing(stream)}
+        self._streams = streams - {handle}
+
+    def begin(self) -> None:
+        """Make the call wait for the work that has been put on the other streams."""
+        for stream in self._streams:
+            _wait_for(self._handle, stream)
+
+    def end(self) -> None:
+        """Make the other streams wait for the call."""
+        for stream in self._streams:
+            _wait_for(stream, self._handle)
+        if self._lent:
+            _keep_until_done(self._handle, self._lent)
+
+
+def _new_event() -> Any:
+    driver = _driver()
+    flags = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
+    return _checked(driver.cuEventCreate(flags), "making an event")
+
+
+def _wait_for(waiting: int, stream: int) -> None:
     """Make later work on one stream wait for the work that is on another, without holding the host."""
-    if handle == producer:
-        return
-    launch = launcher("stream")
-    launch.stream_from_handle(handle).wait(launch.stream_from_handle(producer))
+    driver, event = _driver(), _new_event()
+    try:
+        _checked(driver.cuEventRecord(event, stream), "recording an event")
+        _checked(driver.cuStreamWaitEvent(waiting, event, 0), "ordering two streams")
+    finally:
+        # The driver keeps what it still needs of it.
+        driver.cuEventDestroy(event)
+
+
+_lent: deque[tuple[Any, list[Any]]] = deque()
+
+
+def _keep_until_done(handle: int, arrays: list[Any]) -> None:
+    """Keep arrays alive until the work that is on a stream has ended; later calls let go of them."""
+    driver = _driver()
+    event = _new_event()
+    _checked(driver.cuEventRecord(event, handle), "recording an event")
+    _lent.append((event, arrays))
+    for _ in range(len(_lent)):
+        try:
+            event, arrays = _lent.popleft()
+        except IndexError:  # another thread was faster
+            return
+        if driver.cuEventQuery(event)[0] == driver.CUresult.CUDA_ERROR_NOT_READY:
+            _lent.append((event, arrays))
+        else:
+            driver.cuEventDestroy(event)

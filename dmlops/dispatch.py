@@ -4,15 +4,14 @@ Validation and planning happen once per descriptor; what is left for a call is t
 as plain memory and to launch.
 """
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dmlops import cuda, problems
-from dmlops.compiled import CompiledOperator, compile_operator
+from dmlops import backend, problems
+from dmlops.compiled import CompiledOperator
 from dmlops.enums import Feature, FeatureLevel, TensorDataType
 from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, wording
 from dmlops.memory import CPU, Device
@@ -27,12 +26,7 @@ from dmlops.operators import (
     TopK1,
 )
 from dmlops.problems import Options
-from kernels_cpu import threads
-
-BACKEND_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
-    {"cpu": FeatureLevel.EXTENDED, "cuda": FeatureLevel.EXTENDED}
-)
-
+from dmlops.tensor import TensorDesc
 
 class Operator(NamedTuple):
     """How a descriptor reaches its kernels.
@@ -162,7 +156,7 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
         raise UnsupportedFeatureError(
             wording(f"{where}.feature", repr(feature), "there is no such feature", allowed)
         ) from None
-    highest = BACKEND_LEVELS[_device(device, f"{where}.device").kind]
+    highest = backend.HIGHEST_LEVELS[_device(device, f"{where}.device").kind]
     try:
         if feature == Feature.TENSOR_DATA_TYPE_SUPPORT:
             return any(TensorDataType(query) in row.types for form in OPERATORS for row in form.support)
@@ -226,16 +220,33 @@ def compile(
     where = _device(device, "compile.device")
     level = level_or(FeatureLevel.DML_6_4) if feature_level is None else FeatureLevel(feature_level)
     check_level(descriptor, level, where)
-    return plan(descriptor, where)
+    return CompiledOperator(descriptor, where, *plan(descriptor, where))
 
 
-def plan(descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS) -> CompiledOperator:
+class Planned(NamedTuple):
+    """A descriptor's kernels, ready to be called.
+
+    Attributes
+    ----------
+    plan : object
+        The kernels' plan.
+    operands : tuple of (str, TensorDesc)
+        The fields that the kernels take, in their order, and how each lies in memory; those that are absent are
+        left out.
+    """
+
+    plan: Any
+    operands: tuple[tuple[str, TensorDesc], ...]
+
+
+def plan(descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS) -> Planned:
     """Plan a descriptor, whose level has been checked, for a device."""
     lowest = descriptor.lower()
     operator = OPERATORS[type(lowest)]
-    kernels = _plan(operator.kernels, operator.problem(lowest, options), device, descriptor.name)
+    problem = operator.problem(lowest, options)
+    kernels = backend.plan(operator.kernels, problem, device, f"{descriptor.name}.device")
     tensors = problems.operand_tensors(lowest, options)
-    return compile_operator(descriptor, device, operator.operands, tensors, kernels)
+    return Planned(kernels, tuple((key, tensors[key]) for key in operator.operands if key in tensors))
 
 
 def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> None:
@@ -247,20 +258,11 @@ def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> 
         If either does not take the descriptor.
     """
     descriptor.validate(level)
-    served, needed = BACKEND_LEVELS[device.kind], descriptor.minimum_feature_level()
+    served, needed = backend.HIGHEST_LEVELS[device.kind], descriptor.minimum_feature_level()
     if needed > served:
         reason = f"the descriptor needs {needed.name}"
         remedy = f"the {device.kind} back-end serves levels up to {served.name}"
         raise UnsupportedFeatureError(wording(f"{descriptor.name}.feature_level", level.name, reason, remedy))
-
-
-def _plan(kernels: str, problem: problems.Problem, device: Device, name: str) -> Any:
-    if device == CPU:
-        module = importlib.import_module(f"kernels_cpu.{kernels}")
-        return module.plan(**problem, threads=threads.get_num_threads())
-    target = cuda.target(device.number, f"{name}.device")
-    module = importlib.import_module(f"kernels_cuda.{kernels}")
-    return module.plan(**problem, target=target)
 
 
 def _device(name: Any, where: str) -> Device:

@@ -1,23 +1,21 @@
 """The operators as functions of arrays, in NumPy's manner.
 
-Each function looks up a call made before on arrays of the same kind, which goes the short way (`express`).
-Where there is none, it looks up a call planned before, or plans one: a descriptor is built, checked and
-compiled. Everything else is `calls.run`.
+Each function normalises its arguments, looks for a call that was bound for arguments of these kinds, binds one
+where there is none, and returns what it gives.
 """
 
-from collections.abc import Hashable, Sequence
-from math import copysign
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
+from dmlops import arguments, binding, cuda
+from dmlops.array_libraries import Operand, as_input, as_output
+from dmlops.call import CALLS, BoundCall
+from dmlops.dispatch import level_set
+from dmlops.errors import counted, refuse, shown, wording
+from dmlops.memory import CPU
+from dmlops.replay import REPLAYS
+from kernels_cpu.threads import get_num_threads
 
-from dmlops import arrays, calls, express, planning
-from dmlops.errors import InvalidDescriptorError, wording
-
-# Types of arguments that equal nothing but themselves, as 5.0 and True equal 5 and 1.
-_PLAIN = (int, type(None))
-# What a matrix that is like nothing is like.
-_LIKE_NOTHING = np.empty(0)
 # What a named tuple's own constructor calls, in a third of the time.
 _new: Any = tuple.__new__
 
@@ -38,8 +36,8 @@ class NonzeroResult(NamedTuple):
 
 def top_k(
     x: Any,
-    k: int,
     /,
+    k: int,
     *,
     axis: int = -1,
     largest: bool = True,
@@ -63,7 +61,7 @@ def top_k(
     sorted : bool
         Accepted for NumPy's sake; the result is always sorted.
     index_dtype : data type, optional
-        uint32, uint64, int32 or int64; uint32 where left out, int64 for torch.
+        uint32, uint64, int32 or int64; int64 where left out, for JAX its default integer.
     out : tuple of two arrays, optional
         Where to write values and indices.
     stream : int or stream object, optional
@@ -97,26 +95,23 @@ def top_k(
     --------
     >>> import dmlops
     >>> dmlops.top_k([1, 3, 2, 3], 2)
-    TopKResult(values=array([3, 3]), indices=array([1, 3], dtype=uint32))
+    TopKResult(values=array([3, 3]), indices=array([1, 3]))
     """
-    kind = ("top_k", k, axis, bool(largest), index_dtype)
-    operands = (x,) if out is None else (x, *out) if type(out) is tuple else (x, out)
-    if stream is None and type(k) is int is type(axis):
-        results = express.answer(kind, operands)
+    if not (type(k) is int is type(axis) and type(largest) is bool):
+        k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
+        largest = arguments.boolean(largest, "top_k.largest")
+    index_type = None if index_dtype is None else arguments.index_type(index_dtype, "top_k.index_dtype")
+    parameters = ("top_k", k, axis, largest, index_type, level_set(), get_num_threads(), out is None)
+    if stream is None and (replay := REPLAYS.find(parameters)) is not None:
+        results = replay((x,) if out is None else _flat(x, out))
         if results is not None:
-            result: TopKResult = _new(TopKResult, results)
-            return result
-    library, x = arrays.adopt(x, "top_k.x")
-    given = calls.adopt_outputs(out, ("top_k.out[0]", "top_k.out[1]"))
-    k, axis = calls.integer(k, "top_k.k"), calls.integer(axis, "top_k.axis")
-    key = kind, calls.common_key(library, x, given)
-    call = calls.planned(key)
-    if call is None:
-        call = calls.keep(key, planning.plan_top_k(library, x, given, k, axis, bool(largest), index_dtype))
-        express.keep(kind, operands, call, express.launcher)
-    names = ("top_k.x", "top_k.out[0]", "top_k.out[1]")
-    results = calls.run(call, library, [(library, x)], given, names, stream)
-    return TopKResult(*(results if out is None else out))
+            return _new(TopKResult, results)  # type: ignore[no-any-return]
+    handle = None if stream is None else cuda.stream_handle(stream, "top_k.stream")
+    operands = (as_input(x, "top_k.x", handle, True),)
+    outputs = () if out is None else _outputs(out, ("top_k.out[0]", "top_k.out[1]"))
+    others = k, axis, largest, index_type
+    results = _run(parameters, operands, outputs, binding.bind_top_k, others, stream)
+    return _new(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
 def nonzero_coordinates(
@@ -140,16 +135,16 @@ def nonzero_coordinates(
     fill_value : int, optional
         What the rows from the count on hold; None leaves them undefined.
     index_dtype : data type, optional
-        uint32, uint64, int32 or int64 of both results; uint32 where left out, int64 for torch.
+        uint32, uint64, int32 or int64 of both results; int64 where left out, for JAX its default integer.
     out : tuple of two arrays, optional
-        Where to write coordinates and count; its rows stand for `size`.
+        Where to write coordinates and count, which has shape () or (1,); its rows stand for `size`.
     stream : int or stream object, optional
         Where a GPU runs it; None for the current stream of the array's library.
 
     Returns
     -------
     NonzeroResult
-        ``coordinates`` of shape (rows, dimensions of `x`), and ``count`` of shape (1,), which stays on the
+        ``coordinates`` of shape (rows, dimensions of `x`), and ``count``, a 0-d array that stays on the
         device and is the full count also where there are fewer rows. NaN is non-zero, both zeros are zero.
 
     Raises
@@ -176,32 +171,23 @@ def nonzero_coordinates(
     NonzeroResult(coordinates=array([[0, 0],
            [0, 3],
            [1, 1],
-           [1, 3]], dtype=uint32), count=array([4], dtype=uint32))
+           [1, 3]]), count=array(4))
     """
     where = "nonzero_coordinates"
-    kind = (where, size, fill_value, index_dtype)
-    operands = (x,) if out is None else (x, *out) if type(out) is tuple else (x, out)
-    if stream is None and type(size) in _PLAIN and type(fill_value) in _PLAIN:
-        results = express.answer(kind, operands)
+    size = None if size is None else arguments.integer(size, f"{where}.size")
+    fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
+    index_type = None if index_dtype is None else arguments.index_type(index_dtype, f"{where}.index_dtype")
+    parameters = (where, size, fill, index_type, level_set(), get_num_threads(), out is None)
+    if stream is None and (replay := REPLAYS.find(parameters)) is not None:
+        results = replay((x,) if out is None else _flat(x, out))
         if results is not None:
-            result: NonzeroResult = _new(NonzeroResult, results)
-            return result
-    library, x = arrays.adopt(x, "nonzero_coordinates.x")
-    given = calls.adopt_outputs(out, ("nonzero_coordinates.out[0]", "nonzero_coordinates.out[1]"))
-    size = None if size is None else calls.integer(size, "nonzero_coordinates.size")
-    fill = None if fill_value is None else calls.integer(fill_value, "nonzero_coordinates.fill_value")
-    key = kind, calls.common_key(library, x, given)
-    call = calls.planned(key)
-    if call is None:
-        planned = planning.plan_nonzero_coordinates(library, x, given, size, fill, index_dtype)
-        call = calls.keep(key, planned)
-        make = express.trimmed_launcher if size is None and not given else express.launcher
-        express.keep(kind, operands, call, make)
-    if size is None and not given:
-        return NonzeroResult(*calls.run_trimmed(call, library, x, stream))
-    names = (f"{where}.x", f"{where}.out[0]", f"{where}.out[1]")
-    results = calls.run(call, library, [(library, x)], given, names, stream)
-    return NonzeroResult(*(results if out is None else out))
+            return _new(NonzeroResult, results)  # type: ignore[no-any-return]
+    handle = None if stream is None else cuda.stream_handle(stream, f"{where}.stream")
+    operands = (as_input(x, "nonzero_coordinates.x", handle, False),)
+    outputs = () if out is None else _outputs(out, (f"{where}.out[0]", f"{where}.out[1]"))
+    others = size, fill, index_type
+    results = _run(parameters, operands, outputs, binding.bind_nonzero_coordinates, others, stream)
+    return _new(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
 def gather_nd(
@@ -263,40 +249,22 @@ def gather_nd(
     array([[2, 3],
            [0, 1]])
     """
-    kind = ("gather_nd", batch_dims, mode)
-    arguments = (x, indices) if out is None else (x, indices, out)
-    if stream is None and type(batch_dims) is int:
-        results = express.answer(kind, arguments)
+    batch = arguments.integer(batch_dims, "gather_nd.batch_dims")
+    if type(mode) is not str:
+        refuse("gather_nd.mode", shown(mode), "it is no mode", 'mode must be "raise", "clip" or "fill"')
+    parameters = ("gather_nd", batch, mode, level_set(), get_num_threads(), out is None)
+    if stream is None and (replay := REPLAYS.find(parameters)) is not None:
+        results = replay((x, indices) if out is None else (x, indices, out))
         if results is not None:
             return results[0]
-    library, x = arrays.adopt(x, "gather_nd.x")
-    index_library, indices = arrays.adopt(indices, "gather_nd.indices")
-    given = calls.adopt_outputs(None if out is None else (out,), ("gather_nd.out",))
-    batch = calls.integer(batch_dims, "gather_nd.batch_dims")
-    operands = [(library, x), (index_library, indices)]
-    picks = index_library, index_library.signature(indices)
-    key = kind, calls.common_key(library, x, given), picks
-    call = calls.planned(key)
-    if call is None:
-        call = calls.keep(key, planning.plan_gather_nd(operands, given, batch, mode))
-        make = express.checked_launcher if mode == "raise" else express.launcher
-        express.keep(kind, arguments, call, make)
-    names = ("gather_nd.x", "gather_nd.indices", "gather_nd.out")
-    check = calls.check_indices(operands, batch) if mode == "raise" else None
-    (result,) = calls.run(call, library, operands, given, names, stream, before=check)
-    return result if out is None else out
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether a number is told from all others of its type by comparing it: not NaN, nor -0.0."""
-    if type(value) is float:
-        return value == value and (value != 0.0 or copysign(1.0, value) > 0.0)  # noqa: PLR0124
-    return type(value) is int
-
-
-def _plain_sizes(shape: Any) -> tuple[int, ...] | None:
-    """Return the sizes that a shape names, if they equal no others."""
-    return tuple(shape) if type(shape) in (tuple, list) and {*map(type, shape)} == {int} else None
+    handle = None if stream is None else cuda.stream_handle(stream, "gather_nd.stream")
+    operands = (
+        as_input(x, "gather_nd.x", handle, True),
+        as_input(indices, "gather_nd.indices", handle, False),
+    )
+    outputs = () if out is None else (as_output(out, "gather_nd.out"),)
+    results = _run(parameters, operands, outputs, binding.bind_gather_nd, (batch, mode), stream)
+    return results[0] if out is None else out
 
 
 def diagonal_matrix(
@@ -367,41 +335,77 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
-    plain = _is_plain(value) and type(begin) is type(end) is int and stream is None
-    kind: tuple[Hashable, ...] = (where, type(value).__name__, value, begin, end, x is None)
-    operands: tuple[Any, ...]
-    make: express.Maker = express.launcher
-    if shape is dtype is like is None:
-        operands = (x,) if out is None else (out,) if x is None else (x, out)
-    else:
-        sizes = _plain_sizes(shape)
-        plain = plain and x is out is None and sizes is not None
-        kind = (*kind, sizes, dtype)
-        operands = (_LIKE_NOTHING if like is None else like,)
-        make = express.maker
-    if plain:
-        results = express.answer(kind, operands)
+    value = arguments.real_number(value, f"{where}.value")
+    begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
+    if x is not None and not (shape is dtype is like is None):
+        _refuse_with_input(shape=shape, dtype=dtype, like=like)
+    made = None
+    if x is None:
+        made = binding.made_from(shape, dtype, like, out)
+    number = arguments.number_key(value)
+    parameters = (where, number, begin, end, made, level_set(), get_num_threads(), out is None)
+    if stream is None and (replay := REPLAYS.find(parameters)) is not None:
+        given = () if out is None else (out,)
+        results = replay(given if x is None else (x, *given))
         if results is not None:
             return results[0]
-    given = calls.adopt_outputs(None if out is None else (out,), (f"{where}.out",))
-    if x is None:
-        library, made = planning.made_from(shape, dtype, like, given)
-        operand = None
-    else:
-        for name, argument in (("shape", shape), ("dtype", dtype), ("like", like)):
-            if argument is not None:
-                reason, allowed = "x is given", f"{name} describes a result without x"
-                raise InvalidDescriptorError(wording(f"{where}.{name}", repr(argument), reason, allowed))
-        library, x = arrays.adopt(x, f"{where}.x")
-        operand, made = (library, x), None
-    value = calls.scalar(value)
-    begin, end = calls.integer(begin, f"{where}.begin"), calls.integer(end, f"{where}.end")
-    # Zeros of either sign compare equal, and are different values.
-    key = (where, calls.common_key(library, x, given), made, value or str(value), begin, end)
-    call = calls.planned(key)
+    handle = None if stream is None else cuda.stream_handle(stream, f"{where}.stream")
+    operands = () if x is None else (as_input(x, f"{where}.x", handle, True),)
+    outputs = () if out is None else (as_output(out, "diagonal_matrix.out"),)
+    bind = binding.bind_diagonal_matrix if x is not None else binding.bind_matrix_without_input
+    results = _run(parameters, operands, outputs, bind, (made, value, begin, end), stream)
+    return results[0] if out is None else out
+
+
+def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
+    """Return the arrays of an ``out`` argument."""
+    if not isinstance(out, (tuple, list)) or len(out) != len(names):
+        reason = f"there are {len(names)} results"
+        got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
+        raise TypeError(wording(names[0].partition("[")[0], got, reason, f"out must be {len(names)} arrays"))
+    return [as_output(array, name) for array, name in zip(out, names, strict=True)]
+
+
+def _flat(x: Any, out: Any) -> tuple[Any, ...]:
+    """Return an input and the outputs of an ``out`` argument, for the fast path to look at."""
+    return (x, *out) if type(out) in (tuple, list) else (x, out)
+
+
+def _run(
+    parameters: Hashable,
+    operands: tuple[Operand, ...],
+    outputs: Sequence[Operand],
+    bind: Callable[..., BoundCall],
+    others: tuple[Any, ...],
+    stream: Any,
+) -> Sequence[Any]:
+    """Run the call that is bound for such arguments; `bind` makes one of operands, outputs and `others`."""
+    key: list[Hashable] = [parameters]
+    for library, _, signature, _ in operands:
+        key += library, signature
+    for library, _, signature, _ in outputs:
+        key += library, signature
+    call = CALLS.find(tuple(key))
     if call is None:
-        call = calls.keep(key, planning.plan_diagonal_matrix(library, x, made, given, value, begin, end))
-    if plain:
-        express.keep(kind, operands, call, make)
-    (result,) = calls.run(call, library, [operand], given, (f"{where}.x", f"{where}.out"), stream)
-    return result if out is None else out
+        call = CALLS.keep(tuple(key), bind(*operands, outputs, *others))
+    elif call.replay is not False:
+        REPLAYS.learn(parameters, call, operands, outputs)
+    return call(operands, outputs, None if stream is None else _handle(call, stream))
+
+
+def _handle(call: BoundCall, stream: Any) -> int:
+    """Return the handle of a stream that the caller gave, if it is one of the arrays' device."""
+    where = f"{call.name}.stream"
+    if call.device == CPU:
+        refuse(where, shown(stream), "the arrays live on cpu", "stream must be None")
+    handle = cuda.stream_handle(stream, where)
+    cuda.check_stream_device(handle, call.device.number, where)
+    return handle
+
+
+def _refuse_with_input(**given: Any) -> None:
+    """Refuse what describes a matrix without an input where there is one."""
+    for name, argument in given.items():
+        if argument is not None:
+            allowed = f"{name} describes a result without x"
+            refuse(f"diagonal_matrix.{name}", shown(argument), "x is given", allowed)

@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ ALIGNMENT = 256
 
 # Steps that the exact test for common addresses may take; beyond it the answer is yes.
 _OVERLAP_WORK: Any = 100_000
+# Scratch up to this size is kept between calls: fresh pages cost more than the work done in them.
+_KEPT_SCRATCH = 1 << 26
 
 
 class Device(NamedTuple):
@@ -33,7 +36,7 @@ def aligned(address: int) -> int:
     return -(-address // ALIGNMENT) * ALIGNMENT
 
 
-class Reach(NamedTuple):
+class ByteExtent(NamedTuple):
     """Where a layout begins and ends, in bytes from its element [0, ..., 0]."""
 
     begin: int
@@ -41,14 +44,14 @@ class Reach(NamedTuple):
     desc: TensorDesc
 
     @classmethod
-    def of(cls, desc: TensorDesc) -> "Reach":
-        """Return the reach of arrays of this description."""
+    def of(cls, desc: TensorDesc) -> "ByteExtent":
+        """Return the extent of arrays of this description."""
         size = desc.data_type.bytes
         return cls(-desc.offset * size, (desc.extent - desc.offset) * size, desc)
 
 
-class Clash(NamedTuple):
-    """When two operands must be looked at closely: if the second begins so far from the first."""
+class OverlapCandidate(NamedTuple):
+    """When two operands may share memory: if the second begins so far from the first."""
 
     first: int
     second: int
@@ -56,17 +59,19 @@ class Clash(NamedTuple):
     below: int
 
 
-def clash_of(i: int, a: Reach, j: int, b: Reach) -> Clash:
-    """Return between which distances the bounds of operands number `i` and `j` overlap."""
-    return Clash(i, j, a.begin - b.end, a.end - b.begin)
+def overlap_candidate(i: int, a: ByteExtent, j: int, b: ByteExtent) -> OverlapCandidate:
+    """Return between which distances the extents of operands number `i` and `j` overlap."""
+    return OverlapCandidate(i, j, a.begin - b.end, a.end - b.begin)
 
 
-def share_memory(a: int, a_reach: Reach, b: int, b_reach: Reach) -> bool:
+def share_memory(a: int, a_extent: ByteExtent, b: int, b_extent: ByteExtent) -> bool:
     """Return whether two operands, given by the addresses of their first elements, have one in common."""
-    if not a_reach.begin - b_reach.end < b - a < a_reach.end - b_reach.begin:
+    if not a_extent.begin - b_extent.end < b - a < a_extent.end - b_extent.begin:
         return False
     try:
-        return np.shares_memory(_phantom(a, a_reach.desc), _phantom(b, b_reach.desc), max_work=_OVERLAP_WORK)
+        return np.shares_memory(
+            _stand_in(a, a_extent.desc), _stand_in(b, b_extent.desc), max_work=_OVERLAP_WORK
+        )
     except np.exceptions.TooHardError:
         return True
 
@@ -76,14 +81,14 @@ def read_integer(address: int, dtype: "np.dtype[Any]") -> int:
     return int.from_bytes(ctypes.string_at(address, dtype.itemsize), sys.byteorder, signed=dtype.kind == "i")
 
 
-class _Phantom:
+class _StandIn:
     """An array that NumPy may compare addresses with, and must never read."""
 
     def __init__(self, interface: dict[str, Any]) -> None:
         self.__array_interface__ = interface
 
 
-def _phantom(address: int, desc: TensorDesc) -> "np.ndarray[Any, Any]":
+def _stand_in(address: int, desc: TensorDesc) -> "np.ndarray[Any, Any]":
     size = desc.data_type.bytes
     interface = {
         "version": 3,
@@ -92,4 +97,41 @@ def _phantom(address: int, desc: TensorDesc) -> "np.ndarray[Any, Any]":
         "strides": tuple(stride * size for stride in desc.effective_strides),
         "typestr": np.dtype(f"u{size}").str,
     }
-    return np.asarray(_Phantom(interface))
+    return np.asarray(_StandIn(interface))
+
+
+class Scratch(NamedTuple):
+    """Host memory for one call: where it begins, how large it is, and what keeps it."""
+
+    address: int
+    size: int
+    owner: Any
+
+    def give_back(self) -> None:
+        """Keep the memory for the thread's next call."""
+        if self.size <= _KEPT_SCRATCH and not _idle.kept:
+            _idle.kept.append(self)
+
+
+class _Idle(threading.local):
+    """Each thread's scratch that no call uses."""
+
+    def __init__(self) -> None:
+        self.kept: list[Scratch] = []
+
+
+_idle = _Idle()
+
+
+def take_scratch(size: int) -> Scratch:
+    """Return at least `size` bytes of aligned scratch that nothing else uses until it is given back.
+
+    A signal handler or a finalizer may call dmlops in between, on the same thread.
+    """
+    kept = _idle.kept
+    if kept:
+        scratch = kept.pop()
+        if scratch.size >= size:
+            return scratch
+    owner = np.empty(size + ALIGNMENT, np.uint8)
+    return Scratch(aligned(owner.ctypes.data), size, owner)

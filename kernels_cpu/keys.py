@@ -8,19 +8,9 @@ makes them equal.
 
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kernels_cpu import simd
-from kernels_cpu.jit import part
-from kernels_cpu.memory import structure
-
-SIGNED: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.int8),
-    2: np.dtype(np.int16),
-    4: np.dtype(np.int32),
-    8: np.dtype(np.int64),
-}
+from kernels_cpu.jit import helper
+from kernels_cpu.pointers import structure
 
 
 class KeyMasks(NamedTuple):
@@ -38,41 +28,11 @@ class KeyMasks(NamedTuple):
     """-1 (all ones) where the greatest come first, else 0."""
 
 
-def key_masks(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> NDArray[Any]:
-    """Return the five constants of `KeyMasks` as an array.
-
-    Parameters
-    ----------
-    element_size : int
-        Bytes of an element: 1, 2, 4 or 8.
-    sign, flip, infinity : int
-        The bit that is inverted to order bits as unsigned integers, the bits of the magnitude (0 for
-        integers), and the magnitude of infinity (all ones for integers).
-    largest : bool
-        Whether the greatest elements come first.
-
-    Returns
-    -------
-    ndarray
-        Five signed integers of `element_size` bytes, in the order of `KeyMasks`.
-    """
-    width = 8 * element_size
-    top = 1 << (width - 1)
-    to_signed = top  # adding it turns the order of unsigned integers into that of signed ones
-    negative = sign if flip else 0
-    plus = (infinity if flip else sign) + to_signed
-    minus = infinity + top + to_signed
-    limit = (2 * infinity + 1 if flip else infinity) + to_signed
-    constants = (negative, plus, minus, limit, -1 if largest else 0)
-    wrapped = [(value + top) % (1 << width) - top for value in constants]
-    return np.array(wrapped, dtype=SIGNED[element_size])
-
-
 unpack_masks = structure(KeyMasks)
-"""Return the array of `key_masks` as scalars, which loops keep in registers."""
+"""Return the constants of `key_constants` as scalars, which loops keep in registers."""
 
 
-@part
+@helper
 def key(bits: Any, masks: KeyMasks) -> Any:
     """Return the key of an element, or the keys of a vector of elements."""
     above = simd.add(bits, simd.fill(bits, masks.plus))

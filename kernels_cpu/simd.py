@@ -3,60 +3,23 @@
 A vector of `lanes` elements is a value like any other inside a kernel: ``load`` makes one, ``store`` ends
 it. Where there are no vector registers to use (or ``DMLOPS_SIMD=0``) a vector has one lane and *is* its
 element, so the same kernel source is the scalar path. Comparisons are signed, the only kind that every target
-has for every width. Arrays are pointers, as `memory.elements_at` makes them. Indices are taken as they are:
+has for every width. Arrays are pointers, as `pointers.elements_at` makes them. Indices are taken as they are:
 no function here wraps negative ones around.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
-
-def _host_features() -> frozenset[str]:
-    try:
-        features = llvm.get_host_cpu_features()
-    except RuntimeError:  # LLVM does not know this host's features
-        return frozenset()
-    return frozenset(name for name, present in features.items() if present)
-
-
-def _register_width(features: frozenset[str]) -> int:
-    if os.environ.get("DMLOPS_SIMD", "1") == "0":
-        return 0
-    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features:
-        return 512
-    if "avx2" in features:
-        return 256
-    if "sse4.1" in features or "neon" in features:
-        return 128
-    return 0
-
+from kernels_cpu.processor import WIDTH, lanes
 
 int64: Any = np.int64
 """The conversion as kernels use it; `Any`, so that type checkers mix its results with plain integers."""
-
-FEATURES = _host_features()
-WIDTH = _register_width(FEATURES)
-"""Bits of a vector register; 0 where kernels are to stay scalar."""
-
-
-def lanes(element_size: int) -> int:
-    """Return how many elements of that many bytes a vector has: 1 on the scalar path."""
-    return max(WIDTH // (8 * element_size), 1)
-
-
-def compresses(element_size: int) -> bool:
-    """Return whether the host packs chosen lanes in a register for that element size."""
-    if WIDTH != 512:
-        return False
-    return element_size >= 4 or "avx512vbmi2" in FEATURES
 
 
 class Vector(types.Type):
@@ -363,28 +326,6 @@ def least(typing_context, vector):  # type: ignore[no-untyped-def]
 def greatest(typing_context, vector):  # type: ignore[no-untyped-def]
     """Return the greatest element of `vector`."""
     return _reduction(vector, "smax")
-
-
-@intrinsic
-def compress(typing_context, vector, mask):  # type: ignore[no-untyped-def]
-    """Return the lanes of `vector` that `mask` (uint64, lane 0 lowest) chooses, packed; the rest is junk.
-
-    Only where ``compresses`` says so: elsewhere LLVM goes through memory, element by element.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if not isinstance(vector, Vector):
-            return arguments[0]
-        kind = _llvm_type(vector)
-        chosen_kind = ir.VectorType(ir.IntType(1), vector.count)
-        bits = ir.IntType(vector.count)
-        narrow = arguments[1] if vector.count == 64 else builder.trunc(arguments[1], bits)
-        chosen = builder.bitcast(narrow, chosen_kind)
-        name = f"llvm.experimental.vector.compress.v{vector.count}i{vector.element.bitwidth}"
-        function = _function(builder, name, kind, kind, chosen_kind, kind)
-        return builder.call(function, [arguments[0], chosen, ir.Constant(kind, ir.Undefined)])
-
-    return vector(vector, types.uint64), generate
 
 
 @intrinsic

@@ -4,14 +4,18 @@ Kernels release the GIL, so plain Python threads run them side by side. Handing 
 on a `queue.SimpleQueue` costs some 13 us, a quarter of what an executor with futures does.
 """
 
+import ctypes
 import functools
 import operator
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from queue import SimpleQueue
 from typing import Any
+
+from kernels_cpu.kernel import Arguments, LoadedKernel, packed, packer
 
 MAX_THREADS = 1024
 ENVIRONMENT_VARIABLE = "DMLOPS_NUM_THREADS"
@@ -71,91 +75,99 @@ def _checked(name: str, value: Any) -> int:
     return number
 
 
-class _Call:
-    """One `run`: the parts that nobody has started yet, and how those ended that workers took.
+# Python's own locks are waited for in C, through its C API: `threading.Lock.acquire` runs signal handlers while
+# it waits, and what they raise would leave it with kernels still running.
+_allocate_lock = ctypes.pythonapi.PyThread_allocate_lock
+_allocate_lock.restype = ctypes.c_void_p
+_free_lock = ctypes.pythonapi.PyThread_free_lock
+_free_lock.argtypes, _free_lock.restype = (ctypes.c_void_p,), None
+_release_lock = ctypes.pythonapi.PyThread_release_lock
+_release_lock.argtypes, _release_lock.restype = (ctypes.c_void_p,), None
+# `ctypes.pythonapi` would keep the GIL while it waits.
+_acquire_lock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(
+    ctypes.cast(ctypes.pythonapi.PyThread_acquire_lock, ctypes.c_void_p).value or 0
+)
+_WAIT, _DO_NOT_WAIT = 1, 0
 
-    The caller takes part until nothing is pending, and waits only for parts that are already running. So
-    nested calls, more callers than workers, and no workers at all (at interpreter shutdown) cannot deadlock.
-    """
 
-    __slots__ = ("finished", "function", "n_others", "pending")
+class _Job:
+    """One `run`: the argument blocks that nobody has started yet, and the errors of those that ended."""
 
-    def __init__(self, function: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> None:
+    __slots__ = ("errors", "function", "pending")
+
+    def __init__(self, function: Callable[[Any], Any], blocks: Sequence[Any]) -> None:
         self.function = function
-        self.pending = deque(parts)
-        self.n_others = len(parts)
-        self.finished: SimpleQueue[BaseException | None] = SimpleQueue()
+        self.pending = deque(blocks)
+        self.errors: list[BaseException] = []
 
-    def help(self) -> None:
-        """Run pending parts on a worker thread."""
+    def work(self) -> None:
+        """Run pending blocks until none is left."""
         while self.pending:
             try:
-                part = self.pending.popleft()
+                block = self.pending.popleft()
             except IndexError:  # another thread was faster
                 return
-            self.finished.put(self.attempt(part))
+            self.function(block)
 
-    def attempt(self, part: tuple[Any, ...]) -> BaseException | None:
-        """Run one part and return its error."""
+
+class _Ticket:
+    """A worker's right to take part in a job: whoever holds its lock last decides.
+
+    A worker holds the lock while it works; once the caller holds it, no worker ever starts.
+    """
+
+    __slots__ = ("job", "lock")
+
+    def __init__(self, job: _Job) -> None:
+        self.job = job
+        self.lock = _allocate_lock()
+
+    def __del__(self) -> None:
+        _free_lock(self.lock)
+
+    def use(self) -> None:
+        """Work for the job on a worker thread, if its caller has not closed it."""
+        if not _acquire_lock(self.lock, _DO_NOT_WAIT):
+            return
         try:
-            self.function(*part)
-        except BaseException as error:  # raised on the calling thread when all parts have ended
-            return error
-        return None
-
-    def complete(self, first: tuple[Any, ...]) -> None:
-        """Run `first` and pending parts on the calling thread, wait for the others, raise the first error."""
-        n_running = self.n_others
-        errors = [self.attempt(first)]
-        while self.pending:
-            try:
-                part = self.pending.pop()
-            except IndexError:  # a worker was faster
-                break
-            n_running -= 1
-            errors.append(self.attempt(part))
-        while n_running:
-            try:
-                errors.append(self.finished.get())
-                n_running -= 1
-            except BaseException as interrupt:  # interrupted, but parts still use the caller's arrays
-                errors.append(interrupt)
-        for error in errors:
-            if error is not None:
-                raise error
+            self.job.work()
+        except BaseException as error:  # raised on the calling thread when the job has ended
+            self.job.errors.append(error)
+        finally:
+            _release_lock(self.lock)
 
 
 class _Pool:
-    """Daemon threads that wait for calls to take part in; they start when first needed."""
+    """Daemon threads that wait for jobs to take part in; they start when first needed."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        self._tickets: SimpleQueue[_Ticket] = SimpleQueue()
         self._lock = threading.Lock()
         self._n_workers = 0
 
-    def ask(self, call: _Call, n_helpers: int) -> None:
-        """Wake `n_helpers` workers for `call`."""
-        if self._n_workers < n_helpers:
-            self._start(n_helpers)
-        for _ in range(n_helpers):
-            self._calls.put(call)
+    def hand_out(self, tickets: Sequence[_Ticket]) -> None:
+        """Wake a worker for each ticket."""
+        if self._n_workers < len(tickets):
+            self._start(len(tickets))
+        for ticket in tickets:
+            self._tickets.put(ticket)
 
     def _start(self, n_workers: int) -> None:
         with self._lock:
             while self._n_workers < n_workers:
                 name = f"dmlops-{self._n_workers + 1}"
                 try:
-                    threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True).start()
+                    threading.Thread(target=_work, args=(self._tickets,), name=name, daemon=True).start()
                 except RuntimeError:  # no more threads: the callers do the work themselves
                     return
                 self._n_workers += 1
 
 
-def _work(calls: "SimpleQueue[_Call]") -> None:
+def _work(tickets: "SimpleQueue[_Ticket]") -> None:
     while True:
-        call = calls.get()
-        call.help()
-        del call  # while this thread waits, it must not keep the caller's arrays alive
+        ticket = tickets.get()
+        ticket.use()
+        del ticket  # while this thread waits, it must not keep the caller's job alive
 
 
 _pool = _Pool()
@@ -171,47 +183,63 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_pool)
 
 
-def run(
-    function: Callable[..., Any], argument_tuples: Sequence[tuple[Any, ...]], threads: int | None = None
-) -> None:
-    """Call `function` with every tuple of arguments, side by side, and return when all calls have ended.
+def run(function: Callable[[Any], Any], blocks: Sequence[Any], threads: int | None = None) -> None:
+    """Call `function` with every block of arguments, side by side, and return when all calls have ended.
 
     Parameters
     ----------
     function : callable
         Releases the GIL if it is to gain anything; its result is dropped.
-    argument_tuples : sequence of tuple
-        The first runs on the calling thread, each other one on whichever thread is free first. May be empty.
+    blocks : sequence
+        Each goes to whichever thread is free first, the calling one included.
     threads : int, optional
-        How many may run at a time, where that is less than the number of tuples.
+        How many may run at a time, where that is less than the number of blocks.
 
     Raises
     ------
     BaseException
-        The first error of any call, after all of them have ended.
+        The first error of any call. Whatever is raised, an interrupt included, no call is running any more.
     """
-    n_parts = len(argument_tuples)
-    if n_parts == 1:
-        function(*argument_tuples[0])
-    elif n_parts:
-        call = _Call(function, argument_tuples[1:])
-        _pool.ask(call, min(threads or n_parts, n_parts) - 1)
-        call.complete(argument_tuples[0])
+    if len(blocks) == 1:
+        function(blocks[0])
+        return
+    job = _Job(function, blocks)
+    tickets = [_Ticket(job) for _ in range(min(threads or len(blocks), len(blocks)) - 1)]
+    closing = map(_acquire_lock, [ticket.lock for ticket in tickets], repeat(_WAIT))
+    try:
+        _pool.hand_out(tickets)
+        job.work()
+    finally:
+        # Python runs signal handlers after a call of C code, never before: an interrupt between these two
+        # lines still gets to the second, and nothing interrupts the wait itself, which is one call.
+        try:
+            job.pending.clear()
+        finally:
+            all(closing)
+    if job.errors:
+        raise job.errors[0]
 
 
 def launcher(
-    function: Callable[..., Any], parts: Sequence[tuple[Any, ...]], threads: int | None = None
-) -> Callable[..., Any]:
-    """Return a function of further arguments that runs each part, followed by them; see `run`.
+    kernel: LoadedKernel,
+    parts: Sequence[Arguments],
+    n_operands: int,
+    threads: int | None = None,
+) -> Callable[..., int | None]:
+    """Return a function of `n_operands` addresses that runs each part, followed by them; see `run`.
 
     It returns what the only part does; None where there are several, or none.
     """
     if len(parts) == 1:
-        return functools.partial(function, *parts[0])
+        return kernel.bind(parts[0], n_operands)
+    prefixes = [packed(part) for part in parts]
+    call, pack = kernel.call, packer(n_operands)
 
-    def launch(*further: Any) -> None:
-        run(function, [(*part, *further) for part in parts], threads)
+    def launch(*operands: int) -> None:
+        addresses = pack(*operands)
+        run(call, [prefix + addresses for prefix in prefixes], threads)
 
+    vars(launch)["keeps"] = parts  # whose tables the prefixes refer to
     return launch
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels_cuda.launch import Kernel, load
-from kernels_cuda.variant import Target, Variant
+from kernels_cuda.runtime.launch import Kernel, load
+from kernels_cuda.runtime.variant import Target, Variant
 
 NARROW_DEPTH = 4
 NARROW_LIMIT = 1 << 31

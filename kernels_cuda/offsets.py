@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.layout import NARROW_DEPTH, WRITTEN_AT_ONCE
 from kernels_cuda.ptx import multiply_high_u32, multiply_high_u64, read_u64, store_u64
+from kernels_cuda.runtime.compiler import KernelSource, device_function
 
 u32 = types.uint32
 u64 = types.uint64

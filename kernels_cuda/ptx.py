@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.cuda.extending import intrinsic
 
-from kernels_cuda.compiler import target_capability
+from kernels_cuda.runtime.compiler import target_capability
 
 u32 = types.uint32
 u64 = types.uint64
@@ -111,7 +111,7 @@ def _from_compute_90(text: str) -> Callable[[], str]:
 
 
 # Waits until the launch before is done and all that it wrote can be seen, then lets the next one begin, if it
-# may (`launch.Launches`). All threads of a kernel that follows another call it before they touch memory.
+# may (`launch.LaunchList`). All threads of a kernel that follows another call it before they touch memory.
 take_turn = _instruction(
     _void, [], _from_compute_90("griddepcontrol.wait; griddepcontrol.launch_dependents;")
 )

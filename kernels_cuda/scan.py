@@ -4,8 +4,8 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import device_function
 from kernels_cuda.ptx import warp_add, warp_inclusive_sum
+from kernels_cuda.runtime.compiler import device_function
 
 u32 = types.uint32
 

@@ -5,7 +5,7 @@ from typing import Any
 from numba import types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import device_function
+from kernels_cuda.runtime.compiler import device_function
 
 u32 = types.uint32
 u64 = types.uint64

@@ -14,7 +14,7 @@ class NumPy:
     """NumPy arrays are what the tables of cases hold."""
 
     name = "numpy"
-    index_dtype = np.dtype("uint32")
+    index_dtype = np.dtype("int64")
 
     def dtype(self, dtype):
         """Return the library's name for a NumPy type."""
@@ -75,7 +75,7 @@ class CuPy:
     """CuPy arrays on the current device."""
 
     name = "cupy"
-    index_dtype = np.dtype("uint32")
+    index_dtype = np.dtype("int64")
 
     def __init__(self):
         self.cupy = importlib.import_module("cupy")

@@ -257,7 +257,7 @@ def _nonzero_coordinates(maker):
         fill = int(fill)
     outputs = {
         "output_coordinates_tensor": (coordinates, answer),
-        "output_count_tensor": (count, number.astype(index_dtype)),
+        "output_count_tensor": (count, number.astype(index_dtype).reshape(1)),
     }
     return descriptor, Options(coordinates=coordinates, fill=fill), {"input_tensor": (x, storage)}, outputs
 

@@ -28,7 +28,7 @@ def nonzero_coordinates(x, *, size=None, fill_value=0):
     rows = len(found) if size is None else size
     coordinates = np.full((rows, x.ndim), fill_value)
     coordinates[: len(found)] = found[:rows]
-    return coordinates, np.array([len(found)])
+    return coordinates, np.array(len(found))
 
 
 def gather_nd(x, indices, *, batch_dims=0, mode="raise"):

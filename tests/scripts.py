@@ -10,14 +10,15 @@ ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 500
 
 
-def run_script(code, **environment):
-    """Run `code` in a new interpreter that can import this checkout; return what it printed.
+def run_script(*codes, errors=False, **environment):
+    """Run pieces of code in a new interpreter that can import this checkout; return what it printed.
 
-    A process that fails, hangs or crashes fails the test with its output.
+    With `errors`, what it printed on standard error is returned too. A process that fails, hangs or crashes fails
+    the test with its output.
     """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        [sys.executable, "-W", "error", "-c", "".join(map(textwrap.dedent, codes))],
         env={**os.environ, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
@@ -25,4 +26,4 @@ def run_script(code, **environment):
         check=False,
     )
     assert result.returncode == 0, f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}"
-    return result.stdout
+    return (result.stdout, result.stderr) if errors else result.stdout

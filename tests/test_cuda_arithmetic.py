@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 pytest.importorskip("numba_cuda")
-compiler = importlib.import_module("kernels_cuda.compiler")
+compiler = importlib.import_module("kernels_cuda.runtime.compiler")
 cuda, types = compiler.cuda, compiler.types
 u32, u64, i64 = types.uint32, types.uint64, types.int64
 

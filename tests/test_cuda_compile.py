@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
-compiler = importlib.import_module("kernels_cuda.compiler")
+compiler = importlib.import_module("kernels_cuda.runtime.compiler")
 block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
 tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
-capability_of = importlib.import_module("kernels_cuda.variant").capability_of
+capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 OTHER_WIDTHS_ARCHITECTURES = ("sm_90", "sm_120")

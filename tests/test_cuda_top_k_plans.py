@@ -11,7 +11,7 @@ group_shape = importlib.import_module("kernels_cuda.top_k.group_shape")
 planning = importlib.import_module("kernels_cuda.top_k.planning")
 tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
 ways = importlib.import_module("tests.gpu.ways")
-Target = importlib.import_module("kernels_cuda.variant").Target
+Target = importlib.import_module("kernels_cuda.runtime.variant").Target
 
 KIB = 1 << 10
 # Devices, and what the CUDA programming guide says that their blocks may have of shared memory.

@@ -101,7 +101,7 @@ class TestCompile:
 class TestBackendLevel:
     def test_both_levels_are_named(self, monkeypatch):
         levels = {"cpu": FeatureLevel.DML_3_0, "cuda": FeatureLevel.EXTENDED}
-        monkeypatch.setattr("dmlops.dispatch.BACKEND_LEVELS", levels)
+        monkeypatch.setattr("dmlops.backend.HIGHEST_LEVELS", levels)
         dmlops.compile(top_k1((1, 1, 3, 4), axis=3))
         with pytest.raises(UnsupportedFeatureError) as error:
             dmlops.compile(top_k1((9, 8)))
@@ -242,7 +242,7 @@ class TestExecuteErrors:
             dmlops.compile(top_k1()).execute(arrays)
         assert str(error.value) == (
             "TopK1.output_index_tensor: got a read-only array, but it is written to; "
-            "an output must be writable and aligned"
+            "an output must be writable"
         )
         assert (arrays["output_value_tensor"] == 77).all()
 
@@ -319,7 +319,7 @@ class TestReuse:
     def test_functions_plan_once(self, monkeypatch):
         x = sample("float32", (11, 13), "once")
         first = dmlops.top_k(x, 3)
-        monkeypatch.setattr("dmlops.dispatch._plan", pytest.fail)
+        monkeypatch.setattr("dmlops.backend.plan", pytest.fail)
         again = dmlops.top_k(x.copy(), 3)
         assert_same(again.values, first.values)
         assert_same(again.indices, first.indices)
@@ -366,7 +366,7 @@ class TestReuse:
     def test_wrong_types_are_refused_after_equal_right_ones(self, function, good, bad):
         for _ in range(2):
             function(**good)
-        with pytest.raises(TypeError, match="it is no integer; it must be one"):
+        with pytest.raises(TypeError, match="it is no integer; .* must be an integer"):
             function(**bad)
 
     def test_each_kind_of_operand_is_checked_again(self):
@@ -426,8 +426,8 @@ def test_debug_log_names_the_variant(caplog):
     with caplog.at_level(logging.DEBUG, "dmlops"):
         dmlops.top_k([3.0, 1.0], 1)
     (record,) = [record for record in caplog.records if record.name == "dmlops"]
-    assert "TopK1 on cpu: " in record.getMessage()
-    assert len(record.getMessage()) > len("TopK1 on cpu: ")
+    assert "top_k on cpu: " in record.getMessage()
+    assert len(record.getMessage()) > len("top_k on cpu: ")
 
 
 def test_mixed_devices_are_named():
@@ -436,8 +436,8 @@ def test_mixed_devices_are_named():
 
         __cuda_array_interface__ = {  # noqa: RUF012
             "version": 3,
-            "shape": (2,),
-            "typestr": "<f4",
+            "shape": (0, 1),
+            "typestr": "<i8",
             "data": (0, False),
         }
 

@@ -41,8 +41,8 @@ ERRORS = [
         "top_k.k: got 4, but axis 0 of x has 3 elements; k must be in [0, 3]",
     ),
     (top_k, (X, -1), {}, INVALID, "top_k.k: got -1, but axis 1 of x has 4 elements; k must be in [0, 4]"),
-    (top_k, (X, 2.0), {}, TYPE, "top_k.k: got 2.0, but it is no integer; it must be one"),
-    (top_k, (X, None), {}, TYPE, "top_k.k: got None, but it is no integer; it must be one"),
+    (top_k, (X, 2.0), {}, TYPE, "top_k.k: got 2.0, but it is no integer; k must be an integer"),
+    (top_k, (X, None), {}, TYPE, "top_k.k: got None, but it is no integer; k must be an integer"),
     (
         top_k,
         (X, 1),
@@ -57,8 +57,8 @@ ERRORS = [
         INVALID,
         "top_k.axis: got -3, but x has 2 dimensions; axis must be in [-2, 1]",
     ),
-    (top_k, (X, 1), {"axis": "0"}, TYPE, "top_k.axis: got '0', but it is no integer; it must be one"),
-    (top_k, (np.float32(1), 2), {}, INVALID, "top_k.k: got 2, but axis 0 of x has 1 elements; k must be in"),
+    (top_k, (X, 1), {"axis": "0"}, TYPE, "top_k.axis: got '0', but it is no integer; axis must be an integer"),
+    (top_k, (np.float32(1), 2), {}, INVALID, "top_k.k: got 2, but axis 0 of x has 1 element; k must be in"),
     (top_k, (), {"index_dtype": "int16"}, TYPE, "top_k.index_dtype: got 'int16', but it is no index type; "),
     (
         top_k,
@@ -80,7 +80,7 @@ ERRORS = [
         (),
         {"out": (full(1),)},
         TYPE,
-        "top_k.out: got 1 arrays, but there are 2 results; out must be 2 arrays",
+        "top_k.out: got 1 array, but there are 2 results; out must be 2 arrays",
     ),
     (top_k, (), {"out": (full((3, 2)), [1])}, TYPE, "top_k.out[1]: got list, but it is written to; "),
     (
@@ -95,7 +95,7 @@ ERRORS = [
         (X,),
         {"size": -1},
         INVALID,
-        "nonzero_coordinates.size: got -1, but a result cannot have fewer than no rows; size must be >= 0",
+        "nonzero_coordinates.size: got -1, but a result has no fewer than 0 rows; size must be >= 0",
     ),
     (
         nonzero_coordinates,
@@ -107,7 +107,7 @@ ERRORS = [
     (
         nonzero_coordinates,
         (),
-        {"size": 3, "fill_value": -1},
+        {"size": 3, "fill_value": -1, "index_dtype": "uint32"},
         INVALID,
         "nonzero_coordinates.fill_value: got -1, but coordinates are UINT32; it must be in [0, 4294967295]",
     ),
@@ -182,7 +182,7 @@ ERRORS = [
         INVALID,
         "gather_nd.mode: got 'wrap', but there is no such mode; mode must be ",
     ),
-    (gather_nd, (), {"mode": None}, INVALID, "gather_nd.mode: got None, but there is no such mode; "),
+    (gather_nd, (), {"mode": None}, INVALID, "gather_nd.mode: got None, but it is no mode; "),
     (gather_nd, (), {"mode": ["clip"]}, (INVALID, TYPE), "gather_nd.mode: got ['clip'], but "),
     (
         gather_nd,
@@ -213,7 +213,7 @@ ERRORS = [
         ([1, 2],),
         {},
         INVALID,
-        "diagonal_matrix.x: got 1 dimensions, but a matrix has height and width; ",
+        "diagonal_matrix.x: got 1 dimension, but a matrix has height and width; ",
     ),
     (
         diagonal_matrix,
@@ -222,13 +222,13 @@ ERRORS = [
         INVALID,
         "diagonal_matrix.x: got 0 dimensions, but a matrix has height and width; ",
     ),
-    (diagonal_matrix, (None,), {"shape": (3,)}, INVALID, "diagonal_matrix.shape: got 1 dimensions, but "),
+    (diagonal_matrix, (None,), {"shape": (3,)}, INVALID, "diagonal_matrix.shape: got 1 dimension, but "),
     (
         diagonal_matrix,
         (None,),
         {"shape": (3, -1)},
         INVALID,
-        "TensorDesc.sizes: got (3, -1), but a size is negative; ",
+        "diagonal_matrix.shape: got (3, -1), but a size is negative; ",
     ),
     (
         diagonal_matrix,
@@ -309,16 +309,16 @@ ERRORS = [
         (),
         {"begin": 0.5},
         TYPE,
-        "diagonal_matrix.begin: got 0.5, but it is no integer; it must be one",
+        "diagonal_matrix.begin: got 0.5, but it is no integer; begin must be an integer",
     ),
     (
         diagonal_matrix,
         (),
         {"end": None},
         TYPE,
-        "diagonal_matrix.end: got None, but it is no integer; it must be one",
+        "diagonal_matrix.end: got None, but it is no integer; end must be an integer",
     ),
-    (diagonal_matrix, (), {"stream": object()}, INVALID, "diagonal_matrix.stream: got <object"),
+    (diagonal_matrix, (), {"stream": object()}, TYPE, "diagonal_matrix.stream: got <object"),
 ]
 
 

@@ -21,18 +21,18 @@ def fenced(content, lead=0):
 
 def execute(case, rng):
     """Run a problem on the CPU, all of its memory between fences."""
-    operator = dispatch.plan(case.descriptor, CPU, case.options)
-    reaches = dict(zip(operator.operands, operator.reaches, strict=True))
+    plan, operands = dispatch.plan(case.descriptor, CPU, case.options)
     memory = {
-        field: fenced(content, reaches[field].desc.data_type.bytes * int(rng.integers(16)))
-        for field, content in case.before.items()
+        field: fenced(case.before[field], desc.data_type.bytes * int(rng.integers(16)))
+        for field, desc in operands
     }
-    scratch, around = fenced(rng.integers(0, 256, operator.plan.workspace_size, np.uint8))
+    scratch, around = fenced(rng.integers(0, 256, plan.workspace_size, np.uint8))
     memory["workspace"] = scratch, around
     addresses = [
-        memory[field][0].ctypes.data - reach.begin if reach else 0 for field, reach in reaches.items()
+        memory[field][0].ctypes.data + desc.offset * desc.data_type.bytes for field, desc in operands
     ]
-    operator.launch(addresses, scratch.ctypes.data, 0)
+    absent = () if "input_tensor" in memory else (0,)
+    plan.launch(*absent, *addresses, scratch.ctypes.data)
     for field, (inner, whole) in memory.items():
         inside = inner.copy()
         inner[...] = 0xA5

@@ -37,7 +37,7 @@ def on_cuda(arch):
 
     def size(descriptor):
         pytest.importorskip("cuda.core")
-        variant = importlib.import_module("kernels_cuda.variant")
+        variant = importlib.import_module("kernels_cuda.runtime.variant")
         lowest = descriptor.lower()
         operator = dispatch.OPERATORS[type(lowest)]
         kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")

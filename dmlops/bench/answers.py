@@ -63,7 +63,7 @@ def _keys(x: Any) -> Any:
 def _nonzero_coordinates(task: Task, coordinates: Any, count: Any) -> str | None:
     (x,) = task.inputs
     expected = np.flatnonzero(x)
-    if int(count[0]) != len(expected) or len(coordinates) != len(expected):
+    if int(count.reshape(-1)[0]) != len(expected) or len(coordinates) != len(expected):
         return "the count differs"
     flat: Any = 0
     for size, column in zip(x.shape, coordinates.T, strict=True):
@@ -99,7 +99,7 @@ def _torch_top_k(task: Task, values: Any, indices: Any) -> str | None:
 
 def _torch_nonzero_coordinates(task: Task, coordinates: Any, count: Any) -> str | None:
     expected = libraries.module("torch").nonzero(task.inputs[0])
-    if int(count[0]) != len(expected):
+    if int(count.reshape(-1)[0]) != len(expected):
         return "the count differs"
     return _torch_same(coordinates.long(), expected, "coordinates")
 

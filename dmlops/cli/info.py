@@ -10,7 +10,8 @@ from rich.table import Table
 from dmlops import __version__
 from dmlops.cli.console import CommandError, out
 from dmlops.cli.placement import cpu_name, cuda_devices
-from dmlops.dispatch import BACKEND_LEVELS, DESCRIPTORS
+from dmlops.backend import HIGHEST_LEVELS
+from dmlops.dispatch import DESCRIPTORS
 from dmlops.enums import TensorDataType
 from dmlops.operators.support import SupportRow
 
@@ -37,7 +38,7 @@ def info() -> None:
     out.print(_facts("CUDA", _cuda_facts()))
     kept = "on" if jit.cache_enabled() else "off (DMLOPS_CACHE=0)"
     out.print(_facts("Cache of compiled kernels", [("folder", str(jit.cache_root())), ("in use", kept)]))
-    out.print(_facts("Highest feature level", [(name, level.name) for name, level in BACKEND_LEVELS.items()]))
+    out.print(_facts("Highest feature level", [(name, level.name) for name, level in HIGHEST_LEVELS.items()]))
     out.print(_operators())
 
 

@@ -6,14 +6,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, kernel, part
+from kernels_cpu.jit import helper, inline, kernel
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.memory import elements_at, integers_at
+from kernels_cpu.pointers import elements_at, integers_at
 from kernels_cpu.top_k.output import write_ranked, write_sorted
 from kernels_cpu.top_k.problem import (
-    HEADER,
-    RANK_LIMIT,
-    Problem,
     Sorting,
     numbers_of,
     offsets_of,
@@ -24,11 +21,12 @@ from kernels_cpu.top_k.problem import (
 )
 from kernels_cpu.top_k.records import midpoint, pad, radix_sort, rank, shrink
 from kernels_cpu.top_k.scan import Limits, Scratch, Search, scan, search_run
+from kernels_cpu.top_k.sizes import HEADER, RANK_LIMIT, Problem
 
 Array = NDArray[Any]
 
 
-@inlined
+@inline
 def finish_few(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
     records: Array, positions: Array, sorting: Sorting, count: int,
@@ -42,7 +40,7 @@ def finish_few(
     write_ranked(x, values, indices, at, problem, records, positions, sorting.order)
 
 
-@inlined
+@inline
 def finish(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, sorting: Sorting, count: int,
@@ -151,7 +149,7 @@ def merge_kernel(sorts: bool) -> Any:
     return merge_segments
 
 
-@part
+@helper
 def copy_to_stage(
     x: Array, at: int, step: int, column_step: int, n: int, n_columns: int, stage: Array, pitch: int
 ) -> None:
@@ -233,7 +231,7 @@ def columns_kernel(sorts: bool) -> Any:
     return select_columns
 
 
-@part
+@helper
 def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMasks) -> int:
     """Return how many keys of ``x[begin:end]`` are at most `bound`."""
     total = 0
@@ -248,7 +246,7 @@ def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMas
     return total
 
 
-@part
+@helper
 def bound_of_keys(
     x: Array, begin: int, end: int, wanted: int, slack: int, lowest: int, masks: KeyMasks
 ) -> int:
@@ -266,7 +264,7 @@ def bound_of_keys(
     return high
 
 
-@part
+@helper
 def list_all(x: Array, begin: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
     """Make a record of every element."""
     for i in range(n):

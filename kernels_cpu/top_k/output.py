@@ -5,16 +5,16 @@ from typing import Any
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import part
+from kernels_cpu.jit import helper
 from kernels_cpu.keys import KeyMasks
-from kernels_cpu.memory import put_index
-from kernels_cpu.top_k.problem import Problem
+from kernels_cpu.pointers import put_index
 from kernels_cpu.top_k.records import LOW_HALF
+from kernels_cpu.top_k.sizes import Problem
 
 Array = NDArray[Any]
 
 
-@part
+@helper
 def write_ranked(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
     records: Array, positions: Array, order: Array,
@@ -30,7 +30,7 @@ def write_ranked(
         put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
 
 
-@part
+@helper
 def write_sorted(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, first: int, last: int,

@@ -1,38 +1,36 @@
-"""The choice of a kernel, its workspace and its tasks."""
+"""TOP_K1: the choice of an algorithm, its workspace and its tasks.
 
-from collections.abc import Callable, Sequence
+Rows of which few elements are selected are *searched* (`scan`; `short_rows` where they stay in the first-level
+cache, `side_by_side` where they are columns): a bound on the k-th key from the minima of groups of elements,
+then a list of the elements within it. Others are sorted, by several threads where there are few. Memory is read
+once; of what was read, only the tiles that hold candidates are read again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate
+from itertools import accumulate, product
 from math import prod
-from typing import Any
+from typing import NamedTuple
 
-from numpy.typing import NDArray
-
-from kernels_cpu import simd
+from kernels_cpu import processor
 from kernels_cpu import threads as pool
-from kernels_cpu.addresses import Address
-from kernels_cpu.jit import compiled
-from kernels_cpu.keys import key_masks
-from kernels_cpu.memory import BYTES, INTEGER, operand_of
-from kernels_cpu.top_k import kernels, shared_sort, short_rows, side_by_side
-from kernels_cpu.top_k.problem import RANK_LIMIT, Problem, packed
-from kernels_cpu.top_k.records import COUNTERS, PADDED_TO
-from kernels_cpu.top_k.scan import GROUP, LEAST_REFINED, MOST_REFINED, PLACES, WORD
+from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, Kernel, Table, pointer
+from kernels_cpu.key_constants import key_constants
+from kernels_cpu.processor import LINE_BYTES
+from kernels_cpu.target import Target
+from kernels_cpu.top_k import sizes
+from kernels_cpu.top_k.plan_shared_sort import shared_sort_kernels, shared_sort_launcher
+from kernels_cpu.top_k.sizes import COUNTERS, GROUP, PADDED_TO, PLACES, RANK_LIMIT, WORD, Problem
 
-Array = NDArray[Any]
-Kernel = Callable[..., None]
-
-LINE = 64
 LONG_ROW = 1 << 14  # bytes; shorter ones are in the first-level cache when they are read again
 RUN_SIZE = 1 << 22  # bytes of a row searched at a time; each run lists about k elements
 STAGE_SIZE = 1 << 18
 COLUMN_LINES = 2  # of 64 bytes, read from each row of columns: a single one waits for its page every time
 LEAST_CAPACITY = 512
 LEAST_GROUPS = 256
-# One of the places may hold all that is wanted, as in ascending rows. Its groups alone must be enough for a
+# One of the places may hold all that is selected, as in ascending rows. Its groups alone must be enough for a
 # bound then, and some more, for bounds are found roughly.
-GROUPS_A_WINNER = PLACES + 1
+GROUPS_OF_A_CANDIDATE = PLACES + 1
 SMALLEST_SHARED = 1 << 16  # elements of a row that several threads sort together
 SMALLEST_SHARED_PART = 1 << 14
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
@@ -52,33 +50,48 @@ class Plan:
 
     variant: str
     workspace_size: int
-    launch: Callable[[Address, Address, Address, int], None]
+    launch: Callable[[int, int, int, int], int | None]
     """Writes the values and positions of the best k of each row.
 
-    Called as ``launch(x, values, indices, workspace)``; the workspace is aligned to 64 bytes.
+    Called as ``launch(x, values, indices, workspace)``, all by address; the workspace is aligned to 64 bytes.
     """
 
 
-def _launcher(
-    function: Kernel, merge: Kernel | None, constants: Array, tasks: Sequence[tuple[int, int, int]]
-) -> Kernel:
-    keys = operand_of(constants)
-    operands = BYTES, BYTES, BYTES, INTEGER
-    search = compiled(function, keys, INTEGER, INTEGER, INTEGER, *operands)
-    launch = pool.launcher(search, [(constants, *task) for task in tasks])
-    if merge is None:
-        return launch
-    finish = partial(compiled(merge, keys, *operands), constants)
+class _Rows(NamedTuple):
+    """The rows of a problem, and how many tasks they are worth."""
 
-    def launch_and_merge(*addresses: Address) -> None:
-        launch(*addresses)
-        finish(*addresses)
+    element_size: int
+    k: int
+    axis_size: int
+    n_rows: int
+    dims: Sequence[tuple[int, ...]]
+    """Size, x, value and index stride of each dimension of rows, the slowest first."""
+    are_contiguous: bool
+    n_tasks: int
+    """How many tasks may work side by side, as threads and work allow."""
 
-    return launch_and_merge
+    @property
+    def column_step(self) -> int:
+        """Elements from one row to the next."""
+        return self.dims[-1][1] if self.dims else 0
+
+    @property
+    def line(self) -> int:
+        """Elements of a line of the cache."""
+        return LINE_BYTES // self.element_size
 
 
-def _nothing(*_addresses: Address) -> None:
-    pass
+class _Choice(NamedTuple):
+    """An algorithm, and the sizes that it works with; `sizes.Problem` says what they are."""
+
+    algorithm: str
+    capacity: int
+    run: int
+    columns: int = 0
+    stage_columns: int = 0
+    segment: int = 0
+    """0 for whole rows."""
+    segments: int = 1
 
 
 def row_time(element_size: int, k: int, axis_size: int, searched: bool) -> int:
@@ -86,6 +99,104 @@ def row_time(element_size: int, k: int, axis_size: int, searched: bool) -> int:
     if searched:
         return 100 + 20 * k + axis_size * element_size // 30
     return 200 + 2 * element_size * axis_size
+
+
+def _choose(rows: _Rows, searched: bool) -> _Choice:
+    """Choose the algorithm."""
+    if not searched:
+        return _sorted(rows)
+    k, row_bytes = rows.k, rows.axis_size * rows.element_size
+    if rows.are_contiguous:
+        if k <= sizes.SHORT_MOST_WANTED and row_bytes < LONG_ROW:
+            n_rows = sizes.short_rows_at_a_time(rows.axis_size, rows.element_size)
+            return _Choice("short_rows", RANK_LIMIT + WORD, rows.axis_size, n_rows, n_rows)
+        return _contiguous(rows)
+    if (
+        rows.column_step == 1
+        and k <= sizes.SIDE_BY_SIDE_MOST_WANTED
+        and rows.dims[-1][0] >= sizes.SIDE_BY_SIDE_LEAST
+    ):
+        lanes, n_columns = processor.lanes(rows.element_size), sizes.SIDE_BY_SIDE_COLUMNS
+        columns = sizes.columns_at_a_time(rows.dims[-1][0], rows.n_tasks, lanes)
+        run = min(STAGE_SIZE // (n_columns * rows.element_size), rows.axis_size)
+        return _Choice("side_by_side", RANK_LIMIT, run, columns, n_columns)
+    columns = 1
+    if rows.column_step == 1:
+        columns = min(COLUMN_LINES * rows.line, -(-rows.dims[-1][0] // rows.n_tasks))
+    run = _whole_tiles(rows, max(STAGE_SIZE // columns, 16 * k * rows.element_size))
+    return _Choice("columns", _searched_capacity(rows), run, columns, columns)
+
+
+def _contiguous(rows: _Rows) -> _Choice:
+    """Search contiguous rows, in segments where there are fewer rows than tasks."""
+    k, axis_size = rows.k, rows.axis_size
+    segment = axis_size
+    if rows.n_rows < rows.n_tasks:
+        segment = max(-(-axis_size // (rows.n_tasks // rows.n_rows)), 8 * k)
+        segment = -(-segment // rows.line) * rows.line
+    return _Choice(
+        "rows",
+        _searched_capacity(rows),
+        _whole_tiles(rows, max(RUN_SIZE, 32 * k * rows.element_size)),
+        segment=segment,
+        segments=-(-axis_size // segment),
+    )
+
+
+def _searched_capacity(rows: _Rows) -> int:
+    return min(max(4 * rows.k, LEAST_CAPACITY), rows.axis_size) + WORD
+
+
+def _whole_tiles(rows: _Rows, n_bytes: int) -> int:
+    return min(-(-n_bytes // (GROUP * LINE_BYTES)) * GROUP * rows.line, rows.axis_size)
+
+
+def _sorted(rows: _Rows) -> _Choice:
+    """Sort rows, each by several threads where they are long and few."""
+    k, axis_size = rows.k, rows.axis_size
+    capacity = k + (k >> 3) + 2 * WORD
+    if 2 * k >= axis_size or capacity > axis_size:
+        capacity = axis_size
+    columns = 0 if rows.are_contiguous else 1
+    if capacity == axis_size and rows.n_rows < rows.n_tasks and axis_size >= SMALLEST_SHARED:
+        n_parts = min(rows.n_tasks, axis_size // SMALLEST_SHARED_PART)
+        return _Choice("shared_sort", capacity, axis_size, columns, segments=n_parts)
+    return _Choice("sort", capacity, axis_size, columns, columns)
+
+
+_SOURCES = {
+    "rows": "kernels_cpu.top_k.kernels:rows_kernel",
+    "columns": "kernels_cpu.top_k.kernels:columns_kernel",
+    "sort": "kernels_cpu.top_k.kernels:sort_rows",
+    "short_rows": "kernels_cpu.top_k.short_rows:select_short_rows",
+    "side_by_side": "kernels_cpu.top_k.side_by_side:select_side_by_side",
+}
+# The kernels that are made for lists to be ranked, and again for lists to be sorted.
+_RANK_OR_SORT = ("rows", "columns")
+_OPERANDS = (BYTES, BYTES, BYTES, INTEGER)
+
+
+def _search_kernel(algorithm: str, element_size: int, many_selected: bool) -> Kernel:
+    keys = pointer("i", element_size)
+    parameters = (many_selected,) if algorithm in _RANK_OR_SORT else ()
+    signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS)
+    return Kernel(f"top_k_{algorithm}", _SOURCES[algorithm], signature, parameters)
+
+
+def _merge_kernel(element_size: int, many_selected: bool) -> Kernel:
+    signature = (pointer("i", element_size), *_OPERANDS)
+    return Kernel("top_k_merge", "kernels_cpu.top_k.kernels:merge_kernel", signature, (many_selected,))
+
+
+def kernels() -> Iterator[Kernel]:
+    """List all kernels that a plan may need."""
+    for element_size in ELEMENT_SIZES:
+        for algorithm, many_selected in product(_SOURCES, (False, True)):
+            if algorithm in _RANK_OR_SORT or not many_selected:
+                yield _search_kernel(algorithm, element_size, many_selected)
+        for many_selected in (False, True):
+            yield _merge_kernel(element_size, many_selected)
+        yield from shared_sort_kernels(element_size).values()
 
 
 def plan(
@@ -103,7 +214,7 @@ def plan(
     x_offset: int,
     value_offset: int,
     index_offset: int,
-    threads: int,
+    target: Target,
 ) -> Plan:
     """Plan a sorted top-k; ties are in the order of ascending positions.
 
@@ -112,19 +223,19 @@ def plan(
     element_size, index_size : int
         Bytes of an element and of an index.
     sign, flip, infinity : int
-        What makes bits comparable: see `kernels_cpu.keys.key_masks`.
+        What makes bits comparable: see `kernels_cpu.key_constants.key_constants`.
     largest : bool
         Whether the greatest elements come first; NaN is the greatest.
     k, axis_size : int
-        Elements wanted of each row, and how many it has.
+        Elements selected of each row, and how many it has.
     rows : sequence of tuple of int
         Size, x, value and index stride of every other dimension, the slowest first.
     axis_strides : tuple of int
         Strides of x, values and indices along the axis.
     x_offset, value_offset, index_offset : int
         Ignored: `launch` takes the addresses of first elements.
-    threads : int
-        How many threads may take part.
+    target : Target
+        How many threads may take part, and where kernels come from.
 
     Returns
     -------
@@ -134,105 +245,95 @@ def plan(
     Notes
     -----
     Workspace: some 200 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
-    wanted, up to 32 bytes an element.
+    selected, up to 32 bytes an element.
     """
     del x_offset, value_offset, index_offset
-    constants = key_masks(element_size, sign, flip, infinity, largest)
     dims = sorted((dim for dim in rows if dim[0] != 1), key=lambda dim: -abs(dim[1]))
     n_rows = prod(size for size, *_ in rows)
     if k == 0 or n_rows == 0:
-        return Plan("nothing to do", 0, _nothing)
-    in_place = axis_strides[0] == 1
-    wide = element_size == 8 or axis_size > 1 << 32
-    line = LINE // element_size
+        return Plan("nothing to do", 0, lambda *addresses: None)
     searched = k * (32 if axis_size * element_size >= LONG_ROW else 8) <= axis_size
-    columns = 0 if in_place else 1
-    column_step = dims[-1][1] if dims else 0
     worth = max(n_rows * row_time(element_size, k, axis_size, searched) // TASK_TIME, 1)
-    segment = axis_size
-    if searched:
-        choose = kernels.rows_kernel if in_place else kernels.columns_kernel
-        function: Kernel = choose(k > RANK_LIMIT)
-        capacity = min(max(4 * k, LEAST_CAPACITY), axis_size) + WORD
-        run_size = max(RUN_SIZE, 32 * k * element_size)
-        if not in_place:
-            if column_step == 1:
-                columns = min(COLUMN_LINES * line, -(-dims[-1][0] // min(threads, worth)))
-            run_size = max(STAGE_SIZE // columns, 16 * k * element_size)
-        run = min(-(-run_size // (GROUP * LINE)) * GROUP * line, axis_size)
-        if in_place and n_rows < min(threads, worth):
-            segment = max(-(-axis_size // (min(threads, worth) // n_rows)), 8 * k)
-            segment = -(-segment // line) * line
-        stage_columns = columns
-        why = f"searched: k is at most 1/{axis_size // k} of the axis"
-    else:
-        function = kernels.sort_rows
-        capacity = k + (k >> 3) + 2 * WORD
-        if 2 * k >= axis_size or capacity > axis_size:
-            capacity = axis_size
-        run = axis_size
-        stage_columns = columns
-        why = f"sorted: k is 1/{axis_size // k} of the axis"
-    is_short = searched and in_place and k <= short_rows.MOST_WANTED and axis_size * element_size < LONG_ROW
-    if is_short:
-        function = short_rows.select_short_rows
-        capacity = RANK_LIMIT + WORD
-        stage_columns = columns = short_rows.rows_at_a_time(axis_size, element_size)
-    is_side_by_side = (
-        searched
-        and not in_place
-        and column_step == 1
-        and k <= side_by_side.MOST_WANTED
-        and dims[-1][0] >= side_by_side.LEAST_COLUMNS
+    n_tasks = min(target.threads, worth)
+    of_problem = _Rows(element_size, k, axis_size, n_rows, dims, axis_strides[0] == 1, n_tasks)
+    choice = _choose(of_problem, searched)
+    problem = _problem(of_problem, choice, searched, axis_strides, index_size)
+    constants = key_constants(element_size, sign, flip, infinity, largest)
+    table = Table(sizes.packed(constants, [*problem, *(number for dim in dims for number in dim)]))
+    fraction = axis_size // k
+    why = (
+        f"searched: k is at most 1/{fraction} of the axis"
+        if searched
+        else f"sorted: k is 1/{fraction} of the axis"
     )
-    if is_side_by_side:
-        function = side_by_side.select_side_by_side
-        capacity = RANK_LIMIT
-        stage_columns = side_by_side.COLUMNS
-        n_tasks = min(threads, worth)
-        columns = side_by_side.columns_at_a_time(dims[-1][0], n_tasks, simd.lanes(element_size))
-        run = min(STAGE_SIZE // (stage_columns * element_size), axis_size)
-    segments = 1 if is_short else -(-axis_size // segment)
-    shares_rows = (
-        function is kernels.sort_rows
-        and capacity == axis_size
-        and n_rows < min(threads, worth)
-        and axis_size >= SMALLEST_SHARED
-    )
-    if shares_rows:
-        segments = min(threads, worth, axis_size // SMALLEST_SHARED_PART)
-        stage_columns = 0
-    lanes = simd.lanes(element_size)
+    why = f"{8 * element_size} bits, {why}"
+    if choice.algorithm == "shared_sort":
+        launch = shared_sort_launcher(table, element_size, n_rows, axis_size, k, choice.segments, target)
+        return Plan(f"shared sort, {why}; {choice.segments} parts", problem.task_size, launch)
+    units = n_rows * choice.segments
+    if searched and not of_problem.are_contiguous and dims:
+        units = n_rows // dims[-1][0] * -(-dims[-1][0] // choice.columns)
+    # Each segment keeps its list until they are merged.
+    ranges = pool.split(units, n_tasks if choice.segments == 1 else units)
+    tasks = [(table, first, last, task) for task, (first, last) in enumerate(ranges)]
+    many_selected = k > RANK_LIMIT
+    search = target.load(_search_kernel(choice.algorithm, element_size, many_selected))
+    launch = pool.launcher(search, tasks, 4)
+    if choice.segments > 1:
+        launch = _then(launch, target.load(_merge_kernel(element_size, many_selected)).bind((table,), 4))
+    kind = "in place" if of_problem.are_contiguous else f"{choice.columns} columns at a time"
+    variant = f"{choice.algorithm}, {kind}, {why}; {len(tasks)} tasks"
+    return Plan(variant, len(tasks) * problem.task_size, launch)
+
+
+def _then(search: Callable[..., int | None], merge: Callable[..., int]) -> Callable[..., int | None]:
+    def launch(*addresses: int) -> None:
+        search(*addresses)
+        merge(*addresses)
+
+    return launch
+
+
+def _problem(
+    rows: _Rows, choice: _Choice, searched: bool, axis_strides: tuple[int, int, int], index_size: int
+) -> Problem:
+    """Return the integers of a problem, and the places of its lists in a task's part of the workspace."""
+    element_size, k, axis_size = rows.element_size, rows.k, rows.axis_size
+    is_short, is_side_by_side = choice.algorithm == "short_rows", choice.algorithm == "side_by_side"
+    capacity, run = choice.capacity, choice.run
+    lanes = processor.lanes(element_size)
+    wide = element_size == 8 or axis_size > 1 << 32
     tiles = run // (GROUP * lanes)
-    fold = min(-(-max(GROUPS_A_WINNER * k, LEAST_GROUPS) // (PLACES * lanes)) * PLACES, max(tiles, 1))
+    fold = min(-(-max(GROUPS_OF_A_CANDIDATE * k, LEAST_GROUPS) // (PLACES * lanes)) * PLACES, max(tiles, 1))
     if is_side_by_side:
-        fold = side_by_side.groups_wanted(k)
-    refined = min(max(LEAST_REFINED, min((k + (k >> 1)) // lanes, MOST_REFINED)), tiles)
+        fold = sizes.groups_of_column(k)
+    refined = min(max(sizes.LEAST_REFINED, min((k + (k >> 1)) // lanes, sizes.MOST_REFINED)), tiles)
     list_length = capacity + PADDED_TO
-    lists = max(columns, 1) if searched else 1
+    lists = max(choice.columns, 1) if searched else 1
     sorts = capacity > RANK_LIMIT and (k > RANK_LIMIT or not searched)
-    pitch = -(-axis_size // WORD) * WORD if is_short else run + line
-    sizes = {
+    pitch = -(-axis_size // WORD) * WORD if is_short else run + rows.line
+    counters = sizes.shared_state_size(choice.segments) if choice.algorithm == "shared_sort" else COUNTERS
+    areas = {
         "records": 8 * list_length * lists,
         "positions": 8 * list_length * lists if wide else 0,
         "spare_records": 8 * list_length if sorts else 0,
         "spare_positions": 8 * list_length if sorts and wide else 0,
         "ranks": 3 * 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO),
-        "counters": 8 * (shared_sort.state_size(segments) if shares_rows else COUNTERS) if sorts else 0,
+        "counters": 8 * counters if sorts else 0,
         "groups": element_size
         * max(
-            (stage_columns if is_side_by_side else lanes) * fold,
+            (choice.stage_columns if is_side_by_side else lanes) * fold,
             lanes * refined * GROUP // 2,
-            (4 * k + lanes) * is_short * columns,
+            (4 * k + lanes) * is_short * choice.columns,
         ),
         "minima": element_size * (tiles + 2 * WORD),
-        "stage": element_size * (pitch * stage_columns + WORD),
-        "searches": 32 * max(columns, 1),
+        "stage": element_size * (pitch * choice.stage_columns + WORD),
+        "searches": 32 * max(choice.columns, 1),
     }
-    aligned = [-(-size // (3 * LINE)) * 3 * LINE for size in sizes.values()]
+    aligned = [-(-size // (3 * LINE_BYTES)) * 3 * LINE_BYTES for size in areas.values()]
     ends = list(accumulate(aligned))
-    places = dict(zip(sizes, [0, *ends[:-1]], strict=True))
-    problem = Problem(
+    places = dict(zip(areas, [0, *ends[:-1]], strict=True))
+    return Problem(
         axis_size=axis_size,
         k=k,
         x_step=axis_strides[0],
@@ -244,29 +345,13 @@ def plan(
         capacity=capacity,
         list_length=list_length,
         fold=fold,
-        segment=segment,
-        segments=segments,
+        segment=choice.segment or axis_size,
+        segments=choice.segments,
         run=run,
-        columns=columns,
-        column_step=column_step,
+        columns=choice.columns,
+        column_step=rows.column_step,
         pitch=pitch,
         task_size=ends[-1],
-        n_dims=len(dims),
+        n_dims=len(rows.dims),
         **places,
     )
-    packed_problem = packed(constants, [*problem, *(number for dim in dims for number in dim)])
-    why = f"{8 * element_size} bits, {why}"
-    if shares_rows:
-        launch = shared_sort.launcher(packed_problem, n_rows, axis_size, k, segments)
-        return Plan(f"shared sort, {why}; {segments} parts", problem.task_size, launch)
-    units = n_rows * segments
-    if searched and not in_place and dims:
-        units = n_rows // dims[-1][0] * -(-dims[-1][0] // columns)
-    n_tasks = min(threads, worth) if segments == 1 else units  # each segment keeps its list until they merge
-    ranges = pool.split(units, n_tasks)
-    tasks = tuple((first, last, task) for task, (first, last) in enumerate(ranges))
-    kind = "in place" if in_place else f"{columns} columns at a time"
-    variant = f"{function.__name__}, {kind}, {why}; {len(tasks)} tasks"
-    merge = kernels.merge_kernel(k > RANK_LIMIT) if segments > 1 else None
-    launch = _launcher(function, merge, packed_problem, tasks)
-    return Plan(variant, len(tasks) * problem.task_size, launch)

@@ -12,26 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, part
+from kernels_cpu.jit import helper, inline
+from kernels_cpu.top_k.sizes import DIGIT_BITS, PADDED_TO
 
 Array = NDArray[Any]
 
 PADDING = np.iinfo(np.int64).max
 """Fills a list up to whole vectors; no bound that is searched for reaches it."""
-PADDED_TO = 16  # two vectors of the widest kind
 LOW_HALF = 0xFFFFFFFF
 
-DIGIT_BITS = 8  # 256 places to write to: fewer passes over more places lose to misses of the page tables
-COUNTERS = 2 << DIGIT_BITS  # of this pass and of the next
 
-
-@inlined
+@inline
 def midpoint(low: int, high: int) -> int:
     """Return the mean of two 64-bit integers, rounded down, where their sum may overflow."""
     return (low & high) + ((low ^ high) >> 1)
 
 
-@part
+@helper
 def count_at_most(array: Array, n: int, bound: int) -> int:
     """Return how many of the first `n` elements are at most `bound`; `n` is a multiple of the lanes."""
     total = 0
@@ -42,7 +39,7 @@ def count_at_most(array: Array, n: int, bound: int) -> int:
     return total
 
 
-@part
+@helper
 def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
     """Return a bound that `wanted` to ``wanted + slack`` of the first `n` elements do not exceed.
 
@@ -74,13 +71,13 @@ def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
     return high
 
 
-@inlined
+@inline
 def padded_count(count: int) -> int:
     """Return how long a list of `count` records is with its padding."""
     return (count + PADDED_TO - 1) & -PADDED_TO
 
 
-@inlined
+@inline
 def pad(records: Array, count: int) -> int:
     """Fill the list up to whole vectors and beyond, and return how long it then is."""
     padding = simd.fill(simd.load(records, 0), PADDING)
@@ -89,7 +86,7 @@ def pad(records: Array, count: int) -> int:
     return padded_count(count)
 
 
-@part
+@helper
 def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, slack: int) -> tuple[int, int]:
     """Keep the best `k` records (up to `slack` more where that is less work), in their order.
 
@@ -115,7 +112,7 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
     return kept, bound
 
 
-@part
+@helper
 def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, taken: Array) -> None:
     """Set ``order[r]`` to the place of the record of rank `r`, by comparing each with each.
 
@@ -147,7 +144,7 @@ def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, tak
         simd.put(order, r + equals, i)
 
 
-@part
+@helper
 def radix_sort(
     records: Array,
     positions: Array,

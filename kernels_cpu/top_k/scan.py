@@ -13,16 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, part
+from kernels_cpu.jit import helper, inline
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.records import bound_of, count_at_most, shrink
+from kernels_cpu.top_k.sizes import GROUP, LEAST_REFINED, MOST_REFINED, PLACES, WORD
 
 Array = NDArray[Any]
 
-GROUP = 16  # vectors a tile; a group is a lane of them
-PLACES = 4  # of a long run that are read at a time: memory is faster so
-LEAST_REFINED, MOST_REFINED = 8, 512  # tiles whose elements may be looked at in pairs
-WORD = 64  # elements whose comparisons make one mask
 FEW = 4  # elements of a word that are listed without a branch that depends on how many there are
 FEW_GROUPS = 64  # up to here ranking all groups beats bisection
 NEVER = np.iinfo(np.int64).max
@@ -68,7 +65,7 @@ class Search(NamedTuple):
     """No element of what follows can be among the best k."""
 
 
-@inlined
+@inline
 def chosen(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     """Return a mask of the elements whose key is at most `bound` among the `n` (<= 64) from `at`."""
     lanes = simd.lanes_of(x)
@@ -80,7 +77,7 @@ def chosen(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     return mask
 
 
-@part
+@helper
 def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     """Do what `chosen` does for an `n` that vectors do not divide."""
     mask = chosen(x, at, n, bound, masks)
@@ -90,14 +87,14 @@ def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any
     return mask
 
 
-@inlined
+@inline
 def list_element(x: Array, i: int, first_position: int, masks: KeyMasks, scratch: Scratch, to: int) -> None:
     """Make the record `to` of an element."""
     value = simd.int64(key(simd.get(x, i), masks))
     simd.put(scratch.records, to, (value << 32) | (first_position + i))
 
 
-@part
+@helper
 def list_chosen(
     x: Array,
     at: int,
@@ -128,7 +125,7 @@ def list_chosen(
     return total
 
 
-@inlined
+@inline
 def scan(
     x: Array,
     begin: int,
@@ -166,7 +163,7 @@ def scan(
     return Search(count, bound, until_strict, closed)
 
 
-@part
+@helper
 def minimum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) -> Any:
     """Return the minimum, lane by lane, of the keys at `at`, ``at + step`` and so on before `end`."""
     result = key(simd.load(x, at), masks)
@@ -175,7 +172,7 @@ def minimum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) 
     return result
 
 
-@part
+@helper
 def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return the k-th least of the first `n` elements, a multiple of the lanes and at most `FEW_GROUPS`."""
     lanes = simd.lanes_of(groups)
@@ -191,7 +188,7 @@ def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     return kth
 
 
-@part
+@helper
 def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return a bound that `k` groups, and only few more, do not exceed."""
     if n <= FEW_GROUPS:
@@ -199,7 +196,7 @@ def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
     return bound_of(groups, n, n, k, k >> 3)
 
 
-@part
+@helper
 def tighten(groups: Array, n_groups: int, limits: Limits, listed: int, bound: int) -> int:
     """Return `bound`, or less where the first `n_groups` groups tell so and enough of them are within it."""
     k = limits.k
@@ -208,14 +205,14 @@ def tighten(groups: Array, n_groups: int, limits: Limits, listed: int, bound: in
     return min(bound, bound_of_groups(groups, n_groups, k, limits.lowest))
 
 
-@inlined
+@inline
 def fold(groups: Array, slot: int, minima: Any) -> Any:
     """Lower the groups from `slot` on to `minima`; return the least of those."""
     simd.store(groups, slot, simd.minimum(simd.load(groups, slot), minima))
     return simd.least(minima)
 
 
-@part
+@helper
 def fold_tiles(
     x: Array,
     begin: int,
@@ -258,7 +255,7 @@ def fold_tiles(
         simd.put(minima, t, fold(groups, 0, minimum_of_vectors(x, at, at + tile, lanes, masks)))
 
 
-@inlined
+@inline
 def tiles_within(minima: Array, t: int, n_tiles: int, bound: int) -> Any:
     """Return a mask of the tiles from `t` on, up to a word of them, whose minimum is at most `bound`."""
     mask = np.uint64(0)
@@ -268,7 +265,7 @@ def tiles_within(minima: Array, t: int, n_tiles: int, bound: int) -> Any:
     return mask & (np.uint64(ALL_TILES) >> np.uint64(max(t + WORD - n_tiles, 0)))
 
 
-@part
+@helper
 def pair_up(
     x: Array, begin: int, n_tiles: int, most: int, bound: int, masks: KeyMasks, groups: Array, minima: Array
 ) -> int:
@@ -292,7 +289,7 @@ def pair_up(
     return slot
 
 
-@inlined
+@inline
 def bound_run(
     x: Array, begin: int, n_tiles: int, masks: KeyMasks, limits: Limits, scratch: Scratch,
     listed: int, bound: int,
@@ -308,7 +305,7 @@ def bound_run(
     return tighten(groups, n_groups, limits, listed, bound)
 
 
-@inlined
+@inline
 def search_run(
     x: Array,
     begin: int,

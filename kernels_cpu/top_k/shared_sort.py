@@ -1,68 +1,26 @@
-"""One row sorted by several threads: a radix sort in passes, each of which counts and scatters in parts.
+"""The kernels of one row sorted by several threads: a radix sort whose passes count and scatter in parts.
 
 A part is a range of the list. In every pass each part counts its digits; from all counts follows where each
 part's records of each digit go, in the order of the parts, so that equal keys keep theirs.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu import threads as pool
-from kernels_cpu.addresses import Address, address_of
-from kernels_cpu.jit import inlined, kernel
+from kernels_cpu.jit import inline, kernel
 from kernels_cpu.keys import key, unpack_masks
-from kernels_cpu.memory import elements_at, integers_at
+from kernels_cpu.pointers import elements_at, integers_at
 from kernels_cpu.top_k.output import write_sorted
-from kernels_cpu.top_k.problem import Problem, numbers_of, offsets_of, unpack
-from kernels_cpu.top_k.records import DIGIT_BITS
+from kernels_cpu.top_k.problem import numbers_of, offsets_of, unpack
+from kernels_cpu.top_k.sizes import BINS, BITS, DIGIT_BITS, LEAST, STATE, Problem
 
 Array = NDArray[Any]
-Part = tuple[int, int, int]
-
-BINS = 1 << DIGIT_BITS
-# In front of the counts: the least record's key, the digit's bits, and room to be a line of their own.
-LEAST, BITS, STATE = 0, 1, 8
 
 
-def state_size(n_parts: int) -> int:
-    """Return how many integers of 8 bytes the parts share: state, extents and counts."""
-    return STATE + (2 + BINS) * n_parts
-
-
-def launcher(
-    constants: Array, n_rows: int, axis_size: int, k: int, n_parts: int
-) -> Callable[[Address, Address, Address, int], None]:
-    """Return what sorts one row after the other, each in `n_parts` parts."""
-    parts = _parts(axis_size, n_parts)
-    results = _parts(k, n_parts)
-
-    def launch(x: Address, values: Address, indices: Address, workspace: int) -> None:
-        x = address_of(x)
-        addresses = x, address_of(values), address_of(indices), workspace
-        for row in range(n_rows):
-            pool.run(list_part, [(constants, row, *part, x, workspace) for part in parts])
-            n_passes = plan_passes(constants, len(parts), workspace)
-            is_moved = False
-            for number in range(n_passes):
-                numbered = [(constants, number, is_moved, *part, workspace) for part in parts]
-                pool.run(count_part, numbered)
-                if find_places(constants, len(parts), axis_size, workspace):
-                    pool.run(scatter_part, numbered)
-                    is_moved = not is_moved
-            pool.run(write_part, [(constants, row, is_moved, *part, *addresses) for part in results])
-
-    return launch
-
-
-def _parts(n: int, n_parts: int) -> Sequence[Part]:
-    return [(first, last, part) for part, (first, last) in enumerate(pool.split(n, n_parts))]
-
-
-@inlined
+@inline
 def lists_of(problem: Problem, is_moved: bool, workspace: int) -> tuple[Array, Array, Array, Array]:
     """Return the records and positions as they are, and those that a pass writes."""
     records, positions = problem.records, problem.positions
@@ -121,7 +79,7 @@ def plan_passes(constants: Array, n_parts: int, workspace: int) -> int:
     return n_passes
 
 
-@inlined
+@inline
 def key_shift_of(problem: Problem) -> int:
     """Return how many bits below its key a record has."""
     return 0 if problem.wide else 32

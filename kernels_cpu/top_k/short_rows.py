@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, kernel, part
+from kernels_cpu.jit import helper, inline, kernel
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.memory import elements_at, integers_at
+from kernels_cpu.pointers import elements_at, integers_at
 from kernels_cpu.top_k.output import write_ranked
 from kernels_cpu.top_k.problem import (
-    RANK_LIMIT,
     numbers_of,
     offsets_of,
     scratch_of,
@@ -26,31 +25,23 @@ from kernels_cpu.top_k.problem import (
     unpack,
 )
 from kernels_cpu.top_k.records import bound_of, pad, rank
-from kernels_cpu.top_k.scan import FEW_GROUPS, WORD, Scratch, bound_of_groups
+from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, bound_of_groups
+from kernels_cpu.top_k.sizes import RANK_LIMIT, WORD
 
 Array = NDArray[Any]
 
-MOST_WANTED = 96
-"""Of a row; the list of a random one then stays below `RANK_LIMIT`."""
-MOST_ROWS = 16
-KEYS_SIZE = 1 << 13  # bytes of keys that are written before they are read again
 MOSTLY = 5  # elements of a word that are listed without a branch that depends on how many there are
 # What is known of a row, in the order in which it is kept.
 X, VALUE, INDEX, FOUND, STATE = 0, 1, 2, 3, 4
 
 
-def rows_at_a_time(n: int, element_size: int) -> int:
-    """Return how many rows of `n` elements go through each step together."""
-    return max(min(KEYS_SIZE // (n * element_size), MOST_ROWS), 1)
-
-
-@inlined
+@inline
 def padded_size(n: int) -> int:
     """Return how many keys a row of `n` elements has, padded to whole words."""
     return (n + WORD - 1) & -WORD
 
 
-@inlined
+@inline
 def write_keys(
     x: Array, begin: int, n: int, n_groups: int, lowest: int, masks: KeyMasks, keys: Array, groups: Array
 ) -> None:
@@ -85,7 +76,7 @@ def write_keys(
     simd.store(groups, 0, simd.minimum(simd.load(groups, 0), simd.load(keys, whole)))
 
 
-@inlined
+@inline
 def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None:
     """Make the record `to` of a key."""
     value = simd.int64(simd.get(keys, i))
@@ -96,7 +87,7 @@ def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None
         simd.put(scratch.records, to, (value << 32) | i)
 
 
-@part
+@helper
 def list_keys(keys: Array, n: int, bound: int, wide: bool, scratch: Scratch) -> int:
     """List the keys that are at most `bound`, up to a word more than `RANK_LIMIT`; return how many."""
     count = 0
@@ -116,7 +107,7 @@ def list_keys(keys: Array, n: int, bound: int, wide: bool, scratch: Scratch) -> 
     return count
 
 
-@part
+@helper
 def list_best(keys: Array, n: int, k: int, lowest: int, wide: bool, scratch: Scratch) -> int:
     """List the best `k` keys, or a few more; of those that tie with the k-th only the first ones."""
     padded = padded_size(n)

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu import simd
-from kernels_cpu.jit import inlined, kernel, part
+from kernels_cpu.jit import helper, inline, kernel
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.memory import elements_at, integers_at
+from kernels_cpu.pointers import elements_at, integers_at
 from kernels_cpu.top_k.output import write_ranked
 from kernels_cpu.top_k.problem import (
-    HEADER,
-    RANK_LIMIT,
     numbers_of,
     offsets_of,
     scratch_of,
@@ -25,30 +23,17 @@ from kernels_cpu.top_k.problem import (
     unpack,
 )
 from kernels_cpu.top_k.records import pad, rank, shrink
-from kernels_cpu.top_k.scan import WORD, Scratch
+from kernels_cpu.top_k.scan import Scratch
+from kernels_cpu.top_k.sizes import HEADER, RANK_LIMIT
+from kernels_cpu.top_k.sizes import SIDE_BY_SIDE_COLUMNS as COLUMNS
 
 Array = NDArray[Any]
 
-COLUMNS = WORD  # at most, and apart in the list of keys: a word has a bit for each
-LEAST_COLUMNS = COLUMNS // 2
-MOST_WANTED = 60  # of a row: its list then stays well below `RANK_LIMIT`
-LEAST_GROUPS = 64
 NEIGHBOURS = 4  # elements of a row that are in the same group
 BITS = 16  # of a bound, below those that all groups share; more would be less work saved than done
 
 
-def columns_at_a_time(n: int, n_tasks: int, lanes: int) -> int:
-    """Return how many of `n` rows are searched together, so that there is work for all tasks."""
-    share = -(-n // n_tasks)
-    return min(-(-share // lanes) * lanes, COLUMNS)
-
-
-def groups_wanted(k: int) -> int:
-    """Return how many groups of a row are kept apart."""
-    return max(LEAST_GROUPS, 2 * k)
-
-
-@part
+@helper
 def write_keys(
     x: Array, at: int, step: int, n: int, n_columns: int, n_groups: int, lowest: int, masks: KeyMasks,
     keys: Array, groups: Array,
@@ -87,7 +72,7 @@ def write_keys(
             simd.put(keys, i * COLUMNS + c, key(simd.get(x, at + i * step + c), masks))
 
 
-@part
+@helper
 def lower_bounds(groups: Array, n_groups: int, n_columns: int, k: int, lowest: int, bounds: Array) -> None:
     """Lower each row's bound to what `k` of its groups do not exceed, and few more."""
     for c in range(0, n_columns, simd.lanes_of(groups)):
@@ -111,7 +96,7 @@ def lower_bounds(groups: Array, n_groups: int, n_columns: int, k: int, lowest: i
         simd.store(bounds, c, simd.minimum(simd.load(bounds, c), bound))
 
 
-@inlined
+@inline
 def within_bounds(keys: Array, at: int, bounds: Array) -> Any:
     """Return a mask of the rows whose key of those at `at` is at most their bound."""
     mask = np.uint64(0)
@@ -121,7 +106,7 @@ def within_bounds(keys: Array, at: int, bounds: Array) -> Any:
     return mask
 
 
-@part
+@helper
 def list_keys(
     keys: Array, n: int, first_position: int, used: Any, k: int, lowest: int, wide: bool, list_length: int,
     lists: Scratch, bounds: Array, counts: Array,

@@ -15,13 +15,12 @@ Bytes moved: the output once, and the input outside the band once.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from kernels_cuda.diagonal_matrix import plan_turned
 from kernels_cuda.diagonal_matrix.band import Band, Part
 from kernels_cuda.diagonal_matrix.plan_strided import strided_parts, strided_variant
 from kernels_cuda.diagonal_matrix.sizes import THREADS, VECTOR, elements_a_thread
-from kernels_cuda.launch import Kernel, Launches, as_signed, load
 from kernels_cuda.layout import (
     NARROW_DEPTH,
     NARROW_LIMIT,
@@ -32,7 +31,8 @@ from kernels_cuda.layout import (
     is_wide,
     make_table,
 )
-from kernels_cuda.variant import Target, Variant
+from kernels_cuda.runtime.launch import Kernel, LaunchList, as_signed, load
+from kernels_cuda.runtime.variant import Target, Variant
 
 _MIN_ROW_BYTES = 64  # shorter rows are mostly ends
 _MAX_ROW_BYTES = 1 << 30  # columns and diagonals are counted in 31 bits
@@ -68,8 +68,6 @@ class Plan:
     cannot count.
     """
 
-    alignment: ClassVar[int] = VECTOR
-
     variant: str
     workspace_size: int
     _aligned: tuple[Part, ...] = ()
@@ -86,13 +84,6 @@ class Plan:
         parts = self._anywhere if output % VECTOR else self._aligned
         for part in parts:
             part.launch(stream, x + part.x, output + part.output)
-
-    def launches(self, x: int, output: int) -> Launches | None:
-        """Return the list of launches if it serves all addresses that are like these, modulo `alignment`."""
-        parts = self._anywhere if output % VECTOR else self._aligned
-        if self._wide is not None or len(parts) != 1 or parts[0][:2] != (0, 0):
-            return None
-        return parts[0].launch
 
 
 class _Wide(NamedTuple):

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kernels_cuda.launch import Launches
+from kernels_cuda.runtime.launch import LaunchList
 
 
 class Band(NamedTuple):
@@ -44,4 +44,4 @@ class Part(NamedTuple):
 
     x: int
     output: int
-    launch: Launches
+    launch: LaunchList

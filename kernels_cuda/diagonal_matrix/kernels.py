@@ -3,10 +3,10 @@
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource
 from kernels_cuda.diagonal_matrix.sizes import THREADS, VECTOR, elements_a_thread
 from kernels_cuda.diagonal_matrix.vectors import edge_function
 from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
+from kernels_cuda.runtime.compiler import KernelSource
 
 i32 = types.int32
 u32 = types.uint32

@@ -5,9 +5,9 @@ from math import prod
 
 from kernels_cuda.diagonal_matrix.band import Band, Part
 from kernels_cuda.diagonal_matrix.sizes import THREADS, VECTOR
-from kernels_cuda.launch import load
 from kernels_cuda.layout import dimension_columns, divisor, make_table
-from kernels_cuda.variant import Target, Variant
+from kernels_cuda.runtime.launch import load
+from kernels_cuda.runtime.variant import Target, Variant
 
 
 def strided_variant(element_size: int) -> Variant:

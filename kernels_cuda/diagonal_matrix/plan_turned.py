@@ -4,9 +4,9 @@ from math import prod
 
 from kernels_cuda.diagonal_matrix.band import Band, Part
 from kernels_cuda.diagonal_matrix.sizes import THREADS, TILE_ROW_BYTES, TILE_ROWS
-from kernels_cuda.launch import load
 from kernels_cuda.layout import NARROW_DEPTH, NARROW_LIMIT, dimension_columns, divisor, make_table
-from kernels_cuda.variant import Target, Variant
+from kernels_cuda.runtime.launch import load
+from kernels_cuda.runtime.variant import Target, Variant
 
 # Matrices of fewer rows waste most of what is loaded.
 LEAST_ROWS = 16

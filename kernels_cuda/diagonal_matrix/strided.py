@@ -6,10 +6,10 @@ As `rows` of `kernels`, but that a vector's elements are gathered from the input
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource
 from kernels_cuda.diagonal_matrix.sizes import THREADS, VECTOR
 from kernels_cuda.diagonal_matrix.vectors import edge_function
 from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
+from kernels_cuda.runtime.compiler import KernelSource
 from kernels_cuda.strided import LOADED_WORDS, strided_functions
 
 i32 = types.int32

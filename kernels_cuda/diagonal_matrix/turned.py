@@ -11,10 +11,10 @@ What the band overwrites altogether is not read, by the few rows of a lane.
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.diagonal_matrix.sizes import THREADS, TILE_ROW_BYTES, TILE_ROWS, VECTOR
 from kernels_cuda.diagonal_matrix.vectors import edge_function
 from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
+from kernels_cuda.runtime.compiler import KernelSource, device_function
 
 i32 = types.int32
 u32 = types.uint32

@@ -4,8 +4,8 @@ from typing import Any
 
 from numba import types
 
-from kernels_cuda.compiler import device_function
 from kernels_cuda.diagonal_matrix.sizes import VECTOR
+from kernels_cuda.runtime.compiler import device_function
 
 i32 = types.int32
 u32 = types.uint32

@@ -15,7 +15,7 @@ Bytes moved: the output, the parts of the input that are read, in sectors of 32 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from kernels_cuda.gather_nd.plan_plain import plain_launch, plain_places, plain_variant
 from kernels_cuda.gather_nd.plan_strided import (
@@ -27,7 +27,6 @@ from kernels_cuda.gather_nd.plan_strided import (
 )
 from kernels_cuda.gather_nd.problem import Problem
 from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, PLAIN_UNITS, THREADS, VECTOR, units_a_thread
-from kernels_cuda.launch import Kernel, Launches, Step, load
 from kernels_cuda.layout import (
     NARROW_DEPTH,
     NARROW_LIMIT,
@@ -38,7 +37,8 @@ from kernels_cuda.layout import (
     is_wide,
     make_table,
 )
-from kernels_cuda.variant import Target, Variant
+from kernels_cuda.runtime.launch import Kernel, Launch, LaunchList, load
+from kernels_cuda.runtime.variant import Target, Variant
 
 _CHECK_BLOCKS_A_MULTIPROCESSOR = 16
 
@@ -85,13 +85,11 @@ class _Copy:
 class Plan:
     """A problem with its kernels; see `plan`."""
 
-    alignment: ClassVar[int] = VECTOR
-
     variant: str
     workspace_size: int
     _copies: tuple[_Copy, ...]
     _strided: Strided | None
-    _check: Launches
+    _check: LaunchList
 
     def launch(self, stream: Any, x: int, indices: int, output: int, workspace: int) -> None:
         """Write the output."""
@@ -102,13 +100,6 @@ class Plan:
                 return
         if self._strided is not None:
             self._strided.serving(output)(stream, x, indices, output)
-
-    def launches(self, x: int, indices: int, output: int) -> Launches | None:
-        """Return the list of launches if it serves all addresses that are like these, modulo `alignment`."""
-        for copy in self._copies:
-            if (x | output) % copy.unit == 0:
-                return copy.launch if isinstance(copy.launch, Launches) else None
-        return None if self._strided is None else self._strided.serving(output)
 
     def check(self, stream: Any, indices: int, first: int) -> None:
         """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to address `first`."""
@@ -194,7 +185,7 @@ def plan(
         workspace_size=max((copy.wide.workspace_size for copy in copies if copy.wide), default=0),
         _copies=copies,
         _strided=strided,
-        _check=Launches([*_check_steps(problem, target)]),
+        _check=LaunchList([*_check_steps(problem, target)]),
     )
 
 
@@ -228,9 +219,9 @@ def _copy(problem: Problem, places: tuple[int, ...] | None, unit: int, target: T
     return _Copy(unit, kernel.prepare(grid, THREADS, 0, 3, *numbers, *table.arguments(None, 0)), None)
 
 
-def _check_steps(problem: Problem, target: Target) -> Iterator[Step]:
+def _check_steps(problem: Problem, target: Target) -> Iterator[Launch]:
     """Yield what looks for tuples out of range, of the bases ``(indices, first)``."""
-    yield Step(load(_CLEAR, target), 1, 1, 0, ((1, 0),), ())
+    yield Launch(load(_CLEAR, target), 1, 1, 0, ((1, 0),), ())
     is_long = problem.has_long_indices
     most_blocks = _CHECK_BLOCKS_A_MULTIPROCESSOR * target.multiprocessors
     check = load(_check(problem.index_size, is_long), target)
@@ -250,7 +241,7 @@ def _check_steps(problem: Problem, target: Target) -> Iterator[Step]:
             )
             n_blocks = min(-(-n_tuples // (THREADS * CHECKED_TUPLES)), most_blocks)
             pointers = (0, offset + first * problem.coordinate_bytes), (1, 0)
-            yield Step(check, n_blocks, THREADS, 0, pointers, numbers)
+            yield Launch(check, n_blocks, THREADS, 0, pointers, numbers)
 
 
 def _launch_of_wide(kernel: Kernel, grid: int, numbers: tuple[int, ...]) -> Callable[..., None]:

@@ -3,7 +3,6 @@
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.gather_nd.indices import index_functions
 from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, THREADS, VECTOR, units_a_thread
 from kernels_cuda.offsets import (
@@ -14,6 +13,7 @@ from kernels_cuda.offsets import (
     offset_functions,
     table_lengths,
 )
+from kernels_cuda.runtime.compiler import KernelSource, device_function
 
 u32 = types.uint32
 u64 = types.uint64

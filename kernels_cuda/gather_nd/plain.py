@@ -9,11 +9,11 @@ them at one address and fixed distances from it: outputs have no gaps then.
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.gather_nd.indices import index_functions
 from kernels_cuda.gather_nd.places import PLACE_TABLES, along
 from kernels_cuda.gather_nd.sizes import THREADS, VECTOR
 from kernels_cuda.offsets import arithmetic
+from kernels_cuda.runtime.compiler import KernelSource, device_function
 
 u32 = types.uint32
 i64 = types.int64

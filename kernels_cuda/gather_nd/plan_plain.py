@@ -2,9 +2,9 @@
 
 from kernels_cuda.gather_nd.problem import Problem
 from kernels_cuda.gather_nd.sizes import PLAIN_COORDINATES, PLAIN_DIMS, PLAIN_UNITS, THREADS
-from kernels_cuda.launch import Launches, load
 from kernels_cuda.layout import NARROW_LIMIT, divisor
-from kernels_cuda.variant import Target, Variant
+from kernels_cuda.runtime.launch import LaunchList, load
+from kernels_cuda.runtime.variant import Target, Variant
 
 FEW_UNITS = 1 << 20  # up to so many, a thread has one
 LARGEST_STRIDE = (1 << 31) - 1  # in bytes; positions and strides are multiplied as 32-bit integers
@@ -54,7 +54,7 @@ def plain_places(problem: Problem) -> tuple[int, ...] | None:
     )
 
 
-def plain_launch(problem: Problem, places: tuple[int, ...], unit: int, target: Target) -> Launches | None:
+def plain_launch(problem: Problem, places: tuple[int, ...], unit: int, target: Target) -> LaunchList | None:
     """Make the launch for units of some bytes, or return None where another kernel is for it.
 
     `places` are from `plain_places`. Threads of several units write an output in one piece.

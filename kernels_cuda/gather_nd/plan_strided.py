@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from kernels_cuda.gather_nd.problem import Dimension, Problem
 from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
-from kernels_cuda.launch import Kernel, Launches, load
 from kernels_cuda.layout import NARROW_DEPTH, dimension_columns, divisor, is_wide, make_table
-from kernels_cuda.variant import Target, Variant
+from kernels_cuda.runtime.launch import Kernel, LaunchList, load
+from kernels_cuda.runtime.variant import Target, Variant
 
 LEAST_RUN_BYTES = 64  # shorter runs are mostly ends
 # The units of a run, by their bytes, from which on it is shifted, and all of them: a vector of it takes as
@@ -31,10 +31,10 @@ def shifted_variant(index_size: int) -> Variant:
 class Strided(NamedTuple):
     """The launches for outputs that begin on a 16-byte boundary, and for any."""
 
-    aligned: Launches
-    anywhere: Launches
+    aligned: LaunchList
+    anywhere: LaunchList
 
-    def serving(self, output: int) -> Launches:
+    def serving(self, output: int) -> LaunchList:
         """Return the launch for an output at this address."""
         return self.anywhere if output % VECTOR else self.aligned
 
@@ -52,7 +52,7 @@ class _Runs(NamedTuple):
         anywhere = self._launch(kernel, VECTOR - self.element_size, numbers)
         return Strided(self._launch(kernel, 0, numbers) if self.is_aligned else anywhere, anywhere)
 
-    def _launch(self, kernel: Kernel, head: int, numbers: tuple[int, ...]) -> Launches:
+    def _launch(self, kernel: Kernel, head: int, numbers: tuple[int, ...]) -> LaunchList:
         vectors_a_run = -(-(self.run_bytes + head) // VECTOR)
         n_vectors = self.n_runs * vectors_a_run
         return kernel.prepare(

@@ -4,9 +4,9 @@ from typing import Any
 
 from numba import types
 
-from kernels_cuda.compiler import device_function
 from kernels_cuda.gather_nd.indices import index_functions
 from kernels_cuda.offsets import offset_functions, table_lengths
+from kernels_cuda.runtime.compiler import device_function
 
 i64 = types.int64
 

@@ -8,11 +8,11 @@ words that lie in it are, and single bytes: nothing else is read or written.
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.gather_nd.indices import index_functions
 from kernels_cuda.gather_nd.places import PLACE_TABLES, along
 from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
 from kernels_cuda.offsets import arithmetic
+from kernels_cuda.runtime.compiler import KernelSource, device_function
 
 i32 = types.int32
 u32 = types.uint32

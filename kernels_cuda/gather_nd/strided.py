@@ -7,10 +7,10 @@ thread has one, and takes so few registers and instructions that many are in fli
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource
 from kernels_cuda.gather_nd.runs import RUN_TABLES, run_function
 from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
 from kernels_cuda.offsets import arithmetic
+from kernels_cuda.runtime.compiler import KernelSource
 from kernels_cuda.strided import LOADED_WORDS, strided_functions
 
 i32 = types.int32

@@ -18,18 +18,8 @@ another.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from kernels_cuda.launch import (
-    N_BASES,
-    NOTHING,
-    WORKSPACE_ALIGNMENT,
-    Kernel,
-    Launches,
-    Step,
-    as_signed,
-    load,
-)
 from kernels_cuda.layout import (
     NARROW_LIMIT,
     TABLE_WRITER,
@@ -51,7 +41,17 @@ from kernels_cuda.nonzero_coordinates.sizes import (
     column_depth,
     small_threads,
 )
-from kernels_cuda.variant import Target, Variant
+from kernels_cuda.runtime.launch import (
+    N_BASES,
+    NOTHING,
+    WORKSPACE_ALIGNMENT,
+    Kernel,
+    Launch,
+    LaunchList,
+    as_signed,
+    load,
+)
+from kernels_cuda.runtime.variant import Target, Variant
 
 DIRECT_LIMIT = 8192  # counts that every block of `expand` may read: 32 KiB from L2
 MAX_GRANULES_A_TILE = 4
@@ -128,15 +128,13 @@ def _column_tables(sizes: Sequence[int], n_columns: int, wide: bool) -> list[_Co
 class _Small(NamedTuple):
     """The one launch for a few elements."""
 
-    whole: Launches
-    counting: Launches
+    whole: LaunchList
+    counting: LaunchList
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A problem with its kernels; see `plan`."""
-
-    alignment: ClassVar[int] = 16
 
     variant: str
     workspace_size: int
@@ -154,16 +152,16 @@ class Plan:
     _table_at: int
     _n_dims: int
     _table: Table | None
-    _turned: tuple[Step, ...]
+    _turned: tuple[Launch, ...]
     _columns: tuple[_Columns, ...]
     _small: _Small | None
     _mask: Kernel | None
     _scan: Kernel
     _expand: Kernel | None
-    # Launches by what they depend on: where, modulo 16, input and coordinates begin.
-    _counting: dict[int, Launches] = field(default_factory=dict)
-    _whole: dict[tuple[int, int], Launches] = field(default_factory=dict)
-    _expanding: dict[tuple[int, int], Launches] = field(default_factory=dict)
+    # LaunchList by what they depend on: where, modulo 16, input and coordinates begin.
+    _counting: dict[int, LaunchList] = field(default_factory=dict)
+    _whole: dict[tuple[int, int], LaunchList] = field(default_factory=dict)
+    _expanding: dict[tuple[int, int], LaunchList] = field(default_factory=dict)
 
     def launch(self, stream: int, x: int, coordinates: int, count: int, workspace: int) -> None:
         """Write the coordinates and the count."""
@@ -181,18 +179,10 @@ class Plan:
             if not is_direct:
                 steps += self._scan_steps(x)
             steps += self._expand_steps(*kind, self._capacity, *self._coordinate_strides, is_direct)
-            launches = Launches(steps)
+            launches = LaunchList(steps)
             if self._has_lasting_table:
                 self._whole[kind] = launches
         launches(stream, x, coordinates, count, workspace)
-
-    def launches(self, x: int, coordinates: int, count: int) -> Launches | None:
-        """Return the list of launches if it serves all addresses that are like these, modulo `alignment`."""
-        if self._small is not None:
-            return self._small.whole
-        if not self._columns or self._capacity == 0:
-            return self._counting.get(x % 16)
-        return self._whole.get((x % 16, coordinates % 16))
 
     def count(self, stream: int, x: int, count: int, workspace: int) -> None:
         """Write the count, and leave in the workspace what `expand` needs."""
@@ -201,7 +191,7 @@ class Plan:
             return
         launches = self._counting.get(x % 16)
         if launches is None:
-            launches = Launches([*self._mask_steps(stream, x, workspace), *self._scan_steps(x)])
+            launches = LaunchList([*self._mask_steps(stream, x, workspace), *self._scan_steps(x)])
             if self._has_lasting_table:
                 self._counting[x % 16] = launches
         launches(stream, x, 0, count, workspace)
@@ -215,7 +205,7 @@ class Plan:
         launches = self._expanding.get(kind)
         if launches is None:
             steps = self._expand_steps(*kind, self._capacity, *self._coordinate_strides, False)
-            launches = self._expanding[kind] = Launches(steps)
+            launches = self._expanding[kind] = LaunchList(steps)
         launches(stream, x, coordinates, 0, workspace)
 
     @property
@@ -228,7 +218,7 @@ class Plan:
     def _granules(self, x: int) -> int:
         return -(-(self._n_elements + self._skipped(x)) // GRANULE) if self._n_elements else 0
 
-    def _mask_steps(self, stream: int, x: int, workspace: int) -> list[Step]:
+    def _mask_steps(self, stream: int, x: int, workspace: int) -> list[Launch]:
         if self._n_elements == 0 or self._turned:
             return [*self._turned]
         skipped = self._skipped(x)
@@ -243,11 +233,11 @@ class Plan:
             numbers = (self._n_elements, self._magnitude, self._n_dims, *tables)
         assert self._mask is not None
         pointers = (_X, -skipped * self._element_size), (_WORKSPACE, 0), (_WORKSPACE, self._counts_at)
-        return [Step(self._mask, n_blocks, MASK_THREADS, 0, pointers, numbers)]
+        return [Launch(self._mask, n_blocks, MASK_THREADS, 0, pointers, numbers)]
 
-    def _scan_steps(self, x: int) -> list[Step]:
+    def _scan_steps(self, x: int) -> list[Launch]:
         pointers = (_WORKSPACE, self._counts_at), (_WORKSPACE, self._prefix_at), (_COUNT, 0)
-        return [Step(self._scan, 1, SCAN_THREADS, 0, pointers, (self._granules(x), self._count_size))]
+        return [Launch(self._scan, 1, SCAN_THREADS, 0, pointers, (self._granules(x), self._count_size))]
 
     def _expand_steps(
         self,
@@ -257,7 +247,7 @@ class Plan:
         row_stride: int,
         column_stride: int,
         is_direct: bool,
-    ) -> list[Step]:
+    ) -> list[Launch]:
         """Return the launches of `expand`; the addresses of input and coordinates are the leads modulo 16.
 
         If it `is_direct`, its blocks add up counts themselves, and the one for the first columns tells the
@@ -304,7 +294,7 @@ class Plan:
                 (_COORDINATES, offset),
                 (_COUNT if tells else NOTHING, 0),
             )
-            steps.append(Step(self._expand, blocks, EXPAND_THREADS, 0, pointers, numbers))
+            steps.append(Launch(self._expand, blocks, EXPAND_THREADS, 0, pointers, numbers))
         return steps
 
 
@@ -400,7 +390,7 @@ def plan(
     counts_at = _aligned(masked // 8)
     prefix_at = counts_at + _aligned(masked // GRANULE * 4 + 16)
     table_at = prefix_at + _aligned(masked // GRANULE * 8 + 8)
-    turned_steps: list[Step] = []
+    turned_steps: list[Launch] = []
     if matrices is not None:
         pointers = (_X, 0), (_WORKSPACE, 0), (_WORKSPACE, counts_at)
         turned_steps = plan_turned.steps_of(matrices, element_size, magnitude, pointers, target)

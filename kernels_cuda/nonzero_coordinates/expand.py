@@ -5,10 +5,10 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.nonzero_coordinates.sizes import EXPAND_THREADS as THREADS
 from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE, SCAN_THREADS, column_depth
 from kernels_cuda.offsets import arithmetic
+from kernels_cuda.runtime.compiler import KernelSource, device_function
 from kernels_cuda.scan import block_scan
 
 u16 = types.uint16

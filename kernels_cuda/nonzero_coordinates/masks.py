@@ -5,9 +5,9 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.nonzero_coordinates.sizes import CHUNK, GRANULE, MASK_THREADS, block_elements
 from kernels_cuda.offsets import offset_functions, table_lengths
+from kernels_cuda.runtime.compiler import KernelSource, device_function
 from kernels_cuda.scan import block_add
 
 u32 = types.uint32

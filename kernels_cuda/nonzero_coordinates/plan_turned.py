@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from kernels_cuda.launch import Pointer, Step, as_signed, load
 from kernels_cuda.nonzero_coordinates.sizes import FILLED_WORDS, GRANULE, TURNED_THREADS
-from kernels_cuda.variant import Target, Variant
+from kernels_cuda.runtime.launch import Launch, Pointer, as_signed, load
+from kernels_cuda.runtime.variant import Target, Variant
 
 _WARPS = TURNED_THREADS // 32
 # Matrices of fewer rows waste most of what is loaded.
@@ -52,7 +52,7 @@ def matrices_of(dims: tuple[tuple[int, int], ...]) -> Matrices | None:
 
 def steps_of(
     matrices: Matrices, element_size: int, magnitude: int, pointers: tuple[Pointer, ...], target: Target
-) -> list[Step]:
+) -> list[Launch]:
     """Return the launches that fill the mask and count; `pointers` are those of input, mask and counts.
 
     An element is non-zero where ``bits & magnitude`` is.
@@ -67,6 +67,6 @@ def steps_of(
     numbers = (as_signed(magnitude), n_units, matrices.height, n_row_tiles, row_words, n_word_tiles, *strides)
     fill, count = load(mask_variant(element_size), target), load(count_variant(), target)
     return [
-        Step(fill, -(-n_units // _WARPS), TURNED_THREADS, 0, (x, mask), numbers),
-        Step(count, -(-n_words * 32 // GRANULE), TURNED_THREADS, 0, (mask, counts), (n_words,)),
+        Launch(fill, -(-n_units // _WARPS), TURNED_THREADS, 0, (x, mask), numbers),
+        Launch(count, -(-n_words * 32 // GRANULE), TURNED_THREADS, 0, (mask, counts), (n_words,)),
     ]

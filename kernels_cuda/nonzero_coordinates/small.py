@@ -3,10 +3,10 @@
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.nonzero_coordinates.expand import store_count
 from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, SMALL_IN_FLIGHT, SMALL_LIMIT
 from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
+from kernels_cuda.runtime.compiler import KernelSource, device_function
 
 u32 = types.uint32
 u64 = types.uint64

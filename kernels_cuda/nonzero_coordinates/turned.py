@@ -7,8 +7,8 @@ granule of these words counts is found by a launch of its own.
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.compiler import KernelSource
 from kernels_cuda.nonzero_coordinates.sizes import FILLED_WORDS, GRANULE, TURNED_THREADS
+from kernels_cuda.runtime.compiler import KernelSource
 from kernels_cuda.scan import block_add
 
 u32 = types.uint32

@@ -22,8 +22,8 @@ the index of each, finishes the row.
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, device_function, linked_function
 from kernels_cuda.ptx import global_timer, shared_from, sleep_some_nanoseconds, take_turn
+from kernels_cuda.runtime.compiler import KernelSource, device_function, linked_function
 from kernels_cuda.top_k.block_shape import SPARE
 from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
 from kernels_cuda.top_k.finish import write_function

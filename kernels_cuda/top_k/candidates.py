@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import linked_function
 from kernels_cuda.ptx import LOAD_SHARED, REGISTER, STORE_SHARED, ballot, warp_max
+from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.column_shape import LANES, POSITION_BYTES, POSITION_STEP, key_bytes
 from kernels_cuda.top_k.keys import element_functions
 

@@ -19,8 +19,8 @@ Reads the columns once.
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, shared_address, take_turn
+from kernels_cuda.runtime.compiler import KernelSource, linked_function
 from kernels_cuda.top_k.candidates import NOWHERE, candidate_functions
 from kernels_cuda.top_k.column_shape import CHUNK_ROWS, LANES, POSITION_BYTES, POSITION_STEP, key_bytes
 from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS

@@ -1,6 +1,6 @@
 """How elements are read, in vectors, and compared: masks of order keys and numbers of raw ones (`keys`)."""
 
-from kernels_cuda.launch import as_signed
+from kernels_cuda.runtime.launch import as_signed
 
 VECTOR_BYTES = 16
 N_MASKS = 6

@@ -5,8 +5,8 @@ from typing import Any
 
 from numba import types
 
-from kernels_cuda.compiler import linked_function
 from kernels_cuda.ptx import LOAD
+from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.row_offsets import store_index

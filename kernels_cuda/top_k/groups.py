@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import (
     is_compute_90,
     load_if_u32x4,
@@ -25,6 +24,7 @@ from kernels_cuda.ptx import (
     shuffle_xor_u64,
     store_shared_u32x4,
 )
+from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, VECTORS_A_LANE
 from kernels_cuda.top_k.keys import element_functions

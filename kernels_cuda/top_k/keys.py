@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from kernels_cuda.compiler import linked_function
 from kernels_cuda.ptx import (
     LOAD,
     REGISTER,
@@ -41,6 +40,7 @@ from kernels_cuda.ptx import (
     raw_key_u32,
     raw_key_u64,
 )
+from kernels_cuda.runtime.compiler import linked_function
 
 u32 = types.uint32
 u64 = types.uint64

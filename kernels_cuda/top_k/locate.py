@@ -2,7 +2,7 @@
 
 from numba import types
 
-from kernels_cuda.compiler import linked_function
+from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.row_offsets import row_offsets
 

@@ -7,8 +7,8 @@ these, reading few elements. Reads every row once; writes a key for 128 bytes an
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import STORE, take_turn
+from kernels_cuda.runtime.compiler import KernelSource, linked_function
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.elements import N_NUMBERS, VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, FINE_A_CHUNK, FINE_BITS, VECTORS_A_LANE, key_bytes

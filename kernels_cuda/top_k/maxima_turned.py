@@ -8,8 +8,8 @@ of a row together. Reads every row once.
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import LOAD, STORE, take_turn
+from kernels_cuda.runtime.compiler import KernelSource, linked_function
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.elements import N_NUMBERS, VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import FINE_A_CHUNK, TURNED_ROWS, fine_bits, key_bytes

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from kernels_cuda import launch
-from kernels_cuda.launch import Launches, load
+from kernels_cuda.runtime.launch import Launch, LaunchList, load
+from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k.elements import key_masks, raw_numbers
 from kernels_cuda.top_k.plan_blocks import block_steps, fitting_shape
 from kernels_cuda.top_k.plan_columns import are_columns, columns_steps
@@ -13,7 +13,6 @@ from kernels_cuda.top_k.plan_sort import is_tile, sort_steps, tile_steps
 from kernels_cuda.top_k.plan_warp import is_warp, warp_steps
 from kernels_cuda.top_k.rows import RowDimension, columns_last, row_layout
 from kernels_cuda.top_k.steps import Problem, Step, Workspace
-from kernels_cuda.variant import Target
 
 
 class Plan:
@@ -28,17 +27,16 @@ class Plan:
     """
 
     __slots__ = ("_launches", "variant", "workspace_size")
-    alignment = 1
 
     def __init__(self, variant: str, workspace_size: int, steps: Sequence[Step], target: Target) -> None:
         self.variant = variant
         self.workspace_size = workspace_size
         # A list's bases are the arrays of a pointer; nothing is the base that is not given.
         launches = [
-            launch.Step(load(variant, target), grid, block, shared_bytes, pointers, integers)
+            Launch(load(variant, target), grid, block, shared_bytes, pointers, integers)
             for variant, grid, block, pointers, integers, shared_bytes in steps
         ]
-        self._launches = Launches(launches) if launches else None
+        self._launches = LaunchList(launches) if launches else None
 
     def launch(self, stream: int, x: int, values: int, indices: int, workspace: int) -> None:
         """Put the kernels on `stream`; addresses are those of the first elements.
@@ -54,10 +52,6 @@ class Plan:
         """
         if self._launches is not None:
             self._launches(stream, x, values, indices, workspace)
-
-    def launches(self, x: int, values: int, indices: int) -> Launches | None:
-        """Return the list of launches if it serves all addresses that are like these, modulo `alignment`."""
-        return self._launches
 
 
 def plan(

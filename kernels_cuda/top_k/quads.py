@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from kernels_cuda.compiler import device_function
 from kernels_cuda.ptx import (
     load_shared_u32x4,
     load_shared_u64x2,
@@ -13,6 +12,7 @@ from kernels_cuda.ptx import (
     store_shared_u32x4,
     store_shared_u64x2,
 )
+from kernels_cuda.runtime.compiler import device_function
 
 u32 = types.uint32
 u64 = types.uint64

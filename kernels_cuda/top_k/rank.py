@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import (
     atomic_add_shared_u32,
     count_shared_if,
@@ -13,6 +12,7 @@ from kernels_cuda.ptx import (
     shuffle_xor_u32,
     warp_max,
 )
+from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.block_shape import BINS_A_THREAD
 from kernels_cuda.top_k.quads import quad_functions

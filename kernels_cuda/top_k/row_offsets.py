@@ -2,8 +2,8 @@
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.ptx import load_u64, store_u32, store_u64, take_turn
+from kernels_cuda.runtime.compiler import KernelSource, device_function
 from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS
 
 u32 = types.uint32

@@ -21,7 +21,6 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, device_function
 from kernels_cuda.ptx import (
     LOAD,
     LOAD_RELAXED,
@@ -37,6 +36,7 @@ from kernels_cuda.ptx import (
     store_u32x4,
     take_turn,
 )
+from kernels_cuda.runtime.compiler import KernelSource, device_function
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kernels_cuda.launch import N_BASES, NOTHING, WORKSPACE_ALIGNMENT
+from kernels_cuda.runtime.launch import N_BASES, NOTHING, WORKSPACE_ALIGNMENT
+from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS, RowLayout
 from kernels_cuda.top_k.variants import offsets_variant
-from kernels_cuda.variant import Variant
 
 # Longer rows have positions of 8 bytes in the workspace.
 LARGEST_NARROW_AXIS = 1 << 32

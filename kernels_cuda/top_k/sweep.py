@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import (
     atomic_add_shared_u32,
     ballot,
@@ -22,6 +21,7 @@ from kernels_cuda.ptx import (
     shuffle_from_u32,
     warp_inclusive_sum,
 )
+from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import VECTORS_AHEAD, key_bytes

@@ -9,7 +9,6 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import device_function, linked_function
 from kernels_cuda.ptx import (
     count_shared_if,
     leading_zeros_u32,
@@ -18,6 +17,7 @@ from kernels_cuda.ptx import (
     warp_add,
     warp_inclusive_sum,
 )
+from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cooperate import block_inclusive_sum, warp_maximum
 from kernels_cuda.top_k.quads import quad_functions
 

@@ -7,8 +7,8 @@ k values and indices.
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource
 from kernels_cuda.ptx import shuffle_from_u32, take_turn
+from kernels_cuda.runtime.compiler import KernelSource
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions

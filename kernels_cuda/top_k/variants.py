@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k import sort_shape
 from kernels_cuda.top_k.block_shape import largest_shape
 from kernels_cuda.top_k.column_shape import LARGEST_SHARED_BYTES
 from kernels_cuda.top_k.tile_shape import TILE_SHAPES, exchange_bytes
 from kernels_cuda.top_k.warp_shape import vectors_a_lane
-from kernels_cuda.variant import Variant
 
 ELEMENT_SIZES = (1, 2, 4, 8)
 # Longest rows of the two warp kernels, which hold 8 and 32 keys a lane (16 and 32 of one byte).

@@ -14,7 +14,6 @@ smallest position. Reads the row once, writes k values and indices.
 
 from numba import cuda, types
 
-from kernels_cuda.compiler import KernelSource, linked_function
 from kernels_cuda.ptx import (
     join_u32,
     load_if_u32x4,
@@ -29,6 +28,7 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
     warp_min,
 )
+from kernels_cuda.runtime.compiler import KernelSource, linked_function
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
 from kernels_cuda.top_k.keys import element_functions

@@ -24,14 +24,14 @@ def numba():
 @pytest.fixture
 def launched(monkeypatch):
     """Count the lists of launches that Python looked at."""
-    launch, calls = importlib.import_module("kernels_cuda.launch"), []
-    ordinary = launch.Launches.__call__
+    launch, calls = importlib.import_module("kernels_cuda.runtime.launch"), []
+    ordinary = launch.LaunchList.__call__
 
     def counted(launches, *addresses):
         calls.append(addresses)
         ordinary(launches, *addresses)
 
-    monkeypatch.setattr(launch.Launches, "__call__", counted)
+    monkeypatch.setattr(launch.LaunchList, "__call__", counted)
     return calls
 
 

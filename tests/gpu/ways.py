@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-import kernels_cuda.launch
-from dmlops import calls, express
+import kernels_cuda.runtime.launch
+from dmlops.call import CALLS
 from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
 from kernels_cuda.diagonal_matrix import plan_turned as diagonal_turned
 from kernels_cuda.gather_nd import plan_plain, plan_strided, problem
@@ -39,8 +39,7 @@ class Way(NamedTuple):
 def forced(way):
     """Have CUDA problems solved this way; None for the one that is chosen."""
     with ExitStack() as stack:
-        for plans in (calls._calls, express._repeats):
-            stack.enter_context(mock.patch.dict(plans, clear=True))
+        stack.enter_context(mock.patch.dict(CALLS._calls, clear=True))
         for module, attribute, value in way.settings if way else ():
             stack.enter_context(mock.patch.object(module, attribute, value))
         yield
@@ -63,13 +62,13 @@ def _variant(name: str) -> tuple[Any, str, Callable[..., Any]]:
 
 
 def _multiprocessors(number: int) -> tuple[Any, str, Callable[..., Any]]:
-    real = kernels_cuda.launch.target
+    real = kernels_cuda.runtime.launch.target
 
     @functools.cache
     def target(device_id):
         return real(device_id)._replace(multiprocessors=number)
 
-    return kernels_cuda.launch, "target", target
+    return kernels_cuda.runtime.launch, "target", target
 
 
 def _blocks_of(n_threads: int) -> tuple[Any, str, tuple[int, ...]]:

@@ -1,0 +1,10 @@
+"""What dmlops needs of array libraries; one file per library, and `detect`, which finds an array's library.
+
+No library is imported on the user's behalf: one that made an array is already in `sys.modules`.
+"""
+
+from dmlops.array_libraries.base import ArrayLibrary, Operand
+from dmlops.array_libraries.detect import as_input, as_output
+from dmlops.array_libraries.numpy import NUMPY
+
+__all__ = ["NUMPY", "ArrayLibrary", "Operand", "as_input", "as_output"]

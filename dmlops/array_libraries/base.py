@@ -1,0 +1,180 @@
+"""The interface between dmlops and an array library."""
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, NoReturn
+
+from dmlops.data_types import named_data_type
+from dmlops.enums import TensorDataType
+from dmlops.errors import InvalidDescriptorError, wording
+from dmlops.memory import Device
+from dmlops.tensor import TensorDesc
+
+
+class Operand(NamedTuple):
+    """An array that its library has vouched for.
+
+    Attributes
+    ----------
+    library : ArrayLibrary
+        Whose it is.
+    array : object
+        A plain strided array of the library's own, with memory behind it.
+    signature : hashable
+        What tells it apart from arrays that need other plans: type, sizes, strides and device.
+    address : int
+        Where its element [0, ..., 0] is.
+    """
+
+    library: "ArrayLibrary"
+    array: Any
+    signature: Hashable
+    address: int
+
+
+# What the constructor of a named tuple calls, in a third of the time.
+new_operand: Any = functools.partial(tuple.__new__, Operand)
+
+
+class ArrayLibrary:
+    """What dmlops asks of an array library.
+
+    `as_input` and `as_output` are the only places where arrays are vouched for; all other methods take arrays that
+    were.
+    """
+
+    name: str
+    index_type = TensorDataType.INT64
+    needs_ordering = False
+    """Whether calls on its arrays alone must be ordered with streams that the arrays name, or keep the arrays."""
+    is_lent = False
+    """Whether its arrays must be kept until a call has ended, as none of its streams can wait for the call."""
+    allocates_on_streams = False
+    """Whether memory that it allocates and frees is not used again before the stream has done with it."""
+    knows_capture = False
+    """Whether what it allocates during a graph capture belongs to the graph."""
+
+    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+        """Return an array that kernels may read.
+
+        Parameters
+        ----------
+        array : object
+            What the caller gave.
+        where : str
+            What error texts begin with.
+        stream : int, optional
+            Where copies are made on a GPU; None for the library's current stream.
+        differentiable : bool
+            Whether the result depends on the elements in a way that has a derivative.
+
+        Raises
+        ------
+        TypeError
+            If it is no plain array with memory of its own; the text names the remedy.
+        """
+        raise NotImplementedError
+
+    def as_output(self, array: Any, where: str) -> Operand:
+        """Return an array that kernels may write.
+
+        Raises
+        ------
+        TypeError
+            If it is no plain array with memory of its own; the text names the remedy.
+        InvalidDescriptorError
+            If it is read-only or not aligned to its elements.
+        """
+        raise NotImplementedError
+
+    def owns(self, kind: type) -> bool:
+        """Return whether all objects of a type are arrays of this library, and never of another one."""
+        raise NotImplementedError
+
+    def device(self, array: Any) -> Device:
+        """Return where the array lives."""
+        raise NotImplementedError
+
+    def describe(self, array: Any, where: str) -> TensorDesc:
+        """Return the array's type, sizes and strides.
+
+        Raises
+        ------
+        TypeError
+            If it has an element type that no operator takes.
+        """
+        raise NotImplementedError
+
+    def address(self, array: Any) -> int:
+        """Return where element [0, ..., 0] of the array is."""
+        raise NotImplementedError
+
+    def addresses(self, arrays: Sequence[Any]) -> list[int]:
+        """Return `address` of several arrays, as quick as it can be."""
+        return [self.address(array) for array in arrays]
+
+    def check_representable(self, data_type: TensorDataType, where: str) -> None:
+        """Refuse a data type that the library would silently change.
+
+        Raises
+        ------
+        TypeError
+            If it would.
+        """
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        """Return a new packed array with undefined contents."""
+        raise NotImplementedError
+
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+        """Return `empty` for one kind of array, as quick as it can be."""
+        return functools.partial(self.empty, desc.sizes, desc.data_type, device)
+
+    def finalize(self, array: Any, stream: int) -> Any:
+        """Return a new array that is written on `stream` as the caller gets it."""
+        return array
+
+    def current_stream(self, device: Device) -> int:
+        """Return the handle of the stream that the library's next kernel would use."""
+        return 0
+
+    def producer_stream(self, array: Any) -> int | None:
+        """Return the stream whose work must end before the array may be read, if the array names one."""
+        return None
+
+    def on_stream(self, stream: int, device: Device) -> AbstractContextManager[Any]:
+        """Return a context in which the library works, and allocates, on `stream`."""
+        return nullcontext()
+
+
+
+def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> TensorDesc:
+    """Return the description of an array whose library has NumPy's data types and strides in bytes."""
+    if not dtype.isnative:
+        allowed = 'use x.astype(x.dtype.newbyteorder("="))'
+        got = f"{dtype.name} in foreign byte order"
+        raise TypeError(wording(where, got, "kernels read the machine's own order", allowed))
+    data_type = named_data_type(dtype.name, where)
+    return described(data_type, shape, [stride // data_type.bytes for stride in strides])
+
+
+def described(data_type: TensorDataType, sizes: Any, strides: Any) -> TensorDesc:
+    """Return a description with strides in elements."""
+    # The strides of a dimension without neighbours mean nothing, and libraries fill in what they like.
+    steps = tuple(stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True))
+    return TensorDesc(data_type, tuple(sizes), steps)
+
+
+def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeError:
+    """Return the error for an array that says it has elements, and has no memory for them."""
+    got = f"a {type(array).__name__} with memory for {n_bytes} bytes at address {address:#x}"
+    return TypeError(wording(where, got, "its elements are not there", "pass an array that holds its data"))
+
+
+
+
+def refuse_unaligned(kind: str, where: str) -> NoReturn:
+    """Refuse an output that kernels could not write to element by element."""
+    reason = "its first element is at an address that is not a multiple of the element size"
+    raise InvalidDescriptorError(wording(where, f"an unaligned {kind}", reason, "an output must be aligned"))

@@ -1,0 +1,83 @@
+"""Anything else with ``__cuda_array_interface__``: results are Numba's device arrays."""
+
+from typing import Any
+
+import numpy as np
+
+from dmlops import cuda
+from dmlops.array_libraries.base import ArrayLibrary, Operand, describe_numpy_like, refuse_unaligned
+from dmlops.data_types import numpy_dtype
+from dmlops.enums import TensorDataType
+from dmlops.errors import refuse, wording
+from dmlops.memory import Device
+from dmlops.tensor import TensorDesc, packed_strides
+
+
+class CudaArray:
+    """What a protocol tells of an array, and the object that keeps its memory."""
+
+    __slots__ = ("device_number", "dtype", "owner", "pointer", "shape", "stream", "strides")
+
+    def __init__(self, interface: dict[str, Any], owner: object, device_number: int | None) -> None:
+        self.owner = owner
+        self.pointer = int(interface["data"][0] or 0)
+        self.shape = tuple(interface["shape"])
+        self.dtype = np.dtype(interface["typestr"])
+        packed = tuple(stride * self.dtype.itemsize for stride in packed_strides(self.shape))
+        self.strides = tuple(interface.get("strides") or packed)
+        # A stream that must be waited for; None where the producer takes care.
+        self.stream: int | None = interface.get("stream")
+        # None for an address that is none of a device's.
+        self.device_number = device_number
+
+
+
+class CudaArrayInterface(ArrayLibrary):
+    """Numba's device arrays and those of any library that is known by the protocol alone."""
+
+    name = "cuda_array_interface"
+    needs_ordering = True
+
+    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+        interface = array.__cuda_array_interface__
+        if interface.get("mask") is not None:
+            reason, remedy = "the mask would be lost", "fill it first"
+            raise TypeError(wording(where, "a masked array", reason, remedy))
+        pointer = interface["data"][0]
+        number = cuda.pointer_device(pointer, where) if pointer else None
+        return self._operand(CudaArray(interface, array, number), where)
+
+    def as_output(self, array: Any, where: str) -> Operand:
+        if array.__cuda_array_interface__["data"][1]:
+            refuse(where, "a read-only array", "it is written to", "an output must be writable")
+        return self.as_input(array, where, None, False)
+
+    def _operand(self, view: CudaArray, where: str) -> Operand:
+        """Return an array whose elements are in the memory of a device, and aligned there."""
+        if 0 not in view.shape:
+            if not view.pointer or view.device_number is None:
+                got = f"a {type(view.owner).__name__} at address {view.pointer:#x}"
+                remedy = "pass an array that holds its data on a device"
+                raise TypeError(wording(where, got, "that is no memory of a CUDA device", remedy))
+            if view.pointer % view.dtype.itemsize:
+                refuse_unaligned("array", where)
+        signature = view.dtype, view.shape, view.strides, view.device_number
+        return Operand(self, view, signature, view.pointer)
+
+    def device(self, array: CudaArray) -> Device:
+        return Device("cuda", array.device_number or 0)
+
+    def describe(self, array: CudaArray, where: str) -> TensorDesc:
+        return describe_numpy_like(array.dtype, array.shape, array.strides, where)
+
+    def address(self, array: Any) -> int:
+        # The results of a call are Numba's own.
+        return array.pointer if isinstance(array, CudaArray) else array.device_ctypes_pointer.value or 0
+
+    def producer_stream(self, array: CudaArray) -> int | None:
+        return array.stream
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        numba_cuda = cuda.numba_cuda()
+        with numba_cuda.gpus[device.number]:
+            return numba_cuda.device_array(sizes, numpy_dtype(data_type))

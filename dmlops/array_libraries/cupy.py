@@ -1,0 +1,89 @@
+"""CuPy arrays."""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+from dmlops.array_libraries.base import (
+    ArrayLibrary,
+    Operand,
+    describe_numpy_like,
+    new_operand,
+    refuse_unaligned,
+)
+from dmlops.data_types import numpy_dtype
+from dmlops.enums import TensorDataType
+from dmlops.memory import Device
+from dmlops.tensor import TensorDesc
+
+
+class CuPy(ArrayLibrary):
+    """CuPy, for its arrays on any CUDA device."""
+
+    name = "cupy"
+    allocates_on_streams = True
+
+    def __init__(self) -> None:
+        self._cupy = sys.modules["cupy"]
+
+    def owns(self, kind: type) -> bool:
+        return kind is self._cupy.ndarray
+
+    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+        array = array if type(array) is self._cupy.ndarray else array.view(self._cupy.ndarray)
+        if array.data.ptr % array.itemsize:
+            with self.on_stream(stream, self.device(array)) if stream is not None else nullcontext():
+                array = array.copy()
+        return self._operand(array)
+
+    def as_output(self, array: Any, where: str) -> Operand:
+        array = array if type(array) is self._cupy.ndarray else array.view(self._cupy.ndarray)
+        if array.data.ptr % array.itemsize:
+            refuse_unaligned("array", where)
+        return self._operand(array)
+
+    def _operand(self, array: Any) -> Operand:
+        memory = array.data
+        signature = array.dtype, array.shape, array.strides, memory.device_id
+        return new_operand((self, array, signature, memory.ptr))  # type: ignore[no-any-return]
+
+    def device(self, array: Any) -> Device:
+        return Device("cuda", array.data.device_id)
+
+    def describe(self, array: Any, where: str) -> TensorDesc:
+        return describe_numpy_like(array.dtype, array.shape, array.strides, where)
+
+    def address(self, array: Any) -> int:
+        return array.data.ptr  # type: ignore[no-any-return]
+
+    def addresses(self, arrays: Sequence[Any]) -> list[int]:
+        return [array.data.ptr for array in arrays]
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        with self._cupy.cuda.Device(device.number):
+            return self._cupy.empty(sizes, numpy_dtype(data_type))
+
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+        # The device is current while a call runs.
+        return partial(self._cupy.empty, desc.sizes, numpy_dtype(desc.data_type))
+
+    def current_stream(self, device: Device) -> int:
+        return self._cupy.cuda.get_current_stream(device.number).ptr  # type: ignore[no-any-return]
+
+    def on_stream(self, stream: int, device: Device) -> AbstractContextManager[Any]:
+        streams = self._cupy.cuda
+        if hasattr(streams.Stream, "from_external"):
+            return streams.Stream.from_external(_Handle(stream))  # type: ignore[no-any-return]
+        return streams.ExternalStream(stream, device.number)  # type: ignore[no-any-return]
+
+
+class _Handle:
+    """A stream as the protocol that libraries exchange streams by has it."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle

@@ -1,0 +1,120 @@
+"""Which library an array belongs to."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dmlops.array_libraries.base import ArrayLibrary, Operand
+from dmlops.array_libraries.numpy import NUMPY
+from dmlops.errors import wording
+
+# The types whose objects all belong to one library; of any other type each object is looked at.
+_BY_TYPE: dict[type, ArrayLibrary] = {np.ndarray: NUMPY, list: NUMPY, float: NUMPY, int: NUMPY}
+_instances: dict[str, ArrayLibrary] = {}
+
+# DLDeviceType, of dlpack.h.
+_HOST_DEVICES = {1: "CPU", 3: "CUDA's page-locked memory", 11: "ROCm's page-locked memory"}
+_CUDA_DEVICES = {2: "CUDA", 13: "CUDA's managed memory"}
+_OTHER_DEVICES = {
+    **{4: "OpenCL", 7: "Vulkan", 8: "Metal", 9: "VPI", 10: "ROCm", 12: "an extension device", 14: "oneAPI"},
+    **{15: "WebGPU", 16: "Hexagon", 17: "MAIA", 18: "Trainium"},
+}
+
+
+def as_input(array: Any, where: str, stream: int | None = None, differentiable: bool = False) -> Operand:
+    """Return an input that its library has vouched for; see `ArrayLibrary.as_input`."""
+    library = _BY_TYPE.get(type(array)) or find_library(array, where)
+    return library.as_input(array, where, stream, differentiable)
+
+
+def as_output(array: Any, where: str) -> Operand:
+    """Return an output that its library has vouched for; see `ArrayLibrary.as_output`."""
+    library = _BY_TYPE.get(type(array)) or find_library(array, where)
+    return library.as_output(array, where)
+
+
+def find_library(array: Any, where: str) -> ArrayLibrary:
+    """Return the library of an array; scalars, lists and whatever NumPy converts belong to NumPy.
+
+    Raises
+    ------
+    TypeError
+        If it lives on a device that no back-end serves.
+    """
+    kind = type(array)
+    if kind in _BY_TYPE:
+        return _BY_TYPE[kind]
+    for module, attribute, make in _KNOWN:
+        base = getattr(sys.modules.get(module), attribute, None)
+        if base is not None and isinstance(array, base):
+            library = _instance(module, make)
+            if library.owns(kind):
+                _BY_TYPE[kind] = library
+            return library
+    if isinstance(array, np.ndarray):
+        return NUMPY
+    if hasattr(array, "__cuda_array_interface__"):
+        return _instance("cuda_array_interface", _cuda_array_interface)
+    if hasattr(array, "__dlpack_device__") and hasattr(array, "__dlpack__"):
+        return _dlpack_library(array, where)
+    return NUMPY
+
+
+def _dlpack_library(array: Any, where: str) -> ArrayLibrary:
+    number = int(array.__dlpack_device__()[0])
+    if number in _CUDA_DEVICES:
+        return _instance("dlpack", _dlpack)
+    if number in _HOST_DEVICES:
+        return NUMPY if hasattr(array, "__array__") else _instance("host_dlpack", _host_dlpack)
+    device = _OTHER_DEVICES.get(number, f"DLPack device {number}")
+    reason, remedy = "no back-end serves that device", "copy it to the CPU or to a CUDA device first"
+    raise TypeError(wording(where, f"a {type(array).__name__} on {device}", reason, remedy))
+
+
+def _torch() -> ArrayLibrary:
+    from dmlops.array_libraries.torch import Torch  # noqa: PLC0415
+
+    return Torch()
+
+
+def _cupy() -> ArrayLibrary:
+    from dmlops.array_libraries.cupy import CuPy  # noqa: PLC0415
+
+    return CuPy()
+
+
+def _jax() -> ArrayLibrary:
+    from dmlops.array_libraries.jax import Jax  # noqa: PLC0415
+
+    return Jax()
+
+
+def _cuda_array_interface() -> ArrayLibrary:
+    from dmlops.array_libraries.cuda_array_interface import CudaArrayInterface  # noqa: PLC0415
+
+    return CudaArrayInterface()
+
+
+def _dlpack() -> ArrayLibrary:
+    from dmlops.array_libraries.dlpack import DLPack  # noqa: PLC0415
+
+    return DLPack()
+
+
+def _host_dlpack() -> ArrayLibrary:
+    from dmlops.array_libraries.dlpack import HostDLPack  # noqa: PLC0415
+
+    return HostDLPack()
+
+
+_KNOWN: tuple[tuple[str, str, Callable[[], ArrayLibrary]], ...] = (
+    ("torch", "Tensor", _torch),
+    ("cupy", "ndarray", _cupy),
+    ("jax", "Array", _jax),
+)
+
+
+def _instance(name: str, make: Callable[[], ArrayLibrary]) -> ArrayLibrary:
+    return _instances.setdefault(name, make()) if name not in _instances else _instances[name]

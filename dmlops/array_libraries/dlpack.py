@@ -1,0 +1,51 @@
+"""Anything else with ``__dlpack__``: on a GPU results are Numba's device arrays, in host memory NumPy's."""
+
+from typing import Any
+
+import numpy as np
+
+from dmlops import cuda
+from dmlops.array_libraries.base import Operand
+from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
+from dmlops.array_libraries.numpy import NumPy
+
+
+class DLPack(CudaArrayInterface):
+    """Arrays on a CUDA device that are known by DLPack alone."""
+
+    name = "dlpack"
+    is_lent = True
+
+    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+        from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
+
+        number = int(array.__dlpack_device__()[1])
+        with cuda.device_made_current(number):
+            # The producer makes this stream wait for its own work; 1 is the default stream.
+            view = StridedMemoryView.from_dlpack(array, stream_ptr=stream or 1)
+        item = view.dtype.itemsize
+        strides = None if view.strides is None else tuple(stride * item for stride in view.strides)
+        interface = {
+            "data": (view.ptr, view.readonly),
+            "shape": view.shape,
+            "typestr": view.dtype.str,
+            "strides": strides,
+        }
+        return self._operand(CudaArray(interface, (array, view), number), where)
+
+    def as_output(self, array: Any, where: str) -> Operand:
+        return self.as_input(array, where, None, False)
+
+
+class HostDLPack(NumPy):
+    """Arrays in host memory that are known by DLPack alone."""
+
+    name = "dlpack"
+
+    def as_input(
+        self, array: Any, where: str, stream: int | None = None, differentiable: bool = False
+    ) -> Operand:
+        return super().as_input(np.from_dlpack(array), where)
+
+    def as_output(self, array: Any, where: str) -> Operand:
+        return super().as_output(np.from_dlpack(array), where)

@@ -1,0 +1,98 @@
+"""JAX arrays: immutable, and without a stream to order work by, so that a GPU call waits for its inputs."""
+
+import sys
+from typing import Any, NoReturn
+
+import numpy as np
+
+from dmlops import cuda
+from dmlops.array_libraries.base import ArrayLibrary, Operand, described
+from dmlops.array_libraries.numpy import NUMPY
+from dmlops.data_types import named_data_type, numpy_dtype
+from dmlops.enums import TensorDataType
+from dmlops.errors import refuse, wording
+from dmlops.memory import CPU, Device
+from dmlops.tensor import TensorDesc, packed_strides
+
+
+class Jax(ArrayLibrary):
+    """JAX, for arrays that lie on one device.
+
+    On the CPU the arrays that are worked on are NumPy's: JAX gives its memory out as such, and takes results in.
+    """
+
+    name = "jax"
+    needs_ordering = True
+    is_lent = True
+
+    def __init__(self) -> None:
+        self._jax = sys.modules["jax"]
+
+    def owns(self, kind: type) -> bool:
+        return not issubclass(kind, self._jax.core.Tracer)
+
+    @property
+    def index_type(self) -> TensorDataType:  # type: ignore[override]
+        """JAX's default integer, which jax_enable_x64 decides."""
+        return TensorDataType[self._jax.dtypes.canonicalize_dtype(np.int64).name.upper()]
+
+    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+        if isinstance(array, self._jax.core.Tracer):
+            reason, remedy = "jit, vmap and grad run on stand-ins without elements", "call dmlops outside of them"
+            raise TypeError(wording(where, "a traced array", reason, remedy))
+        if len(array.devices()) != 1:
+            reason, remedy = f"it is spread over {len(array.devices())} devices", "move it to one: jax.device_put"
+            raise TypeError(wording(where, "a sharded array", reason, remedy))
+        if self._platform(array) not in ("cpu", "gpu", "cuda"):
+            got, allowed = f"an array on {self._platform(array)}", "it must be on the CPU or on a CUDA device"
+            raise TypeError(wording(where, got, "no back-end serves that device", allowed))
+        self._jax.block_until_ready(array)
+        signature = array.dtype, array.shape, self.device(array), self.index_type
+        return Operand(self, array, signature, self.address(array))
+
+    def as_output(self, array: Any, where: str) -> NoReturn:
+        reason, allowed = "JAX arrays are immutable", "leave it out, and take the result"
+        refuse(where, type(array).__name__, reason, allowed)
+
+    def _platform(self, array: Any) -> str:
+        return str(next(iter(array.devices())).platform)
+
+    def device(self, array: Any) -> Device:
+        device = next(iter(array.devices()))
+        return CPU if device.platform == "cpu" else Device("cuda", device.local_hardware_id)
+
+    def describe(self, array: Any, where: str) -> TensorDesc:
+        return described(named_data_type(array.dtype.name, where), array.shape, packed_strides(array.shape))
+
+    def address(self, array: Any) -> int:
+        if isinstance(array, np.ndarray):
+            return NUMPY.address(array)
+        if self.device(array) == CPU:
+            return NUMPY.address(np.asarray(array))  # JAX keeps this array, if it is no mere view
+        return array.unsafe_buffer_pointer()  # type: ignore[no-any-return]
+
+    def check_representable(self, data_type: TensorDataType, where: str) -> None:
+        """Refuse a data type that JAX would silently change.
+
+        Raises
+        ------
+        TypeError
+            If it has 64 bits while JAX has only 32.
+        """
+        dtype = numpy_dtype(data_type)
+        if self._jax.dtypes.canonicalize_dtype(dtype) != dtype:
+            reason, allowed = "jax_enable_x64 is off", "turn it on, or use 32-bit types"
+            raise TypeError(wording(where, dtype.name, reason, allowed))
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        dtype = numpy_dtype(data_type)
+        if device == CPU:
+            return np.empty(sizes, dtype)
+        at = next(gpu for gpu in self._jax.devices("gpu") if gpu.local_hardware_id == device.number)
+        return self._jax.block_until_ready(self._jax.numpy.empty(sizes, dtype, device=at))
+
+    def finalize(self, array: Any, stream: int) -> Any:
+        if isinstance(array, np.ndarray):
+            return self._jax.numpy.asarray(array)
+        cuda.synchronize(stream)
+        return array

@@ -1,0 +1,129 @@
+"""NumPy arrays, and everything that `numpy.asarray` takes without losing or copying more than elements."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dmlops.array_libraries.base import (
+    ArrayLibrary,
+    Operand,
+    describe_numpy_like,
+    new_operand,
+    refuse_unaligned,
+)
+from dmlops.data_types import numpy_dtype
+from dmlops.enums import TensorDataType
+from dmlops.errors import refuse, wording
+from dmlops.memory import CPU, Device
+from dmlops.tensor import TensorDesc
+
+# NumPy's C interface fixes it: an array is Python's header of every object, and then the pointer to its data.
+_DATA_FIELD = object.__basicsize__
+_pointer_at = ctypes.c_size_t.from_address
+
+
+class NumPy(ArrayLibrary):
+    """NumPy, for arrays in host memory."""
+
+    name = "numpy"
+
+    def as_input(
+        self, array: Any, where: str, stream: int | None = None, differentiable: bool = False
+    ) -> Operand:
+        if type(array) is not np.ndarray:
+            array = _as_plain(array, where)
+        if not array.flags.aligned:
+            array = array.copy()
+        return self._operand(array)
+
+    def as_output(self, array: Any, where: str) -> Operand:
+        if type(array) is not np.ndarray:
+            if not isinstance(array, np.ndarray):
+                got, reason = type(array).__name__, "it is written to"
+                raise TypeError(wording(where, got, reason, "an output must be an array"))
+            array = _as_plain(array, where)
+        flags = array.flags
+        if not flags.behaved:
+            if flags.writeable:
+                refuse_unaligned("array", where)
+            refuse(where, "a read-only array", "it is written to", "an output must be writable")
+        return self._operand(array)
+
+    def _operand(self, array: "np.ndarray[Any, Any]") -> Operand:
+        signature = array.dtype, array.shape, array.strides
+        return new_operand((self, array, signature, _pointer_at(id(array) + _DATA_FIELD).value))  # type: ignore[no-any-return]
+
+    def device(self, array: Any) -> Device:
+        return CPU
+
+    def describe(self, array: Any, where: str) -> TensorDesc:
+        return describe_numpy_like(array.dtype, array.shape, array.strides, where)
+
+    def address(self, array: Any) -> int:
+        return _pointer_at(id(array) + _DATA_FIELD).value
+
+    def addresses(self, arrays: Sequence[Any]) -> list[int]:
+        return [_pointer_at(id(array) + _DATA_FIELD).value for array in arrays]
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        return np.empty(sizes, numpy_dtype(data_type))
+
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+        return partial(np.empty, desc.sizes, numpy_dtype(desc.data_type))
+
+
+def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
+    """Return an ndarray with the elements of a subclass, a list, a scalar or another object."""
+    if isinstance(array, np.ma.MaskedArray):
+        reason, remedy = "the mask would be lost", "pass x.filled(value) or x.data"
+        raise TypeError(wording(where, "a masked array", reason, remedy))
+    graph = getattr(array, "__dask_graph__", None)
+    if callable(graph) and graph() is not None:
+        reason, remedy = "it is computed only when asked for", "use dmlops.integrations.dask, or pass x.compute()"
+        raise TypeError(wording(where, f"a lazy {type(array).__name__}", reason, remedy))
+    if not isinstance(array, (np.ndarray, list, tuple, np.generic, int, float)):
+        _refuse_other_memory(array, where)
+        _refuse_nulls(array, where)
+    try:
+        return np.asarray(array)
+    except (ValueError, TypeError, OverflowError, RecursionError, RuntimeError) as error:
+        reason = "its rows differ in length" if "inhomogeneous" in str(error) else "NumPy cannot make an array of it"
+        raise TypeError(wording(where, type(array).__name__, reason, "it must be an array")) from None
+
+
+def _refuse_other_memory(array: Any, where: str) -> None:
+    device = getattr(array, "device", None)
+    if device is not None and not str(device).lower().startswith(("cpu", "host")) and hasattr(array, "__array__"):
+        got, remedy = f"a {type(array).__name__} on {device}", "copy it to the CPU first"
+        raise TypeError(wording(where, got, "reading it would copy it silently", remedy))
+
+
+def _refuse_nulls(array: Any, where: str) -> None:
+    n_nulls = _count_nulls(array)
+    if n_nulls:
+        got, reason = f"a {type(array).__name__} with {n_nulls} nulls", "an array of numbers has no nulls"
+        raise TypeError(wording(where, got, reason, "fill or drop them first"))
+
+
+def _count_nulls(array: Any) -> int:
+    """Return how many nulls an array or a table of polars, Arrow or pandas has."""
+    module = type(array).__module__.partition(".")[0]
+    if module == "pyarrow":
+        columns = getattr(array, "columns", [array])
+        return sum(int(getattr(column, "null_count", 0)) for column in columns)
+    if module == "polars":
+        columns = array.get_columns() if hasattr(array, "get_columns") else [array]
+        return sum(int(column.null_count()) for column in columns)
+    if module == "pandas":
+        # NaN in a column of NumPy's floats is a number; what pandas' own types call missing is a null.
+        columns = [column for _, column in array.items()] if hasattr(array, "columns") else [array]
+        return sum(
+            int(column.isna().sum()) for column in columns if not isinstance(column.dtype, np.dtype)
+        )
+    return 0
+
+
+NUMPY = NumPy()

@@ -1,0 +1,164 @@
+"""torch tensors, on the CPU and on CUDA devices."""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, NoReturn
+
+from dmlops.array_libraries.base import (
+    ArrayLibrary,
+    Operand,
+    described,
+    memory_error,
+    new_operand,
+    refuse_unaligned,
+)
+from dmlops.data_types import SUPPORTED, named_data_type
+from dmlops.enums import TensorDataType
+from dmlops.errors import refuse, wording
+from dmlops.memory import CPU, Device
+from dmlops.tensor import TensorDesc
+
+
+class Torch(ArrayLibrary):
+    """torch, for its own dense strided tensors."""
+
+    name = "torch"
+    allocates_on_streams = True
+    knows_capture = True
+
+    def __init__(self) -> None:
+        self._torch = torch = sys.modules["torch"]
+        self._plain_types = (torch.Tensor, torch.nn.Parameter)
+        self._strided = torch.strided
+        # Whether a forward-mode level is active costs next to nothing to read, and unpacking a tensor does.
+        self._forward: Any = torch.autograd.forward_ad
+        self._current_stream = torch.cuda.current_stream
+        # The public getter makes a Stream object, which costs as much as a launch.
+        self._raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self._devices: dict[Any, Device] = {}
+        self._dtypes = {
+            data_type: getattr(torch, name) for name, data_type in SUPPORTED.items() if hasattr(torch, name)
+        }
+
+    def owns(self, kind: type) -> bool:
+        return kind in self._plain_types
+
+    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+        if type(array) not in self._plain_types or array.is_nested or array.layout is not self._strided:
+            self._refuse_kind(array, where)
+        if differentiable:
+            self._check_gradient(array, where)
+        if array.is_neg():
+            with self._on(stream, array):
+                array = array.resolve_neg()
+        operand = self._operand(array, where)
+        if operand[3] % array.element_size():
+            with self._on(stream, array):
+                operand = self._operand(array.clone(), where)
+        return operand
+
+    def as_output(self, array: Any, where: str) -> Operand:
+        if type(array) not in self._plain_types or array.is_nested or array.layout is not self._strided:
+            self._refuse_kind(array, where)
+        if array.is_neg():
+            got, reason = "a tensor with the negative bit", "what is written to it would be read negated"
+            refuse(where, got, reason, "pass a tensor without it: x.resolve_neg()")
+        if array.requires_grad and self._torch.is_grad_enabled():
+            got, reason = "a tensor that requires a gradient", "it is written to in place"
+            refuse(where, got, reason, "pass x.detach(), or use torch.no_grad()")
+        operand = self._operand(array, where)
+        if operand[3] % array.element_size():
+            refuse_unaligned("tensor", where)
+        return operand
+
+    def _refuse_kind(self, array: Any, where: str) -> NoReturn:
+        """Refuse what is not positively known as a dense strided tensor."""
+        name = type(array).__name__
+        if array.is_nested:
+            reason, remedy = "its rows differ in length", "pass x.to_padded_tensor(padding), or one row at a time"
+            raise TypeError(wording(where, "a nested tensor", reason, remedy))
+        if type(array) not in self._plain_types:
+            reason = "only plain tensors are known to have elements in memory of their own"
+            remedy = _REMEDIES.get(name, "x.as_subclass(torch.Tensor), if it is one underneath")
+            raise TypeError(wording(where, f"a {name}", reason, f"pass {remedy}"))
+        got, reason = f"a {array.layout} tensor", "its elements are not strided"
+        raise TypeError(wording(where, got, reason, "make it dense first: x.to_dense()"))
+
+    def _check_gradient(self, array: Any, where: str) -> None:
+        """Refuse a tensor whose derivative would be lost."""
+        if array.requires_grad and self._torch.is_grad_enabled():
+            got = "a tensor that requires a gradient"
+        elif getattr(self._forward, "_current_level", 0) >= 0 and self._forward.unpack_dual(array).tangent is not None:
+            got = "a tensor with a tangent"
+        else:
+            return
+        reason, remedy = "the derivative would be lost", "use dmlops.integrations.torch, or pass x.detach()"
+        raise TypeError(wording(where, got, reason, remedy))
+
+    def _operand(self, array: Any, where: str) -> Operand:
+        """Return a tensor whose storage reaches as far as its elements, at an address fit for them."""
+        try:
+            address = array.data_ptr()
+        except RuntimeError:
+            got, reason = "a tensor without storage", "it is a stand-in of a torch transformation"
+            remedy = "use dmlops.integrations.torch there, or call dmlops outside of it"
+            raise TypeError(wording(where, got, reason, remedy)) from None
+        shape, strides, n_elements = array.shape, array.stride(), array.numel()
+        if n_elements:
+            if not array.is_contiguous():
+                n_elements = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+            n_bytes = array.untyped_storage().nbytes()
+            if not address or (array.storage_offset() + n_elements) * array.element_size() > n_bytes:
+                raise memory_error(array, address, n_bytes, where)
+        signature = array.dtype, shape, strides, array.device
+        return new_operand((self, array, signature, address))  # type: ignore[no-any-return]
+
+    def device(self, array: Any) -> Device:
+        found = self._devices.get(array.device)
+        if found is None:
+            kind, index = array.device.type, array.device.index
+            found = self._devices[array.device] = CPU if kind == "cpu" else Device(kind, index or 0)
+        return found
+
+    def describe(self, array: Any, where: str) -> TensorDesc:
+        if not (array.is_cpu or array.is_cuda):
+            got, allowed = f"a tensor on {array.device}", "it must be on the CPU or on a CUDA device"
+            raise TypeError(wording(where, got, "no back-end serves that device", allowed))
+        data_type = named_data_type(str(array.dtype).removeprefix("torch."), where)
+        return described(data_type, tuple(array.shape), tuple(array.stride()))
+
+    def address(self, array: Any) -> int:
+        return array.data_ptr()  # type: ignore[no-any-return]
+
+    def addresses(self, arrays: Sequence[Any]) -> list[int]:
+        return [array.data_ptr() for array in arrays]
+
+    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+        return self._torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
+
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+        at = self._torch.device(str(device))
+        return partial(self._torch.empty, desc.sizes, dtype=self._dtypes[desc.data_type], device=at)
+
+    def current_stream(self, device: Device) -> int:
+        if self._raw_stream is not None:
+            return self._raw_stream(device.number)  # type: ignore[no-any-return]
+        return self._current_stream(device.number).cuda_stream  # type: ignore[no-any-return]
+
+    def on_stream(self, stream: int, device: Device) -> AbstractContextManager[Any]:
+        external = self._torch.cuda.ExternalStream(stream, device=device.number)
+        return self._torch.cuda.stream(external)  # type: ignore[no-any-return]
+
+    def _on(self, stream: int | None, array: Any) -> AbstractContextManager[Any]:
+        is_needed = stream is not None and array.is_cuda
+        return self.on_stream(stream or 0, self.device(array)) if is_needed else nullcontext()
+
+
+_REMEDIES = {
+    "DTensor": "x.to_local() or x.full_tensor()",
+    "MaskedTensor": "x.get_data() or x.to_tensor(value)",
+    "FakeTensor": "a tensor with elements: a fake one has none",
+    "NestedTensor": "x.to_padded_tensor(padding), or one row at a time",
+}

@@ -1,0 +1,82 @@
+"""The back-ends: what each serves, and how its plans come to their kernels."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from dmlops import cuda, kernel_store
+from dmlops.enums import FeatureLevel
+from dmlops.memory import CPU, Device
+from kernels_cpu import threads
+
+HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
+    {"cpu": FeatureLevel.EXTENDED, "cuda": FeatureLevel.EXTENDED}
+)
+"""The highest feature level that each back-end serves."""
+
+
+def plan(operator: str, problem: Mapping[str, Any], device: Device, where: str) -> Any:
+    """Plan a problem of plain integers on a device, with all kernels of the plan ready to be called.
+
+    Parameters
+    ----------
+    operator : str
+        The module's name in ``kernels_cpu`` and ``kernels_cuda``.
+    problem : mapping
+        The keywords of the kernels' ``plan``.
+    device : Device
+        Where it is to run.
+    where : str
+        What the text of an error about the device begins with.
+    """
+    target: Any
+    if device == CPU:
+        target, package = cpu_target(), "kernels_cpu"
+    else:
+        target, package = cuda.target(device.number, where), "kernels_cuda"
+    return importlib.import_module(f"{package}.{operator}").plan(**problem, target=target)
+
+
+def cpu_target() -> Any:
+    """Return the host as plans see it."""
+    from kernels_cpu.target import Target  # noqa: PLC0415 - imports llvmlite, which `import dmlops` does not need
+
+    return Target(threads.get_num_threads(), load_on_host)
+
+
+_loaded: dict[Any, Any] = {}
+
+
+def load_on_host(kernel: Any) -> Any:
+    """Return a CPU kernel, ready to be called."""
+    loaded = _loaded.get(kernel)
+    if loaded is None:
+        from kernels_cpu.linking import link  # noqa: PLC0415
+
+        with kernel_store.LOCK:
+            loaded = _loaded.get(kernel)
+            if loaded is None:
+                loaded = _loaded[kernel] = link(artifact(kernel))
+    return loaded
+
+
+def artifact(kernel: Any) -> bytes:
+    """Return the object code of a CPU kernel, from the store if it is there; the caller holds the store's lock."""
+
+    def compile_kernel() -> bytes:
+        from kernels_cpu.compiler import compile_kernel  # noqa: PLC0415 - imports Numba
+
+        return compile_kernel(kernel)
+
+    return kernel_store.find_or_compile(cpu_key(kernel), compile_kernel)
+
+
+def cpu_key(kernel: Any) -> kernel_store.Key:
+    """Return what the store knows a CPU kernel by."""
+    from kernels_cpu import processor  # noqa: PLC0415
+
+    sources = kernel_store.source_digest(Path(processor.__file__).parent)
+    compilers = kernel_store.versions("numba", "llvmlite")
+    return kernel_store.Key("cpu", kernel.label, processor.TARGET, sources, compilers)

@@ -1,0 +1,348 @@
+"""From a function's arguments to a bound call: what fits together is checked, and a descriptor made and planned."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dmlops import arguments
+from dmlops.array_libraries import NUMPY, ArrayLibrary, Operand, as_input, as_output
+from dmlops.call import BoundCall, Manner, Named
+from dmlops.dispatch import Planned, check_level, level_or, plan
+from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
+from dmlops.errors import (
+    DeviceMismatchError,
+    IndexOutOfRangeError,
+    UnsupportedFeatureError,
+    counted,
+    refuse,
+    wording,
+)
+from dmlops.memory import CPU, Device
+from dmlops.operators import Descriptor, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TopK1
+from dmlops.operators.support import INDEX_TYPES
+from dmlops.problems import Options
+from dmlops.tensor import TensorDesc
+
+# What a named tuple's own constructor calls, in a third of the time.
+_new: Any = tuple.__new__
+
+
+def bind_top_k(
+    x: Operand, out: Sequence[Operand], k: int, axis: int, largest: bool, index_type: TensorDataType | None
+) -> BoundCall:
+    """Bind a call of `top_k`."""
+    library, array, *_ = x
+    data, device = library.describe(array, "top_k.x"), library.device(array)
+    if data.dimension_count == 0:
+        data = TensorDesc(data.data_type, (1,))
+    rank = data.dimension_count
+    if not -rank <= axis < rank:
+        refuse("top_k.axis", axis, f"x has {counted(rank, 'dimension')}", f"axis must be in [{-rank}, {rank - 1}]")
+    axis %= rank
+    size = data.sizes[axis]
+    if not 0 <= k <= size:
+        refuse("top_k.k", k, f"axis {axis} of x has {counted(size, 'element')}", f"k must be in [0, {size}]")
+    sizes = (*data.sizes[:axis], k, *data.sizes[axis + 1 :])
+    index_type = _index_type(index_type, library, out, "top_k")
+    inferred = TensorDesc(data.data_type, sizes), TensorDesc(index_type, sizes)
+    values, indices = _check_outputs(out, ("values", "indices"), inferred, device, "top_k")
+    call = _Call("top_k", [x], [data], out, [values, indices], device)
+    if k == 0:
+        if level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
+            remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
+            raise UnsupportedFeatureError(wording("top_k.k", 0, "DirectML selects at least 1", remedy))
+        return call.without_kernels()
+    descriptor = TopK1(
+        input_tensor=data,
+        axis=axis,
+        k=k,
+        axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
+        output_value_tensor=values,
+        output_index_tensor=indices,
+    )
+    return call.bind(descriptor)
+
+
+def bind_nonzero_coordinates(
+    x: Operand, out: Sequence[Operand], size: int | None, fill: int | None, index_type: TensorDataType | None
+) -> BoundCall:
+    """Bind a call of `nonzero_coordinates`."""
+    where = "nonzero_coordinates"
+    library, array, *_ = x
+    data, device = library.describe(array, f"{where}.x"), library.device(array)
+    rows, columns = data.element_count, data.dimension_count
+    if out and size is None:
+        given = out[0].library.describe(out[0].array, f"{where}.out[0]")
+        size = given.sizes[0] if given.sizes else 0
+    is_trimmed = size is None
+    capacity = rows if size is None else size
+    if capacity < 0:
+        refuse(f"{where}.size", capacity, "a result has no fewer than 0 rows", "size must be >= 0")
+    if fill is not None and is_trimmed:
+        refuse(f"{where}.fill_value", fill, "size is left out", "there are rows to fill only where size is given")
+    index_type = _index_type(index_type, library, out, where)
+    count_sizes: tuple[int, ...] = ()
+    if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
+        count_sizes = (1,)
+    inferred = TensorDesc(index_type, (capacity, columns)), TensorDesc(index_type, count_sizes)
+    coordinates, count = _check_outputs(out, ("coordinates", "count"), inferred, device, where)
+    low, high = index_type.integer_range
+    if fill is not None and not low <= fill <= high:
+        reason = f"coordinates are {index_type.name}"
+        refuse(f"{where}.fill_value", fill, reason, f"it must be in [{low}, {high}]")
+    descriptor = NonzeroCoordinates(
+        input_tensor=data,
+        output_coordinates_tensor=TensorDesc(index_type, (rows, columns)),
+        output_count_tensor=count,
+    )
+    options = Options(coordinates=coordinates, fill=fill)
+    call = _Call(where, [x], [data], out, [coordinates, count], device)
+    manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
+    return call.bind(descriptor, options, manner, even_if_empty=True)
+
+
+def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: int, mode: str) -> BoundCall:
+    """Bind a call of `gather_nd`."""
+    where = "gather_nd"
+    library, device = x.library, x.library.device(x.array)
+    data = library.describe(x.array, f"{where}.x")
+    tuples = indices.library.describe(indices.array, f"{where}.indices")
+    _check_device(f"{where}.indices", indices.library.device(indices.array), device)
+    if mode not in ("raise", "clip", "fill"):
+        refuse(f"{where}.mode", repr(mode), "there is no such mode", 'mode must be "raise", "clip" or "fill"')
+    if tuples.data_type not in INDEX_TYPES:
+        allowed = "indices must be uint32, uint64, int32 or int64"
+        got = tuples.data_type.name.lower()
+        raise TypeError(wording(f"{where}.indices", got, "it is no index type", allowed))
+    for name, desc in (("x", data), ("indices", tuples)):
+        if desc.dimension_count == 0:
+            reason = "a tuple names a position in x"
+            refuse(f"{where}.{name}", "0 dimensions", reason, "it must have at least 1")
+    limit = min(data.dimension_count, tuples.dimension_count) - 1
+    if not 0 <= batch <= limit:
+        ranks = data.dimension_count, tuples.dimension_count
+        reason = f"x has {counted(ranks[0], 'dimension')} and indices have {ranks[1]}"
+        refuse(f"{where}.batch_dims", batch, reason, f"batch_dims must be in [0, {limit}]")
+    indexable = data.dimension_count - batch
+    if not 1 <= tuples.sizes[-1] <= indexable:
+        reason = f"{counted(indexable, 'dimension')} of x can be indexed"
+        allowed = f"their last size must be in [1, {indexable}]"
+        refuse(f"{where}.indices", f"shape {tuples.sizes}", reason, allowed)
+    sizes = tuples.sizes[:-1] + data.sizes[batch + tuples.sizes[-1] :]
+    (output,) = _check_outputs(out, ("",), (TensorDesc(data.data_type, sizes),), device, where)
+    rank = max(data.dimension_count, tuples.dimension_count, len(sizes))
+    descriptor = GatherND1(
+        input_tensor=data.with_leading_ones(rank),
+        indices_tensor=tuples.with_leading_ones(rank),
+        output_tensor=output.with_leading_ones(rank),
+        input_dimension_count=data.dimension_count,
+        indices_dimension_count=tuples.dimension_count,
+        batch_dimension_count=batch,
+    )
+    n_tuples = math.prod(tuples.sizes[:-1])
+    if 0 in data.sizes[batch : batch + tuples.sizes[-1]] and n_tuples > 0 and mode != "fill":
+        reason, remedy = f"x has sizes {data.sizes}, so that no tuple is in range", 'only mode="fill" will do'
+        raise IndexOutOfRangeError(wording(f"{where}.indices", counted(n_tuples, "tuple"), reason, remedy))
+    # Once checked, every tuple is in range, and clamping is the cheaper way to be safe.
+    options = Options(mode="fill" if mode == "fill" else "clip")
+    call = _Call(where, [x, indices], [data, tuples], out, [output], device)
+    checks = mode == "raise"
+    manner = Manner.CHECK_THEN_GATHER if checks else Manner.LAUNCH
+    return call.bind(descriptor, options, manner, even_if_empty=checks, batch_dims=batch)
+
+
+def bind_diagonal_matrix(
+    x: Operand, out: Sequence[Operand], made: None, value: Any, begin: int, end: int
+) -> BoundCall:
+    """Bind a call of `diagonal_matrix` that copies what is not on the band."""
+    library, array, *_ = x
+    data, device = library.describe(array, "diagonal_matrix.x"), library.device(array)
+    call = _matrix_call(data.sizes, data.data_type, "x", [x], [data], out, device, library)
+    return call.bind(_matrix_descriptor(data, call, value, begin, end))
+
+
+def bind_matrix_without_input(
+    out: Sequence[Operand], made: "Made", value: Any, begin: int, end: int
+) -> BoundCall:
+    """Bind a call of `diagonal_matrix` that writes zeros where nothing is on the band."""
+    call = _matrix_call(made.sizes, made.data_type, "shape", [], [], out, made.device, made.library)
+    return call.bind(_matrix_descriptor(None, call, value, begin, end))
+
+
+def _matrix_call(
+    sizes: tuple[int, ...],
+    data_type: TensorDataType,
+    field: str,
+    inputs: Sequence[Operand],
+    input_descs: Sequence[TensorDesc],
+    out: Sequence[Operand],
+    device: Device,
+    library: ArrayLibrary,
+) -> "_Call":
+    where = "diagonal_matrix"
+    if len(sizes) < 2:
+        got, reason = counted(len(sizes), "dimension"), "a matrix has height and width"
+        refuse(f"{where}.{field}", got, reason, "it must have at least 2")
+    (output,) = _check_outputs(out, ("",), (TensorDesc(data_type, sizes),), device, where)
+    return _Call(where, inputs, input_descs, out, [output], device, library)
+
+
+def _matrix_descriptor(
+    data: TensorDesc | None, call: "_Call", value: Any, begin: int, end: int
+) -> DiagonalMatrix1:
+    return DiagonalMatrix1(
+        input_tensor=data,
+        output_tensor=call.output_descs[0],
+        value=value,
+        diagonal_fill_begin=begin,
+        diagonal_fill_end=end,
+    )
+
+
+class Made(NamedTuple):
+    """What a diagonal matrix without an input is like."""
+
+    library: ArrayLibrary
+    sizes: tuple[int, ...]
+    data_type: TensorDataType
+    device: Device
+
+
+def made_from(shape: Any, dtype: Any, like: Any, out: Any) -> Made:
+    """Return what a diagonal matrix that has no input is like."""
+    where = "diagonal_matrix"
+    if shape is None and out is None:
+        allowed = "one of x, shape and out must be given"
+        raise TypeError(wording(f"{where}.shape", None, "x is left out too", allowed))
+    library, device, described = NUMPY, CPU, None
+    if like is not None:
+        library, pattern, *_ = as_input(like, f"{where}.like")
+        device, described = library.device(pattern), library.describe(pattern, f"{where}.like")
+    if out is not None:
+        out_library, array, *_ = as_output(out, f"{where}.out")
+        given = out_library.describe(array, f"{where}.out")
+        if like is None:
+            library, device, described = out_library, out_library.device(array), given
+        shape = given.sizes if shape is None else shape
+    if dtype is not None:
+        data_type = arguments.data_type(dtype, f"{where}.dtype")
+    else:
+        data_type = TensorDataType.FLOAT64 if described is None else described.data_type
+    return _new(Made, (library, arguments.sizes(shape, f"{where}.shape"), data_type, device))  # type: ignore[no-any-return]
+
+
+class _Call(NamedTuple):
+    """A function's arrays, for which a descriptor is planned."""
+
+    function: str
+    inputs: Sequence[Operand]
+    input_descs: Sequence[TensorDesc]
+    out: Sequence[Operand]
+    output_descs: Sequence[TensorDesc]
+    device: Device
+    made_by: ArrayLibrary | None = None
+    """The library of results where there are no inputs."""
+
+    def bind(
+        self,
+        descriptor: Descriptor,
+        options: Options = Options(),  # noqa: B008
+        manner: Manner = Manner.LAUNCH,
+        *,
+        even_if_empty: bool = False,
+        batch_dims: int = 0,
+    ) -> BoundCall:
+        """Plan a descriptor for these arrays."""
+        check_level(descriptor, level_or(FeatureLevel.EXTENDED), self.device)
+        for desc in self.output_descs:
+            self._library.check_representable(desc.data_type, self.function)
+        if not even_if_empty and all(desc.element_count == 0 for desc in self.output_descs):
+            return self.without_kernels()
+        return self._bound(plan(descriptor, self.device, options).plan, manner, batch_dims)
+
+    def without_kernels(self) -> BoundCall:
+        """Return a call that has nothing to compute."""
+        return self._bound(None, Manner.LAUNCH, 0)
+
+    @property
+    def _library(self) -> ArrayLibrary:
+        return self.made_by or self.inputs[0].library
+
+    def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:
+        names = _PARAMETERS[self.function]
+        inputs = [
+            Named(f"{self.function}.{name}", desc, operand.library)
+            for name, desc, operand in zip(names, self.input_descs, self.inputs)  # noqa: B905
+        ]
+        libraries = [operand.library for operand in self.out] or [self._library] * len(self.output_descs)
+        outputs = [
+            Named(f"{self.function}.{name}", desc, library)
+            for name, desc, library in zip(names[-len(libraries) :], self.output_descs, libraries, strict=True)
+        ]
+        return BoundCall(
+            self.function, kernels, inputs, outputs, self._library, self.device, manner, batch_dims
+        )
+
+
+# What error texts call the arrays of each function.
+_PARAMETERS = {
+    "top_k": ("x", "out[0]", "out[1]"),
+    "nonzero_coordinates": ("x", "out[0]", "out[1]"),
+    "gather_nd": ("x", "indices", "out"),
+    "diagonal_matrix": ("x", "out"),
+}
+
+
+def _check_outputs(
+    out: Sequence[Operand],
+    names: Sequence[str],
+    inferred: tuple[TensorDesc, ...],
+    device: Device,
+    function: str,
+) -> tuple[TensorDesc, ...]:
+    """Return the descriptions of the outputs: those inferred, or those given where they fit."""
+    if not out:
+        return inferred
+    checked = []
+    for i, (operand, name, expected) in enumerate(zip(out, names, inferred, strict=True)):
+        library, array = operand.library, operand.array
+        where = f"{function}.out[{i}]" if name else f"{function}.out"
+        what = name or "result"
+        _check_device(where, library.device(array), device)
+        got = library.describe(array, where)
+        is_plural = what.endswith("s")
+        if got.sizes != expected.sizes:
+            reason = f"the {what} {'have' if is_plural else 'has'} shape {expected.sizes}"
+            refuse(where, f"shape {got.sizes}", reason, "shapes must be equal")
+        if got.data_type != expected.data_type:
+            expected_type = expected.data_type.name.lower()
+            reason = f"the {what} {'are' if is_plural else 'is'} {expected_type}"
+            refuse(where, got.data_type.name.lower(), reason, "types must be equal")
+        if got.overlaps_itself:
+            reason = f"sizes {got.sizes} then share addresses"
+            allowed = "the strides of an output must not overlap"
+            refuse(where, f"strides {got.strides}", reason, allowed)
+        checked.append(got)
+    return tuple(checked)
+
+
+def _index_type(
+    index_type: TensorDataType | None, library: ArrayLibrary, out: Sequence[Operand], function: str
+) -> TensorDataType:
+    if index_type is not None:
+        return index_type
+    if out:
+        # Indices of top_k and the count and coordinates of nonzero share one type, that of the second output.
+        data_type = out[1].library.describe(out[1].array, f"{function}.out[1]").data_type
+        if data_type not in INDEX_TYPES:
+            reason, allowed = "it holds indices", "it must be uint32, uint64, int32 or int64"
+            refuse(f"{function}.out[1]", data_type.name.lower(), reason, allowed)
+        return data_type
+    return library.index_type
+
+
+def _check_device(where: str, got: Device, expected: Device) -> None:
+    if got != expected:
+        reason = f"x lives on {expected}"
+        allowed = "all arrays must share a device"
+        raise DeviceMismatchError(wording(where, f"an array on {got}", reason, allowed))

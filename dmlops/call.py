@@ -1,0 +1,425 @@
+"""Bound calls: all that the kinds of the arguments decide is decided once, and kept for the next such call.
+
+What is left for each call is to allocate, to check addresses, to launch, and on a GPU to order the streams of
+the libraries that take part.
+"""
+
+import ctypes
+import functools
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from dmlops import cuda
+from dmlops.array_libraries import ArrayLibrary, Operand
+from dmlops.data_types import numpy_dtype
+from dmlops.enums import TensorDataType
+from dmlops.errors import IndexOutOfRangeError, InvalidDescriptorError, refuse, wording
+from dmlops.memory import (
+    ALIGNMENT,
+    CPU,
+    ByteExtent,
+    Device,
+    Scratch,
+    aligned,
+    overlap_candidate,
+    read_integer,
+    share_memory,
+    take_scratch,
+)
+from dmlops.tensor import TensorDesc
+
+_log = logging.getLogger("dmlops")
+
+class Named(NamedTuple):
+    """An array that a call takes: what error texts call it, how it lies in memory, and whose it is."""
+
+    name: str
+    desc: TensorDesc
+    library: ArrayLibrary
+
+
+# What the check of gather indices writes on a GPU where every tuple is in range.
+_NO_OFFENDER = 2**63 - 1
+# With so little room for all coordinates that there could be, one pass to it and a copy cost less than two.
+_ONE_PASS_BYTES = 1 << 20
+_POSITION = np.dtype(np.int64)
+
+
+class Manner(Enum):
+    """How a call runs its plan."""
+
+    LAUNCH = "launch"
+    CHECK_THEN_GATHER = "check"
+    """Raise for an index out of range before anything is written to the caller's memory."""
+    COUNT_THEN_EXPAND = "count"
+    """Allocate as many rows as were counted."""
+
+
+class BoundCall:
+    """An operator planned for arrays of certain kinds on one device; may be called from any thread.
+
+    Parameters
+    ----------
+    name : str
+        The operator's name, in logs and profilers.
+    plan : object
+        The kernels' plan; None where there is nothing to compute.
+    inputs, outputs : sequence of Named
+        The arrays that are passed, in the order in which the kernels take them.
+    library : ArrayLibrary
+        Whose arrays the results are, where the caller gives no outputs.
+    device : Device
+        Where the arrays live.
+    manner : Manner
+        How the plan is run.
+    batch_dims : int
+        Dimensions that the input and the indices of a gather share.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plan: Any,
+        inputs: Sequence[Named],
+        outputs: Sequence[Named],
+        library: ArrayLibrary,
+        device: Device,
+        manner: Manner = Manner.LAUNCH,
+        batch_dims: int = 0,
+    ) -> None:
+        operands = (*inputs, *outputs)
+        self.name, self.plan, self.library, self.device = name, plan, library, device
+        size = 0 if plan is None else plan.workspace_size
+        # So that an aligned part of it is as large as the plan wants.
+        self.workspace_size = size + ALIGNMENT if size else 0
+        self.results = tuple(output.desc for output in outputs)
+        self._batch_dims = batch_dims
+        self._names = tuple(operand.name for operand in operands)
+        self.libraries = tuple(operand.library for operand in operands)
+        self._extents = tuple(ByteExtent.of(operand.desc) for operand in operands)
+        descs = [operand.desc for operand in operands]
+        self._item_sizes = tuple(desc.data_type.bytes if desc.element_count else 0 for desc in descs)
+        # Only a matrix may lack its input, which its kernels take as address 0.
+        self._leading = () if inputs else (0,)
+        self.overlap_candidates = tuple(
+            overlap_candidate(i, self._extents[i], j, self._extents[j])
+            for j in range(len(inputs), len(operands))
+            for i in range(j)
+        )
+        self.result_bytes = sum(desc.element_count * desc.data_type.bytes for desc in self.results[:1])
+        self.allocators = tuple(library.allocator(desc, device) for desc in self.results)
+        self._finalizes = type(library).finalize is not ArrayLibrary.finalize
+        self.manner = manner
+        self._run: Callable[..., Sequence[Any]] = _RUNS[manner]
+        # How `replay` runs this call: None before that was asked, False where it does not.
+        self.replay: Any = None
+
+    @property
+    def n_leading(self) -> int:
+        """How many arguments the kernels take before the arrays that are passed."""
+        return len(self._leading)
+
+    @property
+    def counts_in_one_pass(self) -> bool:
+        """Whether coordinates are few enough to be written before it is known how many there are."""
+        return bool(self.plan.in_one_pass) and self.result_bytes <= _ONE_PASS_BYTES
+
+    @property
+    def bytes_moved(self) -> int:
+        """About how many bytes a call reads and writes; a gather reads what it writes."""
+        sizes = [extent.desc.element_count * extent.desc.data_type.bytes for extent in self._extents]
+        return sum(sizes[1:]) + (sizes[-1] if len(sizes) == 3 and self.name == "gather_nd" else sizes[0])
+
+    def __call__(
+        self,
+        inputs: Sequence[Operand],
+        out: Sequence[Operand] = (),
+        stream: int | None = None,
+        workspace: Operand | None = None,
+    ) -> Sequence[Any]:
+        """Run the operator and return the outputs.
+
+        Parameters
+        ----------
+        inputs, out : sequence of Operand
+            Arrays of the kinds that the call is bound to; without `out` the outputs are allocated.
+        stream : int, optional
+            Handle of the stream that the caller chose.
+        workspace : Operand, optional
+            An array of at least `workspace_size` bytes; allocated where left out.
+        """
+        if self.plan is None:
+            return self._finalized([make() for make in self.allocators], 0)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
+        if self.device is not CPU:
+            return self._on_cuda(inputs, out, stream, workspace)
+        outputs = self._run(self, (), inputs, out, workspace)
+        return self._finalized(outputs, 0) if self._finalizes else outputs
+
+    def _finalized(self, outputs: Sequence[Any], stream: int) -> Sequence[Any]:
+        finalize = self.library.finalize
+        return [finalize(array, stream) for array in outputs]
+
+    def _on_cuda(
+        self,
+        inputs: Sequence[Operand],
+        out: Sequence[Operand],
+        stream: int | None,
+        workspace: Operand | None,
+    ) -> Sequence[Any]:
+        operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
+        first = operands[0].library if operands else self.library
+        with cuda.device_made_current(self.device.number), _profiler_range(self.name):
+            handle = first.current_stream(self.device) if stream is None else stream
+            ordering = self._order(handle, first, operands)
+            if ordering is not None:
+                ordering.begin()
+            with nullcontext() if stream is None else first.on_stream(handle, self.device):
+                outputs = self._run(self, (handle,), inputs, out, workspace)
+            if ordering is not None:
+                ordering.end()
+            return self._finalized(outputs, handle) if self._finalizes and outputs else outputs
+
+    def _order(self, handle: int, first: ArrayLibrary, operands: Sequence[Operand]) -> cuda.Ordering | None:
+        """Return the order between the call's stream and those of the libraries that do not own it."""
+        libraries = {operand.library for operand in operands}
+        if libraries <= {first} and not first.needs_ordering:
+            return None
+        streams = {library.current_stream(self.device) for library in libraries - {first}}
+        named = [operand.library.producer_stream(operand.array) for operand in operands]
+        streams.update(stream for stream in named if stream is not None)
+        return cuda.Ordering(handle, streams, [operand.array for operand in operands if operand.library.is_lent])
+
+    # Each manner has one function for both devices: `stream` is empty on the host, and one handle on a GPU.
+
+    def _launch(
+        self,
+        stream: tuple[int, ...],
+        inputs: Sequence[Operand],
+        out: Sequence[Operand],
+        workspace: Operand | None,
+    ) -> Sequence[Any]:
+        made = []
+        addresses = [address for _, _, _, address in inputs]
+        if out:
+            addresses += [address for _, _, _, address in out]
+        else:
+            for make in self.allocators:  # not in a comprehension, which costs Python 3.11 another call
+                made.append(make())
+            addresses += self.library.addresses(made)
+        self._check_addresses(addresses)
+        if out:
+            self._check_overlap(addresses)
+        if not self.workspace_size:
+            self.plan.launch(*stream, *self._leading, *addresses, 0)
+        elif workspace is not None:
+            self._check_workspace(workspace.address, addresses)
+            self.plan.launch(*stream, *self._leading, *addresses, aligned(workspace.address))
+        else:
+            scratch = self._scratch(stream, inputs or out)
+            self.plan.launch(*stream, *self._leading, *addresses, scratch.address)
+            scratch.give_back()
+        return made
+
+    def _check_then_gather(
+        self,
+        stream: tuple[int, ...],
+        inputs: Sequence[Operand],
+        out: Sequence[Operand],
+        workspace: Operand | None,
+    ) -> Sequence[Any]:
+        addresses = [address for _, _, _, address in inputs]
+        self._check_addresses(addresses)
+        if stream:
+            return self._check_on_cuda(stream, inputs, out, addresses[1])
+        if self.plan.reports and not out:
+            # Nobody has seen the output yet: it may be written while the indices are checked.
+            (make,) = self.allocators
+            output = make()
+            if not self.plan.launch(*addresses, self.library.address(output), 0):
+                return (output,)
+        first = self.plan.check(addresses[1])
+        if first >= 0:
+            self._raise_offender(addresses[1], first, stream)
+        return self._launch(stream, inputs, out, None)
+
+    def _check_on_cuda(
+        self, stream: tuple[int, ...], inputs: Sequence[Operand], out: Sequence[Operand], indices: int
+    ) -> Sequence[Any]:
+        if cuda.is_capturing(*stream):
+            reason = "the stream is being captured into a CUDA graph, where nothing can be checked"
+            refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
+        flag = self.library.empty((8,), TensorDataType.UINT8, self.device)
+        self.plan.check(*stream, indices, self.library.address(flag))
+        # Outputs that nobody has seen yet may be written while the host waits, even if for nothing.
+        outputs = () if out else self._launch(stream, inputs, (), None)
+        first = cuda.read_back(self.library.address(flag), _POSITION, *stream)
+        if first != _NO_OFFENDER:
+            self._raise_offender(indices, first, stream)
+        return outputs or self._launch(stream, inputs, out, None)
+
+    def _count_then_expand(
+        self,
+        stream: tuple[int, ...],
+        inputs: Sequence[Operand],
+        out: Sequence[Operand],
+        workspace: Operand | None,
+    ) -> Sequence[Any]:
+        if stream and cuda.is_capturing(*stream):
+            reason = "the stream is being captured into a CUDA graph"
+            allowed = "size must be a number of rows, so that nothing waits"
+            refuse("nonzero_coordinates.size", None, reason, allowed)
+        coordinates = self.results[0]
+        columns, data_type = coordinates.sizes[1], coordinates.data_type
+        x = inputs[0].address
+        self._check_addresses((x,))
+        count = self.allocators[1]()
+        count_at = self.library.address(count)
+        if not stream and self.counts_in_one_pass:
+            scratch = take_scratch(self.result_bytes)
+            rows = self.plan.launch(x, scratch.address, count_at, 0)
+            written = self.library.empty((rows, columns), data_type, self.device)
+            ctypes.memmove(self.library.address(written), scratch.address, rows * columns * data_type.bytes)
+            scratch.give_back()
+            return [written, count]
+        memory = self._scratch(stream, inputs)
+        rows = self.plan.count(*stream, x, count_at, memory.address)
+        if stream:
+            rows = cuda.read_back(count_at, numpy_dtype(data_type), *stream)
+        written = self.library.empty((rows, columns), data_type, self.device)
+        if rows and columns:
+            # On the host the plan has to be told how many rows there are.
+            n_rows = () if stream else (rows,)
+            self.plan.expand(*stream, x, self.library.address(written), *n_rows, memory.address)
+        memory.give_back()
+        return [written, count]
+
+    def _check_addresses(self, addresses: Sequence[int]) -> None:
+        """Refuse addresses that kernels could not use; libraries vouched for them, and this is the last look."""
+        for address, size in zip(addresses, self._item_sizes):  # noqa: B905 - slow with strict
+            if size and (not address or address % size):
+                self._refuse_address(address, size, self._names[addresses.index(address)])
+
+    def _refuse_address(self, address: int, size: int, name: str) -> NoReturn:
+        got, reason = f"an array at address {address:#x}", f"it has elements of {size} bytes"
+        allowed = "they must be in memory, at a multiple of their size"
+        raise InvalidDescriptorError(wording(name, got, reason, allowed))
+
+    def _check_overlap(self, addresses: Sequence[int]) -> None:
+        """Refuse outputs that share memory with another operand."""
+        for i, j, above, below in self.overlap_candidates:
+            if above < addresses[j] - addresses[i] < below and share_memory(
+                addresses[i], self._extents[i], addresses[j], self._extents[j]
+            ):
+                _refuse_overlap(self._names[j], self._names[i], "an output must have memory of its own")
+
+    def _scratch(self, stream: tuple[int, ...], operands: Sequence[Operand]) -> Scratch | cuda.Scratch:
+        """Return memory that is the plan's until it is given back."""
+        if not stream:
+            return take_scratch(self.workspace_size)
+        library = operands[0].library if operands else self.library
+        if not library.allocates_on_streams or (not library.knows_capture and cuda.is_capturing(*stream)):
+            return cuda.StreamMemory(self.workspace_size, *stream)
+        array = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
+        return cuda.LibraryMemory(aligned(library.address(array)), array)
+
+    def _check_workspace(self, workspace: int, addresses: Sequence[int]) -> None:
+        """Refuse a workspace that shares memory with an operand."""
+        for extent, address, name in zip(self._extents, addresses, self._names):  # noqa: B905 - slow with strict
+            if address + extent.begin < workspace + self.workspace_size and workspace < address + extent.end:
+                scratch = ByteExtent.of(TensorDesc(TensorDataType.UINT8, (self.workspace_size,)))
+                if share_memory(address, extent, workspace, scratch):
+                    _refuse_overlap(f"{self.name}.workspace", name, "it must have memory of its own")
+
+    def _raise_offender(self, indices_at: int, first: int, stream: tuple[int, ...]) -> None:
+        """Raise the error that names the tuple at a position, in element order."""
+        x, indices = self._extents[0].desc, self._extents[1].desc
+        batch = self._batch_dims
+        position = tuple(int(i) for i in np.unravel_index(first, indices.sizes[:-1]))
+        *steps, step = indices.effective_strides
+        start = sum(i * stride for i, stride in zip(position, steps, strict=True))
+        dtype = numpy_dtype(indices.data_type)
+        coordinates = tuple(
+            self._read(indices_at + (start + j * step) * dtype.itemsize, dtype, stream)
+            for j in range(indices.sizes[-1])
+        )
+        for j, coordinate in enumerate(coordinates):
+            bound = x.sizes[batch + j]
+            low = -bound if indices.data_type.is_signed else 0
+            if not low <= coordinate < bound:
+                got = f"tuple {coordinates} at position {position}"
+                reason = f"coordinate {j} is {coordinate}, and dimension {batch + j} of x has {bound} elements"
+                allowed = f"it must be in [{low}, {bound - 1}]"
+                raise IndexOutOfRangeError(wording("gather_nd.indices", got, reason, allowed))
+
+    def _read(self, address: int, dtype: "np.dtype[Any]", stream: tuple[int, ...]) -> int:
+        return cuda.read_back(address, dtype, *stream) if stream else read_integer(address, dtype)
+
+
+_RUNS = {
+    Manner.LAUNCH: BoundCall._launch,
+    Manner.CHECK_THEN_GATHER: BoundCall._check_then_gather,
+    Manner.COUNT_THEN_EXPAND: BoundCall._count_then_expand,
+}
+
+
+def _refuse_overlap(name: str, other: str, allowed: str) -> None:
+    reason = f"it shares memory with {other}"
+    raise InvalidDescriptorError(wording(name, "an overlapping array", reason, allowed))
+
+
+class CallCache:
+    """The calls that have been bound, by everything that they depend on; the oldest leaves when it is full.
+
+    Parameters
+    ----------
+    max_entries : int
+        The most calls that are kept.
+    """
+
+    def __init__(self, max_entries: int) -> None:
+        self._calls: OrderedDict[Hashable, BoundCall] = OrderedDict()
+        self._max_entries = max_entries
+        # What a look-up asks of the dictionary: None for a call that has not been bound.
+        self.find = self._calls.get
+
+    def keep(self, key: Hashable, call: BoundCall) -> BoundCall:
+        """Keep a call for the next time that `key` is asked for, and return it."""
+        while len(self._calls) >= self._max_entries:
+            try:
+                self._calls.popitem(last=False)
+            except KeyError:  # another thread was faster
+                break
+        self._calls[key] = call
+        return call
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def clear(self) -> None:
+        """Forget all calls."""
+        self._calls.clear()
+
+
+CALLS = CallCache(max_entries=3072)
+"""All that is kept of past calls of functions."""
+
+
+@functools.cache
+def _annotate() -> Callable[[str], AbstractContextManager[Any]]:
+    try:
+        import nvtx  # noqa: PLC0415
+    except ImportError:
+        return nullcontext
+    return functools.partial(nvtx.annotate, domain="dmlops")
+
+
+def _profiler_range(name: str) -> AbstractContextManager[Any]:
+    return _annotate()(name)

@@ -1,0 +1,125 @@
+"""From a Python function to object code: the one place that touches the insides of Numba and of its LLVM IR.
+
+Numba compiles a kernel, with all that it calls, to one LLVM module. What remains of that is the kernel and an
+entry with one fixed C interface; everything else is internal to the object code, and it refers to nothing
+outside but C's memory functions.
+"""
+
+import gc
+import importlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from kernels_cpu import processor
+from kernels_cpu.kernel import Kernel
+from kernels_cpu.linking import ENTRY
+
+_C_IMPORTS = {"memcpy", "memmove", "memset"}
+_PYTHON_IMPORTS = {"PyTuple_GetItem", "PyCapsule_GetPointer"}
+
+_LOCK = threading.RLock()
+
+
+def compile_kernel(kernel: Kernel) -> bytes:
+    """Return the object code of a kernel for this processor.
+
+    Raises
+    ------
+    RuntimeError
+        If Numba's compiler is switched off.
+    """
+    import numba  # noqa: PLC0415 - a process that finds its kernels never gets here
+
+    if numba.config.DISABLE_JIT:
+        msg = f"dmlops: the kernel {kernel.label} must be compiled, but NUMBA_DISABLE_JIT is set; unset it"
+        raise RuntimeError(msg)
+    from kernels_cpu.pointers import type_of  # noqa: PLC0415
+
+    module_name, _, attribute = kernel.source.partition(":")
+    dispatcher: Any = getattr(importlib.import_module(module_name), attribute)
+    if kernel.parameters:
+        dispatcher = dispatcher(*kernel.parameters)
+    types = tuple(type_of(name) for name in kernel.signature)
+    with _LOCK, _without_garbage_collection():
+        dispatcher.compile(types)
+        overload = dispatcher.overloads[types]
+        module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
+        entry = _entry_ir(module, overload.fndesc.mangled_name, is_direct=kernel.uses_python)
+        module.link_in(llvm.parse_assembly(entry))
+        _reduce_to_entry(module, _C_IMPORTS | _PYTHON_IMPORTS if kernel.uses_python else _C_IMPORTS)
+        return bytes(_target_machine().emit_object(module))
+
+
+def _entry_ir(module: Any, name: str, *, is_direct: bool) -> str:
+    """Return the entry: it loads each argument from its word and calls the kernel as Numba does.
+
+    Numba's functions return a status, and take a place for the result and one for an exception before their
+    own arguments. Kernels raise nothing. An entry that `is_direct` takes the arguments themselves.
+    """
+    kinds = [str(argument.type) for argument in module.get_function(name).arguments]
+    lines, arguments = [], ["ptr %result", "ptr %error"]
+    for i, kind in enumerate(kinds[2:]):
+        if not is_direct:
+            lines.append(f"%place{i} = getelementptr i64, ptr %words, i64 {i}")
+            lines.append(f"%word{i} = load i64, ptr %place{i}, align 1")
+        conversion = "inttoptr i64 %word{} to ptr" if kind == "ptr" else "add i64 %word{}, 0"
+        lines.append(f"%argument{i} = {conversion.format(i)}")
+        arguments.append(f"{kind} %argument{i}")
+    parameters = ", ".join(f"i64 %word{i}" for i in range(len(kinds) - 2)) if is_direct else "ptr %words"
+    body = "\n  ".join(lines)
+    return f"""
+target datalayout = "{module.data_layout}"
+target triple = "{module.triple}"
+declare i32 @"{name}"({", ".join(kinds)})
+define i64 @{ENTRY}({parameters}) {{
+  %result = alloca i64
+  %error = alloca ptr
+  store i64 0, ptr %result
+  {body}
+  %status = call i32 @"{name}"({", ".join(arguments)})
+  %value = load i64, ptr %result
+  ret i64 %value
+}}
+"""
+
+
+def _reduce_to_entry(module: Any, allowed: set[str]) -> None:
+    """Drop all that the entry does not need, and make the rest internal."""
+    for definition in (*module.functions, *module.global_variables):
+        if not definition.is_declaration and definition.name != ENTRY:
+            definition.linkage = llvm.Linkage.internal
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_strip_dead_prototype_pass()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    passes.run(module, llvm.create_pass_builder(_target_machine(), options))
+    symbols = (*module.functions, *module.global_variables)
+    declared = {symbol.name for symbol in symbols if symbol.is_declaration}
+    unknown = sorted(name for name in declared - allowed if not name.startswith("llvm."))
+    if unknown:
+        msg = f"compiled code must not depend on {', '.join(unknown)}"
+        raise RuntimeError(msg)
+
+
+def _target_machine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=processor.NAME, features=processor.FEATURES, opt=3, reloc="pic"
+    )
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    # A compilation makes millions of small objects, and collections in between find next to nothing to free.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,5 @@
+"""DIAGONAL_MATRIX1 on the CPU."""
+
+from kernels_cpu.diagonal_matrix.planning import Plan, kernels, plan
+
+__all__ = ["Plan", "kernels", "plan"]

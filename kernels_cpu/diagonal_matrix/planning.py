@@ -1,0 +1,116 @@
+"""DIAGONAL_MATRIX1: write a value on a band of diagonals (or everywhere else) of matrices, copy the rest."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from kernels_cpu import processor
+from kernels_cpu.diagonal_matrix.table import CONTIGUOUS, KINDS, STREAMED, STRIDED
+from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, WORDS, Kernel, Table, pointer
+from kernels_cpu.target import Target
+from kernels_cpu.threads import launcher, split
+
+PART_BYTES = 1 << 20  # some 100 us of work, worth handing to another thread
+TILE_COLUMNS = 256  # of inputs whose columns are far apart, so that their lines serve the next rows too
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A diagonal-matrix problem, ready to run any number of times from any thread."""
+
+    variant: str
+    workspace_size: int
+    launch: Callable[[int, int, int], int | None]
+    """Writes the output: ``launch(x, output, workspace)`` by address, with 0 for an input that there is not."""
+
+
+def _band_kernel(kind: int, x_is_contiguous: bool, element_size: int) -> Kernel:
+    elements = pointer("u", element_size)
+    return Kernel(
+        "diagonal_matrix",
+        "kernels_cpu.diagonal_matrix.kernels:band_kernel",
+        (WORDS, INTEGER, INTEGER, elements, elements, BYTES),
+        (kind, x_is_contiguous),
+    )
+
+
+def kernels() -> Iterator[Kernel]:
+    """List all kernels that a plan may need."""
+    for kind, x_is_contiguous, element_size in product(range(len(KINDS)), (False, True), ELEMENT_SIZES):
+        yield _band_kernel(kind, x_is_contiguous, element_size)
+
+
+def plan(
+    *,
+    element_size: int,
+    has_input: bool,
+    value: int,
+    batch: tuple[tuple[int, int, int], ...],
+    height: int,
+    width: int,
+    x_strides: tuple[int, int],
+    output_strides: tuple[int, int],
+    begin: int,
+    end: int,
+    inverted: bool,
+    x_offset: int = 0,
+    output_offset: int = 0,
+    target: Target,
+) -> Plan:
+    """Prepare ``out[y, x] = value if (begin <= x - y < end) != inverted else input[y, x]``.
+
+    Parameters
+    ----------
+    element_size : int
+        Bytes of an element.
+    has_input : bool
+        Without one, zero bits stand for its elements.
+    value : int
+        The bits to write.
+    batch : tuple of (size, x_stride, output_stride)
+        The dimensions before the last two, slowest first.
+    height, width : int
+        Of each matrix.
+    x_strides, output_strides : (row, column)
+        In elements.
+    begin, end : int
+        With ``-height <= begin <= end <= width``.
+    inverted : bool
+        Write the value off the band instead of on it.
+    x_offset, output_offset : int
+        Ignored: `launch` takes the addresses of first elements.
+    target : Target
+        How many threads the work may be spread over, and where kernels come from.
+
+    Returns
+    -------
+    Plan
+        Needs no workspace.
+    """
+    del x_offset, output_offset
+    if abs(output_strides[0]) < abs(output_strides[1]) and height > 1:
+        # The transposed problem: x - y in [begin, end) is y - x in [1 - end, 1 - begin).
+        height, width = width, height
+        begin, end = 1 - end, 1 - begin
+        x_strides = x_strides[::-1]
+        output_strides = output_strides[::-1]
+    n_rows = height
+    for size, _, _ in batch:
+        n_rows *= size
+    n_bytes = n_rows * width * element_size
+    kind = CONTIGUOUS if output_strides[1] == 1 else STRIDED
+    if kind == CONTIGUOUS and processor.WIDTH and n_bytes >= processor.streaming_bytes():
+        kind = STREAMED
+    tile = width if not has_input or x_strides[1] in (0, 1) else min(width, TILE_COLUMNS)
+    fields = [height, width, tile, begin, end, inverted, has_input, *x_strides, *output_strides]
+    fields += [value, len(batch)]
+    for dimension in batch:
+        fields += dimension
+    n_parts = 1
+    if target.threads > 1 and n_bytes >= 2 * PART_BYTES:
+        # More parts than threads, as rows that are filled take less time than rows that are copied.
+        n_parts = min(4 * target.threads, n_bytes // PART_BYTES)
+    kernel = target.load(_band_kernel(kind, not has_input or x_strides[1] == 1, element_size))
+    table = Table(fields)
+    parts = [(table, *part) for part in split(n_rows, n_parts)] if width else []
+    return Plan(f"row segments, {KINDS[kind]}", 0, launcher(kernel, parts, 3, target.threads))

@@ -1,0 +1,182 @@
+"""GATHER_ND1: copy the slice that each index tuple names."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from kernels_cpu import processor
+from kernels_cpu.gather_nd.table import (
+    CHECKED_COORDINATES,
+    CLIPS,
+    HALF,
+    KINDS,
+    LONG,
+    SHORT,
+    STREAMED,
+    STRIDED,
+)
+from kernels_cpu.kernel import (
+    BYTES,
+    ELEMENT_SIZES,
+    INDEX_SIZES,
+    INTEGER,
+    WORD_MASK,
+    WORDS,
+    BoundKernel,
+    Kernel,
+    Table,
+    pointer,
+)
+from kernels_cpu.processor import LINE_BYTES, streaming_bytes
+from kernels_cpu.target import Target
+from kernels_cpu.threads import launcher, run, split
+
+STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
+PART_BYTES = 1 << 19  # of indices and slices, some 100 us of work
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A gather problem, ready to run any number of times from any thread."""
+
+    variant: str
+    workspace_size: int
+    launch: Callable[[int, int, int, int], int | None]
+    """Copies the slice of every tuple: ``launch(x, indices, output, workspace)``, all by address."""
+    reports: bool
+    """Whether `launch` returns if any tuple was out of range, for which a slice was written none the less."""
+    _checks: list[BoundKernel]
+    _threads: int
+
+    @property
+    def checker(self) -> BoundKernel | None:
+        """What checks all indices by itself, if there are so few: the position of an offender, or -1."""
+        return self._checks[0] if len(self._checks) == 1 else None
+
+    def check(self, indices: int) -> int:
+        """Return the position of the first tuple that is out of range, or -1."""
+        found = []
+        run(lambda check: found.append(check(indices)), self._checks, self._threads)
+        return min((position for position in found if position >= 0), default=-1)
+
+
+def _gather_kernel(kind: int, element_size: int, index_size: int) -> Kernel:
+    elements, indices = pointer("u", element_size), pointer("u", index_size)
+    return Kernel(
+        "gather_nd",
+        "kernels_cpu.gather_nd.kernels:gather_kernel",
+        (WORDS, INTEGER, INTEGER, elements, indices, elements, BYTES),
+        (kind,),
+    )
+
+
+def _check_kernel(index_size: int) -> Kernel:
+    source = "kernels_cpu.gather_nd.index_tuples:find_outside"
+    return Kernel("gather_nd_check", source, (WORDS, INTEGER, INTEGER, pointer("u", index_size)))
+
+
+def kernels() -> Iterator[Kernel]:
+    """List all kernels that a plan may need."""
+    for index_size in INDEX_SIZES:
+        yield _check_kernel(index_size)
+        for kind, element_size in product(range(len(KINDS)), ELEMENT_SIZES):
+            yield _gather_kernel(kind, element_size, index_size)
+
+
+def plan(
+    *,
+    element_size: int,
+    index_size: int,
+    index_signed: bool,
+    batch: tuple[tuple[int, int, int, int], ...],
+    tuples: tuple[tuple[int, int, int], ...],
+    coordinate_stride: int,
+    bounds: tuple[tuple[int, int], ...],
+    slices: tuple[tuple[int, int, int], ...],
+    mode: str,
+    x_offset: int = 0,
+    index_offset: int = 0,
+    output_offset: int = 0,
+    target: Target,
+) -> Plan:
+    """Prepare copying, for every index tuple, the slice of the input that it names.
+
+    Parameters
+    ----------
+    element_size, index_size : int
+        Bytes of an element, and of a coordinate.
+    index_signed : bool
+        Negative coordinates count from the end.
+    batch : tuple of (size, x_stride, index_stride, output_stride)
+        The dimensions that input, indices and output share, slowest first.
+    tuples : tuple of (size, index_stride, output_stride)
+        The dimensions that indices and output share.
+    coordinate_stride : int
+        Between the coordinates of one tuple.
+    bounds : tuple of (size, x_stride)
+        The input dimension that each coordinate of a tuple indexes.
+    slices : tuple of (size, x_stride, output_stride)
+        The dimensions of what is copied for each tuple.
+    mode : {"clip", "fill"}
+        A coordinate that is out of range becomes the nearest one that is not, or its slice becomes zeros.
+    x_offset : int
+        How many elements the input has below its first one in memory.
+    index_offset, output_offset : int
+        Ignored: `launch` takes the addresses of first elements.
+    target : Target
+        How many threads the work may be spread over, and where kernels come from.
+
+    Returns
+    -------
+    Plan
+        Needs no workspace.
+    """
+    del index_offset, output_offset
+    dimensions = [*batch, *((size, 0, index, output) for size, index, output in tuples)] or [(1, 0, 0, 0)]
+    n_tuples = math.prod(size for size, *_ in dimensions)
+    n_slice = math.prod(size for size, *_ in slices)
+    slice_bytes = n_slice * element_size
+    contiguous = not slices or (len(slices) == 1 and slices[0][1:] == (1, 1))
+    kind = STRIDED
+    if contiguous and (slice_bytes == element_size or processor.WIDTH):
+        kind = SHORT if slice_bytes <= LINE_BYTES else LONG
+        is_large = slice_bytes >= STREAM_SLICE_BYTES and n_tuples * slice_bytes >= streaming_bytes()
+        if is_large and dimensions[-1][3] == n_slice:
+            kind = STREAMED
+    clips = mode == "clip" and all(size for size, _ in bounds)
+    modulus = 1 << 8 * index_size if index_signed else 0
+    highest = modulus // 2 - 1 if index_signed else WORD_MASK
+    # One coordinate has no neighbour, and libraries give that dimension whatever stride they like.
+    coordinate_stride = 1 if len(bounds) == 1 else coordinate_stride
+    packed = (
+        len(bounds) <= CHECKED_COORDINATES
+        and coordinate_stride == 1
+        and dimensions[-1][2] == len(bounds)
+        and all(size >> 8 * index_size == 0 for size, _ in bounds)
+    )
+    fields = [n_slice, slice_bytes, clips, modulus, highest, packed, len(bounds), len(dimensions)]
+    narrow = all(size <= HALF and 0 <= stride <= HALF for size, stride in bounds)
+    fields += [len(slices), coordinate_stride, x_offset, narrow]
+    for entry in (*dimensions, *bounds, *slices):
+        fields += entry
+    table = Table(fields)
+    index_bytes = n_tuples * len(bounds) * index_size
+    check, check_table = target.load(_check_kernel(index_size)), table.replaced({int(CLIPS): 0})
+    gather = target.load(_gather_kernel(kind, element_size, index_size))
+    ranges = _parts(n_tuples, index_bytes + n_tuples * slice_bytes, target.threads) if n_slice else []
+    return Plan(
+        variant=f"{KINDS[kind]} slices",
+        workspace_size=0,
+        launch=launcher(gather, [(table, *part) for part in ranges], 4, target.threads),
+        reports=len(ranges) == 1,
+        _checks=[
+            check.bind((check_table, *part), 1) for part in _parts(n_tuples, index_bytes, target.threads)
+        ],
+        _threads=target.threads,
+    )
+
+
+def _parts(n_tuples: int, n_bytes: int, threads: int) -> list[tuple[int, int]]:
+    n_parts = min(2 * threads, n_bytes // PART_BYTES) if threads > 1 else 1
+    return split(n_tuples, max(n_parts, 1))

@@ -1,0 +1,139 @@
+"""A kernel by name, and once it is loaded: all that plans need, without Numba and LLVM."""
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+INTEGER = "i64"
+ELEMENT_SIZES = (1, 2, 4, 8)
+INDEX_SIZES = (4, 8)
+WORD_MASK = (1 << 64) - 1
+
+
+def pointer(kind: str, element_size: int) -> str:
+    """Return the type of a parameter that points at integers.
+
+    Examples
+    --------
+    >>> pointer("u", 4), pointer("i", 1)
+    ('*u32', '*i8')
+    """
+    return f"*{kind}{8 * element_size}"
+
+
+BYTES, WORDS = pointer("u", 1), pointer("u", 8)
+
+
+class Kernel(NamedTuple):
+    """One kernel that can be compiled.
+
+    Attributes
+    ----------
+    name : str
+        Unique together with `parameters` and `signature`: letters, digits and underscores.
+    source : str
+        ``"module:attribute"``, which is imported only to compile: the kernel, or where there are `parameters`
+        the function that returns it.
+    signature : tuple of str
+        The type of each argument: ``"i64"``, or ``"*u32"`` for a pointer to uint32 and so on.
+    parameters : tuple
+        What the function that makes the kernel is called with.
+    uses_python : bool
+        Whether the kernel takes its arguments as a C function does, and may call Python's C interface.
+    """
+
+    name: str
+    source: str
+    signature: tuple[str, ...]
+    parameters: tuple[Hashable, ...] = ()
+    uses_python: bool = False
+
+    @property
+    def label(self) -> str:
+        """The kernel's name in the store and in log messages."""
+        types = "_".join(kind.replace("*", "p") for kind in self.signature)
+        return "_".join([self.name, *(str(parameter) for parameter in self.parameters), types])
+
+
+class LoadedKernel(NamedTuple):
+    """Machine code that is ready to be called.
+
+    Attributes
+    ----------
+    address : int
+        Where it is: ``int64_t entry(const int64_t *arguments)``.
+    call : callable
+        Takes the arguments as consecutive 64-bit words in a bytes object (`packer`), and returns an integer. It
+        lets go of the GIL.
+    """
+
+    address: int
+    call: Callable[[bytes], int]
+
+    def __call__(self, *arguments: int) -> int:
+        """Call the kernel."""
+        return self.call(packer(len(arguments))(*arguments))
+
+    def bind(self, leading: "Arguments", n_operands: int) -> "BoundKernel":
+        """Return a function of `n_operands` addresses that calls the kernel with `leading` before them."""
+        return BoundKernel(self, leading, n_operands)
+
+
+class BoundKernel:
+    """A kernel whose first arguments are known; it is called with the addresses that are left."""
+
+    __slots__ = ("_call", "_leading", "_pack", "_prefix", "kernel")
+
+    def __init__(self, kernel: LoadedKernel, leading: "Arguments", n_operands: int) -> None:
+        self.kernel = kernel
+        self._call = kernel.call
+        self._leading = leading  # whose tables the prefix refers to
+        self._prefix, self._pack = packed(leading), packer(n_operands)
+
+    def __call__(self, *operands: int) -> int:
+        """Call the kernel."""
+        return self._call(self._prefix + self._pack(*operands))
+
+    @property
+    def leading(self) -> list[int]:
+        """The first arguments as integers."""
+        return [argument.address if isinstance(argument, Table) else argument for argument in self._leading]
+
+
+@functools.cache
+def packer(count: int) -> Callable[..., bytes]:
+    """Return a function that packs `count` integers as a kernel's arguments."""
+    return struct.Struct(f"={count}q").pack
+
+
+class Table:
+    """Integers of 64 bits at an address, by which a plan describes its problem to a kernel."""
+
+    __slots__ = ("_words", "address")
+
+    def __init__(self, words: Sequence[int]) -> None:
+        self._words = (ctypes.c_uint64 * len(words))(*[int(word) & WORD_MASK for word in words])
+        self.address = ctypes.addressof(self._words)
+
+    def replaced(self, words: Mapping[int, int]) -> "Table":
+        """Return a copy with other words in some places."""
+        copied = list(self._words)
+        for place, word in words.items():
+            copied[place] = word
+        return Table(copied)
+
+
+Arguments = Sequence[int | Table]
+"""Arguments of a kernel; a table stands for its address."""
+
+
+def packed(arguments: Arguments) -> bytes:
+    """Return integers and tables as a kernel's arguments; the caller keeps the tables."""
+    words = [argument.address if isinstance(argument, Table) else argument for argument in arguments]
+    return packer(len(words))(*words)
+
+
+Load = Callable[[Kernel], LoadedKernel]
+"""Finds or compiles a kernel, and links it; what a plan gets its kernels from."""

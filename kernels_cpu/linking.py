@@ -1,0 +1,42 @@
+"""Object code to callable functions, with llvmlite alone: a process that finds its kernels needs no Numba."""
+
+import ctypes
+import functools
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from kernels_cpu.kernel import LoadedKernel
+
+ENTRY = "dmlops_entry"
+"""The one symbol that an artifact exports: ``int64_t dmlops_entry(const int64_t *arguments)``."""
+
+# Takes its words from a bytes object, which the call keeps alive, and lets go of the GIL.
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p)
+# Linked libraries stay for the life of the process, as compiled code does everywhere.
+_libraries: list[Any] = []
+
+
+@functools.cache
+def _linker() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.create_lljit_compiler()
+
+
+def link(code: bytes) -> LoadedKernel:
+    """Return the kernel of an artifact.
+
+    Each artifact is linked as a library of its own, so that no two of them can see each other's symbols. The
+    caller makes sure that one thread at a time links.
+
+    Raises
+    ------
+    RuntimeError
+        If the object code is unusable here.
+    """
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(ENTRY)
+    library = builder.link(_linker(), f"dmlops_{len(_libraries)}")
+    _libraries.append(library)
+    address = library[ENTRY]
+    return LoadedKernel(address, _PROTOTYPE(address))

@@ -1,0 +1,1 @@
+"""How kernels are compiled, loaded and launched: the one place that touches the insides of numba-cuda."""

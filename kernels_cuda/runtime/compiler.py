@@ -1,0 +1,282 @@
+"""From a Python function to a cubin: the one place that touches the insides of numba-cuda.
+
+Nothing here needs a GPU or a driver. Numba compiles a kernel to PTX for a compute capability, and nvJitLink
+makes a cubin of it.
+"""
+
+import functools
+import gc
+import operator
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from inspect import signature
+from pkgutil import resolve_name
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels_cuda.runtime.variant import Variant, capability_of
+
+with warnings.catch_warnings():
+    # Its NumPy deprecations are not ours to answer, and must not stop users who make errors of them.
+    warnings.simplefilter("ignore")
+    from numba import config, cuda, types
+    from numba.core import typing
+    from numba.cuda.core import compiler_lock
+
+_LOCK = threading.RLock()
+_STATE = threading.local()
+# Linked functions, and what each was compiled to for other capabilities than the last.
+_LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
+_linked_for: tuple[int, int] | None = None
+_ENTRY = re.compile(r"\.entry\s+([^\s(]+)")
+
+_SHIFTS = {operator.lshift, operator.rshift, operator.ilshift, operator.irshift}
+_COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
+_UNSIGNED_OPERATORS = {
+    *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod),
+    *(operator.iadd, operator.isub, operator.imul, operator.ifloordiv, operator.imod),
+    *(operator.and_, operator.or_, operator.xor, operator.iand, operator.ior, operator.ixor),
+    *(operator.invert, operator.neg),
+    *_SHIFTS,
+    *_COMPARISONS,
+}
+_UNSIGNED_TYPES = (types.uint32, types.uint64)
+_SCALARS = (types.Integer, types.Boolean)
+# Signatures of functions of integers, by function and types.
+_TYPED: dict[tuple[Any, tuple[Any, ...]], Any] = {}
+
+# Spellings that numba-cuda still looks up while its modules are imported, and NumPy has dropped.
+_DROPPED_BY_NUMPY = {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}
+
+
+class KernelSource(NamedTuple):
+    """What Numba compiles: every parameter is an int64, or a tuple of them if named in `tables`.
+
+    Attributes
+    ----------
+    function : callable
+        The kernel as a plain Python function.
+    tables : mapping of str to int
+        Lengths of the parameters that are tuples; a launch passes their elements one by one.
+    max_registers : int or None
+        Limit on the registers of a thread.
+    limited_from : tuple of two ints
+        The compute capability from which on the limit holds; older ones might have to spill.
+    """
+
+    function: Callable[..., None]
+    tables: Mapping[str, int] = {}
+    max_registers: int | None = None
+    limited_from: tuple[int, int] = (0, 0)
+
+    def registers_on(self, capability: tuple[int, int]) -> int | None:
+        """Return the limit on the registers of a thread for a compute capability."""
+        return self.max_registers if capability >= self.limited_from else None
+
+
+def device_function(function: Callable[..., Any]) -> Any:
+    """Make `function` callable from kernels, each of which takes it in whole.
+
+    Compiled device functions are kept by Numba whatever the architecture; inlined ones are not, so that what
+    `target_capability` decides is decided anew for each kernel.
+    """
+    return cuda.jit(device=True, inline="always")(function)
+
+
+def linked_function(function: Callable[..., Any]) -> Any:
+    """Make `function` callable from kernels, and have it compiled once for all of them.
+
+    The assembler inlines it all the same. For functions of some size: Numba takes a time that grows faster
+    than the size of what it compiles in one piece.
+    """
+    dispatcher = cuda.jit(device=True, forceinline=True)(function)
+    _LINKED.append((dispatcher, {}))
+    return dispatcher
+
+
+def target_capability() -> tuple[int, int]:
+    """Return the compute capability that the running compilation is for."""
+    capability: tuple[int, int] = _STATE.capability
+    return capability
+
+
+@contextmanager
+def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
+    # Numba compiles a linked function for the current device, which need not be there, and keeps it.
+    from numba.cuda import dispatcher  # noqa: PLC0415
+
+    global _linked_for  # noqa: PLW0603
+    if _linked_for != capability:
+        for function, kept in _LINKED:
+            if _linked_for is not None:
+                kept[_linked_for] = dict(function.overloads)
+            function.overloads.clear()
+            function.overloads.update(kept.get(capability, {}))
+    _linked_for = _STATE.capability = capability
+    current_device = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(
+        compute_capability=_supported_capability(capability)
+    )
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = current_device
+
+
+def _unsigned_signature(function: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return the signature of an operator of unsigned integers and constants, as C has it, or None.
+
+    Numba would go on with 64 bits, or with a sign, or with floats.
+    """
+    unsigned = [argument for argument in arguments if argument in _UNSIGNED_TYPES]
+    others = [argument for argument in arguments if argument not in _UNSIGNED_TYPES]
+    are_constants = all(
+        isinstance(other, types.IntegerLiteral) and other.literal_value >= 0 for other in others
+    )
+    if function not in _UNSIGNED_OPERATORS or not unsigned or not are_constants:
+        return None
+    kind = unsigned[0] if function in _SHIFTS else max(unsigned, key=lambda argument: argument.bitwidth)
+    return typing.signature(types.boolean if function in _COMPARISONS else kind, *(kind for _ in arguments))
+
+
+@contextmanager
+def _typing_as_in_c() -> Iterator[None]:
+    """Type operators of unsigned integers as C does, and what was typed before at once.
+
+    The caller holds Numba's compiler lock, so that nobody else's functions are typed meanwhile.
+    """
+    as_numba_does = types.functions.BaseFunction.get_call_type
+
+    def get_call_type(function: Any, context: Any, arguments: Any, keywords: Any) -> Any:
+        if keywords or not all(isinstance(argument, _SCALARS) for argument in arguments):
+            return as_numba_does(function, context, arguments, keywords)
+        key = function, tuple(arguments)
+        signature = _TYPED.get(key)
+        if signature is None:
+            signature = _unsigned_signature(function.typing_key, key[1])
+            if signature is not None:
+                function._impl_keys[signature.args] = function.typing_key
+            else:
+                signature = as_numba_does(function, context, arguments, keywords)
+            _TYPED[key] = signature
+        return signature
+
+    types.functions.BaseFunction.get_call_type = get_call_type
+    try:
+        yield
+    finally:
+        types.functions.BaseFunction.get_call_type = as_numba_does
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    # A compilation makes millions of small objects, and collections in between find next to nothing to free.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def _lent_numpy_names() -> Iterator[None]:
+    lent = {old: new for old, new in _DROPPED_BY_NUMPY.items() if not hasattr(np, old)}
+    for old, new in lent.items():
+        setattr(np, old, getattr(np, new))
+    try:
+        yield
+    finally:
+        for old in lent:
+            delattr(np, old)
+
+
+@functools.cache
+def _import_numba_registries() -> None:
+    # Numba imports these on its first compilation, and looks the names up only then.
+    with _lent_numpy_names():
+        import numba.cuda.np.arraymath  # noqa: PLC0415
+        import numba.cuda.np.arrayobj  # noqa: F401, PLC0415
+
+
+def _supported_capability(capability: tuple[int, int]) -> tuple[int, int]:
+    # An architecture newer than the toolkit runs code for the newest one that it knows.
+    from numba.cuda.cudadrv.nvrtc import get_supported_ccs  # noqa: PLC0415
+
+    return max((known for known in get_supported_ccs() if known <= capability), default=capability)
+
+
+def compile_ptx(source: KernelSource, name: str, capability: tuple[int, int]) -> str:
+    """Compile a kernel to PTX whose only entry is `name`.
+
+    Parameters
+    ----------
+    source : KernelSource
+        The kernel and its options.
+    name : str
+        Name of the entry in the PTX and in profilers: letters, digits and underscores.
+    capability : tuple of two ints
+        Compute capability, for example ``(9, 0)``.
+    """
+    arguments = [
+        types.UniTuple(types.int64, source.tables[parameter]) if parameter in source.tables else types.int64
+        for parameter in signature(source.function).parameters
+    ]
+    with _LOCK:
+        _import_numba_registries()
+        with (
+            compiler_lock.global_compiler_lock,
+            _compiling_for(capability),
+            _typing_as_in_c(),
+            _without_garbage_collection(),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            ptx: str
+            ptx, _ = cuda.compile_ptx(
+                source.function, types.void(*arguments), cc=_supported_capability(capability)
+            )
+    mangled = _ENTRY.search(ptx)
+    if mangled is None:
+        msg = f"{name}: the PTX has no entry"
+        raise RuntimeError(msg)
+    return ptx.replace(mangled[1], name)
+
+
+def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> bytes:
+    """Assemble PTX for an architecture such as ``"sm_90"``."""
+    from cuda.core import Program, ProgramOptions  # noqa: PLC0415
+
+    program = Program(ptx, "ptx", ProgramOptions(arch=arch, max_register_count=max_registers))
+    try:
+        return bytes(program.compile("cubin").code)
+    finally:
+        program.close()
+
+
+def source_of(variant: Variant) -> KernelSource:
+    """Make the function that Numba compiles."""
+    source: KernelSource = resolve_name(variant.factory)(*variant.parameters)
+    return source
+
+
+def compile_variant(variant: Variant, arch: str) -> bytes:
+    """Return the cubin of a variant for an architecture such as ``"sm_90"``.
+
+    Raises
+    ------
+    RuntimeError
+        If Numba's compiler is switched off.
+    """
+    if config.DISABLE_JIT:
+        msg = f"dmlops: the kernel {variant.label} must be compiled, but NUMBA_DISABLE_JIT is set; unset it"
+        raise RuntimeError(msg)
+    source, capability = source_of(variant), capability_of(arch)
+    ptx = compile_ptx(source, variant.label, capability)
+    return compile_cubin(ptx, arch, source.registers_on(capability))

@@ -1,0 +1,290 @@
+"""Kernels on a device, launched by the driver with plain integers.
+
+The driver wants the address of each parameter's value, and a structure that tells grid, blocks and stream. All of
+it is kept between launches, as a `_Frame`, which one launch at a time takes and gives back: any number of host
+threads may launch.
+
+From compute capability 9.0 on, a launch that follows another in a list begins while that one ends, and waits for
+it on the device (`ptx.take_turn`), which hides most of what a launch takes.
+"""
+
+import ctypes
+import functools
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from cuda.bindings import driver
+
+from kernels_cuda.runtime.variant import Target, Variant, capability_of
+
+# Addresses that the pointers of a list of launches may count from; the base after them is null.
+N_BASES = 4
+NOTHING = N_BASES
+# What kernels may rely on where their workspace begins.
+WORKSPACE_ALIGNMENT = 256
+
+_DEFAULT_SHARED_LIMIT = 48 * 1024
+_SUCCESS = driver.CUresult.CUDA_SUCCESS
+_LOCK = threading.RLock()
+# From this driver on, launches that begin early can be recorded into graphs.
+_OVERLAPPING_DRIVER = 12_030
+
+# A frame in bytes: the driver's CUlaunchConfig, the one CUlaunchAttribute that it may point at, the values of the
+# parameters, and the address of each.
+_CONFIG = struct.Struct("=7I4xQQI4x")  # grid, block, shared memory, stream, attributes, their number
+_STREAM_AT, _ATTRIBUTE_AT, _VALUES_AT = 32, _CONFIG.size, _CONFIG.size + 72
+_ATTRIBUTE = struct.Struct("=I4xI")
+_put_word = struct.Struct("=Q").pack_into
+
+
+class _Frame:
+    """Memory that describes one launch to the driver."""
+
+    __slots__ = ("config", "memory", "parameters")
+
+    def __init__(self, sizes: tuple[int, int, int], is_early: bool, values: Sequence[int]) -> None:
+        grid, block, shared_bytes = sizes
+        count = len(values)
+        parameters_at = _VALUES_AT + 8 * count
+        self.memory = ctypes.create_string_buffer(parameters_at + 8 * count)
+        self.config = ctypes.addressof(self.memory)
+        self.parameters = self.config + parameters_at
+        attributes = self.config + _ATTRIBUTE_AT if is_early else 0
+        _CONFIG.pack_into(self.memory, 0, grid, 1, 1, block, 1, 1, shared_bytes, 0, attributes, int(is_early))
+        early = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        _ATTRIBUTE.pack_into(self.memory, _ATTRIBUTE_AT, int(early), 1)
+        struct.pack_into(f"={count}q", self.memory, _VALUES_AT, *values)
+        first = self.config + _VALUES_AT
+        struct.pack_into(f"={count}Q", self.memory, parameters_at, *range(first, first + 8 * count, 8))
+
+
+class Kernel:
+    """A kernel that is loaded on a device."""
+
+    __slots__ = ("device_id", "function", "may_overlap")
+
+    def __init__(self, function: int, target: Target) -> None:
+        self.function = function
+        self.device_id = target.device_id
+        self.may_overlap = capability_of(target.arch) >= (9, 0) and _driver_version() >= _OVERLAPPING_DRIVER
+
+    def launch(self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: int) -> None:
+        """Put one launch on `stream`, whose arguments are told only now; see `Launch`."""
+        frame = _Frame((grid, block, shared_bytes), False, arguments)
+        self.launch_frame(frame, stream)
+
+    def launch_frame(self, frame: _Frame, stream: int) -> None:
+        """Put the launch that a frame describes on `stream`."""
+        _put_word(frame.memory, _STREAM_AT, stream)
+        status = launch_entry()(frame.config, self.function, frame.parameters, 0)
+        if status == _NO_CONTEXT:
+            with current_device(self.device_id):
+                status = launch_entry()(frame.config, self.function, frame.parameters, 0)
+        if status:
+            _check((driver.CUresult(status),))
+
+    def prepare(
+        self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: int
+    ) -> "LaunchList":
+        """Return a launch whose parameters after the first `n_pointers` are these."""
+        pointers = tuple((base, 0) for base in range(n_pointers))
+        return LaunchList([Launch(self, grid, block, shared_bytes, pointers, arguments)])
+
+
+_NO_CONTEXT = int(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
+
+Pointer = tuple[int, int]
+"""An address of a list's launch: the number of a base, and how many bytes on it is."""
+
+
+class Launch(NamedTuple):
+    """One launch of a list.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        What is launched.
+    grid, block, shared_bytes : int
+        Blocks, threads per block and dynamic shared memory.
+    pointers : tuple of Pointer
+        The first parameters, known when the list is launched.
+    arguments : tuple of int
+        The other parameters, each from -2^63 to 2^63 - 1 (see `as_signed`).
+    """
+
+    kernel: Kernel
+    grid: int
+    block: int
+    shared_bytes: int
+    pointers: tuple[Pointer, ...]
+    arguments: tuple[int, ...]
+
+
+class _Repeated:
+    """A launch of which only stream and addresses change from one time to the next."""
+
+    __slots__ = ("_arguments", "_idle", "_is_early", "_kernel", "_pointers", "_put_pointers", "_sizes")
+
+    def __init__(self, launch: Launch, is_early: bool) -> None:
+        kernel, grid, block, shared_bytes, self._pointers, arguments = launch
+        self._kernel = kernel
+        self._sizes = grid, block, shared_bytes
+        self._is_early = is_early and kernel.may_overlap
+        self._arguments = (0,) * len(self._pointers) + arguments
+        self._put_pointers = struct.Struct(f"={len(self._pointers)}q").pack_into
+        self._idle: list[_Frame] = []
+
+    def __call__(self, stream: int, bases: tuple[int, ...]) -> None:
+        try:
+            frame = self._idle.pop()
+        except IndexError:
+            frame = _Frame(self._sizes, self._is_early, self._arguments)
+        addresses = [bases[base] + offset for base, offset in self._pointers]
+        self._put_pointers(frame.memory, _VALUES_AT, *addresses)
+        self._kernel.launch_frame(frame, stream)
+        self._idle.append(frame)
+
+
+class LaunchList:
+    """Launches one after the other, of which only the addresses change from one time to the next.
+
+    From the second on, a launch may begin before the one before it has ended (`ptx.take_turn`).
+
+    Parameters
+    ----------
+    launches : sequence of Launch
+        At least one; all on the same device.
+    """
+
+    __slots__ = ("_launches",)
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._launches = tuple(_Repeated(launch, number > 0) for number, launch in enumerate(launches))
+
+    def __call__(self, stream: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> None:
+        """Put the launches on `stream`, a ``cudaStream_t``; the others are the bases of pointers."""
+        bases = (a, b, c, d, 0)
+        for launch in self._launches:
+            launch(stream, bases)
+
+
+def as_signed(bits: int) -> int:
+    """Return the int64 of the same 64 bits: what a launch can pass.
+
+    Examples
+    --------
+    >>> as_signed(2**64 - 1), as_signed(5)
+    (-1, 5)
+    """
+    return bits - (1 << 64) if bits >= 1 << 63 else bits
+
+
+@functools.cache
+def target(device_id: int) -> Target:
+    """Return the target that is CUDA device number `device_id`, without a source of kernels."""
+    device = _device(device_id)
+    kinds = driver.CUdevice_attribute
+    major, minor, multiprocessors, block_shared_bytes = (
+        _check(driver.cuDeviceGetAttribute(kind, device))
+        for kind in (
+            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        )
+    )
+    return Target(device_id, f"sm_{major}{minor}", multiprocessors, block_shared_bytes)
+
+
+def load(variant: Variant, target: Target) -> Kernel:
+    """Return a variant loaded on a device."""
+    kernel = _KERNELS.get((variant, target))
+    if kernel is None:
+        with _LOCK:
+            kernel = _KERNELS.get((variant, target))
+            if kernel is None:
+                kernel = _KERNELS[variant, target] = _load(variant, target)
+    return kernel
+
+
+_KERNELS: dict[tuple[Variant, Target], Kernel] = {}
+
+
+def _load(variant: Variant, target: Target) -> Kernel:
+    assert target.fetch is not None
+    code = target.fetch(variant, target.arch)
+    with current_device(target.device_id):
+        # Never unloaded: kernels are kept for the life of the process.
+        library = _check(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))
+        kernel = _check(driver.cuLibraryGetKernel(library, variant.label.encode()))
+        if variant.dynamic_shared_bytes > _DEFAULT_SHARED_LIMIT:
+            attributes, device = driver.CUfunction_attribute, _device(target.device_id)
+            static = attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+            left = target.block_shared_bytes - _check(driver.cuKernelGetAttribute(static, kernel, device))
+            dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            shared_bytes = min(variant.dynamic_shared_bytes, left)
+            _check(driver.cuKernelSetAttribute(dynamic, shared_bytes, kernel, device))
+    return Kernel(int(kernel), target)
+
+
+@functools.cache
+def launch_entry() -> Callable[[int, int, int, int], int]:
+    """Return the driver's ``cuLaunchKernelEx``, called by addresses: Python objects for it would cost microseconds.
+
+    It gives the GIL away: where the queue of a stream is full, the driver waits.
+    """
+    address = _check(driver.cuGetProcAddress(b"cuLaunchKernelEx", 12_000, 0)[:2])
+    return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(int(address))  # type: ignore[return-value]
+
+
+@functools.cache
+def _driver_version() -> int:
+    number: int = _check(driver.cuDriverGetVersion())
+    return number
+
+
+@functools.cache
+def _device(device_id: int) -> Any:
+    _check(driver.cuInit(0))
+    return _check(driver.cuDeviceGet(device_id))
+
+
+@functools.cache
+def device_count() -> int:
+    """Return how many devices the driver gives."""
+    _check(driver.cuInit(0))
+    count: int = _check(driver.cuDeviceGetCount())
+    return count
+
+
+def current_device_is(device_id: int) -> bool:
+    """Return whether a device is the one that is current in this thread."""
+    status, device = driver.cuCtxGetDevice()
+    return bool(status == _SUCCESS and int(device) == device_id)
+
+
+@functools.cache
+def _primary_context(device_id: int) -> Any:
+    # Kept for the life of the process, as every array library keeps it.
+    return _check(driver.cuDevicePrimaryCtxRetain(_device(device_id)))
+
+
+@contextmanager
+def current_device(device_id: int) -> Iterator[None]:
+    """Make a device current; the caller's own context comes back afterwards."""
+    _check(driver.cuCtxPushCurrent(_primary_context(device_id)))
+    try:
+        yield
+    finally:
+        _check(driver.cuCtxPopCurrent())
+
+
+def _check(result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if status != _SUCCESS:
+        msg = f"CUDA driver: {driver.CUresult(status).name}"
+        raise RuntimeError(msg)
+    return values[0] if values else None

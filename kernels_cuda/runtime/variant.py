@@ -1,0 +1,73 @@
+"""What is compiled, and for which device: known without Numba, which is imported only to compile."""
+
+import re
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+
+class Variant(NamedTuple):
+    """One compilable kernel.
+
+    Attributes
+    ----------
+    name : str
+        Unique among all variants, with the parameters told by `label`: letters, digits and underscores.
+    factory : str
+        The function that returns the `KernelSource`, as ``"module:function"``: the module is not imported
+        before the kernel must be compiled.
+    parameters : tuple
+        What the factory is called with.
+    dynamic_shared_bytes : int
+        The most dynamic shared memory that a launch asks for, where the device has it; must be told if that
+        may be more than 48 KiB.
+    """
+
+    name: str
+    factory: str
+    parameters: tuple[Hashable, ...] = ()
+    dynamic_shared_bytes: int = 0
+
+    @property
+    def label(self) -> str:
+        """The kernel's name in the store and in profilers."""
+        return "_".join(["dmlops", self.name, *(str(parameter) for parameter in self.parameters)])
+
+
+Fetch = Callable[[Variant, str], bytes]
+"""Finds or compiles the cubin of a variant for an architecture such as ``"sm_90"``."""
+
+
+class Target(NamedTuple):
+    """A device that kernels are planned for.
+
+    Attributes
+    ----------
+    device_id : int
+        Its number.
+    arch : str
+        Its architecture, for example ``"sm_90"``.
+    multiprocessors : int
+        How many it has.
+    block_shared_bytes : int
+        The most shared memory that a block may have, if it asks for it.
+    fetch : callable, optional
+        Gives a plan the code of its kernels.
+    """
+
+    device_id: int
+    arch: str
+    multiprocessors: int
+    block_shared_bytes: int
+    fetch: Fetch | None = None
+
+
+def capability_of(arch: str) -> tuple[int, int]:
+    """Return the compute capability of an architecture.
+
+    Examples
+    --------
+    >>> capability_of("sm_75"), capability_of("sm_120")
+    ((7, 5), (12, 0))
+    """
+    digits = re.sub(r"\D", "", arch)
+    return int(digits[:-1]), int(digits[-1])

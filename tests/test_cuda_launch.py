@@ -1,0 +1,131 @@
+"""A list of launches is what the driver is asked for, one after the other: seen by a driver of ours."""
+
+import ctypes
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("cuda.core")
+launch = importlib.import_module("kernels_cuda.runtime.launch")
+
+STREAM = 777
+BASES = (1000, 2000, 3000, 4000)
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute, of which the value is an int here."""
+
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("pad", ctypes.c_char * 4),
+        ("value", ctypes.c_int),
+        ("rest", ctypes.c_char * 60),
+    )
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("n_attributes", ctypes.c_uint),
+    )
+
+
+LAUNCH_EX = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(Config), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
+)
+
+
+class Driver:
+    """A driver that writes down what it is asked for."""
+
+    def __init__(self):
+        self.asked, self.refused, self.n_parameters = [], {}, {}
+        self._callback = LAUNCH_EX(self.launch)
+        address = ctypes.cast(self._callback, ctypes.c_void_p).value
+        # Called by addresses, as the driver itself.
+        self.entry = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(address)
+
+    def launch(self, config, function, addresses, extra):
+        assert extra is None
+        given = config.contents
+        is_early = given.n_attributes == 1
+        if is_early:
+            attribute = given.attributes[0]
+            assert (attribute.id, attribute.value, attribute.rest) == (6, 1, b"")
+        values = [ctypes.c_int64.from_address(addresses[i]).value for i in range(self.n_parameters[function])]
+        sizes = *given.grid, *given.block, given.shared_bytes
+        self.asked.append((function, *sizes, given.stream, is_early, values))
+        return self.refused.get(function, 0)
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    driver = Driver()
+    monkeypatch.setattr(launch, "launch_entry", lambda: driver.entry)
+    monkeypatch.setattr(launch, "_driver_version", lambda: 12_090)
+    return driver
+
+
+def kernel(driver, function, n_parameters, arch="sm_90"):
+    driver.n_parameters[function] = n_parameters
+    return launch.Kernel(function, SimpleNamespace(device_id=0, arch=arch))
+
+
+def two_launches(driver, arch="sm_90"):
+    first = kernel(driver, 11, 5, arch), (1 << 31) - 1, 256, 100_000, ((0, 16), (3, -8), (4, 0)), (-5, 1 << 40)
+    second = kernel(driver, 12, 3, arch), 3, 64, 0, ((2, 4), (1, 0)), (7,)
+    return launch.LaunchList([launch.Launch(*first), launch.Launch(*second)])
+
+
+@pytest.mark.parametrize(("arch", "overlaps"), [("sm_90", True), ("sm_89", False)])
+def test_launches_follow_each_other(driver, arch, overlaps):
+    launches = two_launches(driver, arch)
+    for bases in (BASES, (5, 6, 7, 1 << 40)):
+        driver.asked.clear()
+        launches(STREAM, *bases)
+        a, b, c, d = bases
+        assert driver.asked == [
+            (11, (1 << 31) - 1, 1, 1, 256, 1, 1, 100_000, STREAM, False, [a + 16, d - 8, 0, -5, 1 << 40]),
+            (12, 3, 1, 1, 64, 1, 1, 0, STREAM, overlaps, [c + 4, b, 7]),
+        ]
+
+
+def test_streams_and_addresses_of_any_size(driver):
+    launches = kernel(driver, 5, 3).prepare(1, 32, 0, 2, -(1 << 63))
+    launches((1 << 64) - 1, (1 << 63) - 8, 1 << 62)
+    (asked,) = driver.asked
+    assert asked[8] == (1 << 64) - 1
+    assert asked[-1] == [(1 << 63) - 8, 1 << 62, -(1 << 63)]
+
+
+def test_arguments_that_are_known_only_now(driver):
+    found = kernel(driver, 6, 300)
+    found.launch(STREAM, 2, 64, 16, *range(300))
+    assert driver.asked == [(6, 2, 1, 1, 64, 1, 1, 16, STREAM, False, list(range(300)))]
+
+
+def test_a_refused_launch_ends_the_list(driver):
+    driver.refused = {11: 700}
+    with pytest.raises(RuntimeError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        two_launches(driver)(STREAM, *BASES)
+    assert [function for function, *_ in driver.asked] == [11]
+
+
+def test_many_threads_launch_one_list(driver):
+    launches = two_launches(driver)
+
+    def run(number):
+        launches(STREAM + number, number * 100, number, number, number)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(run, range(500)))
+    firsts = sorted((asked[8], asked[-1]) for asked in driver.asked if asked[0] == 11)
+    assert firsts == [(STREAM + i, [i * 100 + 16, i - 8, 0, -5, 1 << 40]) for i in range(500)]

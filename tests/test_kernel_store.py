@@ -1,0 +1,266 @@
+"""Compiled kernels on disk: found by the next process, verified, and never in the way of a call."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dmlops import kernel_store
+from tests.scripts import run_script
+
+# A call that needs one kernel, and what it prints.
+CALL = """
+    import sys, dmlops
+    print(dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8").tolist(), "numba" in sys.modules)
+"""
+ANSWER = "[[1, 0, 0]]"
+FOUND, COMPILED = f"{ANSWER} False", f"{ANSWER} True"
+
+
+def call(directory, *, errors=False, **environment):
+    """Make the call in a process of its own; return what it prints, and its log if asked."""
+    settings = {"DMLOPS_CACHE_DIR": str(directory), **environment}
+    if errors:
+        return run_script(CALL, errors=True, **settings)
+    return run_script(CALL, **settings).strip()
+
+
+def artifacts(directory):
+    return sorted(path for path in Path(directory).rglob("*") if path.is_file())
+
+
+def test_the_second_process_finds_what_the_first_compiled(tmp_path):
+    assert call(tmp_path) == COMPILED
+    assert artifacts(tmp_path)
+    assert call(tmp_path) == FOUND
+
+
+def test_every_operator_runs_without_numba_once_its_kernels_are_kept():
+    script = """
+        import sys
+        from tests import cases
+        from tests.libraries import NUMPY, check
+
+        for case in [c for c in cases.ALL if c.name.startswith(("float32", "uint8", "empty", "window"))]:
+            for _ in range(3):
+                check(NUMPY, case)
+        print("numba" in sys.modules)
+    """
+    run_script(script)
+    assert run_script(script).strip() == "False"
+
+
+def test_nothing_is_kept_where_the_cache_is_off(tmp_path):
+    assert call(tmp_path / "off", DMLOPS_CACHE="0") == COMPILED
+    assert not (tmp_path / "off").exists()
+
+
+DAMAGE = {
+    "empty": lambda content: b"",
+    "truncated": lambda content: content[:-1],
+    "headless": lambda content: content[20:],
+    "longer": lambda content: content + b"\0",
+    "noise": lambda content: os.urandom(len(content)),
+    "first_bit": lambda content: bytes([content[0] ^ 1]) + content[1:],
+    "bit_of_digest": lambda content: content[:20] + bytes([content[20] ^ 64]) + content[21:],
+    "bit_of_code": lambda content: content[:-100] + bytes([content[-100] ^ 1]) + content[-99:],
+    "text": lambda content: b"import os",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_files_cost_a_compilation_and_one_warning(kind, tmp_path):
+    call(tmp_path)
+    for path in artifacts(tmp_path):
+        path.write_bytes(DAMAGE[kind](path.read_bytes()))
+    output, log = call(tmp_path, errors=True)
+    assert output.strip() == COMPILED
+    assert log.count("compiles kernels again") == 1
+    assert "is damaged" in log
+    assert call(tmp_path, errors=True) == (FOUND + "\n", "")
+
+
+def test_files_of_one_kernel_do_not_pass_for_another(tmp_path):
+    run_script(CALL.replace("uint8", "int64"), DMLOPS_CACHE_DIR=str(tmp_path / "other"))
+    call(tmp_path / "own")
+    (own,) = artifacts(tmp_path / "own")
+    (other,) = artifacts(tmp_path / "other")
+    own.write_bytes(other.read_bytes())
+    assert call(tmp_path / "own") == COMPILED
+
+
+def test_a_file_instead_of_a_directory(tmp_path):
+    (tmp_path / "file").touch()
+    output, log = call(tmp_path / "file", errors=True)
+    assert output.strip() == COMPILED
+    assert log.count("compiles kernels again") == 1
+
+
+def test_a_directory_instead_of_a_file(tmp_path):
+    call(tmp_path)
+    for path in artifacts(tmp_path):
+        path.unlink()
+        path.mkdir()
+    output, log = call(tmp_path, errors=True)
+    assert output.strip() == COMPILED
+    assert log.count("compiles kernels again") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc takes no files on Linux")
+def test_a_place_that_takes_no_files():
+    output, log = call("/proc/self/dmlops", errors=True)
+    assert output.strip() == COMPILED
+    assert "cannot be written to" in log
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="limits on files are asked of POSIX")
+def test_a_full_disk(tmp_path):
+    script = """
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    """
+    output, log = run_script(script, CALL, errors=True, DMLOPS_CACHE_DIR=str(tmp_path))
+    assert output.strip() == COMPILED
+    assert log.count("compiles kernels again") == 1
+    assert not artifacts(tmp_path), "nothing half written stays"
+
+
+def test_a_user_without_a_home(tmp_path):
+    script = """
+        from pathlib import Path
+
+        def home():
+            raise RuntimeError("Could not determine home directory.")
+
+        Path.home = home
+    """
+    environment = {"DMLOPS_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": str(tmp_path / "nowhere" / "deep")}
+    output, log = run_script(script, CALL, errors=True, **environment)
+    assert output.strip() == COMPILED
+    assert "no home directory" in log
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users are told apart on POSIX")
+def test_files_of_another_user_are_not_loaded(tmp_path):
+    script = """
+        import os
+        os.geteuid = lambda: 12345
+        os.fstat = lambda handle, real=os.fstat: os.stat_result((*real(handle)[:4], 54321, *real(handle)[5:]))
+    """
+    call(tmp_path)
+    output, log = run_script(script, CALL, errors=True, DMLOPS_CACHE_DIR=str(tmp_path))
+    assert output.strip() == COMPILED
+    assert "belongs to another user" in log
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions are asked of POSIX")
+@pytest.mark.parametrize("mode", [0o602, 0o620])
+def test_files_that_others_may_write_to_are_not_loaded(mode, tmp_path):
+    call(tmp_path)
+    for path in artifacts(tmp_path):
+        path.chmod(mode)
+    assert call(tmp_path) == COMPILED
+    assert {path.stat().st_mode & 0o777 for path in artifacts(tmp_path)} == {0o600}
+
+
+def test_warnings_that_are_errors_do_not_end_a_call(tmp_path):
+    (tmp_path / "file").touch()
+    assert call(tmp_path / "file", PYTHONWARNINGS="error") == COMPILED
+
+
+@pytest.mark.parametrize("change", [{"DMLOPS_SIMD": "0"}, {"DMLOPS_SIMD": "1"}])
+def test_vector_widths_do_not_share_artifacts(change, tmp_path):
+    other = {"DMLOPS_SIMD": "1" if change["DMLOPS_SIMD"] == "0" else "0"}
+    # Numba's own cache directory must not matter: it once made keys without the width.
+    numba = {"NUMBA_CACHE_DIR": str(tmp_path / "numba")}
+    assert call(tmp_path / "own", **other, **numba) == COMPILED
+    assert call(tmp_path / "own", **change, **numba) == COMPILED
+    assert call(tmp_path / "own", **change) == FOUND
+    assert not (tmp_path / "numba").exists()
+
+
+def test_numba_without_its_compiler(tmp_path):
+    script = """
+        import dmlops
+        try:
+            dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8")
+        except RuntimeError as error:
+            print(error)
+    """
+    refused = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT="1").strip()
+    assert refused.endswith("must be compiled, but NUMBA_DISABLE_JIT is set; unset it")
+    assert len(refused.splitlines()) == 1
+    assert call(tmp_path) == COMPILED
+    assert call(tmp_path, NUMBA_DISABLE_JIT="1") == FOUND
+
+
+def test_the_digest_follows_contents(tmp_path):
+    def digest():
+        kernel_store.source_digest.cache_clear()
+        return kernel_store.source_digest(tmp_path)
+
+    (tmp_path / "a.py").write_text("x = 1")
+    before = digest()
+    os.utime(tmp_path / "a.py", (1, 1))
+    assert digest() == before, "times do not matter"
+    (tmp_path / "a.py").write_text("x = 2")
+    os.utime(tmp_path / "a.py", (1, 1))
+    changed = digest()
+    assert changed != before, "contents do, of the same size and time"
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "b.py").write_text("y = 1")
+    assert digest() not in (before, changed)
+    kernel_store.source_digest.cache_clear()
+
+
+def test_each_part_of_a_key_makes_another_file():
+    key = kernel_store.Key("cpu", "kernel_1", "target", "sources", "compilers")
+    others = [key._replace(**{field: f"{getattr(key, field)}x"}) for field in key._fields]
+    # Parts that run into each other must not make one key of two.
+    others += [key._replace(target="targets", sources="ources"), key._replace(kernel="kernel_", target="1target")]
+    assert len({found.path for found in (key, *others)}) == 1 + len(others)
+
+
+def test_the_default_directory(monkeypatch):
+    monkeypatch.delenv("DMLOPS_CACHE_DIR", raising=False)
+    monkeypatch.delenv("DMLOPS_CACHE", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert kernel_store.cache_directory() == Path("/somewhere/dmlops")
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", "/else/where")
+    assert kernel_store.cache_directory() == Path("/else/where")
+    monkeypatch.setenv("DMLOPS_CACHE", "0")
+    assert kernel_store.cache_directory() is None
+
+
+def test_no_kernel_depends_on_anything_but_c():
+    """Each artifact is complete: nothing of Numba has to be there when it is linked."""
+    script = """
+        import sys
+        from dmlops import backend, kernel_store
+        from kernels_cpu import top_k, nonzero_coordinates
+
+        kernels = [*top_k.kernels(), *nonzero_coordinates.kernels()]
+        with kernel_store.LOCK:
+            codes = [backend.artifact(kernel) for kernel in kernels if "pi16" in kernel.label][:6]
+        sys.modules["numba"] = None
+        from kernels_cpu.linking import link
+        print(len([link(code) for code in codes]))
+    """
+    assert run_script(script).strip() == "6"
+
+
+def test_output_of_python_is_not_needed():
+    """The first call works where there is no standard error to log to."""
+    result = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.stderr.close(); import dmlops; print(dmlops.top_k([3, 1], 1)[0])"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "DMLOPS_CACHE_DIR": "/proc/self/dmlops"},
+        timeout=300,
+    )
+    assert result.stdout.strip() == "[3]"
