@@ -2,6 +2,9 @@
 
 from typing import NoReturn
 
+# Characters of one part of an error text.
+_LONGEST_PART = 200
+
 
 class DmlError(Exception):
     """Base class of all errors that dmlops raises on its own account."""
@@ -36,10 +39,46 @@ def wording(where: str, got: object, reason: str, allowed: str) -> str:
     where : str
         ``Operator.field`` or ``function.parameter``.
     got : object
-        The offending value.
+        The offending value; a string is taken as the words that describe it.
     reason : str
         What it contradicts.
     allowed : str
         The rule that holds.
+
+    Notes
+    -----
+    A text stays readable whatever was given: each part is cut at 200 characters.
     """
-    return f"{where}: got {got}, but {reason}; {allowed}"
+    described = got if isinstance(got, str) else shown(got)
+    return f"{where}: got {_cut(described)}, but {_cut(reason)}; {_cut(allowed)}"
+
+
+def shown(value: object) -> str:
+    """Return a value as error texts show it: its repr, or its type where that cannot be had.
+
+    Examples
+    --------
+    >>> shown("5"), shown(2**70), shown(10**5000)
+    ("'5'", '1180591620717411303424', 'an integer of 16610 bits')
+    """
+    try:
+        return _cut(repr(value))
+    except Exception:  # integers of thousands of digits, lists nested without end, objects without a repr
+        if isinstance(value, int):
+            return f"an integer of {value.bit_length()} bits"
+        return f"an object of type {type(value).__name__}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where it must be.
+
+    Examples
+    --------
+    >>> counted(1, "dimension"), counted(0, "dimension")
+    ('1 dimension', '0 dimensions')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_PART else f"{text[:_LONGEST_PART]}..."
