@@ -29,7 +29,7 @@ _FROM_5_1 = (
 
 
 class _DiagonalDescriptor(Descriptor):
-    """What the two forms share: matrices, bounds that DirectML keeps in an INT, and equality by bits."""
+    """Base class of both forms: matrices, bounds that DirectML keeps in an INT, equality by bits."""
 
     __slots__ = ()
     _bounds: ClassVar[tuple[str, ...]]
