@@ -1,19 +1,71 @@
-"""Arguments that are no arrays, as the plain values that calls are known by: never two types for one value."""
+"""Arguments that are not arrays as plain Python values, whichever library the caller took them from."""
 
-import struct
-from collections.abc import Hashable
+import enum
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
+from dmlops.data_types import SUPPORTED, data_type_of
+from dmlops.enums import FeatureLevel, TensorDataType
+from dmlops.errors import refuse, shown, wording
 
-from dmlops.data_types import SUPPORTED as _NAMED
-from dmlops.data_types import data_type_of, index_data_type
-from dmlops.enums import TensorDataType
-from dmlops.errors import InvalidDescriptorError, shown, wording
+Member = TypeVar("Member", bound=enum.IntEnum)
 
 
-_INT = {int}
+def as_integer(value: Any) -> int | None:
+    """Return an integer, or a 0-d array of one, as a plain int; None where it is not an integer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_integer(np.array(1)), as_integer(np.array([1])), as_integer(1.0)
+    (1, None, None)
+    """
+    if type(value) is int:
+        return value
+    if getattr(value, "ndim", 0):  # torch and JAX have an index for any array of one element
+        return None
+    try:
+        return int(index(value))
+    except Exception:  # TypeError, and what libraries raise for arrays whose value cannot be had
+        return None
+
+
+def member_of(enumeration: type[Member], value: Any) -> Member | None:
+    """Return the member that a member, its number or its name says; None where there is none.
+
+    Examples
+    --------
+    >>> member_of(FeatureLevel, "DML_6_4").name, member_of(FeatureLevel, 0x3050)
+    ('DML_6_4', None)
+    """
+    if type(value) is enumeration:
+        return value
+    if isinstance(value, str):
+        return enumeration.__members__.get(value)
+    # Members of other enumerations and booleans are integers to Python, and never meant as these.
+    number = None if isinstance(value, (bool, enum.Enum)) else as_integer(value)
+    if number is None:
+        return None
+    try:
+        return enumeration(number)
+    except ValueError:
+        return None
+
+
+def level_of(level: Any, where: str) -> FeatureLevel:
+    """Return the feature level that a member, its number or its name says.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If there is no such level; the text begins with `where`.
+    """
+    found = member_of(FeatureLevel, level)
+    if found is None:
+        got = f"{level:#x}" if type(level) is int else shown(level)
+        names = ", ".join(FeatureLevel.__members__)
+        refuse(where, got, "there is no such feature level", f"it must be one of {names}")
+    return found
 
 
 def integer(value: Any, where: str) -> int:
@@ -22,15 +74,13 @@ def integer(value: Any, where: str) -> int:
     Raises
     ------
     TypeError
-        If it is no integer; the text begins with `where`.
+        If it is not an integer; the text begins with `where`.
     """
-    if type(value) is int:
-        return value
-    try:
-        return index(value)
-    except TypeError:
-        field = where.rpartition(".")[2]
-        raise TypeError(wording(where, shown(value), "it is no integer", f"{field} must be an integer")) from None
+    number = as_integer(value)
+    if number is None:
+        allowed = f"{where.rpartition('.')[2]} must be an integer"
+        raise TypeError(wording(where, shown(value), "it is not an integer", allowed))
+    return number
 
 
 def boolean(value: Any, where: str) -> bool:
@@ -39,14 +89,14 @@ def boolean(value: Any, where: str) -> bool:
     Raises
     ------
     TypeError
-        If it is no single truth value; the text begins with `where`.
+        If it is not one truth value; the text begins with `where`.
     """
     if type(value) is bool:
         return value
-    if isinstance(value, (int, np.generic)) or getattr(value, "ndim", None) == 0:
+    if getattr(value, "ndim", 0) == 0 and (isinstance(value, int) or hasattr(value, "dtype")):
         return bool(value)
-    field = where.rpartition(".")[2]
-    raise TypeError(wording(where, shown(value), "it is no truth value", f"{field} must be True or False"))
+    allowed = f"{where.rpartition('.')[2]} must be True or False"
+    raise TypeError(wording(where, shown(value), "it is not a truth value", allowed))
 
 
 def data_type(dtype: Any, where: str) -> TensorDataType:
@@ -57,13 +107,8 @@ def data_type(dtype: Any, where: str) -> TensorDataType:
     TypeError
         If it names none that operators take; the text begins with `where`.
     """
-    known = _NAMED.get(dtype) if type(dtype) is str else None
+    known = SUPPORTED.get(dtype) if type(dtype) is str else None
     return data_type_of(dtype, where) if known is None else known
-
-
-def index_type(dtype: Any, where: str) -> TensorDataType | None:
-    """Return the data type that an ``index_dtype`` argument names, or None where it is left out."""
-    return None if dtype is None else index_data_type(dtype, where)
 
 
 def sizes(shape: Any, where: str) -> tuple[int, ...]:
@@ -72,44 +117,15 @@ def sizes(shape: Any, where: str) -> tuple[int, ...]:
     Raises
     ------
     TypeError
-        If it is no sequence of integers; the text begins with `where`.
+        If it is not a sequence of integers; the text begins with `where`.
     InvalidDescriptorError
         If a size is negative.
     """
-    if type(shape) is tuple and {*map(type, shape)} == _INT and min(shape) >= 0:
-        return shape
-    if not hasattr(shape, "__iter__") or isinstance(shape, (str, bytes)):
-        allowed = "shape must be a sequence of sizes"
-        raise TypeError(wording(where, shown(shape), "it is no sequence", allowed))
-    plain = tuple(integer(size, where) for size in shape)
-    if any(size < 0 for size in plain):
-        raise InvalidDescriptorError(wording(where, plain, "a size is negative", "sizes must be >= 0"))
-    return plain
-
-
-def real_number(value: Any, where: str) -> Any:
-    """Return a scalar of any library as a plain bool, int or float, or as a NumPy scalar that is NaN.
-
-    Raises
-    ------
-    TypeError
-        If it is no real number; the text begins with `where`.
-    """
-    if type(value) in (int, float, bool):
-        return value
-    is_scalar = getattr(value, "ndim", 0) == 0
-    plain = value.item() if is_scalar and hasattr(value, "item") else value
-    if not isinstance(plain, (int, float)):
-        allowed = "value must be a real number"
-        raise TypeError(wording(where, shown(value), "it fills a matrix", allowed))
-    # A NumPy scalar tells which NaN it is; a Python float has 64 bits for it, and converting may change them.
-    return value if plain != plain and isinstance(value, np.generic) else plain  # noqa: PLR0124
-
-
-def number_key(value: Any) -> Hashable:
-    """Return what distinguishes a real number from all that compare equal to it and are others."""
-    if isinstance(value, np.generic):
-        return value.dtype.name, value.tobytes()
-    # -0.0 equals 0.0 and 0, True equals 1, and no NaN equals itself.
-    return type(value), struct.pack("d", value) if type(value) is float else value
-
+    if type(shape) is not tuple or {*map(type, shape)} != {int}:
+        if not hasattr(shape, "__iter__") or isinstance(shape, (str, bytes)):
+            allowed = "shape must be a sequence of sizes"
+            raise TypeError(wording(where, shown(shape), "it is not a sequence", allowed))
+        shape = tuple(integer(size, where) for size in shape)
+    if shape and min(shape) < 0:
+        refuse(where, shape, "a size is negative", "sizes must be >= 0")
+    return shape  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from dmlops import arguments
 from dmlops.array_libraries import NUMPY, ArrayLibrary, Operand, as_input, as_output
 from dmlops.call import BoundCall, Manner, Named
-from dmlops.dispatch import Planned, check_level, level_or, plan
+from dmlops.dispatch import check_level, level_or, plan
 from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
 from dmlops.errors import (
     DeviceMismatchError,
@@ -17,6 +17,7 @@ from dmlops.errors import (
     refuse,
     wording,
 )
+from dmlops.function_errors import in_words_of
 from dmlops.memory import CPU, Device
 from dmlops.operators import Descriptor, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TopK1
 from dmlops.operators.support import INDEX_TYPES
@@ -52,15 +53,16 @@ def bind_top_k(
             remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
             raise UnsupportedFeatureError(wording("top_k.k", 0, "DirectML selects at least 1", remedy))
         return call.without_kernels()
-    descriptor = TopK1(
-        input_tensor=data,
-        axis=axis,
-        k=k,
-        axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
-        output_value_tensor=values,
-        output_index_tensor=indices,
-    )
-    return call.bind(descriptor)
+    with in_words_of("top_k", has_out=bool(out)):
+        descriptor = TopK1(
+            input_tensor=data,
+            axis=axis,
+            k=k,
+            axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
+            output_value_tensor=values,
+            output_index_tensor=indices,
+        )
+        return call.bind(descriptor)
 
 
 def bind_nonzero_coordinates(
@@ -90,15 +92,21 @@ def bind_nonzero_coordinates(
     if fill is not None and not low <= fill <= high:
         reason = f"coordinates are {index_type.name}"
         refuse(f"{where}.fill_value", fill, reason, f"it must be in [{low}, {high}]")
-    descriptor = NonzeroCoordinates(
-        input_tensor=data,
-        output_coordinates_tensor=TensorDesc(index_type, (rows, columns)),
-        output_count_tensor=count,
-    )
+    if capacity != rows and level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
+        reason = f"DirectML writes one row per element, which are {rows}"
+        remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
+        raise UnsupportedFeatureError(wording(f"{where}.size", capacity, reason, remedy))
     options = Options(coordinates=coordinates, fill=fill)
     call = _Call(where, [x], [data], out, [coordinates, count], device)
     manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
-    return call.bind(descriptor, options, manner, even_if_empty=True)
+    with in_words_of(where, has_out=bool(out), sizes="size"):
+        descriptor = NonzeroCoordinates(
+            input_tensor=data,
+            # The descriptor has a row for every element; the kernels write as many as there is room for.
+            output_coordinates_tensor=coordinates if capacity == rows else TensorDesc(index_type, (rows, columns)),
+            output_count_tensor=count,
+        )
+        return call.bind(descriptor, options, manner, even_if_empty=True)
 
 
 def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: int, mode: str) -> BoundCall:
@@ -130,15 +138,6 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
         refuse(f"{where}.indices", f"shape {tuples.sizes}", reason, allowed)
     sizes = tuples.sizes[:-1] + data.sizes[batch + tuples.sizes[-1] :]
     (output,) = _check_outputs(out, ("",), (TensorDesc(data.data_type, sizes),), device, where)
-    rank = max(data.dimension_count, tuples.dimension_count, len(sizes))
-    descriptor = GatherND1(
-        input_tensor=data.with_leading_ones(rank),
-        indices_tensor=tuples.with_leading_ones(rank),
-        output_tensor=output.with_leading_ones(rank),
-        input_dimension_count=data.dimension_count,
-        indices_dimension_count=tuples.dimension_count,
-        batch_dimension_count=batch,
-    )
     n_tuples = math.prod(tuples.sizes[:-1])
     if 0 in data.sizes[batch : batch + tuples.sizes[-1]] and n_tuples > 0 and mode != "fill":
         reason, remedy = f"x has sizes {data.sizes}, so that no tuple is in range", 'only mode="fill" will do'
@@ -148,7 +147,17 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     call = _Call(where, [x, indices], [data, tuples], out, [output], device)
     checks = mode == "raise"
     manner = Manner.CHECK_THEN_GATHER if checks else Manner.LAUNCH
-    return call.bind(descriptor, options, manner, even_if_empty=checks, batch_dims=batch)
+    rank = max(data.dimension_count, tuples.dimension_count, len(sizes))
+    with in_words_of(where, has_out=bool(out)):
+        descriptor = GatherND1(
+            input_tensor=data.with_leading_ones(rank),
+            indices_tensor=tuples.with_leading_ones(rank),
+            output_tensor=output.with_leading_ones(rank),
+            input_dimension_count=data.dimension_count,
+            indices_dimension_count=tuples.dimension_count,
+            batch_dimension_count=batch,
+        )
+        return call.bind(descriptor, options, manner, even_if_empty=checks, batch_dims=batch)
 
 
 def bind_diagonal_matrix(
@@ -158,7 +167,8 @@ def bind_diagonal_matrix(
     library, array, *_ = x
     data, device = library.describe(array, "diagonal_matrix.x"), library.device(array)
     call = _matrix_call(data.sizes, data.data_type, "x", [x], [data], out, device, library)
-    return call.bind(_matrix_descriptor(data, call, value, begin, end))
+    with in_words_of("diagonal_matrix", has_out=bool(out)):
+        return call.bind(_matrix_descriptor(data, call, value, begin, end))
 
 
 def bind_matrix_without_input(
@@ -166,7 +176,8 @@ def bind_matrix_without_input(
 ) -> BoundCall:
     """Bind a call of `diagonal_matrix` that writes zeros where nothing is on the band."""
     call = _matrix_call(made.sizes, made.data_type, "shape", [], [], out, made.device, made.library)
-    return call.bind(_matrix_descriptor(None, call, value, begin, end))
+    with in_words_of("diagonal_matrix", has_out=bool(out), sizes="shape"):
+        return call.bind(_matrix_descriptor(None, call, value, begin, end))
 
 
 def _matrix_call(
@@ -253,7 +264,10 @@ class _Call(NamedTuple):
         batch_dims: int = 0,
     ) -> BoundCall:
         """Plan a descriptor for these arrays."""
-        check_level(descriptor, level_or(FeatureLevel.EXTENDED), self.device)
+        level = level_or(FeatureLevel.EXTENDED)
+        # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
+        served = descriptor if level is FeatureLevel.EXTENDED else descriptor.at_level(level)
+        check_level(served, level, self.device)
         for desc in self.output_descs:
             self._library.check_representable(desc.data_type, self.function)
         if not even_if_empty and all(desc.element_count == 0 for desc in self.output_descs):
@@ -338,7 +352,8 @@ def _index_type(
             reason, allowed = "it holds indices", "it must be uint32, uint64, int32 or int64"
             refuse(f"{function}.out[1]", data_type.name.lower(), reason, allowed)
         return data_type
-    return library.index_type
+    # DirectML knows one type of indices at every level.
+    return library.index_type if level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED else TensorDataType.UINT32
 
 
 def _check_device(where: str, got: Device, expected: Device) -> None:

@@ -10,10 +10,11 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dmlops import backend, problems
+from dmlops import backend, cuda, problems
+from dmlops.arguments import as_integer, level_of, member_of
 from dmlops.compiled import CompiledOperator
 from dmlops.enums import Feature, FeatureLevel, TensorDataType
-from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, wording
+from dmlops.errors import UnsupportedFeatureError, refuse, shown, wording
 from dmlops.memory import CPU, Device
 from dmlops.operators import (
     Descriptor,
@@ -88,8 +89,18 @@ level_set: Callable[[], FeatureLevel | None] = _level.get
 
 
 @contextmanager
-def feature_level(level: FeatureLevel) -> Iterator[None]:
+def feature_level(level: FeatureLevel | int | str) -> Iterator[None]:
     """Set the feature level that functions and `compile` apply inside a ``with`` block.
+
+    Parameters
+    ----------
+    level : FeatureLevel
+        The member, its number or its name.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If there is no such level.
 
     Examples
     --------
@@ -100,7 +111,7 @@ def feature_level(level: FeatureLevel) -> Iterator[None]:
         ...
     dmlops.errors.UnsupportedFeatureError: TopK1.input_tensor: got FLOAT64, but DML_5_0 takes ...
     """
-    token = _level.set(FeatureLevel(level))
+    token = _level.set(level_of(level, "feature_level.level"))
     try:
         yield
     finally:
@@ -118,11 +129,14 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
     Parameters
     ----------
     feature : Feature
-        What is asked.
+        What is asked: the member, its number or its name.
     query : TensorDataType or sequence of FeatureLevel
-        The data type, or the levels among which the highest supported one is wanted.
+        The data type, or the levels among which the highest supported one is wanted. As an application
+        may ask an older DirectML for newer levels, numbers above the highest level are not supported, and
+        no error.
     device : str
-        ``"cpu"`` or ``"cuda"``.
+        ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. As in DirectML, where CheckFeatureSupport is a method of a
+        device, only one that exists can be asked.
 
     Returns
     -------
@@ -133,9 +147,9 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
     Raises
     ------
     UnsupportedFeatureError
-        If the feature is unknown, or none of the levels is served.
+        If the feature is unknown, none of the levels is served, or the device cannot be used.
     InvalidDescriptorError
-        If the query does not fit the feature.
+        If the query does not fit the feature, or there is no such device.
 
     References
     ----------
@@ -149,34 +163,51 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
     'DML_6_4'
     """
     where = "check_feature_support"
-    try:
-        feature = Feature(feature)
-    except ValueError:
-        allowed = f"feature must be one of {', '.join(member.name for member in Feature)}"
+    asked = member_of(Feature, feature)
+    if asked is None:
+        allowed = f"feature must be one of {', '.join(Feature.__members__)}"
         raise UnsupportedFeatureError(
-            wording(f"{where}.feature", repr(feature), "there is no such feature", allowed)
-        ) from None
-    highest = backend.HIGHEST_LEVELS[_device(device, f"{where}.device").kind]
-    try:
-        if feature == Feature.TENSOR_DATA_TYPE_SUPPORT:
-            return any(TensorDataType(query) in row.types for form in OPERATORS for row in form.support)
-        levels = [FeatureLevel(level) for level in query]
-    except (TypeError, ValueError):
-        allowed = "query must be a TensorDataType, or a sequence of FeatureLevel"
-        raise InvalidDescriptorError(
-            wording(f"{where}.query", repr(query), f"{feature.name} does not ask that", allowed)
-        ) from None
-    served = [level for level in levels if level <= highest]
+            wording(f"{where}.feature", shown(feature), "there is no such feature", allowed)
+        )
+    at = _device(device, f"{where}.device")
+    if at is not CPU:
+        cuda.target(at.number, f"{where}.device")
+    if asked == Feature.TENSOR_DATA_TYPE_SUPPORT:
+        data_type = member_of(TensorDataType, query)
+        if data_type is None:
+            reason, allowed = "there is no such data type", "query must be a TensorDataType"
+            refuse(f"{where}.query", shown(query), reason, allowed)
+        return any(data_type in row.types for form in OPERATORS for row in form.support)
+    highest = backend.HIGHEST_LEVELS[at.kind]
+    served = [level for level in _requested(query, f"{where}.query") if level <= highest]
     if not served:
-        reason = f"the {device} back-end serves none of them"
+        reason = f"{at} serves none of them"
         raise UnsupportedFeatureError(
-            wording(f"{where}.query", repr(query), reason, f"its highest level is {highest.name}")
+            wording(f"{where}.query", shown(query), reason, f"its highest level is {highest.name}")
         )
     return max(served)
 
 
+def _requested(query: Any, where: str) -> list[FeatureLevel]:
+    """Return the levels of a query, less those that are newer than any that is known."""
+    try:
+        levels = None if isinstance(query, str) else list(query)
+    except TypeError:
+        levels = None
+    if levels is None:
+        allowed = "query must be a sequence of FeatureLevel"
+        refuse(where, shown(query), "it is not a sequence of levels", allowed)
+    newest = max(level for level in FeatureLevel if level != FeatureLevel.EXTENDED)
+    known = []
+    for level in levels:
+        number = as_integer(level)
+        if member_of(FeatureLevel, level) is not None or number is None or number <= newest:
+            known.append(level_of(level, where))
+    return known
+
+
 def compile(
-    descriptor: Descriptor, *, device: str = "cpu", feature_level: FeatureLevel | None = None
+    descriptor: Descriptor, *, device: str = "cpu", feature_level: FeatureLevel | int | str | None = None
 ) -> CompiledOperator:
     """Plan an operator for a device.
 
@@ -187,7 +218,8 @@ def compile(
     device : str
         ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     feature_level : FeatureLevel, optional
-        The level whose rules apply; DML_6_4 outside of a `feature_level` block.
+        The level whose rules apply: the member, its number or its name; DML_6_4 outside of a
+        `feature_level` block.
 
     Returns
     -------
@@ -199,7 +231,9 @@ def compile(
     UnsupportedFeatureError
         If the level or the back-end does not take the descriptor, or the device cannot be used.
     InvalidDescriptorError
-        If there is no such device.
+        If there is no such device or no such level.
+    TypeError
+        If `descriptor` is none.
 
     Examples
     --------
@@ -214,11 +248,14 @@ def compile(
     >>> values, indices
     (array([7., 7.], dtype=float32), array([1, 3], dtype=uint32))
     """
-    if not isinstance(descriptor, Descriptor):
-        allowed = "descriptor must be a dmlops operator descriptor"
-        raise TypeError(wording("compile.descriptor", repr(descriptor), "it is no descriptor", allowed))
+    if type(descriptor) not in DESCRIPTORS:
+        allowed = f"descriptor must be one of {', '.join(form.__name__ for form in DESCRIPTORS)}"
+        raise TypeError(wording("compile.descriptor", shown(descriptor), "it is not a descriptor", allowed))
     where = _device(device, "compile.device")
-    level = level_or(FeatureLevel.DML_6_4) if feature_level is None else FeatureLevel(feature_level)
+    if feature_level is None:
+        level = level_or(FeatureLevel.DML_6_4)
+    else:
+        level = level_of(feature_level, "compile.feature_level")
     check_level(descriptor, level, where)
     return CompiledOperator(descriptor, where, *plan(descriptor, where))
 
@@ -258,18 +295,24 @@ def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> 
         If either does not take the descriptor.
     """
     descriptor.validate(level)
-    served, needed = backend.HIGHEST_LEVELS[device.kind], descriptor.minimum_feature_level()
-    if needed > served:
+    served = backend.HIGHEST_LEVELS[device.kind]
+    if level > served and (needed := descriptor.minimum_feature_level()) > served:
         reason = f"the descriptor needs {needed.name}"
         remedy = f"the {device.kind} back-end serves levels up to {served.name}"
         raise UnsupportedFeatureError(wording(f"{descriptor.name}.feature_level", level.name, reason, remedy))
 
 
-def _device(name: Any, where: str) -> Device:
+def _device(device: Any, where: str) -> Device:
+    try:
+        name = str(device)  # a Device or a torch.device will do as well
+    except ValueError:  # it holds an integer of thousands of digits
+        name = ""
     if name == "cpu":
         return CPU
-    kind, _, index = str(name).partition(":")
-    if kind != "cuda" or not (index == "" or index.isdecimal()):
+    kind, colon, number = name.partition(":")
+    # A CUDA device's number is an int of C.
+    numbered = number.isascii() and number.isdecimal() and len(number) < 10
+    if kind != "cuda" or (colon and not numbered):
         allowed = 'it must be "cpu", "cuda" or "cuda:N"'
-        raise InvalidDescriptorError(wording(where, repr(name), "there is no such device", allowed))
-    return Device("cuda", int(index or 0))
+        refuse(where, shown(device), "there is no such device", allowed)
+    return Device("cuda", int(number or 0))

@@ -7,9 +7,10 @@ where there is none, and returns what it gives.
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
-from dmlops import arguments, binding, cuda
+from dmlops import arguments, binding, cuda, scalars
 from dmlops.array_libraries import Operand, as_input, as_output
 from dmlops.call import CALLS, BoundCall
+from dmlops.data_types import index_data_type
 from dmlops.dispatch import level_set
 from dmlops.errors import counted, refuse, shown, wording
 from dmlops.memory import CPU
@@ -100,7 +101,7 @@ def top_k(
     if not (type(k) is int is type(axis) and type(largest) is bool):
         k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
         largest = arguments.boolean(largest, "top_k.largest")
-    index_type = None if index_dtype is None else arguments.index_type(index_dtype, "top_k.index_dtype")
+    index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
     parameters = ("top_k", k, axis, largest, index_type, level_set(), get_num_threads(), out is None)
     if stream is None and (replay := REPLAYS.find(parameters)) is not None:
         results = replay((x,) if out is None else _flat(x, out))
@@ -176,7 +177,7 @@ def nonzero_coordinates(
     where = "nonzero_coordinates"
     size = None if size is None else arguments.integer(size, f"{where}.size")
     fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
-    index_type = None if index_dtype is None else arguments.index_type(index_dtype, f"{where}.index_dtype")
+    index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
     parameters = (where, size, fill, index_type, level_set(), get_num_threads(), out is None)
     if stream is None and (replay := REPLAYS.find(parameters)) is not None:
         results = replay((x,) if out is None else _flat(x, out))
@@ -335,14 +336,14 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
-    value = arguments.real_number(value, f"{where}.value")
+    value = scalars.real_number(value, f"{where}.value")
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     if x is not None and not (shape is dtype is like is None):
         _refuse_with_input(shape=shape, dtype=dtype, like=like)
     made = None
     if x is None:
         made = binding.made_from(shape, dtype, like, out)
-    number = arguments.number_key(value)
+    number = scalars.scalar_key(value)
     parameters = (where, number, begin, end, made, level_set(), get_num_threads(), out is None)
     if stream is None and (replay := REPLAYS.find(parameters)) is not None:
         given = () if out is None else (out,)

@@ -3,13 +3,12 @@
 One function an operator. The keywords are those of the kernels' ``plan`` functions, on either device.
 """
 
-import math
-import struct
 from typing import Any, NamedTuple
 
 from dmlops.enums import AxisDirection, TensorDataType
 from dmlops.layout import merge
 from dmlops.operators import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TopK1
+from dmlops.scalars import scalar_bits
 from dmlops.tensor import TensorDesc
 
 Problem = dict[str, Any]
@@ -137,36 +136,6 @@ def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> Problem:
         "x_offset": 0 if x is None else x.offset,
         "output_offset": output.offset,
     }
-
-
-def scalar_bits(value: float, data_type: TensorDataType) -> int:
-    """Return the bits of a scalar of the given type.
-
-    Examples
-    --------
-    >>> hex(scalar_bits(-2.0, TensorDataType.FLOAT16)), scalar_bits(-1, TensorDataType.INT8)
-    ('0xc000', 255)
-    """
-    if not data_type.is_float:
-        return int(value) % (1 << data_type.bits)
-    sign = int(math.copysign(1.0, value) < 0) << (data_type.bits - 1)
-    if math.isnan(value):
-        return data_type.infinity | (
-            1 << (data_type.infinity.bit_length() - data_type.infinity.bit_count() - 1)
-        )
-    if data_type == TensorDataType.BFLOAT16:
-        return _bfloat16_bits(value)
-    form = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}[data_type.bits]
-    try:
-        return int(struct.unpack(form[1], struct.pack(form[0], value))[0])
-    except OverflowError:
-        return sign | data_type.infinity
-
-
-def _bfloat16_bits(value: float) -> int:
-    bits = scalar_bits(value, TensorDataType.FLOAT32)
-    # Round to nearest, ties to even, on the half that is dropped.
-    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
 
 
 def _key_masks(data_type: TensorDataType) -> dict[str, int]:

@@ -1,17 +1,38 @@
 """A tensor's description: data type, sizes and strides, as in DML_BUFFER_TENSOR_DESC."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from operator import index
 from typing import Any
 
+from dmlops.arguments import as_integer, member_of
 from dmlops.enums import TensorDataType
-from dmlops.errors import InvalidDescriptorError, wording
+from dmlops.errors import counted, refuse, shown
 
 MAX_DML_ELEMENTS = 2**32 - 1
+# DirectML keeps sizes and strides in a UINT.
+_MAX_UINT = 2**32 - 1
+# Elements, bytes, sizes and strides of any tensor: kernels count in 64-bit integers.
+_MAX_INT64 = 2**63 - 1
 # Layouts that are not nested are checked for overlap one offset at a time, up to this many.
 _MAX_ENUMERATED_OFFSETS = 2**20
+_sizes_stand_in: ContextVar[bool] = ContextVar("dmlops_sizes_stand_in", default=False)
+
+
+@contextmanager
+def sizes_stand_in() -> Iterator[None]:
+    """Let sizes be of any number in a ``with`` block, or in a function that this decorates.
+
+    A call that is traced may not know its sizes yet. Numbers stand in for them that no tensor has, and that
+    together are more than a 64-bit integer counts.
+    """
+    token = _sizes_stand_in.set(True)
+    try:
+        yield
+    finally:
+        _sizes_stand_in.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +42,7 @@ class TensorDesc:
     Parameters
     ----------
     data_type : TensorDataType
-        Type of the elements.
+        Type of the elements: the member, its number or its name.
     sizes : sequence of int
         Elements along each dimension, slowest first.
     strides : sequence of int, optional
@@ -31,12 +52,13 @@ class TensorDesc:
     Raises
     ------
     InvalidDescriptorError
-        If sizes are negative, or sizes and strides differ in length.
+        If sizes are negative, sizes and strides differ in length, or there are more elements or
+        bytes than a 64-bit integer can count.
 
     Notes
     -----
-    DirectML has no empty tensors, no negative strides, no scalars, at most 8 dimensions and at
-    most 2**32 - 1 elements; a description beyond that needs `FeatureLevel.EXTENDED`.
+    DirectML has no empty tensors, no negative strides, no scalars, at most 8 dimensions, at most
+    2**32 - 1 elements and no larger stride; a description beyond that needs `FeatureLevel.EXTENDED`.
 
     References
     ----------
@@ -56,18 +78,39 @@ class TensorDesc:
     strides: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data_type", _data_type(self.data_type))
+        data_type = member_of(TensorDataType, self.data_type)
+        if data_type is None:
+            reason, allowed = "there is no such data type", "data_type must be a TensorDataType"
+            refuse("TensorDesc.data_type", shown(self.data_type), reason, allowed)
+        object.__setattr__(self, "data_type", data_type)
         object.__setattr__(self, "sizes", _integers("sizes", self.sizes))
-        if any(size < 0 for size in self.sizes):
-            text = wording("TensorDesc.sizes", self.sizes, "a size is negative", "sizes must be >= 0")
-            raise InvalidDescriptorError(text)
-        if self.strides is None:
-            return
-        object.__setattr__(self, "strides", _integers("strides", self.strides))
-        if len(self.strides) != len(self.sizes):
-            reason = f"sizes has {len(self.sizes)} dimensions"
-            text = wording("TensorDesc.strides", self.strides, reason, "strides must have as many")
-            raise InvalidDescriptorError(text)
+        if self.strides is not None:
+            object.__setattr__(self, "strides", _integers("strides", self.strides))
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        elements = 1
+        for size in self.sizes:
+            if size < 0:
+                refuse("TensorDesc.sizes", self.sizes, "a size is negative", "sizes must be >= 0")
+            elements *= size or 1
+            if elements > _MAX_INT64 and not _sizes_stand_in.get():
+                reason = "these are more than 2**63 - 1 elements"
+                refuse("TensorDesc.sizes", self.sizes, reason, "a 64-bit integer must be able to count them")
+        span = elements
+        if self.strides is not None:
+            if len(self.strides) != len(self.sizes):
+                reason = f"sizes has {counted(len(self.sizes), 'dimension')}"
+                refuse("TensorDesc.strides", self.strides, reason, "strides must have as many")
+            if any(abs(stride) > _MAX_INT64 for stride in self.strides):
+                allowed = "strides must be in [1 - 2**63, 2**63 - 1]"
+                refuse("TensorDesc.strides", self.strides, "one needs more than 64 bits", allowed)
+            span = self.extent
+        if span * self.data_type.bits > 8 * _MAX_INT64 and not _sizes_stand_in.get():
+            field = "sizes" if self.strides is None else "strides"
+            reason = f"{self.data_type.name} elements then span more than 2**63 - 1 bytes"
+            allowed = "a 64-bit integer must be able to count them"
+            refuse(f"TensorDesc.{field}", getattr(self, field), reason, allowed)
 
     @property
     def dimension_count(self) -> int:
@@ -158,6 +201,8 @@ class TensorDesc:
             return f"strides {self.strides} contain a negative one"
         if max(self.element_count, self.extent) > MAX_DML_ELEMENTS:
             return f"sizes {self.sizes} span more than {MAX_DML_ELEMENTS} elements"
+        if self.strides is not None and any(stride > _MAX_UINT for stride in self.strides):
+            return f"strides {self.strides} contain one above {_MAX_UINT}"
         return None
 
     def with_leading_ones(self, dimension_count: int) -> "TensorDesc":
@@ -172,9 +217,35 @@ class TensorDesc:
         return {"data_type": self.data_type.name, "sizes": list(self.sizes), "strides": strides}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "TensorDesc":
-        """Return the tensor that `to_dict` described."""
-        return cls(TensorDataType[data["data_type"]], tuple(data["sizes"]), data.get("strides"))
+    def from_dict(cls, data: Mapping[str, Any]) -> "TensorDesc":
+        """Return the tensor that `to_dict` described.
+
+        Raises
+        ------
+        InvalidDescriptorError
+            If a member is missing, unknown or of a wrong type.
+        """
+        if not isinstance(data, Mapping):
+            reason, allowed = "it does not describe a tensor", f"it must be an object with {_MEMBERS}"
+            refuse("TensorDesc", shown(data), reason, allowed)
+        for name in ("data_type", "sizes"):
+            if name not in data:
+                refuse(f"TensorDesc.{name}", "nothing", "it is missing", f"a tensor must have {_MEMBERS}")
+        for name in data:
+            if name not in ("data_type", "sizes", "strides"):
+                refuse("TensorDesc", f"member {shown(name)}", "a tensor has none", f"it has {_MEMBERS}")
+        for name in ("sizes", "strides"):
+            values = data.get(name)
+            if values is None and name == "strides":
+                continue
+            if not isinstance(values, (list, tuple)) or bool in map(type, values):
+                reason, allowed = "it is not an array of integers", f"{name} must be one"
+                refuse(f"TensorDesc.{name}", shown(values), reason, allowed)
+        return cls(data["data_type"], data["sizes"], data.get("strides"))
+
+
+_NO_SEQUENCES = (str, bytes, bytearray, Mapping, Set)
+_MEMBERS = "data_type, sizes and, where it is not packed, strides"
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -187,21 +258,15 @@ def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _data_type(value: Any) -> TensorDataType:
-    try:
-        return TensorDataType(value)
-    except ValueError:
-        text = wording(
-            "TensorDesc.data_type", repr(value), "it is no data type", "data_type must be a TensorDataType"
-        )
-        raise InvalidDescriptorError(text) from None
-
-
 def _integers(field: str, values: Any) -> tuple[int, ...]:
     try:
-        return tuple(index(value) for value in values)
+        # Of text only an empty one would pass below, and of mappings and sets the order is not meant.
+        numbers = (None,) if isinstance(values, _NO_SEQUENCES) else tuple(values)
     except TypeError:
-        text = wording(
-            f"TensorDesc.{field}", repr(values), "it is no sequence of integers", f"{field} must be one"
-        )
-        raise InvalidDescriptorError(text) from None
+        numbers = (None,)
+    if {*map(type, numbers)} - {int}:
+        numbers = tuple([as_integer(number) for number in numbers])
+        if None in numbers:
+            reason, allowed = "it is not a sequence of integers", f"{field} must be one"
+            refuse(f"TensorDesc.{field}", shown(values), reason, allowed)
+    return numbers

@@ -22,6 +22,7 @@ from dmlops import (
     TopK1,
 )
 from dmlops.operators import Descriptor
+from dmlops.tensor import sizes_stand_in
 
 F32, F16, I32, U32, I64, U8 = (
     TensorDataType[name] for name in ("FLOAT32", "FLOAT16", "INT32", "UINT32", "INT64", "UINT8")
@@ -95,16 +96,63 @@ class TestTensorDesc:
             ),
             (
                 (F32, (2.5,)),
-                "TensorDesc.sizes: got (2.5,), but it is no sequence of integers; sizes must be one",
+                "TensorDesc.sizes: got (2.5,), but it is not a sequence of integers; sizes must be one",
             ),
-            ((F32, 3), "TensorDesc.sizes: got 3, but it is no sequence of integers; sizes must be one"),
+            ((F32, 3), "TensorDesc.sizes: got 3, but it is not a sequence of integers; sizes must be one"),
+            ((F32, ""), "TensorDesc.sizes: got '', but it is not a sequence of integers; sizes must be one"),
+            ((F32, {}), "TensorDesc.sizes: got {}, but it is not a sequence of integers; sizes must be one"),
+            (
+                (F32, (np.array([2]),)),
+                "TensorDesc.sizes: got (array([2]),), but it is not a sequence of integers; "
+                "sizes must be one",
+            ),
             (
                 (F32, (2,), ("a",)),
-                "TensorDesc.strides: got ('a',), but it is no sequence of integers; strides must be one",
+                "TensorDesc.strides: got ('a',), but it is not a sequence of integers; strides must be one",
             ),
             (
                 (99, (2,)),
-                "TensorDesc.data_type: got 99, but it is no data type; data_type must be a TensorDataType",
+                "TensorDesc.data_type: got 99, but there is no such data type; data_type must be a "
+                "TensorDataType",
+            ),
+            (
+                (True, (2,)),
+                "TensorDesc.data_type: got True, but there is no such data type; data_type must be a "
+                "TensorDataType",
+            ),
+            (
+                (AxisDirection.DECREASING, (2,)),
+                "TensorDesc.data_type: got <AxisDirection.DECREASING: 1>, but there is no such data type; "
+                "data_type must be a TensorDataType",
+            ),
+            (
+                (F32, (2,), (1, 1)),
+                "TensorDesc.strides: got (1, 1), but sizes has 1 dimension; strides must have as many",
+            ),
+            (
+                (F32, (2**40, 2**40)),
+                "TensorDesc.sizes: got (1099511627776, 1099511627776), but these are more than 2**63 - 1 "
+                "elements; a 64-bit integer must be able to count them",
+            ),
+            (
+                (F32, (2**70,)),
+                "TensorDesc.sizes: got (1180591620717411303424,), but these are more than 2**63 - 1 "
+                "elements; a 64-bit integer must be able to count them",
+            ),
+            (
+                (F32, (2**61,)),
+                "TensorDesc.sizes: got (2305843009213693952,), but FLOAT32 elements then span more than "
+                "2**63 - 1 bytes; a 64-bit integer must be able to count them",
+            ),
+            (
+                (I64, (2, 2), (2**60, 1)),
+                "TensorDesc.strides: got (1152921504606846976, 1), but INT64 elements then span more than "
+                "2**63 - 1 bytes; a 64-bit integer must be able to count them",
+            ),
+            (
+                (F32, (1, 2), (-(2**63), 1)),
+                "TensorDesc.strides: got (-9223372036854775808, 1), but one needs more than 64 bits; "
+                "strides must be in [1 - 2**63, 2**63 - 1]",
             ),
         ],
     )
@@ -112,6 +160,37 @@ class TestTensorDesc:
         with pytest.raises(InvalidDescriptorError) as error:
             TensorDesc(*arguments)
         assert str(error.value) == text
+
+    def test_as_large_as_a_64_bit_integer_counts(self):
+        assert TensorDesc(U8, (2**63 - 1,)).extent == 2**63 - 1
+        assert TensorDesc(F32, (2**31, 2**31), (0, 0)).extent == 1
+        assert TensorDesc(U8, (2**62, 0)).element_count == 0
+        for sizes, strides in (((2**62, 2), (0, 0)), ((2**62, 2, 0), None), ((2**63,), (0,))):
+            with pytest.raises(InvalidDescriptorError, match="more than 2"):
+                TensorDesc(U8, sizes, strides)
+
+    def test_numbers_that_stand_in_for_sizes(self):
+        with sizes_stand_in():
+            desc = DiagonalMatrix1(
+                input_tensor=f32(2**60, 2**61), value=0, diagonal_fill_begin=0, diagonal_fill_end=1
+            )
+        assert desc.output_tensor.sizes == (2**60, 2**61)
+        with pytest.raises(InvalidDescriptorError, match="more than 2"):
+            f32(2**60, 2**61)
+
+    def test_texts_stay_short(self):
+        nested = []
+        for _ in range(100_000):
+            nested = [nested]
+        for arguments in ((F32, nested), (F32, (10**5000,)), (F32, range(-1, 100_000)), ("x" * 10**6, (1,))):
+            with pytest.raises(InvalidDescriptorError) as error:
+                TensorDesc(*arguments)
+            assert len(str(error.value)) < 500
+            assert str(error.value).startswith("TensorDesc.")
+
+    def test_enumerations_by_number_and_name(self):
+        for data_type in (F16, 2, np.uint8(2), np.array(2), "FLOAT16"):
+            assert TensorDesc(data_type, (1,)).data_type is F16
 
 
 class TestInference:
@@ -252,11 +331,6 @@ class TestValueSemantics:
             setattr(desc, dataclasses.fields(desc)[0].name, None)
 
 
-def test_from_json_names_what_it_does_not_know():
-    with pytest.raises(InvalidDescriptorError, match=r"Descriptor.operator: got 'Conv'.*TopK1"):
-        Descriptor.from_json('{"operator": "Conv"}')
-
-
 def _top_k(**changes):
     arguments = {"input_tensor": f32(1, 1, 3, 4), "axis": 3, "k": 2, "axis_direction": 1}
     return TopK1(**arguments | changes)
@@ -282,14 +356,57 @@ def _diagonal(**changes):
     return DiagonalMatrix1(**arguments | changes)
 
 
+def _old_diagonal(**changes):
+    return DiagonalMatrix(**{"output_tensor": TensorDesc(U8, (4, 5)), "offset": 0, "value": 255.9} | changes)
+
+
 INVALID = [
     (_top_k, {"k": 5}, "TopK1.k: got 5, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
     (_top_k, {"k": 0}, "TopK1.k: got 0, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
     (_top_k, {"k": -1}, "TopK1.k: got -1, but axis 3"),
-    (_top_k, {"k": 2.0}, "TopK1.k: got 2.0, but it is no integer; k must be one"),
+    (_top_k, {"k": 2.0}, "TopK1.k: got 2.0, but it is not an integer; k must be an integer"),
+    (_top_k, {"k": None}, "TopK1.k: got None, but it is not an integer; k must be an integer"),
+    (_top_k, {"k": np.array([1])}, "TopK1.k: got array([1]), but it is not an integer; k must be an integer"),
+    (
+        _top_k,
+        {"input_tensor": f32(1, 1, 3, 1)},
+        "TopK1.k: got 2, but axis 3 of input_tensor has 1 element; k must be in [1, 1]",
+    ),
+    (
+        _top_k,
+        {"input_tensor": f32(1, 1, 3, 0)},
+        "TopK1.k: got 2, but axis 3 of input_tensor has 0 elements; it must have at least 1",
+    ),
+    (
+        _top_k,
+        {"input_tensor": f32(3), "axis": 1},
+        "TopK1.axis: got 1, but input_tensor has 1 dimension; axis must be in [0, 0]",
+    ),
+    (
+        _top_k,
+        {"input_tensor": f32(), "axis": 0},
+        "TopK1.axis: got 0, but input_tensor has 0 dimensions; it must have at least 1",
+    ),
     (_top_k, {"axis": 4}, "TopK1.axis: got 4, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
     (_top_k, {"axis": -1}, "TopK1.axis: got -1, but"),
-    (_top_k, {"axis_direction": 2}, "TopK1.axis_direction: got 2, but"),
+    (
+        _top_k,
+        {"axis_direction": 2},
+        "TopK1.axis_direction: got 2, but there is no such AxisDirection; axis_direction must be one of "
+        "INCREASING, DECREASING",
+    ),
+    (
+        _top_k,
+        {"axis_direction": None},
+        "TopK1.axis_direction: got None, but there is no such AxisDirection; ",
+    ),
+    (_top_k, {"axis_direction": F32}, "TopK1.axis_direction: got <TensorDataType.FLOAT32: 1>, but"),
+    (_top_k, {"axis_direction": np.array([1, 2])}, "TopK1.axis_direction: got array([1, 2]), but"),
+    (
+        _top_k,
+        {"input_tensor": TensorDesc(F32, (1, 1, 1, 2**62), (0, 0, 0, 0)), "k": 2**62},
+        "TopK1.output_value_tensor.sizes: got (1, 1, 1, 4611686018427387904), but FLOAT32 elements then span",
+    ),
     (
         _top_k,
         {"output_value_tensor": f32(1, 1, 3, 3)},
@@ -367,6 +484,28 @@ INVALID = [
         {"output_count_tensor": TensorDesc(U8, (1,)), "input_tensor": f32(16, 16)},
         "NonzeroCoordinates.output_count_tensor.data_type: got UINT8, but",
     ),
+    (
+        _gather,
+        {"input_tensor": f32(), "indices_tensor": u32()},
+        "GatherND1.input_tensor.sizes: got 0 dimensions, but a tuple of indices names a position in it; "
+        "it must have at least 1",
+    ),
+    (
+        _gather,
+        {"input_tensor": f32(3), "input_dimension_count": 1},
+        "GatherND1.indices_tensor.sizes: got 4 dimensions, but input_tensor has 1; both must have as many",
+    ),
+    (
+        _gather,
+        {
+            "input_tensor": TensorDesc(F32, (2, 2**40), (0, 0)),
+            "indices_tensor": TensorDesc(U32, (2**40, 1), (0, 0)),
+            "input_dimension_count": 2,
+            "indices_dimension_count": 2,
+            "batch_dimension_count": 0,
+        },
+        "GatherND1.output_tensor.sizes: got (1099511627776, 1099511627776), but these are more than",
+    ),
     (_gather, {"input_dimension_count": 0}, "GatherND1.input_dimension_count: got 0, but"),
     (_gather, {"input_dimension_count": 5}, "GatherND1.input_dimension_count: got 5, but"),
     (_gather, {"indices_dimension_count": 0}, "GatherND1.indices_dimension_count: got 0, but"),
@@ -381,12 +520,28 @@ INVALID = [
     (_gather, {"indices_tensor": f32(1, 3, 2, 2)}, "GatherND1.indices_tensor.data_type: got FLOAT32, but"),
     (_gather, {"output_tensor": f32(1, 1, 3, 3)}, "GatherND1.output_tensor.sizes: got (1, 1, 3, 3), but"),
     (_gather, {"output_tensor": u32(1, 1, 3, 2)}, "GatherND1.output_tensor.data_type: got UINT32, but"),
-    (_diagonal, {"output_tensor": f32(5)}, "DiagonalMatrix1.output_tensor.sizes: got 1 dimensions, but"),
+    (_diagonal, {"output_tensor": f32(5)}, "DiagonalMatrix1.output_tensor.sizes: got 1 dimension, but"),
     (_diagonal, {"output_tensor": None}, "DiagonalMatrix1.output_tensor: got None, but"),
     (_diagonal, {"input_tensor": f32(4, 4)}, "DiagonalMatrix1.output_tensor.sizes: got (4, 5), but"),
     (_diagonal, {"input_tensor": u32(4, 5)}, "DiagonalMatrix1.output_tensor.data_type: got FLOAT32, but"),
     (_diagonal, {"value_data_type": F16}, "DiagonalMatrix1.value_data_type: got FLOAT16, but"),
-    (_diagonal, {"value": "a"}, "DiagonalMatrix1.value: got 'a', but"),
+    (_diagonal, {"value_data_type": 2}, "DiagonalMatrix1.value_data_type: got FLOAT16, but"),
+    (
+        _diagonal,
+        {"value_data_type": 99},
+        "DiagonalMatrix1.value_data_type: got 99, but there is no such TensorDataType; value_data_type",
+    ),
+    (
+        _diagonal,
+        {"value": "a"},
+        "DiagonalMatrix1.value: got 'a', but it fills FLOAT32; value must be a real number",
+    ),
+    (_diagonal, {"value": "1"}, "DiagonalMatrix1.value: got '1', but it fills FLOAT32; "),
+    (_diagonal, {"value": None}, "DiagonalMatrix1.value: got None, but it fills FLOAT32; "),
+    (_diagonal, {"value": 1j}, "DiagonalMatrix1.value: got 1j, but it fills FLOAT32; "),
+    (_diagonal, {"value": np.complex64(1)}, "DiagonalMatrix1.value: got np.complex64(1+0j), but it fills"),
+    (_diagonal, {"value": np.array([1.0])}, "DiagonalMatrix1.value: got array([1.]), but it fills FLOAT32; "),
+    (_diagonal, {"value": {}}, "DiagonalMatrix1.value: got {}, but it fills FLOAT32; "),
     (
         _diagonal,
         {"output_tensor": TensorDesc(U8, (4, 5)), "value": 256},
@@ -402,6 +557,26 @@ INVALID = [
         {"output_tensor": TensorDesc(U8, (4, 5)), "value": float("nan")},
         "DiagonalMatrix1.value: got nan, but",
     ),
+    (
+        _diagonal,
+        {"output_tensor": TensorDesc(U8, (4, 5)), "value": 10**5000},
+        "DiagonalMatrix1.value: got an integer of 16610 bits, but it fills UINT8; value must be an integer",
+    ),
+    (_old_diagonal, {"value": "a"}, "DiagonalMatrix.value: got 'a', but it fills FLOAT32; "),
+    (_old_diagonal, {"value": None}, "DiagonalMatrix.value: got None, but it fills FLOAT32; "),
+    (
+        _old_diagonal,
+        {"value": float("nan")},
+        "DiagonalMatrix.value: got nan, but it fills UINT8; value must be",
+    ),
+    (
+        _old_diagonal,
+        {"value": 10**400},
+        "DiagonalMatrix.value: got inf, but it fills UINT8; value must be in [0, 255] when its fraction is",
+    ),
+    (_old_diagonal, {"value": 256}, "DiagonalMatrix.value: got 256.0, but it fills UINT8; "),
+    (_old_diagonal, {"value": -1}, "DiagonalMatrix.value: got -1.0, but it fills UINT8; "),
+    (_old_diagonal, {"offset": None}, "DiagonalMatrix.offset: got None, but it is not an integer; "),
     (_diagonal, {"diagonal_fill_begin": 0.5}, "DiagonalMatrix1.diagonal_fill_begin: got 0.5, but"),
     (_diagonal, {"diagonal_fill_end": None}, "DiagonalMatrix1.diagonal_fill_end: got None, but"),
     (
@@ -423,6 +598,22 @@ def test_invalid_descriptors(make, changes, text):
         make(**changes)
     assert str(error.value).startswith(text)
     assert "; " in str(error.value)
+
+
+def test_integers_of_libraries():
+    desc = _top_k(k=np.array(1), axis=np.int8(3))
+    assert (type(desc.k), desc.k, type(desc.axis), desc.axis) == (int, 1, int, 3)
+
+
+def test_integers_of_torch():
+    torch = pytest.importorskip("torch")
+    assert _top_k(k=torch.tensor(1)).k == 1
+    with pytest.raises(
+        InvalidDescriptorError, match=r"TopK1.k: got tensor\(\[1\]\), but it is not an integer"
+    ):
+        _top_k(k=torch.tensor([1]))
+    with pytest.raises(InvalidDescriptorError, match="it is not an integer"):
+        _top_k(k=torch.empty((), dtype=torch.int64, device="meta"))
 
 
 class TestOverlap:

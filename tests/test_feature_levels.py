@@ -98,9 +98,15 @@ def page(operator, level):
 def allowed(operator, level, tensors):
     """Return whether the hand-written copy allows {tensor: (dimension count, type name)} at `level`."""
     rules = page(operator, level)
-    return rules is not None and all(
-        rules[tensor][0] <= rank <= rules[tensor][1] and name in rules[tensor][2]
-        for tensor, (rank, name) in tensors.items()
+    # The page of NONZERO_COORDINATES as it was before DML_4_0 wants equal dimension counts.
+    equal = operator is NonzeroCoordinates and level < FeatureLevel.DML_4_0
+    return (
+        rules is not None
+        and all(
+            rules[tensor][0] <= rank <= rules[tensor][1] and name in rules[tensor][2]
+            for tensor, (rank, name) in tensors.items()
+        )
+        and not (equal and len({rank for rank, _ in tensors.values()}) > 1)
     )
 
 
@@ -189,6 +195,40 @@ def test_ranks_of_nonzero_outputs(count, coordinates):
     assert descriptor.minimum_feature_level() == min(levels, default=FeatureLevel.EXTENDED)
 
 
+def test_unequal_dimension_counts_before_4_0():
+    descriptor = NonzeroCoordinates(
+        input_tensor=TensorDesc(TensorDataType.INT8, (2, 2, 2, 2)),
+        output_count_tensor=TensorDesc(TensorDataType.UINT32, (1,) * 5),
+    )
+    for level in (FeatureLevel.DML_3_0, FeatureLevel.DML_3_1):
+        with pytest.raises(UnsupportedFeatureError) as error:
+            descriptor.validate(level)
+        assert str(error.value) == (
+            "NonzeroCoordinates.output_count_tensor: got 5 dimensions, but input_tensor has 4, and DML_3_0 "
+            "wants as many in all tensors; the lowest level that would do is DML_4_0"
+        )
+    descriptor.validate(FeatureLevel.DML_4_0)
+
+
+@pytest.mark.parametrize(
+    ("operator", "lowest"),
+    [(TopK, 1), (TopK1, 1), (GatherND, 1), (GatherND1, 1), (DiagonalMatrix, 2), (DiagonalMatrix1, 2)],
+)
+def test_dimensions_that_extended_takes(operator, lowest):
+    row = operator.support.at(FeatureLevel.EXTENDED)
+    assert str(row.dims) == f"{lowest} or more"
+
+
+def test_dimensions_of_nonzero_that_extended_takes():
+    row = NonzeroCoordinates.support.at(FeatureLevel.EXTENDED)
+    dims = {name: str(row.allowed(name).dims) for name in TENSORS[NonzeroCoordinates]}
+    assert dims == {
+        "input_tensor": "0 or more",
+        "output_count_tensor": "0 or more",
+        "output_coordinates_tensor": "2 or more",
+    }
+
+
 def test_numeric_values():
     assert {level.name: level.value for level in DML_LEVELS} == {
         "DML_1_0": 0x1000,
@@ -218,6 +258,7 @@ BEYOND_DIRECTML = {
     "negative_stride": (TensorDesc(TensorDataType.INT8, (2, 2, 3), (6, -3, 1)), "negative"),
     "too_many_elements": (TensorDesc(TensorDataType.INT8, (1, 2**16, 2**16)), "4294967295 elements"),
     "too_long_an_extent": (TensorDesc(TensorDataType.INT8, (2, 2, 2), (2**32, 2, 1)), "4294967295 elements"),
+    "too_long_a_stride": (TensorDesc(TensorDataType.INT8, (1, 2, 3), (2**40, 3, 1)), "one above 4294967295"),
     "bool": (TensorDesc(TensorDataType.BOOL, (1, 2, 3)), "got BOOL"),
     "bfloat16": (TensorDesc(TensorDataType.BFLOAT16, (1, 2, 3)), "got BFLOAT16"),
     "nine_dimensions": (TensorDesc(TensorDataType.INT8, (1,) * 9), "got 9 dimensions"),
@@ -261,6 +302,17 @@ def test_bounds_beyond_int_need_extended():
             output_tensor=tensor, value=1, diagonal_fill_begin=begin, diagonal_fill_end=end
         )
         assert descriptor.minimum_feature_level() is FeatureLevel.EXTENDED
+
+
+def test_as_long_a_stride_as_a_uint():
+    for stride, level in ((2**32 - 1, FeatureLevel.DML_5_1), (2**32, FeatureLevel.EXTENDED)):
+        descriptor = DiagonalMatrix1(
+            input_tensor=TensorDesc(TensorDataType.INT8, (1, 3), (stride, 1)),
+            value=1,
+            diagonal_fill_begin=0,
+            diagonal_fill_end=1,
+        )
+        assert descriptor.minimum_feature_level() is level
 
 
 class TestErrors:
@@ -312,6 +364,39 @@ class TestCompile:
                 make(TopK1, TensorDataType.INT64, 4), device="cpu", feature_level=FeatureLevel.DML_4_1
             )
 
+    @pytest.mark.parametrize("level", [FeatureLevel.DML_5_0, "DML_5_0", 0x5000])
+    def test_levels_by_number_and_name(self, level):
+        descriptor = make(TopK1, TensorDataType.INT64, 4)
+        descriptor.validate(level)
+        dmlops.compile(descriptor, feature_level=level)
+        with dmlops.feature_level(level):
+            dmlops.compile(descriptor)
+            with pytest.raises(UnsupportedFeatureError, match="DML_5_0 takes"):
+                dmlops.top_k([1.0, 2.0], 1)
+
+    @pytest.mark.parametrize("level", [0x3050, "DML_3_2", "dml_5_0", 1.5, True, None, [0x5000], 2**70])
+    def test_levels_that_do_not_exist(self, level):
+        descriptor = make(TopK1, TensorDataType.FLOAT32, 4)
+        shown = {0x3050: "0x3050", 2**70: "0x400000000000000000"}.get(level if type(level) is int else None)
+        text = f"got {shown or repr(level)}, but there is no such feature level; it must be one of DML_1_0, "
+        with pytest.raises(dmlops.InvalidDescriptorError) as error:
+            descriptor.validate(level)
+        assert str(error.value).startswith(f"TopK1.feature_level: {text}")
+        with (
+            pytest.raises(dmlops.InvalidDescriptorError, match=r"^feature_level.level: got"),
+            dmlops.feature_level(level),
+        ):
+            pytest.fail("the block was entered")
+        if level is not None:
+            with pytest.raises(dmlops.InvalidDescriptorError, match=r"^compile.feature_level: got"):
+                dmlops.compile(descriptor, feature_level=level)
+
+    def test_base_classes_are_no_descriptors(self):
+        with pytest.raises(
+            TypeError, match=r"compile.descriptor: got .* but it is not a descriptor; .*TopK1"
+        ):
+            dmlops.compile(dmlops.Descriptor())
+
     def test_context_manager_sets_the_default_of_both(self):
         x = [[1.0, 2.0], [3.0, 4.0]]
         descriptor = make(TopK1, TensorDataType.FLOAT64, 2)
@@ -348,13 +433,29 @@ class TestCheckFeatureSupport:
         assert supported(TensorDataType.FLOAT32) is True
         assert supported(TensorDataType.UNKNOWN) is False
 
-    @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:0"])
-    def test_highest_of_the_requested_levels(self, device):
-        levels = [FeatureLevel.DML_5_0, FeatureLevel.DML_6_2, FeatureLevel.DML_1_0]
-        highest = dmlops.check_feature_support(Feature.FEATURE_LEVELS, levels, device=device)
-        assert highest is FeatureLevel.DML_6_2
-        everything = dmlops.check_feature_support(Feature.FEATURE_LEVELS, list(FeatureLevel), device=device)
-        assert everything is FeatureLevel.EXTENDED
+    def test_highest_of_the_requested_levels(self):
+        def highest(*levels):
+            return dmlops.check_feature_support(Feature.FEATURE_LEVELS, levels)
+
+        assert (
+            highest(FeatureLevel.DML_5_0, FeatureLevel.DML_6_2, FeatureLevel.DML_1_0) is FeatureLevel.DML_6_2
+        )
+        assert highest(*FeatureLevel) is FeatureLevel.EXTENDED
+        assert highest("DML_3_0", "DML_2_0") is FeatureLevel.DML_3_0
+        # Applications written for a newer DirectML ask for its levels too.
+        assert highest(0x5000, 0x6500) is FeatureLevel.DML_5_0
+        assert highest(0x7000, 0x6400, 0x20000) is FeatureLevel.DML_6_4
+
+    def test_devices_that_do_not_exist(self):
+        for device in ("cuda:7777", "cuda:999999999"):
+            for feature, query in ((0, 1), (1, [0x3000])):
+                with pytest.raises(
+                    UnsupportedFeatureError, match=f"check_feature_support.device: got {device}, but"
+                ):
+                    dmlops.check_feature_support(feature, query, device=device)
+        for device in ("cuda:", "cuda:1_0", "cuda:\u0663", f"cuda:{'9' * 5000}", "", None, 7):
+            with pytest.raises(dmlops.InvalidDescriptorError, match="there is no such device"):
+                dmlops.check_feature_support(0, 1, device=device)
 
     def test_numbers_do_as_well(self):
         assert dmlops.check_feature_support(0, 1) is True
@@ -366,7 +467,35 @@ class TestCheckFeatureSupport:
             (2, 1, UnsupportedFeatureError, "check_feature_support.feature: got 2, but"),
             ("x", 1, UnsupportedFeatureError, "check_feature_support.feature: got 'x', but"),
             (0, 99, dmlops.InvalidDescriptorError, "check_feature_support.query: got 99, but"),
-            (1, [1], dmlops.InvalidDescriptorError, "check_feature_support.query: got [1], but"),
+            (0, True, dmlops.InvalidDescriptorError, "check_feature_support.query: got True, but"),
+            (0, [1], dmlops.InvalidDescriptorError, "check_feature_support.query: got [1], but"),
+            (
+                1,
+                [1],
+                dmlops.InvalidDescriptorError,
+                "check_feature_support.query: got 0x1, but there is no such",
+            ),
+            (
+                1,
+                [0x3050, 0x5000],
+                dmlops.InvalidDescriptorError,
+                "check_feature_support.query: got 0x3050, but",
+            ),
+            (
+                1,
+                ["DML_9_9"],
+                dmlops.InvalidDescriptorError,
+                "check_feature_support.query: got 'DML_9_9', but",
+            ),
+            (1, [None], dmlops.InvalidDescriptorError, "check_feature_support.query: got None, but"),
+            (1, "DML_6_4", dmlops.InvalidDescriptorError, "check_feature_support.query: got 'DML_6_4', but"),
+            (
+                1,
+                [0x6500],
+                UnsupportedFeatureError,
+                "check_feature_support.query: got [25856], but cpu serves none",
+            ),
+            ([], 1, UnsupportedFeatureError, "check_feature_support.feature: got [], but"),
             (1, 0x3000, dmlops.InvalidDescriptorError, "check_feature_support.query: got 12288, but"),
             (1, [], UnsupportedFeatureError, "check_feature_support.query: got [], but"),
         ],

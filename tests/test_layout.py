@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dmlops import TensorDataType
 from dmlops.layout import merge
-from dmlops.problems import scalar_bits
+from dmlops.scalars import scalar_bits
 from tests.data import DTYPES, bits
 
 

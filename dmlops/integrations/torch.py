@@ -15,6 +15,7 @@ import dmlops
 from dmlops import NonzeroResult, TensorDataType, TensorDesc, TopKResult
 from dmlops.data_types import data_type_of
 from dmlops.integrations import inference
+from dmlops.tensor import sizes_stand_in
 
 # No tensor has so many elements along a dimension.
 _FIRST_STAND_IN = 2**60
@@ -222,7 +223,7 @@ def _operator(run: Any, fake: Any, *tags: Any) -> Any:
     name = run.__name__.removeprefix("_run_")
     tags = (torch.Tag.flexible_layout, *tags)
     operator = torch.library.custom_op(f"dmlops::{name}", run, mutates_args=(), tags=tags)
-    operator.register_fake(fake)
+    operator.register_fake(sizes_stand_in()(fake))
     return operator
 
 

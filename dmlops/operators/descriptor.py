@@ -2,20 +2,22 @@
 
 import json
 import math
-from dataclasses import fields
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, fields, replace
 from enum import IntEnum
-from operator import index
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
-from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
-from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, wording
+from dmlops.arguments import Member, as_integer, level_of, member_of
+from dmlops.enums import FeatureLevel, TensorDataType
+from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, counted, refuse, shown, wording
 from dmlops.operators.support import SupportRow, SupportTable
+from dmlops.scalars import real_of, scalar_bits
 from dmlops.tensor import TensorDesc
 
-_ENUMERATIONS: dict[str, type[IntEnum]] = {
-    "axis_direction": AxisDirection,
-    "value_data_type": TensorDataType,
-}
+# JSON has numbers only: these, and NaNs of other bits by the bits of the float64 that holds them.
+_NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+_NAN_BITS = re.compile(r"nan\((0x[0-9a-f]{16})\)")
 
 
 class Objection(NamedTuple):
@@ -38,7 +40,8 @@ class Descriptor:
     _by_name: ClassVar[dict[str, type["Descriptor"]]] = {}
 
     def __init_subclass__(cls) -> None:
-        Descriptor._by_name[cls.__name__] = cls
+        if "support" in vars(cls):  # the others are base classes of operators
+            Descriptor._by_name[cls.__name__] = cls
 
     @property
     def name(self) -> str:
@@ -65,6 +68,110 @@ class Descriptor:
         """Return the same computation in the newest form of the operator."""
         return self
 
+    def older_form(self) -> "Descriptor | None":
+        """Return the same computation in the older form of the operator.
+
+        Returns
+        -------
+        Descriptor or None
+            None where the operator has no older form, or that form cannot say it.
+
+        Examples
+        --------
+        >>> from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
+        >>> x = TensorDesc(TensorDataType.FLOAT32, (3, 4))
+        >>> TopK1(input_tensor=x, axis=1, k=2, axis_direction=AxisDirection.DECREASING).older_form().name
+        'TopK'
+        >>> TopK1(input_tensor=x, axis=1, k=2, axis_direction=AxisDirection.INCREASING).older_form()
+        """
+        return None
+
+    def padded(self, dimension_count: int) -> Self:
+        """Return the same computation on tensors of `dimension_count` dimensions each.
+
+        Dimensions of size 1 are put in front of the tensors that have fewer.
+
+        Raises
+        ------
+        InvalidDescriptorError
+            If a tensor has more.
+        """
+        return self._padded(dimension_count)
+
+    def _padded(self, dimension_count: int, **changes: Any) -> Self:
+        for name, desc in self.tensors.items():
+            if desc.dimension_count > dimension_count:
+                reason = f"it is to have {counted(dimension_count, 'dimension')}"
+                allowed = "padding adds dimensions, and removes none"
+                self._refuse(f"{name}.sizes", desc.sizes, reason, allowed)
+            changes[name] = desc.with_leading_ones(dimension_count)
+        return replace(self, **changes)  # type: ignore[type-var]
+
+    def at_level(self, level: FeatureLevel | int | str) -> "Descriptor":
+        """Return the same computation as a feature level takes it.
+
+        That is the newest form of the operator which the level has and which can say it, with dimensions
+        of size 1 in front of the tensors where the level wants more.
+
+        Parameters
+        ----------
+        level : FeatureLevel
+            The member, its number or its name.
+
+        Returns
+        -------
+        Descriptor
+            Its tensors have the same elements at the same distances from each other as those of this one.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If no form of the operator takes it at that level; the text says why, and the lowest level that
+            would do.
+        InvalidDescriptorError
+            If there is no such level.
+
+        Examples
+        --------
+        >>> from dmlops import NonzeroCoordinates, TensorDataType, TensorDesc
+        >>> desc = NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.FLOAT32, (2, 3)))
+        >>> {name: tensor.sizes for name, tensor in desc.at_level("DML_3_0").outputs.items()}
+        {'output_count_tensor': (1, 1, 1, 1), 'output_coordinates_tensor': (1, 1, 6, 2)}
+        """
+        level = level_of(level, f"{self.name}.feature_level")
+        form, objection = self._best_form(level)
+        if objection is None:
+            return form
+        lowest = next((other for other in FeatureLevel if self._best_form(other)[1] is None), None)
+        raise UnsupportedFeatureError(form._unsupported_text(objection, lowest))
+
+    def _best_form(self, level: FeatureLevel) -> "tuple[Descriptor, Objection | None]":
+        """Return the newest form that the level takes, and None; else the newest that it has, and why not."""
+        refused = []
+        for form in self._forms():
+            fitted = form._fitted(level)
+            objection = fitted._objection_at(level)
+            if objection is None:
+                return fitted, None
+            refused.append((fitted, objection))
+        return next((pair for pair in refused if pair[0].support.introduced <= level), refused[-1])
+
+    def _forms(self) -> "Iterator[Descriptor]":
+        newest = self.lower()
+        yield newest
+        older = newest.older_form()
+        if older is not None:
+            yield older
+
+    def _fitted(self, level: FeatureLevel) -> Self:
+        """Return the descriptor padded to the dimensions that the level wants, where it wants more."""
+        row = self.support.at(level)
+        if row is None or self._objection(row) is None:
+            return self
+        ranks = [desc.dimension_count for desc in self.tensors.values()]
+        wanted = max(*ranks, *(row.allowed(name).dims.low for name in self.tensors))
+        return self if min(ranks) == wanted else self.padded(wanted)
+
     def minimum_feature_level(self) -> FeatureLevel:
         """Return the lowest feature level that takes this descriptor.
 
@@ -79,58 +186,121 @@ class Descriptor:
             raise UnsupportedFeatureError(self._unsupported_text(objection, None))
         return level
 
-    def validate(self, level: FeatureLevel) -> None:
+    def validate(self, level: FeatureLevel | int | str) -> None:
         """Return if `level` takes this descriptor.
+
+        Parameters
+        ----------
+        level : FeatureLevel
+            The member, its number or its name.
 
         Raises
         ------
         UnsupportedFeatureError
             If it does not; the text says why, and the lowest level that would do.
+        InvalidDescriptorError
+            If there is no such level.
         """
-        level = FeatureLevel(level)
-        row = self.support.at(level)
-        if row is None:
-            reason = f"the operator was introduced in {self.support.introduced.name}"
-            objection: Objection | None = Objection("feature_level", level.name, reason)
-        else:
-            objection = self._objection(row)
+        objection = self._objection_at(level_of(level, f"{self.name}.feature_level"))
         if objection is not None:
             raise UnsupportedFeatureError(self._unsupported_text(objection, self._lowest_level()))
 
     def to_json(self) -> str:
-        """Return the descriptor as JSON text."""
+        """Return the descriptor as JSON text.
+
+        Raises
+        ------
+        InvalidDescriptorError
+            If it holds an integer of more digits than JSON readers take.
+        """
         data: dict[str, Any] = {"operator": self.name}
         for field in fields(self):  # type: ignore[arg-type]
             data[field.name] = _to_plain(getattr(self, field.name))
-        return json.dumps(data)
+        try:
+            return json.dumps(data)
+        except ValueError as error:
+            self._refuse("to_json", "an integer of thousands of digits", str(error), "make it shorter")
 
     @staticmethod
     def from_json(text: str) -> "Descriptor":
-        """Return the descriptor that `to_json` wrote."""
-        data = json.loads(text)
-        name = data.pop("operator", None)
-        if name not in Descriptor._by_name:
-            allowed = f"operator must be one of {sorted(Descriptor._by_name)}"
-            raise InvalidDescriptorError(
-                wording("Descriptor.operator", repr(name), "no operator has that name", allowed)
+        """Return the descriptor that `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            A JSON object with the operator's name as ``operator``, and its fields. Enumerations go by name
+            or by number.
+
+        Raises
+        ------
+        InvalidDescriptorError
+            If it is not such an object, or its fields do not make a descriptor.
+        TypeError
+            If `text` is no string.
+        """
+        where = "Descriptor.from_json"
+        if not isinstance(text, str):
+            allowed = "text must be a str"
+            raise TypeError(wording(where, shown(text), "it is not text", allowed))
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            refuse(
+                where, shown(text), f"it cannot be read as JSON ({error})", "to_json writes what can be read"
             )
-        cls: Any = Descriptor._by_name[name]
-        return cls(**{field: _from_plain(field, value) for field, value in data.items()})  # type: ignore[no-any-return]
+        if not isinstance(data, dict):
+            refuse(where, shown(data), "it is not an object", "an object with operator and fields is needed")
+        name = data.pop("operator", None)
+        cls: Any = Descriptor._by_name.get(name) if isinstance(name, str) else None
+        if cls is None:
+            allowed = f"operator must be one of {', '.join(sorted(Descriptor._by_name))}"
+            refuse("Descriptor.operator", shown(name), "no operator has that name", allowed)
+        known = {field.name: field for field in fields(cls)}
+        names = ", ".join(known)
+        for key, field in known.items():
+            if field.default is MISSING and key not in data:
+                reason = "the operator needs it"
+                refuse(f"{name}.{key}", "nothing", reason, f"the fields of {name} are {names}")
+        for key in data:
+            if key not in known:
+                reason = f"{name} has none of that name"
+                refuse(name, f"field {shown(key)}", reason, f"its fields are {names}")
+        values = {key: _from_plain(f"{name}.{key}", value) for key, value in data.items()}
+        return cls(**values)  # type: ignore[no-any-return]
 
     def _lowest_level(self) -> FeatureLevel | None:
         return next((row.level for row in self.support if self._objection(row) is None), None)
 
+    def _objection_at(self, level: FeatureLevel) -> Objection | None:
+        row = self.support.at(level)
+        if row is None:
+            reason = f"the operator was introduced in {self.support.introduced.name}"
+            return Objection("feature_level", level.name, reason)
+        return self._objection(row)
+
     def _objection(self, row: SupportRow) -> Objection | None:
-        for name, desc in self.tensors.items():
+        tensors = self.tensors
+        for name, desc in tensors.items():
             allowed = row.allowed(name)
             if not allowed.dims.allow(desc.dimension_count):
-                got = f"{desc.dimension_count} dimensions"
+                got = counted(desc.dimension_count, "dimension")
                 return Objection(name, got, f"{row.level.name} takes {allowed.dims}")
             if desc.data_type not in allowed.types:
                 types = ", ".join(sorted(data_type.name for data_type in allowed.types))
                 return Objection(name, desc.data_type.name, f"{row.level.name} takes {types}")
             if row.level < FeatureLevel.EXTENDED and desc.extended_reason is not None:
                 return Objection(name, desc.sizes, f"{desc.extended_reason}, which DirectML does not take")
+        return self._unequal_dims(tensors, row.level) if row.equal_dims else None
+
+    def _unequal_dims(self, tensors: dict[str, TensorDesc], level: FeatureLevel) -> Objection | None:
+        (first, expected), *others = tensors.items()
+        for name, desc in others:
+            if desc.dimension_count != expected.dimension_count:
+                got = counted(desc.dimension_count, "dimension")
+                reason = (
+                    f"{first} has {expected.dimension_count}, and {level.name} wants as many in all tensors"
+                )
+                return Objection(name, got, reason)
         return None
 
     def _unsupported_text(self, objection: Objection | None, lowest: FeatureLevel | None) -> str:
@@ -140,7 +310,7 @@ class Descriptor:
         return wording(f"{self.name}.{objection.field}", objection.got, objection.reason, remedy)
 
     def _refuse(self, field: str, got: object, reason: str, allowed: str) -> NoReturn:
-        raise InvalidDescriptorError(wording(f"{self.name}.{field}", got, reason, allowed))
+        refuse(f"{self.name}.{field}", got, reason, allowed)
 
     def _set(self, field: str, value: object) -> Self:
         object.__setattr__(self, field, value)
@@ -149,20 +319,33 @@ class Descriptor:
     def _integer(self, field: str) -> int:
         """Store the field as a plain int, and return it."""
         got = getattr(self, field)
-        try:
-            value = index(got)
-        except TypeError:
-            self._refuse(field, repr(got), "it is no integer", f"{field} must be one")
+        value = as_integer(got)
+        if value is None:
+            self._refuse(field, shown(got), "it is not an integer", f"{field} must be an integer")
         self._set(field, value)
         return value
+
+    def _member(self, field: str, enumeration: type[Member]) -> Member:
+        """Store the field as the member of the enumeration that it says, and return it."""
+        got = getattr(self, field)
+        member = member_of(enumeration, got)
+        if member is None:
+            allowed = f"{field} must be one of {', '.join(enumeration.__members__)}"
+            self._refuse(field, shown(got), f"there is no such {enumeration.__name__}", allowed)
+        self._set(field, member)
+        return member
 
     def _tensor(self, field: str) -> TensorDesc:
         got = getattr(self, field)
         if not isinstance(got, TensorDesc):
-            self._refuse(field, repr(got), "it is no tensor", f"{field} must be a TensorDesc")
+            self._refuse(field, shown(got), "it is not a tensor", f"{field} must be a TensorDesc")
         return got
 
-    def _settle_output(self, field: str, inferred: TensorDesc) -> TensorDesc:
+    def _infer(self, field: str, data_type: TensorDataType, sizes: Sequence[int]) -> TensorDesc:
+        """Return the packed tensor that an output is by the inputs."""
+        return _described(f"{self.name}.{field}", lambda: TensorDesc(data_type, tuple(sizes)))
+
+    def _check_output(self, field: str, inferred: TensorDesc) -> TensorDesc:
         """Fill in an output that was left out; check one that was given."""
         if getattr(self, field) is None:
             self._set(field, inferred)
@@ -194,19 +377,43 @@ class Descriptor:
             self._refuse(f"{field}.data_type", data_type.name, f"{what} reaches {largest}", allowed)
 
 
+def _described(where: str, describe: Callable[[], TensorDesc]) -> TensorDesc:
+    """Return a tensor; the errors of its description are told as those of the field `where`."""
+    try:
+        return describe()
+    except InvalidDescriptorError as error:
+        text = f"{where}{str(error).removeprefix('TensorDesc')}"
+        raise InvalidDescriptorError(text) from None
+
+
 def _to_plain(value: Any) -> Any:
     if isinstance(value, TensorDesc):
         return value.to_dict()
     if isinstance(value, IntEnum):
         return value.name
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+        bits = scalar_bits(value, TensorDataType.FLOAT64)
+        usual = scalar_bits(_NOT_FINITE[str(value)], TensorDataType.FLOAT64)
+        return str(value) if bits == usual else f"nan({bits:#018x})"
     return value
 
 
-def _from_plain(field: str, value: Any) -> Any:
-    if isinstance(value, dict):
-        return TensorDesc.from_dict(value)
-    if field in _ENUMERATIONS:
-        return _ENUMERATIONS[field][value]
-    return float(value) if isinstance(value, str) else value
+def _from_plain(where: str, value: Any) -> Any:
+    if where.endswith("_tensor"):
+        return None if value is None else _described(where, lambda: TensorDesc.from_dict(value))
+    if where.endswith(".value"):
+        return _number(value)
+    if isinstance(value, bool):
+        refuse(where, shown(value), "true and false are no integers", "it must be an integer")
+    return value
+
+
+def _number(value: Any) -> Any:
+    """Return a number that JSON has no way to write; other values as they are."""
+    if not isinstance(value, str):
+        return value
+    bits = _NAN_BITS.fullmatch(value)
+    if bits is None:
+        return _NOT_FINITE.get(value, value)
+    number = real_of(int(bits[1], 16), TensorDataType.FLOAT64)
+    return number if math.isnan(number) else value

@@ -1,38 +1,49 @@
 """DIAGONAL_MATRIX and DIAGONAL_MATRIX1: matrices filled along a band of diagonals."""
 
 import math
-from dataclasses import dataclass
-from operator import index
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from dmlops.enums import FeatureLevel, TensorDataType
+from dmlops.errors import InvalidDescriptorError, counted, shown
 from dmlops.operators.descriptor import Descriptor, Objection
 from dmlops.operators.support import (
-    ANY_DIMS,
     EVERY_TYPE,
     FLOATS_64,
     INTEGERS_64,
     SMALL_TYPES,
     SupportRow,
-    SupportRowArguments,
     SupportTable,
+    at_least,
     dims,
 )
+from dmlops.scalars import as_real, scalar_as, scalar_bits
 from dmlops.tensor import TensorDesc
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
-_FROM_5_1: tuple[SupportRowArguments, ...] = (
-    (FeatureLevel.DML_5_1, dims(2, 4), SMALL_TYPES | INTEGERS_64 | FLOATS_64, {}),
-    (FeatureLevel.EXTENDED, ANY_DIMS, EVERY_TYPE, {}),
+_FROM_5_1 = (
+    SupportRow(FeatureLevel.DML_5_1, dims(2, 4), SMALL_TYPES | INTEGERS_64 | FLOATS_64, {}),
+    SupportRow(FeatureLevel.EXTENDED, at_least(2), EVERY_TYPE, {}),
 )
 
 
 class _DiagonalDescriptor(Descriptor):
-    """What the two forms share: an output of matrices, and bounds that DirectML keeps in an INT."""
+    """Base class of both forms: matrices, bounds that DirectML keeps in an INT, equality by bits."""
 
     __slots__ = ()
     _bounds: ClassVar[tuple[str, ...]]
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[Any, ...]:
+        # Zeros of either sign are equal as numbers, and no NaN equals itself.
+        values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+        return tuple([scalar_bits(v, TensorDataType.FLOAT64) if type(v) is float else v for v in values])
 
     def _objection(self, row: SupportRow) -> Objection | None:
         if row.level < FeatureLevel.EXTENDED:
@@ -45,17 +56,35 @@ class _DiagonalDescriptor(Descriptor):
         output = self._tensor("output_tensor")
         if output.dimension_count < 2:
             allowed = "it must have at least 2"
-            got = f"{output.dimension_count} dimensions"
+            got = counted(output.dimension_count, "dimension")
             self._refuse("output_tensor.sizes", got, "a matrix has height and width", allowed)
-        return self._settle_output("output_tensor", output)
+        return self._check_output("output_tensor", output)
+
+    def _held(self, data_type: TensorDataType) -> int | float:
+        """Return `value` as a plain number that the type holds, or refuse it."""
+        given = self.value  # type: ignore[attr-defined]
+        number, reason = as_real(given), f"it fills {data_type.name}"
+        if data_type.is_float:
+            if number is None:
+                self._refuse("value", shown(given), reason, "value must be a real number")
+            return scalar_as(number, data_type)
+        low, high = data_type.integer_range
+        if number is None or not low <= number <= high or number % 1:
+            self._refuse("value", shown(given), reason, f"value must be an integer in [{low}, {high}]")
+        return int(number)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class DiagonalMatrix(_DiagonalDescriptor):
     """Make matrices that hold `value` on one diagonal and zeros elsewhere.
 
-    `offset` shifts the diagonal right where it is positive. `value` is a float for every type;
-    an integer output gets it truncated toward zero.
+    `offset` shifts the diagonal right where it is positive. `value` is a FLOAT for every type, and held
+    as one: 16777217 is 16777216. An integer output gets it truncated toward zero.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If the output has fewer than two dimensions, or its type does not hold `value`.
 
     References
     ----------
@@ -68,21 +97,21 @@ class DiagonalMatrix(_DiagonalDescriptor):
 
     _bounds: ClassVar[tuple[str, ...]] = ("offset",)
     support: ClassVar[SupportTable] = SupportTable(
-        (FeatureLevel.DML_2_0, dims(4), _FLOATS, {}),
-        (FeatureLevel.DML_2_1, dims(4), SMALL_TYPES, {}),
-        (FeatureLevel.DML_4_0, dims(2, 4), SMALL_TYPES, {}),
+        SupportRow(FeatureLevel.DML_2_0, dims(4), _FLOATS, {}),
+        SupportRow(FeatureLevel.DML_2_1, dims(4), SMALL_TYPES, {}),
+        SupportRow(FeatureLevel.DML_4_0, dims(2, 4), SMALL_TYPES, {}),
         *_FROM_5_1,
     )
 
     def __post_init__(self) -> None:
         output = self._check_matrices()
         self._integer("offset")
-        self._set("value", float(self.value))
+        self._set("value", self._held(TensorDataType.FLOAT32))
         if not output.data_type.is_float:
-            if not math.isfinite(self.value):
-                reason = f"output_tensor is {output.data_type.name}"
-                self._refuse("value", self.value, reason, "value must be finite")
-            settle_value(self, math.trunc(self.value), output.data_type)
+            low, high = output.data_type.integer_range
+            if not low - 1 < self.value < high + 1:
+                allowed = f"value must be in [{low}, {high}] when its fraction is dropped"
+                self._refuse("value", self.value, f"it fills {output.data_type.name}", allowed)
 
     def lower(self) -> "DiagonalMatrix1":
         """Return the DiagonalMatrix1 that computes the same."""
@@ -96,7 +125,7 @@ class DiagonalMatrix(_DiagonalDescriptor):
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class DiagonalMatrix1(_DiagonalDescriptor):
     """Fill the diagonals from `diagonal_fill_begin` up to, not including, `diagonal_fill_end`.
 
@@ -109,6 +138,12 @@ class DiagonalMatrix1(_DiagonalDescriptor):
     ------
     InvalidDescriptorError
         If types or sizes disagree, or `value` does not fit its type.
+
+    Notes
+    -----
+    `value` is held as its type holds it: 0.1 in FLOAT32 is 0.10000000149011612. Descriptors compare by its
+    bits, so that 0.0 and -0.0 differ, and a NaN equals one of the same sign and payload. A NaN keeps its
+    bits where it comes as a Python float, a scalar of NumPy or ml_dtypes, or a 0-d array.
 
     References
     ----------
@@ -135,36 +170,31 @@ class DiagonalMatrix1(_DiagonalDescriptor):
     def __post_init__(self) -> None:
         if self.input_tensor is not None:
             data = self._tensor("input_tensor")
-            self._settle_output("output_tensor", TensorDesc(data.data_type, data.sizes))
+            self._check_output("output_tensor", self._infer("output_tensor", data.data_type, data.sizes))
             self._same_type("output_tensor", "input_tensor")
         output = self._check_matrices()
         if self.value_data_type is None:
             self._set("value_data_type", output.data_type)
-        elif self.value_data_type != output.data_type:
+        value_type = self._member("value_data_type", TensorDataType)
+        if value_type != output.data_type:
             reason = f"output_tensor is {output.data_type.name}"
-            got = TensorDataType(self.value_data_type).name
-            self._refuse("value_data_type", got, reason, f"it must be {output.data_type.name}")
+            self._refuse("value_data_type", value_type.name, reason, f"it must be {output.data_type.name}")
         for field in self._bounds:
             self._integer(field)
-        self._set("value", settle_value(self, self.value, output.data_type))
+        self._set("value", self._held(output.data_type))
 
+    def older_form(self) -> DiagonalMatrix | None:
+        """Return the DiagonalMatrix that computes the same, or None.
 
-def settle_value(desc: Descriptor, value: Any, data_type: TensorDataType) -> float:
-    """Return a scalar as a plain int or float that `data_type` holds, or refuse it."""
-    if data_type.is_float:
+        That form has no input, fills one diagonal, and holds its value as a FLOAT.
+        """
+        one_diagonal = self.diagonal_fill_end == self.diagonal_fill_begin + 1
+        if self.input_tensor is not None or self.output_tensor is None or not one_diagonal:
+            return None
         try:
-            # One NaN object, so that equal descriptors compare equal.
-            return math.nan if math.isnan(float(value)) else float(value)
-        except (TypeError, ValueError):
-            desc._refuse("value", repr(value), f"it fills {data_type.name}", "value must be a real number")
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-    low, high = data_type.integer_range
-    try:
-        whole = index(value) if not isinstance(value, float) else math.trunc(value)
-    except (TypeError, ValueError, OverflowError):
-        desc._refuse("value", repr(value), f"it fills {data_type.name}", "value must be an integer")
-    if whole != value or not low <= whole <= high:
-        allowed = f"value must be an integer in [{low}, {high}]"
-        desc._refuse("value", value, f"it fills {data_type.name}", allowed)
-    return whole
+            older = DiagonalMatrix(
+                output_tensor=self.output_tensor, offset=self.diagonal_fill_begin, value=self.value
+            )
+        except InvalidDescriptorError:  # the FLOAT nearest to the value is out of the type's range
+            return None
+        return older if older.lower() == self else None

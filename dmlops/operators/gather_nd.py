@@ -4,29 +4,31 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlops.enums import FeatureLevel
+from dmlops.errors import counted
 from dmlops.operators.descriptor import Descriptor
 from dmlops.operators.support import (
-    ANY_DIMS,
     EVERY_TYPE,
     FLOATS_64,
     INDEX_TYPES,
     INTEGERS_64,
     SMALL_TYPES,
     UINT32_ONLY,
+    SupportRow,
     SupportTable,
+    at_least,
     dims,
 )
 from dmlops.tensor import TensorDesc
 
 _FROM_3_0 = (
-    (FeatureLevel.DML_3_0, dims(1, 8), SMALL_TYPES, {"indices_tensor": INDEX_TYPES}),
-    (
+    SupportRow(FeatureLevel.DML_3_0, dims(1, 8), SMALL_TYPES, {"indices_tensor": INDEX_TYPES}),
+    SupportRow(
         FeatureLevel.DML_4_1,
         dims(1, 8),
         SMALL_TYPES | INTEGERS_64 | FLOATS_64,
         {"indices_tensor": INDEX_TYPES},
     ),
-    (FeatureLevel.EXTENDED, ANY_DIMS, EVERY_TYPE, {"indices_tensor": INDEX_TYPES}),
+    SupportRow(FeatureLevel.EXTENDED, at_least(1), EVERY_TYPE, {"indices_tensor": INDEX_TYPES}),
 )
 
 
@@ -55,7 +57,7 @@ class GatherND(Descriptor):
     indices_dimension_count: int
 
     support: ClassVar[SupportTable] = SupportTable(
-        (FeatureLevel.DML_2_1, dims(4), SMALL_TYPES, {"indices_tensor": UINT32_ONLY}),
+        SupportRow(FeatureLevel.DML_2_1, dims(4), SMALL_TYPES, {"indices_tensor": UINT32_ONLY}),
         *_FROM_3_0,
     )
 
@@ -84,9 +86,12 @@ class GatherND(Descriptor):
 
     def _check(self) -> None:
         data, indices = self._tensor("input_tensor"), self._tensor("indices_tensor")
+        if data.dimension_count == 0:
+            reason = "a tuple of indices names a position in it"
+            self._refuse("input_tensor.sizes", "0 dimensions", reason, "it must have at least 1")
         if indices.dimension_count != data.dimension_count:
-            reason = f"input_tensor has {data.dimension_count} dimensions"
-            got = f"{indices.dimension_count} dimensions"
+            reason = f"input_tensor has {data.dimension_count}"
+            got = counted(indices.dimension_count, "dimension")
             self._refuse("indices_tensor.sizes", got, reason, "both must have as many")
         if indices.data_type.is_float:
             allowed = "data_type must be UINT32, UINT64, INT32 or INT64"
@@ -96,23 +101,23 @@ class GatherND(Descriptor):
         self._check_batch()
         indexable = self.input_dimension_count - self.batch_dimensions
         if not 1 <= self.index_tuple_size <= indexable:
-            reason = f"{indexable} dimensions of input_tensor can be indexed"
+            reason = f"{counted(indexable, 'dimension')} of input_tensor can be indexed"
             allowed = f"the last size of indices_tensor must be in [1, {indexable}]"
             self._refuse("indices_tensor.sizes", indices.sizes, reason, allowed)
         sizes = self.indices_sizes[:-1] + self.input_sizes[self.batch_dimensions + self.index_tuple_size :]
         if len(sizes) > data.dimension_count:
             reason = f"the output {sizes} has more"
-            allowed = f"all tensors must have at least {len(sizes)} dimensions"
-            self._refuse("input_tensor.sizes", f"{data.dimension_count} dimensions", reason, allowed)
+            allowed = f"all tensors must have at least {counted(len(sizes), 'dimension')}"
+            self._refuse("input_tensor.sizes", counted(data.dimension_count, "dimension"), reason, allowed)
         padded = (1,) * (data.dimension_count - len(sizes)) + sizes
-        self._settle_output("output_tensor", TensorDesc(data.data_type, padded))
+        self._check_output("output_tensor", self._infer("output_tensor", data.data_type, padded))
         self._same_type("output_tensor", "input_tensor")
 
     def _check_padding(self, field: str, desc: TensorDesc) -> None:
         count = self._integer(field)
         tensor = field.replace("_dimension_count", "_tensor")
         if not 1 <= count <= desc.dimension_count:
-            reason = f"{tensor} has {desc.dimension_count} dimensions"
+            reason = f"{tensor} has {counted(desc.dimension_count, 'dimension')}"
             self._refuse(field, count, reason, f"{field} must be in [1, {desc.dimension_count}]")
         if any(size != 1 for size in desc.sizes[: desc.dimension_count - count]):
             reason = f"{tensor} has sizes {desc.sizes}"
@@ -178,3 +183,15 @@ class GatherND1(GatherND):
     def lower(self) -> "GatherND1":
         """Return the descriptor itself: it is the newest form."""
         return self
+
+    def older_form(self) -> GatherND | None:
+        """Return the GatherND that computes the same, or None: it has no batches."""
+        if self.batch_dimension_count:
+            return None
+        return GatherND(
+            input_tensor=self.input_tensor,
+            indices_tensor=self.indices_tensor,
+            output_tensor=self.output_tensor,
+            input_dimension_count=self.input_dimension_count,
+            indices_dimension_count=self.indices_dimension_count,
+        )

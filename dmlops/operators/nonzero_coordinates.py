@@ -4,15 +4,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlops.enums import FeatureLevel, TensorDataType
+from dmlops.errors import counted
 from dmlops.operators.descriptor import Descriptor
 from dmlops.operators.support import (
-    ANY_DIMS,
     EVERY_TYPE,
     INDEX_TYPES,
     SMALL_TYPES,
     UINT32_ONLY,
     Allowed,
+    SupportRow,
     SupportTable,
+    at_least,
     dims,
 )
 from dmlops.tensor import TensorDesc
@@ -48,13 +50,14 @@ class NonzeroCoordinates(Descriptor):
     output_coordinates_tensor: TensorDesc | None = None
 
     support: ClassVar[SupportTable] = SupportTable(
-        (
+        SupportRow(
             FeatureLevel.DML_3_0,
             dims(4, 5),
             SMALL_TYPES,
             {"output_count_tensor": UINT32_ONLY, "output_coordinates_tensor": UINT32_ONLY},
+            equal_dims=True,
         ),
-        (
+        SupportRow(
             FeatureLevel.DML_4_0,
             dims(1, 8),
             SMALL_TYPES,
@@ -63,11 +66,14 @@ class NonzeroCoordinates(Descriptor):
                 "output_coordinates_tensor": Allowed(dims(2, 8), UINT32_ONLY),
             },
         ),
-        (
+        SupportRow(
             FeatureLevel.EXTENDED,
-            ANY_DIMS,
+            at_least(0),
             EVERY_TYPE,
-            {"output_count_tensor": INDEX_TYPES, "output_coordinates_tensor": INDEX_TYPES},
+            {
+                "output_count_tensor": INDEX_TYPES,
+                "output_coordinates_tensor": Allowed(at_least(2), INDEX_TYPES),
+            },
         ),
     )
 
@@ -78,7 +84,8 @@ class NonzeroCoordinates(Descriptor):
             self._set("output_count_tensor", TensorDesc(TensorDataType.UINT32, (1,) * max(rank, 1)))
         if self.output_coordinates_tensor is None:
             sizes = (1,) * max(rank - 2, 0) + (rows, rank)
-            self._set("output_coordinates_tensor", TensorDesc(TensorDataType.UINT32, sizes))
+            inferred = self._infer("output_coordinates_tensor", TensorDataType.UINT32, sizes)
+            self._set("output_coordinates_tensor", inferred)
         count = self._tensor("output_count_tensor")
         if count.element_count != 1:
             allowed = "every size must be 1"
@@ -86,7 +93,8 @@ class NonzeroCoordinates(Descriptor):
         coordinates = self._tensor("output_coordinates_tensor")
         self._check_columns(coordinates.sizes, data)
         expected = (1,) * (coordinates.dimension_count - 2) + (rows, coordinates.sizes[-1])
-        self._settle_output("output_coordinates_tensor", TensorDesc(TensorDataType.UINT32, expected))
+        inferred = self._infer("output_coordinates_tensor", coordinates.data_type, expected)
+        self._check_output("output_coordinates_tensor", inferred)
         self._holds("output_count_tensor", rows, "the count")
         self._holds("output_coordinates_tensor", max(data.sizes, default=1) - 1, "a coordinate")
 
@@ -94,9 +102,9 @@ class NonzeroCoordinates(Descriptor):
         low, high = data.effective_rank, data.dimension_count
         if len(sizes) < 2:
             allowed = "sizes must be {1, ..., M, N}"
-            reason = f"it has {len(sizes)} dimensions"
+            reason = f"it has {counted(len(sizes), 'dimension')}"
             self._refuse("output_coordinates_tensor.sizes", sizes, reason, allowed)
         if not low <= sizes[-1] <= high:
-            reason = f"input_tensor has effective rank {low} and {high} dimensions"
+            reason = f"input_tensor has effective rank {low} and {counted(high, 'dimension')}"
             allowed = f"the last size must be in [{low}, {high}]"
             self._refuse("output_coordinates_tensor.sizes", sizes, reason, allowed)

@@ -45,7 +45,9 @@ def dims(low: int, high: int | None = None) -> Dims:
     return Dims(low, low if high is None else high)
 
 
-ANY_DIMS = Dims(0, None)
+def at_least(low: int) -> Dims:
+    """Return the range of dimension counts from `low` on."""
+    return Dims(low, None)
 
 
 class Allowed(NamedTuple):
@@ -56,12 +58,25 @@ class Allowed(NamedTuple):
 
 
 class SupportRow(NamedTuple):
-    """What an operator takes from `level` on; `overrides` names the tensors that differ."""
+    """What an operator takes from `level` on.
+
+    Attributes
+    ----------
+    level : FeatureLevel
+        The first level at which the row is in force.
+    dims, types : Dims, frozenset of TensorDataType
+        What every tensor may be that `overrides` does not name.
+    overrides : mapping of str to frozenset of TensorDataType or Allowed
+        The tensors that differ.
+    equal_dims : bool
+        Whether all tensors must have as many dimensions as the first, where sizes do not imply it.
+    """
 
     level: FeatureLevel
     dims: Dims
     types: frozenset[TensorDataType]
     overrides: Mapping[str, frozenset[TensorDataType] | Allowed]
+    equal_dims: bool = False
 
     def allowed(self, field: str) -> Allowed:
         """Return what the tensor `field` may be."""
@@ -69,19 +84,11 @@ class SupportRow(NamedTuple):
         return override if isinstance(override, Allowed) else Allowed(self.dims, override)
 
 
-SupportRowArguments = tuple[
-    FeatureLevel,
-    Dims,
-    frozenset[TensorDataType],
-    Mapping[str, frozenset[TensorDataType] | Allowed],
-]
-
-
 class SupportTable:
     """An operator's rows of support, one a feature level, lowest level first."""
 
-    def __init__(self, *rows: SupportRowArguments) -> None:
-        self.rows = tuple(SupportRow(*row) for row in rows)
+    def __init__(self, *rows: SupportRow) -> None:
+        self.rows = rows
 
     def __iter__(self) -> Iterator[SupportRow]:
         return iter(self.rows)

@@ -136,3 +136,12 @@ def test_device_that_is_not_there():
     for index in (cuda.device_count(), 99):
         with pytest.raises(dmlops.UnsupportedFeatureError, match=rf"^TopK1.device: got cuda:{index}, but"):
             dmlops.compile(DESCRIPTORS["top_k-rows"], device=f"cuda:{index}")
+
+
+def test_support_is_asked_of_devices_that_exist():
+    assert dmlops.check_feature_support(0, 1, device="cuda") is True
+    assert dmlops.check_feature_support(1, [0x5000, 0x6500], device="cuda:0") == 0x5000
+    for index in (cuda.device_count(), 99):
+        text = rf"^check_feature_support.device: got cuda:{index}, but"
+        with pytest.raises(dmlops.UnsupportedFeatureError, match=text):
+            dmlops.check_feature_support(0, 1, device=f"cuda:{index}")

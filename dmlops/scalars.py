@@ -1,0 +1,145 @@
+"""Scalars as DML_SCALAR_UNION holds them: bits, of which the type says what they mean.
+
+A descriptor holds a scalar as a plain int, or as the float64 of the same value. Every float type fits into a
+float64, NaN payloads included, so that a scalar goes into its type and back without loss.
+"""
+
+import math
+import struct
+import sys
+from collections.abc import Hashable
+from typing import Any
+
+from dmlops.arguments import as_integer
+from dmlops.enums import TensorDataType
+from dmlops.errors import shown, wording
+
+_FLOAT64 = TensorDataType.FLOAT64
+# Formats of the struct module by width: of the float, and of its bits.
+_FORMATS = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}
+
+
+def as_real(value: Any) -> int | float | None:
+    """Return a real number of any library as a plain int or float; None where it is not one.
+
+    A NaN of NumPy's or ml_dtypes' scalars, or of a 0-d array, keeps its bits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> hex(scalar_bits(as_real(np.uint32(0xFFC12345).view(np.float32)), TensorDataType.FLOAT32))
+    '0xffc12345'
+    """
+    if type(value) is float:
+        return value
+    number = as_integer(value)
+    if number is not None:
+        return number
+    if getattr(value, "ndim", 0) or isinstance(value, (str, bytes, bytearray)):
+        return None
+    dtype = getattr(value, "dtype", None)
+    try:
+        # NumPy would drop the imaginary part of a complex number, and read a string.
+        real = None if getattr(dtype, "kind", None) in ("c", "S", "U", "O") else float(value)
+    except Exception:  # TypeError, and what libraries raise for arrays whose value cannot be had
+        real = None
+    if real is not None and math.isnan(real) and hasattr(value, "tobytes"):
+        data_type = TensorDataType.__members__.get(str(getattr(dtype, "name", "")).upper())
+        if data_type is not None and data_type.is_float:
+            return real_of(int.from_bytes(value[()].tobytes(), sys.byteorder), data_type)
+    return real
+
+
+def real_of(bits: int, data_type: TensorDataType) -> float:
+    """Return the float64 that holds the value, or the NaN, of the bits of a float type.
+
+    Examples
+    --------
+    >>> real_of(0xC000, TensorDataType.FLOAT16)
+    -2.0
+    """
+    magnitude = bits & ((1 << (data_type.bits - 1)) - 1)
+    if magnitude > data_type.infinity:
+        sign = bits >> (data_type.bits - 1) << (_FLOAT64.bits - 1)
+        payload = magnitude - data_type.infinity
+        widened = payload << (_mantissa_bits(_FLOAT64) - _mantissa_bits(data_type))
+        return _unpacked(sign | _FLOAT64.infinity | widened, _FLOAT64.bits)
+    if data_type == TensorDataType.BFLOAT16:
+        return _unpacked(bits << 16, 32)
+    return _unpacked(bits, data_type.bits)
+
+
+def scalar_bits(value: float, data_type: TensorDataType) -> int:
+    """Return the bits of a scalar of the given type.
+
+    Examples
+    --------
+    >>> hex(scalar_bits(-2.0, TensorDataType.FLOAT16)), scalar_bits(-1, TensorDataType.INT8)
+    ('0xc000', 255)
+    """
+    if not data_type.is_float:
+        return int(value) % (1 << data_type.bits)
+    sign = int(math.copysign(1.0, value) < 0) << (data_type.bits - 1)
+    if math.isnan(value):
+        mantissa, mantissa_64 = _mantissa_bits(data_type), _mantissa_bits(_FLOAT64)
+        payload = (_packed(value, 64) & ((1 << mantissa_64) - 1)) >> (mantissa_64 - mantissa)
+        # Of a payload whose bits are all too low to be kept, the quiet bit is what makes it a NaN.
+        return sign | data_type.infinity | (payload or 1 << (mantissa - 1))
+    if data_type == TensorDataType.BFLOAT16:
+        bits = scalar_bits(value, TensorDataType.FLOAT32)
+        # Round to nearest, ties to even, on the half that is dropped.
+        return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    try:
+        return _packed(value, data_type.bits)
+    except OverflowError:
+        return sign | data_type.infinity
+
+
+def scalar_as(number: float, data_type: TensorDataType) -> float:
+    """Return a number as a scalar of a float type holds it.
+
+    Examples
+    --------
+    >>> scalar_as(16777217, TensorDataType.FLOAT32), scalar_as(10**400, TensorDataType.FLOAT16)
+    (16777216.0, inf)
+    """
+    try:
+        real = float(number)
+    except OverflowError:
+        real = math.inf if number > 0 else -math.inf
+    return real_of(scalar_bits(real, data_type), data_type)
+
+
+def _mantissa_bits(data_type: TensorDataType) -> int:
+    return (data_type.infinity & -data_type.infinity).bit_length() - 1
+
+
+def _packed(value: float, width: int) -> int:
+    form, bits_form = _FORMATS[width]
+    return int(struct.unpack(bits_form, struct.pack(form, value))[0])
+
+
+def _unpacked(bits: int, width: int) -> float:
+    form, bits_form = _FORMATS[width]
+    return float(struct.unpack(form, struct.pack(bits_form, bits))[0])
+
+
+def real_number(value: Any, where: str) -> int | float:
+    """Return a real number of any library as `as_real` does.
+
+    Raises
+    ------
+    TypeError
+        If it is not one; the text begins with `where`.
+    """
+    if type(value) in (int, float):
+        return value  # type: ignore[no-any-return]
+    number = as_real(value)
+    if number is None:
+        raise TypeError(wording(where, shown(value), "it fills a matrix", "value must be a real number"))
+    return number
+
+
+def scalar_key(number: int | float) -> Hashable:
+    """Return what distinguishes a number from those that compare equal and are others: 0 and -0.0, NaNs."""
+    return struct.pack("d", number) if type(number) is float else number

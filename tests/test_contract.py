@@ -1,0 +1,332 @@
+"""DirectML's pages, statement by statement, as far as they bind descriptors.
+
+The examples of the pages, which bind values too, are in the operators' own tests.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops import (
+    AxisDirection,
+    DiagonalMatrix,
+    DiagonalMatrix1,
+    FeatureLevel,
+    GatherND,
+    GatherND1,
+    InvalidDescriptorError,
+    NonzeroCoordinates,
+    TensorDataType,
+    TensorDesc,
+    TopK,
+    TopK1,
+    UnsupportedFeatureError,
+)
+
+F32, F16, I32, U32, U64 = (
+    TensorDataType[name] for name in ("FLOAT32", "FLOAT16", "INT32", "UINT32", "UINT64")
+)
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+
+def f32(*sizes):
+    return TensorDesc(F32, sizes)
+
+
+def u32(*sizes):
+    return TensorDesc(U32, sizes)
+
+
+def valid(make, *levels):
+    """Return whether a descriptor can be made, and whether all these levels take it."""
+    try:
+        descriptor = make()
+        for level in levels:
+            descriptor.validate(level)
+    except (InvalidDescriptorError, UnsupportedFeatureError):
+        return False
+    return True
+
+
+class TestTensors:
+    """DML_BUFFER_TENSOR_DESC, as a descriptor at the highest level of DirectML takes it."""
+
+    @staticmethod
+    def taken(*arguments):
+        return valid(
+            lambda: TopK1(input_tensor=TensorDesc(F32, *arguments), axis=0, k=1, axis_direction=0), "DML_6_4"
+        )
+
+    def test_dimension_count(self):
+        assert [rank for rank in range(12) if self.taken((1,) * rank)] == [*range(1, 9)]
+
+    def test_sizes_are_not_zero(self):
+        assert not any(self.taken(sizes) for sizes in ((1, 0), (2, 0, 2)))
+
+    def test_number_of_elements(self):
+        assert self.taken((2**32 - 1,))
+        assert self.taken((2**16, 2**16 - 1))
+        assert not self.taken((2**32,))
+        assert not self.taken((2**16, 2**16))
+        assert not self.taken((2**16, 2**16), (0, 0))
+
+    def test_strides(self):
+        assert self.taken((3, 4), (0, 1))  # 0 broadcasts an input
+        assert self.taken((3, 4), (7, 1))  # a larger one pads
+        assert not self.taken((3, 4), (-4, 1))  # a UINT has no sign
+        assert self.taken((1, 4), (2**32 - 1, 1))
+        assert not self.taken((1, 4), (2**32, 1))
+
+    def test_size_in_bytes_is_a_multiple_of_four(self):
+        assert TensorDesc(F16, (3,)).total_tensor_size_in_bytes == 8
+        assert TensorDesc(F32, (2, 3), (10, 1)).total_tensor_size_in_bytes == (10 + 2 + 1) * 4
+
+
+class TestNonzeroCoordinates:
+    @staticmethod
+    def taken(sizes, coordinates=None, count=None, data_type=F32, level="DML_4_0"):
+        return valid(
+            lambda: NonzeroCoordinates(
+                input_tensor=TensorDesc(data_type, sizes),
+                output_coordinates_tensor=coordinates,
+                output_count_tensor=count,
+            ),
+            level,
+        )
+
+    def test_count_is_a_scalar(self):
+        ranks = [rank for rank in range(10) if self.taken((2, 3), count=u32(*(1,) * rank))]
+        assert ranks == [*range(1, 9)]
+        assert not self.taken((2, 3), count=u32(1, 2))
+
+    def test_outputs_are_uint32(self):
+        for other in (I32, U64, F32):
+            assert not self.taken((2, 3), count=TensorDesc(other, (1,)))
+            assert not self.taken((2, 3), coordinates=TensorDesc(other, (6, 2)))
+
+    @pytest.mark.parametrize(
+        ("sizes", "rank"),
+        [((1, 2, 3, 4), 3), ((1, 1, 5, 5, 5), 3), ((1, 1, 1, 1), 0), ((1, 1, 12, 5), 2), ((2, 1, 1), 3)],
+    )
+    def test_effective_rank_to_dimension_count_are_the_columns(self, sizes, rank):
+        assert f32(*sizes).effective_rank == rank
+        rows = f32(*sizes).element_count
+        columns = [n for n in range(1, 9) if self.taken(sizes, u32(1, 1, rows, n))]
+        assert columns == [*range(max(rank, 1), len(sizes) + 1)]
+
+    def test_rows_are_the_elements(self):
+        assert [m for m in range(55, 66) if self.taken((1, 1, 12, 5), u32(1, 1, m, 2))] == [60]
+
+    def test_leading_sizes_are_one(self):
+        assert self.taken((1, 1, 12, 5), u32(60, 2))
+        assert self.taken((1, 1, 12, 5), u32(1, 1, 1, 1, 1, 1, 60, 2))
+        assert not self.taken((1, 1, 12, 5), u32(2, 1, 60, 2))
+        assert not self.taken((1, 1, 12, 5), u32(60))
+
+    @pytest.mark.parametrize("level", ["DML_3_0", "DML_3_1"])
+    def test_dimension_counts_before_4_0(self, level):
+        ranks = range(1, 9)
+        taken = [
+            (x, count, coordinates)
+            for x, count, coordinates in itertools.product(ranks, ranks, range(2, 9))
+            if self.taken(
+                (1,) * (x - 1) + (2,), u32(*(1,) * (coordinates - 2), 2, 1), u32(*(1,) * count), level=level
+            )
+        ]
+        assert taken == [(4, 4, 4), (5, 5, 5)]
+
+    def test_introduced_in_3_0(self):
+        assert not self.taken((1, 1, 2, 4), level="DML_2_1")
+
+    def test_rows_from_the_count_on_are_not_written(self):
+        x = np.array([[[[1, 0, 0, 2], [-0.0, 3.5, 0, -5.2]]]], "float32")
+        descriptor = NonzeroCoordinates(input_tensor=f32(*x.shape), output_coordinates_tensor=u32(1, 1, 8, 3))
+        coordinates, count = np.full((1, 1, 8, 3), 77, "uint32"), np.zeros((1, 1, 1, 1), "uint32")
+        arrays = {"input_tensor": x, "output_coordinates_tensor": coordinates, "output_count_tensor": count}
+        dmlops.compile(descriptor, feature_level="DML_3_0").execute(arrays)
+        assert count.item() == 4
+        assert coordinates[0, 0, :4].tolist() == [[0, 0, 0], [0, 0, 3], [0, 1, 1], [0, 1, 3]]
+        assert (coordinates[0, 0, 4:] == 77).all()
+
+
+class TestGatherND:
+    @staticmethod
+    def make(x, indices, *counts, output=None, level="DML_3_0", **types):
+        names = ("input_dimension_count", "indices_dimension_count", "batch_dimension_count")
+        return valid(
+            lambda: GatherND1(
+                input_tensor=TensorDesc(types.get("data", F32), x),
+                indices_tensor=TensorDesc(types.get("index", U32), indices),
+                output_tensor=output,
+                **dict(zip(names, counts, strict=True)),
+            ),
+            level,
+        )
+
+    def test_dimension_counts_are_equal(self):
+        assert self.make((3, 4, 5), (1, 2, 1), 3, 2, 0)
+        assert not self.make((3, 4, 5), (2, 1), 3, 2, 0)
+        assert not self.make((3, 4, 5), (1, 2, 1), 3, 2, 0, output=f32(1, 2, 4, 5))
+
+    def test_last_dimension_is_the_tuple(self):
+        # {1,4,5,2} with three dimensions that count: a 4x5 array of tuples of two coordinates.
+        descriptor = GatherND(
+            input_tensor=f32(1, 1, 7, 8),
+            indices_tensor=u32(1, 4, 5, 2),
+            input_dimension_count=2,
+            indices_dimension_count=3,
+        )
+        assert descriptor.index_tuple_size == 2
+        assert descriptor.output_tensor.sizes == (1, 1, 4, 5)
+        assert [n for n in range(6) if self.make((2, 2, 2, 2), (1, 1, 1, n), 4, 1, 0)] == [1, 2, 3, 4]
+
+    def test_sizes_of_the_output(self):
+        # The page's own example, which its formula contradicts.
+        x, indices = (3, 4, 5, 6, 7), (1, 1, 1, 2, 3)
+        assert self.make(x, indices, 5, 3, 0, output=f32(1, 1, 2, 6, 7))
+        assert not self.make(x, indices, 5, 3, 0, output=f32(1, 1, 2, 5, 6))
+
+    def test_type_of_the_output(self):
+        assert not self.make((3, 4), (2, 1), 2, 2, 0, output=u32(2, 4))
+
+    def test_dimensions_that_count(self):
+        # {1,1,4,6} with three: {1,4,6}.
+        descriptor = GatherND(
+            input_tensor=f32(1, 1, 4, 6),
+            indices_tensor=u32(1, 1, 4, 1),
+            input_dimension_count=3,
+            indices_dimension_count=2,
+        )
+        assert descriptor.input_sizes == (1, 4, 6)
+        assert descriptor.indices_sizes == (4, 1)
+        x, indices = (1, 1, 4, 6), (1, 1, 4, 1)
+        assert [n for n in range(7) if self.make(x, indices, n, 2, 0)] == [2, 3, 4]
+        assert [n for n in range(7) if self.make(x, indices, 2, n, 0)] == [2, 3, 4]
+
+    def test_batches(self):
+        # {1,3,4,5,6,7} with five that count and two batches: batches {3,4}, tuples {5,6,7}.
+        descriptor = GatherND1(
+            input_tensor=f32(1, 3, 4, *(2,) * 7),
+            indices_tensor=u32(1, 1, 1, 1, 1, 3, 4, 5, 6, 7),
+            input_dimension_count=9,
+            indices_dimension_count=5,
+            batch_dimension_count=2,
+        )
+        assert descriptor.indices_sizes[:2] == (3, 4)
+        assert descriptor.indices_sizes[2:] == (5, 6, 7)
+        assert descriptor.output_tensor.sizes == (*(1,) * 6, 3, 4, 5, 6)
+        batches = [n for n in range(-1, 5) if self.make((1, 2, 2, 2), (1, 2, 2, 1), 3, 3, n)]
+        assert batches == [0, 1, 2]
+        assert not self.make((3, 2, 2), (2, 2, 1), 3, 3, 1)  # batch sizes that differ
+
+    def test_gather_nd_is_gather_nd1_without_batches(self):
+        arguments = {
+            "input_tensor": f32(3, 4),
+            "indices_tensor": u32(5, 1),
+            "input_dimension_count": 2,
+            "indices_dimension_count": 2,
+        }
+        newer = GatherND1(**arguments, batch_dimension_count=0)
+        assert GatherND(**arguments).lower() == newer
+        assert newer.older_form() == GatherND(**arguments)
+
+    def test_negative_indices_from_3_0_on(self):
+        for index_type in ("INT32", "INT64"):
+            index = TensorDataType[index_type]
+            assert self.make((1, 1, 3, 4), (1, 1, 5, 1), 2, 2, 0, index=index)
+            descriptor = GatherND(
+                input_tensor=f32(1, 1, 3, 4),
+                indices_tensor=TensorDesc(index, (1, 1, 5, 1)),
+                input_dimension_count=2,
+                indices_dimension_count=2,
+            )
+            assert descriptor.minimum_feature_level() is FeatureLevel.DML_3_0
+
+    def test_introduced_in_3_0(self):
+        assert not self.make((1, 1, 3, 4), (1, 1, 5, 1), 2, 2, 0, level="DML_2_1")
+
+
+class TestDiagonalMatrix:
+    @staticmethod
+    def make(output, x=None, level="DML_5_1", **changes):
+        arguments = {"value": 7, "diagonal_fill_begin": 0, "diagonal_fill_end": 1} | changes
+        return valid(lambda: DiagonalMatrix1(input_tensor=x, output_tensor=output, **arguments), level)
+
+    def test_input_is_optional(self):
+        assert self.make(f32(4, 5))
+        assert self.make(f32(4, 5), f32(4, 5))
+
+    def test_matrices_need_not_be_square_and_are_stacked(self):
+        assert self.make(f32(2, 3, 4, 5))
+        assert [rank for rank in range(8) if self.make(f32(*(2,) * rank))] == [2, 3, 4]
+
+    def test_value_type_is_that_of_the_output(self):
+        for other in TensorDataType:
+            assert self.make(f32(4, 5), value_data_type=other) == (other == F32)
+
+    def test_input_is_like_the_output(self):
+        assert not self.make(f32(4, 5), u32(4, 5))
+        assert not self.make(f32(4, 5), f32(1, 4, 5))
+        assert not self.make(f32(4, 5), f32(5, 4))
+
+    def test_bounds_are_ints(self):
+        assert self.make(f32(4, 5), diagonal_fill_begin=INT32_MIN, diagonal_fill_end=INT32_MAX)
+        assert not self.make(f32(4, 5), diagonal_fill_begin=INT32_MIN - 1)
+        assert not self.make(f32(4, 5), diagonal_fill_end=INT32_MAX + 1)
+
+    def test_diagonal_matrix_is_one_diagonal(self):
+        newer = DiagonalMatrix(output_tensor=f32(4, 5), offset=2, value=7).lower()
+        assert (newer.diagonal_fill_begin, newer.diagonal_fill_end) == (2, 3)
+        assert (newer.value, newer.value_data_type, newer.input_tensor) == (7.0, F32, None)
+
+    def test_introduced_in_5_1(self):
+        assert not self.make(f32(4, 5), level="DML_5_0")
+
+
+class TestTopK:
+    @staticmethod
+    def make(sizes, axis, k, level="DML_3_1", direction=AxisDirection.DECREASING, **outputs):
+        return valid(
+            lambda: TopK1(input_tensor=f32(*sizes), axis=axis, k=k, axis_direction=direction, **outputs),
+            level,
+        )
+
+    def test_axis_is_a_dimension(self):
+        assert [axis for axis in range(-1, 5) if self.make((2, 2, 2), axis, 1)] == [0, 1, 2]
+
+    def test_k_is_from_one_to_the_elements(self):
+        # The page has K below the number of elements; implementations and callers take it equal.
+        assert [k for k in range(-1, 7) if self.make((1, 1, 3, 4), 3, k)] == [1, 2, 3, 4]
+
+    def test_sizes_of_the_outputs(self):
+        for name in ("output_value_tensor", "output_index_tensor"):
+            make = f32 if name == "output_value_tensor" else u32
+            fitting = [
+                sizes
+                for sizes in itertools.product((1, 2), (1, 2, 3), (2, 3, 4))
+                if self.make((1, 3, 4), 2, 2, **{name: make(*sizes)})
+            ]
+            assert fitting == [(1, 3, 2)]
+            assert not self.make((1, 3, 4), 2, 2, **{name: make(3, 2)})
+            assert not self.make((1, 3, 4), 2, 2, **{name: make(1, 1, 3, 2)})
+
+    def test_types_of_the_outputs(self):
+        assert not self.make((3, 4), 1, 2, output_value_tensor=TensorDesc(F16, (3, 2)))
+        wide = {"output_index_tensor": TensorDesc(U64, (3, 2))}
+        assert not self.make((3, 4), 1, 2, **wide)
+        assert self.make((3, 4), 1, 2, level="DML_5_0", **wide)
+
+    def test_directions(self):
+        assert (AxisDirection.INCREASING, AxisDirection.DECREASING) == (0, 1)
+        assert [d for d in range(-1, 4) if self.make((3, 4), 1, 2, direction=d)] == [0, 1]
+
+    def test_top_k_is_top_k1_of_the_largest(self):
+        older = TopK(input_tensor=f32(3, 4), axis=1, k=2)
+        assert older.lower().axis_direction is AxisDirection.DECREASING
+        assert older.lower().older_form() == older
+
+    def test_introduced_in_2_1(self):
+        assert self.make((1, 1, 3, 4), 3, 2, level="DML_2_1")
+        assert not self.make((1, 1, 3, 4), 3, 2, level="DML_2_0")

@@ -1,0 +1,278 @@
+"""`Descriptor.from_json` of text that `to_json` did not write: one error, with the field and the rule."""
+
+import json
+
+import pytest
+
+from dmlops import DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc
+from dmlops.operators import Descriptor
+
+X = {"data_type": "FLOAT32", "sizes": [3, 4]}
+TOP_K1 = {"operator": "TopK1", "input_tensor": X, "axis": 1, "k": 2, "axis_direction": "DECREASING"}
+DIAGONAL = {
+    "operator": "DiagonalMatrix1",
+    "output_tensor": X,
+    "value": 1,
+    "diagonal_fill_begin": 0,
+    "diagonal_fill_end": 1,
+}
+NAMES = "DiagonalMatrix, DiagonalMatrix1, GatherND, GatherND1, NonzeroCoordinates, TopK, TopK1"
+
+
+def read(data=TOP_K1, *without, **changes):
+    changed = {name: value for name, value in data.items() if name not in without} | changes
+    return Descriptor.from_json(json.dumps(changed))
+
+
+def tensor(**changes):
+    return {"input_tensor": X | changes}
+
+
+def test_what_others_may_write():
+    expected = read()
+    assert read(axis_direction=1) == expected
+    assert read(output_value_tensor=None, output_index_tensor=None) == expected
+    assert read(**tensor(data_type=1, strides=None)) == expected
+    assert read(DIAGONAL, input_tensor=None, value_data_type=None) == read(DIAGONAL, value_data_type=1)
+    # Python's own json writes these, which are no JSON.
+    assert Descriptor.from_json(json.dumps(DIAGONAL).replace('"value": 1', '"value": NaN')) == read(
+        DIAGONAL, value="nan"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"k": 5}, "TopK1.k: got 5, but axis 1 of input_tensor has 4 elements; k must be in [1, 4]"),
+        ({"k": "2"}, "TopK1.k: got '2', but it is not an integer; k must be an integer"),
+        ({"k": 2.0}, "TopK1.k: got 2.0, but it is not an integer; k must be an integer"),
+        ({"k": None}, "TopK1.k: got None, but it is not an integer; k must be an integer"),
+        ({"k": [2]}, "TopK1.k: got [2], but it is not an integer; k must be an integer"),
+        ({"k": {}}, "TopK1.k: got {}, but it is not an integer; k must be an integer"),
+        (
+            {"k": X},
+            "TopK1.k: got {'data_type': 'FLOAT32', 'sizes': [3, 4]}, but it is not an integer; k must be",
+        ),
+        ({"k": True}, "TopK1.k: got True, but true and false are no integers; it must be an integer"),
+        ({"k": 10**4000}, "TopK1.k: got 1000"),
+        (
+            {"axis_direction": "UP"},
+            "TopK1.axis_direction: got 'UP', but there is no such AxisDirection; axis_direction must be "
+            "one of INCREASING, DECREASING",
+        ),
+        ({"axis_direction": 7}, "TopK1.axis_direction: got 7, but there is no such AxisDirection; "),
+        ({"axis_direction": True}, "TopK1.axis_direction: got True, but"),
+        ({"axis_direction": None}, "TopK1.axis_direction: got None, but there is no such AxisDirection; "),
+        ({"axis_direction": ["DECREASING"]}, "TopK1.axis_direction: got ['DECREASING'], but"),
+        (
+            {"input_tensor": None},
+            "TopK1.input_tensor: got None, but it is not a tensor; input_tensor must be",
+        ),
+        (
+            {"input_tensor": 5},
+            "TopK1.input_tensor: got 5, but it does not describe a tensor; it must be an object with "
+            "data_type, sizes and, where it is not packed, strides",
+        ),
+        ({"input_tensor": []}, "TopK1.input_tensor: got [], but it does not describe a tensor; "),
+        (
+            {"output_value_tensor": {}},
+            "TopK1.output_value_tensor.data_type: got nothing, but it is missing; ",
+        ),
+        (
+            tensor(data_type="FLOAT99"),
+            "TopK1.input_tensor.data_type: got 'FLOAT99', but there is no such data type; data_type must be "
+            "a TensorDataType",
+        ),
+        (tensor(data_type=None), "TopK1.input_tensor.data_type: got None, but there is no such data type; "),
+        (tensor(data_type=[1]), "TopK1.input_tensor.data_type: got [1], but there is no such data type; "),
+        (tensor(data_type=True), "TopK1.input_tensor.data_type: got True, but there is no such data type; "),
+        (
+            tensor(sizes=7),
+            "TopK1.input_tensor.sizes: got 7, but it is not an array of integers; sizes must be",
+        ),
+        (
+            tensor(sizes=""),
+            "TopK1.input_tensor.sizes: got '', but it is not an array of integers; sizes must be",
+        ),
+        (
+            tensor(sizes={}),
+            "TopK1.input_tensor.sizes: got {}, but it is not an array of integers; sizes must be",
+        ),
+        (
+            tensor(sizes=None),
+            "TopK1.input_tensor.sizes: got None, but it is not an array of integers; sizes must",
+        ),
+        (
+            tensor(sizes=[3, "4"]),
+            "TopK1.input_tensor.sizes: got [3, '4'], but it is not a sequence of integers; ",
+        ),
+        (
+            tensor(sizes=[3, 4.0]),
+            "TopK1.input_tensor.sizes: got [3, 4.0], but it is not a sequence of integers; ",
+        ),
+        (
+            tensor(sizes=[3, True]),
+            "TopK1.input_tensor.sizes: got [3, True], but it is not an array of integers; ",
+        ),
+        (
+            tensor(sizes=[3, -4]),
+            "TopK1.input_tensor.sizes: got (3, -4), but a size is negative; sizes must be >= 0",
+        ),
+        (
+            tensor(sizes=[2**70]),
+            "TopK1.input_tensor.sizes: got (1180591620717411303424,), but these are more than",
+        ),
+        (
+            tensor(strides=[1]),
+            "TopK1.input_tensor.strides: got (1,), but sizes has 2 dimensions; strides must",
+        ),
+        (tensor(strides="ab"), "TopK1.input_tensor.strides: got 'ab', but it is not an array of integers; "),
+        (
+            tensor(stride=[4, 1]),
+            "TopK1.input_tensor: got member 'stride', but a tensor has none; it has data_type, ",
+        ),
+        (
+            {"lengths": None},
+            "TopK1: got field 'lengths', but TopK1 has none of that name; its fields are input_tensor, axis, "
+            "k, output_value_tensor, output_index_tensor, axis_direction",
+        ),
+    ],
+)
+def test_fields(changes, text):
+    with pytest.raises(InvalidDescriptorError) as error:
+        read(**changes)
+    assert str(error.value).startswith(text)
+    assert "; " in str(error.value)
+    assert len(str(error.value)) < 700
+
+
+@pytest.mark.parametrize("field", ["input_tensor", "axis", "k", "axis_direction"])
+def test_missing_fields(field):
+    with pytest.raises(InvalidDescriptorError) as error:
+        read(TOP_K1, field)
+    assert str(error.value) == (
+        f"TopK1.{field}: got nothing, but the operator needs it; the fields of TopK1 are input_tensor, axis, "
+        "k, output_value_tensor, output_index_tensor, axis_direction"
+    )
+
+
+@pytest.mark.parametrize("field", ["data_type", "sizes"])
+def test_missing_members_of_tensors(field):
+    described = {name: value for name, value in X.items() if name != field}
+    with pytest.raises(InvalidDescriptorError) as error:
+        read(input_tensor=described)
+    assert str(error.value) == (
+        f"TopK1.input_tensor.{field}: got nothing, but it is missing; a tensor must have data_type, sizes "
+        "and, where it is not packed, strides"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"value": "1"}, "DiagonalMatrix1.value: got '1', but it fills FLOAT32; value must be a real number"),
+        ({"value": "Infinity"}, "DiagonalMatrix1.value: got 'Infinity', but"),
+        ({"value": "nan(0x1)"}, "DiagonalMatrix1.value: got 'nan(0x1)', but"),
+        ({"value": "nan(0x3ff0000000000000)"}, "DiagonalMatrix1.value: got 'nan(0x3ff0000000000000)', but"),
+        ({"value": {}}, "DiagonalMatrix1.value: got {}, but it fills FLOAT32; value must be a real number"),
+        ({"value": [1]}, "DiagonalMatrix1.value: got [1], but it fills FLOAT32; value must be a real number"),
+        (
+            {"value": None},
+            "DiagonalMatrix1.value: got None, but it fills FLOAT32; value must be a real number",
+        ),
+        (
+            {"value_data_type": 99},
+            "DiagonalMatrix1.value_data_type: got 99, but there is no such TensorDataType; ",
+        ),
+        (
+            {"value_data_type": "INT8"},
+            "DiagonalMatrix1.value_data_type: got INT8, but output_tensor is FLOAT32; ",
+        ),
+        (
+            {"diagonal_fill_end": 0.5},
+            "DiagonalMatrix1.diagonal_fill_end: got 0.5, but it is not an integer; ",
+        ),
+    ],
+)
+def test_fields_of_diagonal_matrix1(changes, text):
+    with pytest.raises(InvalidDescriptorError) as error:
+        read(DIAGONAL, **changes)
+    assert str(error.value).startswith(text)
+
+
+@pytest.mark.parametrize("name", ["Conv", "_DiagonalDescriptor", "Descriptor", "", None, 5, ["TopK1"], {}])
+def test_operators(name):
+    with pytest.raises(InvalidDescriptorError) as error:
+        read(operator=name)
+    assert str(error.value) == (
+        f"Descriptor.operator: got {name!r}, but no operator has that name; operator must be one of {NAMES}"
+    )
+
+
+def test_no_operator():
+    with pytest.raises(InvalidDescriptorError, match=r"^Descriptor.operator: got None, but"):
+        Descriptor.from_json("{}")
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "1", '"TopK1"', "true"])
+def test_text_that_is_no_object(text):
+    with pytest.raises(
+        InvalidDescriptorError, match=r"^Descriptor.from_json: got .*, but it is not an object; "
+    ):
+        Descriptor.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "TopK1", "{'operator': 'TopK1'}", '{"operator": "TopK1",}', "\x00", "\ud800", "\ufeff{}"),
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        json.dumps(TOP_K1).replace("4", "4" * 5000),
+        "x" * 10**6,
+    ],
+    ids=range(12),
+)
+def test_text_that_is_no_json(text):
+    with pytest.raises(
+        InvalidDescriptorError, match=r"(?s)^Descriptor.from_json: got ['\"].*, but it cannot be"
+    ) as error:
+        Descriptor.from_json(text)
+    assert len(str(error.value)) < 700
+
+
+def test_nesting_within_fields():
+    nested = json.dumps(TOP_K1).replace("2,", f"{'[' * 900}2{']' * 900},")
+    with pytest.raises(InvalidDescriptorError, match=r"^TopK1.k: got \[\[\[.*, but it is not an integer; "):
+        Descriptor.from_json(nested)
+
+
+@pytest.mark.parametrize("text", [None, 5, b"{}", bytearray(b"{}"), {}, TOP_K1])
+def test_what_is_not_text(text):
+    with pytest.raises(
+        TypeError, match=r"^Descriptor.from_json: got .*, but it is not text; text must be a str"
+    ):
+        Descriptor.from_json(text)
+
+
+def test_integers_that_json_readers_refuse_are_not_written():
+    tensor = TensorDesc(TensorDataType.INT8, (2, 2))
+    for end in (2**70, 10**4000):
+        descriptor = DiagonalMatrix1(
+            output_tensor=tensor, value=1, diagonal_fill_begin=0, diagonal_fill_end=end
+        )
+        assert Descriptor.from_json(descriptor.to_json()) == descriptor
+    descriptor = DiagonalMatrix1(
+        output_tensor=tensor, value=1, diagonal_fill_begin=0, diagonal_fill_end=10**5000
+    )
+    with pytest.raises(
+        InvalidDescriptorError, match=r"^DiagonalMatrix1.to_json: got an integer of thousands of"
+    ):
+        descriptor.to_json()
+
+
+def test_tensors_by_themselves():
+    assert TensorDesc.from_dict(X) == TensorDesc(TensorDataType.FLOAT32, (3, 4))
+    for data in (None, [], "x", {}, {"sizes": [1]}, X | {"sizes": "1"}, X | {"x": 1}):
+        with pytest.raises(InvalidDescriptorError, match=r"^TensorDesc"):
+            TensorDesc.from_dict(data)

@@ -1,0 +1,206 @@
+"""The scalar of DIAGONAL_MATRIX and DIAGONAL_MATRIX1: held as its type holds it, bit for bit."""
+
+import dataclasses
+import pickle
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dmlops import DiagonalMatrix, DiagonalMatrix1, FeatureLevel, TensorDataType, TensorDesc, compile
+from dmlops.operators import Descriptor
+from dmlops.scalars import real_of, scalar_bits
+from tests.data import FLOATS, INTEGERS, bits, float_from_bits, special_values
+
+
+def data_type_of(dtype):
+    return TensorDataType[np.dtype(dtype).name.upper()]
+
+
+def band(dtype, value, **changes):
+    output = TensorDesc(data_type_of(dtype), (1, 2))
+    arguments = {"output_tensor": output, "value": value, "diagonal_fill_begin": 0, "diagonal_fill_end": 1}
+    return DiagonalMatrix1(**arguments | changes)
+
+
+def filled(descriptor, dtype):
+    """Return the bits that the operator fills the diagonal with."""
+    out = np.zeros((1, 2), dtype)
+    operator = compile(descriptor, feature_level=FeatureLevel.EXTENDED)
+    operator.execute({"output_tensor": out})
+    return int(bits(out)[0, 0])
+
+
+def every_bits(dtype):
+    """Return the bit patterns of a float type that are hard to keep, above all NaNs of both signs."""
+    patterns = {int(pattern) for pattern in bits(special_values(dtype))}
+    width = 8 * dtype.itemsize
+    infinity = int(bits(np.asarray(np.inf, dtype)))
+    quiet = (infinity & -infinity) >> 1
+    for payload in (1, 5, quiet - 1, quiet, quiet | 1, 2 * quiet - 1):
+        patterns |= {infinity | payload, 1 << (width - 1) | infinity | payload}
+    return sorted(patterns)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_every_float_is_held_bit_for_bit(dtype):
+    data_type = data_type_of(dtype)
+    for pattern in every_bits(dtype):
+        assert scalar_bits(real_of(pattern, data_type), data_type) == pattern
+        scalar = float_from_bits([pattern], dtype)[0]
+        values = [scalar, np.array(scalar)]
+        if dtype.kind == "f":  # ml_dtypes knows no foreign byte order
+            values.append(np.array(scalar).astype(dtype.newbyteorder("S")))
+        for value in values:
+            assert scalar_bits(band(dtype, value).value, data_type) == pattern
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_the_kernel_writes_these_bits(dtype):
+    for pattern in every_bits(dtype):
+        assert filled(band(dtype, float_from_bits([pattern], dtype)[0]), dtype) == pattern
+
+
+def test_nan_of_the_issue():
+    value = np.uint32(0xFFC12345).view(np.float32)
+    descriptor = band("float32", value)
+    assert filled(descriptor, "float32") == 0xFFC12345
+    # The same NaN in other types: the high bits of the payload, and those only that are left of it.
+    assert filled(band("float64", value), "float64") == 0xFFF82468A0000000
+    assert filled(band("float16", value), "float16") == 0xFE09
+    assert filled(
+        DiagonalMatrix(output_tensor=descriptor.output_tensor, offset=0, value=value), "float32"
+    ) == (0xFFC12345)
+
+
+def test_a_payload_that_does_not_fit_is_still_a_nan():
+    value = np.uint64(0x7FF0000000000001).view(np.float64)
+    assert filled(band("float64", value), "float64") == 0x7FF0000000000001
+    assert filled(band("float32", value), "float32") == 0x7FC00000
+    assert filled(band("float16", value), "float16") == 0x7E00
+
+
+def test_python_nan_is_the_usual_one():
+    for dtype, pattern in (("float64", 0x7FF8 << 48), ("float32", 0x7FC00000), ("float16", 0x7E00)):
+        assert filled(band(dtype, float("nan")), dtype) == pattern
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_json_and_pickle_keep_the_bits(dtype):
+    data_type = data_type_of(dtype)
+    for pattern in every_bits(dtype):
+        descriptor = band(dtype, float_from_bits([pattern], dtype)[0])
+        for copy in (
+            Descriptor.from_json(descriptor.to_json()),
+            pickle.loads(pickle.dumps(descriptor)),
+            dataclasses.replace(descriptor),
+        ):
+            assert scalar_bits(copy.value, data_type) == pattern
+            assert copy == descriptor
+            assert hash(copy) == hash(descriptor)
+
+
+def test_json_of_what_is_not_finite():
+    def written(value):
+        return Descriptor.from_json(band("float32", value).to_json()), band("float32", value).to_json()
+
+    for value, text in (
+        (float("inf"), '"value": "inf"'),
+        (-float("inf"), '"value": "-inf"'),
+        (float("nan"), '"value": "nan"'),
+        (np.uint32(0xFFC12345).view(np.float32), '"value": "nan(0xfff82468a0000000)"'),
+        (-0.0, '"value": -0.0'),
+    ):
+        read, json = written(value)
+        assert text in json
+        assert read == band("float32", value)
+
+
+class TestEquality:
+    def test_by_bits(self):
+        patterns = every_bits(np.dtype("float16"))
+        descriptors = [band("float16", value) for value in float_from_bits(patterns, "float16")]
+        assert len(set(descriptors)) == len(patterns)
+        assert descriptors == [band("float16", value) for value in float_from_bits(patterns, "float16")]
+
+    def test_zeros_of_either_sign_differ(self):
+        assert band("float32", 0.0) != band("float32", -0.0)
+        older = [
+            DiagonalMatrix(output_tensor=band("float32", 0).output_tensor, offset=0, value=v)
+            for v in (0.0, -0.0)
+        ]
+        assert older[0] != older[1]
+
+    def test_what_the_type_holds_is_what_counts(self):
+        assert band("float32", 0.1) == band("float32", float(np.float32(0.1)))
+        assert band("float64", 0.1) != band("float64", float(np.float32(0.1)))
+        assert (
+            band("float32", 1) == band("float32", True) == band("float32", np.int8(1)) == band("float32", 1.0)
+        )
+
+    def test_other_types_are_not_equal(self):
+        assert band("float32", 1) != band("float16", 1)
+        assert band("float32", 1) != "x"
+        assert band("uint8", 1) != band("int8", 1)
+        lowered = DiagonalMatrix(output_tensor=band("float32", 1).output_tensor, offset=0, value=1)
+        assert lowered != band("float32", 1)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers(dtype):
+    info = np.iinfo(dtype)
+    for value in (int(info.min), int(info.max), 0, 1):
+        for given in (value, np.array(value, dtype), dtype.type(value)):
+            held = band(dtype, given).value
+            assert (type(held), held) == (int, value)
+    for given in (1.0, np.float32(1), np.array(1.0), Decimal(1), Fraction(1), True, np.True_):
+        assert band(dtype, given).value == 1
+        assert type(band(dtype, given).value) is int
+
+
+class TestValueDataType:
+    def test_numbers_and_names_become_the_member(self):
+        for given in (TensorDataType.FLOAT32, 1, np.int64(1), "FLOAT32", None):
+            descriptor = band("float32", 0, value_data_type=given)
+            assert descriptor.value_data_type is TensorDataType.FLOAT32
+            assert descriptor == band("float32", 0)
+            assert Descriptor.from_json(descriptor.to_json()) == descriptor
+
+
+class TestFloatOfDiagonalMatrix:
+    """DML_DIAGONAL_MATRIX_OPERATOR_DESC has a FLOAT for every type of the output."""
+
+    @pytest.mark.parametrize(
+        ("value", "held"),
+        [
+            (0.1, float(np.float32(0.1))),
+            (16777217, 16777216.0),
+            (10.6, float(np.float32(10.6))),
+            (1e300, np.inf),
+        ],
+    )
+    def test_it_is_held_as_one(self, value, held):
+        for dtype in ("float64", "float32", "float16"):
+            descriptor = DiagonalMatrix(
+                output_tensor=TensorDesc(data_type_of(dtype), (1, 2)), offset=0, value=value
+            )
+            assert descriptor.value == held
+            with np.errstate(over="ignore"):
+                assert filled(descriptor, dtype) == int(bits(np.array(held).astype(dtype)))
+
+    def test_integers_get_it_without_its_fraction(self):
+        for dtype, value, result in (
+            ("int64", 16777217, 16777216),
+            ("int64", -16777217, -16777216),
+            ("int64", 0.1, 0),
+            ("uint8", 255.9, 255),
+            ("uint8", -0.9, 0),
+            ("int32", -10.6, -10),
+            ("uint64", 2**63, 2**63),
+        ):
+            descriptor = DiagonalMatrix(
+                output_tensor=TensorDesc(data_type_of(dtype), (1, 2)), offset=0, value=value
+            )
+            assert filled(descriptor, dtype) == result % (1 << 8 * np.dtype(dtype).itemsize)
+            assert descriptor.lower().value == result
