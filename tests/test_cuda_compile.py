@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
+from dmlops import cuda
+
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
 block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
 tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
@@ -78,7 +80,7 @@ def codes(variant):
     width of elements differs, one width is tried everywhere, as 7.5 and 9.0, and the others on two
     architectures, unless all is asked for.
     """
-    source = variant.source()
+    source = compiler.source_of(variant)
     is_example = variant.parameters[:1] in ((), (4,))
     wanted = [(7, 5), (9, 0)] if is_example else [(9, 0)]
     architectures = ARCHITECTURES if is_example else OTHER_WIDTHS_ARCHITECTURES
@@ -103,7 +105,7 @@ TRIED = {label: variant for label, variant in VARIANTS.items() if is_tried(varia
 
 @pytest.mark.parametrize("variant", TRIED.values(), ids=TRIED)
 def test_assembles_for_every_architecture(variant):
-    source = variant.source()
+    source = compiler.source_of(variant)
     for arch, ptx in codes(variant).items():
         check_shared_memory(variant, ptx)
         code, spilled = assemble(ptx, arch, source.registers_on(capability_of(arch)))
@@ -114,29 +116,24 @@ def test_assembles_for_every_architecture(variant):
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_cubin_as_it_is_shipped(arch, tmp_path, monkeypatch):
+def test_cubins_are_kept(arch, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
     variant = VARIANTS["dmlops_top_k_offsets"]
-    code = variant.cubin(arch)
+    code = cuda.artifact(variant, arch)
     assert code.startswith(ELF_MAGIC)
-    (kept,) = tmp_path.rglob("*.cubin")
-    assert kept.parent.name == arch
-    assert kept.read_bytes() == code
+    (kept,) = [path for path in tmp_path.rglob("*") if path.is_file()]
     with monkeypatch.context() as patch:
         patch.setattr(compiler, "compile_ptx", pytest.fail)
-        assert variant.cubin(arch) == code
-    kept.write_bytes(b"cut off")
-    assert variant.cubin(arch).startswith(ELF_MAGIC)
-    assert kept.read_bytes().startswith(ELF_MAGIC)
+        assert cuda.artifact(variant, arch) == code
+    kept.write_bytes(kept.read_bytes()[:-1])
+    assert cuda.artifact(variant, arch).startswith(ELF_MAGIC)
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "compile_ptx", pytest.fail)
+        assert cuda.artifact(variant, arch).startswith(ELF_MAGIC)
 
 
-def test_cache_that_is_off_or_not_writable(tmp_path, monkeypatch):
-    variant = VARIANTS["dmlops_top_k_offsets"]
+def test_architectures_do_not_share_cubins(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("DMLOPS_CACHE", "0")
-    assert variant.cubin("sm_90").startswith(ELF_MAGIC)
-    assert not list(tmp_path.iterdir())
-    monkeypatch.setenv("DMLOPS_CACHE", "1")
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path / "file"))
-    assert variant.cubin("sm_90").startswith(ELF_MAGIC)
+    variant = VARIANTS["dmlops_top_k_offsets"]
+    assert cuda.artifact(variant, "sm_80") != cuda.artifact(variant, "sm_90")
+    assert cuda.key(variant, "sm_80").path != cuda.key(variant, "sm_90").path
