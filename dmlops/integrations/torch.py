@@ -158,7 +158,8 @@ def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> T
         if not (isinstance(ours, int) and isinstance(theirs, int)):
             torch._check(ours == theirs)
             sizes[d] = data.sizes[d]
-    return symbols.empty(x, inference.gather_nd(data, TensorDesc(picks.data_type, tuple(sizes)), batch_dims))
+    picks = TensorDesc(picks.data_type, tuple(sizes))
+    return symbols.empty(x, inference.gather_nd(data, picks, batch_dims, mode))
 
 
 def _keep_for_gather_nd(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
