@@ -45,6 +45,26 @@ def unknown():
     return x[keep], da.from_array(x, chunks=(4, 4))[da.from_array(keep, chunks=4)]
 
 
+def with_unknown_rows(x, rows):
+    """Give `x` in chunks of so many rows each, and make dask forget how many."""
+    keep = np.ones(len(x), bool)
+    return da.from_array(x, chunks=(rows, *x.shape[1:]))[da.from_array(keep, chunks=(rows,))]
+
+
+def with_unknown_columns(x, columns):
+    keep = np.ones(x.shape[1], bool)
+    return da.from_array(x, chunks=(2, columns))[:, da.from_array(keep, chunks=(columns,))]
+
+
+def masked(x, where=lambda place: True):
+    """Mask the elements of the chunks at some places, and leave dask in the belief that there is no mask."""
+
+    def mask(chunk, block_info=None):
+        return np.ma.masked_array(chunk, True) if where(block_info[0]["chunk-location"]) else chunk
+
+    return x.map_blocks(mask, meta=np.empty((0,) * x.ndim, x.dtype))
+
+
 class TestTopK:
     @given(chunked(), st.data())
     def test_equals_the_whole(self, arrays, data):
@@ -89,6 +109,22 @@ class TestTopK:
             top_k(unknown[1], 1, axis=0)
         with pytest.raises(TypeError, match="no operator takes that type"):
             top_k(lazy.astype("complex64"), 1)
+        with pytest.raises(TypeError, match="foreign byte order"):
+            top_k(lazy.astype(">f4"), 1)
+        for arguments in ((1.5,), (None,)):
+            with pytest.raises(TypeError, match=r"top_k\.k: got"):
+                top_k(lazy, *arguments)
+        with pytest.raises(TypeError, match=r"top_k\.axis: got 0\.5"):
+            top_k(lazy, 1, axis=0.5)
+
+    def test_unknown_sizes_are_named_so(self, unknown):
+        for k in (0, 1, 3, 99):
+            with pytest.raises(InvalidDescriptorError, match=r"top_k\.x: got chunks of unknown sizes"):
+                top_k(unknown[1], k, axis=0)
+
+    def test_integers_of_any_kind(self):
+        values, _ = top_k(da.arange(6, chunks=2), np.array(2), axis=np.int8(0))
+        check(values, np.array([5, 4]))
 
 
 class TestNonzeroCoordinates:
@@ -116,6 +152,19 @@ class TestNonzeroCoordinates:
     def test_refuses_unknown_rows(self, unknown):
         with pytest.raises(InvalidDescriptorError, match="unknown sizes along axis 0"):
             nonzero_coordinates(unknown[1])
+
+    def test_unknown_columns(self):
+        x = sample("int8", (5, 6), "columns")
+        coordinates, _ = nonzero_coordinates(with_unknown_columns(x, 6), index_dtype="int64")
+        assert_same(coordinates.compute(scheduler="sync"), np.argwhere(x))
+        with pytest.raises(InvalidDescriptorError, match=r"axis 1, .* call compute_chunk_sizes\(\)"):
+            nonzero_coordinates(with_unknown_columns(x, 3))
+
+    def test_unknown_columns_beside_chunked_ones(self):
+        x = sample("int8", (5, 6, 4), "columns")
+        lazy = da.from_array(x, chunks=(2, 6, 3))[:, da.from_array(np.ones(6, bool), chunks=6)]
+        coordinates, _ = nonzero_coordinates(lazy, index_dtype="int64")
+        assert_same(coordinates.compute(scheduler="sync"), np.argwhere(x))
 
 
 class TestGatherND:
@@ -161,8 +210,60 @@ class TestGatherND:
             gather_nd(x, da.zeros((3, 1), dtype="int64"), batch_dims=1)
         with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
             gather_nd(unknown[1], da.zeros((5, 1), dtype="int64"), batch_dims=1)
+        with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.mode: got 'wrap'"):
+            gather_nd(x, da.zeros((3, 1), dtype="int64"), mode="wrap")
+        for dtype in ("int8", "uint16", "bool", "float32"):
+            with pytest.raises(TypeError, match=rf"gather_nd\.indices: got {dtype}, but it is no index type"):
+                gather_nd(x, da.zeros((3, 1), dtype=dtype))
+        with pytest.raises(TypeError, match=r"gather_nd\.batch_dims: got 0\.5"):
+            gather_nd(x, da.zeros((3, 1), dtype="int64"), batch_dims=0.5)
         with pytest.raises(IndexOutOfRangeError, match="coordinate 0 is 4"):
             gather_nd(x, da.full((3, 1), 4)).compute(scheduler="sync")
+
+
+class TestGatherNDOfUnknownSizes:
+    """Chunks whose sizes dask does not know must not be broadcast over each other."""
+
+    x = sample("float32", (4, 6), "unknown batches")
+    indices = np.arange(8).reshape(4, 2, 1) % 6
+
+    @pytest.mark.parametrize(("chunks_of_x", "chunks_of_indices"), [(2, 1), (1, 2), (4, 2)])
+    def test_chunk_counts_that_differ(self, chunks_of_x, chunks_of_indices):
+        x = with_unknown_rows(self.x, 4 // chunks_of_x)
+        # As many rows as each chunk of x has, so that every pair of chunks would fit.
+        indices = self.indices[: chunks_of_indices * (4 // chunks_of_x)]
+        with pytest.raises(InvalidDescriptorError, match=r"axis 0, .* call compute_chunk_sizes\(\) on both"):
+            gather_nd(x, with_unknown_rows(indices, len(indices) // chunks_of_indices), batch_dims=1)
+
+    def test_equal_sizes_chunked_differently(self):
+        x = with_unknown_rows(self.x, (1, 3))
+        lazy = gather_nd(x, with_unknown_rows(self.indices, (2, 2)), batch_dims=1)
+        with pytest.raises(InvalidDescriptorError, match=r"call compute_chunk_sizes\(\) on both"):
+            lazy.compute(scheduler="sync")
+        with pytest.raises(InvalidDescriptorError, match=r"call compute_chunk_sizes\(\) on both"):
+            gather_nd(x, with_unknown_rows(self.indices, (2, 1, 1)), batch_dims=1)
+        known = with_unknown_rows(self.indices, (2, 1, 1)).compute_chunk_sizes()
+        check(gather_nd(x.compute_chunk_sizes(), known, batch_dims=1), self.expected())
+
+    def test_chunked_alike(self):
+        lazy = gather_nd(
+            with_unknown_rows(self.x, (1, 3)), with_unknown_rows(self.indices, (1, 3)), batch_dims=1
+        )
+        assert_same(lazy.compute(scheduler="sync"), self.expected())
+
+    def test_tuple_size(self):
+        indices = with_unknown_columns(np.array([[1, 2], [0, 5]]), 1)
+        with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.indices: .* axis 1, .* compute_chunk"):
+            gather_nd(da.from_array(self.x), indices)
+
+    def test_what_is_indexed(self):
+        rows = np.array([[3], [0]])
+        check(gather_nd(with_unknown_rows(self.x, 4), rows), self.x[[3, 0]])
+        with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.x: .* axis 0, .* compute_chunk_sizes"):
+            gather_nd(with_unknown_rows(self.x, 2), rows)
+
+    def expected(self):
+        return reference.gather_nd(self.x, self.indices, batch_dims=1)
 
 
 BANDS = ((0, 1), (-2, 3), (3, -2), (2, 2), (-(2**70), 1), (2**70, -1), (5, 9))
@@ -191,6 +292,83 @@ class TestDiagonalMatrix:
             diagonal_matrix(da.ones(4))
         with pytest.raises(TypeError, match="x is left out too"):
             diagonal_matrix(value=2)
+        for description in ({"shape": (4, 4)}, {"dtype": "int8"}, {"chunks": 2}):
+            (name,) = description
+            with pytest.raises(InvalidDescriptorError, match=rf"diagonal_matrix\.{name}: .* x is given"):
+                diagonal_matrix(da.ones((4, 4)), **description)
+        for value in ("1.5", 1j, None):
+            with pytest.raises(TypeError, match=r"diagonal_matrix\.value: .* must be a real number"):
+                diagonal_matrix(da.ones((4, 4)), value=value)
+        with pytest.raises(TypeError, match=r"diagonal_matrix\.begin: got 0\.5"):
+            diagonal_matrix(da.ones((4, 4)), begin=0.5)
+        for shape in (5, (5.0, 5), "ab"):
+            with pytest.raises(TypeError, match=r"diagonal_matrix\.shape: .* sequence of sizes"):
+                diagonal_matrix(shape=shape)
+
+    @pytest.mark.parametrize("shape", [(0, 300_000_000, 5), (300_000_000, 300_000_000, 0), (0, 2**40)])
+    @pytest.mark.parametrize("chunks", [None, "auto", "1 MiB", -1])
+    def test_no_elements(self, shape, chunks):
+        made = diagonal_matrix(shape=shape, dtype="int8", chunks=chunks)
+        check(made, np.empty(shape, "int8"))
+        check(diagonal_matrix(np.empty(shape)), np.empty(shape))
+
+
+OPERATIONS = {
+    "top_k": lambda x: top_k(x, 1).values,
+    "nonzero_coordinates": lambda x: nonzero_coordinates(x).coordinates,
+    "nonzero_coordinates.count": lambda x: nonzero_coordinates(x).count,
+    "gather_nd": lambda x: gather_nd(x, [[0]]),
+    "gather_nd.batch": lambda x: gather_nd(x, np.zeros((6, 1), int), batch_dims=1),
+    "gather_nd.indices": lambda x: gather_nd(np.ones((9, 9)), x.astype(int)[:, 1:3]),
+    "diagonal_matrix": diagonal_matrix,
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+class TestMasks:
+    def test_are_refused_as_early_as_dask_knows(self, operation):
+        lazy = da.ma.masked_greater(da.ones((6, 6), chunks=2), 3)
+        with pytest.raises(TypeError, match=r"got a masked array, .*\.filled\("):
+            operation(lazy)
+        operation(da.ma.filled(lazy, 0)).compute(scheduler="sync")
+
+    @pytest.mark.parametrize(
+        "where", [lambda _: True, (0, 0).__eq__, (0, 1).__eq__], ids=["all", "one", "next"]
+    )
+    def test_are_refused_in_the_chunk(self, operation, where):
+        lazy = masked(da.ones((6, 6), chunks=2), where)
+        with pytest.raises(TypeError, match=r"got a masked array, .*\.filled\("):
+            operation(lazy).compute(scheduler="sync")
+
+
+class TestWhatIsNoDaskArray:
+    x = sample("float32", (6, 6), "numpy")
+
+    def test_numpy_arrays(self):
+        check(top_k(self.x, 2).values, reference.top_k(self.x, 2)[0])
+        coordinates = nonzero_coordinates(self.x, index_dtype="int64").coordinates
+        assert_same(coordinates.compute(scheduler="sync"), np.argwhere(self.x))
+        rows = np.array([[5], [1]])
+        check(gather_nd(self.x, rows), self.x[[5, 1]])
+        check(gather_nd(da.from_array(self.x, chunks=4), rows), self.x[[5, 1]])
+        check(diagonal_matrix(self.x), reference.diagonal_matrix(self.x))
+
+    def test_lists(self):
+        check(top_k([1, 3, 2], 2, index_dtype="int64").indices, np.array([1, 2]))
+        check(nonzero_coordinates([0, 7], index_dtype="int64").count, np.array([1]))
+        check(gather_nd([4, 5, 6], [[2], [0]]), np.array([6, 4]))
+        check(diagonal_matrix([[5, 5], [5, 5]]), np.array([[1, 5], [5, 1]]))
+        rows = [da.arange(3, chunks=1), da.arange(3, chunks=1)]
+        check(top_k(rows, 1, index_dtype="int64").indices, np.array([[2], [2]]))
+
+    def test_nothing_that_is_no_array(self):
+        for x in ("abc", None, [[1], [1, 2]], {}):
+            with pytest.raises(TypeError, match=r"top_k\.x: got"):
+                top_k(x, 1)
+
+    def test_masked_arrays_are_refused(self):
+        with pytest.raises(TypeError, match=r"top_k\.x: got a masked array"):
+            top_k(np.ma.masked_array([1, 2], [True, False]), 1)
 
 
 def test_nothing_runs_before_it_is_asked_for():

@@ -7,12 +7,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import func  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 
 import dmlops  # noqa: E402
 from dmlops import InvalidDescriptorError  # noqa: E402
 from dmlops.integrations.torch import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
 from tests import reference  # noqa: E402
+from tests.data import sample  # noqa: E402
 from tests.scripts import ROOT  # noqa: E402
 
 # torch warns about parts of itself when its compiler is imported.
@@ -27,7 +30,9 @@ def device(request):
 
 
 @pytest.fixture(autouse=True)
-def _fresh_compiler():
+def _fresh_compiler(monkeypatch, tmp_path_factory):
+    # The graphs that torch keeps on disk are known by their operators' names, not by what these do.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
     torch.compiler.reset()
 
 
@@ -169,6 +174,7 @@ def test_exports():
         (lambda x: top_k(x, 0, axis=-3), "TopK1.axis"),
         (lambda x: gather_nd(x, torch.zeros(2, 3, dtype=torch.int64)), "GatherND1.indices_tensor.sizes"),
         (lambda x: gather_nd(x, torch.zeros(2, 1).long(), batch_dims=1), "the batch sizes must be equal"),
+        (lambda x: gather_nd(x, torch.zeros(2, 1).long(), mode="wrap"), "gather_nd.mode: got 'wrap'"),
         (lambda x: diagonal_matrix(x[0]), "a matrix has height and width"),
         (lambda x: diagonal_matrix(x.bool(), value=2), "it fills BOOL"),
     ],
@@ -178,6 +184,8 @@ def test_errors_come_while_tracing(call, text):
         call(torch.empty(4, 5))
     with FakeTensorMode(), pytest.raises(TypeError, match="no operator takes that type"):
         top_k(torch.empty(4, 5, dtype=torch.complex64), 1)
+    with FakeTensorMode(), pytest.raises(TypeError, match="got int8, but it is no index type"):
+        gather_nd(torch.empty(4, 5), torch.zeros(2, 1, dtype=torch.int8))
 
 
 def double(*shape, device):
@@ -185,9 +193,12 @@ def double(*shape, device):
 
 
 class TestGradients:
+    """Against finite differences, in reverse and forward mode, one by one and in batches."""
+
     def check(self, function, *inputs):
-        assert torch.autograd.gradcheck(function, inputs)
-        assert torch.autograd.gradgradcheck(function, inputs)
+        batched = {"check_batched_grad": True, "check_batched_forward_grad": True}
+        assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True, **batched)
+        assert torch.autograd.gradgradcheck(function, inputs, check_fwd_over_rev=True)
 
     @pytest.mark.parametrize(
         ("shape", "k", "axis"), [((3, 6), 2, -1), ((3, 4, 2), 3, 1), ((), 1, 0), ((3, 2), 0, 0)]
@@ -238,6 +249,269 @@ class TestGradients:
             function(x).backward()
             gradients.append(x.grad)
         torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+
+TUPLES = torch.tensor([[1, 0], [2, 3], [1, 0], [0, -2]])
+BATCHES = torch.tensor([[[1, 0], [2, 3]], [[2, 1], [0, 4]], [[0, 0], [3, 2]]])
+# The second and the last tuple are out of range, and clamped to (2, 3) and (0, 0).
+OUTSIDE = torch.tensor([[1, 0], [7, 3], [1, 0], [0, -9]])
+BAND = torch.ones(4, 5, dtype=torch.bool).tril(1).triu(-1)
+
+# Each on a tensor of shape (3, 4, 5), beside torch's own way to the same.
+OPERATIONS = {
+    "top_k": (lambda x: top_k(x, 2, axis=1).values, lambda x: x.topk(2, dim=1).values),
+    "bottom_k": (
+        lambda x: top_k(x, 3, axis=-1, largest=False).values,
+        lambda x: x.topk(3, dim=-1, largest=False).values,
+    ),
+    "gather_nd": (lambda x: gather_nd(x, TUPLES), lambda x: x[TUPLES[:, 0], TUPLES[:, 1]]),
+    "gather_nd_clip": (
+        lambda x: gather_nd(x, OUTSIDE, mode="clip"),
+        lambda x: x[torch.tensor([1, 2, 1, 0]), torch.tensor([0, 3, 0, 0])],
+    ),
+    "gather_nd_fill": (
+        lambda x: gather_nd(x, OUTSIDE, mode="fill"),
+        lambda x: torch.stack([x[1, 0], 0 * x[0, 0], x[1, 0], 0 * x[0, 0]]),
+    ),
+    "gather_nd_batch": (
+        lambda x: gather_nd(x, BATCHES, batch_dims=1),
+        lambda x: x[torch.arange(3).unsqueeze(1), BATCHES[..., 0], BATCHES[..., 1]],
+    ),
+    "diagonal_matrix": (
+        lambda x: diagonal_matrix(x, value=3.5, begin=-1, end=2),
+        lambda x: x.masked_fill(BAND, 3.5),
+    ),
+    "diagonal_matrix_inverted": (
+        lambda x: diagonal_matrix(x, value=-1, begin=2, end=-1),
+        lambda x: x.masked_fill(~BAND, -1),
+    ),
+}
+
+
+def cubes(f):
+    return lambda x: (f(x) ** 3).sum()
+
+
+def in_batches(f, axis):
+    return lambda x: torch.vmap(f, in_dims=axis, out_dims=1)(torch.stack([x, x * 2], axis))
+
+
+def dual(f, x, t):
+    with forward_ad.dual_level():
+        return tuple(forward_ad.unpack_dual(f(forward_ad.make_dual(x, t))))
+
+
+def backward(f, x):
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(cubes(f)(x), x)
+
+
+# What may be asked of a function `f` at `x`, with a tangent `t` where one is needed.
+TRANSFORMATIONS = {
+    "value": lambda f, x, _: f(x),
+    "backward": lambda f, x, _: backward(f, x),
+    "dual": dual,
+    "dual_of_a_leaf": lambda f, x, t: dual(f, x.clone().requires_grad_(), t),
+    "dual_without_grad_mode": torch.no_grad()(dual),
+    "jvp": lambda f, x, t: func.jvp(f, (x,), (t,)),
+    "linearize": lambda f, x, t: func.linearize(f, x)[1](t),
+    "vjp": lambda f, x, t: func.vjp(f, x)[1](f(t)),
+    "grad": lambda f, x, _: func.grad(cubes(f))(x),
+    "jacrev": lambda f, x, _: func.jacrev(f)(x),
+    "jacfwd": lambda f, x, _: func.jacfwd(f)(x),
+    "hessian": lambda f, x, _: func.hessian(cubes(f))(x),
+    "jacfwd_of_jacfwd": lambda f, x, _: func.jacfwd(func.jacfwd(cubes(f)))(x),
+    "grad_of_grad": lambda f, x, _: func.grad(lambda x: (func.grad(cubes(f))(x) ** 2).sum())(x),
+    "jvp_of_grad": lambda f, x, t: func.jvp(func.grad(cubes(f)), (x,), (t,)),
+    "grad_of_jvp": lambda f, x, t: func.grad(lambda x: func.jvp(cubes(f), (x,), (t,))[1])(x),
+    "vmap_first": lambda f, x, _: in_batches(f, 0)(x),
+    "vmap_last": lambda f, x, _: in_batches(f, -1)(x),
+    "vmap_of_vmap": lambda f, x, _: torch.vmap(torch.vmap(f, 1), 2)(
+        x[:, None, None] * torch.ones(1, 2, 2, 1, 1)
+    ),
+    "grad_of_vmap": lambda f, x, _: func.grad(cubes(in_batches(f, 1)))(x),
+    "jvp_of_vmap": lambda f, x, t: func.jvp(in_batches(f, 1), (x,), (t,)),
+    "vmap_of_grad": lambda f, x, _: torch.vmap(func.grad(cubes(f)))(torch.stack([x, x * 2])),
+    "vmap_of_jvp": lambda f, x, t: torch.vmap(lambda t: func.jvp(f, (x,), (t,))[1])(torch.stack([t, t * 2])),
+    # The inner one follows another variable, and must not lose what the outer one follows.
+    "grad_around_grad": lambda f, x, t: func.grad(
+        lambda x: func.grad(lambda y: (y**2 * f(x)).sum())(f(t)).sum()
+    )(x),
+    "jvp_around_grad": lambda f, x, t: func.jvp(
+        lambda x: func.grad(lambda y: (y**2 * f(x)).sum())(f(t)), (x,), (t,)
+    ),
+    "grad_around_jvp": lambda f, x, t: func.grad(
+        lambda x: func.jvp(lambda y: (y**2 * f(x)).sum(), (f(t),), (f(t),))[1]
+    )(x),
+    "jvp_around_jvp": lambda f, x, t: func.jvp(
+        lambda x: func.jvp(lambda y: (y**2 * f(x)).sum(), (f(t),), (f(t),)), (x,), (t,)
+    ),
+    "grad_of_functionalize": lambda f, x, _: func.grad(func.functionalize(cubes(f)))(x),
+    "functionalize_of_jvp": lambda f, x, t: func.functionalize(lambda x: func.jvp(f, (x,), (t,)))(x),
+}
+# One of each kind of nesting, as compilation takes seconds.
+COMPILED = (
+    *("jvp", "grad", "jacfwd", "jvp_of_grad", "vmap_last", "jvp_of_vmap", "vmap_of_grad"),
+    *("grad_around_grad", "jvp_around_jvp"),
+)
+
+
+def points():
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randperm(60, generator=generator).reshape(3, 4, 5).double() / 7
+    return x, torch.randn(3, 4, 5, generator=generator, dtype=torch.float64)
+
+
+def everything(place):
+    """Return a function of the results of all operations, by dmlops or by torch."""
+    return lambda x: torch.cat([pair[place](x).reshape(-1) for pair in OPERATIONS.values()])
+
+
+# torch's own linearize, functionalize and export warn about themselves.
+@pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore:.*LeafSpec:FutureWarning")
+class TestTransformations:
+    @pytest.mark.parametrize("transformation", TRANSFORMATIONS.values(), ids=TRANSFORMATIONS)
+    @pytest.mark.parametrize(("function", "own"), OPERATIONS.values(), ids=OPERATIONS)
+    def test_like_torch(self, transformation, function, own):
+        actual, expected = transformation(function, *points()), transformation(own, *points())
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)
+
+    @pytest.mark.parametrize("name", COMPILED)
+    def test_compiled_like_torch(self, name):
+        function, own = everything(0), everything(1)
+        compiled = torch.compile(
+            lambda x, t: TRANSFORMATIONS[name](function, x, t),
+            fullgraph=True,
+            backend="aot_eager",
+            dynamic=True,
+        )
+        expected = TRANSFORMATIONS[name](own, *points())
+        torch.testing.assert_close(compiled(*points()), expected, rtol=1e-12, atol=1e-12)
+
+    def test_saved_graphs(self):
+        class Model(torch.nn.Module):
+            def forward(self, x):
+                return everything(0)(x)
+
+        x, t = points()
+        program, own = torch.export.export(Model(), (x,)), everything(1)
+        for exported in (program, program.run_decompositions()):
+            model = exported.module()
+            torch.testing.assert_close(func.jvp(model, (x,), (t,)), func.jvp(own, (x,), (t,)), rtol=0, atol=0)
+            torch.testing.assert_close(backward(model, x), backward(own, x), rtol=1e-12, atol=0)
+
+
+class TestTracked:
+    """What is differentiated is, apart from that, the same."""
+
+    CALLS = (
+        lambda x: top_k(x, 3, axis=0),
+        lambda x: top_k(x, 3, axis=1, largest=False),
+        lambda x: (gather_nd(x, TUPLES[:, :1] % 3, mode="clip"),),
+        lambda x: (gather_nd(x, OUTSIDE, mode="fill"),),
+        lambda x: (gather_nd(x, TUPLES[:3, :1], batch_dims=0),),
+        lambda x: (diagonal_matrix(x, value=-0.0, begin=-1, end=1),),
+        lambda x: (diagonal_matrix(x, value=0.1, begin=1, end=-1),),
+    )
+
+    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+    @pytest.mark.parametrize("transposed", [False, True])
+    def test_every_bit_and_stride(self, dtype, transposed, device):
+        x = torch.from_numpy(sample("int64", (4, 6), "tracked")).view(getattr(torch, dtype))[:, :4].to(device)
+        x = x.T if transposed else x
+        whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+        for call in self.CALLS:
+            for actual, expected in zip(call(x.clone().requires_grad_()), call(x), strict=True):
+                assert actual.stride() == expected.stride()
+                if actual.is_floating_point():
+                    assert torch.equal(actual.detach().view(whole), expected.view(whole))
+                else:
+                    assert torch.equal(actual, expected)
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda x: top_k(x, 6),
+            lambda x: top_k(x, 1, axis=2),
+            lambda x: top_k(x.to_sparse(), 1),
+            lambda x: gather_nd(x, TUPLES + 2),
+            lambda x: gather_nd(x, TUPLES[:, :1], batch_dims=-1),
+            lambda x: gather_nd(x, TUPLES[:, :1], batch_dims=1),
+            lambda x: gather_nd(x, TUPLES[:, :1], batch_dims=2),
+            lambda x: gather_nd(x, TUPLES[:, :1], mode="wrap"),
+            lambda x: gather_nd(x, TUPLES[:, :1].double()),
+            lambda x: gather_nd(x, BATCHES[..., :1].repeat(1, 1, 3)),
+            lambda x: gather_nd(x, TUPLES[0, 0]),
+            lambda x: gather_nd(x, TUPLES[:, :0]),
+            lambda x: gather_nd(x, TUPLES[:3, :0], batch_dims=1),
+            lambda x: gather_nd(x[0, 0], TUPLES),
+            lambda x: gather_nd(x[:0], TUPLES),
+            lambda x: diagonal_matrix(x[0]),
+            lambda x: diagonal_matrix(x[0, 0]),
+        ],
+    )
+    def test_errors(self, call):
+        x = normal(3, 5)
+        with pytest.raises((dmlops.DmlError, TypeError)) as expected:
+            call(x)
+        with pytest.raises(expected.type) as actual:
+            call(x.requires_grad_())
+        assert str(actual.value) == str(expected.value)
+
+    @pytest.mark.parametrize("value", [torch.tensor(2.0), torch.tensor(2.0, requires_grad=True)])
+    def test_a_value_has_no_derivative(self, value):
+        with pytest.raises(TypeError, match=r"diagonal_matrix\.value: .* no derivative"):
+            diagonal_matrix(normal(3, 4), value=value)
+        with pytest.raises(TypeError, match=r"diagonal_matrix\.value: .* no derivative"):
+            func.grad(lambda value: diagonal_matrix(normal(3, 4), value=value).sum())(torch.tensor(2.0))
+
+    def test_coordinates_have_no_derivative(self):
+        x = sparse(4, 5)
+        for size in (None, 9):
+            found = nonzero_coordinates(x.clone().requires_grad_(), size=size)
+            assert not any(result.requires_grad for result in found)
+
+            def scaled(x, size=size):
+                return (x * nonzero_coordinates(x, size=size).count).sum()
+
+            count = torch.count_nonzero(x)
+            assert torch.equal(func.grad(scaled)(x), count.expand(4, 5).float())
+            _, tangent = func.jvp(scaled, (x,), (torch.ones_like(x),))
+            assert tangent == 20 * count
+
+
+class TestVmap:
+    def test_indices(self):
+        x, indices = normal(4, 5, 3), torch.stack([TUPLES, TUPLES.flip(0)], 1)
+        expected = torch.stack([x[i[:, 0], i[:, 1]] for i in indices.unbind(1)])
+        assert torch.equal(torch.vmap(lambda i: gather_nd(x, i), in_dims=1)(indices), expected)
+        both = torch.vmap(gather_nd, in_dims=(2, 1))(torch.stack([x, x + 1], 2), indices)
+        assert torch.equal(both, expected + torch.tensor([0.0, 1.0]).reshape(2, 1, 1))
+
+    def test_indices_in_batches(self):
+        x, indices = normal(3, 4, 5), torch.stack([BATCHES, BATCHES.flip(1)], 2)
+        picked = torch.vmap(lambda i: gather_nd(x, i, batch_dims=1), in_dims=2)(indices)
+        assert torch.equal(picked[0], picked[1].flip(1))
+        assert torch.equal(picked[0], OPERATIONS["gather_nd_batch"][1](x))
+
+    def test_single_elements(self):
+        values, indices = torch.vmap(torch.vmap(lambda x: top_k(x, 1)))(normal(2, 3))
+        assert torch.equal(values, normal(2, 3, 1))
+        assert not indices.any()
+
+    @pytest.mark.parametrize(
+        ("call", "text"),
+        [
+            (lambda x: top_k(x, 1, axis=-2), r"TopK1\.axis: got -1, but input_tensor has 1 dimensions"),
+            (lambda x: top_k(x, 6), r"TopK1\.k: got 6, but axis 0 of input_tensor has 5 elements"),
+            (lambda x: gather_nd(x, TUPLES), r"1 dimensions of input_tensor can be indexed"),
+            (lambda x: gather_nd(x, x.long()[:, None], batch_dims=-1), r"batch_dimension_count: got -1"),
+            (diagonal_matrix, "a matrix has height and width"),
+        ],
+    )
+    def test_errors_are_told_of_one_example(self, call, text):
+        with pytest.raises(InvalidDescriptorError, match=text):
+            torch.vmap(call)(torch.ones(4, 5))
 
 
 def test_results_are_those_of_dmlops():

@@ -1,12 +1,14 @@
 """The operators on chunked dask arrays: lazy, and equal to what `dmlops` gives for the whole array.
 
 Chunks may be NumPy's or any other library's that `dmlops` serves; a scheduler may run them in threads.
+NumPy arrays and lists are taken too, as `dask.array.asarray` takes them. What `dmlops` refuses of an array's
+type, its sizes or the other arguments is refused when the graph is built.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import index, itemgetter
 from typing import Any
 
 import dask.array as da
@@ -14,18 +16,18 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 import dmlops
-from dmlops import InvalidDescriptorError, NonzeroResult, TensorDesc, TopKResult
+from dmlops import NonzeroResult, TensorDesc, TopKResult
+from dmlops.arguments import integer
 from dmlops.data_types import data_type_of, index_data_type, numpy_dtype
-from dmlops.errors import wording
+from dmlops.errors import counted, refuse, shown, wording
 from dmlops.integrations import inference
+from dmlops.scalars import real_number
 
 # How many chunks' candidates are merged at a time.
 _MERGED_AT_ONCE = 8
 
 
-def top_k(
-    x: da.Array, k: int, *, axis: int = -1, largest: bool = True, index_dtype: Any = "uint32"
-) -> TopKResult:
+def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True, index_dtype: Any = "int64") -> TopKResult:
     """Return the `k` largest or smallest elements along an axis, and where they are in the whole array.
 
     As `dmlops.top_k`. Where the axis is chunked, candidates of each chunk are merged in a tree; the result
@@ -36,16 +38,20 @@ def top_k(
     >>> import dask.array as da
     >>> values, indices = top_k(da.asarray([3, 7, 7, 1], chunks=2), 2)
     >>> values.compute(), indices.compute()
-    (array([7, 7]), array([1, 2], dtype=uint32))
+    (array([7, 7]), array([1, 2]))
     """
+    where = "top_k.x"
+    x = _lazy(x, where)
     x = x.reshape(1) if x.ndim == 0 else x
+    k, axis = integer(k, "top_k.k"), integer(axis, "top_k.axis")
     index_type = index_data_type(index_dtype, "top_k.index_dtype")
-    inference.top_k(_describe(x, "top_k.x"), k, axis, index_type)
+    if -x.ndim <= axis < x.ndim:
+        _check_known(x, axis, where)
+    inference.top_k(_describe(x, where), k, axis, index_type)
     axis %= x.ndim
-    _check_known(x, axis, "top_k.x")
     if k == 0:
         x = x[(*[slice(None)] * axis, slice(0, 0))]
-    options = {"k": k, "axis": axis, "largest": largest, "index_dtype": numpy_dtype(index_type)}
+    options = {"k": k, "axis": axis, "largest": bool(largest), "index_dtype": numpy_dtype(index_type)}
     values, indices = _select(_select_from_chunk, (x,), options)
     while values.numblocks[axis] > 1:
         sizes = values.chunks[axis]
@@ -55,21 +61,25 @@ def top_k(
     return TopKResult(values, indices)
 
 
-def nonzero_coordinates(x: da.Array, *, index_dtype: Any = "uint32") -> NonzeroResult:
+def nonzero_coordinates(x: Any, *, index_dtype: Any = "int64") -> NonzeroResult:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
     As `dmlops.nonzero_coordinates`, of which the rows are trimmed: their chunks, one for each of `x` along
     the first dimension, have unknown sizes. `x` is rechunked where other dimensions are chunked.
     """
-    where = "nonzero_coordinates"
-    index_type = index_data_type(index_dtype, f"{where}.index_dtype")
+    where = "nonzero_coordinates.x"
+    x = _lazy(x, where)
+    index_type = index_data_type(index_dtype, "nonzero_coordinates.index_dtype")
     columns = x.ndim
-    inference.nonzero_coordinates(_describe(x, f"{where}.x"), 0, index_type)
+    inference.nonzero_coordinates(_describe(x, where), 0, index_type)
     x = x.reshape(1) if columns == 0 else x
-    _check_known(x, 0, f"{where}.x")
-    if any(blocks > 1 for blocks in x.numblocks[1:]):
-        # dask cannot choose chunks for an array without elements.
-        x = x.rechunk({0: "auto" if x.size else -1} | dict.fromkeys(range(1, x.ndim), -1))
+    _check_known(x, 0, where)
+    chunked = [axis for axis in range(1, x.ndim) if x.numblocks[axis] > 1]
+    for axis in chunked:
+        _check_known(x, axis, where)
+    if chunked:
+        # dask cannot choose chunks for an array without elements, or of unknown size.
+        x = x.rechunk(dict.fromkeys(chunked, -1) | ({0: "auto"} if x.size > 0 else {}))
     dtype = numpy_dtype(index_type)
     blocks = x.numblocks[0]
     coordinates = x.map_blocks(
@@ -84,24 +94,36 @@ def nonzero_coordinates(x: da.Array, *, index_dtype: Any = "uint32") -> NonzeroR
     counts = coordinates.map_blocks(
         _count_rows, drop_axis=1, chunks=((1,) * blocks,), meta=meta_from_array(x, 1, dtype)
     )
-    return NonzeroResult(coordinates, counts.sum(keepdims=True, dtype=dtype))
+    return NonzeroResult(coordinates, counts.sum(dtype=dtype))
 
 
-def gather_nd(x: da.Array, indices: da.Array, *, batch_dims: int = 0, mode: str = "raise") -> da.Array:
+def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: str = "raise") -> da.Array:
     """Return the elements or blocks of `x` that tuples of indices name.
 
     As `dmlops.gather_nd`. Every chunk of `indices` meets the whole of the dimensions of `x` that it indexes;
     batch dimensions, and those that are copied, keep their chunks. The position in an IndexOutOfRangeError
     is that within the chunk.
     """
-    data, picks = _describe(x, "gather_nd.x"), _describe(indices, "gather_nd.indices")
-    for d in range(min(batch_dims, x.ndim, indices.ndim)):
-        if math.isnan(x.shape[d]) != math.isnan(indices.shape[d]):
-            _check_known(x, d, "gather_nd.x")
-            _check_known(indices, d, "gather_nd.indices")
-    inference.gather_nd(data, picks, batch_dims)
+    where_x, where_indices = "gather_nd.x", "gather_nd.indices"
+    x, indices = _lazy(x, where_x), _lazy(indices, where_indices)
+    batch_dims = integer(batch_dims, "gather_nd.batch_dims")
+    if indices.ndim > 0:
+        _check_known(indices, -1, where_indices)
+    for axis in range(min(batch_dims, x.ndim, indices.ndim)):
+        if math.isnan(x.shape[axis]) != math.isnan(indices.shape[axis]):
+            _check_known(x, axis, where_x)
+            _check_known(indices, axis, where_indices)
+        if math.isnan(x.shape[axis]) and x.numblocks[axis] != indices.numblocks[axis]:
+            got = f"chunks of unknown sizes along axis {axis}"
+            reason = f"there are {indices.numblocks[axis]} of them, and {x.numblocks[axis]} of x"
+            refuse(where_indices, got, reason, "call compute_chunk_sizes() on both first")
+    data, picks = _describe(x, where_x), _describe(indices, where_indices)
+    inference.gather_nd(data, picks, batch_dims, mode)
     end = batch_dims + picks.sizes[-1]
-    x = x.rechunk(dict.fromkeys(range(batch_dims, end), -1))
+    chunked = [axis for axis in range(batch_dims, end) if x.numblocks[axis] > 1]
+    for axis in chunked:
+        _check_known(x, axis, where_x)
+    x = x.rechunk(dict.fromkeys(chunked, -1))
     indices = indices.rechunk({indices.ndim - 1: -1})
     letters = itertools.count()
     batch = list(itertools.islice(letters, batch_dims))
@@ -123,49 +145,87 @@ def gather_nd(x: da.Array, indices: da.Array, *, batch_dims: int = 0, mode: str 
 
 
 def diagonal_matrix(
-    x: da.Array | None = None,
+    x: Any = None,
     *,
     shape: Sequence[int] | None = None,
-    dtype: Any = np.float64,
-    chunks: Any = "auto",
+    dtype: Any = None,
+    chunks: Any = None,
     value: float = 1,
     begin: int = 0,
     end: int = 1,
 ) -> da.Array:
     """Return matrices that hold `value` along a band of diagonals, and `x` or zeros elsewhere.
 
-    As `dmlops.diagonal_matrix`, chunk by chunk. Without `x`, the result has `shape`, `dtype` and `chunks`.
+    As `dmlops.diagonal_matrix`, chunk by chunk. Without `x`, the result has `shape`, `dtype` and `chunks`:
+    float64 and ``"auto"`` where left out.
     """
     where = "diagonal_matrix"
-    band = {"value": value, "begin": begin, "end": end}
+    begin, end = integer(begin, f"{where}.begin"), integer(end, f"{where}.end")
+    band = {"value": real_number(value, f"{where}.value"), "begin": begin, "end": end}
     if x is not None:
-        inference.diagonal_matrix(_describe(x, f"{where}.x"), value, begin, end)
+        for name, argument in (("shape", shape), ("dtype", dtype), ("chunks", chunks)):
+            if argument is not None:
+                allowed = f"{name} describes a result without x"
+                refuse(f"{where}.{name}", shown(argument), "x is given", allowed)
+        x = _lazy(x, f"{where}.x")
+        inference.diagonal_matrix(_describe(x, f"{where}.x"), **band)
         _check_known(x, -1, f"{where}.x")
         _check_known(x, -2, f"{where}.x")
-        return x.map_blocks(_fill_chunk, **band, meta=x._meta)
+        return x.map_blocks(_fill_chunk, **band, meta=meta_from_array(x))
     if shape is None:
         raise TypeError(wording(f"{where}.shape", None, "x is left out too", "one of them must be given"))
-    data_type = data_type_of(dtype, f"{where}.dtype")
+    try:
+        sizes = tuple(map(index, shape))
+    except TypeError:
+        reason, allowed = "it is no sequence of integers", "it must be a sequence of sizes"
+        raise TypeError(wording(f"{where}.shape", shown(shape), reason, allowed)) from None
+    data_type = data_type_of(np.float64 if dtype is None else dtype, f"{where}.dtype")
     dtype = numpy_dtype(data_type)
-    inference.diagonal_matrix(TensorDesc(data_type, tuple(shape)), value, begin, end)
-    chunks = da.core.normalize_chunks(chunks, tuple(shape), dtype=dtype)
-    return da.map_blocks(
-        _make_chunk, **band, chunks=chunks, dtype=dtype, meta=np.empty((0,) * len(shape), dtype)
-    )
+    inference.diagonal_matrix(TensorDesc(data_type, sizes), **band)
+    try:
+        chunks = da.core.normalize_chunks("auto" if chunks is None else chunks, sizes, dtype=dtype)
+    except ZeroDivisionError:
+        # dask cannot choose chunks for an array without elements: one holds them all.
+        chunks = da.core.normalize_chunks(-1, sizes)
+    meta = np.empty((0,) * len(sizes), dtype)
+    return da.map_blocks(_make_chunk, **band, chunks=chunks, dtype=dtype, meta=meta)
+
+
+def _lazy(x: Any, where: str) -> da.Array:
+    """Return an argument as a dask array of elements that are all there."""
+    if isinstance(x, np.ndarray) and x.size == 0:
+        # dask cannot choose chunks for an array without elements.
+        x = da.from_array(x, chunks=-1)
+    try:
+        x = da.asarray(x)
+    except (TypeError, ValueError) as error:
+        reason = "dask.array.asarray makes no array of it"
+        raise TypeError(wording(where, type(x).__name__, reason, "it must be an array")) from error
+    _check_not_masked(meta_from_array(x), where)
+    return x
+
+
+def _check_not_masked(chunk: Any, where: str) -> None:
+    """Refuse what numpy.ma made; the chunks tell, as the description of a dask array may be wrong."""
+    if isinstance(chunk, np.ma.MaskedArray):
+        reason, allowed = "no operator takes a mask", "call dask.array.ma.filled(x, value) first"
+        raise TypeError(wording(where, "a masked array", reason, allowed))
 
 
 def _describe(x: da.Array, where: str) -> TensorDesc:
     """Describe an array for the checks; sizes that are unknown count as 1."""
-    return TensorDesc(
-        data_type_of(x.dtype, where), tuple(1 if math.isnan(size) else size for size in x.shape)
-    )
+    if not x.dtype.isnative:
+        got = f"{x.dtype.name} in foreign byte order"
+        allowed = 'use x.astype(x.dtype.newbyteorder("="))'
+        raise TypeError(wording(where, got, "kernels read the machine's own order", allowed))
+    sizes = tuple(1 if math.isnan(size) else size for size in x.shape)
+    return TensorDesc(data_type_of(x.dtype, where), sizes)
 
 
 def _check_known(x: da.Array, axis: int, where: str) -> None:
     if math.isnan(x.shape[axis]):
         got = f"chunks of unknown sizes along axis {axis % x.ndim}"
-        reason = "positions in the whole array depend on them"
-        raise InvalidDescriptorError(wording(where, got, reason, "call compute_chunk_sizes() on it first"))
+        refuse(where, got, "the result depends on them", "call compute_chunk_sizes() on it first")
 
 
 def _select(block: Any, arrays: Sequence[da.Array], options: dict[str, Any]) -> tuple[da.Array, da.Array]:
@@ -183,6 +243,7 @@ def _select(block: Any, arrays: Sequence[da.Array], options: dict[str, Any]) -> 
 def _select_from_chunk(
     x: Any, *, k: int, axis: int, largest: bool, index_dtype: Any, block_info: Any = None
 ) -> tuple[Any, Any]:
+    _check_not_masked(x, "top_k.x")
     first = block_info[0]["array-location"][axis][0]
     count = min(k, x.shape[axis])
     values, indices = dmlops.top_k(x, count, axis=axis, largest=largest, index_dtype=index_dtype)
@@ -200,6 +261,7 @@ def _merge(
 
 
 def _coordinates_in_chunk(x: Any, *, columns: int, index_dtype: Any, block_info: Any = None) -> Any:
+    _check_not_masked(x, "nonzero_coordinates.x")
     coordinates = dmlops.nonzero_coordinates(x, index_dtype=index_dtype).coordinates[:, :columns]
     coordinates[:, :1] += index_dtype.type(block_info[0]["array-location"][0][0])
     return coordinates
@@ -210,10 +272,18 @@ def _count_rows(coordinates: Any) -> Any:
 
 
 def _gather_from_chunk(x: Any, indices: Any, *, batch_dims: int, mode: str) -> Any:
+    _check_not_masked(x, "gather_nd.x")
+    _check_not_masked(indices, "gather_nd.indices")
+    batches, expected = indices.shape[:batch_dims], x.shape[:batch_dims]
+    if batches != expected:
+        # Sizes that are unknown meet here.
+        allowed = "they must be equal: call compute_chunk_sizes() on both first"
+        refuse("gather_nd.indices", f"a chunk of batches {batches}", f"that of x has {expected}", allowed)
     return dmlops.gather_nd(x, indices, batch_dims=batch_dims, mode=mode)
 
 
 def _fill_chunk(x: Any, *, value: float, begin: int, end: int, block_info: Any = None) -> Any:
+    _check_not_masked(x, "diagonal_matrix.x")
     shift = _diagonal_of(block_info[0])
     return dmlops.diagonal_matrix(x, value=value, begin=begin - shift, end=end - shift)
 

@@ -1,7 +1,9 @@
 """What a function returns, from descriptions alone: for arrays that are traced, lazy or in a model file."""
 
 from dmlops.enums import AxisDirection, TensorDataType
+from dmlops.errors import refuse, shown, wording
 from dmlops.operators import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TopK1
+from dmlops.operators.support import INDEX_TYPES
 from dmlops.tensor import TensorDesc
 
 
@@ -31,13 +33,12 @@ def nonzero_coordinates(
 ) -> tuple[TensorDesc, TensorDesc]:
     """Return the coordinates, of which `rows` are kept, and the count of `dmlops.nonzero_coordinates`."""
     columns = data.dimension_count
-    count = TensorDesc(index_type, (1,))
     NonzeroCoordinates(
         input_tensor=data,
         output_coordinates_tensor=TensorDesc(index_type, (data.element_count, columns)),
-        output_count_tensor=count,
+        output_count_tensor=TensorDesc(index_type, (1,)),
     )
-    return TensorDesc(index_type, (rows, columns)), count
+    return TensorDesc(index_type, (rows, columns)), TensorDesc(index_type, ())
 
 
 def gather_nd_descriptor(data: TensorDesc, indices: TensorDesc, batch_dims: int) -> GatherND1:
@@ -54,8 +55,14 @@ def gather_nd_descriptor(data: TensorDesc, indices: TensorDesc, batch_dims: int)
     )
 
 
-def gather_nd(data: TensorDesc, indices: TensorDesc, batch_dims: int) -> TensorDesc:
+def gather_nd(data: TensorDesc, indices: TensorDesc, batch_dims: int, mode: str) -> TensorDesc:
     """Return the result of `dmlops.gather_nd`."""
+    if mode not in ("raise", "clip", "fill"):
+        allowed = 'mode must be "raise", "clip" or "fill"'
+        refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
+    if indices.data_type not in INDEX_TYPES:
+        got, allowed = indices.data_type.name.lower(), "indices must be uint32, uint64, int32 or int64"
+        raise TypeError(wording("gather_nd.indices", got, "it is no index type", allowed))
     desc = gather_nd_descriptor(data, indices, batch_dims)
     padded = desc.output_tensor
     assert padded is not None

@@ -1,25 +1,30 @@
-"""The operators as torch custom operators: whole graphs for torch.compile and torch.export, and autograd.
+"""The operators as torch operators: whole graphs for torch.compile and torch.export, and derivatives.
 
-The functions here are those of `dmlops` for tensors. The operators behind them are registered as
-``torch.ops.dmlops``; what they return is inferred from the descriptors while a graph is traced.
+The functions here are those of `dmlops` for tensors. Behind each is an operator of ``torch.ops.dmlops``; what
+it returns is inferred from the descriptors while a graph is traced. Where a derivative is asked for, the
+kernels find the positions, and torch's own operators move the elements there. The derivatives are theirs: in
+reverse and forward mode, of any order, and under every transformation of ``torch.func``.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 import dmlops
 from dmlops import NonzeroResult, TensorDataType, TensorDesc, TopKResult
 from dmlops.data_types import data_type_of
+from dmlops.errors import wording
 from dmlops.integrations import inference
 from dmlops.tensor import sizes_stand_in
 
 # No tensor has so many elements along a dimension.
 _FIRST_STAND_IN = 2**60
 _INDEX_TYPE = TensorDataType.INT64
+_LIBRARY = torch.library.Library("dmlops", "FRAGMENT")
 
 
 def top_k(x: Tensor, k: int, *, axis: int = -1, largest: bool = True) -> TopKResult:
@@ -45,7 +50,7 @@ def nonzero_coordinates(
     """Return the int64 coordinates of the non-zero elements, in ascending element order, and their count.
 
     As `dmlops.nonzero_coordinates`. With ``size=None`` the number of rows depends on the data, in a graph
-    too, and a GPU is waited for.
+    too, and a GPU is waited for. Neither result has a derivative.
     """
     if size is None:
         return NonzeroResult(*_nonzero_coordinates(x))
@@ -56,7 +61,8 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0, mode: str = "r
     """Return the elements or blocks of `x` that tuples of indices name.
 
     As `dmlops.gather_nd`. Differentiable with respect to `x`; the gradients of an element that is gathered
-    more than once are summed, by torch's ``index_add``.
+    more than once are summed, by torch's ``scatter_add``. Where a derivative is asked for, and the indexed or
+    the copied dimensions of `x` are no single dimension of its memory, `x` is copied.
     """
     return _gather_nd(x, indices, batch_dims, mode)
 
@@ -75,11 +81,21 @@ def diagonal_matrix(
 
     As `dmlops.diagonal_matrix`, with 64-bit bounds. Differentiable with respect to `x`. Without it, `shape`,
     `dtype` and `device` mean what they do to `torch.zeros`.
+
+    Raises
+    ------
+    TypeError
+        If neither `x` nor `shape` is given, or `value` is a tensor.
     """
+    where = "diagonal_matrix"
+    if isinstance(value, Tensor):
+        reason = "there is no derivative with respect to it"
+        raise TypeError(
+            wording(f"{where}.value", "a tensor", reason, "it must be a number, as value.item() is")
+        )
     if x is None:
         if shape is None:
-            msg = "diagonal_matrix.shape: got None, but x is left out too; one of them must be given"
-            raise TypeError(msg)
+            raise TypeError(wording(f"{where}.shape", None, "x is left out too", "one of them must be given"))
         x = torch.zeros((), dtype=dtype, device=device).expand(shape)
     return _diagonal_matrix(x, value, begin, end)
 
@@ -105,8 +121,9 @@ class _Symbols:
         return x.new_empty(sizes, dtype=getattr(torch, desc.data_type.name.lower()))
 
 
+# What runs on the tensors themselves knows nothing of derivatives, and is given none.
 def _run_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
-    return tuple(dmlops.top_k(x, k, axis=axis, largest=largest))
+    return tuple(dmlops.top_k(x.detach(), k, axis=axis, largest=largest))
 
 
 def _fake_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
@@ -115,20 +132,21 @@ def _fake_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Te
     return symbols.empty(x, values), symbols.empty(x, indices)
 
 
-def _keep_for_top_k(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, _, ctx.axis, _ = inputs
-    ctx.shape = x.shape
-    ctx.save_for_backward(output[1])
+def _differentiable_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+    _, indices = _top_k(x.detach(), k, axis, largest)
+    return (x if x.dim() else x.reshape(1)).gather(axis, indices), indices
 
 
-def _top_k_backward(ctx: Any, grad_values: Tensor, _grad_indices: Any) -> tuple[Tensor, None, None, None]:
-    (indices,) = ctx.saved_tensors
-    zeros = grad_values.new_zeros(ctx.shape if len(ctx.shape) else (1,))
-    return zeros.scatter(ctx.axis, indices, grad_values).reshape(ctx.shape), None, None, None
+def _batched_top_k(
+    in_dims: tuple[int, ...], x: Tensor, k: int, axis: int, largest: bool
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    x = x.movedim(in_dims[0], 0)
+    x = x if x.dim() > 1 else x.unsqueeze(1)
+    return _top_k(x, k, axis if axis < 0 else axis + 1, largest), (0, 0)
 
 
 def _run_nonzero_coordinates(x: Tensor) -> tuple[Tensor, Tensor]:
-    return tuple(dmlops.nonzero_coordinates(x))
+    return tuple(dmlops.nonzero_coordinates(x.detach()))
 
 
 def _fake_nonzero_coordinates(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,7 +154,7 @@ def _fake_nonzero_coordinates(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _run_nonzero_coordinates_static(x: Tensor, size: int, fill_value: int | None) -> tuple[Tensor, Tensor]:
-    return tuple(dmlops.nonzero_coordinates(x, size=size, fill_value=fill_value))
+    return tuple(dmlops.nonzero_coordinates(x.detach(), size=size, fill_value=fill_value))
 
 
 def _fake_nonzero_coordinates_static(x: Tensor, size: int, fill_value: int | None) -> tuple[Tensor, Tensor]:
@@ -148,7 +166,7 @@ def _fake_nonzero_coordinates_static(x: Tensor, size: int, fill_value: int | Non
 
 
 def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
-    return dmlops.gather_nd(x, indices, batch_dims=batch_dims, mode=mode)
+    return dmlops.gather_nd(x.detach(), indices, batch_dims=batch_dims, mode=mode)
 
 
 def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
@@ -159,48 +177,64 @@ def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> T
         if not (isinstance(ours, int) and isinstance(theirs, int)):
             torch._check(ours == theirs)
             sizes[d] = data.sizes[d]
-    return symbols.empty(x, inference.gather_nd(data, TensorDesc(picks.data_type, tuple(sizes)), batch_dims))
+    picks = TensorDesc(picks.data_type, tuple(sizes))
+    return symbols.empty(x, inference.gather_nd(data, picks, batch_dims, mode))
 
 
-def _keep_for_gather_nd(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, indices, ctx.batch_dims, ctx.mode = inputs
-    ctx.shape = x.shape
-    ctx.save_for_backward(indices)
+def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
+    if x.numel() == 0:
+        # The sum of no elements is exactly zero, and connects the result to x.
+        gathered: Tensor = _gather_nd(x.detach(), indices, batch_dims, mode)
+        return gathered + x.sum()
+    if not 0 <= batch_dims < min(x.dim(), indices.dim()) or indices.shape[-1] == 0:
+        # The kernel refuses what does not fit.
+        _gather_nd(x.detach(), indices, batch_dims, mode)
+    end = batch_dims + indices.shape[-1]
+    rows, found = _rows(x, indices, batch_dims, mode)
+    blocks = x.reshape(math.prod(x.shape[:end]), -1)
+    # Inductor compiles index_select under vmap and grad to wrong gradients.
+    blocks = blocks.gather(0, rows.reshape(-1, 1).expand(-1, blocks.shape[1]))
+    if mode == "fill":
+        blocks = torch.where(found.reshape(-1, 1), blocks, 0)
+    return blocks.reshape(*indices.shape[:-1], *x.shape[end:])
 
 
-def _gather_nd_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-    (indices,) = ctx.saved_tensors
-    shape = ctx.shape
-    if math.prod(shape) == 0:
-        return grad.new_zeros(shape), None, None, None
-    end = ctx.batch_dims + indices.shape[-1]
-    rows, valid = _rows(indices, shape[:end], ctx.batch_dims)
-    blocks = grad.reshape(rows.numel(), math.prod(shape[end:]))
-    if ctx.mode == "fill":
-        blocks = torch.where(valid.reshape(-1, 1), blocks, 0)
-    summed = blocks.new_zeros(math.prod(shape[:end]), blocks.shape[1]).index_add(0, rows.reshape(-1), blocks)
-    return summed.reshape(shape), None, None, None
+def _rows(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tensor, Tensor]:
+    """Return which block of `x` each tuple names, and which tuples name one.
+
+    The position along each dimension is gathered from all that there are, so that the kernel alone knows what
+    an index means.
+    """
+    sizes = x.shape[: batch_dims + indices.shape[-1]]
+    rows = torch.zeros(indices.shape[:-1], dtype=torch.int64, device=x.device)
+    found = rows + 1
+    for d, size in enumerate(sizes):
+        # From 1, as 0 is what "fill" gives where there is none.
+        positions = torch.arange(1, size + 1, device=x.device)
+        positions = positions.reshape(-1, *(1,) * (len(sizes) - 1 - d)).expand(sizes)
+        found = _gather_nd(positions, indices, batch_dims, mode)
+        rows = rows * size + (found - 1).clamp(0)
+        # The indices are checked once.
+        mode = "clip" if mode == "raise" else mode
+    return rows, found > 0
 
 
-def _rows(indices: Tensor, sizes: Sequence[int], batch_dims: int) -> tuple[Tensor, Tensor]:
-    """Return which block of a tensor with leading `sizes` each tuple names, and which tuples are in range."""
-    coordinates = indices.to(torch.int64)
-    if not indices.dtype.is_signed:
-        # What a uint64 wraps to is out of range, at the upper end.
-        coordinates = coordinates.where(coordinates >= 0, torch.iinfo(torch.int64).max)
-    batch = indices.shape[:batch_dims]
-    rows = torch.arange(math.prod(batch), device=indices.device)
-    rows = rows.reshape(*batch, *(1,) * (indices.dim() - 1 - batch_dims)).expand(indices.shape[:-1])
-    valid = torch.ones_like(rows, dtype=torch.bool)
-    for size, coordinate in zip(sizes[batch_dims:], coordinates.unbind(-1), strict=True):
-        valid = valid & (coordinate >= -size) & (coordinate < size)
-        counted = coordinate.where(coordinate >= 0, coordinate + size)
-        rows = rows * size + counted.clamp(0, size - 1)
-    return rows, valid
+def _batched_gather_nd(
+    in_dims: tuple[int | None, ...], x: Tensor, indices: Tensor, batch_dims: int, mode: str
+) -> tuple[Tensor, int]:
+    of_x, of_indices = in_dims[:2]
+    if of_indices is None:
+        # Copied along, as the first dimension of the blocks.
+        x = x.movedim(of_x, batch_dims + indices.shape[-1])
+        return _gather_nd(x, indices, batch_dims, mode), indices.dim() - 1
+    if of_x is None:
+        # More tuples.
+        return _gather_nd(x, indices.movedim(of_indices, batch_dims), batch_dims, mode), batch_dims
+    return _gather_nd(x.movedim(of_x, 0), indices.movedim(of_indices, 0), batch_dims + 1, mode), 0
 
 
 def _run_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
-    return dmlops.diagonal_matrix(x, value=value, begin=begin, end=end)
+    return dmlops.diagonal_matrix(x.detach(), value=value, begin=begin, end=end)
 
 
 def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
@@ -210,32 +244,87 @@ def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end:
     return symbols.empty(x, inference.diagonal_matrix(symbols.describe(x, "diagonal_matrix.x"), known, 0, 1))
 
 
-def _keep_for_diagonal_matrix(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.begin, ctx.end = inputs[2:]
+def _differentiable_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
+    if x.dim() < 2:
+        return _diagonal_matrix(x.detach(), value, begin, end)  # refuses it
+    nothing = torch.zeros((1, 1), dtype=torch.bool, device=x.device)
+    band = _diagonal_matrix(nothing.expand(x.shape[-2:]), 1, begin, end)
+    fill = _diagonal_matrix(nothing.to(x.dtype), value, 0, 1)
+    return torch.where(band, fill, x).contiguous()
 
 
-def _diagonal_matrix_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-    return _diagonal_matrix(grad, 0, ctx.begin, ctx.end), None, None, None
+def _batched_diagonal_matrix(
+    in_dims: tuple[int, ...], x: Tensor, value: torch.types.Number, begin: int, end: int
+) -> tuple[Tensor, int]:
+    return _diagonal_matrix(x.movedim(in_dims[0], 0), value, begin, end), 0
 
 
-def _operator(run: Any, fake: Any, *tags: Any) -> Any:
-    """Register an operator; every one takes tensors of any strides."""
-    name = run.__name__.removeprefix("_run_")
-    tags = (torch.Tag.flexible_layout, *tags)
-    operator = torch.library.custom_op(f"dmlops::{name}", run, mutates_args=(), tags=tags)
-    operator.register_fake(sizes_stand_in()(fake))
+def _is_tracked(x: Tensor) -> bool:
+    """Return whether a derivative with respect to `x` is asked for, in reverse or forward mode."""
+    if not x.is_floating_point() or x.layout is not torch.strided:
+        return False
+    if x.requires_grad and torch.is_grad_enabled():
+        return True
+    # The level is torch's only one. Compiled graphs enter it without telling Python.
+    return forward_ad.unpack_dual(x, level=0).tangent is not None
+
+
+def _operator(name: str, run: Callable[..., Any], fake: Callable[..., Any], *tags: Any) -> Any:
+    """Register an operator, which takes tensors of any strides."""
+    tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout, *tags)
+    _LIBRARY.define(torch.library.infer_schema(run, mutates_args=(), op_name=name), tags=tags)
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"dmlops::{name}", sizes_stand_in()(fake), lib=_LIBRARY)
+    return getattr(torch.ops.dmlops, name).default
+
+
+def _differentiable_operator(
+    name: str,
+    run: Callable[..., Any],
+    fake: Callable[..., Any],
+    differentiable: Callable[..., Any],
+    batched: Callable[..., Any],
+) -> Any:
+    """Register an operator that `differentiable` runs where a derivative is asked for, and `batched` in vmap.
+
+    torch calls the former once for each transformation, from the innermost on: only the tensors that this one
+    tracks are tracked in the call.
+    """
+    operator = _operator(name, run, fake)
+
+    def run_or_differentiate(keys: Any, x: Tensor, *arguments: Any) -> Any:
+        if _is_tracked(x):
+            return differentiable(x, *arguments)
+        return operator.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *arguments)
+
+    def run_batch(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
+        # What does not fit is refused in terms of one example.
+        pairs = zip(arguments, in_dims, strict=True)
+        fake(*[argument if d is None else argument.select(d, 0) for argument, d in pairs])
+        return batched(in_dims, *arguments)
+
+    _LIBRARY.impl(name, run_or_differentiate, "Autograd", with_keyset=True)
+    torch.library.register_vmap(operator, run_batch, lib=_LIBRARY)
     return operator
 
 
-_top_k = _operator(_run_top_k, _fake_top_k)
-_top_k.register_autograd(_top_k_backward, setup_context=_keep_for_top_k)
+_top_k = _differentiable_operator("top_k", _run_top_k, _fake_top_k, _differentiable_top_k, _batched_top_k)
 _nonzero_coordinates = _operator(
+    "nonzero_coordinates",
     _run_nonzero_coordinates,
     _fake_nonzero_coordinates,
     *(torch.Tag.dynamic_output_shape, torch.Tag.cudagraph_unsafe),
 )
-_nonzero_coordinates_static = _operator(_run_nonzero_coordinates_static, _fake_nonzero_coordinates_static)
-_gather_nd = _operator(_run_gather_nd, _fake_gather_nd)
-_gather_nd.register_autograd(_gather_nd_backward, setup_context=_keep_for_gather_nd)
-_diagonal_matrix = _operator(_run_diagonal_matrix, _fake_diagonal_matrix)
-_diagonal_matrix.register_autograd(_diagonal_matrix_backward, setup_context=_keep_for_diagonal_matrix)
+_nonzero_coordinates_static = _operator(
+    "nonzero_coordinates_static", _run_nonzero_coordinates_static, _fake_nonzero_coordinates_static
+)
+_gather_nd = _differentiable_operator(
+    "gather_nd", _run_gather_nd, _fake_gather_nd, _differentiable_gather_nd, _batched_gather_nd
+)
+_diagonal_matrix = _differentiable_operator(
+    "diagonal_matrix",
+    _run_diagonal_matrix,
+    _fake_diagonal_matrix,
+    _differentiable_diagonal_matrix,
+    _batched_diagonal_matrix,
+)
