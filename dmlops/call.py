@@ -126,6 +126,11 @@ class BoundCall:
         return len(self._leading)
 
     @property
+    def reaches(self) -> list[int]:
+        """How many bytes from its first element on each array must have."""
+        return [extent.end for extent in self._extents]
+
+    @property
     def counts_in_one_pass(self) -> bool:
         """Whether coordinates are few enough to be written before it is known how many there are."""
         return bool(self.plan.in_one_pass) and self.result_bytes <= _ONE_PASS_BYTES

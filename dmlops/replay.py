@@ -1,11 +1,12 @@
-"""The fast path: a small call on NumPy arrays of the kinds that such a call had before.
+"""The fast path: a small call on the host, on arrays of the kinds that such a call had before.
 
 Around a small array's kernel every look-up shows. Here remain one look-up by the other arguments, new outputs, and
 one native call, which looks at the arrays itself before it launches. Where it finds anything else, the ordinary
-path is gone.
+path is taken.
 """
 
 import ctypes
+import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -14,18 +15,16 @@ from typing import Any
 import numpy as np
 
 from dmlops import backend
-from dmlops.array_libraries import NUMPY, Operand
+from dmlops.array_libraries import Operand
 from dmlops.call import BoundCall, Manner
-from dmlops.data_types import numpy_dtype
 from dmlops.memory import CPU, aligned, take_scratch
+from dmlops.tensor import TensorDesc
+from kernels_cpu.kernel import BoundKernel
+from kernels_cpu.native_call import MISMATCH, native_call
+from kernels_cpu.native_call import Operand as NativeOperand
 
 # Calls that move so many bytes, all operands together, take some microseconds, for which the GIL may be kept.
 _MAX_BYTES = 1 << 16
-# A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know.
-_TOLD_KINDS = "biuf"
-
-# What a native call returns where it did nothing: `kernels_cpu.native_call.MISMATCH`.
-MISMATCH = -1
 _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
 
@@ -50,108 +49,108 @@ class Replay:
     Parameters
     ----------
     call : BoundCall
-        What is run; `is_small` says whether it may be.
-    inputs, out : sequence of ndarray
-        Arrays of the kinds that it is bound to.
+        What is run.
+    operands : sequence of NativeOperand
+        Its arrays, new outputs among them.
+    reaches : sequence of int
+        How many bytes from its first element on each array of the caller's must have.
+    has_out : bool
+        Whether the caller gives the outputs.
     """
 
-    __slots__ = ("_allocators", "_check", "_keeps", "_n_arrays", "_native", "_refusals", "_result", "_scratch_bytes", "_skipped")
+    __slots__ = ("_allocators", "_check", "_keeps", "_library", "_native", "_reaches", "_refusals", "_result", "_skipped")
 
-    def __init__(self, call: BoundCall, inputs: Sequence[Any], out: Sequence[Any]) -> None:
-        from kernels_cpu.native_call import Operand, native_call  # noqa: PLC0415 - loads a kernel
-
+    def __init__(self, call: BoundCall, operands: Sequence[NativeOperand], reaches: Sequence[int], *, has_out: bool) -> None:
         counts = call.manner is Manner.COUNT_THEN_EXPAND
-        self._allocators = () if out else call.allocators[1:] if counts else call.allocators
-        self._scratch_bytes = call.result_bytes if counts else 0
-        self._result = (call.results[0].sizes[1], numpy_dtype(call.results[0].data_type)) if counts else None
-        self._n_arrays = len(inputs) + len(out)
-        self._skipped = len(inputs) if out else 0
-        checks = call.manner is Manner.CHECK_THEN_GATHER
+        self._allocators = () if has_out else call.allocators[1:] if counts else call.allocators
+        self._library = call.library
+        self._reaches = reaches
+        self._result = call.results[0] if counts else None
+        self._skipped = len(reaches) - len(call.results) if has_out else 0
         launch = call.plan.launch
-        first = len(launch.leading)
-        arrays = [*inputs, *(out or [make() for make in self._allocators])]
-        slots = [first + call.n_leading + place for place in range(len(arrays))]
-        if counts:  # The coordinates, which stand before the count, go to scratch.
-            slots[1] += 1
-        operands = [
-            Operand(slot, array.dtype.kind, array.itemsize, array.shape, array.strides, place >= len(inputs))
-            for place, (slot, array) in enumerate(zip(slots, arrays, strict=True))
-        ]
-        n_arguments = slots[-1] + 2
+        n_arguments = operands[-1].slot + 2
+        make = functools.partial(native_call, describe=self._library.native_describe, load=backend.load_on_host)
         # A gather that is checked while it writes says by any bit that an index is out of range.
-        self._refusals = -1 if checks and not out else 0
+        checks = call.manner is Manner.CHECK_THEN_GATHER
+        self._refusals = -1 if checks and not has_out else 0
         self._check: Callable[[tuple[Any, ...], int], int] | None = None
-        if checks and out:
+        if checks and has_out:
             check = call.plan.checker
-            indices = operands[1]._replace(slot=len(check.leading))
-            n_check = len(check.leading) + 1
-            self._check = native_call(check, n_check, [indices], (), fixed={}, scratch_slot=-1, load=backend.load_on_host)
-        workspace = _scratch.of(call.workspace_size)
-        self._keeps = workspace
-        self._native = native_call(
+            slot = len(check.leading)
+            self._check = make(check, slot + 1, [operands[1]._replace(slot=slot)], (), fixed={}, scratch_slot=-1)
+        self._keeps = _scratch.of(call.workspace_size)
+        self._native = make(
             launch,
             n_arguments,
             operands,
-            call.overlap_candidates if out else (),
-            fixed={n_arguments - 1: aligned(workspace.ctypes.data) if call.workspace_size else 0},
-            scratch_slot=slots[0] + 1 if counts else -1,
-            load=backend.load_on_host,
+            call.overlap_candidates if has_out else (),
+            fixed={n_arguments - 1: aligned(self._keeps.ctypes.data) if call.workspace_size else 0},
+            scratch_slot=operands[0].slot + 1 if counts else -1,
         )
 
-    def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
-        """Return the outputs, or None with nothing done where the ordinary path must be gone."""
-        if len(arrays) != self._n_arrays:
+    @classmethod
+    def of(cls, call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand]) -> "Replay | None":
+        """Return a bound call as a native call; None where it moves more, or does more than launch one kernel."""
+        if not _is_small(call, has_out=bool(out)):
             return None
-        for array in arrays:
-            if array.__class__ is not np.ndarray:
+        library = call.library
+        given = [*inputs, *out]
+        counts = call.manner is Manner.COUNT_THEN_EXPAND
+        made = [] if out else [library.as_output(make(), call.name) for make in call.allocators[counts:]]
+        # The coordinates, of which it is not known how many there are, stand before the count.
+        first = len(call.plan.launch.leading) + call.n_leading
+        places = [first + place + (counts and place > 0) for place in range(len(given) + len(made))]
+        operands = []
+        for place, (slot, operand) in enumerate(zip(places, [*given, *made], strict=True)):
+            known = library.native_operand(slot, operand, is_output=place >= len(inputs))
+            if known is None or operand.library is not library:
                 return None
-        if self._scratch_bytes:
-            return self._count(arrays)
+            operands.append(known)
+        return cls(call, operands, call.reaches[: len(given)], has_out=bool(out))
+
+    def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
+        """Return the outputs, or None with nothing done where the ordinary path must be taken."""
+        if len(arrays) != len(self._reaches):
+            return None
         made = []
         for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
             made.append(make())
+        view = self._library.native_view((*arrays, *made), self._reaches)
+        if view is None:
+            return None
+        if self._result is not None:
+            return self._count(view, made[0], self._result)
         # The check returns where an index is out of range, or -1, as it does of other arrays than it knows: then
         # so does the launch.
-        if self._check is not None and self._check((arrays[1].__array_struct__,), 0) >= 0:
+        if self._check is not None and self._check(view[1:2], 0) >= 0:
             return None
-        capsules = tuple([array.__array_struct__ for array in (*arrays, *made)])
-        status = self._native(capsules, 0)
+        status = self._native(view, 0)
         if status == MISMATCH or status & self._refusals:
             return None
         return made or arrays[self._skipped :]
 
-    def _count(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
+    def _count(self, view: tuple[Any, ...], count: Any, coordinates: TensorDesc) -> Sequence[Any] | None:
         """Write coordinates to scratch, and copy as many rows as there are."""
-        assert self._result is not None
-        columns, dtype = self._result
-        (make_count,) = self._allocators
-        count, scratch = make_count(), take_scratch(self._scratch_bytes)
-        rows = self._native((arrays[0].__array_struct__, count.__array_struct__), scratch.address)
+        row_bytes = coordinates.sizes[1] * coordinates.data_type.bytes
+        scratch = take_scratch(coordinates.sizes[0] * row_bytes)
+        rows = self._native(view, scratch.address)
         if rows == MISMATCH:
             return None
-        coordinates = np.empty((rows, columns), dtype)
-        ctypes.memmove(NUMPY.address(coordinates), scratch.address, coordinates.nbytes)
+        written = self._library.empty((rows, coordinates.sizes[1]), coordinates.data_type, CPU)
+        ctypes.memmove(self._library.address(written), scratch.address, rows * row_bytes)
         scratch.give_back()
-        return coordinates, count
+        return written, count
 
 
-def is_small(call: BoundCall, inputs: Sequence[Any], out: Sequence[Any]) -> bool:
-    """Return whether a call may be replayed: one kernel, on few bytes of plain NumPy arrays."""
-    from kernels_cpu.kernel import BoundKernel  # noqa: PLC0415
-
-    if call.plan is None or call.device is not CPU or not _has_gil():
+def _is_small(call: BoundCall, *, has_out: bool) -> bool:
+    """Return whether a call is one kernel on few bytes in host memory."""
+    if call.plan is None or call.device is not CPU or not _has_gil() or call.bytes_moved > _MAX_BYTES:
         return False
-    if any(library is not NUMPY for library in (call.library, *call.libraries)):
-        return False
-    if call.manner is Manner.CHECK_THEN_GATHER and (call.plan.checker is None or not (out or call.plan.reports)):
+    if call.manner is Manner.CHECK_THEN_GATHER and (call.plan.checker is None or not (has_out or call.plan.reports)):
         return False
     if call.manner is Manner.COUNT_THEN_EXPAND and not (call.counts_in_one_pass and call.result_bytes):
         return False
-    if not isinstance(call.plan.launch, BoundKernel):
-        return False
-    if any(array.dtype.kind not in _TOLD_KINDS for array in (*inputs, *out)):
-        return False
-    return call.bytes_moved <= _MAX_BYTES
+    return isinstance(call.plan.launch, BoundKernel)
 
 
 class Replays:
@@ -166,8 +165,7 @@ class Replays:
         """Make a call that was found bound the one that is replayed next."""
         replay = call.replay
         if replay is None:
-            arrays = [[operand.array for operand in operands] for operands in (inputs, out)]
-            replay = call.replay = Replay(call, *arrays) if is_small(call, *arrays) else False
+            replay = call.replay = Replay.of(call, inputs, out) or False
         if replay:
             while len(self._replays) >= self._max_entries and key not in self._replays:
                 try:

@@ -1,8 +1,9 @@
-"""A call on small NumPy arrays as one step: known kinds, memory apart, and the kernel.
+"""A call on small arrays as one step: known kinds, memory apart, and the kernel.
 
-Each of these as a call of its own would take as long as a small kernel does. What an array is comes from NumPy's
-public array interface, whose structure every array gives out as a capsule. The GIL is kept all the while: to give
-it away and take it back is another such step.
+Each of these as a call of its own would take as long as a small kernel does. What an array is comes from a public
+interface for C: the array interface, whose structure every NumPy array gives out as a capsule, or DLPack's
+exchange functions, which describe an array in place. The GIL is kept all the while: to give it away and take it
+back is another such step.
 """
 
 import ctypes
@@ -25,6 +26,10 @@ MISMATCH = -1
 
 # Flags of the array interface.
 _ALIGNED, _NOT_SWAPPED, _WRITEABLE = 0x100, 0x200, 0x400
+# Of dlpack.h: a DLPackExchangeAPI begins with its version, as two 32-bit integers, and the address of an older one;
+# the fourth function after these describes an array.
+_DESCRIBE_AT = 40
+_DLPACK_MAJOR = 1
 
 
 class Operand(NamedTuple):
@@ -34,22 +39,49 @@ class Operand(NamedTuple):
     ----------
     slot : int
         Its place among the kernel's arguments.
-    kind : str
-        NumPy's letter for the kind of its data type.
-    item_size : int
-        Bytes of an element.
+    kind : int
+        The type of its elements and its device, as the interface has them.
+    flags : int
+        For the array interface what it must say of it besides, and for DLPack bits that its address must not have.
     shape, strides : tuple of int
-        As NumPy has them: strides in bytes.
-    is_output : bool
-        Whether it must be writeable.
+        Strides are in bytes for the array interface, and in elements for DLPack.
     """
 
     slot: int
-    kind: str
-    item_size: int
+    kind: int
+    flags: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    is_output: bool
+
+    @classmethod
+    def of_array_interface(cls, slot: int, array: Any, *, is_output: bool) -> "Operand":
+        """Return how NumPy's array interface describes an array."""
+        flags = _ALIGNED | _NOT_SWAPPED | (_WRITEABLE if is_output else 0)
+        kind = ord(array.dtype.kind) | array.itemsize << 32
+        return cls(slot, kind, flags, array.shape, array.strides)
+
+    @classmethod
+    def of_dlpack(
+        cls, slot: int, code: int, bits: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> "Operand":
+        """Return how DLPack describes an array in host memory; `code` is a DLDataTypeCode."""
+        on_host, lanes = 1, 1
+        return cls(slot, code | bits << 8 | lanes << 16 | on_host << 32, bits // 8 - 1, shape, strides)
+
+
+def dlpack_describe(array_type: type) -> int:
+    """Return the address of the function by which a type of arrays describes them to C; 0 where it has none."""
+    capsule = getattr(array_type, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return 0
+    table = _capsule_pointer(capsule, b"dlpack_exchange_api")
+    major = ctypes.c_uint32.from_address(table).value
+    return ctypes.c_size_t.from_address(table + _DESCRIBE_AT).value if major == _DLPACK_MAJOR else 0
+
+
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 def native_call(
@@ -60,6 +92,7 @@ def native_call(
     *,
     fixed: dict[int, int],
     scratch_slot: int,
+    describe: int,
     load: Load,
 ) -> Callable[[tuple[Any, ...], int], int]:
     """Return a function that launches on arrays, if they are of known kinds.
@@ -71,7 +104,7 @@ def native_call(
     n_arguments : int
         How many arguments it has.
     operands : sequence of Operand
-        The arrays, in the order of their capsules.
+        The arrays, in the order in which they are passed.
     overlaps : sequence of (first, second, above, below)
         Operands `first` and `second` may share memory, if the second begins more than `above` and less than
         `below` bytes after the first.
@@ -79,26 +112,28 @@ def native_call(
         Further arguments, by their slots.
     scratch_slot : int
         The slot of the address that comes with each call; -1 where there is none.
+    describe : int
+        What `dlpack_describe` returned for the arrays' type; 0 for NumPy's.
     load : callable
         Where the kernel of native calls comes from.
 
     Returns
     -------
     callable
-        It takes the capsules (``array.__array_struct__``) as a tuple, and an address. It returns what the kernel
-        does, or `MISMATCH` with nothing done.
+        It takes the arrays as a tuple, those of NumPy as capsules (``array.__array_struct__``), and an address. It
+        returns what the kernel does, or `MISMATCH` with nothing done.
     """
     template = [0] * n_arguments
     leading = launch.leading
     template[: len(leading)] = leading
     for slot, word in fixed.items():
         template[slot] = word
-    words = [launch.kernel.address, n_arguments, len(operands), scratch_slot, len(overlaps), *template]
+    words = [launch.kernel.address, n_arguments, len(operands), scratch_slot, len(overlaps), describe]
+    words += template
     for i, j, above, below in overlaps:
         words += [operands[i].slot, operands[j].slot, above, below]
     for operand in operands:
-        flags = _ALIGNED | _NOT_SWAPPED | (_WRITEABLE if operand.is_output else 0)
-        words += [operand.slot, ord(operand.kind), operand.item_size, flags, len(operand.shape)]
+        words += [operand.slot, operand.kind, operand.flags, len(operand.shape)]
         words += [*operand.shape, *operand.strides]
     table = Table(words)
     return functools.partial(_Call(load(KERNEL).address), table, launch)
@@ -113,5 +148,5 @@ class _Call:
         prototype = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         self._entry: Any = prototype(address)
 
-    def __call__(self, table: Table, launch: BoundKernel, capsules: tuple[Any, ...], scratch: int) -> int:
-        return self._entry(table.address, capsules, scratch)  # type: ignore[no-any-return]
+    def __call__(self, table: Table, launch: BoundKernel, arrays: tuple[Any, ...], scratch: int) -> int:
+        return self._entry(table.address, arrays, scratch)  # type: ignore[no-any-return]

@@ -11,15 +11,21 @@ from kernels_cpu.native_call import MAX_ARGUMENTS, MISMATCH
 
 _WORD = ir.IntType(64)
 # Fields of the table, in bytes.
-_CODE, _N_ARGUMENTS, _N_OPERANDS, _SCRATCH_SLOT, _N_OVERLAPS, _TEMPLATE = range(0, 48, 8)
-_OPERAND_BYTES = 40  # of an operand, before its shape and strides
-# Fields of the structure PyArrayInterface, in bytes: two 32-bit integers, a character, two 32-bit integers, and
-# the addresses of shape, strides and data.
-_N_DIMS, _KIND, _ITEM_SIZE, _FLAGS, _SHAPE, _STRIDES, _DATA = 4, 8, 12, 16, 24, 32, 40
+_CODE, _N_ARGUMENTS, _N_OPERANDS, _SCRATCH_SLOT, _N_OVERLAPS, _DESCRIBE, _TEMPLATE = range(0, 56, 8)
+# Fields of an operand in the table.
+_SLOT, _KIND, _FLAGS, _N_DIMS, _SIZES = range(0, 40, 8)
+# Fields of the structure PyArrayInterface.
+_ARRAY_N_DIMS, _ARRAY_KIND, _ARRAY_ITEM_SIZE, _ARRAY_FLAGS = 4, 8, 12, 16
+_ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_DATA = 24, 32, 40
+# Fields of the structure DLTensor, and its size in words.
+_TENSOR_DATA, _TENSOR_DEVICE_TYPE, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = 0, 8, 16, 20
+_TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 24, 32, 40
+_TENSOR_WORDS = 6
 
 # Python's C interface.
 _tuple_item = types.ExternalFunction("PyTuple_GetItem", types.intp(types.intp, types.intp))
 _capsule_pointer = types.ExternalFunction("PyCapsule_GetPointer", types.intp(types.intp, types.intp))
+_clear_error = types.ExternalFunction("PyErr_Clear", types.void())
 
 
 def _loader(bits: int) -> Any:
@@ -48,11 +54,11 @@ def _store(typing_context, address, value):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _stack_words(typing_context):  # type: ignore[no-untyped-def]
-    """Return the address of `MAX_ARGUMENTS` words that live as long as the kernel runs."""
+    """Return the address of words for the arguments and a DLTensor, which live as long as the kernel runs."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         with builder.goto_entry_block():
-            memory = builder.alloca(_WORD, MAX_ARGUMENTS)
+            memory = builder.alloca(_WORD, MAX_ARGUMENTS + _TENSOR_WORDS)
         return builder.ptrtoint(memory, _WORD)
 
     return types.int64(), generate
@@ -70,44 +76,81 @@ def _call(typing_context, code, words):  # type: ignore[no-untyped-def]
     return types.int64(types.int64, types.int64), generate
 
 
+@intrinsic
+def _describe(typing_context, describe, array, tensor):  # type: ignore[no-untyped-def]
+    """Call DLPack's description of an array, which returns 0, or sets an error."""
+    kind = ir.FunctionType(ir.IntType(32), [_WORD, _WORD])
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        describe, *rest = arguments
+        return builder.zext(builder.call(builder.inttoptr(describe, kind.as_pointer()), rest), _WORD)
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
 @helper
-def _has_kind(array: int, at: int) -> bool:
-    """Return whether an array interface is what the table says at an address."""
-    n_dims = _load(at + 32)
-    if _load_32(array + _N_DIMS) != n_dims or _load_8(array + _KIND) != _load(at + 8):
+def _is_known(n_dims: int, kind: int, shape: int, strides: int, known: int) -> bool:
+    """Return whether what an interface says of an array is what the table says at an address."""
+    if n_dims != _load(known + _N_DIMS) or kind != _load(known + _KIND):
         return False
-    flags = _load(at + 24)
-    if _load_32(array + _ITEM_SIZE) != _load(at + 16) or _load_32(array + _FLAGS) & flags != flags:
-        return False
-    shape, strides = _load(array + _SHAPE), _load(array + _STRIDES)
-    known = at + _OPERAND_BYTES
+    sizes = known + _SIZES
     for d in range(n_dims):
-        if _load(shape + 8 * d) != _load(known + 8 * d):
+        if _load(shape + 8 * d) != _load(sizes + 8 * d):
             return False
-        if _load(strides + 8 * d) != _load(known + 8 * (n_dims + d)):
+        if _load(strides + 8 * d) != _load(sizes + 8 * (n_dims + d)):
             return False
     return True
 
 
+@helper
+def _numpy_address(capsule: int, known: int) -> int:
+    """Return where an array of the known kind has its elements; 0 for any other."""
+    array = _capsule_pointer(capsule, 0)
+    flags = _load(known + _FLAGS)
+    if _load_32(array + _ARRAY_FLAGS) & flags != flags:
+        return 0
+    n_dims = _load_32(array + _ARRAY_N_DIMS)
+    kind = _load_8(array + _ARRAY_KIND) | _load_32(array + _ARRAY_ITEM_SIZE) << 32
+    shape, strides = _load(array + _ARRAY_SHAPE), _load(array + _ARRAY_STRIDES)
+    return _load(array + _ARRAY_DATA) if _is_known(n_dims, kind, shape, strides, known) else 0
+
+
+@helper
+def _dlpack_address(describe: int, array: int, tensor: int, known: int) -> int:
+    """Return where an array of the known kind has its elements; 0 for any other."""
+    if _describe(describe, array, tensor) != 0:
+        _clear_error()
+        return 0
+    n_dims = _load_32(tensor + _TENSOR_N_DIMS)
+    kind = _load_32(tensor + _TENSOR_DATA_TYPE) | _load_32(tensor + _TENSOR_DEVICE_TYPE) << 32
+    shape, strides = _load(tensor + _TENSOR_SHAPE), _load(tensor + _TENSOR_STRIDES)
+    if n_dims > 0 and strides == 0:
+        return 0
+    if not _is_known(n_dims, kind, shape, strides, known):
+        return 0
+    address = _load(tensor + _TENSOR_DATA) + _load(tensor + _TENSOR_OFFSET)
+    return 0 if address & _load(known + _FLAGS) else address
+
+
 @kernel
-def native_call(table: int, capsules: int, scratch: int) -> int:
+def native_call(table: int, arrays: int, scratch: int) -> int:
     """Check the arrays of a call, and launch its kernel on them."""
     words = _stack_words()
+    tensor = words + 8 * MAX_ARGUMENTS
     n_words = _load(table + _N_ARGUMENTS)
     for i in range(n_words):
         _store(words + 8 * i, _load(table + _TEMPLATE + 8 * i))
+    describe = _load(table + _DESCRIBE)
     overlaps = table + _TEMPLATE + 8 * n_words
     n_overlaps = _load(table + _N_OVERLAPS)
-    at = overlaps + 32 * n_overlaps
+    known = overlaps + 32 * n_overlaps
     for i in range(_load(table + _N_OPERANDS)):
-        array = _capsule_pointer(_tuple_item(capsules, i), 0)
-        if not _has_kind(array, at):
-            return MISMATCH
-        address = _load(array + _DATA)
+        item = _tuple_item(arrays, i)
+        address = _dlpack_address(describe, item, tensor, known) if describe else _numpy_address(item, known)
         if address == 0:
             return MISMATCH
-        _store(words + 8 * _load(at), address)
-        at += _OPERAND_BYTES + 16 * _load(at + 32)
+        _store(words + 8 * _load(known + _SLOT), address)
+        known += _SIZES + 16 * _load(known + _N_DIMS)
     for i in range(n_overlaps):
         pair = overlaps + 32 * i
         distance = _load(words + 8 * _load(pair + 8)) - _load(words + 8 * _load(pair))

@@ -95,10 +95,10 @@ class TestSameAsDmlops:
         expected = x.nonzero()
         coordinates, count = nonzero_coordinates(x)
         assert torch.equal(coordinates, expected)
-        assert count.tolist() == [len(expected)]
+        assert count.item() == len(expected)
         coordinates, count = nonzero_coordinates(x, size=50, fill_value=-1)
         assert torch.equal(coordinates, torch.nonzero_static(x.cpu(), size=50).to(device))
-        assert count.tolist() == [len(expected)]
+        assert count.item() == len(expected)
 
     def test_gather_nd(self, device):
         x, indices = normal(6, 7, 2, device=device), torch.tensor([[5, -1], [0, 3]], device=device)

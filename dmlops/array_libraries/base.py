@@ -10,6 +10,7 @@ from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, wording
 from dmlops.memory import Device
 from dmlops.tensor import TensorDesc
+from kernels_cpu.native_call import Operand as NativeOperand
 
 
 class Operand(NamedTuple):
@@ -45,6 +46,8 @@ class ArrayLibrary:
     """
 
     name: str
+    native_describe = 0
+    """The address of DLPack's function that describes its arrays to native calls; 0 where they read capsules."""
     index_type = TensorDataType.INT64
     needs_ordering = False
     """Whether calls on its arrays alone must be ordered with streams that the arrays name, or keep the arrays."""
@@ -114,6 +117,22 @@ class ArrayLibrary:
         """Return `address` of several arrays, as quick as it can be."""
         return [self.address(array) for array in arrays]
 
+    def native_operand(self, slot: int, operand: Operand, *, is_output: bool) -> NativeOperand | None:
+        """Return how native calls know such an array again; None where they cannot."""
+        return None
+
+    def native_view(self, arrays: Sequence[Any], reaches: Sequence[int]) -> tuple[Any, ...] | None:
+        """Return what native calls take for arrays; None where one of them is not plain.
+
+        Parameters
+        ----------
+        arrays : sequence of object
+            What the caller gave, and new outputs after it.
+        reaches : sequence of int
+            How many bytes from its first element on each of the caller's must have.
+        """
+        return None
+
     def check_representable(self, data_type: TensorDataType, where: str) -> None:
         """Refuse a data type that the library would silently change.
 
@@ -148,7 +167,6 @@ class ArrayLibrary:
         return nullcontext()
 
 
-
 def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> TensorDesc:
     """Return the description of an array whose library has NumPy's data types and strides in bytes."""
     if not dtype.isnative:
@@ -170,7 +188,6 @@ def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeErro
     """Return the error for an array that says it has elements, and has no memory for them."""
     got = f"a {type(array).__name__} with memory for {n_bytes} bytes at address {address:#x}"
     return TypeError(wording(where, got, "its elements are not there", "pass an array that holds its data"))
-
 
 
 

@@ -19,10 +19,16 @@ from dmlops.enums import TensorDataType
 from dmlops.errors import refuse, wording
 from dmlops.memory import CPU, Device
 from dmlops.tensor import TensorDesc
+from kernels_cpu.native_call import Operand as NativeOperand
 
-# NumPy's C interface fixes it: an array is Python's header of every object, and then the pointer to its data.
-_DATA_FIELD = object.__basicsize__
+# The address of the data in the structure of NumPy's array interface for C, which says it sooner than `ctypes.data`.
+_DATA_FIELD = 40
 _pointer_at = ctypes.c_size_t.from_address
+_structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_void_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+# A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know.
+_TOLD_KINDS = "biuf"
 
 
 class NumPy(ArrayLibrary):
@@ -54,7 +60,7 @@ class NumPy(ArrayLibrary):
 
     def _operand(self, array: "np.ndarray[Any, Any]") -> Operand:
         signature = array.dtype, array.shape, array.strides
-        return new_operand((self, array, signature, _pointer_at(id(array) + _DATA_FIELD).value))  # type: ignore[no-any-return]
+        return new_operand((self, array, signature, _address(array)))  # type: ignore[no-any-return]
 
     def device(self, array: Any) -> Device:
         return CPU
@@ -63,16 +69,32 @@ class NumPy(ArrayLibrary):
         return describe_numpy_like(array.dtype, array.shape, array.strides, where)
 
     def address(self, array: Any) -> int:
-        return _pointer_at(id(array) + _DATA_FIELD).value
+        return _address(array)
 
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
-        return [_pointer_at(id(array) + _DATA_FIELD).value for array in arrays]
+        return [_address(array) for array in arrays]
+
+    def native_operand(self, slot: int, operand: Operand, *, is_output: bool) -> NativeOperand | None:
+        if operand.array.dtype.kind not in _TOLD_KINDS:
+            return None
+        return NativeOperand.of_array_interface(slot, operand.array, is_output=is_output)
+
+    def native_view(self, arrays: Sequence[Any], reaches: Sequence[int]) -> tuple[Any, ...] | None:
+        for array in arrays:
+            if array.__class__ is not np.ndarray:
+                return None
+        return tuple([array.__array_struct__ for array in arrays])
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         return np.empty(sizes, numpy_dtype(data_type))
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
         return partial(np.empty, desc.sizes, numpy_dtype(desc.data_type))
+
+
+def _address(array: "np.ndarray[Any, Any]") -> int:
+    capsule = array.__array_struct__  # which frees the structure in the end
+    return _pointer_at(_structure_of(capsule, None) + _DATA_FIELD).value
 
 
 def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":

@@ -19,6 +19,8 @@ from dmlops.enums import TensorDataType
 from dmlops.errors import refuse, wording
 from dmlops.memory import CPU, Device
 from dmlops.tensor import TensorDesc
+from kernels_cpu.native_call import Operand as NativeOperand
+from kernels_cpu.native_call import dlpack_describe
 
 
 class Torch(ArrayLibrary):
@@ -32,8 +34,8 @@ class Torch(ArrayLibrary):
         self._torch = torch = sys.modules["torch"]
         self._plain_types = (torch.Tensor, torch.nn.Parameter)
         self._strided = torch.strided
-        # Whether a forward-mode level is active costs next to nothing to read, and unpacking a tensor does.
-        self._forward: Any = torch.autograd.forward_ad
+        self._unpack_dual = torch.autograd.forward_ad.unpack_dual
+        self.native_describe = dlpack_describe(torch.Tensor)
         self._current_stream = torch.cuda.current_stream
         # The public getter makes a Stream object, which costs as much as a launch.
         self._raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -90,7 +92,7 @@ class Torch(ArrayLibrary):
         """Refuse a tensor whose derivative would be lost."""
         if array.requires_grad and self._torch.is_grad_enabled():
             got = "a tensor that requires a gradient"
-        elif getattr(self._forward, "_current_level", 0) >= 0 and self._forward.unpack_dual(array).tangent is not None:
+        elif self._unpack_dual(array).tangent is not None:
             got = "a tensor with a tangent"
         else:
             return
@@ -135,6 +137,22 @@ class Torch(ArrayLibrary):
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
         return [array.data_ptr() for array in arrays]
 
+    def native_operand(self, slot: int, operand: Operand, *, is_output: bool) -> NativeOperand | None:
+        array = operand.array
+        code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
+        if not self.native_describe or not array.is_cpu or code is None:
+            return None
+        return NativeOperand.of_dlpack(slot, code, 8 * array.element_size(), tuple(array.shape), array.stride())
+
+    def native_view(self, arrays: Sequence[Any], reaches: Sequence[int]) -> tuple[Any, ...] | None:
+        for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict, and new outputs need no look
+            if array.__class__ not in self._plain_types or array.requires_grad or array.is_neg():
+                return None
+            begin = array.storage_offset() * array.element_size()
+            if begin + reach > array.untyped_storage().nbytes():
+                return None
+        return None if self._unpack_dual(arrays[0]).tangent is not None else tuple(arrays)
+
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         return self._torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
 
@@ -156,6 +174,8 @@ class Torch(ArrayLibrary):
         return self.on_stream(stream or 0, self.device(array)) if is_needed else nullcontext()
 
 
+# DLDataTypeCode, of dlpack.h.
+_DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 _REMEDIES = {
     "DTensor": "x.to_local() or x.full_tensor()",
     "MaskedTensor": "x.get_data() or x.to_tensor(value)",
