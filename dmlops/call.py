@@ -25,7 +25,6 @@ from dmlops.memory import (
     CPU,
     ByteExtent,
     Device,
-    Scratch,
     aligned,
     overlap_candidate,
     read_integer,
@@ -103,8 +102,6 @@ class BoundCall:
         self._names = tuple(operand.name for operand in operands)
         self.libraries = tuple(operand.library for operand in operands)
         self._extents = tuple(ByteExtent.of(operand.desc) for operand in operands)
-        descs = [operand.desc for operand in operands]
-        self._item_sizes = tuple(desc.data_type.bytes if desc.element_count else 0 for desc in descs)
         # Only a matrix may lack its input, which its kernels take as address 0.
         self._leading = () if inputs else (0,)
         self.overlap_candidates = tuple(
@@ -113,10 +110,15 @@ class BoundCall:
             for i in range(j)
         )
         self.result_bytes = sum(desc.element_count * desc.data_type.bytes for desc in self.results[:1])
-        self.allocators = tuple(library.allocator(desc, device) for desc in self.results)
-        self._finalizes = type(library).finalize is not ArrayLibrary.finalize
         self.manner = manner
-        self._run: Callable[..., Sequence[Any]] = _RUNS[manner]
+        allocators = [library.allocator(desc, device) for desc in self.results]
+        # The coordinates are allocated when they have been counted.
+        uncounted = 1 if manner is Manner.COUNT_THEN_EXPAND else 0
+        self.allocators = tuple(allocators[uncounted:])
+        passed = [*operands[: len(inputs)], *operands[len(inputs) + uncounted :]]
+        self._item_sizes = tuple(_item_size(operand.desc) for operand in passed)
+        self._passed_names = tuple(operand.name for operand in passed)
+        self._finalizes = type(library).finalize is not ArrayLibrary.finalize
         # How `replay` runs this call: None before that was asked, False where it does not.
         self.replay: Any = None
 
@@ -165,8 +167,64 @@ class BoundCall:
             _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
         if self.device is not CPU:
             return self._on_cuda(inputs, out, stream, workspace)
-        outputs = self._run(self, (), inputs, out, workspace)
+        made = [] if out else [make() for make in self.allocators]
+        addresses = [address for _, _, _, address in (*inputs, *out)]
+        if made:
+            addresses += self.library.addresses(made)
+        self._check_addresses(addresses)
+        if out:
+            self._check_overlap(addresses)
+        if workspace is not None:
+            self._check_workspace(workspace.address, addresses)
+        outputs = self.run_on_host(addresses, made, workspace)
         return self._finalized(outputs, 0) if self._finalizes else outputs
+
+    def run_on_host(self, addresses: Sequence[int], made: list[Any], workspace: Operand | None = None) -> list[Any]:
+        """Run the plan on addresses that were checked, and return the outputs.
+
+        Parameters
+        ----------
+        addresses : sequence of int
+            Of the inputs and of the outputs.
+        made : list of array
+            New outputs; empty where the outputs are the caller's.
+        workspace : Operand, optional
+            An array of at least `workspace_size` bytes.
+        """
+        if self.manner is Manner.COUNT_THEN_EXPAND:
+            return self._count_on_host(*addresses, made[0])
+        if self.manner is Manner.CHECK_THEN_GATHER:
+            # An output that nobody has seen yet may be written while the indices are checked.
+            if made and self.plan.reports and not self.plan.launch(*addresses, 0):
+                return made
+            first = self.plan.check(addresses[1])
+            if first >= 0:
+                self._raise_offender(addresses[1], first, ())
+        if not self.workspace_size:
+            self.plan.launch(*self._leading, *addresses, 0)
+        elif workspace is not None:
+            self.plan.launch(*self._leading, *addresses, aligned(workspace.address))
+        else:
+            scratch = take_scratch(self.workspace_size)
+            self.plan.launch(*self._leading, *addresses, scratch.address)
+            scratch.give_back()
+        return made
+
+    def _count_on_host(self, x: int, count_at: int, count: Any) -> list[Any]:
+        coordinates = self.results[0]
+        columns, data_type = coordinates.sizes[1], coordinates.data_type
+        in_one_pass = self.counts_in_one_pass
+        scratch = take_scratch(self.result_bytes if in_one_pass else self.workspace_size)
+        count_rows = self.plan.count
+        rows = self.plan.launch(x, scratch.address, count_at, 0) if in_one_pass else count_rows(x, count_at, scratch.address)
+        written = self.library.empty((rows, columns), data_type, self.device)
+        at = self.library.address(written)
+        if in_one_pass:
+            ctypes.memmove(at, scratch.address, rows * columns * data_type.bytes)
+        elif rows and columns:
+            self.plan.expand(x, at, rows, scratch.address)
+        scratch.give_back()
+        return [written, count]
 
     def _finalized(self, outputs: Sequence[Any], stream: int) -> Sequence[Any]:
         finalize = self.library.finalize
@@ -187,7 +245,7 @@ class BoundCall:
             if ordering is not None:
                 ordering.begin()
             with nullcontext() if stream is None else first.on_stream(handle, self.device):
-                outputs = self._run(self, (handle,), inputs, out, workspace)
+                outputs = self._run_on_cuda(handle, inputs, out, workspace)
             if ordering is not None:
                 ordering.end()
             return self._finalized(outputs, handle) if self._finalizes and outputs else outputs
@@ -202,115 +260,84 @@ class BoundCall:
         streams.update(stream for stream in named if stream is not None)
         return cuda.Ordering(handle, streams, [operand.array for operand in operands if operand.library.is_lent])
 
-    # Each manner has one function for both devices: `stream` is empty on the host, and one handle on a GPU.
-
-    def _launch(
-        self,
-        stream: tuple[int, ...],
-        inputs: Sequence[Operand],
-        out: Sequence[Operand],
-        workspace: Operand | None,
-    ) -> Sequence[Any]:
-        made = []
-        addresses = [address for _, _, _, address in inputs]
-        if out:
-            addresses += [address for _, _, _, address in out]
-        else:
-            for make in self.allocators:  # not in a comprehension, which costs Python 3.11 another call
-                made.append(make())
-            addresses += self.library.addresses(made)
-        self._check_addresses(addresses)
+    def _run_on_cuda(
+        self, stream: int, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
+    ) -> list[Any]:
+        addresses = [address for _, _, _, address in (*inputs, *out)]
         if out:
             self._check_overlap(addresses)
+        if self.manner is Manner.COUNT_THEN_EXPAND:
+            return self._count_on_cuda(stream, inputs[0])
+        if self.manner is Manner.CHECK_THEN_GATHER:
+            return self._check_on_cuda(stream, inputs, addresses)
+        return self._launch_on_cuda(stream, inputs or out, addresses, workspace)
+
+    def _launch_on_cuda(
+        self, stream: int, operands: Sequence[Operand], addresses: list[int], workspace: Operand | None = None
+    ) -> list[Any]:
+        made = []
+        if len(addresses) < len(self._extents):
+            made = [make() for make in self.allocators]
+            addresses = addresses + self.library.addresses(made)
+        self._check_addresses(addresses)
         if not self.workspace_size:
-            self.plan.launch(*stream, *self._leading, *addresses, 0)
+            self.plan.launch(stream, *self._leading, *addresses, 0)
         elif workspace is not None:
             self._check_workspace(workspace.address, addresses)
-            self.plan.launch(*stream, *self._leading, *addresses, aligned(workspace.address))
+            self.plan.launch(stream, *self._leading, *addresses, aligned(workspace.address))
         else:
-            scratch = self._scratch(stream, inputs or out)
-            self.plan.launch(*stream, *self._leading, *addresses, scratch.address)
+            scratch = self._scratch_on_cuda(stream, operands)
+            self.plan.launch(stream, *self._leading, *addresses, scratch.address)
             scratch.give_back()
         return made
 
-    def _check_then_gather(
-        self,
-        stream: tuple[int, ...],
-        inputs: Sequence[Operand],
-        out: Sequence[Operand],
-        workspace: Operand | None,
-    ) -> Sequence[Any]:
-        addresses = [address for _, _, _, address in inputs]
-        self._check_addresses(addresses)
-        if stream:
-            return self._check_on_cuda(stream, inputs, out, addresses[1])
-        if self.plan.reports and not out:
-            # Nobody has seen the output yet: it may be written while the indices are checked.
-            (make,) = self.allocators
-            output = make()
-            if not self.plan.launch(*addresses, self.library.address(output), 0):
-                return (output,)
-        first = self.plan.check(addresses[1])
-        if first >= 0:
-            self._raise_offender(addresses[1], first, stream)
-        return self._launch(stream, inputs, out, None)
-
-    def _check_on_cuda(
-        self, stream: tuple[int, ...], inputs: Sequence[Operand], out: Sequence[Operand], indices: int
-    ) -> Sequence[Any]:
-        if cuda.is_capturing(*stream):
+    def _check_on_cuda(self, stream: int, inputs: Sequence[Operand], addresses: list[int]) -> list[Any]:
+        if cuda.is_capturing(stream):
             reason = "the stream is being captured into a CUDA graph, where nothing can be checked"
             refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
+        indices, has_out = addresses[1], len(addresses) > len(inputs)
         flag = self.library.empty((8,), TensorDataType.UINT8, self.device)
-        self.plan.check(*stream, indices, self.library.address(flag))
+        self.plan.check(stream, indices, self.library.address(flag))
         # Outputs that nobody has seen yet may be written while the host waits, even if for nothing.
-        outputs = () if out else self._launch(stream, inputs, (), None)
-        first = cuda.read_back(self.library.address(flag), _POSITION, *stream)
+        outputs = [] if has_out else self._launch_on_cuda(stream, inputs, addresses)
+        first = cuda.read_back(self.library.address(flag), _POSITION, stream)
         if first != _NO_OFFENDER:
-            self._raise_offender(indices, first, stream)
-        return outputs or self._launch(stream, inputs, out, None)
+            self._raise_offender(indices, first, (stream,))
+        return self._launch_on_cuda(stream, inputs, addresses) if has_out else outputs
 
-    def _count_then_expand(
-        self,
-        stream: tuple[int, ...],
-        inputs: Sequence[Operand],
-        out: Sequence[Operand],
-        workspace: Operand | None,
-    ) -> Sequence[Any]:
-        if stream and cuda.is_capturing(*stream):
+    def _count_on_cuda(self, stream: int, x: Operand) -> list[Any]:
+        if cuda.is_capturing(stream):
             reason = "the stream is being captured into a CUDA graph"
             allowed = "size must be a number of rows, so that nothing waits"
             refuse("nonzero_coordinates.size", None, reason, allowed)
         coordinates = self.results[0]
         columns, data_type = coordinates.sizes[1], coordinates.data_type
-        x = inputs[0].address
-        self._check_addresses((x,))
-        count = self.allocators[1]()
+        (make_count,) = self.allocators
+        count = make_count()
         count_at = self.library.address(count)
-        if not stream and self.counts_in_one_pass:
-            scratch = take_scratch(self.result_bytes)
-            rows = self.plan.launch(x, scratch.address, count_at, 0)
-            written = self.library.empty((rows, columns), data_type, self.device)
-            ctypes.memmove(self.library.address(written), scratch.address, rows * columns * data_type.bytes)
-            scratch.give_back()
-            return [written, count]
-        memory = self._scratch(stream, inputs)
-        rows = self.plan.count(*stream, x, count_at, memory.address)
-        if stream:
-            rows = cuda.read_back(count_at, numpy_dtype(data_type), *stream)
+        self._check_addresses([x.address, count_at])
+        scratch = self._scratch_on_cuda(stream, (x,))
+        self.plan.count(stream, x.address, count_at, scratch.address)
+        rows = cuda.read_back(count_at, numpy_dtype(data_type), stream)
         written = self.library.empty((rows, columns), data_type, self.device)
         if rows and columns:
-            # On the host the plan has to be told how many rows there are.
-            n_rows = () if stream else (rows,)
-            self.plan.expand(*stream, x, self.library.address(written), *n_rows, memory.address)
-        memory.give_back()
+            self.plan.expand(stream, x.address, self.library.address(written), scratch.address)
+        scratch.give_back()
         return [written, count]
+
+    def _scratch_on_cuda(self, stream: int, operands: Sequence[Operand]) -> cuda.Scratch:
+        """Return memory that is the plan's until it is given back."""
+        library = operands[0].library if operands else self.library
+        if not library.allocates_on_streams or (not library.knows_capture and cuda.is_capturing(stream)):
+            return cuda.StreamMemory(self.workspace_size, stream)
+        array = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
+        return cuda.LibraryMemory(aligned(library.address(array)), array)
 
     def _check_addresses(self, addresses: Sequence[int]) -> None:
         """Refuse addresses that kernels could not use; libraries vouched for them, and this is the last look."""
         for address, size in zip(addresses, self._item_sizes):  # noqa: B905 - slow with strict
             if size and (not address or address % size):
-                self._refuse_address(address, size, self._names[addresses.index(address)])
+                self._refuse_address(address, size, self._passed_names[addresses.index(address)])
 
     def _refuse_address(self, address: int, size: int, name: str) -> NoReturn:
         got, reason = f"an array at address {address:#x}", f"it has elements of {size} bytes"
@@ -324,16 +351,6 @@ class BoundCall:
                 addresses[i], self._extents[i], addresses[j], self._extents[j]
             ):
                 _refuse_overlap(self._names[j], self._names[i], "an output must have memory of its own")
-
-    def _scratch(self, stream: tuple[int, ...], operands: Sequence[Operand]) -> Scratch | cuda.Scratch:
-        """Return memory that is the plan's until it is given back."""
-        if not stream:
-            return take_scratch(self.workspace_size)
-        library = operands[0].library if operands else self.library
-        if not library.allocates_on_streams or (not library.knows_capture and cuda.is_capturing(*stream)):
-            return cuda.StreamMemory(self.workspace_size, *stream)
-        array = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
-        return cuda.LibraryMemory(aligned(library.address(array)), array)
 
     def _check_workspace(self, workspace: int, addresses: Sequence[int]) -> None:
         """Refuse a workspace that shares memory with an operand."""
@@ -368,11 +385,9 @@ class BoundCall:
         return cuda.read_back(address, dtype, *stream) if stream else read_integer(address, dtype)
 
 
-_RUNS = {
-    Manner.LAUNCH: BoundCall._launch,
-    Manner.CHECK_THEN_GATHER: BoundCall._check_then_gather,
-    Manner.COUNT_THEN_EXPAND: BoundCall._count_then_expand,
-}
+def _item_size(desc: TensorDesc) -> int:
+    """Return how many bytes the address of such an array must be a multiple of; 0 for one without elements."""
+    return desc.data_type.bytes if desc.element_count else 0
 
 
 def _refuse_overlap(name: str, other: str, allowed: str) -> None:

@@ -103,8 +103,8 @@ def top_k(
         largest = arguments.boolean(largest, "top_k.largest")
     index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
     parameters = ("top_k", k, axis, largest, index_type, level_set(), get_num_threads(), out is None)
-    if stream is None and (replay := REPLAYS.find(parameters)) is not None:
-        results = replay((x,) if out is None else _flat(x, out))
+    if stream is None:
+        results = REPLAYS.run(parameters, (x,) if out is None else _flat(x, out))
         if results is not None:
             return _new(TopKResult, results)  # type: ignore[no-any-return]
     handle = None if stream is None else cuda.stream_handle(stream, "top_k.stream")
@@ -179,8 +179,8 @@ def nonzero_coordinates(
     fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
     parameters = (where, size, fill, index_type, level_set(), get_num_threads(), out is None)
-    if stream is None and (replay := REPLAYS.find(parameters)) is not None:
-        results = replay((x,) if out is None else _flat(x, out))
+    if stream is None:
+        results = REPLAYS.run(parameters, (x,) if out is None else _flat(x, out))
         if results is not None:
             return _new(NonzeroResult, results)  # type: ignore[no-any-return]
     handle = None if stream is None else cuda.stream_handle(stream, f"{where}.stream")
@@ -254,8 +254,8 @@ def gather_nd(
     if type(mode) is not str:
         refuse("gather_nd.mode", shown(mode), "it is no mode", 'mode must be "raise", "clip" or "fill"')
     parameters = ("gather_nd", batch, mode, level_set(), get_num_threads(), out is None)
-    if stream is None and (replay := REPLAYS.find(parameters)) is not None:
-        results = replay((x, indices) if out is None else (x, indices, out))
+    if stream is None:
+        results = REPLAYS.run(parameters, (x, indices) if out is None else (x, indices, out))
         if results is not None:
             return results[0]
     handle = None if stream is None else cuda.stream_handle(stream, "gather_nd.stream")
@@ -345,9 +345,9 @@ def diagonal_matrix(
         made = binding.made_from(shape, dtype, like, out)
     number = scalars.scalar_key(value)
     parameters = (where, number, begin, end, made, level_set(), get_num_threads(), out is None)
-    if stream is None and (replay := REPLAYS.find(parameters)) is not None:
+    if stream is None:
         given = () if out is None else (out,)
-        results = replay(given if x is None else (x, *given))
+        results = REPLAYS.run(parameters, given if x is None else (x, *given))
         if results is not None:
             return results[0]
     handle = None if stream is None else cuda.stream_handle(stream, f"{where}.stream")

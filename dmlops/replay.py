@@ -5,8 +5,6 @@ one native call, which looks at the arrays itself before it launches. Where it f
 path is taken.
 """
 
-import ctypes
-import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -17,10 +15,9 @@ import numpy as np
 from dmlops import backend
 from dmlops.array_libraries import Operand
 from dmlops.call import BoundCall, Manner
-from dmlops.memory import CPU, aligned, take_scratch
-from dmlops.tensor import TensorDesc
+from dmlops.memory import CPU, aligned
 from kernels_cpu.kernel import BoundKernel
-from kernels_cpu.native_call import MISMATCH, native_call
+from kernels_cpu.native_call import MISMATCH, native_call, native_look
 from kernels_cpu.native_call import Operand as NativeOperand
 
 # Calls that move so many bytes, all operands together, take some microseconds, for which the GIL may be kept.
@@ -44,7 +41,7 @@ _scratch = _Scratch()
 
 
 class Replay:
-    """One bound call as a native call.
+    """A bound call whose arrays one native call looks at, and runs it on if it is small.
 
     Parameters
     ----------
@@ -52,65 +49,59 @@ class Replay:
         What is run.
     operands : sequence of NativeOperand
         Its arrays, new outputs among them.
-    reaches : sequence of int
-        How many bytes from its first element on each array of the caller's must have.
+    n_given : int
+        How many of them are the caller's.
     has_out : bool
-        Whether the caller gives the outputs.
+        Whether the outputs are.
     """
 
-    __slots__ = ("_allocators", "_check", "_keeps", "_library", "_native", "_reaches", "_refusals", "_result", "_skipped")
+    __slots__ = ("_allocators", "_call", "_keeps", "_library", "_look", "_n_given", "_reaches", "_run", "_skipped", "_status")
 
-    def __init__(self, call: BoundCall, operands: Sequence[NativeOperand], reaches: Sequence[int], *, has_out: bool) -> None:
-        counts = call.manner is Manner.COUNT_THEN_EXPAND
-        self._allocators = () if has_out else call.allocators[1:] if counts else call.allocators
-        self._library = call.library
-        self._reaches = reaches
-        self._result = call.results[0] if counts else None
-        self._skipped = len(reaches) - len(call.results) if has_out else 0
-        launch = call.plan.launch
-        n_arguments = operands[-1].slot + 2
-        make = functools.partial(native_call, describe=self._library.native_describe, load=backend.load_on_host)
+    def __init__(self, call: BoundCall, operands: Sequence[NativeOperand], n_given: int, *, has_out: bool) -> None:
+        self._call, self._library = call, call.library
+        self._allocators = () if has_out else call.allocators
+        self._n_given, self._reaches = n_given, call.reaches[:n_given]
+        self._skipped = n_given - len(call.results) if has_out else 0
+        overlaps = call.overlap_candidates if has_out else ()
+        describe = self._library.native_describe
+        self._look = self._run = self._keeps = None
+        self._status = 0
+        if not _is_one_small_kernel(call, has_out=has_out):
+            self._look = native_look(operands, overlaps, describe=describe, load=backend.load_on_host)
+            return
         # A gather that is checked while it writes says by any bit that an index is out of range.
-        checks = call.manner is Manner.CHECK_THEN_GATHER
-        self._refusals = -1 if checks and not has_out else 0
-        self._check: Callable[[tuple[Any, ...], int], int] | None = None
-        if checks and has_out:
-            check = call.plan.checker
-            slot = len(check.leading)
-            self._check = make(check, slot + 1, [operands[1]._replace(slot=slot)], (), fixed={}, scratch_slot=-1)
+        self._status = -1 if call.manner is Manner.CHECK_THEN_GATHER else 0
         self._keeps = _scratch.of(call.workspace_size)
-        self._native = make(
-            launch,
-            n_arguments,
+        workspace = aligned(self._keeps.ctypes.data) if call.workspace_size else 0
+        self._run = native_call(
+            call.plan.launch,
+            call.n_leading,
             operands,
-            call.overlap_candidates if has_out else (),
-            fixed={n_arguments - 1: aligned(self._keeps.ctypes.data) if call.workspace_size else 0},
-            scratch_slot=operands[0].slot + 1 if counts else -1,
+            overlaps,
+            workspace=workspace,
+            describe=describe,
+            load=backend.load_on_host,
         )
 
     @classmethod
     def of(cls, call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand]) -> "Replay | None":
-        """Return a bound call as a native call; None where it moves more, or does more than launch one kernel."""
-        if not _is_small(call, has_out=bool(out)):
+        """Return a replay of a bound call, or None if that cannot be one."""
+        if call.plan is None or call.device is not CPU or not _has_gil():
             return None
         library = call.library
         given = [*inputs, *out]
-        counts = call.manner is Manner.COUNT_THEN_EXPAND
-        made = [] if out else [library.as_output(make(), call.name) for make in call.allocators[counts:]]
-        # The coordinates, of which it is not known how many there are, stand before the count.
-        first = len(call.plan.launch.leading) + call.n_leading
-        places = [first + place + (counts and place > 0) for place in range(len(given) + len(made))]
+        made = [] if out else [library.as_output(make(), call.name) for make in call.allocators]
         operands = []
-        for place, (slot, operand) in enumerate(zip(places, [*given, *made], strict=True)):
-            known = library.native_operand(slot, operand, is_output=place >= len(inputs))
+        for place, operand in enumerate([*given, *made]):
+            known = library.native_operand(operand, is_output=place >= len(inputs))
             if known is None or operand.library is not library:
                 return None
             operands.append(known)
-        return cls(call, operands, call.reaches[: len(given)], has_out=bool(out))
+        return cls(call, operands, len(given), has_out=bool(out))
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
         """Return the outputs, or None with nothing done where the ordinary path must be taken."""
-        if len(arrays) != len(self._reaches):
+        if len(arrays) != self._n_given:
             return None
         made = []
         for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
@@ -118,55 +109,51 @@ class Replay:
         view = self._library.native_view((*arrays, *made), self._reaches)
         if view is None:
             return None
-        if self._result is not None:
-            return self._count(view, made[0], self._result)
-        # The check returns where an index is out of range, or -1, as it does of other arrays than it knows: then
-        # so does the launch.
-        if self._check is not None and self._check(view[1:2], 0) >= 0:
-            return None
-        status = self._native(view, 0)
-        if status == MISMATCH or status & self._refusals:
-            return None
-        return made or arrays[self._skipped :]
-
-    def _count(self, view: tuple[Any, ...], count: Any, coordinates: TensorDesc) -> Sequence[Any] | None:
-        """Write coordinates to scratch, and copy as many rows as there are."""
-        row_bytes = coordinates.sizes[1] * coordinates.data_type.bytes
-        scratch = take_scratch(coordinates.sizes[0] * row_bytes)
-        rows = self._native(view, scratch.address)
-        if rows == MISMATCH:
-            return None
-        written = self._library.empty((rows, coordinates.sizes[1]), coordinates.data_type, CPU)
-        ctypes.memmove(self._library.address(written), scratch.address, rows * row_bytes)
-        scratch.give_back()
-        return written, count
+        if self._run is not None:
+            status = self._run(view)
+            return None if status == MISMATCH or status & self._status else made or arrays[self._skipped :]
+        addresses = self._look(view)
+        return self._call.run_on_host(addresses, made) or arrays[self._skipped :] if addresses else None
 
 
-def _is_small(call: BoundCall, *, has_out: bool) -> bool:
-    """Return whether a call is one kernel on few bytes in host memory."""
-    if call.plan is None or call.device is not CPU or not _has_gil() or call.bytes_moved > _MAX_BYTES:
+def _is_one_small_kernel(call: BoundCall, *, has_out: bool) -> bool:
+    """Return whether a call is one kernel that moves few bytes."""
+    if call.bytes_moved > _MAX_BYTES or call.manner is Manner.COUNT_THEN_EXPAND:
         return False
-    if call.manner is Manner.CHECK_THEN_GATHER and (call.plan.checker is None or not (has_out or call.plan.reports)):
-        return False
-    if call.manner is Manner.COUNT_THEN_EXPAND and not (call.counts_in_one_pass and call.result_bytes):
+    if call.manner is Manner.CHECK_THEN_GATHER and (has_out or not call.plan.reports):
         return False
     return isinstance(call.plan.launch, BoundKernel)
 
 
 class Replays:
-    """The last call that may be replayed, by all arguments that are no arrays; the oldest leaves when it is full."""
+    """Calls that may be replayed, by the other arguments and by sizes and types of the first arrays.
+
+    The oldest leaves when it is full.
+    """
 
     def __init__(self, max_entries: int) -> None:
         self._replays: OrderedDict[Hashable, Replay] = OrderedDict()
         self._max_entries = max_entries
-        self.find = self._replays.get
+        # Whose objects are sure to have sizes and a data type that can be hashed.
+        self._array_types: set[type] = set()
 
-    def learn(self, key: Hashable, call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand]) -> None:
-        """Make a call that was found bound the one that is replayed next."""
+    def run(self, parameters: Hashable, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
+        """Return the outputs of a call, or None with nothing done where the ordinary path must be taken."""
+        for array in arrays[:2]:
+            if array.__class__ not in self._array_types:
+                return None
+        replay = self._replays.get(_key(parameters, arrays))
+        return None if replay is None else replay(arrays)
+
+    def learn(self, parameters: Hashable, call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand]) -> None:
+        """Let a call that was found bound be replayed next time."""
         replay = call.replay
         if replay is None:
             replay = call.replay = Replay.of(call, inputs, out) or False
         if replay:
+            arrays = [operand.array for operand in (*inputs, *out)]
+            self._array_types.update(type(array) for array in arrays)
+            key = _key(parameters, arrays)
             while len(self._replays) >= self._max_entries and key not in self._replays:
                 try:
                     self._replays.popitem(last=False)
@@ -176,6 +163,13 @@ class Replays:
 
     def __len__(self) -> int:
         return len(self._replays)
+
+
+def _key(parameters: Hashable, arrays: Sequence[Any]) -> Hashable:
+    """Return what most calls that need other plans differ in; the native call looks at the rest."""
+    if len(arrays) > 1:
+        return parameters, arrays[0].shape, arrays[0].dtype, arrays[1].shape, arrays[1].dtype
+    return (parameters, arrays[0].shape, arrays[0].dtype) if arrays else parameters
 
 
 REPLAYS = Replays(max_entries=1024)

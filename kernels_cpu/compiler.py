@@ -19,7 +19,7 @@ from kernels_cpu.kernel import Kernel
 from kernels_cpu.linking import ENTRY
 
 _C_IMPORTS = {"memcpy", "memmove", "memset"}
-_PYTHON_IMPORTS = {"PyTuple_GetItem", "PyCapsule_GetPointer", "PyErr_Clear"}
+_PYTHON_IMPORTS = {"PyTuple_GetItem", "PyCapsule_GetPointer", "PyErr_Clear", "PyBytes_FromStringAndSize"}
 
 _LOCK = threading.RLock()
 

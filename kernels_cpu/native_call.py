@@ -1,4 +1,4 @@
-"""A call on small arrays as one step: known kinds, memory apart, and the kernel.
+"""A look at arrays as one step, and with it the launch of a small kernel: known kinds, and memory apart.
 
 Each of these as a call of its own would take as long as a small kernel does. What an array is comes from a public
 interface for C: the array interface, whose structure every NumPy array gives out as a capsule, or DLPack's
@@ -8,20 +8,17 @@ back is another such step.
 
 import ctypes
 import functools
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kernels_cpu.kernel import INTEGER, BoundKernel, Kernel, Load, Table
 
-KERNEL = Kernel(
-    "native_call",
-    "kernels_cpu.native_call_kernel:native_call",
-    (INTEGER, INTEGER, INTEGER),
-    uses_python=True,
-)
+CALL = Kernel("native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGER, INTEGER), uses_python=True)
+LOOK = Kernel("native_look", "kernels_cpu.native_call_kernel:native_look", (INTEGER, INTEGER), uses_python=True)
 MAX_ARGUMENTS = 16
 
-# What the kernel returns where it did nothing; no kernel of an operator returns a negative number.
+# What a native call returns where it did nothing; no kernel of an operator returns a negative number.
 MISMATCH = -1
 
 # Flags of the array interface.
@@ -37,8 +34,6 @@ class Operand(NamedTuple):
 
     Attributes
     ----------
-    slot : int
-        Its place among the kernel's arguments.
     kind : int
         The type of its elements and its device, as the interface has them.
     flags : int
@@ -47,26 +42,25 @@ class Operand(NamedTuple):
         Strides are in bytes for the array interface, and in elements for DLPack.
     """
 
-    slot: int
     kind: int
     flags: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
     @classmethod
-    def of_array_interface(cls, slot: int, array: Any, *, is_output: bool) -> "Operand":
+    def of_array_interface(cls, array: Any, *, is_output: bool) -> "Operand":
         """Return how NumPy's array interface describes an array."""
         flags = _ALIGNED | _NOT_SWAPPED | (_WRITEABLE if is_output else 0)
         kind = ord(array.dtype.kind) | array.itemsize << 32
-        return cls(slot, kind, flags, array.shape, array.strides)
+        return cls(kind, flags, array.shape, array.strides)
 
     @classmethod
     def of_dlpack(
-        cls, slot: int, code: int, bits: int, shape: tuple[int, ...], strides: tuple[int, ...]
+        cls, code: int, bits: int, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> "Operand":
         """Return how DLPack describes an array in host memory; `code` is a DLDataTypeCode."""
         on_host, lanes = 1, 1
-        return cls(slot, code | bits << 8 | lanes << 16 | on_host << 32, bits // 8 - 1, shape, strides)
+        return cls(code | bits << 8 | lanes << 16 | on_host << 32, bits // 8 - 1, shape, strides)
 
 
 def dlpack_describe(array_type: type) -> int:
@@ -86,57 +80,81 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c
 
 def native_call(
     launch: BoundKernel,
-    n_arguments: int,
+    n_leading: int,
     operands: Sequence[Operand],
     overlaps: Sequence[tuple[int, int, int, int]],
     *,
-    fixed: dict[int, int],
-    scratch_slot: int,
+    workspace: int,
     describe: int,
     load: Load,
-) -> Callable[[tuple[Any, ...], int], int]:
-    """Return a function that launches on arrays, if they are of known kinds.
+) -> Callable[[tuple[Any, ...]], int]:
+    """Return a function that launches a kernel on arrays, if they are of known kinds.
 
     Parameters
     ----------
     launch : BoundKernel
         The kernel and its first arguments.
-    n_arguments : int
-        How many arguments it has.
+    n_leading : int
+        How many zeros it takes before the addresses of the arrays.
     operands : sequence of Operand
         The arrays, in the order in which they are passed.
     overlaps : sequence of (first, second, above, below)
         Operands `first` and `second` may share memory, if the second begins more than `above` and less than
         `below` bytes after the first.
-    fixed : mapping of int to int
-        Further arguments, by their slots.
-    scratch_slot : int
-        The slot of the address that comes with each call; -1 where there is none.
+    workspace : int
+        The last argument of the kernel.
     describe : int
         What `dlpack_describe` returned for the arrays' type; 0 for NumPy's.
     load : callable
-        Where the kernel of native calls comes from.
+        Where native calls come from.
 
     Returns
     -------
     callable
-        It takes the arrays as a tuple, those of NumPy as capsules (``array.__array_struct__``), and an address. It
-        returns what the kernel does, or `MISMATCH` with nothing done.
+        It takes the arrays as a tuple, those of NumPy as capsules (``array.__array_struct__``). It returns what
+        the kernel does, or `MISMATCH` with nothing done.
     """
-    template = [0] * n_arguments
-    leading = launch.leading
-    template[: len(leading)] = leading
-    for slot, word in fixed.items():
-        template[slot] = word
-    words = [launch.kernel.address, n_arguments, len(operands), scratch_slot, len(overlaps), describe]
-    words += template
-    for i, j, above, below in overlaps:
-        words += [operands[i].slot, operands[j].slot, above, below]
+    leading = [*launch.leading, *[0] * n_leading]
+    template = [*leading, *[0] * len(operands), workspace]
+    table = _table(launch.kernel.address, template, len(leading), operands, overlaps, describe)
+    return functools.partial(_Call(load(CALL).address), table, launch)
+
+
+def native_look(
+    operands: Sequence[Operand],
+    overlaps: Sequence[tuple[int, int, int, int]],
+    *,
+    describe: int,
+    load: Load,
+) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
+    """Return a function that looks whether arrays are of known kinds.
+
+    The parameters are those of `native_call`.
+
+    Returns
+    -------
+    callable
+        It takes the arrays as `native_call` does. It returns their addresses, or none if one is of another kind.
+    """
+    table = _table(0, [0] * len(operands), 0, operands, overlaps, describe)
+    return functools.partial(_Look(load(LOOK).address, len(operands)), table)
+
+
+def _table(
+    code: int,
+    template: Sequence[int],
+    first: int,
+    operands: Sequence[Operand],
+    overlaps: Sequence[tuple[int, int, int, int]],
+    describe: int,
+) -> Table:
+    """Return what the kernels read; the addresses of the arrays go into the template from place `first` on."""
+    words = [code, describe, len(overlaps), len(operands), first, len(template), *template]
+    for overlap in overlaps:
+        words += overlap
     for operand in operands:
-        words += [operand.slot, operand.kind, operand.flags, len(operand.shape)]
-        words += [*operand.shape, *operand.strides]
-    table = Table(words)
-    return functools.partial(_Call(load(KERNEL).address), table, launch)
+        words += [operand.kind, operand.flags, len(operand.shape), *operand.shape, *operand.strides]
+    return Table(words)
 
 
 class _Call:
@@ -145,8 +163,21 @@ class _Call:
     __slots__ = ("_entry",)
 
     def __init__(self, address: int) -> None:
-        prototype = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-        self._entry: Any = prototype(address)
+        self._entry: Any = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object)(address)
 
-    def __call__(self, table: Table, launch: BoundKernel, arrays: tuple[Any, ...], scratch: int) -> int:
-        return self._entry(table.address, arrays, scratch)  # type: ignore[no-any-return]
+    def __call__(self, table: Table, launch: BoundKernel, arrays: tuple[Any, ...]) -> int:
+        return self._entry(table.address, arrays)  # type: ignore[no-any-return]
+
+
+class _Look:
+    """The kernel that only looks, called likewise."""
+
+    __slots__ = ("_entry", "_unpack")
+
+    def __init__(self, address: int, n_operands: int) -> None:
+        self._entry: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)(address)
+        self._unpack = struct.Struct(f"={n_operands}q").unpack
+
+    def __call__(self, table: Table, arrays: tuple[Any, ...]) -> tuple[int, ...]:
+        words = self._entry(table.address, arrays)
+        return self._unpack(words) if words else ()

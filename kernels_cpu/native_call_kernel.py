@@ -1,4 +1,4 @@
-"""The kernel of native calls; `native_call` says what its table holds."""
+"""The kernels of native calls; `native_call` makes the table that they read."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from kernels_cpu.native_call import MAX_ARGUMENTS, MISMATCH
 
 _WORD = ir.IntType(64)
 # Fields of the table, in bytes.
-_CODE, _N_ARGUMENTS, _N_OPERANDS, _SCRATCH_SLOT, _N_OVERLAPS, _DESCRIBE, _TEMPLATE = range(0, 56, 8)
+_CODE, _DESCRIBE, _N_OVERLAPS, _N_OPERANDS, _FIRST, _N_ARGUMENTS, _TEMPLATE = range(0, 56, 8)
 # Fields of an operand in the table.
-_SLOT, _KIND, _FLAGS, _N_DIMS, _SIZES = range(0, 40, 8)
+_KIND, _FLAGS, _N_DIMS, _SIZES = range(0, 32, 8)
 # Fields of the structure PyArrayInterface.
 _ARRAY_N_DIMS, _ARRAY_KIND, _ARRAY_ITEM_SIZE, _ARRAY_FLAGS = 4, 8, 12, 16
 _ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_DATA = 24, 32, 40
@@ -25,6 +25,7 @@ _TENSOR_WORDS = 6
 # Python's C interface.
 _tuple_item = types.ExternalFunction("PyTuple_GetItem", types.intp(types.intp, types.intp))
 _capsule_pointer = types.ExternalFunction("PyCapsule_GetPointer", types.intp(types.intp, types.intp))
+_bytes_of = types.ExternalFunction("PyBytes_FromStringAndSize", types.intp(types.intp, types.intp))
 _clear_error = types.ExternalFunction("PyErr_Clear", types.void())
 
 
@@ -132,10 +133,9 @@ def _dlpack_address(describe: int, array: int, tensor: int, known: int) -> int:
     return 0 if address & _load(known + _FLAGS) else address
 
 
-@kernel
-def native_call(table: int, arrays: int, scratch: int) -> int:
-    """Check the arrays of a call, and launch its kernel on them."""
-    words = _stack_words()
+@helper
+def _addresses(table: int, arrays: int, words: int) -> bool:
+    """Write the template with the addresses of the arrays; return whether all are of known kinds and apart."""
     tensor = words + 8 * MAX_ARGUMENTS
     n_words = _load(table + _N_ARGUMENTS)
     for i in range(n_words):
@@ -144,19 +144,35 @@ def native_call(table: int, arrays: int, scratch: int) -> int:
     overlaps = table + _TEMPLATE + 8 * n_words
     n_overlaps = _load(table + _N_OVERLAPS)
     known = overlaps + 32 * n_overlaps
+    first = words + 8 * _load(table + _FIRST)
     for i in range(_load(table + _N_OPERANDS)):
         item = _tuple_item(arrays, i)
         address = _dlpack_address(describe, item, tensor, known) if describe else _numpy_address(item, known)
         if address == 0:
-            return MISMATCH
-        _store(words + 8 * _load(known + _SLOT), address)
+            return False
+        _store(first + 8 * i, address)
         known += _SIZES + 16 * _load(known + _N_DIMS)
     for i in range(n_overlaps):
         pair = overlaps + 32 * i
-        distance = _load(words + 8 * _load(pair + 8)) - _load(words + 8 * _load(pair))
+        distance = _load(first + 8 * _load(pair + 8)) - _load(first + 8 * _load(pair))
         if _load(pair + 16) < distance < _load(pair + 24):
-            return MISMATCH
-    slot = _load(table + _SCRATCH_SLOT)
-    if slot >= 0:
-        _store(words + 8 * slot, scratch)
+            return False
+    return True
+
+
+@kernel
+def native_call(table: int, arrays: int) -> int:
+    """Launch a kernel on arrays of known kinds."""
+    words = _stack_words()
+    if not _addresses(table, arrays, words):
+        return MISMATCH
     return _call(_load(table + _CODE), words)
+
+
+@kernel
+def native_look(table: int, arrays: int) -> int:
+    """Return the addresses of arrays of known kinds as a bytes object, which is empty if there are others."""
+    words = _stack_words()
+    if not _addresses(table, arrays, words):
+        return _bytes_of(0, 0)
+    return _bytes_of(words, 8 * _load(table + _N_OPERANDS))

@@ -93,6 +93,13 @@ class TestTopK:
         check(values, np.array([3.0]))
         check(indices, np.array([0]))
 
+    def test_nothing_of_empty_chunks(self):
+        for sizes in ((0, 0), (0, 0, 3), (2, 0)):
+            x = np.zeros((2, sum(sizes)), "int8")
+            values, indices = top_k(da.from_array(x, chunks=(2, sizes)), 0)
+            check(values, np.zeros((2, 0), "int8"))
+            check(indices, np.zeros((2, 0), "int64"))
+
     def test_unknown_sizes_elsewhere(self, unknown):
         x, lazy = unknown
         values, indices = top_k(lazy, 3, axis=1)

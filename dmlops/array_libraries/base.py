@@ -117,7 +117,7 @@ class ArrayLibrary:
         """Return `address` of several arrays, as quick as it can be."""
         return [self.address(array) for array in arrays]
 
-    def native_operand(self, slot: int, operand: Operand, *, is_output: bool) -> NativeOperand | None:
+    def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
         """Return how native calls know such an array again; None where they cannot."""
         return None
 

@@ -74,10 +74,10 @@ class NumPy(ArrayLibrary):
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
         return [_address(array) for array in arrays]
 
-    def native_operand(self, slot: int, operand: Operand, *, is_output: bool) -> NativeOperand | None:
+    def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
         if operand.array.dtype.kind not in _TOLD_KINDS:
             return None
-        return NativeOperand.of_array_interface(slot, operand.array, is_output=is_output)
+        return NativeOperand.of_array_interface(operand.array, is_output=is_output)
 
     def native_view(self, arrays: Sequence[Any], reaches: Sequence[int]) -> tuple[Any, ...] | None:
         for array in arrays:

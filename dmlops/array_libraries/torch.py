@@ -137,12 +137,12 @@ class Torch(ArrayLibrary):
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
         return [array.data_ptr() for array in arrays]
 
-    def native_operand(self, slot: int, operand: Operand, *, is_output: bool) -> NativeOperand | None:
+    def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
         array = operand.array
         code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
         if not self.native_describe or not array.is_cpu or code is None:
             return None
-        return NativeOperand.of_dlpack(slot, code, 8 * array.element_size(), tuple(array.shape), array.stride())
+        return NativeOperand.of_dlpack(code, 8 * array.element_size(), tuple(array.shape), array.stride())
 
     def native_view(self, arrays: Sequence[Any], reaches: Sequence[int]) -> tuple[Any, ...] | None:
         for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict, and new outputs need no look

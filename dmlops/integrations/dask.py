@@ -50,7 +50,9 @@ def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True, index_dtype: 
     inference.top_k(_describe(x, where), k, axis, index_type)
     axis %= x.ndim
     if k == 0:
-        x = x[(*[slice(None)] * axis, slice(0, 0))]
+        # dask does not merge chunks where all are empty.
+        before = [slice(None)] * axis
+        x = x[(*before, slice(0, 0))].blocks[(*before, slice(0, 1))]
     options = {"k": k, "axis": axis, "largest": bool(largest), "index_dtype": numpy_dtype(index_type)}
     values, indices = _select(_select_from_chunk, (x,), options)
     while values.numblocks[axis] > 1:
