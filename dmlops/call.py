@@ -25,6 +25,7 @@ from dmlops.memory import (
     CPU,
     ByteExtent,
     Device,
+    OverlapCandidate,
     aligned,
     overlap_candidate,
     read_integer,
@@ -115,6 +116,8 @@ class BoundCall:
         # The coordinates are allocated when they have been counted.
         uncounted = 1 if manner is Manner.COUNT_THEN_EXPAND else 0
         self.allocators = tuple(allocators[uncounted:])
+        # A small call writes all coordinates that there could be, and keeps a copy of those that there are.
+        self.small_allocators = tuple(allocators)
         passed = [*operands[: len(inputs)], *operands[len(inputs) + uncounted :]]
         self._item_sizes = tuple(_item_size(operand.desc) for operand in passed)
         self._passed_names = tuple(operand.name for operand in passed)
@@ -176,10 +179,10 @@ class BoundCall:
             self._check_overlap(addresses)
         if workspace is not None:
             self._check_workspace(workspace.address, addresses)
-        outputs = self.run_on_host(addresses, made, workspace)
+        outputs = self.run_on_host(addresses, made, 0 if workspace is None else workspace.address)
         return self._finalized(outputs, 0) if self._finalizes else outputs
 
-    def run_on_host(self, addresses: Sequence[int], made: list[Any], workspace: Operand | None = None) -> list[Any]:
+    def run_on_host(self, addresses: Sequence[int], made: list[Any], workspace: int = 0) -> list[Any]:
         """Run the plan on addresses that were checked, and return the outputs.
 
         Parameters
@@ -188,8 +191,8 @@ class BoundCall:
             Of the inputs and of the outputs.
         made : list of array
             New outputs; empty where the outputs are the caller's.
-        workspace : Operand, optional
-            An array of at least `workspace_size` bytes.
+        workspace : int, optional
+            Address of at least `workspace_size` bytes; allocated where left out.
         """
         if self.manner is Manner.COUNT_THEN_EXPAND:
             return self._count_on_host(*addresses, made[0])
@@ -202,8 +205,8 @@ class BoundCall:
                 self._raise_offender(addresses[1], first, ())
         if not self.workspace_size:
             self.plan.launch(*self._leading, *addresses, 0)
-        elif workspace is not None:
-            self.plan.launch(*self._leading, *addresses, aligned(workspace.address))
+        elif workspace:
+            self.plan.launch(*self._leading, *addresses, aligned(workspace))
         else:
             scratch = take_scratch(self.workspace_size)
             self.plan.launch(*self._leading, *addresses, scratch.address)
@@ -352,13 +355,22 @@ class BoundCall:
             ):
                 _refuse_overlap(self._names[j], self._names[i], "an output must have memory of its own")
 
+    @property
+    def workspace_candidates(self) -> list[OverlapCandidate]:
+        """How each operand may share memory with a workspace, which comes after them."""
+        extents = self._extents
+        return [overlap_candidate(i, extent, len(extents), self._workspace_extent) for i, extent in enumerate(extents)]
+
+    @property
+    def _workspace_extent(self) -> ByteExtent:
+        return ByteExtent.of(TensorDesc(TensorDataType.UINT8, (self.workspace_size,)))
+
     def _check_workspace(self, workspace: int, addresses: Sequence[int]) -> None:
         """Refuse a workspace that shares memory with an operand."""
-        for extent, address, name in zip(self._extents, addresses, self._names):  # noqa: B905 - slow with strict
-            if address + extent.begin < workspace + self.workspace_size and workspace < address + extent.end:
-                scratch = ByteExtent.of(TensorDesc(TensorDataType.UINT8, (self.workspace_size,)))
-                if share_memory(address, extent, workspace, scratch):
-                    _refuse_overlap(f"{self.name}.workspace", name, "it must have memory of its own")
+        extent = self._workspace_extent
+        for address, other, name in zip(addresses, self._extents, self._names):  # noqa: B905 - slow with strict
+            if share_memory(address, other, workspace, extent):
+                _refuse_overlap(f"{self.name}.workspace", name, "it must have memory of its own")
 
     def _raise_offender(self, indices_at: int, first: int, stream: tuple[int, ...]) -> None:
         """Raise the error that names the tuple at a position, in element order."""

@@ -11,6 +11,7 @@ from dmlops.call import BoundCall, Named
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, counted, shown, wording
 from dmlops.memory import CPU, Device
 from dmlops.operators import Descriptor
+from dmlops.replay import Replay
 from dmlops.tensor import TensorDesc
 
 # Kinds of arrays that an operator remembers as fitting; there are few, as a descriptor leaves little open.
@@ -34,7 +35,7 @@ class CompiledOperator:
         Bytes of temporary memory that one execution needs.
     """
 
-    __slots__ = ("_call", "_fitting", "_n_inputs", "_places", "descriptor", "device", "inputs", "outputs")
+    __slots__ = ("_call", "_fitting", "_n_inputs", "_places", "_replays", "descriptor", "device", "inputs", "outputs")
 
     def __init__(
         self, descriptor: Descriptor, device: Device, plan: Any, operands: tuple[tuple[str, TensorDesc], ...]
@@ -50,6 +51,8 @@ class CompiledOperator:
         self._call = BoundCall(descriptor.name, plan, inputs, outputs, NUMPY, device)
         # Libraries and signatures of arrays that were found to fit, for some kinds of them.
         self._fitting: OrderedDict[Any, None] = OrderedDict()
+        # Of the last kinds without and with a workspace: None before they were met twice.
+        self._replays: list[Replay | None] = [None, None]
 
     @property
     def workspace_size(self) -> int:
@@ -89,24 +92,31 @@ class CompiledOperator:
         if not isinstance(tensors, Mapping):
             allowed = "tensors must be a mapping from field names to arrays"
             raise TypeError(wording(f"{name}.execute", shown(tensors), "it is no mapping", allowed))
-        if len(tensors) != len(self._places) or not all(field in tensors for field, _ in self._places):
+        arrays = [tensors[field] for field, _ in self._places if field in tensors]
+        if len(tensors) != len(self._places) or len(arrays) != len(self._places):
             got = f"arrays for {', '.join(sorted(map(str, tensors))) or 'nothing'}"
             allowed = f"arrays must be given for {', '.join(field for field, _ in self._places)}"
             raise InvalidDescriptorError(wording(f"{name}.execute", got, "the operator has other fields", allowed))
+        has_workspace = workspace is not None
+        replay = self._replays[has_workspace]
+        if replay is not None and stream is None:
+            given = (*arrays, workspace) if has_workspace else tuple(arrays)
+            if replay(given) is not None:
+                return
         handle = None if stream is None else self._handle(stream)
         n_inputs = self._n_inputs
-        operands = []
-        for place, (field, where) in enumerate(self._places):
-            array = tensors[field]
-            operands.append(as_input(array, where, handle) if place < n_inputs else as_output(array, where))
-        kinds = tuple([(library, signature) for library, _, signature, _ in operands])
-        if kinds not in self._fitting:
-            self._check_all(operands)
+        inputs = [as_input(arrays[i], self._places[i][1], handle) for i in range(n_inputs)]
+        outputs = [as_output(arrays[i], self._places[i][1]) for i in range(n_inputs, len(arrays))]
+        scratch = self._workspace(workspace) if has_workspace else None
+        kinds = tuple([(library, signature) for library, _, signature, _ in (*inputs, *outputs)])
+        if kinds in self._fitting:
+            self._replays[has_workspace] = Replay.of(self._call, inputs, outputs, scratch)
+        else:
+            self._check_all([*inputs, *outputs])
             self._fitting[kinds] = None
             while len(self._fitting) > _KNOWN_KINDS:
                 self._fitting.popitem(last=False)
-        scratch = None if workspace is None else self._workspace(workspace)
-        self._call(operands[:n_inputs], operands[n_inputs:], handle, scratch)
+        self._call(inputs, outputs, handle, scratch)
 
     def _handle(self, stream: Any) -> int | None:
         if stream is None:

@@ -389,8 +389,10 @@ def _run(
     call = CALLS.find(tuple(key))
     if call is None:
         call = CALLS.keep(tuple(key), bind(*operands, outputs, *others))
-    elif call.replay is not False:
-        REPLAYS.learn(parameters, call, operands, outputs)
+    elif stream is None and call.replay is not False:
+        results = REPLAYS.learn(parameters, call, operands, outputs)
+        if results is not None:
+            return results
     return call(operands, outputs, None if stream is None else _handle(call, stream))
 
 

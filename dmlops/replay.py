@@ -1,8 +1,8 @@
-"""The fast path: a small call on the host, on arrays of the kinds that such a call had before.
+"""The fast path: a call on the host, on arrays of the kinds that such a call had before.
 
 Around a small array's kernel every look-up shows. Here remain one look-up by the other arguments, new outputs, and
-one native call, which looks at the arrays itself before it launches. Where it finds anything else, the ordinary
-path is taken.
+one native call, which looks at the arrays itself, and launches a small kernel. Where it finds anything else, the
+ordinary path is taken.
 """
 
 import sys
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from dmlops import backend
-from dmlops.array_libraries import Operand
+from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.call import BoundCall, Manner
-from dmlops.memory import CPU, aligned
+from dmlops.memory import CPU, aligned, take_scratch
 from kernels_cpu.kernel import BoundKernel
 from kernels_cpu.native_call import MISMATCH, native_call, native_look
 from kernels_cpu.native_call import Operand as NativeOperand
@@ -41,63 +41,81 @@ _scratch = _Scratch()
 
 
 class Replay:
-    """A bound call whose arrays one native call looks at, and runs it on if it is small.
+    """A bound call whose arrays one native call looks at; if it is small, that runs it too.
 
     Parameters
     ----------
     call : BoundCall
         What is run.
+    library : ArrayLibrary
+        Whose arrays it is run on.
     operands : sequence of NativeOperand
-        Its arrays, new outputs among them.
-    n_given : int
-        How many of them are the caller's.
-    has_out : bool
-        Whether the outputs are.
+        The arrays: inputs, outputs and the workspace, if there is one.
+    is_small : bool
+        Whether it may keep the GIL, and share memory with other calls that do.
+    has_out, has_workspace : bool
+        Whether the caller gives these.
     """
 
-    __slots__ = ("_allocators", "_call", "_keeps", "_library", "_look", "_n_given", "_reaches", "_run", "_skipped", "_status")
-
-    def __init__(self, call: BoundCall, operands: Sequence[NativeOperand], n_given: int, *, has_out: bool) -> None:
-        self._call, self._library = call, call.library
-        self._allocators = () if has_out else call.allocators
-        self._n_given, self._reaches = n_given, call.reaches[:n_given]
-        self._skipped = n_given - len(call.results) if has_out else 0
-        overlaps = call.overlap_candidates if has_out else ()
-        describe = self._library.native_describe
-        self._look = self._run = self._keeps = None
-        self._status = 0
-        if not _is_one_small_kernel(call, has_out=has_out):
-            self._look = native_look(operands, overlaps, describe=describe, load=backend.load_on_host)
-            return
+    def __init__(
+        self,
+        call: BoundCall,
+        library: ArrayLibrary,
+        operands: Sequence[NativeOperand],
+        *,
+        is_small: bool,
+        has_out: bool,
+        has_workspace: bool,
+    ) -> None:
+        self._call, self._library, self._has_workspace = call, library, has_workspace
+        self._allocators = () if has_out else call.small_allocators if is_small else call.allocators
+        self._n_given = len(operands) - len(self._allocators)
+        self._reaches = [*call.reaches, call.workspace_size][: self._n_given]
+        self._outputs = slice(self._n_given - has_workspace - len(call.results), self._n_given - has_workspace)
+        overlaps = [*call.overlap_candidates] if has_out else []
+        if has_workspace:
+            overlaps += call.workspace_candidates
+        self._is_counted = call.manner is Manner.COUNT_THEN_EXPAND
         # A gather that is checked while it writes says by any bit that an index is out of range.
-        self._status = -1 if call.manner is Manner.CHECK_THEN_GATHER else 0
-        self._keeps = _scratch.of(call.workspace_size)
-        workspace = aligned(self._keeps.ctypes.data) if call.workspace_size else 0
-        self._run = native_call(
-            call.plan.launch,
-            call.n_leading,
-            operands,
-            overlaps,
-            workspace=workspace,
-            describe=describe,
-            load=backend.load_on_host,
-        )
+        self._failure = -1 if call.manner is Manner.CHECK_THEN_GATHER else 0
+        # Native calls look at all that there is to say of a NumPy array.
+        self._are_plain = None if type(library).are_plain is ArrayLibrary.are_plain else library.are_plain
+        options = {"array_type": library.native_type, "load": backend.load_on_host}
+        self._run = self._look = None
+        self._workspace = 0
+        if is_small:
+            self._scratch = _scratch.of(call.workspace_size)
+            self._workspace = aligned(self._scratch.ctypes.data)
+        if is_small or (_is_one_kernel(call, has_out=has_out) and not self._is_counted and not has_workspace):
+            self._run = native_call(call.plan.launch, call.n_leading, operands, overlaps, keeps_gil=is_small, **options)
+        else:
+            self._look = native_look(operands, overlaps, **options)
 
     @classmethod
-    def of(cls, call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand]) -> "Replay | None":
+    def of(
+        cls,
+        call: BoundCall,
+        inputs: Sequence[Operand],
+        out: Sequence[Operand],
+        workspace: Operand | None = None,
+    ) -> "Replay | None":
         """Return a replay of a bound call, or None if that cannot be one."""
         if call.plan is None or call.device is not CPU or not _has_gil():
             return None
-        library = call.library
-        given = [*inputs, *out]
-        made = [] if out else [library.as_output(make(), call.name) for make in call.allocators]
+        given = [*inputs, *out, *([] if workspace is None else [workspace])]
+        library = given[0].library if given else call.library
+        if not out and library is not call.library:
+            return None
+        is_small = workspace is None and call.bytes_moved <= _MAX_BYTES and _is_one_kernel(call, has_out=bool(out))
+        allocators = call.small_allocators if is_small else call.allocators
+        made = [] if out else [library.as_output(make(), call.name) for make in allocators]
         operands = []
         for place, operand in enumerate([*given, *made]):
             known = library.native_operand(operand, is_output=place >= len(inputs))
             if known is None or operand.library is not library:
                 return None
             operands.append(known)
-        return cls(call, operands, len(given), has_out=bool(out))
+        return cls(call, library, operands, is_small=is_small, has_out=bool(out), has_workspace=workspace is not None)
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
         """Return the outputs, or None with nothing done where the ordinary path must be taken."""
@@ -106,27 +124,50 @@ class Replay:
         made = []
         for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
             made.append(make())
-        view = self._library.native_view((*arrays, *made), self._reaches)
-        if view is None:
+        if self._are_plain is not None and not self._are_plain(arrays, self._reaches):
             return None
+        view = (*arrays, *made)
         if self._run is not None:
-            status = self._run(view)
-            return None if status == MISMATCH or status & self._status else made or arrays[self._skipped :]
-        addresses = self._look(view)
-        return self._call.run_on_host(addresses, made) or arrays[self._skipped :] if addresses else None
+            if self._workspace or not self._call.workspace_size:
+                status = self._run(view, self._workspace)
+            else:
+                scratch = take_scratch(self._call.workspace_size)
+                status = self._run(view, scratch.address)
+                scratch.give_back()
+            if status == MISMATCH or status & self._failure:
+                return None
+            if self._is_counted:
+                made[0] = self._library.trimmed(made[0], status)
+        else:
+            addresses = self._look(view)
+            if not addresses:
+                return None
+            workspace = addresses[-1] if self._has_workspace else 0
+            made = self._call.run_on_host(addresses[: len(addresses) - self._has_workspace], made, workspace)
+        return made or arrays[self._outputs]
 
 
-def _is_one_small_kernel(call: BoundCall, *, has_out: bool) -> bool:
-    """Return whether a call is one kernel that moves few bytes."""
-    if call.bytes_moved > _MAX_BYTES or call.manner is Manner.COUNT_THEN_EXPAND:
+def _is_one_kernel(call: BoundCall, *, has_out: bool) -> bool:
+    """Return whether a call is no more than one kernel."""
+    if not isinstance(call.plan.launch, BoundKernel):
         return False
-    if call.manner is Manner.CHECK_THEN_GATHER and (has_out or not call.plan.reports):
-        return False
-    return isinstance(call.plan.launch, BoundKernel)
+    if call.manner is Manner.COUNT_THEN_EXPAND:
+        return call.counts_in_one_pass and call.result_bytes > 0
+    return call.manner is Manner.LAUNCH or (call.plan.reports and not has_out)
+
+
+def _key(parameters: Hashable, arrays: Sequence[Any]) -> Hashable:
+    """Return what most calls that need other plans differ in; the native call looks at the rest."""
+    if not arrays:
+        return parameters
+    first = arrays[0]
+    if len(arrays) == 1:
+        return parameters, first.shape, first.dtype
+    return parameters, first.shape, first.dtype, arrays[1].shape
 
 
 class Replays:
-    """Calls that may be replayed, by the other arguments and by sizes and types of the first arrays.
+    """Calls that may be replayed, by the other arguments and by sizes and types of the first two arrays.
 
     The oldest leaves when it is full.
     """
@@ -134,42 +175,35 @@ class Replays:
     def __init__(self, max_entries: int) -> None:
         self._replays: OrderedDict[Hashable, Replay] = OrderedDict()
         self._max_entries = max_entries
-        # Whose objects are sure to have sizes and a data type that can be hashed.
-        self._array_types: set[type] = set()
 
     def run(self, parameters: Hashable, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
         """Return the outputs of a call, or None with nothing done where the ordinary path must be taken."""
-        for array in arrays[:2]:
-            if array.__class__ not in self._array_types:
-                return None
-        replay = self._replays.get(_key(parameters, arrays))
+        try:
+            replay = self._replays.get(_key(parameters, arrays))
+        except Exception:  # what has no such attributes, or none that can be hashed, is no plain array
+            return None
         return None if replay is None else replay(arrays)
 
-    def learn(self, parameters: Hashable, call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand]) -> None:
-        """Let a call that was found bound be replayed next time."""
-        replay = call.replay
-        if replay is None:
-            replay = call.replay = Replay.of(call, inputs, out) or False
-        if replay:
-            arrays = [operand.array for operand in (*inputs, *out)]
-            self._array_types.update(type(array) for array in arrays)
-            key = _key(parameters, arrays)
-            while len(self._replays) >= self._max_entries and key not in self._replays:
-                try:
-                    self._replays.popitem(last=False)
-                except KeyError:  # another thread was faster
-                    break
-            self._replays[key] = replay
+    def learn(
+        self, parameters: Hashable, call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand]
+    ) -> Sequence[Any] | None:
+        """Let a call that was found bound be replayed from now on, and do so, as `run`."""
+        if call.replay is None:
+            call.replay = Replay.of(call, inputs, out) or False
+        if call.replay is False:
+            return None
+        arrays = tuple([operand.array for operand in (*inputs, *out)])
+        key = _key(parameters, arrays)
+        while len(self._replays) >= self._max_entries and key not in self._replays:
+            try:
+                self._replays.popitem(last=False)
+            except KeyError:  # another thread was faster
+                break
+        self._replays[key] = call.replay
+        return call.replay(arrays)  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
         return len(self._replays)
-
-
-def _key(parameters: Hashable, arrays: Sequence[Any]) -> Hashable:
-    """Return what most calls that need other plans differ in; the native call looks at the rest."""
-    if len(arrays) > 1:
-        return parameters, arrays[0].shape, arrays[0].dtype, arrays[1].shape, arrays[1].dtype
-    return (parameters, arrays[0].shape, arrays[0].dtype) if arrays else parameters
 
 
 REPLAYS = Replays(max_entries=1024)

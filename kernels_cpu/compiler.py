@@ -19,7 +19,10 @@ from kernels_cpu.kernel import Kernel
 from kernels_cpu.linking import ENTRY
 
 _C_IMPORTS = {"memcpy", "memmove", "memset"}
-_PYTHON_IMPORTS = {"PyTuple_GetItem", "PyCapsule_GetPointer", "PyErr_Clear", "PyBytes_FromStringAndSize"}
+_PYTHON_IMPORTS = {
+    *("PyBytes_FromStringAndSize", "PyCapsule_GetPointer", "PyErr_Clear", "PyObject_GetAttr", "PyObject_Type"),
+    *("PyTuple_GetItem", "Py_DecRef", "PyEval_SaveThread", "PyEval_RestoreThread"),
+}
 
 _LOCK = threading.RLock()
 

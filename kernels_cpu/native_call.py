@@ -2,20 +2,21 @@
 
 Each of these as a call of its own would take as long as a small kernel does. What an array is comes from a public
 interface for C: the array interface, whose structure every NumPy array gives out as a capsule, or DLPack's
-exchange functions, which describe an array in place. The GIL is kept all the while: to give it away and take it
-back is another such step.
+exchange functions, which describe an array in place. The GIL is kept meanwhile: to give it away and take it back
+is another such step, which only larger calls take.
 """
 
 import ctypes
 import functools
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kernels_cpu.kernel import INTEGER, BoundKernel, Kernel, Load, Table
 
-CALL = Kernel("native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGER, INTEGER), uses_python=True)
-LOOK = Kernel("native_look", "kernels_cpu.native_call_kernel:native_look", (INTEGER, INTEGER), uses_python=True)
+CALL = Kernel("native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGER,) * 3, uses_python=True)
+LOOK = Kernel("native_look", "kernels_cpu.native_call_kernel:native_look", (INTEGER,) * 2, uses_python=True)
 MAX_ARGUMENTS = 16
 
 # What a native call returns where it did nothing; no kernel of an operator returns a negative number.
@@ -27,6 +28,7 @@ _ALIGNED, _NOT_SWAPPED, _WRITEABLE = 0x100, 0x200, 0x400
 # the fourth function after these describes an array.
 _DESCRIBE_AT = 40
 _DLPACK_MAJOR = 1
+_ATTRIBUTE = sys.intern("__array_struct__")
 
 
 class Operand(NamedTuple):
@@ -84,10 +86,10 @@ def native_call(
     operands: Sequence[Operand],
     overlaps: Sequence[tuple[int, int, int, int]],
     *,
-    workspace: int,
-    describe: int,
+    keeps_gil: bool,
+    array_type: type,
     load: Load,
-) -> Callable[[tuple[Any, ...]], int]:
+) -> Callable[[tuple[Any, ...], int], int]:
     """Return a function that launches a kernel on arrays, if they are of known kinds.
 
     Parameters
@@ -101,30 +103,35 @@ def native_call(
     overlaps : sequence of (first, second, above, below)
         Operands `first` and `second` may share memory, if the second begins more than `above` and less than
         `below` bytes after the first.
-    workspace : int
-        The last argument of the kernel.
-    describe : int
-        What `dlpack_describe` returned for the arrays' type; 0 for NumPy's.
+    keeps_gil : bool
+        Whether other threads have to wait for the kernel.
+    array_type : type
+        Whose instances all arrays are: NumPy's, or one with DLPack's exchange functions.
     load : callable
         Where native calls come from.
 
     Returns
     -------
     callable
-        It takes the arrays as a tuple, those of NumPy as capsules (``array.__array_struct__``). It returns what
-        the kernel does, or `MISMATCH` with nothing done.
+        It takes the arrays as a tuple, and the address of a workspace. It returns what the kernel does, or
+        `MISMATCH` with nothing done.
     """
     leading = [*launch.leading, *[0] * n_leading]
-    template = [*leading, *[0] * len(operands), workspace]
-    table = _table(launch.kernel.address, template, len(leading), operands, overlaps, describe)
-    return functools.partial(_Call(load(CALL).address), table, launch)
+    template = [*leading, *[0] * (len(operands) + 1)]
+    head = launch.kernel.address, int(keeps_gil)
+    table = _table(head, template, len(leading), operands, overlaps, array_type)
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    entry: Any = prototype(load(CALL).address)
+    call = functools.partial(entry, table.address)
+    call.keeps = table, launch  # type: ignore[attr-defined]
+    return call
 
 
 def native_look(
     operands: Sequence[Operand],
     overlaps: Sequence[tuple[int, int, int, int]],
     *,
-    describe: int,
+    array_type: type,
     load: Load,
 ) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
     """Return a function that looks whether arrays are of known kinds.
@@ -134,22 +141,24 @@ def native_look(
     Returns
     -------
     callable
-        It takes the arrays as `native_call` does. It returns their addresses, or none if one is of another kind.
+        It takes the arrays as a tuple. It returns their addresses, or none if one is of another kind.
     """
-    table = _table(0, [0] * len(operands), 0, operands, overlaps, describe)
-    return functools.partial(_Look(load(LOOK).address, len(operands)), table)
+    table = _table((0, 1), [0] * len(operands), 0, operands, overlaps, array_type)
+    return _Look(load(LOOK).address, table, len(operands))
 
 
 def _table(
-    code: int,
+    head: tuple[int, int],
     template: Sequence[int],
     first: int,
     operands: Sequence[Operand],
     overlaps: Sequence[tuple[int, int, int, int]],
-    describe: int,
+    array_type: type,
 ) -> Table:
     """Return what the kernels read; the addresses of the arrays go into the template from place `first` on."""
-    words = [code, describe, len(overlaps), len(operands), first, len(template), *template]
+    # Neither a type nor an interned name is ever freed.
+    words = [*head, id(array_type), dlpack_describe(array_type), id(_ATTRIBUTE)]
+    words += [len(overlaps), len(operands), first, len(template), *template]
     for overlap in overlaps:
         words += overlap
     for operand in operands:
@@ -157,27 +166,16 @@ def _table(
     return Table(words)
 
 
-class _Call:
-    """The kernel of native calls, called with the GIL held; the table and the launch are kept by whoever calls."""
-
-    __slots__ = ("_entry",)
-
-    def __init__(self, address: int) -> None:
-        self._entry: Any = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object)(address)
-
-    def __call__(self, table: Table, launch: BoundKernel, arrays: tuple[Any, ...]) -> int:
-        return self._entry(table.address, arrays)  # type: ignore[no-any-return]
-
-
 class _Look:
-    """The kernel that only looks, called likewise."""
+    """The kernel that only looks, called with the GIL held."""
 
-    __slots__ = ("_entry", "_unpack")
+    __slots__ = ("_entry", "_table", "_unpack")
 
-    def __init__(self, address: int, n_operands: int) -> None:
-        self._entry: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)(address)
+    def __init__(self, address: int, table: Table, n_operands: int) -> None:
+        entry: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)(address)
+        self._entry, self._table = functools.partial(entry, table.address), table
         self._unpack = struct.Struct(f"={n_operands}q").unpack
 
-    def __call__(self, table: Table, arrays: tuple[Any, ...]) -> tuple[int, ...]:
-        words = self._entry(table.address, arrays)
+    def __call__(self, arrays: tuple[Any, ...]) -> tuple[int, ...]:
+        words = self._entry(arrays)
         return self._unpack(words) if words else ()

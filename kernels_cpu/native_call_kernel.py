@@ -11,7 +11,8 @@ from kernels_cpu.native_call import MAX_ARGUMENTS, MISMATCH
 
 _WORD = ir.IntType(64)
 # Fields of the table, in bytes.
-_CODE, _DESCRIBE, _N_OVERLAPS, _N_OPERANDS, _FIRST, _N_ARGUMENTS, _TEMPLATE = range(0, 56, 8)
+_CODE, _KEEPS_GIL, _TYPE, _DESCRIBE, _NAME, _N_OVERLAPS, _N_OPERANDS, _FIRST = range(0, 64, 8)
+_N_ARGUMENTS, _TEMPLATE = 64, 72
 # Fields of an operand in the table.
 _KIND, _FLAGS, _N_DIMS, _SIZES = range(0, 32, 8)
 # Fields of the structure PyArrayInterface.
@@ -26,6 +27,11 @@ _TENSOR_WORDS = 6
 _tuple_item = types.ExternalFunction("PyTuple_GetItem", types.intp(types.intp, types.intp))
 _capsule_pointer = types.ExternalFunction("PyCapsule_GetPointer", types.intp(types.intp, types.intp))
 _bytes_of = types.ExternalFunction("PyBytes_FromStringAndSize", types.intp(types.intp, types.intp))
+_type_of = types.ExternalFunction("PyObject_Type", types.intp(types.intp))
+_attribute = types.ExternalFunction("PyObject_GetAttr", types.intp(types.intp, types.intp))
+_release = types.ExternalFunction("Py_DecRef", types.void(types.intp))
+_save_thread = types.ExternalFunction("PyEval_SaveThread", types.intp())
+_restore_thread = types.ExternalFunction("PyEval_RestoreThread", types.void(types.intp))
 _clear_error = types.ExternalFunction("PyErr_Clear", types.void())
 
 
@@ -104,16 +110,29 @@ def _is_known(n_dims: int, kind: int, shape: int, strides: int, known: int) -> b
 
 
 @helper
-def _numpy_address(capsule: int, known: int) -> int:
+def _has_type(item: int, expected: int) -> bool:
+    kind = _type_of(item)
+    _release(kind)
+    return kind == expected
+
+
+@helper
+def _numpy_address(name: int, item: int, known: int) -> int:
     """Return where an array of the known kind has its elements; 0 for any other."""
-    array = _capsule_pointer(capsule, 0)
-    flags = _load(known + _FLAGS)
-    if _load_32(array + _ARRAY_FLAGS) & flags != flags:
+    capsule = _attribute(item, name)
+    if capsule == 0:
+        _clear_error()
         return 0
+    array = _capsule_pointer(capsule, 0)
     n_dims = _load_32(array + _ARRAY_N_DIMS)
     kind = _load_8(array + _ARRAY_KIND) | _load_32(array + _ARRAY_ITEM_SIZE) << 32
     shape, strides = _load(array + _ARRAY_SHAPE), _load(array + _ARRAY_STRIDES)
-    return _load(array + _ARRAY_DATA) if _is_known(n_dims, kind, shape, strides, known) else 0
+    flags = _load(known + _FLAGS)
+    address = 0
+    if _load_32(array + _ARRAY_FLAGS) & flags == flags and _is_known(n_dims, kind, shape, strides, known):
+        address = _load(array + _ARRAY_DATA)
+    _release(capsule)
+    return address
 
 
 @helper
@@ -140,14 +159,16 @@ def _addresses(table: int, arrays: int, words: int) -> bool:
     n_words = _load(table + _N_ARGUMENTS)
     for i in range(n_words):
         _store(words + 8 * i, _load(table + _TEMPLATE + 8 * i))
-    describe = _load(table + _DESCRIBE)
+    expected, describe, name = _load(table + _TYPE), _load(table + _DESCRIBE), _load(table + _NAME)
     overlaps = table + _TEMPLATE + 8 * n_words
     n_overlaps = _load(table + _N_OVERLAPS)
     known = overlaps + 32 * n_overlaps
     first = words + 8 * _load(table + _FIRST)
     for i in range(_load(table + _N_OPERANDS)):
         item = _tuple_item(arrays, i)
-        address = _dlpack_address(describe, item, tensor, known) if describe else _numpy_address(item, known)
+        if not _has_type(item, expected):
+            return False
+        address = _dlpack_address(describe, item, tensor, known) if describe else _numpy_address(name, item, known)
         if address == 0:
             return False
         _store(first + 8 * i, address)
@@ -161,12 +182,19 @@ def _addresses(table: int, arrays: int, words: int) -> bool:
 
 
 @kernel
-def native_call(table: int, arrays: int) -> int:
-    """Launch a kernel on arrays of known kinds."""
+def native_call(table: int, arrays: int, workspace: int) -> int:
+    """Launch a kernel on arrays of known kinds; the workspace is its last argument."""
     words = _stack_words()
     if not _addresses(table, arrays, words):
         return MISMATCH
-    return _call(_load(table + _CODE), words)
+    _store(words + 8 * (_load(table + _N_ARGUMENTS) - 1), workspace)
+    code = _load(table + _CODE)
+    if _load(table + _KEEPS_GIL):
+        return _call(code, words)
+    thread = _save_thread()
+    result = _call(code, words)
+    _restore_thread(thread)
+    return result
 
 
 @kernel

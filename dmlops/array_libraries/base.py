@@ -46,8 +46,8 @@ class ArrayLibrary:
     """
 
     name: str
-    native_describe = 0
-    """The address of DLPack's function that describes its arrays to native calls; 0 where they read capsules."""
+    native_type: type | None = None
+    """Whose instances native calls can look at; None where they can at none."""
     index_type = TensorDataType.INT64
     needs_ordering = False
     """Whether calls on its arrays alone must be ordered with streams that the arrays name, or keep the arrays."""
@@ -121,17 +121,13 @@ class ArrayLibrary:
         """Return how native calls know such an array again; None where they cannot."""
         return None
 
-    def native_view(self, arrays: Sequence[Any], reaches: Sequence[int]) -> tuple[Any, ...] | None:
-        """Return what native calls take for arrays; None where one of them is not plain.
+    def are_plain(self, arrays: Sequence[Any], reaches: Sequence[int]) -> bool:
+        """Return whether arrays of known kinds have so many bytes each, and nothing that native calls miss."""
+        return True
 
-        Parameters
-        ----------
-        arrays : sequence of object
-            What the caller gave, and new outputs after it.
-        reaches : sequence of int
-            How many bytes from its first element on each of the caller's must have.
-        """
-        return None
+    def trimmed(self, array: Any, rows: int) -> Any:
+        """Return a copy of the first rows of an array in host memory."""
+        raise NotImplementedError
 
     def check_representable(self, data_type: TensorDataType, where: str) -> None:
         """Refuse a data type that the library would silently change.

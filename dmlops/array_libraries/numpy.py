@@ -27,6 +27,7 @@ _pointer_at = ctypes.c_size_t.from_address
 _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_void_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
+_PYTHON_TYPES = frozenset((list, tuple, int, float, bool))
 # A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know.
 _TOLD_KINDS = "biuf"
 
@@ -35,6 +36,7 @@ class NumPy(ArrayLibrary):
     """NumPy, for arrays in host memory."""
 
     name = "numpy"
+    native_type = np.ndarray
 
     def as_input(
         self, array: Any, where: str, stream: int | None = None, differentiable: bool = False
@@ -79,11 +81,8 @@ class NumPy(ArrayLibrary):
             return None
         return NativeOperand.of_array_interface(operand.array, is_output=is_output)
 
-    def native_view(self, arrays: Sequence[Any], reaches: Sequence[int]) -> tuple[Any, ...] | None:
-        for array in arrays:
-            if array.__class__ is not np.ndarray:
-                return None
-        return tuple([array.__array_struct__ for array in arrays])
+    def trimmed(self, array: Any, rows: int) -> Any:
+        return array[:rows].copy()
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         return np.empty(sizes, numpy_dtype(data_type))
@@ -99,6 +98,17 @@ def _address(array: "np.ndarray[Any, Any]") -> int:
 
 def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
     """Return an ndarray with the elements of a subclass, a list, a scalar or another object."""
+    if type(array) not in _PYTHON_TYPES:
+        _check_plain(array, where)
+    try:
+        return np.asarray(array)
+    except (ValueError, TypeError, OverflowError, RecursionError, RuntimeError) as error:
+        reason = "its rows differ in length" if "inhomogeneous" in str(error) else "NumPy cannot make an array of it"
+        raise TypeError(wording(where, type(array).__name__, reason, "it must be an array")) from None
+
+
+def _check_plain(array: Any, where: str) -> None:
+    """Refuse what NumPy would convert, and lose a mask, nulls or another device's memory."""
     if isinstance(array, np.ma.MaskedArray):
         reason, remedy = "the mask would be lost", "pass x.filled(value) or x.data"
         raise TypeError(wording(where, "a masked array", reason, remedy))
@@ -109,11 +119,6 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
     if not isinstance(array, (np.ndarray, list, tuple, np.generic, int, float)):
         _refuse_other_memory(array, where)
         _refuse_nulls(array, where)
-    try:
-        return np.asarray(array)
-    except (ValueError, TypeError, OverflowError, RecursionError, RuntimeError) as error:
-        reason = "its rows differ in length" if "inhomogeneous" in str(error) else "NumPy cannot make an array of it"
-        raise TypeError(wording(where, type(array).__name__, reason, "it must be an array")) from None
 
 
 def _refuse_other_memory(array: Any, where: str) -> None:

@@ -35,7 +35,7 @@ class Torch(ArrayLibrary):
         self._plain_types = (torch.Tensor, torch.nn.Parameter)
         self._strided = torch.strided
         self._unpack_dual = torch.autograd.forward_ad.unpack_dual
-        self.native_describe = dlpack_describe(torch.Tensor)
+        self.native_type = torch.Tensor if dlpack_describe(torch.Tensor) else None
         self._current_stream = torch.cuda.current_stream
         # The public getter makes a Stream object, which costs as much as a launch.
         self._raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -140,18 +140,27 @@ class Torch(ArrayLibrary):
     def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
         array = operand.array
         code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
-        if not self.native_describe or not array.is_cpu or code is None:
+        if self.native_type is None or not array.is_cpu or code is None:
             return None
         return NativeOperand.of_dlpack(code, 8 * array.element_size(), tuple(array.shape), array.stride())
 
-    def native_view(self, arrays: Sequence[Any], reaches: Sequence[int]) -> tuple[Any, ...] | None:
-        for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict, and new outputs need no look
-            if array.__class__ not in self._plain_types or array.requires_grad or array.is_neg():
-                return None
-            begin = array.storage_offset() * array.element_size()
-            if begin + reach > array.untyped_storage().nbytes():
-                return None
-        return None if self._unpack_dual(arrays[0]).tangent is not None else tuple(arrays)
+    def are_plain(self, arrays: Sequence[Any], reaches: Sequence[int]) -> bool:
+        try:
+            for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict
+                if array.__class__ is not self.native_type or array.requires_grad or array.is_neg():
+                    return False
+                offset = array.storage_offset()
+                if offset:
+                    offset *= array.element_size()
+                if offset + reach > array.untyped_storage().nbytes():
+                    return False
+        except RuntimeError:  # of kinds of tensors that have no storage
+            return False
+        # Of all inputs only the first ones can have derivatives.
+        return not arrays or self._unpack_dual(arrays[0]).tangent is None
+
+    def trimmed(self, array: Any, rows: int) -> Any:
+        return array[:rows].clone()
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         return self._torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))

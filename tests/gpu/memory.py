@@ -4,7 +4,7 @@ import importlib
 
 import numpy as np
 
-from dmlops import dispatch
+from dmlops import cuda, dispatch
 from dmlops.memory import Device
 
 FENCE = 512
@@ -68,18 +68,20 @@ def execute(case, rng, fence=FENCE):
 
     Without a fence the workspace is not written to beforehand: tools see what a kernel reads too early.
     """
-    operator = dispatch.plan(case.descriptor, DEVICE, case.options)
-    reaches = dict(zip(operator.operands, operator.reaches, strict=True))
-    poison, size = POISONS[rng.integers(len(POISONS))], operator.plan.workspace_size
+    plan, operands = dispatch.plan(case.descriptor, DEVICE, case.options)
+    poison, size = POISONS[rng.integers(len(POISONS))], plan.workspace_size
     scratch = rng.integers(0, 256, size, np.uint8) if poison is None else np.full(size, poison, np.uint8)
     memory = {
-        field: Memory(content, reaches[field].desc.data_type.bytes * int(rng.integers(17)), fence)
-        for field, content in case.before.items()
+        field: Memory(case.before[field], desc.data_type.bytes * int(rng.integers(17)), fence)
+        for field, desc in operands
     }
     memory["workspace"] = Memory(scratch, fence=fence, copied=fence > 0)
-    addresses = [memory[field].address - reach.begin if reach else 0 for field, reach in reaches.items()]
+    addresses = [memory[field].address + desc.offset * desc.data_type.bytes for field, desc in operands]
+    absent = () if "input_tensor" in memory else (0,)
+    stream = 0
     try:
-        operator.launch(addresses, memory["workspace"].address if size else 0, 0)
+        with cuda.device_made_current(DEVICE.number):
+            plan.launch(stream, *absent, *addresses, memory["workspace"].address if size else 0)
         if fence:
             memory["workspace"].content(f"the workspace of {case}")
         case.check({field: memory[field].content(f"{field} of {case}") for field in case.before})

@@ -101,7 +101,7 @@ class TestNonzero:
         columns = x.shape[1]
         x[0, 0] = x[2, columns - 1] = x[2, 7] = 1
         coordinates, found = dmlops.nonzero_coordinates(x)
-        assert found.tolist() == [3]
+        assert found.item() == 3
         assert coordinates.tolist() == [[0, 0], [2, 7], [2, columns - 1]]
 
     def test_few_of_a_strided_input(self, count):
@@ -109,13 +109,13 @@ class TestNonzero:
         x = zeros(2, count // 2 + 1)
         x[0, -1] = x[1, 5] = 1
         coordinates, found = dmlops.nonzero_coordinates(x.T)
-        assert found.tolist() == [2]
+        assert found.item() == 2
         assert coordinates.tolist() == [[5, 1], [x.shape[1] - 1, 0]]
 
     def test_all(self, count):
         needs(11 * count)
         coordinates, found = dmlops.nonzero_coordinates(zeros(count) + 1)
-        assert found.tolist() == [count]
+        assert found.item() == count
         for part in chunks(count):
             expected = torch.arange(part.start, part.stop, device="cuda")
             assert torch.equal(coordinates[part, 0], expected)

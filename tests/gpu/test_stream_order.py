@@ -1,0 +1,396 @@
+"""One call, one stream, ordered on both sides with the streams of every library that takes part.
+
+Each stream that must be waited for is first put to sleep, so that a wrong order shows every time.
+"""
+
+import importlib
+import itertools
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops import cuda
+from tests import reference
+from tests.data import assert_same, sample
+
+torch = pytest.importorskip("torch")
+
+# On devices of 1 to 2 GHz a tenth of a second and more.
+SLEEP_CYCLES = 200_000_000
+DEVICES = range(min(cuda.device_count(), 2))
+SHAPE = (60, 500)
+
+
+def sleep_on(handle, device):
+    """Keep a stream busy."""
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.ExternalStream(handle, device=device)):
+        torch.cuda._sleep(SLEEP_CYCLES)
+
+
+class OnTorch:
+    """Arrays of torch, whose current stream is a side stream."""
+
+    def __init__(self, device):
+        self.device = device
+        with torch.cuda.device(device):
+            self.stream = torch.cuda.Stream()
+        self.handle = self.stream.cuda_stream
+
+    @contextmanager
+    def current(self):
+        """Make the side stream the library's current one, and leave the current device as it is."""
+        before = torch.cuda.current_device()
+        with torch.cuda.stream(self.stream):
+            torch.cuda.set_device(before)
+            yield
+
+    def new(self, host):
+        """Return an array, and a function that writes others' elements to it on the stream."""
+        array = torch.from_numpy(host).to(f"cuda:{self.device}")
+        return array, array
+
+    def writes(self, array, host):
+        """Return a function that puts a copy of `host` on the stream."""
+        source = torch.from_numpy(host).to(f"cuda:{self.device}")
+
+        def write():
+            with torch.cuda.stream(self.stream):
+                array.copy_(source)
+
+        return write
+
+    def reads(self, array):
+        """Return a function that copies the array on the stream, and returns the copy."""
+        copy = torch.empty_like(array)
+
+        def read():
+            with torch.cuda.stream(self.stream):
+                copy.copy_(array)
+            return lambda: copy.cpu().numpy()
+
+        return read
+
+
+class OnInterface(OnTorch):
+    """Arrays that name their stream by the CUDA array interface."""
+
+    class Array:
+        def __init__(self, tensor, handle):
+            self.__cuda_array_interface__ = {**tensor.__cuda_array_interface__, "version": 3, "stream": handle}
+
+    @contextmanager
+    def current(self):
+        """Change nothing: the arrays name the stream."""
+        yield
+
+    def new(self, host):
+        """Return an array, and what this class reads and writes it by."""
+        tensor, _ = super().new(host)
+        return self.Array(tensor, self.handle), tensor
+
+
+class OnCuPy:
+    """Arrays of CuPy, whose current stream does not wait for the default stream."""
+
+    def __init__(self, device):
+        self.cupy = importlib.import_module("cupy")
+        self.device = device
+        with self.cupy.cuda.Device(device):
+            self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        self.handle = self.stream.ptr
+
+    @contextmanager
+    def current(self):
+        """Make the side stream the current one."""
+        with self.cupy.cuda.Device(self.device):
+            self.stream.use()
+        try:
+            yield
+        finally:
+            with self.cupy.cuda.Device(self.device):
+                self.cupy.cuda.Stream.null.use()
+
+    def new(self, host):
+        """Return an array, twice."""
+        with self.cupy.cuda.Device(self.device):
+            array = self.cupy.asarray(host)
+        return array, array
+
+    def writes(self, array, host):
+        """Return a function that puts a copy of `host` on the stream."""
+        _, source = self.new(host)
+
+        def write():
+            with self.cupy.cuda.Device(self.device), self.stream:
+                array[...] = source
+
+        return write
+
+    def reads(self, array):
+        """Return a function that copies the array on the stream, and returns the copy."""
+        with self.cupy.cuda.Device(self.device):
+            copy = self.cupy.empty_like(array)
+
+        def read():
+            with self.cupy.cuda.Device(self.device), self.stream:
+                copy[...] = array
+            return lambda: self.cupy.asnumpy(copy)
+
+        return read
+
+
+class OnNumba:
+    """Numba's device arrays, which name the stream that they were made on."""
+
+    def __init__(self, device):
+        self.cuda = cuda.numba_cuda()
+        self.device = device
+        with self.cuda.gpus[device]:
+            self.stream = self.cuda.stream()
+        self.handle = self.stream.handle.value or 0
+
+    @contextmanager
+    def current(self):
+        """Change nothing: the arrays name the stream."""
+        yield
+
+    def new(self, host):
+        """Return an array, twice."""
+        with self.cuda.gpus[self.device]:
+            array = self.cuda.to_device(host, stream=self.stream)
+        return array, array
+
+    def writes(self, array, host):
+        """Return a function that puts a copy of `host` on the stream."""
+        with self.cuda.gpus[self.device]:
+            source = self.cuda.to_device(host)
+
+        def write():
+            with self.cuda.gpus[self.device]:
+                array.copy_to_device(source, stream=self.stream)
+
+        return write
+
+    def reads(self, array):
+        """Return a function that copies the array on the stream, and returns the copy."""
+        with self.cuda.gpus[self.device]:
+            copy = self.cuda.device_array(array.shape, array.dtype)
+
+        def read():
+            with self.cuda.gpus[self.device]:
+                copy.copy_to_device(array, stream=self.stream)
+            return copy.copy_to_host
+
+        return read
+
+
+KINDS = {"torch": OnTorch, "interface": OnInterface, "numba": OnNumba}
+if find_spec("cupy"):
+    KINDS["cupy"] = OnCuPy
+
+
+class Operands:
+    """The arrays of a call, each of a library of its own, all written late on their streams."""
+
+    def __init__(self, places, hosts):
+        self.places = places
+        self.late = hosts
+        made = [place.new(np.zeros_like(host)) for place, host in zip(places, hosts, strict=True)]
+        self.arrays = [array for array, _ in made]
+        self.own = [own for _, own in made]
+        pairs = list(zip(places, self.own, hosts, strict=True))
+        self.fill = [place.writes(own, host) for place, own, host in pairs]
+        self.spoil = [place.writes(own, np.zeros_like(host)) for place, own, host in pairs]
+
+
+def check(call, inputs, input_places, expected, output_places, stream=None):
+    """Check a call whose operands are written just before and just after it, each on its own stream."""
+    operands = Operands(input_places, inputs)
+    outputs = [place.new(np.full_like(array, 77)) for place, array in zip(output_places, expected, strict=True)]
+    reads = [place.reads(own) for place, (_, own) in zip(output_places, outputs, strict=True)]
+    places = [*input_places, *output_places]
+    device = places[0].device
+    torch.cuda.synchronize(device)
+    for place in places:
+        sleep_on(place.handle, place.device)
+    if stream is not None:
+        sleep_on(stream, device)
+    for fill in operands.fill:
+        fill()
+    currents = [place.current() for place in dict.fromkeys(places)]
+    for current in currents:
+        current.__enter__()
+    try:
+        call(*operands.arrays, out=tuple(array for array, _ in outputs), stream=stream)
+        for spoil in operands.spoil:
+            spoil()
+        copies = [read() for read in reads]
+    finally:
+        for current in reversed(currents):
+            current.__exit__(None, None, None)
+    torch.cuda.synchronize(device)
+    for copy, array in zip(copies, expected, strict=True):
+        assert_same(copy(), array)
+
+
+X = sample("int8", SHAPE, "order").astype("float32")
+PICKS = np.random.default_rng(0).integers(0, SHAPE[0], (40, 1))
+COORDINATES = reference.nonzero_coordinates(X)
+OPERATORS = {
+    "top_k": (lambda x, *, out, stream: dmlops.top_k(x, 7, out=out, stream=stream), (X,), reference.top_k(X, 7)),
+    "nonzero": (
+        lambda x, *, out, stream: dmlops.nonzero_coordinates(x, out=out, stream=stream),
+        (X,),
+        (COORDINATES[0].astype("int64"), np.asarray(COORDINATES[1], "int64").reshape(1)),
+    ),
+    "gather-raise": (
+        lambda x, i, *, out, stream: dmlops.gather_nd(x, i, out=out[0], stream=stream),
+        (X, PICKS),
+        (X[PICKS[:, 0]],),
+    ),
+    "gather-clip": (
+        lambda x, i, *, out, stream: dmlops.gather_nd(x, i, mode="clip", out=out[0], stream=stream),
+        (X, PICKS),
+        (X[PICKS[:, 0]],),
+    ),
+    "diagonal": (
+        lambda x, *, out, stream: dmlops.diagonal_matrix(x, value=3, begin=-2, end=5, out=out[0], stream=stream),
+        (X,),
+        (reference.diagonal_matrix(X, value=3, begin=-2, end=5),),
+    ),
+}
+
+
+def warm(place, name):
+    """Make a call once, so that what it loads is loaded: loading waits for the device."""
+    call, inputs, expected = OPERATORS[name]
+    arrays = [place.new(host)[0] for host in inputs]
+    outputs = tuple(place.new(np.zeros_like(array))[0] for array in expected)
+    with place.current():
+        call(*arrays, out=outputs, stream=None)
+    torch.cuda.synchronize(place.device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("first", "second"), itertools.product(KINDS, KINDS))
+@pytest.mark.parametrize("name", OPERATORS)
+def test_two_libraries(name, first, second, device):
+    call, inputs, expected = OPERATORS[name]
+    warm(KINDS[first](device), name)
+    a, b = KINDS[first](device), KINDS[second](device)
+    # The second library has the last input where there are two, and the outputs.
+    check(call, inputs, (a, b)[: len(inputs)], expected, [b] * len(expected))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_stream_of_the_caller(name, kind, device):
+    call, inputs, expected = OPERATORS[name]
+    warm(KINDS[kind](device), name)
+    place, other = KINDS[kind](device), OnTorch(device)
+    if kind in ("interface", "numba"):
+        # These arrays name the streams of their own.
+        check(call, inputs, [place] * len(inputs), expected, [place] * len(expected), stream=other.handle)
+    else:
+        # The caller orders the stream with the library's own work.
+        place.stream, place.handle = (other.stream, other.handle) if kind == "torch" else (
+            place.cupy.cuda.ExternalStream(other.handle, device),
+            other.handle,
+        )
+        check(call, inputs, [place] * len(inputs), expected, [place] * len(expected), stream=other.handle)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_dlpack_waits_for_its_producer(name, device):
+    class Array:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def __dlpack__(self, **options):
+            return self.tensor.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.tensor.__dlpack_device__()
+
+    class OnDLPack(OnTorch):
+        def new(self, host):
+            tensor, _ = super().new(host)
+            return Array(tensor), tensor
+
+    call, inputs, expected = OPERATORS[name]
+    warm(OnTorch(device), name)
+    a, b = OnDLPack(device), OnTorch(device)
+    operands = Operands([a] * len(inputs), inputs)
+    outputs = [b.new(np.full_like(array, 77))[0] for array in expected]
+    torch.cuda.synchronize(device)
+    sleep_on(a.handle, device)
+    for fill in operands.fill:
+        fill()
+    with a.current():
+        call(*operands.arrays, out=tuple(outputs), stream=b.handle)
+    torch.cuda.synchronize(device)
+    for output, array in zip(outputs, expected, strict=True):
+        assert_same(output.cpu().numpy(), array)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_jax_input_lives_until_the_call_has_ended(name):
+    jax = pytest.importorskip("jax")
+    call, inputs, expected = OPERATORS[name]
+    inputs = [host.astype("int32") if host.dtype == np.int64 else host for host in inputs]
+    place = OnTorch(0)
+    warm(place, name)
+    for _ in range(2):
+        arrays = [jax.device_put(host) for host in inputs]
+        jax.block_until_ready(arrays)
+        outputs = [place.new(np.full_like(array, 77))[0] for array in expected]
+        torch.cuda.synchronize()
+        sleep_on(place.handle, 0)
+        with place.current():
+            call(*arrays, out=tuple(outputs), stream=place.handle)
+        del arrays
+        others = [jax.block_until_ready(jax.numpy.full(host.shape, 7, host.dtype)) for host in inputs for _ in range(8)]
+        torch.cuda.synchronize()
+        del others
+        for output, array in zip(outputs, expected, strict=True):
+            assert_same(output.cpu().numpy(), array)
+
+
+def test_a_view_is_resolved_on_the_stream_of_the_call():
+    place = OnTorch(0)
+    host = sample("int8", SHAPE, "negative").astype("float32")
+    x = torch.zeros(SHAPE, device="cuda")
+    late = torch.from_numpy(-host).cuda()
+    warm(place, "diagonal")
+    dmlops.diagonal_matrix(torch._neg_view(x), value=3, stream=place.handle)
+    torch.cuda.synchronize()
+    sleep_on(place.handle, 0)
+    with torch.cuda.stream(place.stream):
+        x.copy_(late)
+    result = dmlops.diagonal_matrix(torch._neg_view(x), value=3, stream=place.handle)
+    torch.cuda.synchronize()
+    assert (result.cpu().numpy() == reference.diagonal_matrix(host, value=3)).all()
+
+
+@pytest.mark.skipif(len(DEVICES) < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("handle", [0, 1, 2])
+def test_default_streams_are_those_of_the_arrays(name, kind, handle):
+    call, inputs, expected = OPERATORS[name]
+    place = KINDS[kind](1)
+    warm(place, name)
+    torch.cuda.set_device(0)
+    arrays = [place.new(host)[0] for host in inputs]
+    outputs = [place.new(np.full_like(array, 77)) for array in expected]
+    torch.cuda.synchronize(1)
+    call(*arrays, out=tuple(array for array, _ in outputs), stream=handle)
+    assert torch.cuda.current_device() == 0
+    torch.cuda.synchronize(1)
+    for (_, own), array in zip(outputs, expected, strict=True):
+        assert_same(place.reads(own)()(), array)
