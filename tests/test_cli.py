@@ -7,7 +7,7 @@ import pytest
 
 import dmlops
 from dmlops.cli import demo, info, placement, warmup
-from dmlops.cli.console import CommandError
+from dmlops.cli.errors import CommandError
 from tests.scripts import run_script
 
 

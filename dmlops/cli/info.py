@@ -4,22 +4,26 @@ import platform
 from collections.abc import Iterable
 from importlib import metadata
 from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryFile
 
-from rich.table import Table
+from rich.text import Text
 
 from dmlops import __version__
-from dmlops.cli.console import CommandError, out
+from dmlops.cli.console import out
+from dmlops.cli.errors import CommandError, reason_of
 from dmlops.cli.placement import cpu_name, cuda_devices
 from dmlops.dispatch import BACKEND_LEVELS, DESCRIPTORS
 from dmlops.enums import TensorDataType
 from dmlops.operators.support import SupportRow
 
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
+BLOCK_BYTES = 4096  # a full disk takes an empty file, and no block
 
 
 def info() -> None:
     """Show versions, devices, threads, the operators by feature level, and where the cache is."""
-    from kernels_cpu import jit, simd, threads  # noqa: PLC0415 - imports Numba, which --help must not
+    from kernels_cpu import simd, threads  # noqa: PLC0415 - imports Numba, which --help must not
 
     out.print(
         _facts(
@@ -35,10 +39,27 @@ def info() -> None:
     cpu = [("model", cpu_name()), ("threads", str(threads.get_num_threads())), ("vector registers", width)]
     out.print(_facts("CPU", cpu))
     out.print(_facts("CUDA", _cuda_facts()))
-    kept = "on" if jit.cache_enabled() else "off (DMLOPS_CACHE=0)"
-    out.print(_facts("Cache of compiled kernels", [("folder", str(jit.cache_root())), ("in use", kept)]))
+    folder, problem = kernel_cache()
+    cache = [("folder", str(folder)), ("in use", f"no: {problem}" if problem else "yes")]
+    out.print(_facts("Cache of compiled kernels", cache))
     out.print(_facts("Highest feature level", [(name, level.name) for name, level in BACKEND_LEVELS.items()]))
     out.print(_operators())
+
+
+def kernel_cache() -> tuple[Path, str]:
+    """Return the folder that compiled kernels are kept in, and why it keeps none; "" where it does."""
+    from kernels_cpu import jit  # noqa: PLC0415 - imports Numba, which --help must not
+
+    folder = jit.cache_root()
+    if not jit.cache_enabled():
+        return folder, "DMLOPS_CACHE=0 turns the cache off"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder) as file:
+            file.write(bytes(BLOCK_BYTES))
+    except OSError as error:
+        return folder, f"{folder} cannot be written: {reason_of(error)}"
+    return folder, ""
 
 
 def version(package: str) -> str:
@@ -67,13 +88,12 @@ def _family(name: str, widths: list[int]) -> str:
     return name if name == "BOOL" else name + "|".join(str(bits) for bits in widths)
 
 
-def _facts(title: str, facts: list[tuple[str, str]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
-    table.add_column(min_width=18, style="cyan")
-    table.add_column(overflow="fold")
+def _facts(title: str, facts: list[tuple[str, str]]) -> Text:
+    """Return lines, each of which stays whole: some are to be copied."""
+    text = Text().append(title, "bold")
     for name, fact in facts:
-        table.add_row(name, fact)
-    return table
+        text.append(f"\n {name:<18} ", "cyan").append(fact)
+    return text
 
 
 def _cuda_facts() -> list[tuple[str, str]]:
@@ -94,16 +114,16 @@ def _cuda_facts() -> list[tuple[str, str]]:
     return facts
 
 
-def _operators() -> str:
-    lines = [
-        "[bold]Operators by feature level[/bold]: dimensions, data types; other tensors where they differ"
-    ]
+def _operators() -> Text:
+    text = Text.assemble(
+        ("Operators by feature level", "bold"), ": dimensions, data types; other tensors where they differ"
+    )
     for descriptor in DESCRIPTORS:
-        lines.append(f" [cyan]{descriptor.__name__}[/cyan]")
+        text.append("\n ").append(descriptor.__name__, "cyan")
         for row in descriptor.support:
             types = data_types(row.types) + _other_tensors(row)
-            lines.append(f"   {row.level.name:<9} {row.dims!s:<10} {types}")
-    return "\n".join(lines)
+            text.append(f"\n   {row.level.name:<9} {row.dims!s:<10} {types}")
+    return text
 
 
 def _other_tensors(row: SupportRow) -> str:
