@@ -2,13 +2,20 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 
 from hypothesis import HealthCheck, settings
 
 from tests.scripts import ROOT
 
+# A command that was interrupted ends within this, which is far less than it takes to compile all kernels.
+LIMIT_S = 20
+# What a command needs to begin with its work, or for a call that compiles, is far less.
+START_S = 120
 # `command` gives each test a folder, which all examples of a test may share.
 fuzz = settings(
     max_examples=int(os.environ.get("DMLOPS_FUZZ_EXAMPLES", "100")),
@@ -53,3 +60,28 @@ def start_python(*arguments, folder, **environment):
         text=True,
         start_new_session=True,
     )
+
+
+def wait_for(is_so):
+    """Wait until something is so; fail the test where it never is."""
+    deadline = time.monotonic() + START_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def end_of(process):
+    """Return the exit code and what is on standard error."""
+    try:
+        _, error = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        kill_group(process)
+        raise
+    return process.returncode, error
+
+
+def kill_group(process):
+    """Kill a process and all that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=LIMIT_S)

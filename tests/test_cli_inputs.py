@@ -31,7 +31,7 @@ def write_pipe(path, content):
         except BrokenPipeError:
             pass
 
-    thread = threading.Thread(target=write)
+    thread = threading.Thread(target=write, daemon=True)
     thread.start()
     return thread
 

@@ -13,31 +13,11 @@ import time
 import numpy as np
 import pytest
 
-from tests.command_line import start_command, start_python
+from tests.command_line import START_S, end_of, kill_group, start_command, start_python, wait_for
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are others there")
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
-# Far less than it takes to compile all kernels.
-LIMIT_S = 20
-# Far more than it takes to begin with it.
-START_S = 120
-
-
-def wait_for(is_so):
-    deadline = time.monotonic() + START_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def end_of(process):
-    """Return the exit code and what is on standard error."""
-    try:
-        _, error = process.communicate(timeout=LIMIT_S)
-    finally:
-        process.kill()
-    return process.returncode, error
 
 
 def processes():
@@ -66,8 +46,7 @@ def warmup(tmp_path):
         assert process.poll() is None
         yield process
     finally:
-        process.kill()
-        process.communicate()
+        kill_group(process)
 
 
 def test_warmup_obeys_the_first_interrupt(warmup, tmp_path):
@@ -147,24 +126,33 @@ def test_an_interrupt_that_passes_through_exec_ends_in_the_same_way(tmp_path):
     assert end_of(process) == (130, "dmlops: interrupted\n")
 
 
+TOP_K = """
+import sys
+from dmlops.cli import main
+open("started", "w").close()
+sys.argv = ["dmlops", "top-k", "x.npy", "-k", "2", "-o", "best.npz"]
+sys.exit(main())
+"""
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_an_interrupt_while_compiling_is_one_word_and_the_next_call_works(tmp_path, seed):
     np.save(tmp_path / "x.npy", X)
     cache = {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}
-    line = ("top-k", "x.npy", "-k", 2, "-o", "best.npz")
-    process = start_command(*line, folder=tmp_path, **cache)
-    time.sleep(random.Random(seed).uniform(0.6, 4))
+    process = start_python("-c", TOP_K, folder=tmp_path, **cache)
+    wait_for((tmp_path / "started").exists)
+    time.sleep(random.Random(seed).uniform(0.05, 3))
     process.send_signal(signal.SIGINT)
     code, error = end_of(process)
     if code != 0:  # it may be that fast
         assert (code, error) == (130, "dmlops: interrupted\n")
         assert not (tmp_path / "best.npz").exists()
-    process = start_command(*line, folder=tmp_path, **cache)
+    process = start_python("-c", TOP_K, folder=tmp_path, **cache)
     process.communicate(timeout=START_S)
     assert process.returncode == 0
     with np.load(tmp_path / "best.npz") as best:
         assert best["values"].tolist() == [[3, 3], [5, 5]]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.npz", "cache", "x.npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.npz", "cache", "started", "x.npy"]
 
 
 def test_an_interrupted_benchmark_keeps_its_finished_rows(tmp_path):
@@ -173,7 +161,7 @@ def test_an_interrupted_benchmark_keeps_its_finished_rows(tmp_path):
     results = tmp_path / "r.json"
 
     def has_rows():
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None
         return results.exists() and len(json.loads(results.read_text())["workloads"]) >= 2
 
     try:
@@ -181,10 +169,12 @@ def test_an_interrupted_benchmark_keeps_its_finished_rows(tmp_path):
         process.send_signal(signal.SIGINT)
         code, error = end_of(process)
     finally:
-        process.kill()
+        kill_group(process)
     assert code == 130
-    *rows, last = error.splitlines()
+    *lines, last = error.splitlines()
     assert last == "dmlops: interrupted"
-    record = json.loads(results.read_text())
-    assert [line.partition(":")[0] for line in rows] == [row["name"] for row in record["workloads"]]
+    kept = [row["name"] for row in json.loads(results.read_text())["workloads"]]
+    # A row is kept before it is printed.
+    assert len(lines) <= len(kept) <= len(lines) + 1
+    assert all(line.startswith(f"{name}: ") for name, line in zip(kept, lines, strict=False))
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]

@@ -13,7 +13,7 @@ import pytest
 import dmlops
 from dmlops.cli import bench
 from dmlops.cli.options import OPERATORS
-from tests.command_line import assert_refused, start_command
+from tests.command_line import assert_refused, end_of, start_python, wait_for
 from tests.scripts import run_script
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
@@ -201,35 +201,38 @@ def test_what_was_there_survives_a_failed_write(command, monkeypatch, error):
     assert sorted(os.listdir()) == before
 
 
+# Stands for a long write: half of the file, and then word that it is time to be ended.
+SLOW = """
+import sys, time
+import numpy
+
+def savez(stream, **arrays):
+    stream.write(b"half of it")
+    stream.flush()
+    open("written", "w").close()
+    time.sleep(100)
+
+numpy.savez = savez
+sys.argv = ["dmlops", "top-k", "x.npy", "-k", "1", "-o", "best.npz"]
+from dmlops.cli import main
+sys.exit(main())
+"""
+
+
 @on_posix
-@pytest.mark.parametrize("number", [signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM), signal.SIGINT])
-def test_no_partial_file_is_left_behind(tmp_path, number):
-    (tmp_path / "r.json").write_text("old")
-    os.mkfifo(tmp_path / "written")
-    # Stands for a long write: half of the text, and then word that it is time to be ended.
-    (tmp_path / "sitecustomize.py").write_text(
-        "import io, time\n"
-        "from dmlops.cli import output_files, ending\n"
-        "def main():\n"
-        "    from pathlib import Path\n"
-        "    with output_files.replaced(Path('r.json')) as stream:\n"
-        "        stream.write(b'half of it')\n"
-        "        stream.flush()\n"
-        "        Path('written').write_text('yes')\n"
-        "        time.sleep(100)\n"
-        "ending.run = lambda command, run=ending.run: run(main)\n"
-    )
-    process = start_command(folder=tmp_path)
-    assert (tmp_path / "written").read_text() == "yes"
-    assert len(list(tmp_path.glob(".*.partial"))) == 1
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_no_partial_file_is_left_behind(tmp_path, name):
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "best.npz").write_text("old")
+    process = start_python("-c", SLOW, folder=tmp_path)
+    wait_for((tmp_path / "written").exists)
+    assert len(list(tmp_path.iterdir())) == 4
+    number = getattr(signal, name)
     process.send_signal(number)
-    _, error = process.communicate(timeout=60)
-    if number == signal.SIGINT:
-        assert (process.returncode, error) == (130, "dmlops: interrupted\n")
-    else:
-        assert (process.returncode, error) == (-number, "")
-    assert (tmp_path / "r.json").read_text() == "old"
-    assert not list(tmp_path.glob(".*.partial"))
+    expected = (130, "dmlops: interrupted\n") if name == "SIGINT" else (-number, "")
+    assert end_of(process) == expected
+    assert (tmp_path / "best.npz").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.npz", "written", "x.npy"]
 
 
 def test_bfloat16_has_no_file(command, no_work):

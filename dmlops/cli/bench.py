@@ -88,12 +88,12 @@ def bench(
             rows.append(row)
             following = table[len(rows)].name if len(rows) < len(table) else ""
             progress.update(task, advance=1, description=following)
-            if not err.is_terminal:
-                err.print(line(row))
             record["seconds"] = round(time.perf_counter() - started, 1)
             record["workloads"] = [row.to_json() for row in rows]
             if results is not None:
                 write(results, json.dumps(record, indent=1) + "\n")
+            if not err.is_terminal:
+                err.print(line(row))
     with summary_of(results):
         width = width_of_table()
         plain_console(width=width).print(_table(rows, harness.bandwidth, width))

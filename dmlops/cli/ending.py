@@ -30,7 +30,7 @@ def run(command: Callable[[], int | None]) -> int:
     Returns
     -------
     int
-        The command's own code; 1 or 2 after an error, which one line on standard error tells.
+        The command's own code; 1 or 2 after an error, which is reported in one line on standard error.
 
     Notes
     -----
@@ -62,18 +62,15 @@ def run(command: Callable[[], int | None]) -> int:
 
 
 def print_error(message: str) -> None:
-    """Print a message as one line of at most 300 characters on standard error."""
-    if sys.stderr is None:
-        return
+    """Print a message as one line of at most `MAX_LINE` characters on the standard error of `run`."""
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     line = _one_line(message).encode(encoding, "backslashreplace").decode(encoding)
     room = MAX_LINE - len(PREFIX)
     if len(line) > room:
         # The reason stands at the end, after names that may be long.
         line = f"{line[: room // 2 - 5]} ... {line[len(line) - room // 2 :]}"
-    with suppress(OSError):
-        sys.stderr.write(f"{PREFIX}{line}\n")
-        sys.stderr.flush()
+    sys.stderr.write(f"{PREFIX}{line}\n")
+    sys.stderr.flush()
 
 
 def _one_line(message: str) -> str:
@@ -101,8 +98,8 @@ def _failure(error: Exception) -> tuple[int, str]:
 class _Stream:
     """A standard stream, or None for a closed one.
 
-    Names that its encoding lacks are printed as escapes. A failure is told once, as an `OutputLostError` if
-    the stream is essential and not at all otherwise, and what is printed after it is dropped.
+    Characters that its encoding lacks are printed as escapes. The first failure raises an `OutputLostError`
+    if the stream is essential, and nothing otherwise; what is printed after it is dropped.
     """
 
     def __init__(self, stream: TextIO | None, is_essential: bool) -> None:

@@ -40,14 +40,14 @@ def info() -> None:
     out.print(_facts("CPU", cpu))
     out.print(_facts("CUDA", _cuda_facts()))
     folder, problem = kernel_cache()
-    cache = [("folder", str(folder)), ("in use", f"no: {problem}" if problem else "yes")]
+    cache = [("folder", str(folder)), ("new kernels", f"not kept: {problem}" if problem else "kept")]
     out.print(_facts("Cache of compiled kernels", cache))
     out.print(_facts("Highest feature level", [(name, level.name) for name, level in BACKEND_LEVELS.items()]))
     out.print(_operators())
 
 
 def kernel_cache() -> tuple[Path, str]:
-    """Return the folder that compiled kernels are kept in, and why it keeps none; "" where it does."""
+    """Return the folder of compiled kernels, and why it takes no new ones; "" where it does."""
     from kernels_cpu import jit  # noqa: PLC0415 - imports Numba, which --help must not
 
     folder = jit.cache_root()
