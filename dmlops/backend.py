@@ -1,7 +1,7 @@
 """The back-ends: what each serves, and how its plans come to their kernels."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any

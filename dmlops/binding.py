@@ -38,7 +38,12 @@ def bind_top_k(
         data = TensorDesc(data.data_type, (1,))
     rank = data.dimension_count
     if not -rank <= axis < rank:
-        refuse("top_k.axis", axis, f"x has {counted(rank, 'dimension')}", f"axis must be in [{-rank}, {rank - 1}]")
+        refuse(
+            "top_k.axis",
+            axis,
+            f"x has {counted(rank, 'dimension')}",
+            f"axis must be in [{-rank}, {rank - 1}]",
+        )
     axis %= rank
     size = data.sizes[axis]
     if not 0 <= k <= size:
@@ -81,7 +86,9 @@ def bind_nonzero_coordinates(
     if capacity < 0:
         refuse(f"{where}.size", capacity, "a result has no fewer than 0 rows", "size must be >= 0")
     if fill is not None and is_trimmed:
-        refuse(f"{where}.fill_value", fill, "size is left out", "there are rows to fill only where size is given")
+        refuse(
+            f"{where}.fill_value", fill, "size is left out", "there are rows to fill only where size is given"
+        )
     index_type = _index_type(index_type, library, out, where)
     count_sizes: tuple[int, ...] = ()
     if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
@@ -103,7 +110,9 @@ def bind_nonzero_coordinates(
         descriptor = NonzeroCoordinates(
             input_tensor=data,
             # The descriptor has a row for every element; the kernels write as many as there is room for.
-            output_coordinates_tensor=coordinates if capacity == rows else TensorDesc(index_type, (rows, columns)),
+            output_coordinates_tensor=coordinates
+            if capacity == rows
+            else TensorDesc(index_type, (rows, columns)),
             output_count_tensor=count,
         )
         return call.bind(descriptor, options, manner, even_if_empty=True)
@@ -291,7 +300,9 @@ class _Call(NamedTuple):
         libraries = [operand.library for operand in self.out] or [self._library] * len(self.output_descs)
         outputs = [
             Named(f"{self.function}.{name}", desc, library)
-            for name, desc, library in zip(names[-len(libraries) :], self.output_descs, libraries, strict=True)
+            for name, desc, library in zip(
+                names[-len(libraries) :], self.output_descs, libraries, strict=True
+            )
         ]
         return BoundCall(
             self.function, kernels, inputs, outputs, self._library, self.device, manner, batch_dims
@@ -353,7 +364,11 @@ def _index_type(
             refuse(f"{function}.out[1]", data_type.name.lower(), reason, allowed)
         return data_type
     # DirectML knows one type of indices at every level.
-    return library.index_type if level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED else TensorDataType.UINT32
+    return (
+        library.index_type
+        if level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED
+        else TensorDataType.UINT32
+    )
 
 
 def _check_device(where: str, got: Device, expected: Device) -> None:

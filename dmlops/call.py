@@ -36,6 +36,7 @@ from dmlops.tensor import TensorDesc
 
 _log = logging.getLogger("dmlops")
 
+
 class Named(NamedTuple):
     """An array that a call takes: what error texts call it, how it lies in memory, and whose it is."""
 
@@ -219,7 +220,11 @@ class BoundCall:
         in_one_pass = self.counts_in_one_pass
         scratch = take_scratch(self.result_bytes if in_one_pass else self.workspace_size)
         count_rows = self.plan.count
-        rows = self.plan.launch(x, scratch.address, count_at, 0) if in_one_pass else count_rows(x, count_at, scratch.address)
+        rows = (
+            self.plan.launch(x, scratch.address, count_at, 0)
+            if in_one_pass
+            else count_rows(x, count_at, scratch.address)
+        )
         written = self.library.empty((rows, columns), data_type, self.device)
         at = self.library.address(written)
         if in_one_pass:
@@ -261,7 +266,9 @@ class BoundCall:
         streams = {library.current_stream(self.device) for library in libraries - {first}}
         named = [operand.library.producer_stream(operand.array) for operand in operands]
         streams.update(stream for stream in named if stream is not None)
-        return cuda.Ordering(handle, streams, [operand.array for operand in operands if operand.library.is_lent])
+        return cuda.Ordering(
+            handle, streams, [operand.array for operand in operands if operand.library.is_lent]
+        )
 
     def _run_on_cuda(
         self, stream: int, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
@@ -359,7 +366,10 @@ class BoundCall:
     def workspace_candidates(self) -> list[OverlapCandidate]:
         """How each operand may share memory with a workspace, which comes after them."""
         extents = self._extents
-        return [overlap_candidate(i, extent, len(extents), self._workspace_extent) for i, extent in enumerate(extents)]
+        return [
+            overlap_candidate(i, extent, len(extents), self._workspace_extent)
+            for i, extent in enumerate(extents)
+        ]
 
     @property
     def _workspace_extent(self) -> ByteExtent:
@@ -389,7 +399,9 @@ class BoundCall:
             low = -bound if indices.data_type.is_signed else 0
             if not low <= coordinate < bound:
                 got = f"tuple {coordinates} at position {position}"
-                reason = f"coordinate {j} is {coordinate}, and dimension {batch + j} of x has {bound} elements"
+                reason = (
+                    f"coordinate {j} is {coordinate}, and dimension {batch + j} of x has {bound} elements"
+                )
                 allowed = f"it must be in [{low}, {bound - 1}]"
                 raise IndexOutOfRangeError(wording("gather_nd.indices", got, reason, allowed))
 

@@ -35,7 +35,17 @@ class CompiledOperator:
         Bytes of temporary memory that one execution needs.
     """
 
-    __slots__ = ("_call", "_fitting", "_n_inputs", "_places", "_replays", "descriptor", "device", "inputs", "outputs")
+    __slots__ = (
+        "_call",
+        "_fitting",
+        "_n_inputs",
+        "_places",
+        "_replays",
+        "descriptor",
+        "device",
+        "inputs",
+        "outputs",
+    )
 
     def __init__(
         self, descriptor: Descriptor, device: Device, plan: Any, operands: tuple[tuple[str, TensorDesc], ...]
@@ -96,7 +106,9 @@ class CompiledOperator:
         if len(tensors) != len(self._places) or len(arrays) != len(self._places):
             got = f"arrays for {', '.join(sorted(map(str, tensors))) or 'nothing'}"
             allowed = f"arrays must be given for {', '.join(field for field, _ in self._places)}"
-            raise InvalidDescriptorError(wording(f"{name}.execute", got, "the operator has other fields", allowed))
+            raise InvalidDescriptorError(
+                wording(f"{name}.execute", got, "the operator has other fields", allowed)
+            )
         has_workspace = workspace is not None
         replay = self._replays[has_workspace]
         if replay is not None and stream is None:
@@ -168,7 +180,9 @@ class CompiledOperator:
         size = desc.element_count * desc.data_type.bytes
         if size < self.workspace_size:
             allowed = f"at least {self.workspace_size} bytes are needed"
-            raise InvalidDescriptorError(wording(where, counted(size, "byte"), "the operator needs more", allowed))
+            raise InvalidDescriptorError(
+                wording(where, counted(size, "byte"), "the operator needs more", allowed)
+            )
         if desc.extent != desc.element_count or desc.offset:
             got, allowed = f"strides {desc.effective_strides}", "it must be contiguous"
             raise InvalidDescriptorError(wording(where, got, "it has gaps or runs backwards", allowed))

@@ -200,7 +200,9 @@ _pinned: list[int] = []
 def _new_pinned() -> int:
     driver = _driver()
     # Kept for the life of the process; from any thread and device.
-    return int(_checked(driver.cuMemHostAlloc(8, driver.CU_MEMHOSTALLOC_PORTABLE), "getting page-locked memory"))
+    return int(
+        _checked(driver.cuMemHostAlloc(8, driver.CU_MEMHOSTALLOC_PORTABLE), "getting page-locked memory")
+    )
 
 
 def read_back(pointer: int, dtype: "np.dtype[Any]", handle: int) -> int:

@@ -29,6 +29,7 @@ from dmlops.operators import (
 from dmlops.problems import Options
 from dmlops.tensor import TensorDesc
 
+
 class Operator(NamedTuple):
     """How a descriptor reaches its kernels.
 

@@ -71,7 +71,9 @@ class Replay:
         self._allocators = () if has_out else call.small_allocators if is_small else call.allocators
         self._n_given = len(operands) - len(self._allocators)
         self._reaches = [*call.reaches, call.workspace_size][: self._n_given]
-        self._outputs = slice(self._n_given - has_workspace - len(call.results), self._n_given - has_workspace)
+        self._outputs = slice(
+            self._n_given - has_workspace - len(call.results), self._n_given - has_workspace
+        )
         overlaps = [*call.overlap_candidates] if has_out else []
         if has_workspace:
             overlaps += call.workspace_candidates
@@ -87,7 +89,9 @@ class Replay:
             self._scratch = _scratch.of(call.workspace_size)
             self._workspace = aligned(self._scratch.ctypes.data)
         if is_small or (_is_one_kernel(call, has_out=has_out) and not self._is_counted and not has_workspace):
-            self._run = native_call(call.plan.launch, call.n_leading, operands, overlaps, keeps_gil=is_small, **options)
+            self._run = native_call(
+                call.plan.launch, call.n_leading, operands, overlaps, keeps_gil=is_small, **options
+            )
         else:
             self._look = native_look(operands, overlaps, **options)
 
@@ -106,7 +110,9 @@ class Replay:
         library = given[0].library if given else call.library
         if not out and library is not call.library:
             return None
-        is_small = workspace is None and call.bytes_moved <= _MAX_BYTES and _is_one_kernel(call, has_out=bool(out))
+        is_small = (
+            workspace is None and call.bytes_moved <= _MAX_BYTES and _is_one_kernel(call, has_out=bool(out))
+        )
         allocators = call.small_allocators if is_small else call.allocators
         made = [] if out else [library.as_output(make(), call.name) for make in allocators]
         operands = []
@@ -115,7 +121,9 @@ class Replay:
             if known is None or operand.library is not library:
                 return None
             operands.append(known)
-        return cls(call, library, operands, is_small=is_small, has_out=bool(out), has_workspace=workspace is not None)
+        return cls(
+            call, library, operands, is_small=is_small, has_out=bool(out), has_workspace=workspace is not None
+        )
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
         """Return the outputs, or None with nothing done where the ordinary path must be taken."""

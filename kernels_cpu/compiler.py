@@ -20,7 +20,13 @@ from kernels_cpu.linking import ENTRY
 
 _C_IMPORTS = {"memcpy", "memmove", "memset"}
 _PYTHON_IMPORTS = {
-    *("PyBytes_FromStringAndSize", "PyCapsule_GetPointer", "PyErr_Clear", "PyObject_GetAttr", "PyObject_Type"),
+    *(
+        "PyBytes_FromStringAndSize",
+        "PyCapsule_GetPointer",
+        "PyErr_Clear",
+        "PyObject_GetAttr",
+        "PyObject_Type",
+    ),
     *("PyTuple_GetItem", "Py_DecRef", "PyEval_SaveThread", "PyEval_RestoreThread"),
 }
 

@@ -57,9 +57,7 @@ class Operand(NamedTuple):
         return cls(kind, flags, array.shape, array.strides)
 
     @classmethod
-    def of_dlpack(
-        cls, code: int, bits: int, shape: tuple[int, ...], strides: tuple[int, ...]
-    ) -> "Operand":
+    def of_dlpack(cls, code: int, bits: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> "Operand":
         """Return how DLPack describes an array in host memory; `code` is a DLDataTypeCode."""
         on_host, lanes = 1, 1
         return cls(code | bits << 8 | lanes << 16 | on_host << 32, bits // 8 - 1, shape, strides)

@@ -168,7 +168,9 @@ def _addresses(table: int, arrays: int, words: int) -> bool:
         item = _tuple_item(arrays, i)
         if not _has_type(item, expected):
             return False
-        address = _dlpack_address(describe, item, tensor, known) if describe else _numpy_address(name, item, known)
+        address = (
+            _dlpack_address(describe, item, tensor, known) if describe else _numpy_address(name, item, known)
+        )
         if address == 0:
             return False
         _store(first + 8 * i, address)

@@ -232,7 +232,9 @@ def check_unaligned(device, dtype):
         assert odd.data_ptr() % size
         assert torch.equal(dmlops.top_k(odd, 2).values, dmlops.top_k(x, 2).values)
         assert torch.equal(dmlops.gather_nd(x, moved(indices)), dmlops.gather_nd(x, indices))
-        for place, field in enumerate(("top_k.out[0]", "top_k.out[1]", "gather_nd.out", "diagonal_matrix.out")):
+        for place, field in enumerate(
+            ("top_k.out[0]", "top_k.out[1]", "gather_nd.out", "diagonal_matrix.out")
+        ):
             replaced = list(outs)
             replaced[place] = moved(outs[place])
             for where, call in calls(x, indices, replaced):

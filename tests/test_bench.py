@@ -4,6 +4,7 @@ import json
 import re
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ SMALL = [
     DiagonalMatrix(name="triangle", reason="", shape=(2, 8, 8), begin=1, end=2**31),
     DiagonalMatrix(name="band", reason="", shape=(8, 9), begin=-2, end=3, value=0.5),
 ]
+RESULTS = Path(__file__).parent.parent / "bench" / "results"
 PAIRS = ("top_k", "nonzero_coordinates")
 
 
@@ -271,7 +273,6 @@ def test_command_and_report(command, tmp_path):
     ("arguments", "told"),
     [
         (("bench", "--operator", "sort"), "--operator sort: it must be one of top_k"),
-        (("bench", "--workload", "nothing"), "no workload"),
         (("bench", "--threads", "0"), "--threads"),
     ],
 )
@@ -279,6 +280,45 @@ def test_what_the_command_refuses(command, arguments, told):
     code, _, complaint = command(*arguments)
     assert code > 0
     assert told in complaint
+
+
+@pytest.mark.parametrize("workload", [("nothing",), ("small", "nothing"), ("nothing", "small")])
+def test_an_unknown_workload_is_answered_with_the_names(command, workload):
+    options = [option for name in workload for option in ("--workload", name)]
+    code, printed, error = command("bench", *options)
+    assert code == 1
+    assert printed.splitlines() == [row.name for row in workloads(CPU)]
+    assert error == (
+        "dmlops: --workload nothing: no workload has that in its name; standard output lists the names\n"
+    )
+    _, printed, _ = command("bench", "--quick", "--operator", "gather_nd", *options)
+    names = [row.name for row in workloads(CPU) if row.quick and row.operator == "gather_nd"]
+    assert printed.splitlines() == names
+
+
+def test_the_tables_of_the_readme_have_the_names_of_workloads():
+    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    gpu, cpu = re.findall(r"^\| Workload \|.*\n\|.*\n((?:\|.*\n)+)", text, flags=re.MULTILINE)
+    for device, table in ((CUDA, gpu), (CPU, cpu)):
+        told = re.findall(r"^\| (.*?) \|", table, flags=re.MULTILINE)
+        assert len(told) > 5
+        assert set(told) <= {row.name for row in workloads(device)}
+
+
+@pytest.mark.parametrize("line", ["bench --operator gather_nd", "bench sweep --operator gather_nd"])
+def test_a_run_that_measured_nothing_is_no_success(command, monkeypatch, tmp_path, line):
+    # The first second is over when the copy has been timed.
+    monkeypatch.setattr("dmlops.cli.bench.SECONDS", {CPU: 1e-9})
+    monkeypatch.setattr("dmlops.cli.sweep.SECONDS", {CPU: 1e-9})
+    code, printed, error = command(*line.split(), "--threads", 1, "--json", "r.json")
+    assert code == 1
+    name = line.partition(" --")[0]
+    assert error.splitlines()[-1] == f"dmlops: {name}: no workload was measured: out of time"
+    assert "out of time" in printed
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert {outcome["message"] for row in record["workloads"] for outcome in row["outcomes"]} == {
+        "out of time"
+    }
 
 
 @pytest.mark.parametrize(("text", "told"), [(None, "No such file"), ("{}", "no results"), ("[", "Expecting")])
@@ -290,9 +330,22 @@ def test_what_the_report_refuses(command, tmp_path, text, told):
     assert told in complaint
 
 
+RECORD = {
+    "format": 1,
+    "device": CPU,
+    "threads": 1,
+    "machine": {"cpu": "a <processor>", "cores": 2},
+    "versions": {},
+    "bandwidth": 1e9,
+    "date": "",
+    "command": "",
+    "workloads": [],
+}
+
+
 def test_the_report_without_matplotlib(command, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    (tmp_path / "a.json").write_text(json.dumps({"format": 1, "workloads": []}))
+    (tmp_path / "a.json").write_text(json.dumps(RECORD))
     assert command("bench", "report", "a.json")[::2] == (
         1,
         'dmlops: bench report: matplotlib is not installed: pip install "dmlops[bench]"\n',
@@ -302,15 +355,18 @@ def test_the_report_without_matplotlib(command, tmp_path, monkeypatch):
 def test_a_run_that_was_cut_short_has_a_report():
     pytest.importorskip("matplotlib")
     row = Row.of(SMALL[0])
-    record = {
-        "device": CPU,
-        "threads": 1,
-        "machine": {"cpu": "a <processor>", "cores": 2},
-        "versions": {},
-        "bandwidth": 1e9,
-        "date": "",
-        "command": "",
-        "workloads": [row.to_json()],
-    }
+    record = RECORD | {"workloads": [row.to_json()]}
+    report.check(record)
     page = report.render([record], ["a.json"])
     assert "a &lt;processor&gt;" in page
+
+
+def test_names_in_plots_are_no_formulas():
+    pytest.importorskip("matplotlib")
+    record = json.loads(min(RESULTS.glob("epyc-2threads*.json")).read_text())
+    name = r"$\frac{$ [x] é漢 \0"
+    row = next(row for row in record["workloads"] if row["series"])
+    row["name"] = row["series"] = row["outcomes"][0]["library"] = row["outcomes"][1]["contender"] = name
+    row["best_peer"] = name
+    record["workloads"] = [row]
+    assert report.render([record, record], [name, name]).count(r"$\frac{$ [x] é漢") > 5

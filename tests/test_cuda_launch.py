@@ -80,7 +80,14 @@ def kernel(driver, function, n_parameters, arch="sm_90"):
 
 
 def two_launches(driver, arch="sm_90"):
-    first = kernel(driver, 11, 5, arch), (1 << 31) - 1, 256, 100_000, ((0, 16), (3, -8), (4, 0)), (-5, 1 << 40)
+    first = (
+        kernel(driver, 11, 5, arch),
+        (1 << 31) - 1,
+        256,
+        100_000,
+        ((0, 16), (3, -8), (4, 0)),
+        (-5, 1 << 40),
+    )
     second = kernel(driver, 12, 3, arch), 3, 64, 0, ((2, 4), (1, 0)), (7,)
     return launch.LaunchList([launch.Launch(*first), launch.Launch(*second)])
 

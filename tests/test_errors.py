@@ -57,7 +57,13 @@ ERRORS = [
         INVALID,
         "top_k.axis: got -3, but x has 2 dimensions; axis must be in [-2, 1]",
     ),
-    (top_k, (X, 1), {"axis": "0"}, TYPE, "top_k.axis: got '0', but it is not an integer; axis must be an integer"),
+    (
+        top_k,
+        (X, 1),
+        {"axis": "0"},
+        TYPE,
+        "top_k.axis: got '0', but it is not an integer; axis must be an integer",
+    ),
     (top_k, (np.float32(1), 2), {}, INVALID, "top_k.k: got 2, but axis 0 of x has 1 element; k must be in"),
     (top_k, (), {"index_dtype": "int16"}, TYPE, "top_k.index_dtype: got 'int16', but it is no index type; "),
     (
@@ -366,7 +372,10 @@ def test_too_large_for_the_index_type():
             lambda: dmlops.top_k(x, 1, index_dtype="int32"),
             "top_k.index_dtype: got INT32, but",
         ),
-        (lambda: dmlops.nonzero_coordinates(x, size=1, index_dtype="int32"), "nonzero_coordinates.index_dtype: got INT32, but"),
+        (
+            lambda: dmlops.nonzero_coordinates(x, size=1, index_dtype="int32"),
+            "nonzero_coordinates.index_dtype: got INT32, but",
+        ),
     ):
         with pytest.raises(InvalidDescriptorError) as error:
             call()

@@ -106,7 +106,12 @@ class Problem:
 
 class _Bytes:
     def __init__(self, address, size):
-        self.__array_interface__ = {"version": 3, "data": (address, False), "shape": (size,), "typestr": "|u1"}
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "shape": (size,),
+            "typestr": "|u1",
+        }
 
 
 def values_of(problem, shape, dtype):
@@ -286,7 +291,7 @@ def _descriptor(problem, kind):
         tuples = problem.rng.integers(-3, shape[0] + 3, (*(1,) * (rank - 1), 1)).astype("int64")
         problem.given("indices_tensor", tuples)
         answer = reference.gather_nd(values, tuples.reshape(-1, 1), mode="clip")
-        answers = {"output_tensor": answer.reshape(shape[1:] and (1, *shape[1:]) or (1,))}
+        answers = {"output_tensor": answer.reshape((shape[1:] and (1, *shape[1:])) or (1,))}
         counts = {"input_dimension_count": rank, "indices_dimension_count": 2 if rank > 1 else 1}
         if rank == 1:
             answers = {"output_tensor": answer.reshape(1)}

@@ -220,7 +220,10 @@ def test_each_part_of_a_key_makes_another_file():
     key = kernel_store.Key("cpu", "kernel_1", "target", "sources", "compilers")
     others = [key._replace(**{field: f"{getattr(key, field)}x"}) for field in key._fields]
     # Parts that run into each other must not make one key of two.
-    others += [key._replace(target="targets", sources="ources"), key._replace(kernel="kernel_", target="1target")]
+    others += [
+        key._replace(target="targets", sources="ources"),
+        key._replace(kernel="kernel_", target="1target"),
+    ]
     assert len({found.path for found in (key, *others)}) == 1 + len(others)
 
 
@@ -256,7 +259,11 @@ def test_no_kernel_depends_on_anything_but_c():
 def test_output_of_python_is_not_needed():
     """The first call works where there is no standard error to log to."""
     result = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.stderr.close(); import dmlops; print(dmlops.top_k([3, 1], 1)[0])"],
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.stderr.close(); import dmlops; print(dmlops.top_k([3, 1], 1)[0])",
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -186,7 +186,6 @@ def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeErro
     return TypeError(wording(where, got, "its elements are not there", "pass an array that holds its data"))
 
 
-
 def refuse_unaligned(kind: str, where: str) -> NoReturn:
     """Refuse an output that kernels could not write to element by element."""
     reason = "its first element is at an address that is not a multiple of the element size"

@@ -31,7 +31,6 @@ class CudaArray:
         self.device_number = device_number
 
 
-
 class CudaArrayInterface(ArrayLibrary):
     """Numba's device arrays and those of any library that is known by the protocol alone."""
 

@@ -18,8 +18,17 @@ _instances: dict[str, ArrayLibrary] = {}
 _HOST_DEVICES = {1: "CPU", 3: "CUDA's page-locked memory", 11: "ROCm's page-locked memory"}
 _CUDA_DEVICES = {2: "CUDA", 13: "CUDA's managed memory"}
 _OTHER_DEVICES = {
-    **{4: "OpenCL", 7: "Vulkan", 8: "Metal", 9: "VPI", 10: "ROCm", 12: "an extension device", 14: "oneAPI"},
-    **{15: "WebGPU", 16: "Hexagon", 17: "MAIA", 18: "Trainium"},
+    4: "OpenCL",
+    7: "Vulkan",
+    8: "Metal",
+    9: "VPI",
+    10: "ROCm",
+    12: "an extension device",
+    14: "oneAPI",
+    15: "WebGPU",
+    16: "Hexagon",
+    17: "MAIA",
+    18: "Trainium",
 }
 
 

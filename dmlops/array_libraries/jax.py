@@ -38,10 +38,16 @@ class Jax(ArrayLibrary):
 
     def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
         if isinstance(array, self._jax.core.Tracer):
-            reason, remedy = "jit, vmap and grad run on stand-ins without elements", "call dmlops outside of them"
+            reason, remedy = (
+                "jit, vmap and grad run on stand-ins without elements",
+                "call dmlops outside of them",
+            )
             raise TypeError(wording(where, "a traced array", reason, remedy))
         if len(array.devices()) != 1:
-            reason, remedy = f"it is spread over {len(array.devices())} devices", "move it to one: jax.device_put"
+            reason, remedy = (
+                f"it is spread over {len(array.devices())} devices",
+                "move it to one: jax.device_put",
+            )
             raise TypeError(wording(where, "a sharded array", reason, remedy))
         if self._platform(array) not in ("cpu", "gpu", "cuda"):
             got, allowed = f"an array on {self._platform(array)}", "it must be on the CPU or on a CUDA device"

@@ -103,7 +103,11 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
     try:
         return np.asarray(array)
     except (ValueError, TypeError, OverflowError, RecursionError, RuntimeError) as error:
-        reason = "its rows differ in length" if "inhomogeneous" in str(error) else "NumPy cannot make an array of it"
+        reason = (
+            "its rows differ in length"
+            if "inhomogeneous" in str(error)
+            else "NumPy cannot make an array of it"
+        )
         raise TypeError(wording(where, type(array).__name__, reason, "it must be an array")) from None
 
 
@@ -114,7 +118,10 @@ def _check_plain(array: Any, where: str) -> None:
         raise TypeError(wording(where, "a masked array", reason, remedy))
     graph = getattr(array, "__dask_graph__", None)
     if callable(graph) and graph() is not None:
-        reason, remedy = "it is computed only when asked for", "use dmlops.integrations.dask, or pass x.compute()"
+        reason, remedy = (
+            "it is computed only when asked for",
+            "use dmlops.integrations.dask, or pass x.compute()",
+        )
         raise TypeError(wording(where, f"a lazy {type(array).__name__}", reason, remedy))
     if not isinstance(array, (np.ndarray, list, tuple, np.generic, int, float)):
         _refuse_other_memory(array, where)
@@ -123,7 +130,11 @@ def _check_plain(array: Any, where: str) -> None:
 
 def _refuse_other_memory(array: Any, where: str) -> None:
     device = getattr(array, "device", None)
-    if device is not None and not str(device).lower().startswith(("cpu", "host")) and hasattr(array, "__array__"):
+    if (
+        device is not None
+        and not str(device).lower().startswith(("cpu", "host"))
+        and hasattr(array, "__array__")
+    ):
         got, remedy = f"a {type(array).__name__} on {device}", "copy it to the CPU first"
         raise TypeError(wording(where, got, "reading it would copy it silently", remedy))
 
@@ -147,9 +158,7 @@ def _count_nulls(array: Any) -> int:
     if module == "pandas":
         # NaN in a column of NumPy's floats is a number; what pandas' own types call missing is a null.
         columns = [column for _, column in array.items()] if hasattr(array, "columns") else [array]
-        return sum(
-            int(column.isna().sum()) for column in columns if not isinstance(column.dtype, np.dtype)
-        )
+        return sum(int(column.isna().sum()) for column in columns if not isinstance(column.dtype, np.dtype))
     return 0
 
 

@@ -79,7 +79,10 @@ class Torch(ArrayLibrary):
         """Refuse what is not positively known as a dense strided tensor."""
         name = type(array).__name__
         if array.is_nested:
-            reason, remedy = "its rows differ in length", "pass x.to_padded_tensor(padding), or one row at a time"
+            reason, remedy = (
+                "its rows differ in length",
+                "pass x.to_padded_tensor(padding), or one row at a time",
+            )
             raise TypeError(wording(where, "a nested tensor", reason, remedy))
         if type(array) not in self._plain_types:
             reason = "only plain tensors are known to have elements in memory of their own"

@@ -1,7 +1,8 @@
 """One self-contained HTML page about one run of the benchmark, or about two beside each other."""
 
 import io
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,95 @@ details { margin: 1rem 0 }
 """
 
 Record = dict[str, Any]
+Fields = Mapping[str, tuple[type, ...]]
+
+# The fields that the page shows, and their types.
+_TEXT, _TEXT_OR_NONE = (str,), (str, type(None))
+_COUNT, _COUNT_OR_NONE = (int,), (int, type(None))
+_NUMBER, _NUMBER_OR_NONE = (float, int), (float, int, type(None))
+# Beyond these, what is computed from a number would be none.
+LEAST, MOST = 1e-12, 1e18
+_JSON_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+_RECORD: Fields = {
+    "device": _TEXT,
+    "threads": _COUNT,
+    "machine": (dict,),
+    "versions": (dict,),
+    "bandwidth": _NUMBER,
+    "date": _TEXT,
+    "command": _TEXT,
+    "workloads": (list,),
+}
+_MACHINE: Fields = {"cpu": _TEXT, "cores": _COUNT_OR_NONE, "gpu": _TEXT_OR_NONE}
+_ROW: Fields = {
+    "name": _TEXT,
+    "reason": _TEXT,
+    "series": _TEXT,
+    "size": _COUNT,
+    "at": _COUNT_OR_NONE,
+    "bytes_moved": _COUNT,
+    "ratio": _NUMBER_OR_NONE,
+    "best_peer": _TEXT_OR_NONE,
+    "outcomes": (list,),
+}
+_NOT_ALWAYS = {"at", "gpu"}  # of rows that are no points of a sweep, and where there is none
+_OUTCOME: Fields = {
+    "contender": _TEXT,
+    "library": _TEXT,
+    "note": _TEXT,
+    "status": _TEXT,
+    "message": _TEXT,
+    "seconds": _NUMBER_OR_NONE,
+    "host": _NUMBER_OR_NONE,
+    "wall": _NUMBER_OR_NONE,
+}
+
+
+def check(record: Record) -> None:
+    """Check that results hold what the page shows.
+
+    Raises
+    ------
+    ValueError
+        If they do not; the text names the place.
+
+    Examples
+    --------
+    >>> check({"device": "cpu"})
+    Traceback (most recent call last):
+    ValueError: the results: there is no threads
+    """
+    _check(record, _RECORD, "the results")
+    _check(record["machine"], _MACHINE, "machine")
+    for number, row in enumerate(record["workloads"]):
+        _check(row, _ROW, f"workloads[{number}]")
+        for position, outcome in enumerate(row["outcomes"]):
+            _check(outcome, _OUTCOME, f"workloads[{number}].outcomes[{position}]")
+
+
+def _check(value: Any, fields: Fields, where: str) -> None:
+    if not isinstance(value, dict):
+        message = f"{where}: it is {_JSON_NAMES[type(value)]}; it must be an object"
+        raise ValueError(message)
+    for name, types in fields.items():
+        found, is_nullable = value.get(name), type(None) in types
+        if name not in value and name not in _NOT_ALWAYS:
+            message = f"{where}: there is no {name}"
+            raise ValueError(message)
+        if type(found) not in types:
+            message = f"{where}: {name} is {_JSON_NAMES[type(found)]}; it must be {_JSON_NAMES[types[0]]}"
+            raise ValueError(message)
+        if isinstance(found, (int, float)) and not (LEAST <= found <= MOST or (found == 0 and is_nullable)):
+            message = f"{where}: {name} is out of range; it must be in [{LEAST:g}, {MOST:g}]"
+            raise ValueError(message)
 
 
 def render(records: Sequence[Record], names: Sequence[str]) -> str:
@@ -53,7 +143,7 @@ def render(records: Sequence[Record], names: Sequence[str]) -> str:
     Parameters
     ----------
     records : sequence of dict
-        One or two results of `dmlops bench --json`.
+        One or two results of `dmlops bench --json`, as `check` finds them right.
     names : sequence of str
         What to call them.
 
@@ -70,7 +160,7 @@ def render(records: Sequence[Record], names: Sequence[str]) -> str:
     import matplotlib as mpl  # noqa: PLC0415 - an optional dependency
 
     parts = [f"<h1>dmlops on {escape(_where(records[0]))}</h1>", _facts(records, names)]
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings(action="ignore"):  # of letters that its font lacks
         if len(records) == 2:
             parts += ["<h2>The two runs beside each other</h2>", _svg(_comparison(records, names))]
         for record, name in zip(records, names, strict=True):
@@ -138,7 +228,7 @@ def _ours(row: Record) -> Record | None:
 
 
 def _peer(row: Record) -> Record | None:
-    return next((o for o in row["outcomes"] if o["contender"] == row["best_peer"]), None)
+    return next((o for o in row["outcomes"] if o["contender"] == row["best_peer"] and o["seconds"]), None)
 
 
 def _colour(outcome: Record) -> str:
@@ -156,8 +246,8 @@ def _ratios(record: Record) -> "Figure":
         label = (
             f" {ratio:.2g}x  {peer['contender']} {duration(peer['seconds'])} : {duration(ours['seconds'])}"
         )
-        axes.text(max(ratio, 1), position, label, va="center", fontsize=8)
-    axes.set_yticks(range(len(rows)), [row["name"] for row in rows], fontsize=8)
+        axes.text(max(ratio, 1), position, label, va="center", fontsize=8, parse_math=False)
+    axes.set_yticks(range(len(rows)), [row["name"] for row in rows], fontsize=8, parse_math=False)
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlabel("time of the best peer / time of dmlops")
@@ -195,7 +285,7 @@ def _roofline(record: Record) -> "Figure":
     axes.set_ylabel("share of the copy bandwidth")
     axes.yaxis.set_major_formatter("{x:.3g}")
     if seen:
-        axes.legend(frameon=False)
+        _legend(axes)
     return figure
 
 
@@ -224,13 +314,13 @@ def _sizes(record: Record) -> "Figure":
                 label=contender,
                 zorder=3 if ours else 2,
             )
-        axes.set_title(name, fontsize=9)
+        axes.set_title(name, fontsize=9, parse_math=False)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xlabel("" if rows[0].get("at") else "elements")
         axes.set_ylabel("ms")
         if lines:
-            axes.legend(frameon=False, fontsize=7)
+            _legend(axes, fontsize=7)
     return figure
 
 
@@ -247,14 +337,19 @@ def _comparison(records: Sequence[Record], names: Sequence[str]) -> "Figure":
         axes.barh(position, ratio - 1, left=1, color=OURS_COLOUR if ratio >= 1 else OTHER_COLOUR, height=0.7)
         text = f" {ratio:.2f}x  {duration(first)} : {duration(second)}"
         axes.text(max(ratio, 1), position, text, va="center", fontsize=8)
-    axes.set_yticks(range(len(pairs)), [name for name, *_ in pairs], fontsize=8)
+    axes.set_yticks(range(len(pairs)), [name for name, *_ in pairs], fontsize=8, parse_math=False)
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel(f"dmlops: time in {names[0]} / time in {names[1]}")
+    axes.set_xlabel(f"dmlops: time in {names[0]} / time in {names[1]}", parse_math=False)
     axes.set_xlim(right=max([1.0, *(first / second for _, first, second in pairs)]) * 4)
     axes.set_ylim(-0.7, max(len(pairs), 1) - 0.3)
     return figure
+
+
+def _legend(axes: Any, **options: Any) -> None:
+    for text in axes.legend(frameon=False, **options).get_texts():
+        text.set_parse_math(False)
 
 
 def _figure(width: float, height: float) -> tuple["Figure", Any]:

@@ -1,4 +1,4 @@
-"""The commands and what they have in common."""
+"""The commands."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ import typer
 
 from dmlops import __version__
 from dmlops.cli import bench, demo, files, info, sweep, warmup
-from dmlops.cli.console import CommandError, err, out
+from dmlops.cli.console import out
 
 app = typer.Typer(
     add_completion=False,
@@ -42,24 +42,4 @@ def dmlops(
     Start with `dmlops demo`.
     """
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
-def run() -> int:
-    """Run one command; print what went wrong as one line and return the exit code."""
-    try:
-        return int(app(standalone_mode=False) or 0)
-    except CommandError as error:
-        return _fail(str(error), 1)
-    except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted", 130)
-    except Exception as error:
-        # What typer itself objects to. Its base class has no public name that all its versions share.
-        if not hasattr(error, "format_message"):
-            raise
-        return _fail(error.format_message(), getattr(error, "exit_code", 2))
-
-
-def _fail(message: str, exit_code: int) -> int:
-    err.print(f"dmlops: {' '.join(message.split())}", markup=False)
-    return exit_code
+        out.print(context.get_help())

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from dmlops import __version__, get_num_threads
-from dmlops.cli.console import CommandError, duration, err, out, progress_bar, users_errors
+from dmlops.cli.console import duration, err, out, plain_console, progress_bar, summary_of
+from dmlops.cli.errors import CommandError, users_errors
 from dmlops.cli.info import version
 from dmlops.cli.options import Operators, Seconds, chosen_operators
+from dmlops.cli.output_files import check_output, replaced
 from dmlops.cli.placement import cpu_name, cuda_devices
 
 if TYPE_CHECKING:
     from dmlops.bench.runner import Bench, Pace, Row
+    from dmlops.bench.workloads import Workload
 
 FORMAT = 1
 SECONDS = {"quick": 72.0, "cpu": 420.0, "cuda": 200.0}
@@ -69,16 +71,11 @@ def bench(
     from dmlops.bench.workloads import workloads  # noqa: PLC0415 - for this command only
 
     operators = chosen_operators(operator)
-    table = [
-        row
-        for row in workloads(device)
-        if (not quick or row.quick)
-        and row.operator in operators
-        and (not workload or any(part in row.name for part in workload))
-    ]
-    if not table:
-        message = "no workload has that in its name"
-        raise CommandError(message)
+    table = [row for row in workloads(device) if (not quick or row.quick) and row.operator in operators]
+    if workload:
+        table = _named(table, workload)
+    if results is not None:
+        check_output("--json", results)
     started = time.perf_counter()
     record = new_record(device, threads or get_num_threads(), quick)
     budget = seconds or SECONDS["quick" if quick else device]
@@ -91,19 +88,46 @@ def bench(
             rows.append(row)
             following = table[len(rows)].name if len(rows) < len(table) else ""
             progress.update(task, advance=1, description=following)
-            if not err.is_terminal:
-                err.print(line(row), markup=False)
             record["seconds"] = round(time.perf_counter() - started, 1)
             record["workloads"] = [row.to_json() for row in rows]
             if results is not None:
                 write(results, json.dumps(record, indent=1) + "\n")
-    width = width_of_table()
-    Console(highlight=False, width=width).print(_table(rows, harness.bandwidth, width))
-    _explain(rows, harness)
-    if results is not None:
-        out.print(f"Results: {results}. A page with plots: dmlops bench report {results}", markup=False)
+            if not err.is_terminal:
+                err.print(line(row))
+    with summary_of(results):
+        width = width_of_table()
+        plain_console(width=width).print(_table(rows, harness.bandwidth, width))
+        _explain(rows, harness)
+        if results is not None:
+            out.print(f"Results: {results}. A page with plots: dmlops bench report {results}")
+    check_rows("bench", rows)
+
+
+def _named(table: Sequence["Workload"], parts: Sequence[str]) -> list["Workload"]:
+    """Return the workloads that have one of `parts` in their name; print all names where one is in none."""
+    for part in parts:
+        if not any(part in row.name for row in table):
+            for row in table:
+                out.print(row.name)
+            message = f"--workload {part}: no workload has that in its name; standard output lists the names"
+            raise CommandError(message)
+    return [row for row in table if any(part in row.name for part in parts)]
+
+
+def check_rows(command: str, rows: Sequence["Row"]) -> None:
+    """Check that dmlops gave no wrong answer, and that it was timed at all.
+
+    Raises
+    ------
+    CommandError
+        If not.
+    """
     if any(outcome.status == "wrong" for row in rows for outcome in row.outcomes):
-        message = "bench: dmlops gave a wrong answer; please report it, with `dmlops info`"
+        message = f"{command}: dmlops gave a wrong answer; please report it, with `dmlops info`"
+        raise CommandError(message)
+    if all(row.ours is None for row in rows):
+        reasons = Counter(why_not(row) for row in rows)
+        message = f"{command}: no workload was measured: {reasons.most_common(1)[0][0]}"
         raise CommandError(message)
 
 
@@ -121,33 +145,41 @@ def report(
         raise CommandError(message)
     from dmlops.bench.report import render  # noqa: PLC0415 - for this command only
 
+    with users_errors(f"bench report {files[0]}"):
+        target = output or files[0].with_suffix(".html")
+    check_output("-o", target, files)
     records = [_read(path) for path in files]
-    target = output or files[0].with_suffix(".html")
     try:
         html = render(records, [path.name for path in files])
     except ModuleNotFoundError as error:
         message = f"bench report: {error.name} is not installed: {BENCH_EXTRA}"
         raise CommandError(message) from error
-    with users_errors(str(target)):
-        write(target, html)
-    out.print(f"Wrote {target}", markup=False)
+    write(target, html)
+    with summary_of(target):
+        out.print(f"Wrote {target}")
 
 
 def _read(path: Path) -> dict[str, Any]:
+    from dmlops.bench.report import check  # noqa: PLC0415
+
     with users_errors(str(path)):
-        record = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(record, dict) or record.get("format") != FORMAT or "workloads" not in record:
-        message = f"{path}: these are no results of this version of `dmlops bench --json`"
-        raise CommandError(message)
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except RecursionError:
+            message = f"{path}: it is nested too deeply to be results"
+            raise CommandError(message) from None
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            message = f"{path}: these are no results of this version of `dmlops bench --json`"
+            raise CommandError(message)
+        check(record)
     return record
 
 
 def write(path: Path, text: str) -> None:
     """Replace a file whole, so that whoever stops the run is left with what was measured."""
-    with users_errors(str(path)):
-        part = path.with_name(f"{path.name}.part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+    with users_errors(str(path)), replaced(path) as stream:
+        # The names of files may hold what UTF-8 cannot say.
+        stream.write(text.encode("utf-8", "backslashreplace"))
 
 
 def open_bench(device: str, threads: int, pace: "Pace | None" = None) -> "Bench":
@@ -230,21 +262,21 @@ def _table(rows: Sequence["Row"], bandwidth: float, width: int) -> Table:
     return table
 
 
-def _cells(row: "Row", bandwidth: float) -> tuple[str, ...]:
+def _cells(row: "Row", bandwidth: float) -> tuple[str | Text, ...]:
     ours, peer, ratio = row.ours, row.best_peer, row.ratio
     if ours is None or ours.seconds is None:
-        own_time, share = f"[red]{escape(why_not(row))}[/red]", ""
+        own_time, share = Text(why_not(row), "red"), ""
     else:
-        own_time, share = duration(ours.seconds), f"{row.bytes_moved / ours.seconds / bandwidth:.0%}"
+        own_time, share = Text(duration(ours.seconds)), f"{row.bytes_moved / ours.seconds / bandwidth:.0%}"
     if any(outcome.status == "wrong" for outcome in row.outcomes):
-        own_time = f"[red]WRONG[/red] {own_time}"
+        own_time = Text.assemble(("WRONG ", "red"), own_time)
     colour = "green" if ratio is not None and ratio >= 1 else "red"
     others = sorted((each for each in row.timed if not each.is_ours), key=lambda each: each.seconds or 0)
     names = [f"{each.contender} {duration(each.seconds or 0)}" for each in others]
     return (
-        escape(row.name),
+        row.name,
         own_time,
-        "" if ratio is None else f"[{colour}]{ratio:.2f} x[/{colour}]",
+        "" if ratio is None else Text(f"{ratio:.2f} x", colour),
         "" if peer is None else f"{peer.contender} {duration(peer.seconds or 0)}",
         share,
         ", ".join(name for name, each in zip(names, others, strict=True) if each is not peer),
@@ -256,7 +288,7 @@ def _explain(rows: Sequence["Row"], harness: "Bench") -> None:
     """Say what the peers' answers lack, what was left out and why, and how it went as a whole."""
     notes = {outcome.contender: outcome.note for row in rows for outcome in row.timed if outcome.note}
     for name, note in sorted(notes.items()):
-        out.print(f"  {name}: {note}", markup=False, style="dim")
+        out.print(f"  {name}: {note}", style="dim")
     left_out: dict[str, Counter[str]] = {}
     for row in rows:
         for outcome in row.outcomes:
@@ -265,9 +297,9 @@ def _explain(rows: Sequence["Row"], harness: "Bench") -> None:
                 told[outcome.contender] += 1
     for message, told in sorted(left_out.items()):
         names = ", ".join(f"{name} ({count} x)" if count > 1 else name for name, count in told.items())
-        out.print(f"  {message}: {names}", markup=False, style="dim")
+        out.print(f"  {message}: {names}", style="dim")
     how = f"{harness.threads} threads each" if harness.device == "cpu" else "GPU times by CUDA events"
-    out.print(f"{how}; a copy moves {harness.bandwidth / 1e9:.0f} GB/s here.", markup=False)
+    out.print(f"{how}; a copy moves {harness.bandwidth / 1e9:.0f} GB/s here.")
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if ratios:
         fastest = sum(ratio >= 1 for ratio in ratios)

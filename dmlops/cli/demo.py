@@ -9,9 +9,11 @@ import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 import dmlops
-from dmlops.cli.console import CommandError, duration, out
+from dmlops.cli.console import duration, out
+from dmlops.cli.errors import CommandError
 from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
 
 Array = np.ndarray[Any, Any]
@@ -57,7 +59,8 @@ def demo(
     out.print(
         f"[bold]A photo[/bold]: the Hubble Extreme Deep Field, {photo.shape[0]} x {photo.shape[1]} pixels.\n"
         f"[bold]Embeddings[/bold]: {len(words):,} English nouns as vectors of {vectors.shape[1]} numbers "
-        f"(all-MiniLM-L6-v2).\n"
+        f"(all-MiniLM-L6-v2).\n",
+        markup=True,
     )
     steps = _steps(photo, vectors @ vectors.T)
     numpy_times = [_time(step.reference, Host(), step.inputs)[1] for step in steps]
@@ -79,7 +82,7 @@ def _places(device: Device) -> list[Host]:
     try:
         cuda_devices()
     except CommandError as error:
-        out.print(f"On the CPU only: {error}.\n", markup=False)
+        out.print(f"On the CPU only: {error}.\n")
         return [Host()]
     return [Host(), Cuda()]
 
@@ -171,16 +174,18 @@ def _tell(answers: list[Arrays], words: Array) -> None:
     (coordinates,), (cut_outs,), (_, brightest), _, (_, nearest) = answers
     out.print(
         f"[cyan]nonzero_coordinates[/cyan] finds {len(coordinates):,} stars and galaxies, "
-        f"[cyan]gather_nd[/cyan] cuts each one out,\nand [cyan]top_k[/cyan] picks the brightest:\n"
+        f"[cyan]gather_nd[/cyan] cuts each one out,\nand [cyan]top_k[/cyan] picks the brightest:\n",
+        markup=True,
     )
-    out.print(_pictures(cut_outs[brightest], coordinates[brightest]), markup=False)
+    out.print(_pictures(cut_outs[brightest], coordinates[brightest]))
     out.print(
         "\n[cyan]diagonal_matrix[/cyan] bars every word from being its own neighbour, "
-        "and [cyan]top_k[/cyan]\nfinds the nearest ones:\n"
+        "and [cyan]top_k[/cyan]\nfinds the nearest ones:\n",
+        markup=True,
     )
     for query in QUERIES:
         row = np.searchsorted(words, query)
-        out.print(f"  {query:>8}: {', '.join(words[nearest[row]])}", markup=False)
+        out.print(f"  {query:>8}: {', '.join(words[nearest[row]])}")
 
 
 def _pictures(cut_outs: Array, coordinates: Array) -> str:
@@ -236,7 +241,7 @@ def _table(steps: list[Step], numpy_times: list[float], outcomes: dict[str, list
             step.operator,
             duration(numpy_times[index]),
             *(duration(outcome.best) for outcome in here),
-            "[green]yes[/green]" if right else "[red]NO[/red]",
+            Text("yes", "green") if right else Text("NO", "red"),
         )
     return table
 
@@ -244,10 +249,7 @@ def _table(steps: list[Step], numpy_times: list[float], outcomes: dict[str, list
 def _conclude(places: list[Host], outcomes: dict[str, list[Outcome]]) -> None:
     for there in places:
         first = sum(outcome.first for outcome in outcomes[there.label])
-        out.print(
-            f"{there.label} is {there.name}; its first calls took {first:.1f} s, compilation included.",
-            markup=False,
-        )
+        out.print(f"{there.label} is {there.name}; its first calls took {first:.1f} s, compilation included.")
     wrong = sum(not outcome.right for results in outcomes.values() for outcome in results)
     if wrong:
         message = f"demo: {wrong} of these answers differ from NumPy's; please report it, with `dmlops info`"
@@ -256,4 +258,4 @@ def _conclude(places: list[Host], outcomes: dict[str, list[Outcome]]) -> None:
         "Times are the best of several calls. NumPy: argwhere, fancy indexing, stable argsort, fill_diagonal."
     )
     n_answers = sum(len(results) for results in outcomes.values())
-    out.print(f"[green]All {n_answers} answers equal NumPy's, bit for bit.[/green]")
+    out.print(f"All {n_answers} answers equal NumPy's, bit for bit.", style="green")

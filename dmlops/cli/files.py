@@ -1,17 +1,21 @@
 """The operators on the user's own .npy files, which are memory-mapped."""
 
-import os
+import stat
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 import dmlops
-from dmlops.cli.console import CommandError, duration, out, users_errors
+from dmlops.cli.console import duration, out, summary_of
+from dmlops.cli.errors import CommandError, reason_of, users_errors
+from dmlops.cli.output_files import check_output, replaced
 from dmlops.cli.placement import Device, Host, place
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +39,7 @@ def top_k(
     output: OutputOption = None,
 ) -> None:
     """Select the k largest elements along an axis: sorted, ties by ascending index."""
-    _check_output(output, ".npz")
+    _check_output(output, [file], ".npz")
     x = _open(file)
     host = place(device)
     with users_errors("top-k"):
@@ -45,7 +49,7 @@ def top_k(
             x,
         )
     order = "smallest" if smallest else "largest"
-    _deliver(
+    _report(
         f"top-k of {file.name}: the {k} {order} along axis {axis}",
         {"values": result[0], "indices": result[1]},
         host,
@@ -66,9 +70,12 @@ def nonzero(
     output: OutputOption = None,
 ) -> None:
     """List the coordinates of the non-zero elements, in ascending element order."""
-    _check_output(output, ".npz")
+    if size is None and fill_value is not None:
+        message = f"nonzero: --fill-value {fill_value} is for the rows beyond the count: it needs --size"
+        raise CommandError(message)
     if size is not None and fill_value is None:
         fill_value = 0
+    _check_output(output, [file], ".npz")
     x = _open(file)
     host = place(device)
     with users_errors("nonzero"):
@@ -80,7 +87,7 @@ def nonzero(
             x,
         )
     count = int(result[1].reshape(-1)[0])
-    _deliver(
+    _report(
         f"nonzero of {file.name}: {count:,} of {x.size:,} elements",
         {"coordinates": result[0], "count": result[1]},
         host,
@@ -99,7 +106,7 @@ def gather(
     output: OutputOption = None,
 ) -> None:
     """Gather the elements or slices that index tuples point at (ONNX GatherND)."""
-    _check_output(output, ".npy", ".npz")
+    _check_output(output, [file, indices], ".npy", ".npz")
     x, index_tuples = _open(file), _open(indices)
     host = place(device)
     with users_errors("gather"):
@@ -109,7 +116,7 @@ def gather(
             x,
             index_tuples,
         )
-    _deliver(f"gather from {file.name} by {indices.name}", {"output": result[0]}, host, seconds, output)
+    _report(f"gather from {file.name} by {indices.name}", {"output": result[0]}, host, seconds, output)
 
 
 def diagonal(
@@ -124,22 +131,26 @@ def diagonal(
     output: OutputOption = None,
 ) -> None:
     """Fill a band of diagonals with a value; diagonal 0 is the main one, the upper ones are positive."""
-    _check_output(output, ".npy", ".npz")
+    _check_output(output, [] if file is None else [file], ".npy", ".npz")
     filling = _number("--value", value)
     end = begin + 1 if end is None else end
-    host = place(device)
     if file is None:
         if shape is None:
             message = "diagonal: give a FILE.npy, or --shape"
             raise CommandError(message)
         sizes = _shape(shape)
+        dtype = "float32" if dtype is None else dtype
+        if output is not None and dtype == "bfloat16":
+            message = f"-o {output}: NumPy's files have no bfloat16; float32 holds the same values"
+            raise CommandError(message)
+        host = place(device)
         with users_errors("diagonal"):
             like = host.put(np.zeros(1, np.uint8))
             result, seconds = _timed(
                 host,
                 lambda: (
                     dmlops.diagonal_matrix(
-                        shape=sizes, dtype=dtype or "float32", value=filling, begin=begin, end=end, like=like
+                        shape=sizes, dtype=dtype, value=filling, begin=begin, end=end, like=like
                     ),
                 ),
             )
@@ -148,6 +159,7 @@ def diagonal(
         if shape is not None or dtype is not None:
             message = "diagonal: FILE.npy has a shape and type of its own; leave --shape and --dtype out"
             raise CommandError(message)
+        host = place(device)
         x = _open(file)
         with users_errors("diagonal"):
             result, seconds = _timed(
@@ -156,23 +168,40 @@ def diagonal(
                 x,
             )
         title = f"diagonal of {file.name}"
-    _deliver(f"{title}: {value} on [{begin}, {end})", {"output": result[0]}, host, seconds, output)
+    _report(f"{title}: {value} on [{begin}, {end})", {"output": result[0]}, host, seconds, output)
 
 
 def _open(file: Path) -> Array:
-    """Map a .npy file into memory, in native byte order."""
+    """Map a .npy file into memory, in native byte order; what cannot be mapped, as a pipe, is read."""
+    if file.suffix == ".npz":
+        message = f"{file}: an .npz holds several arrays; give one .npy"
+        raise CommandError(message)
     with users_errors(str(file)):
-        if file.suffix == ".npz":
-            message = f"{file}: an .npz holds several arrays; give one .npy"
-            raise CommandError(message)
+        is_regular = stat.S_ISREG(file.stat().st_mode)
         try:
-            array = np.lib.format.open_memmap(file, mode="r")
-        except ValueError as error:
-            if "magic string" in str(error) or "EOF" in str(error):
-                message = f"{file}: this is no .npy file"
-                raise CommandError(message) from error
+            # NumPy warns of headers from Python 2, and where sizes overflow before it refuses them.
+            with warnings.catch_warnings(action="ignore"):
+                array = np.lib.format.open_memmap(file, mode="r") if is_regular else _read(file)
+        except (OSError, MemoryError):
             raise
+        except Exception as error:  # a damaged header is a SyntaxError, a TokenError, a RecursionError, ...
+            is_other = isinstance(error, ValueError) and "magic string" in str(error)
+            reason = "not an .npy file" if is_other else f"a damaged .npy file: {reason_of(error)}"
+            message = f"{file}: {reason}"
+            raise CommandError(message) from error
+        if array.dtype.kind == "V" and array.dtype.names is None:
+            reason = "bytes without a meaning (NumPy's files hold bfloat16 so: save it as float32)"
+            message = f"{file}: its type is {array.dtype}, {reason}"
+            raise CommandError(message)
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _read(file: Path) -> Array:
+    with file.open("rb") as stream:
+        # From what has nothing but `read`, NumPy reads piece by piece, without asking where it is.
+        source: Any = SimpleNamespace(read=stream.read)
+        array: Array = np.lib.format.read_array(source, allow_pickle=False)
+    return array
 
 
 def _timed(host: Host, operator: Callable[..., Any], *arrays: Array) -> tuple[tuple[Any, ...], float]:
@@ -197,46 +226,41 @@ def _number(option: str, text: str) -> int | float:
 
 def _shape(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(size) for size in text.strip(" ()").split(",") if size.strip())
+        return tuple(int(size) for size in text.strip(" ()").split(","))
     except ValueError:
         message = f"--shape: {text!r} is no shape; write it as 4,4"
         raise CommandError(message) from None
 
 
-def _check_output(output: Path | None, *suffixes: str) -> None:
+def _check_output(output: Path | None, inputs: Sequence[Path], *suffixes: str) -> None:
     """Find out before the work whether the result can be written."""
     if output is None:
         return
     if output.suffix not in suffixes:
         message = f"-o {output}: the result is {' or '.join(suffixes)}, so name the file that way"
         raise CommandError(message)
-    if not output.absolute().parent.is_dir():
-        message = f"-o {output}: there is no folder {output.absolute().parent}"
-        raise CommandError(message)
+    check_output("-o", output, inputs)
 
 
-def _deliver(title: str, arrays: dict[str, Array], host: Host, seconds: float, output: Path | None) -> None:
-    """Print what was computed, and show it or write it."""
-    out.print(f"[bold]{escape(title)}[/bold] ({host.label}, {duration(seconds)} with compilation or loading)")
-    for name, array in arrays.items():
-        out.print(f"[cyan]{name}[/cyan] {array.dtype} {array.shape}")
-        if output is None:
-            out.print(np.array2string(array, threshold=60, edgeitems=3), markup=False)
+def _report(title: str, arrays: dict[str, Array], host: Host, seconds: float, output: Path | None) -> None:
+    """Write what was computed, or print it; the file comes first, for printing may fail."""
     if output is not None:
         with users_errors(f"-o {output}"):
             _write(output, arrays)
-        out.print(f"written to {output}", markup=False)
+    with summary_of(output):
+        where = f" ({host.label}, {duration(seconds)} with compilation or loading)"
+        out.print(Text.assemble((title, "bold"), where))
+        for name, array in arrays.items():
+            out.print(Text.assemble((name, "cyan"), f" {array.dtype} {array.shape}"))
+            if output is None:
+                out.print(np.array2string(array, threshold=60, edgeitems=3))
+        if output is not None:
+            out.print(f"written to {output}")
 
 
 def _write(output: Path, arrays: dict[str, Array]) -> None:
-    # The file may be the one that is mapped as input, so it is replaced whole, never written into.
-    partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("xb") as stream:
-            if output.suffix == ".npz":
-                np.savez(stream, **arrays)  # type: ignore[arg-type]
-            else:
-                np.save(stream, next(iter(arrays.values())))
-        partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replaced(output) as stream:
+        if output.suffix == ".npz":
+            np.savez(stream, **arrays)  # type: ignore[arg-type]
+        else:
+            np.save(stream, next(iter(arrays.values())))

@@ -1,26 +1,32 @@
 """`dmlops info`: what is installed, what it runs on, and which operators it serves."""
 
+import os
 import platform
 from collections.abc import Iterable
 from importlib import metadata
 from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryFile
 
-from rich.table import Table
+from rich.text import Text
 
 from dmlops import __version__
-from dmlops.cli.console import CommandError, out
-from dmlops.cli.placement import cpu_name, cuda_devices
 from dmlops.backend import HIGHEST_LEVELS
+from dmlops.cli.console import out
+from dmlops.cli.errors import CommandError, reason_of
+from dmlops.cli.placement import cpu_name, cuda_devices
 from dmlops.dispatch import DESCRIPTORS
 from dmlops.enums import TensorDataType
+from dmlops.kernel_store import cache_directory
 from dmlops.operators.support import SupportRow
 
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
+BLOCK_BYTES = 4096  # a full disk takes an empty file, and no block
 
 
 def info() -> None:
     """Show versions, devices, threads, the operators by feature level, and where the cache is."""
-    from kernels_cpu import jit, simd, threads  # noqa: PLC0415 - imports Numba, which --help must not
+    from kernels_cpu import processor, threads  # noqa: PLC0415 - imports llvmlite, which --help must not
 
     out.print(
         _facts(
@@ -32,14 +38,31 @@ def info() -> None:
             ],
         )
     )
-    width = f"{simd.WIDTH} bits" if simd.WIDTH else "none: the scalar path"
+    width = f"{processor.WIDTH} bits" if processor.WIDTH else "none: the scalar path"
     cpu = [("model", cpu_name()), ("threads", str(threads.get_num_threads())), ("vector registers", width)]
     out.print(_facts("CPU", cpu))
     out.print(_facts("CUDA", _cuda_facts()))
-    kept = "on" if jit.cache_enabled() else "off (DMLOPS_CACHE=0)"
-    out.print(_facts("Cache of compiled kernels", [("folder", str(jit.cache_root())), ("in use", kept)]))
+    folder, problem = kernel_cache()
+    cache = [("folder", str(folder)), ("new kernels", f"not kept: {problem}" if problem else "kept")]
+    out.print(_facts("Cache of compiled kernels", cache))
     out.print(_facts("Highest feature level", [(name, level.name) for name, level in HIGHEST_LEVELS.items()]))
     out.print(_operators())
+
+
+def kernel_cache() -> tuple[Path | None, str]:
+    """Return the folder of compiled kernels, and why it takes no new ones; "" where it does."""
+    folder = cache_directory()
+    if folder is None:
+        if os.environ.get("DMLOPS_CACHE") == "0":
+            return None, "DMLOPS_CACHE=0 turns the cache off"
+        return None, "you have no home directory; DMLOPS_CACHE_DIR may name another"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder) as file:
+            file.write(bytes(BLOCK_BYTES))
+    except OSError as error:
+        return folder, f"{folder} cannot be written: {reason_of(error)}"
+    return folder, ""
 
 
 def version(package: str) -> str:
@@ -68,13 +91,12 @@ def _family(name: str, widths: list[int]) -> str:
     return name if name == "BOOL" else name + "|".join(str(bits) for bits in widths)
 
 
-def _facts(title: str, facts: list[tuple[str, str]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
-    table.add_column(min_width=18, style="cyan")
-    table.add_column(overflow="fold")
+def _facts(title: str, facts: list[tuple[str, str]]) -> Text:
+    """Return lines, each of which stays whole: some are to be copied."""
+    text = Text().append(title, "bold")
     for name, fact in facts:
-        table.add_row(name, fact)
-    return table
+        text.append(f"\n {name:<18} ", "cyan").append(fact)
+    return text
 
 
 def _cuda_facts() -> list[tuple[str, str]]:
@@ -95,16 +117,16 @@ def _cuda_facts() -> list[tuple[str, str]]:
     return facts
 
 
-def _operators() -> str:
-    lines = [
-        "[bold]Operators by feature level[/bold]: dimensions, data types; other tensors where they differ"
-    ]
+def _operators() -> Text:
+    text = Text.assemble(
+        ("Operators by feature level", "bold"), ": dimensions, data types; other tensors where they differ"
+    )
     for descriptor in DESCRIPTORS:
-        lines.append(f" [cyan]{descriptor.__name__}[/cyan]")
+        text.append("\n ").append(descriptor.__name__, "cyan")
         for row in descriptor.support:
             types = data_types(row.types) + _other_tensors(row)
-            lines.append(f"   {row.level.name:<9} {row.dims!s:<10} {types}")
-    return "\n".join(lines)
+            text.append(f"\n   {row.level.name:<9} {row.dims!s:<10} {types}")
+    return text
 
 
 def _other_tensors(row: SupportRow) -> str:

@@ -1,17 +1,30 @@
 """Options that several commands take."""
 
+import math
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from dmlops.cli.console import CommandError
+from dmlops.cli.errors import CommandError
 
 OPERATORS = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
 
 Operators = Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(OPERATORS)}; may be repeated.")]
+
+
+def _finite(seconds: float | None) -> float | None:
+    if seconds is not None and not math.isfinite(seconds):
+        message = f"{seconds} is no length of time"
+        raise typer.BadParameter(message)
+    return seconds
+
+
 Seconds = Annotated[
-    float | None, typer.Option(min=1, help="How long to measure; what does not fit is skipped, and said.")
+    float | None,
+    typer.Option(
+        min=1, callback=_finite, help="How long to measure; what does not fit is skipped, and said."
+    ),
 ]
 
 

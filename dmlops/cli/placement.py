@@ -1,5 +1,6 @@
 """Where a command's arrays go: the host, or the first CUDA device through Numba's device arrays."""
 
+import importlib
 import platform
 from enum import StrEnum
 from importlib.util import find_spec
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dmlops import cuda
-from dmlops.cli.console import CommandError
+from dmlops.cli.errors import CommandError
 
 CUDA_EXTRA = 'pip install "dmlops[cuda]"'
 
@@ -75,6 +76,23 @@ def cpu_name() -> str:
     return next(names, "") or platform.processor() or platform.machine()
 
 
+def require_cuda() -> None:
+    """Check that the packages of the `cuda` extra are there; this needs no GPU.
+
+    Raises
+    ------
+    CommandError
+        If they are not.
+    """
+    missing = f"CUDA needs numba-cuda and cuda-core: {CUDA_EXTRA}"
+    if find_spec("numba_cuda") is None:
+        raise CommandError(missing)
+    try:
+        importlib.import_module("cuda.core")
+    except ImportError as error:
+        raise CommandError(missing) from error
+
+
 def cuda_devices() -> list[Any]:
     """Return the `cuda.core` devices of this machine.
 
@@ -83,13 +101,9 @@ def cuda_devices() -> list[Any]:
     CommandError
         If there are none; the text says why, and what to type where that helps.
     """
-    missing = f"CUDA needs numba-cuda and cuda-core: {CUDA_EXTRA}"
-    if find_spec("numba_cuda") is None:
-        raise CommandError(missing)
-    try:
-        from cuda.core import Device as CudaDevice  # noqa: PLC0415
-    except ImportError as error:
-        raise CommandError(missing) from error
+    require_cuda()
+    from cuda.core import Device as CudaDevice  # noqa: PLC0415
+
     try:
         devices = list(CudaDevice.get_all_devices())
     except Exception as error:  # each driver state has its own exception type

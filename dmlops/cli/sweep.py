@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from dmlops import get_num_threads
 from dmlops.cli import bench
-from dmlops.cli.console import CommandError, duration, err, out, progress_bar
+from dmlops.cli.console import duration, err, out, plain_console, progress_bar, summary_of
 from dmlops.cli.options import Operators, Seconds, chosen_operators
+from dmlops.cli.output_files import check_output
 
 if TYPE_CHECKING:
     from dmlops.bench.cliffs import Finding, Verdict
@@ -43,6 +43,8 @@ def sweep(
 
     operators = chosen_operators(operator)
     table = [each for each in sweeps(device) if each.operator in operators]
+    if results is not None:
+        check_output("--json", results)
     started = time.perf_counter()
     record = bench.new_record(device, threads or get_num_threads())
     verdicts: list[Verdict] = []
@@ -54,7 +56,7 @@ def sweep(
         def told(row: "Row") -> None:
             progress.update(task, advance=1, description=row.name)
             if not err.is_terminal:
-                err.print(bench.line(row), markup=False)
+                err.print(bench.line(row))
 
         budget = (seconds or SECONDS[device]) - (time.perf_counter() - started)
         for each, share in cliffs.shares(harness, table, budget):
@@ -64,18 +66,15 @@ def sweep(
             record["sweeps"] = [verdict.to_json() for verdict in verdicts]
             if results is not None:
                 bench.write(results, json.dumps(record, indent=1) + "\n")
-    console = Console(highlight=False, width=bench.width_of_table())
-    console.print(_sweeps(verdicts))
-    if any(verdict.violations for verdict in verdicts):
-        console.print(_violations(verdicts))
-    _summarise(verdicts)
-    if results is not None:
-        out.print(f"Results: {results}. A page with plots: dmlops bench report {results}", markup=False)
-    if any(
-        outcome.status == "wrong" for verdict in verdicts for row in verdict.rows for outcome in row.outcomes
-    ):
-        message = "bench sweep: dmlops gave a wrong answer; please report it, with `dmlops info`"
-        raise CommandError(message)
+    with summary_of(results):
+        console = plain_console(width=bench.width_of_table())
+        console.print(_sweeps(verdicts))
+        if any(verdict.violations for verdict in verdicts):
+            console.print(_violations(verdicts))
+        _summarise(verdicts)
+        if results is not None:
+            out.print(f"Results: {results}. A page with plots: dmlops bench report {results}")
+    bench.check_rows("bench sweep", [row for verdict in verdicts for row in verdict.rows])
 
 
 def _sweeps(verdicts: Sequence["Verdict"]) -> Table:
@@ -87,11 +86,11 @@ def _sweeps(verdicts: Sequence["Verdict"]) -> Table:
     for verdict in verdicts:
         worst, n_points = verdict.worst, len(verdict.rows) - len(verdict.left_out)
         table.add_row(
-            escape(verdict.sweep.name),
+            verdict.sweep.name,
             str(n_points),
             f"{verdict.sweep.limit:.3g} x",
             "" if worst is None else _coloured(worst),
-            "" if worst is None else escape(_where(verdict, worst)),
+            "" if worst is None else _where(verdict, worst),
         )
     return table
 
@@ -104,20 +103,20 @@ def _violations(verdicts: Sequence["Verdict"]) -> Table:
     for header in ("factor", "limit"):
         table.add_column(header, justify="right", no_wrap=True)
     for verdict in verdicts:
-        name = escape(verdict.sweep.name)
+        name = verdict.sweep.name
         beside_torch = [each for each in verdict.violations if each.what == "torch"]
         hidden = beside_torch[MOST_BESIDE_TORCH:]
         for each in verdict.violations:
             if each not in hidden:
-                where = escape(_where(verdict, each))
+                where = _where(verdict, each)
                 table.add_row(each.what, name, where, _coloured(each), f"{each.limit:.3g} x")
         if hidden:
             table.add_row("torch", name, f"and {len(hidden)} more points", "", "")
     return table
 
 
-def _coloured(finding: "Finding") -> str:
-    return f"[{'red' if finding.is_violation else 'green'}]{finding.factor:.2f} x[/]"
+def _coloured(finding: "Finding") -> Text:
+    return Text(f"{finding.factor:.2f} x", "red" if finding.is_violation else "green")
 
 
 def _where(verdict: "Verdict", finding: "Finding") -> str:
@@ -138,7 +137,7 @@ def _summarise(verdicts: Sequence["Verdict"]) -> None:
     by_reason = sorted((bench.why_not(row), row.name) for row in left_out)
     for reason, names in groupby(by_reason, key=lambda each: each[0]):
         told = [name for _, name in names]
-        out.print(f"  {reason}: {len(told)} points, {told[0]} the first of them", markup=False, style="dim")
+        out.print(f"  {reason}: {len(told)} points, {told[0]} the first of them", style="dim")
     findings = [finding for verdict in verdicts for finding in verdict.findings]
     parts = [f"{sum(len(verdict.rows) for verdict in verdicts) - len(left_out)} points"]
     for what in ("step", "kind"):
@@ -155,4 +154,4 @@ def _summarise(verdicts: Sequence["Verdict"]) -> None:
         parts.append(
             f"slower than torch at none of {len(beside_torch)}" if beside_torch else "torch not timed"
         )
-    out.print("; ".join(parts) + ".", markup=False)
+    out.print("; ".join(parts) + ".")

@@ -4,34 +4,27 @@ import importlib
 import multiprocessing
 import os
 import re
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
-from contextlib import ExitStack
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import typer
 
-import dmlops
-from dmlops.cli.console import CommandError, duration, out, progress_bar
+from dmlops import backend, cuda
+from dmlops.cli.console import duration, out, progress_bar, summary_of
+from dmlops.cli.errors import CommandError, reason_of
+from dmlops.cli.info import kernel_cache
 from dmlops.cli.options import Operators, chosen_operators
-from dmlops.cli.placement import Device, cuda_devices
+from dmlops.cli.placement import Device, cuda_devices, require_cuda
+from dmlops.kernel_store import LOCK
+from kernels_cpu import native_call
 
 ARCHITECTURE = re.compile(r"sm_\d{2,3}")
-WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint64)
-# Rows, elements a row and k: from a short list to a row that is split among threads.
-TOP_K_SIZES = (
-    (1, 1000, 10),
-    (64, 64, 4),
-    (256, 256, 8),
-    (16, 5000, 50),
-    (2, 1 << 17, 2048),
-    (1, 1 << 20, 100),
-)
-SLICE_LENGTHS = (1, 3, 4, 128)
 
 
 def warmup(
@@ -51,20 +44,39 @@ def warmup(
 ) -> None:
     """Compile the kernels now and keep them in the cache, so that no first call has to."""
     operators = chosen_operators(operator)
-    for name in arch or ():
-        if not ARCHITECTURE.fullmatch(name):
-            message = f"--arch {name}: it must be sm_ and a compute capability, as sm_90"
-            raise CommandError(message)
     if arch and device is Device.CPU:
         message = "--arch is for GPUs: it does not go with --device cpu"
         raise CommandError(message)
+    if arch:
+        _check_architectures(arch)
+    folder, problem = kernel_cache()
+    if problem:
+        message = f"warmup: nothing that is compiled would be kept: {problem}"
+        raise CommandError(message)
     n_jobs = jobs or os.cpu_count() or 1
-    if device is not Device.CUDA and not arch:
-        _report("CPU", "kinds of call", _cpu_tasks(operators), n_jobs)
-    if device is not Device.CPU:
-        for architecture in _architectures(device, arch):
-            _report(architecture, "kernels", _cuda_tasks(operators, architecture), n_jobs)
-            importlib.import_module("kernels_cuda.host").launch_all()
+    with summary_of(folder):
+        if device is not Device.CUDA and not arch:
+            _compile("CPU", _cpu_tasks(operators), n_jobs)
+        if device is not Device.CPU:
+            for architecture in _architectures(device, arch):
+                _compile(architecture, _cuda_tasks(operators, architecture), n_jobs)
+
+
+def _check_architectures(names: Sequence[str]) -> None:
+    """Check that the CUDA toolkit compiles for what the user names."""
+    for name in names:
+        if not ARCHITECTURE.fullmatch(name):
+            message = f"--arch {name}: it must be sm_ and a compute capability, as sm_90"
+            raise CommandError(message)
+    require_cuda()
+    from cuda.bindings import nvrtc  # noqa: PLC0415 - part of the cuda extra
+
+    known = [f"sm_{capability}" for capability in nvrtc.nvrtcGetSupportedArchs()[1]]
+    for name in names:
+        if name not in known:
+            allowed = f"it must be one of {', '.join(known)}"
+            message = f"--arch {name}: this CUDA toolkit compiles for none such; {allowed}"
+            raise CommandError(message)
 
 
 def _architectures(device: Device, given: Sequence[str] | None) -> list[str]:
@@ -75,127 +87,133 @@ def _architectures(device: Device, given: Sequence[str] | None) -> list[str]:
     except CommandError as error:
         if device is Device.CUDA:
             raise
-        out.print(f"No GPU: {error}.", markup=False)
+        out.print(f"No GPU: {error}.")
         return []
 
 
 class _Task(NamedTuple):
-    """A call that compiles something, in this process or in another one.
+    """A call that compiles a kernel, in another process."""
 
-    Tasks of one `group`, which are counted from 0, are done one after the other: Numba keeps one index of all
-    that an operator has.
-    """
-
-    group: int
-    run: Callable[..., None]
+    run: Callable[..., object]
     arguments: tuple[Any, ...]
 
 
-def _report(name: str, what: str, tasks: Sequence[_Task], n_jobs: int) -> None:
+def _compile(name: str, tasks: Sequence[_Task], n_jobs: int) -> None:
+    """Do the tasks in `n_jobs` processes, and print how many there were."""
     start = time.perf_counter()
-    with progress_bar() as progress:
+    with progress_bar() as progress, _workers(tasks, n_jobs) as finished:
         bar = progress.add_task(name, total=len(tasks))
-        for _ in _done(tasks, n_jobs):
+        for _ in finished:
             progress.advance(bar)
-    out.print(f"{name}: {len(tasks)} {what} in {duration(time.perf_counter() - start)}", markup=False)
+    out.print(f"{name}: {len(tasks)} kernels in {duration(time.perf_counter() - start)}")
 
 
-def _done(tasks: Sequence[_Task], n_jobs: int) -> Iterator[None]:
-    """Do the tasks; yield after each."""
-    if n_jobs == 1:
-        for task in tasks:
-            task.run(*task.arguments)
-            yield
-        return
+@contextmanager
+def _workers(tasks: Sequence[_Task], n_jobs: int) -> Iterator[Iterator[None]]:
+    """Start processes that do the tasks; give an iterator that yields after each task.
+
+    This process stays free to hear an interrupt, which the others never get: they are killed.
+    """
     # A process that has loaded Numba, or a GPU's driver, must not be forked.
     context = multiprocessing.get_context("spawn")
-    with ExitStack() as stack:
-        pools: list[Executor] = [
-            stack.enter_context(ProcessPoolExecutor(1, mp_context=context))
-            for _ in range(min(n_jobs, 1 + max(task.group for task in tasks)))
-        ]
-        futures: list[Future[None]] = [
-            pools[task.group % len(pools)].submit(task.run, *task.arguments) for task in tasks
-        ]
-        for future in as_completed(futures):
-            future.result()
+    n_workers = min(n_jobs, len(tasks))
+    workers: dict[Connection, BaseProcess] = {}
+    try:
+        for number in range(n_workers):
+            receiver, sender = context.Pipe(duplex=False)
+            own = tasks[number::n_workers]
+            with _no_interrupts():
+                workers[receiver] = context.Process(target=_work, args=(sender, own), daemon=True)
+                workers[receiver].start()
+            sender.close()
+        yield _finished(workers)
+    finally:
+        for process in workers.values():
+            process.kill()
+        for process in workers.values():
+            process.join()
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Hold interrupts back; a process that is started meanwhile never gets any."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _finished(workers: Mapping[Connection, BaseProcess]) -> Iterator[None]:
+    """Yield after each task, until all workers have ended; raise what one of them failed with."""
+    busy = dict(workers)
+    while busy:
+        ready = wait([*busy])
+        for receiver in [each for each in busy if each in ready]:
+            try:
+                failure = receiver.recv()
+            except EOFError:
+                process = busy.pop(receiver)
+                process.join()
+                if process.exitcode == 0:
+                    continue
+                failure = f"a process that compiles ended with exit code {process.exitcode}"
+            if failure is not None:
+                message = f"warmup: {failure}"
+                raise CommandError(message)
             yield
+
+
+def _work(sender: Connection, tasks: Sequence[_Task]) -> None:
+    """Do the tasks of one worker; send None after each, or why it failed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it could not be blocked
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+    with suppress(BrokenPipeError):  # nobody waits for the rest
+        for task in tasks:
+            try:
+                task.run(*task.arguments)
+            except Exception as error:
+                sender.send(f"{type(error).__name__}: {reason_of(error)}")
+                return
+            sender.send(None)
+
+
+def _end_after(parent: Any) -> None:
+    """End this process, in the middle of a task, when the one that started it was killed."""
+    parent.join()
+    os._exit(1)
 
 
 def _cpu_tasks(operators: Sequence[str]) -> list[_Task]:
-    return [
-        _Task(group, _call, (name, width, TOP_K_SIZES, number))
-        for group, name in enumerate(operators)
-        for width in WIDTHS
-        for number, _ in enumerate(_calls(name, width, TOP_K_SIZES))
-    ]
-
-
-def _call(operator: str, width: Any, sizes: Sequence[tuple[int, int, int]], number: int) -> None:
-    next(islice(_calls(operator, width, sizes), number, None))()
+    packages = [f"kernels_cpu.{name}" for name in operators]
+    kernels = [kernel for name in packages for kernel in importlib.import_module(name).kernels()]
+    return [_Task(_compile_for_cpu, (kernel,)) for kernel in (native_call.CALL, native_call.LOOK, *kernels)]
 
 
 def _cuda_tasks(operators: Sequence[str], architecture: str) -> list[_Task]:
-    variants = {
-        variant.label: name
-        for name in operators
-        for variant in importlib.import_module(f"kernels_cuda.{name}").variants()
-    }
+    packages = [f"kernels_cuda.{name}" for name in operators]
+    variants = {variant for name in packages for variant in importlib.import_module(name).variants()}
     return [
-        _Task(group, _assemble, (name, label, architecture))
-        for group, (label, name) in enumerate(variants.items())
+        _Task(_compile_for_cuda, (variant, architecture))
+        for variant in sorted(variants, key=lambda variant: variant.label)
     ]
 
 
-def _assemble(operator: str, label: str, architecture: str) -> None:
-    variants = importlib.import_module(f"kernels_cuda.{operator}").variants()
-    next(variant for variant in variants if variant.label == label).cubin(architecture)
+def _compile_for_cpu(kernel: Any) -> None:
+    with LOCK:
+        backend.artifact(kernel)
+
+
+def _compile_for_cuda(variant: Any, architecture: str) -> None:
+    with LOCK:
+        cuda.artifact(variant, architecture)
 
 
 def _architecture(device: Any) -> str:
     major, minor = device.compute_capability
     return f"sm_{major}{minor}"
-
-
-def _calls(operator: str, width: Any, sizes: Sequence[tuple[int, int, int]]) -> Iterator[Callable[[], Any]]:
-    """Return calls that between them need every kernel of an element width, in the usual layouts."""
-    return _top_k_calls(width, sizes) if operator == "top_k" else _OTHER_CALLS[operator](width)
-
-
-def _top_k_calls(width: Any, sizes: Sequence[tuple[int, int, int]]) -> Iterator[Callable[[], Any]]:
-    for rows, size, k in sizes:
-        table = np.arange(rows * size).reshape(rows, size).astype(width)
-        yield partial(dmlops.top_k, table, k)
-        yield partial(dmlops.top_k, table, 1, axis=0)
-    line = np.arange(4096).astype(width)
-    yield partial(dmlops.top_k, line, line.size)
-
-
-def _nonzero_calls(width: Any) -> Iterator[Callable[[], Any]]:
-    line = np.arange(4096).astype(width)
-    for shape in ((4096,), (64, 64), (4, 4, 16, 16)):
-        for x in (line, line * (line % 100 == 0).astype(width)):
-            yield partial(dmlops.nonzero_coordinates, x.reshape(shape))
-            yield partial(dmlops.nonzero_coordinates, x.reshape(shape)[..., ::2])
-
-
-def _gather_calls(width: Any) -> Iterator[Callable[[], Any]]:
-    for length in SLICE_LENGTHS:
-        table = np.zeros((32, length), width)
-        for index_type in (np.uint32, np.int32, np.int64):
-            indices = np.zeros((1000, 1), index_type)
-            yield partial(dmlops.gather_nd, table, indices)
-
-
-def _diagonal_calls(width: Any) -> Iterator[Callable[[], Any]]:
-    square = np.zeros((128, 128), width)
-    yield partial(dmlops.diagonal_matrix, square, begin=-3, end=3)
-    yield partial(dmlops.diagonal_matrix, square.T, begin=1, end=2**31)
-    yield partial(dmlops.diagonal_matrix, shape=(128, 128), dtype=width)
-
-
-_OTHER_CALLS = {
-    "nonzero_coordinates": _nonzero_calls,
-    "gather_nd": _gather_calls,
-    "diagonal_matrix": _diagonal_calls,
-}

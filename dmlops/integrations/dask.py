@@ -19,7 +19,7 @@ import dmlops
 from dmlops import NonzeroResult, TensorDesc, TopKResult
 from dmlops.arguments import integer
 from dmlops.data_types import data_type_of, index_data_type, numpy_dtype
-from dmlops.errors import counted, refuse, shown, wording
+from dmlops.errors import refuse, shown, wording
 from dmlops.integrations import inference
 from dmlops.scalars import real_number
 

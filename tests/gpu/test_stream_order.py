@@ -79,7 +79,11 @@ class OnInterface(OnTorch):
 
     class Array:
         def __init__(self, tensor, handle):
-            self.__cuda_array_interface__ = {**tensor.__cuda_array_interface__, "version": 3, "stream": handle}
+            self.__cuda_array_interface__ = {
+                **tensor.__cuda_array_interface__,
+                "version": 3,
+                "stream": handle,
+            }
 
     @contextmanager
     def current(self):
@@ -209,7 +213,9 @@ class Operands:
 def check(call, inputs, input_places, expected, output_places, stream=None):
     """Check a call whose operands are written just before and just after it, each on its own stream."""
     operands = Operands(input_places, inputs)
-    outputs = [place.new(np.full_like(array, 77)) for place, array in zip(output_places, expected, strict=True)]
+    outputs = [
+        place.new(np.full_like(array, 77)) for place, array in zip(output_places, expected, strict=True)
+    ]
     reads = [place.reads(own) for place, (_, own) in zip(output_places, outputs, strict=True)]
     places = [*input_places, *output_places]
     device = places[0].device
@@ -240,7 +246,11 @@ X = sample("int8", SHAPE, "order").astype("float32")
 PICKS = np.random.default_rng(0).integers(0, SHAPE[0], (40, 1))
 COORDINATES = reference.nonzero_coordinates(X)
 OPERATORS = {
-    "top_k": (lambda x, *, out, stream: dmlops.top_k(x, 7, out=out, stream=stream), (X,), reference.top_k(X, 7)),
+    "top_k": (
+        lambda x, *, out, stream: dmlops.top_k(x, 7, out=out, stream=stream),
+        (X,),
+        reference.top_k(X, 7),
+    ),
     "nonzero": (
         lambda x, *, out, stream: dmlops.nonzero_coordinates(x, out=out, stream=stream),
         (X,),
@@ -257,7 +267,9 @@ OPERATORS = {
         (X[PICKS[:, 0]],),
     ),
     "diagonal": (
-        lambda x, *, out, stream: dmlops.diagonal_matrix(x, value=3, begin=-2, end=5, out=out[0], stream=stream),
+        lambda x, *, out, stream: dmlops.diagonal_matrix(
+            x, value=3, begin=-2, end=5, out=out[0], stream=stream
+        ),
         (X,),
         (reference.diagonal_matrix(X, value=3, begin=-2, end=5),),
     ),
@@ -297,9 +309,13 @@ def test_a_stream_of_the_caller(name, kind, device):
         check(call, inputs, [place] * len(inputs), expected, [place] * len(expected), stream=other.handle)
     else:
         # The caller orders the stream with the library's own work.
-        place.stream, place.handle = (other.stream, other.handle) if kind == "torch" else (
-            place.cupy.cuda.ExternalStream(other.handle, device),
-            other.handle,
+        place.stream, place.handle = (
+            (other.stream, other.handle)
+            if kind == "torch"
+            else (
+                place.cupy.cuda.ExternalStream(other.handle, device),
+                other.handle,
+            )
         )
         check(call, inputs, [place] * len(inputs), expected, [place] * len(expected), stream=other.handle)
 
@@ -354,7 +370,11 @@ def test_jax_input_lives_until_the_call_has_ended(name):
         with place.current():
             call(*arrays, out=tuple(outputs), stream=place.handle)
         del arrays
-        others = [jax.block_until_ready(jax.numpy.full(host.shape, 7, host.dtype)) for host in inputs for _ in range(8)]
+        others = [
+            jax.block_until_ready(jax.numpy.full(host.shape, 7, host.dtype))
+            for host in inputs
+            for _ in range(8)
+        ]
         torch.cuda.synchronize()
         del others
         for output, array in zip(outputs, expected, strict=True):

@@ -1,0 +1,87 @@
+"""What tests of the command line have in common: processes of its own, and what an error looks like."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+from hypothesis import HealthCheck, settings
+
+from tests.scripts import ROOT
+
+# A command that was interrupted ends within this, which is far less than it takes to compile all kernels.
+LIMIT_S = 20
+# What a command needs to begin with its work, or for a call that compiles, is far less.
+START_S = 120
+# `command` gives each test a folder, which all examples of a test may share.
+fuzz = settings(
+    max_examples=int(os.environ.get("DMLOPS_FUZZ_EXAMPLES", "100")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def assert_one_line(code, error):
+    """Check that a command ended with an error that its user can act upon."""
+    assert code in {1, 2}
+    assert re.fullmatch(r"dmlops: .+\n", error)
+    assert len(error) <= 301
+    assert "internal error" not in error
+
+
+def assert_refused(outcome, *parts):
+    """Check that a command printed nothing but one line with these parts, and ended with exit code 1."""
+    code, printed, error = outcome
+    assert (code, printed) == (1, "")
+    assert_one_line(code, error)
+    for part in parts:
+        assert part in error
+
+
+def start_command(*arguments, folder, **environment):
+    """Start `dmlops ARGUMENTS` in a folder, as the leader of a process group; return the process.
+
+    Its standard output and standard error are pipes. Modules in the folder come before all others.
+    """
+    return start_python("-m", "dmlops.cli", *arguments, folder=folder, **environment)
+
+
+def start_python(*arguments, folder, **environment):
+    """Start an interpreter in the same way."""
+    path = os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")]))
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(is_so):
+    """Wait until something is so; fail the test where it never is."""
+    deadline = time.monotonic() + START_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def end_of(process):
+    """Return the exit code and what is on standard error."""
+    try:
+        _, error = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        kill_group(process)
+        raise
+    return process.returncode, error
+
+
+def kill_group(process):
+    """Kill a process and all that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=LIMIT_S)

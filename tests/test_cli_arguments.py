@@ -1,0 +1,135 @@
+"""Arguments of all kinds: a command ends in an answer, or in one line that says what is wrong."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.command_line import assert_one_line, fuzz
+
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+FILES = st.sampled_from(["x.npy", "é.npy", "i.npy"])
+WORDS = st.one_of(
+    *(st.text(max_size=12), st.integers().map(str), st.floats().map(str)),
+    st.sampled_from(
+        [
+            *(
+                "",
+                "-1",
+                "nan",
+                "inf",
+                "1e400",
+                "0x10",
+                "9" * 5000,
+                "--",
+                "-",
+                "[red]",
+                ":smile:",
+                "\udcff",
+                "\0",
+            ),
+            *(
+                "a\nb",
+                "no.npy",
+                "text.npy",
+                ".",
+                "/",
+                "float32",
+                "bfloat16",
+                "|V2",
+                "O",
+                "i4,f4",
+                ">f4",
+                "S5",
+            ),
+            *(
+                "(2,)f4",
+                "M8[s]",
+                "uint32",
+                "int64",
+                "raise",
+                "clip",
+                "fill",
+                "wrap",
+                "cpu",
+                "cuda",
+                "auto",
+                "tpu",
+            ),
+        ]
+    ),
+)
+# No size between: what they name would fill the memory rather than be refused.
+NUMBERS = st.one_of(st.integers(-50, 50), st.integers(2**45, 2**70), st.integers(-(2**70), -(2**40))).map(str)
+SHAPES = st.one_of(
+    st.lists(st.integers(-3, 30), max_size=5).map(lambda sizes: ",".join(map(str, sizes))),
+    st.sampled_from(
+        [
+            *(
+                "4,,4",
+                "4,4,",
+                ",",
+                "()",
+                "(3,4)",
+                "4 4",
+                "1e3,2",
+                "0,0",
+                "1,0,300000000",
+                "1000000,1000000,1000",
+            ),
+            *("4294967296,4294967296", "9" * 5000 + ",2", "2," * 70 + "2", "[4,4]", "4,None"),
+        ]
+    ),
+)
+OUTPUTS = st.one_of(WORDS, st.sampled_from(["o.npy", "o.npz", "x.npy", "no/o.npz", "a" * 300 + ".npz"]))
+COMMON = {"--device": st.sampled_from(["cpu", "tpu", ""]), "-o": OUTPUTS, "--no-such": WORDS}
+COMMANDS = {
+    "top-k": (2, {"-k": NUMBERS, "--axis": NUMBERS, "--index-dtype": WORDS, "--smallest": None}),
+    "nonzero": (1, {"--size": NUMBERS, "--fill-value": NUMBERS, "--index-dtype": WORDS}),
+    "gather": (2, {"--batch-dims": NUMBERS, "--mode": WORDS}),
+    "diagonal": (
+        1,
+        {"--begin": NUMBERS, "--end": NUMBERS, "--value": WORDS, "--shape": SHAPES, "--dtype": WORDS},
+    ),
+    "bench report": (2, {}),
+    "warmup --operator sort": (0, {"--arch": WORDS, "--jobs": NUMBERS}),
+    "bench --operator sort": (
+        0,
+        {"--threads": NUMBERS, "--seconds": WORDS, "--json": OUTPUTS, "--workload": WORDS},
+    ),
+}
+
+
+@st.composite
+def command_lines(draw):
+    name = draw(st.sampled_from(sorted(COMMANDS)))
+    n_files, own = COMMANDS[name]
+    line = name.split()
+    if name == "top-k":
+        line += ["-k", draw(st.sampled_from(["0", "1", "2"]))]
+    if name == "diagonal" and draw(st.booleans()):
+        n_files = 0
+        line += ["--shape", draw(SHAPES)]
+    for _ in range(n_files - (name == "top-k")):
+        line.append(draw(st.one_of(FILES, FILES, WORDS)))
+    options = {**own, **COMMON}
+    for option in draw(st.lists(st.sampled_from(sorted(options)), max_size=3)):
+        line.append(option)
+        if options[option] is not None and draw(st.integers(0, 9)):
+            line.append(draw(options[option]))
+    return line
+
+
+@fuzz
+@given(command_lines())
+def test_any_arguments_end_in_an_answer_or_one_line(command, line):
+    np.save("x.npy", X)
+    np.save("é.npy", np.arange(6.0))
+    np.save("i.npy", np.array([[0, 1], [1, 2]]))
+    Path("text.npy").write_text("hello")
+    code, _, error = command(*line)
+    if code or error:
+        assert_one_line(code, error)
+    assert not [name for name in os.listdir() if name.endswith(".partial")]

@@ -1,0 +1,308 @@
+"""The files that commands read: whatever is in them, nothing is unpickled and one line says what is wrong."""
+
+import io
+import json
+import os
+import struct
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmlops.bench.report import check
+from tests.command_line import assert_one_line, assert_refused, fuzz
+
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+RESULTS = Path(__file__).parent.parent / "bench" / "results"
+
+needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+
+
+def write_pipe(path, content):
+    """Write to a named pipe from another thread; whoever reads may stop early."""
+
+    def write():
+        try:
+            with open(path, "wb") as stream:
+                stream.write(content)
+        except BrokenPipeError:
+            pass
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    return thread
+
+
+def npy_bytes(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+@needs_pipes
+@pytest.mark.parametrize(
+    "array",
+    [X, np.asfortranarray(X), X.astype(">i2"), X[:, :0], X[0, 0], np.arange(100_000)],
+    ids=["plain", "fortran", "big-endian", "empty", "0-d", "large"],
+)
+def test_a_pipe_is_read(command, array):
+    os.mkfifo("pipe")
+    writer = write_pipe("pipe", npy_bytes(array))
+    code, _, error = command("nonzero", "pipe", "-o", "there.npz")
+    writer.join(60)
+    assert (code, error) == (0, "")
+    with np.load("there.npz") as there:
+        assert np.array_equal(there["coordinates"], np.argwhere(array))
+
+
+def header(text, version=(1, 0), length=None):
+    content = text.encode() + b"\n"
+    size = len(content) if length is None else length
+    return b"\x93NUMPY" + bytes(version) + struct.pack("<H" if version == (1, 0) else "<I", size) + content
+
+
+def descr(kind, shape="(2,)"):
+    return f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}"
+
+
+CODE = "__import__('os').mkdir('owned')"
+PICKLE = b"cos\nmkdir\n(S'owned'\ntR."  # what a pickle that makes a folder looks like
+HOSTILE = {
+    # What would have to be unpickled.
+    **{f"objects {kind}": header(descr(kind)) + PICKLE for kind in ("'O'", "'|O'", "'O8'", "object", "'>O'")},
+    "objects in fields": header(descr("[('a', '<i4'), ('b', 'O')]")) + PICKLE,
+    "objects in fields of fields": header(descr("[('a', [('b', '|O')])]")) + PICKLE,
+    "objects in arrays": header(descr("('|O', (2,))")) + PICKLE,
+    "no objects": header(descr("'|O'", "(0,)")) + PICKLE,
+    "one object": header(descr("'|O'", "()")) + PICKLE,
+    "a pickle": PICKLE,
+    "a pickle of NumPy's": b"\x80\x04\x95" + PICKLE,
+    "an archive": b"PK\x03\x04" + PICKLE,
+    # What would have to be evaluated.
+    "code as descr": header(descr(CODE)),
+    "code as shape": header(descr("'<i2'", CODE)),
+    "code instead": header(CODE),
+    "code in a key": header(f"{{{CODE}: 1}}"),
+    "code in a comprehension": header(descr(f"[{CODE} for _ in (1,)]")),
+    "code in a format": header(descr(f"f'{{{CODE}}}'")),
+    "code after it": header(descr("'<i2'") + f"; {CODE}"),
+    "a function": header(descr("lambda: 0")),
+    "a name": header(descr("'<i2'", "(n,)")),
+    # What is no header.
+    "an open bracket": header("{'descr': ("),
+    "an open string": header("{'descr': '<i2"),
+    "bad indentation": header("  {'descr': '<i2'}\n {"),
+    "a tab": header("\tif 1:\n  2"),
+    "nothing": header(""),
+    "a list": header("[1, 2]"),
+    "a number": header("1"),
+    "bytes": header("b'{}'"),
+    "an unknown key": header("{'descr': '<i2', 'fortran_order': False, 'shape': (2,), 'x': 1}"),
+    "a missing key": header("{'descr': '<i2', 'fortran_order': False}"),
+    "an order that is none": header("{'descr': '<i2', 'fortran_order': 'no', 'shape': (2,)}"),
+    "brackets": header("(" * 5000),
+    "minus signs": header("-" * 9000 + "1"),
+    "letters of no encoding": header("") [:8] + struct.pack("<H", 4) + b"\xff\xfe\xff\xfe",
+    "a zero byte": header("{'descr': '<i2'\0}"),
+    "a longer header than told": header(descr("'<i2'"), length=20),
+    "a shorter header than told": header(descr("'<i2'"), length=5000),
+    "a header of 4 GiB": header(descr("'<i2'"), (2, 0), 2**32 - 1),
+    "a version to come": header(descr("'<i2'"), (9, 9)),
+    "no version": b"\x93NUMPY",
+    "no length": b"\x93NUMPY\x01\x00",
+    # What is no shape.
+    **{
+        f"shape {shape[:30]}": header(descr("'<i2'", shape)) + bytes(16)
+        for shape in (
+            *("(-1,)", "(-2, -2)", "(2, -1)", "(2.0,)", "('2',)", "2", "[2]", "(None,)", "(2**3,)", "(1e9,)"),
+            *("(9" + "9" * 6000 + ",)", f"({2**63},)", f"({2**62}, 4)", f"({2**32}, {2**32})", "(9999999,)"),
+            "(" + "1, " * 65 + ")",
+        )
+    },
+    # What is no type, or none of ours.
+    **{
+        f"type {kind[:30]}": header(descr(kind)) + bytes(64)
+        for kind in (
+            *("'floaty'", "''", "None", "1", "'<i3'", "'V2'", "'<M8[ns]'", "'<U3'", "'<c8'"),
+            "[('a', '<i4')]",
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_pipe", [False, pytest.param(True, marks=needs_pipes)], ids=["file", "pipe"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused(command, name, is_pipe):
+    assert len(HOSTILE) > 40
+    if is_pipe:
+        os.mkfifo("x.npy")
+        writer = write_pipe("x.npy", HOSTILE[name])
+    else:
+        Path("x.npy").write_bytes(HOSTILE[name])
+    before = sorted(os.listdir())
+    outcome = command("nonzero", "x.npy", "-o", "there.npz")
+    if is_pipe:
+        writer.join(60)
+    assert_refused(outcome, "x.npy: " if "type" not in name else "")
+    assert sorted(os.listdir()) == before
+
+
+def test_a_header_of_python_2_is_read_without_a_warning(command):
+    Path("x.npy").write_bytes(header(descr("'<i2'", "(2L,)")) + bytes(4))
+    code, printed, error = command("nonzero", "x.npy")
+    assert (code, error) == (0, "")
+    assert "0 of 2 elements" in printed
+
+
+@st.composite
+def damaged_files(draw):
+    """Return the bytes of an .npy file with a few of them changed, removed, or added."""
+    array = np.arange(24).reshape(4, 6).astype(draw(st.sampled_from(["<i2", ">f8", "|u1", "?"])))
+    content = bytearray(npy_bytes(np.asarray(array, order=draw(st.sampled_from("CF")))))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(content)))
+        removed = draw(st.sampled_from([0, 0, 1, 1, 3, 1000]))
+        content[at : at + removed] = draw(st.one_of(st.binary(max_size=4), st.sampled_from(TOKENS)))
+    return bytes(content)
+
+
+TOKENS = [b"(", b")", b"{", b"'", b"-1", b"9" * 400, b"L", b"O", b"\n  x", b"#", b"\\", b"None", b"\0"]
+
+
+@fuzz
+@given(damaged_files())
+def test_damaged_arrays_are_refused_in_one_line(command, content):
+    Path("x.npy").write_bytes(content)
+    code, _, error = command("nonzero", "x.npy")
+    if code or error:
+        assert_one_line(code, error)
+
+
+# Results of a benchmark
+
+
+def record_of(name="epyc-2threads-2026-11-21.json", rows=2):
+    record = json.loads((RESULTS / name).read_text())
+    record["workloads"] = record["workloads"][:rows]
+    return record
+
+
+def without(*path):
+    record = record_of()
+    place = record
+    for step in path[:-1]:
+        place = place[step]
+    del place[path[-1]]
+    return record
+
+
+def replaced(value, *path):
+    record = record_of()
+    place = record
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return record
+
+
+BAD_RECORDS = {
+    "no machine": (without("machine"), "the results: there is no machine"),
+    "no processor": (without("machine", "cpu"), "machine: there is no cpu"),
+    "no outcomes": (without("workloads", 1, "outcomes"), "workloads[1]: there is no outcomes"),
+    "no times": (without("workloads", 0, "outcomes", 2, "seconds"), "[0].outcomes[2]: there is no seconds"),
+    "no workloads": (without("workloads"), "there is no workloads"),
+    "another format": (replaced(2, "format"), "these are no results of this version"),
+    "text": (replaced("fast", "bandwidth"), "the results: bandwidth is a string; it must be a number"),
+    "true": (replaced(True, "threads"), "threads is true or false; it must be a whole number"),
+    "a list": (replaced([], "machine"), "machine is a list; it must be an object"),
+    "null": (replaced(None, "workloads", 0, "name"), "workloads[0]: name is null; it must be a string"),
+    "a row": (replaced(7, "workloads", 0), "workloads[0]: it is a whole number; it must be an object"),
+    "zero": (replaced(0, "bandwidth"), "bandwidth is out of range; it must be in [1e-12, 1e+18]"),
+    "negative": (replaced(-1.0, "workloads", 0, "outcomes", 0, "seconds"), "seconds is out of range"),
+    "too many": (replaced(10**400, "workloads", 0, "bytes_moved"), "bytes_moved is out of range"),
+    "infinite": (replaced(float("inf"), "workloads", 0, "ratio"), "ratio is out of range"),
+    "not a number": (replaced(float("nan"), "workloads", 0, "ratio"), "ratio is out of range"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_damaged_results_are_refused(command, name):
+    record, reason = BAD_RECORDS[name]
+    Path("r.json").write_text(json.dumps(record))
+    assert_refused(command("bench", "report", "r.json"), "r.json: ", reason)
+    assert os.listdir() == ["r.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "Expecting value"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ("[]", "no results"),
+        ("null", "no results"),
+        ("9" * 6000, "limit"),
+        ('{"format": 1', "Expecting"),
+        (b"\xff\xfe\x00", "codec can't decode"),
+        (b"\x93NUMPY\x01\x00", "codec can't decode"),
+    ],
+)
+def test_files_that_are_no_results_are_refused(command, text, reason):
+    Path("r.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert_refused(command("bench", "report", "r.json"), "r.json: ", reason)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_results_that_we_quote_are_right(path):
+    check(json.loads(path.read_text()))
+
+
+JSON = st.recursive(
+    st.one_of(
+        *(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
+        st.sampled_from([0, -1, 1e308, 5e-324, 10**400, "$\\bad{$", "\0", "\ud800", "dmlops", "cuda"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def places(value, path=()):
+    """Yield the path to each part of a JSON value."""
+    if path:
+        yield path
+    steps = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for step in steps:
+        yield from places(value[step], (*path, step))
+
+
+@st.composite
+def damaged_results(draw):
+    record = record_of(
+        draw(st.sampled_from(["epyc-2threads-2026-11-21.json", "h200-2026-11-22.json"])), rows=1
+    )
+    record["workloads"][0]["series"] = "a series"
+    for _ in range(draw(st.integers(1, 3))):
+        *path, step = draw(st.sampled_from(list(places(record))))
+        place = record
+        for each in path:
+            place = place[each]
+        if draw(st.booleans()):
+            place[step] = draw(JSON)
+        else:
+            del place[step]
+    return record
+
+
+@fuzz
+@given(damaged_results())
+def test_damaged_results_are_refused_in_one_line(command, record):
+    Path("r.json").write_text(json.dumps(record))
+    code, _, error = command("bench", "report", "r.json")
+    if code or error:
+        assert_one_line(code, error)

@@ -1,0 +1,180 @@
+"""Ctrl-C and other signals: one word, exit code 130, nothing left running, and the next call works.
+
+Every wait has a limit, so that a command that does not obey fails its test.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from tests.command_line import START_S, end_of, kill_group, start_command, start_python, wait_for
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are others there")
+
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+
+
+def processes():
+    """Return group, number, parent and state of all processes."""
+    listing = subprocess.run(
+        ["ps", "-e", "-o", "pgid=,pid=,ppid=,stat="], capture_output=True, text=True, check=True
+    )
+    for line in listing.stdout.splitlines():
+        group, number, parent, state = line.split()
+        yield int(group), int(number), int(parent), state
+
+
+def running(process):
+    """Return the processes of a group that are not dead yet."""
+    return [number for group, number, _, state in processes() if group == process.pid and "Z" not in state]
+
+
+@pytest.fixture
+def warmup(tmp_path):
+    """Start a `dmlops warmup` that would take minutes, and return it when it compiles."""
+    process = start_command(
+        *("warmup", "--device", "cpu", "--jobs", 2), folder=tmp_path, DMLOPS_CACHE_DIR=str(tmp_path / "cache")
+    )
+    try:
+        wait_for(lambda: process.poll() is not None or any(each.is_file() for each in tmp_path.rglob("*")))
+        assert process.poll() is None
+        yield process
+    finally:
+        kill_group(process)
+
+
+def test_warmup_obeys_the_first_interrupt(warmup, tmp_path):
+    os.killpg(warmup.pid, signal.SIGINT)  # as a terminal does it
+    assert end_of(warmup) == (130, "dmlops: interrupted\n")
+    wait_for(lambda: not running(warmup))
+
+
+def test_warmup_obeys_where_only_its_first_process_is_interrupted(warmup):
+    warmup.send_signal(signal.SIGINT)
+    assert end_of(warmup) == (130, "dmlops: interrupted\n")
+    wait_for(lambda: not running(warmup))
+
+
+@pytest.mark.parametrize("pause", [0, 0.01, 0.1])
+def test_warmup_ends_at_several_interrupts(warmup, pause):
+    for _ in range(4):
+        os.killpg(warmup.pid, signal.SIGINT)
+        time.sleep(pause)
+        if warmup.poll() is not None:
+            break
+    assert end_of(warmup) == (130, "dmlops: interrupted\n")
+    wait_for(lambda: not running(warmup))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_of_warmup_outlives_it(warmup, number):
+    warmup.send_signal(number)
+    assert end_of(warmup) == (-number, "")
+    wait_for(lambda: not running(warmup))
+
+
+def test_a_process_of_warmup_that_is_lost_is_told(warmup):
+    # The first child keeps the books of multiprocessing; the others compile.
+    _, worker, *_ = sorted(number for _, number, parent, _ in processes() if parent == warmup.pid)
+    os.kill(worker, signal.SIGKILL)
+    assert end_of(warmup) == (1, "dmlops: warmup: a process that compiles ended with exit code -9\n")
+
+
+SCRIPT = """
+import ctypes, os, signal, sys, time
+from dmlops.cli import ending
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.001)
+
+def swallow():
+    # Python drops what a callback from C raises.
+    ctypes.CFUNCTYPE(None)(interrupt)()
+
+def command():
+    {then}
+
+sys.exit(ending.run(command))
+"""
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "swallow(); raise RuntimeError('no compiled object yet')",
+        "swallow(); time.sleep(100)",
+        "[swallow() for _ in range(100)]; time.sleep(100)",
+    ],
+    ids=["fails", "goes on", "again and again"],
+)
+def test_an_interrupt_that_was_swallowed_ends_the_command(tmp_path, then):
+    process = start_python("-c", SCRIPT.format(then=then), folder=tmp_path)
+    assert end_of(process) == (130, "dmlops: interrupted\n")
+
+
+def test_an_interrupt_that_passes_through_exec_ends_in_the_same_way(tmp_path):
+    # Python would end itself by the signal, although the exception is caught.
+    then = "exec('interrupt()')"
+    process = start_python("-c", SCRIPT.format(then=then), folder=tmp_path)
+    assert end_of(process) == (130, "dmlops: interrupted\n")
+
+
+TOP_K = """
+import sys
+from dmlops.cli import main
+open("started", "w").close()
+sys.argv = ["dmlops", "top-k", "x.npy", "-k", "2", "-o", "best.npz"]
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_interrupt_while_compiling_is_one_word_and_the_next_call_works(tmp_path, seed):
+    np.save(tmp_path / "x.npy", X)
+    cache = {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}
+    process = start_python("-c", TOP_K, folder=tmp_path, **cache)
+    wait_for((tmp_path / "started").exists)
+    time.sleep(random.Random(seed).uniform(0.05, 3))
+    process.send_signal(signal.SIGINT)
+    code, error = end_of(process)
+    if code != 0:  # it may be that fast
+        assert (code, error) == (130, "dmlops: interrupted\n")
+        assert not (tmp_path / "best.npz").exists()
+    process = start_python("-c", TOP_K, folder=tmp_path, **cache)
+    process.communicate(timeout=START_S)
+    assert process.returncode == 0
+    with np.load(tmp_path / "best.npz") as best:
+        assert best["values"].tolist() == [[3, 3], [5, 5]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.npz", "cache", "started", "x.npy"]
+
+
+def test_an_interrupted_benchmark_keeps_its_finished_rows(tmp_path):
+    options = ("--workload", "sweep", "--threads", 1, "--json", "r.json")
+    process = start_command("bench", *options, folder=tmp_path)
+    results = tmp_path / "r.json"
+
+    def has_rows():
+        assert process.poll() is None
+        return results.exists() and len(json.loads(results.read_text())["workloads"]) >= 2
+
+    try:
+        wait_for(has_rows)
+        process.send_signal(signal.SIGINT)
+        code, error = end_of(process)
+    finally:
+        kill_group(process)
+    assert code == 130
+    *lines, last = error.splitlines()
+    assert last == "dmlops: interrupted"
+    kept = [row["name"] for row in json.loads(results.read_text())["workloads"]]
+    # A row is kept before it is printed.
+    assert len(lines) <= len(kept) <= len(lines) + 1
+    assert all(line.startswith(f"{name}: ") for name, line in zip(kept, lines, strict=False))
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]

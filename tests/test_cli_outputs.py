@@ -1,0 +1,253 @@
+"""The files that commands write: nothing lost, nothing half written, refusals before the work."""
+
+import errno
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops.cli import bench
+from dmlops.cli.options import OPERATORS
+from tests.command_line import assert_refused, end_of, start_python, wait_for
+from tests.scripts import run_script
+
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+
+on_posix = pytest.mark.skipif(
+    os.name == "nt", reason="links, pipes, signals and permissions are others there"
+)
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Fail where an operator runs."""
+
+    def work(*arguments, **options):
+        pytest.fail("the work was done before it was found to be in vain")
+
+    for operator in OPERATORS:
+        monkeypatch.setattr(dmlops, operator, work)
+
+
+def mode_of(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@on_posix
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o604, 0o755])
+def test_a_replaced_file_keeps_its_permissions(command, mode):
+    np.save("x.npy", X)
+    for name in ("best.npz", "a.json"):
+        Path(name).touch()
+        os.chmod(name, mode)
+    assert command("top-k", "x.npy", "-k", 1, "-o", "best.npz")[0] == 0
+    assert mode_of("best.npz") == mode
+    bench.write(Path("a.json"), "{}\n")
+    assert mode_of("a.json") == mode
+    previous = os.umask(0o027)
+    try:
+        assert command("top-k", "x.npy", "-k", 1, "-o", "new.npz")[0] == 0
+    finally:
+        os.umask(previous)
+    assert mode_of("new.npz") == 0o640
+
+
+@on_posix
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_a_link(command, tmp_path, is_there):
+    np.save("x.npy", X)
+    (tmp_path / "folder").mkdir()
+    if is_there:
+        Path("folder/real.npz").write_text("old")
+    os.symlink("folder/real.npz", "second.npz")
+    os.symlink("second.npz", "first.npz")
+    assert command("top-k", "x.npy", "-k", 1, "-o", "first.npz")[0] == 0
+    assert [os.readlink(name) for name in ("first.npz", "second.npz")] == ["second.npz", "folder/real.npz"]
+    with np.load("folder/real.npz") as best:
+        assert best["values"].tolist() == [[3], [5]]
+    assert os.listdir("folder") == ["real.npz"]
+
+
+def test_a_name_as_long_as_names_can_be(command):
+    np.save("x.npy", X)
+    name = "a" * 251 + ".npz"
+    assert command("top-k", "x.npy", "-k", 1, "-o", name)[0] == 0
+    assert os.path.getsize(name)
+    assert_refused(command("top-k", "x.npy", "-k", 1, "-o", "a" + name), "File name too long")
+
+
+def test_places_that_cannot_be_written_are_refused_before_the_work(command, no_work, monkeypatch):
+    np.save("x.npy", X)
+    os.mkdir("folder.npz")
+    before = sorted(os.listdir())
+
+    def outcome(output):
+        return command("top-k", "x.npy", "-k", 1, "-o", output)
+
+    assert_refused(outcome("folder.npz"), "-o folder.npz: it is a folder; name a file")
+    assert_refused(outcome("no/best.npz"), "-o no/best.npz: there is no folder ")
+    assert_refused(outcome("x.npy/best.npz"), "-o x.npy/best.npz: Not a directory")
+    # Root may write anywhere, so a place that refuses is played.
+    Path("old.npz").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+        assert_refused(outcome("old.npz"), "-o old.npz: the file may not be written")
+    os.remove("old.npz")
+
+    def touch(*arguments, **options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "touch", touch)
+        assert_refused(outcome("best.npz"), "-o best.npz: Read-only file system")
+    assert sorted(os.listdir()) == before
+
+
+@on_posix
+def test_targets_that_are_no_files_are_refused(command, no_work):
+    np.save("x.npy", X)
+    os.mkfifo("pipe.npz")
+    os.symlink("pipe.npz", "link.npz")
+    os.symlink("loop.npz", "loop.npz")
+    for name, reason in (
+        ("pipe.npz", "it is no regular file"),
+        ("link.npz", "it is no regular file"),
+        ("loop.npz", "Too many levels of symbolic links"),
+    ):
+        assert_refused(command("top-k", "x.npy", "-k", 1, "-o", name), f"-o {name}: {reason}")
+
+
+@on_posix
+@pytest.mark.parametrize("line", ["diagonal x.npy", "gather x.npy i.npy", "gather i.npy x.npy"])
+def test_an_input_is_no_target_by_whatever_name(command, no_work, line):
+    np.save("x.npy", X)
+    np.save("i.npy", np.array([[0, 1]]))
+    os.symlink("x.npy", "link.npy")
+    os.link("x.npy", "same.npy")
+    content = Path("x.npy").read_bytes()
+    for name in ("x.npy", "./x.npy", os.path.abspath("x.npy"), "link.npy", "same.npy"):
+        outcome = command(*line.split(), "-o", name)
+        assert_refused(outcome, "-o ", "it is the file that x.npy is read from")
+    assert Path("x.npy").read_bytes() == content
+    # The same by a link as the input.
+    assert_refused(
+        command(*line.replace("x.npy", "link.npy").split(), "-o", "x.npy"), "link.npy is read from"
+    )
+
+
+@on_posix
+def test_results_of_a_benchmark_are_no_target(command, no_work):
+    text = json.dumps({"format": 1})
+    for name in ("r.json", "page.html"):
+        Path(name).write_text(text)
+    os.symlink("r.json", "link.json")
+    for line in (
+        "report r.json -o r.json",
+        "report page.html",
+        "report page.html r.json -o r.json",
+        "report link.json -o r.json",
+        "report r.json -o link.json",
+    ):
+        assert_refused(command("bench", *line.split()), "-o ", "read from; name another file")
+    assert Path("r.json").read_text() == Path("page.html").read_text() == text
+
+
+def test_the_file_that_takes_the_prints_is_no_target(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    script = """
+        import os, sys
+        os.chdir({folder!r})
+        os.dup2(os.open("both.npz", os.O_WRONLY | os.O_CREAT), 1)
+        sys.argv = ["dmlops", "top-k", "x.npy", "-k", "1", "-o", "both.npz"]
+        from dmlops.cli import main
+        sys.stderr.write(str(main()))
+    """
+    run_script(script.format(folder=str(tmp_path)))
+    assert (tmp_path / "both.npz").read_bytes() == b""
+
+
+@pytest.mark.parametrize("line", ["bench", "bench sweep"])
+def test_results_that_cannot_be_kept_are_refused_before_the_first_workload(command, monkeypatch, line):
+    def open_bench(*arguments):
+        pytest.fail("a workload was prepared")
+
+    monkeypatch.setattr("dmlops.cli.bench.open_bench", open_bench)
+    os.mkdir("folder")
+    assert_refused(command(*line.split(), "--json", "no/r.json"), "--json no/r.json: there is no folder ")
+    assert_refused(command(*line.split(), "--json", "folder"), "--json folder: it is a folder")
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_what_was_there_survives_a_failed_write(command, monkeypatch, error):
+    np.save("x.npy", X)
+    Path("best.npz").write_text("old")
+    before = sorted(os.listdir())
+
+    def save(stream, **arrays):
+        stream.write(b"half of it")
+        raise error
+
+    monkeypatch.setattr(np, "savez", save)
+    code, _, told = command("top-k", "x.npy", "-k", 1, "-o", "best.npz")
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    assert code == (130 if is_interrupt else 1)
+    assert told == f"dmlops: {'interrupted' if is_interrupt else '-o best.npz: No space left on device'}\n"
+    assert Path("best.npz").read_text() == "old"
+    assert sorted(os.listdir()) == before
+
+
+# Stands for a long write: half of the file, and then word that it is time to be ended.
+SLOW = """
+import sys, time
+import numpy
+
+def savez(stream, **arrays):
+    stream.write(b"half of it")
+    stream.flush()
+    open("written", "w").close()
+    time.sleep(100)
+
+numpy.savez = savez
+sys.argv = ["dmlops", "top-k", "x.npy", "-k", "1", "-o", "best.npz"]
+from dmlops.cli import main
+sys.exit(main())
+"""
+
+
+@on_posix
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_no_partial_file_is_left_behind(tmp_path, name):
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "best.npz").write_text("old")
+    process = start_python("-c", SLOW, folder=tmp_path)
+    wait_for((tmp_path / "written").exists)
+    assert len(list(tmp_path.iterdir())) == 4
+    number = getattr(signal, name)
+    process.send_signal(number)
+    expected = (130, "dmlops: interrupted\n") if name == "SIGINT" else (-number, "")
+    assert end_of(process) == expected
+    assert (tmp_path / "best.npz").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.npz", "written", "x.npy"]
+
+
+def test_bfloat16_has_no_file(command, no_work):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for suffix in ("npy", "npz"):
+        outcome = command("diagonal", "--shape", "3,3", "--dtype", "bfloat16", "-o", f"x.{suffix}")
+        assert_refused(outcome, "bfloat16", "float32")
+        assert not os.path.exists(f"x.{suffix}")
+    # What NumPy makes of it says two bytes, and no more.
+    np.save("b.npy", np.ones(4, ml_dtypes.bfloat16))
+    assert_refused(command("top-k", "b.npy", "-k", 1), "b.npy: its type is ", "bfloat16", "float32")
+
+
+def test_bfloat16_is_printed(command):
+    pytest.importorskip("ml_dtypes")
+    code, printed, _ = command("diagonal", "--shape", "2,2", "--dtype", "bfloat16")
+    assert code == 0
+    assert "output bfloat16 (2, 2)" in printed

@@ -1,0 +1,195 @@
+"""What the commands print: where an output is full, closed or cannot spell a name, and errors in one line."""
+
+import errno
+import io
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from dmlops.cli import ending
+from dmlops.cli.errors import CommandError
+from tests.scripts import run_script
+
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+
+needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+
+# Runs the command line with standard output as `redirect` leaves it, in a process that Python then ends.
+COMMAND = """
+    import os, sys
+    {redirect}
+    sys.argv = ["dmlops", *{arguments!r}]
+    os.chdir({folder!r})
+    sys.stderr = open("err.txt", "w")
+    from dmlops.cli import main
+    code = main()
+    sys.stderr.close()
+    open("code.txt", "w").write(str(code))
+    # At its end Python flushes what is left, and would tell on the real standard error what fails then.
+"""
+REDIRECTS = {
+    "full": "os.dup2(os.open('/dev/full', os.O_WRONLY), 1)",
+    "broken": "reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1)",
+    "closed": "os.close(1); sys.stdout = None",
+}
+
+
+def run_redirected(folder, redirect, *arguments):
+    """Return the exit code of a command and what it printed on standard error."""
+    run_script(COMMAND.format(redirect=REDIRECTS[redirect], arguments=arguments, folder=str(folder)))
+    return int((folder / "code.txt").read_text()), (folder / "err.txt").read_text()
+
+
+@needs_full
+@pytest.mark.parametrize(
+    ("redirect", "line"),
+    [
+        *(("full", line) for line in ("", "--help", "info", "top-k --help", "bench --workload xyz")),
+        *((redirect, line) for redirect in REDIRECTS for line in ("--version", "top-k x.npy -k 2")),
+    ],
+)
+def test_what_cannot_be_printed_is_told_in_one_line(tmp_path, redirect, line):
+    np.save(tmp_path / "x.npy", X)
+    code, error = run_redirected(tmp_path, redirect, *line.split())
+    reasons = {"full": errno.ENOSPC, "broken": errno.EPIPE, "closed": errno.EBADF}
+    assert (code, error) == (1, f"dmlops: standard output: {os.strerror(reasons[redirect])}\n")
+
+
+@needs_full
+@pytest.mark.parametrize("redirect", REDIRECTS)
+def test_a_result_file_is_written_although_nothing_can_be_printed(tmp_path, redirect):
+    np.save(tmp_path / "x.npy", X)
+    code, error = run_redirected(tmp_path, redirect, "top-k", "x.npy", "-k", "1", "-o", "best.npz")
+    assert code == 0
+    assert error.startswith("dmlops: standard output: ")
+    assert error.endswith("; the result is in best.npz\n")
+    assert error.count("\n") == 1
+    with np.load(tmp_path / "best.npz") as best:
+        assert best["values"].tolist() == [[3], [5]]
+
+
+class Full(io.StringIO):
+    """A stream that takes nothing."""
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_results_of_a_benchmark_are_kept_although_nothing_can_be_printed(command, monkeypatch, tmp_path):
+    options = ("--workload", "diagonal small", "--threads", 1, "--seconds", 60)
+    monkeypatch.setattr(sys, "stdout", Full())
+    code, _, error = command("bench", *options, "--json", "a.json")
+    assert code == 0
+    lost = "dmlops: standard output: No space left on device"
+    assert error.splitlines()[-1] == f"{lost}; the result is in a.json"
+    (row,) = json.loads((tmp_path / "a.json").read_text())["workloads"]
+    assert row["outcomes"][0]["status"] == "ok"
+    # Without a file, what is printed is all there is.
+    code, _, error = command("bench", *options)
+    assert code == 1
+    assert error.splitlines()[-1] == lost
+
+
+def test_a_full_standard_error_changes_no_exit_code(command, monkeypatch):
+    np.save("x.npy", X)
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert command("top-k", "x.npy", "-k", 9)[0] == 1
+    assert command("top-k", "x.npy", "-k", "two")[0] == 2
+    assert command("top-k", "x.npy", "-k", 2, "-o", "best.npz")[0] == 0
+    monkeypatch.setattr(sys, "stderr", None)
+    assert command("top-k", "x.npy", "-k", 9)[0] == 1
+
+
+@pytest.mark.parametrize("name", ["é.npy", "日本.npy", "\udcff.npy"], ids=["latin", "kanji", "not-utf-8"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_names_that_an_encoding_lacks_are_printed_as_escapes(command, monkeypatch, name, encoding):
+    np.save("x.npy", X)
+    os.rename("x.npy", name)
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    errors = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", errors)
+    assert command("top-k", name, "-k", 2)[0] == 0
+    spelled = name.encode(encoding, "backslashreplace")
+    assert b"top-k of " + spelled + b": the 2 largest" in stream.buffer.getvalue()
+    assert command("top-k", name, "-k", 2, "-o", f"{name}.npz")[0] == 0
+    assert os.path.exists(f"{name}.npz")
+    assert command("top-k", f"no {name}", "-k", 2)[0] == 1
+    assert errors.buffer.getvalue() == b"dmlops: no " + spelled + b": No such file or directory\n"
+
+
+@pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", ":smile:", "[link=x]", "\\[bold]"])
+def test_names_are_no_markup(command, name):
+    folder, _, file = name.rpartition("/")
+    os.makedirs(folder or ".", exist_ok=True)
+    np.save(f"{name}.npy", X)
+    code, printed, error = command("top-k", f"{name}.npy", "-k", 2, "-o", f"{name}.npz")
+    assert (code, error) == (0, "")
+    assert printed.startswith(f"top-k of {file}.npy: ")
+    assert printed.endswith(f"written to {name}.npz\n")
+    assert command("top-k", f"{name}.npy", "-k", 9)[2].startswith("dmlops: top-k: ")
+    assert command("top-k", f"{name}-no", "-k", 9)[2].startswith(f"dmlops: {name}-no: ")
+
+
+def test_the_name_of_an_extra_is_no_markup(command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba_cuda", None)
+    remedy = 'pip install "dmlops[cuda]"\n'
+    code, printed, _ = command("info")
+    assert code == 0
+    assert remedy in printed
+    for line in ("warmup --device cuda", "warmup --arch sm_90", "top-k x.npy -k 1 --device cuda"):
+        np.save("x.npy", X)
+        code, _, error = command(*line.split())
+        assert code == 1
+        assert error.endswith(remedy)
+        assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (CommandError("two\nlines\tand\x1b[31m \x85 \u2028 \x00more"), r"two lines and\x1b[31m \x00more"),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (MemoryError("Unable to allocate 7 TiB"), "Unable to allocate 7 TiB"),
+        (MemoryError(), "MemoryError"),
+    ],
+    ids=["control", "system", "memory", "nothing"],
+)
+def test_an_error_is_one_line(command, monkeypatch, error, line):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("dmlops.cli.info.version", fail)
+    code, printed, told = command("info")
+    assert (code, printed, told) == (1, "", f"dmlops: {line}\n")
+
+
+def test_a_long_error_keeps_its_beginning_and_its_end(command):
+    code, _, error = command("top-k", "a/" * 1000 + "x.npy", "-k", 1)
+    assert code == 1
+    assert len(error) == 1 + ending.MAX_LINE
+    assert error.startswith("dmlops: a/a/")
+    assert error.endswith("x.npy: No such file or directory\n")
+
+
+def test_an_error_of_our_own_is_one_line_and_a_traceback_on_demand(command, monkeypatch):
+    def fail(*arguments):
+        message = "a\nbug"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr("dmlops.cli.info.version", fail)
+    code, _, error = command("info")
+    assert code == 1
+    line = (
+        "dmlops: internal error: RuntimeError: a bug; please report it, with what DMLOPS_TRACEBACK=1 shows\n"
+    )
+    assert error == line
+    monkeypatch.setenv("DMLOPS_TRACEBACK", "1")
+    code, _, error = command("info")
+    assert code == 1
+    assert "Traceback" in error
+    assert "in fail" in error
+    assert error.endswith(line)
