@@ -63,7 +63,7 @@ def load_on_host(kernel: Any) -> Any:
 
 
 def artifact(kernel: Any) -> bytes:
-    """Return the object code of a CPU kernel, from the store if it is there; the caller holds the store's lock."""
+    """Return the object code of a CPU kernel, from the store if it can; the caller holds the store's lock."""
 
     def compile_kernel() -> bytes:
         from kernels_cpu.compiler import compile_kernel  # noqa: PLC0415 - imports Numba

@@ -1,4 +1,4 @@
-"""From a function's arguments to a bound call: what fits together is checked, and a descriptor made and planned."""
+"""From a function's arguments to a bound call: checked against each other, described and planned."""
 
 import math
 from collections.abc import Sequence
@@ -234,7 +234,8 @@ def made_from(shape: Any, dtype: Any, like: Any, out: Any) -> Made:
     if shape is None and out is None:
         allowed = "one of x, shape and out must be given"
         raise TypeError(wording(f"{where}.shape", None, "x is left out too", allowed))
-    library, device, described = NUMPY, CPU, None
+    library: ArrayLibrary = NUMPY
+    device, described = CPU, None
     if like is not None:
         library, pattern, *_ = as_input(like, f"{where}.like")
         device, described = library.device(pattern), library.describe(pattern, f"{where}.like")

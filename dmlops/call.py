@@ -196,7 +196,8 @@ class BoundCall:
             Address of at least `workspace_size` bytes; allocated where left out.
         """
         if self.manner is Manner.COUNT_THEN_EXPAND:
-            return self._count_on_host(*addresses, made[0])
+            x, count = addresses
+            return self._count_on_host(x, count, made[0])
         if self.manner is Manner.CHECK_THEN_GATHER:
             # An output that nobody has seen yet may be written while the indices are checked.
             if made and self.plan.reports and not self.plan.launch(*addresses, 0):
@@ -344,7 +345,7 @@ class BoundCall:
         return cuda.LibraryMemory(aligned(library.address(array)), array)
 
     def _check_addresses(self, addresses: Sequence[int]) -> None:
-        """Refuse addresses that kernels could not use; libraries vouched for them, and this is the last look."""
+        """Refuse addresses that kernels could not use: the last look, after the libraries' own."""
         for address, size in zip(addresses, self._item_sizes):  # noqa: B905 - slow with strict
             if size and (not address or address % size):
                 self._refuse_address(address, size, self._passed_names[addresses.index(address)])
@@ -410,7 +411,7 @@ class BoundCall:
 
 
 def _item_size(desc: TensorDesc) -> int:
-    """Return how many bytes the address of such an array must be a multiple of; 0 for one without elements."""
+    """Return what the address of such an array must be a multiple of; 0 for one without elements."""
     return desc.data_type.bytes if desc.element_count else 0
 
 

@@ -79,7 +79,8 @@ def target(index: int, where: str) -> Any:
     try:
         return launch.target(index)._replace(fetch=_fetch)
     except Exception as error:
-        raise _no_device(f"cuda:{index}", error, where) from error
+        got = f"cuda:{index}"
+        raise _no_device(got, error, where) from error
 
 
 def _no_device(got: str, error: Exception, where: str) -> UnsupportedFeatureError:
@@ -169,7 +170,8 @@ def pointer_device(pointer: int, where: str) -> int | None:
     try:
         status, index = driver.cuPointerGetAttribute(attribute, pointer)
     except Exception as error:  # there is no driver to ask
-        raise _no_device("an array of a CUDA device", error, where) from error
+        got = "an array of a CUDA device"
+        raise _no_device(got, error, where) from error
     return int(index) if status == driver.CUresult.CUDA_SUCCESS else None
 
 
@@ -190,7 +192,7 @@ def device_made_current(number: int) -> AbstractContextManager[None]:
     A thread need not have had any device before.
     """
     launch = launcher("device")
-    return _NO_CONTEXT if launch.current_device_is(number) else launch.current_device(number)  # type: ignore[no-any-return]
+    return _NO_CONTEXT if launch.current_device_is(number) else launch.current_device(number)
 
 
 # Page-locked words that no copy is on its way to: the driver reaches these at once, other memory by a detour.
@@ -238,8 +240,8 @@ class LibraryMemory(NamedTuple):
 class StreamMemory:
     """Device memory that the driver gives in the order of a stream; in a capture it belongs to the graph.
 
-    An array library that knows nothing of the stream, or of the capture, would give the memory to other arrays
-    while it is still in use.
+    An array library that knows nothing of the stream, or of the capture, would give the memory to other
+    arrays while it is still in use.
     """
 
     def __init__(self, size: int, handle: int) -> None:

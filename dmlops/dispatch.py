@@ -269,8 +269,8 @@ class Planned(NamedTuple):
     plan : object
         The kernels' plan.
     operands : tuple of (str, TensorDesc)
-        The fields that the kernels take, in their order, and how each lies in memory; those that are absent are
-        left out.
+        The fields that the kernels take, in their order, and how each lies in memory; those that are absent
+        are left out.
     """
 
     plan: Any

@@ -1,8 +1,8 @@
 """Compiled kernels on disk, for both devices: a process compiles only what none before it has compiled.
 
 An artifact (a cubin, or object code) lies in a file of the user's cache directory, whose name comes from
-everything that the artifact depends on. Whatever is wrong with a file or with the directory costs a compilation
-and one warning, never a call.
+everything that the artifact depends on. Whatever is wrong with a file or with the directory costs a
+compilation and one warning, never a call.
 """
 
 import functools
@@ -27,8 +27,8 @@ _WRITABLE_BY_OTHERS = 0o022
 LOCK = threading.RLock()
 """Held by the thread that compiles or links a kernel, and so by the one that imports Numba.
 
-A fork waits until that is done: the child would find locks held, and modules half imported, by a thread that it
-does not have.
+A fork waits until that is done: the child would find locks held, and modules half imported, by a thread that
+it does not have.
 """
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)

@@ -1,8 +1,8 @@
 """The fast path: a call on the host, on arrays of the kinds that such a call had before.
 
-Around a small array's kernel every look-up shows. Here remain one look-up by the other arguments, new outputs, and
-one native call, which looks at the arrays itself, and launches a small kernel. Where it finds anything else, the
-ordinary path is taken.
+Around a small array's kernel every look-up shows. Here remain one look-up by the other arguments, new
+outputs, and one native call, which looks at the arrays itself, and launches a small kernel. Where it finds
+anything else, the ordinary path is taken.
 """
 
 import sys
@@ -82,18 +82,21 @@ class Replay:
         self._failure = -1 if call.manner is Manner.CHECK_THEN_GATHER else 0
         # Native calls look at all that there is to say of a NumPy array.
         self._are_plain = None if type(library).are_plain is ArrayLibrary.are_plain else library.are_plain
-        options = {"array_type": library.native_type, "load": backend.load_on_host}
-        self._run = self._look = None
+        self._run: Callable[[tuple[Any, ...], int], int] | None = None
         self._workspace = 0
+        array_type: Any = library.native_type
         if is_small:
             self._scratch = _scratch.of(call.workspace_size)
             self._workspace = aligned(self._scratch.ctypes.data)
         if is_small or (_is_one_kernel(call, has_out=has_out) and not self._is_counted and not has_workspace):
             self._run = native_call(
-                call.plan.launch, call.n_leading, operands, overlaps, keeps_gil=is_small, **options
+                *(call.plan.launch, call.n_leading, operands, overlaps),
+                keeps_gil=is_small,
+                array_type=array_type,
+                load=backend.load_on_host,
             )
         else:
-            self._look = native_look(operands, overlaps, **options)
+            self._look = native_look(operands, overlaps, array_type=array_type, load=backend.load_on_host)
 
     @classmethod
     def of(

@@ -65,8 +65,8 @@ class LoadedKernel(NamedTuple):
     address : int
         Where it is: ``int64_t entry(const int64_t *arguments)``.
     call : callable
-        Takes the arguments as consecutive 64-bit words in a bytes object (`packer`), and returns an integer. It
-        lets go of the GIL.
+        Takes the arguments as consecutive 64-bit words in a bytes object (`packer`), and returns an integer.
+        It lets go of the GIL.
     """
 
     address: int

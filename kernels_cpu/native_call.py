@@ -1,9 +1,9 @@
 """A look at arrays as one step, and with it the launch of a small kernel: known kinds, and memory apart.
 
-Each of these as a call of its own would take as long as a small kernel does. What an array is comes from a public
-interface for C: the array interface, whose structure every NumPy array gives out as a capsule, or DLPack's
-exchange functions, which describe an array in place. The GIL is kept meanwhile: to give it away and take it back
-is another such step, which only larger calls take.
+Each of these as a call of its own would take as long as a small kernel does. What an array is comes from a
+public interface for C: the array interface, whose structure every NumPy array gives out as a capsule, or
+DLPack's exchange functions, which describe an array in place. The GIL is kept meanwhile: to give it away and
+take it back is another such step, which only larger calls take.
 """
 
 import ctypes
@@ -24,8 +24,8 @@ MISMATCH = -1
 
 # Flags of the array interface.
 _ALIGNED, _NOT_SWAPPED, _WRITEABLE = 0x100, 0x200, 0x400
-# Of dlpack.h: a DLPackExchangeAPI begins with its version, as two 32-bit integers, and the address of an older one;
-# the fourth function after these describes an array.
+# Of dlpack.h: a DLPackExchangeAPI begins with its version, as two 32-bit integers, and the address of an
+# older one; the fourth function after these describes an array.
 _DESCRIBE_AT = 40
 _DLPACK_MAJOR = 1
 _ATTRIBUTE = sys.intern("__array_struct__")
@@ -39,7 +39,8 @@ class Operand(NamedTuple):
     kind : int
         The type of its elements and its device, as the interface has them.
     flags : int
-        For the array interface what it must say of it besides, and for DLPack bits that its address must not have.
+        For the array interface what it must say of it besides, and for DLPack bits that its address must not
+        have.
     shape, strides : tuple of int
         Strides are in bytes for the array interface, and in elements for DLPack.
     """
@@ -64,7 +65,7 @@ class Operand(NamedTuple):
 
 
 def dlpack_describe(array_type: type) -> int:
-    """Return the address of the function by which a type of arrays describes them to C; 0 where it has none."""
+    """Return the address of the function that describes arrays of a type to C; 0 where it has none."""
     capsule = getattr(array_type, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return 0
@@ -153,7 +154,7 @@ def _table(
     overlaps: Sequence[tuple[int, int, int, int]],
     array_type: type,
 ) -> Table:
-    """Return what the kernels read; the addresses of the arrays go into the template from place `first` on."""
+    """Return what the kernels read; the arrays' addresses go into the template from place `first` on."""
     # Neither a type nor an interned name is ever freed.
     words = [*head, id(array_type), dlpack_describe(array_type), id(_ATTRIBUTE)]
     words += [len(overlaps), len(operands), first, len(template), *template]

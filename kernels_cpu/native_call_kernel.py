@@ -23,16 +23,17 @@ _TENSOR_DATA, _TENSOR_DEVICE_TYPE, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = 0, 8, 16,
 _TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 24, 32, 40
 _TENSOR_WORDS = 6
 
+_external: Any = types.ExternalFunction
 # Python's C interface.
-_tuple_item = types.ExternalFunction("PyTuple_GetItem", types.intp(types.intp, types.intp))
-_capsule_pointer = types.ExternalFunction("PyCapsule_GetPointer", types.intp(types.intp, types.intp))
-_bytes_of = types.ExternalFunction("PyBytes_FromStringAndSize", types.intp(types.intp, types.intp))
-_type_of = types.ExternalFunction("PyObject_Type", types.intp(types.intp))
-_attribute = types.ExternalFunction("PyObject_GetAttr", types.intp(types.intp, types.intp))
-_release = types.ExternalFunction("Py_DecRef", types.void(types.intp))
-_save_thread = types.ExternalFunction("PyEval_SaveThread", types.intp())
-_restore_thread = types.ExternalFunction("PyEval_RestoreThread", types.void(types.intp))
-_clear_error = types.ExternalFunction("PyErr_Clear", types.void())
+_tuple_item = _external("PyTuple_GetItem", types.intp(types.intp, types.intp))
+_capsule_pointer = _external("PyCapsule_GetPointer", types.intp(types.intp, types.intp))
+_bytes_of = _external("PyBytes_FromStringAndSize", types.intp(types.intp, types.intp))
+_type_of = _external("PyObject_Type", types.intp(types.intp))
+_attribute = _external("PyObject_GetAttr", types.intp(types.intp, types.intp))
+_release = _external("Py_DecRef", types.void(types.intp))
+_save_thread = _external("PyEval_SaveThread", types.intp())
+_restore_thread = _external("PyEval_RestoreThread", types.void(types.intp))
+_clear_error = _external("PyErr_Clear", types.void())
 
 
 def _loader(bits: int) -> Any:
@@ -111,7 +112,7 @@ def _is_known(n_dims: int, kind: int, shape: int, strides: int, known: int) -> b
 
 @helper
 def _has_type(item: int, expected: int) -> bool:
-    kind = _type_of(item)
+    kind: int = _type_of(item)
     _release(kind)
     return kind == expected
 
@@ -154,7 +155,7 @@ def _dlpack_address(describe: int, array: int, tensor: int, known: int) -> int:
 
 @helper
 def _addresses(table: int, arrays: int, words: int) -> bool:
-    """Write the template with the addresses of the arrays; return whether all are of known kinds and apart."""
+    """Write the template with the arrays' addresses; return whether all are of known kinds and apart."""
     tensor = words + 8 * MAX_ARGUMENTS
     n_words = _load(table + _N_ARGUMENTS)
     for i in range(n_words):
@@ -191,11 +192,11 @@ def native_call(table: int, arrays: int, workspace: int) -> int:
         return MISMATCH
     _store(words + 8 * (_load(table + _N_ARGUMENTS) - 1), workspace)
     code = _load(table + _CODE)
-    if _load(table + _KEEPS_GIL):
-        return _call(code, words)
-    thread = _save_thread()
-    result = _call(code, words)
-    _restore_thread(thread)
+    keeps_gil = _load(table + _KEEPS_GIL)
+    thread = 0 if keeps_gil else _save_thread()
+    result: int = _call(code, words)
+    if not keeps_gil:
+        _restore_thread(thread)
     return result
 
 
@@ -203,6 +204,6 @@ def native_call(table: int, arrays: int, workspace: int) -> int:
 def native_look(table: int, arrays: int) -> int:
     """Return the addresses of arrays of known kinds as a bytes object, which is empty if there are others."""
     words = _stack_words()
-    if not _addresses(table, arrays, words):
-        return _bytes_of(0, 0)
-    return _bytes_of(words, 8 * _load(table + _N_OPERANDS))
+    size = 8 * _load(table + _N_OPERANDS) if _addresses(table, arrays, words) else 0
+    found: int = _bytes_of(words, size)
+    return found

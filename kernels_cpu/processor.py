@@ -48,8 +48,8 @@ def lanes(element_size: int) -> int:
 def streaming_bytes() -> int:
     """Return how large an output must be to be written past the caches.
 
-    A smaller one fits the largest cache together with its input, may stay there for whoever reads it next, and
-    is written faster into it.
+    A smaller one fits the largest cache together with its input, may stay there for whoever reads it next,
+    and is written faster into it.
     """
     sizes = []
     try:

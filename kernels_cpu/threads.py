@@ -75,8 +75,8 @@ def _checked(name: str, value: Any) -> int:
     return number
 
 
-# Python's own locks are waited for in C, through its C API: `threading.Lock.acquire` runs signal handlers while
-# it waits, and what they raise would leave it with kernels still running.
+# Python's own locks are waited for in C, through its C API: `threading.Lock.acquire` runs signal handlers
+# while it waits, and what they raise would leave it with kernels still running.
 _allocate_lock = ctypes.pythonapi.PyThread_allocate_lock
 _allocate_lock.restype = ctypes.c_void_p
 _free_lock = ctypes.pythonapi.PyThread_free_lock

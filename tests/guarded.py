@@ -14,8 +14,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Guarded:
     """An array of some layout in memory of its own.
 
-    The inner dimensions, packed, are one block. Blocks lie on pages of their own, at one end of them, and between
-    blocks there is always a page that cannot be touched. What is left of a block's pages holds canaries.
+    The inner dimensions, packed, are one block. Blocks lie on pages of their own, at one end of them, and
+    between blocks there is always a page that cannot be touched. What is left of a block's pages holds
+    canaries.
 
     Parameters
     ----------

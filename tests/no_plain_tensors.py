@@ -8,10 +8,13 @@ import sys
 import traceback
 
 import numpy as np
+import pytest
 import torch
-from torch import nested
+from torch import distributed, nested
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed import device_mesh, tensor
 from torch.masked import masked_tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import dmlops
 from dmlops import InvalidDescriptorError
@@ -50,14 +53,10 @@ def freed_view(x):
     return half
 
 
-def distributed(x):
+def shared(x):
     """Return a DTensor on one process."""
-    from torch.distributed import device_mesh, init_process_group, is_initialized, tensor
-
-    if not is_initialized():
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-
-        init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    if not distributed.is_initialized():
+        distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
     mesh = device_mesh.init_device_mesh(x.device.type, (1,))
     return tensor.DTensor.from_local(x, mesh, [tensor.Replicate()])
 
@@ -65,12 +64,12 @@ def distributed(x):
 KINDS = {
     "fake": lambda x: FakeTensorMode().from_tensor(x),
     "freed": lambda x: shrunk(x.clone(), 0),
-    "freed_view": lambda x: freed_view(x),
+    "freed_view": freed_view,
     "shrunk": lambda x: shrunk(x.clone(), x.element_size()),
     "zero": lambda x: torch._efficientzerotensor(x.shape, dtype=x.dtype, device=x.device),
     "wrapper": Wrapper,
     "subclass": lambda x: x.clone().as_subclass(Subclass),
-    "distributed": distributed,
+    "distributed": shared,
     "masked": lambda x: masked_tensor(x, x > 1),
     "nested": lambda x: nested.nested_tensor([x[0], x[1]]),
     "jagged": lambda x: nested.nested_tensor([x[0], x[1]], layout=torch.jagged),
@@ -128,13 +127,11 @@ def check_good(device, dtype):
 
 def refused(where, call):
     """Check that a call is refused with a text that names the argument."""
-    try:
+    with pytest.raises((TypeError, InvalidDescriptorError)) as error:
         call()
-    except (TypeError, InvalidDescriptorError) as error:
-        assert str(error).startswith(f"{where}: got "), f"{where}: {error}"
-        assert str(error).count(";") >= 1, error  # the remedy
-        return
-    raise AssertionError(f"{where} was taken")
+    text = str(error.value)
+    assert text.startswith(f"{where}: got ")
+    assert ";" in text  # the remedy
 
 
 def check_kind(name, device, dtype):

@@ -13,8 +13,8 @@ TIMEOUT_S = 500
 def run_script(*codes, errors=False, **environment):
     """Run pieces of code in a new interpreter that can import this checkout; return what it printed.
 
-    With `errors`, what it printed on standard error is returned too. A process that fails, hangs or crashes fails
-    the test with its output.
+    With `errors`, what it printed on standard error is returned too. A process that fails, hangs or crashes
+    fails the test with its output.
     """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     result = subprocess.run(

@@ -366,7 +366,7 @@ class TestReuse:
     def test_wrong_types_are_refused_after_equal_right_ones(self, function, good, bad):
         for _ in range(2):
             function(**good)
-        with pytest.raises(TypeError, match="it is not an integer; .* must be an integer"):
+        with pytest.raises(TypeError, match=r"it is not an integer; .* must be an integer"):
             function(**bad)
 
     def test_each_kind_of_operand_is_checked_again(self):

@@ -1,8 +1,8 @@
 """No call reads or writes a byte that is not an element of its arrays: there, the memory cannot be touched.
 
-Each problem has every array flush against pages that end the process, at either end and between the rows; inputs
-cannot be written to, and canaries fill what is left of their pages. `DMLOPS_GUARDED_PROBLEMS` asks for more
-problems than the ordinary suite makes, and `DMLOPS_STRESS_SEED` for others.
+Each problem has every array flush against pages that end the process, at either end and between the rows;
+inputs cannot be written to, and canaries fill what is left of their pages. `DMLOPS_GUARDED_PROBLEMS` asks for
+more problems than the ordinary suite makes, and `DMLOPS_STRESS_SEED` for others.
 """
 
 import os
@@ -232,7 +232,7 @@ def call_on_rows():
             for at_end in (False, True):
                 print(size, dtype, at_end, flush=True)
                 x = Guarded((3, size), dtype, n_outer=1, at_end=at_end).fill(values, read_only=True)
-                found, count = dmlops.nonzero_coordinates(x)
+                found, _ = dmlops.nonzero_coordinates(x)
                 assert_same(found, reference.nonzero_coordinates(values)[0])
                 band = Guarded((3, size), dtype, n_outer=1, at_end=at_end)
                 dmlops.diagonal_matrix(x, value=1, begin=-1, end=size // 2, out=band.array)

@@ -41,8 +41,8 @@ new_operand: Any = functools.partial(tuple.__new__, Operand)
 class ArrayLibrary:
     """What dmlops asks of an array library.
 
-    `as_input` and `as_output` are the only places where arrays are vouched for; all other methods take arrays that
-    were.
+    `as_input` and `as_output` are the only places where arrays are vouched for; all other methods take arrays
+    that were.
     """
 
     name: str
@@ -50,9 +50,9 @@ class ArrayLibrary:
     """Whose instances native calls can look at; None where they can at none."""
     index_type = TensorDataType.INT64
     needs_ordering = False
-    """Whether calls on its arrays alone must be ordered with streams that the arrays name, or keep the arrays."""
+    """Whether calls must be ordered with streams that its arrays name, or keep the arrays."""
     is_lent = False
-    """Whether its arrays must be kept until a call has ended, as none of its streams can wait for the call."""
+    """Whether its arrays must be kept until a call has ended: none of its streams can wait for the call."""
     allocates_on_streams = False
     """Whether memory that it allocates and frees is not used again before the stream has done with it."""
     knows_capture = False
@@ -122,7 +122,7 @@ class ArrayLibrary:
         return None
 
     def are_plain(self, arrays: Sequence[Any], reaches: Sequence[int]) -> bool:
-        """Return whether arrays of known kinds have so many bytes each, and nothing that native calls miss."""
+        """Return whether known arrays have so many bytes each, and nothing that native calls miss."""
         return True
 
     def trimmed(self, array: Any, rows: int) -> Any:

@@ -18,7 +18,8 @@ from dmlops.tensor import TensorDesc, packed_strides
 class Jax(ArrayLibrary):
     """JAX, for arrays that lie on one device.
 
-    On the CPU the arrays that are worked on are NumPy's: JAX gives its memory out as such, and takes results in.
+    On the CPU the arrays that are worked on are NumPy's: JAX gives its memory out as such, and takes results
+    in.
     """
 
     name = "jax"

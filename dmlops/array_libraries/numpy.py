@@ -21,7 +21,8 @@ from dmlops.memory import CPU, Device
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 
-# The address of the data in the structure of NumPy's array interface for C, which says it sooner than `ctypes.data`.
+# The address of the data in the structure of NumPy's array interface for C, which says it sooner than
+# `ctypes.data`.
 _DATA_FIELD = 40
 _pointer_at = ctypes.c_size_t.from_address
 _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_void_p)(

@@ -148,9 +148,10 @@ class Torch(ArrayLibrary):
         return NativeOperand.of_dlpack(code, 8 * array.element_size(), tuple(array.shape), array.stride())
 
     def are_plain(self, arrays: Sequence[Any], reaches: Sequence[int]) -> bool:
+        plain: Any = self.native_type
         try:
             for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict
-                if array.__class__ is not self.native_type or array.requires_grad or array.is_neg():
+                if array.__class__ is not plain or array.requires_grad or array.is_neg():
                     return False
                 offset = array.storage_offset()
                 if offset:

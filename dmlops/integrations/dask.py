@@ -163,7 +163,7 @@ def diagonal_matrix(
     """
     where = "diagonal_matrix"
     begin, end = integer(begin, f"{where}.begin"), integer(end, f"{where}.end")
-    band = {"value": real_number(value, f"{where}.value"), "begin": begin, "end": end}
+    band: dict[str, Any] = {"value": real_number(value, f"{where}.value"), "begin": begin, "end": end}
     if x is not None:
         for name, argument in (("shape", shape), ("dtype", dtype), ("chunks", chunks)):
             if argument is not None:

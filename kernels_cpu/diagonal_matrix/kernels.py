@@ -1,4 +1,4 @@
-"""The kernel of DIAGONAL_MATRIX1, which writes a value on a band of diagonals (or off it) and copies the rest.
+"""The kernel of DIAGONAL_MATRIX1: a value on a band of diagonals, or off it, and a copy of the rest.
 
 A row is at most three segments, so no element is tested: each segment is one fill or one copy, and what the
 value overwrites is not read. Large contiguous outputs are written past the cache (non-temporal stores), which

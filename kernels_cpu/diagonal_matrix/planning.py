@@ -21,7 +21,7 @@ class Plan:
     variant: str
     workspace_size: int
     launch: Callable[[int, int, int], int | None]
-    """Writes the output: ``launch(x, output, workspace)`` by address, with 0 for an input that there is not."""
+    """Writes the output: ``launch(x, output, workspace)`` by address, 0 for an absent input."""
 
 
 def _band_kernel(kind: int, x_is_contiguous: bool, element_size: int) -> Kernel:

@@ -1,9 +1,9 @@
 """The kernels of GATHER_ND1, which copy the slice that each index tuple names.
 
 Tuples are taken in blocks. The first pass over a block turns every tuple into one offset into the input,
-settles what is out of range, and asks for the slice's first line; the second pass only intrinsics slices, in the
-widest pieces that fit, and finds their lines on the way. Moves the indices, and each slice once in and once
-out.
+settles what is out of range, and asks for the slice's first line; the second pass only moves slices, in
+the widest pieces that fit, and finds their lines on the way. Moves the indices, and each slice once in and
+once out.
 """
 
 import functools

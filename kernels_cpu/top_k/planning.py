@@ -1,9 +1,9 @@
 """TOP_K1: the choice of an algorithm, its workspace and its tasks.
 
-Rows of which few elements are selected are *searched* (`scan`; `short_rows` where they stay in the first-level
-cache, `side_by_side` where they are columns): a bound on the k-th key from the minima of groups of elements,
-then a list of the elements within it. Others are sorted, by several threads where there are few. Memory is read
-once; of what was read, only the tiles that hold candidates are read again.
+Rows of which few elements are selected are *searched* (`scan`; `short_rows` where they stay in the
+first-level cache, `side_by_side` where they are columns): a bound on the k-th key from the minima of groups
+of elements, then a list of the elements within it. Others are sorted, by several threads where there are few.
+Memory is read once; of what was read, only the tiles that hold candidates are read again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -267,6 +267,7 @@ def plan(
         else f"sorted: k is 1/{fraction} of the axis"
     )
     why = f"{8 * element_size} bits, {why}"
+    launch: Callable[..., int | None]
     if choice.algorithm == "shared_sort":
         launch = shared_sort_launcher(table, element_size, n_rows, axis_size, k, choice.segments, target)
         return Plan(f"shared sort, {why}; {choice.segments} parts", problem.task_size, launch)

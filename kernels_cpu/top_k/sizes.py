@@ -41,7 +41,7 @@ def short_rows_at_a_time(n: int, element_size: int) -> int:
 
 
 def columns_at_a_time(n: int, n_tasks: int, lanes: int) -> int:
-    """Return how many of `n` rows that lie side by side are searched together, so that all tasks have work."""
+    """Return how many of `n` rows side by side are searched together, so that all tasks have work."""
     share = -(-n // n_tasks)
     return min(-(-share // lanes) * lanes, SIDE_BY_SIDE_COLUMNS)
 

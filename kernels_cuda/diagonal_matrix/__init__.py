@@ -31,7 +31,7 @@ from kernels_cuda.layout import (
     is_wide,
     make_table,
 )
-from kernels_cuda.runtime.launch import Kernel, LaunchList, as_signed, load
+from kernels_cuda.runtime.launch import Kernel, as_signed, load
 from kernels_cuda.runtime.variant import Target, Variant
 
 _MIN_ROW_BYTES = 64  # shorter rows are mostly ends

@@ -1,11 +1,11 @@
 """Kernels on a device, launched by the driver with plain integers.
 
-The driver wants the address of each parameter's value, and a structure that tells grid, blocks and stream. All of
-it is kept between launches, as a `_Frame`, which one launch at a time takes and gives back: any number of host
-threads may launch.
+The driver wants the address of each parameter's value, and a structure that tells grid, blocks and stream.
+All of it is kept between launches, as a `_Frame`, which one launch at a time takes and gives back: any number
+of host threads may launch.
 
-From compute capability 9.0 on, a launch that follows another in a list begins while that one ends, and waits for
-it on the device (`ptx.take_turn`), which hides most of what a launch takes.
+From compute capability 9.0 on, a launch that follows another in a list begins while that one ends, and waits
+for it on the device (`ptx.take_turn`), which hides most of what a launch takes.
 """
 
 import ctypes
@@ -32,8 +32,8 @@ _LOCK = threading.RLock()
 # From this driver on, launches that begin early can be recorded into graphs.
 _OVERLAPPING_DRIVER = 12_030
 
-# A frame in bytes: the driver's CUlaunchConfig, the one CUlaunchAttribute that it may point at, the values of the
-# parameters, and the address of each.
+# A frame in bytes: the driver's CUlaunchConfig, the one CUlaunchAttribute that it may point at, the values of
+# the parameters, and the address of each.
 _CONFIG = struct.Struct("=7I4xQQI4x")  # grid, block, shared memory, stream, attributes, their number
 _STREAM_AT, _ATTRIBUTE_AT, _VALUES_AT = 32, _CONFIG.size, _CONFIG.size + 72
 _ATTRIBUTE = struct.Struct("=I4xI")
@@ -232,12 +232,13 @@ def _load(variant: Variant, target: Target) -> Kernel:
 
 @functools.cache
 def launch_entry() -> Callable[[int, int, int, int], int]:
-    """Return the driver's ``cuLaunchKernelEx``, called by addresses: Python objects for it would cost microseconds.
+    """Return the driver's ``cuLaunchKernelEx``, called by addresses.
 
-    It gives the GIL away: where the queue of a stream is full, the driver waits.
+    Python objects for its arguments would cost microseconds. It gives the GIL away: where the queue of a
+    stream is full, the driver waits.
     """
     address = _check(driver.cuGetProcAddress(b"cuLaunchKernelEx", 12_000, 0)[:2])
-    return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(int(address))  # type: ignore[return-value]
+    return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(int(address))
 
 
 @functools.cache
