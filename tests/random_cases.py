@@ -170,7 +170,8 @@ def _one_hot(rng, n, dtype):
 def _nan_rich(rng, n, dtype):
     values = _random_bits(rng, n, dtype).copy()
     specials = special_values(dtype)
-    nans = specials[np.isnan(specials)]
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        nans = specials[np.isnan(specials)]
     return np.where(rng.random(n) < 0.7, rng.choice(nans, n), values) if nans.size else values
 
 

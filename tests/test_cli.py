@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import dmlops
-import kernels_cpu.diagonal_matrix
 from dmlops import backend, cuda, kernel_store
 from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli.errors import CommandError
+from kernels_cpu import diagonal_matrix
 from tests.command_line import assert_refused
 from tests.scripts import run_script
 
@@ -126,8 +126,8 @@ def test_info(command, no_gpu):
 
 
 def test_warmup(command, no_gpu, monkeypatch, tmp_path):
-    kernels = [*kernels_cpu.diagonal_matrix.kernels()][:2]
-    monkeypatch.setattr(kernels_cpu.diagonal_matrix, "kernels", lambda: iter(kernels))
+    kernels = [*diagonal_matrix.all_kernels()][:2]
+    monkeypatch.setattr(diagonal_matrix, "all_kernels", lambda: iter(kernels))
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
     code, printed, error = command("warmup", "--jobs", 2, "--operator", "diagonal_matrix")
     assert (code, error) == (0, "")

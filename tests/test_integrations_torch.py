@@ -132,8 +132,10 @@ def scores(x, queries, k):
 def test_compiles_as_one_graph(backend, dynamic, device):
     compiled = torch.compile(scores, fullgraph=True, backend=backend, dynamic=dynamic)
     arguments = normal(2, 6, 6, device=device), sparse(9, device=device), 3
+    # Triton adds up in an order of its own.
+    tolerance = {} if (backend, device) == ("inductor", "cuda") else {"rtol": 0, "atol": 0}
     for actual, expected in zip(compiled(*arguments), scores(*arguments), strict=True):
-        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+        torch.testing.assert_close(actual, expected, **tolerance)
 
 
 def test_new_sizes_compile_nothing_anew(device):
@@ -407,9 +409,9 @@ class TestTracked:
     CALLS = (
         lambda x: top_k(x, 3, axis=0),
         lambda x: top_k(x, 3, axis=1, largest=False),
-        lambda x: (gather_nd(x, TUPLES[:, :1] % 3, mode="clip"),),
-        lambda x: (gather_nd(x, OUTSIDE, mode="fill"),),
-        lambda x: (gather_nd(x, TUPLES[:3, :1], batch_dims=0),),
+        lambda x: (gather_nd(x, (TUPLES[:, :1] % 3).to(x.device), mode="clip"),),
+        lambda x: (gather_nd(x, OUTSIDE.to(x.device), mode="fill"),),
+        lambda x: (gather_nd(x, TUPLES[:3, :1].to(x.device), batch_dims=0),),
         lambda x: (diagonal_matrix(x, value=-0.0, begin=-1, end=1),),
         lambda x: (diagonal_matrix(x, value=0.1, begin=1, end=-1),),
     )
@@ -502,9 +504,9 @@ class TestVmap:
     @pytest.mark.parametrize(
         ("call", "text"),
         [
-            (lambda x: top_k(x, 1, axis=-2), r"TopK1\.axis: got -1, but input_tensor has 1 dimensions"),
+            (lambda x: top_k(x, 1, axis=-2), r"TopK1\.axis: got -1, but input_tensor has 1 dimension;"),
             (lambda x: top_k(x, 6), r"TopK1\.k: got 6, but axis 0 of input_tensor has 5 elements"),
-            (lambda x: gather_nd(x, TUPLES), r"1 dimensions of input_tensor can be indexed"),
+            (lambda x: gather_nd(x, TUPLES), r"1 dimension of input_tensor can be indexed"),
             (lambda x: gather_nd(x, x.long()[:, None], batch_dims=-1), r"batch_dimension_count: got -1"),
             (diagonal_matrix, "a matrix has height and width"),
         ],

@@ -59,7 +59,7 @@ class TestPageExamples:
         tensor = TensorDesc(TensorDataType.FLOAT32, x.shape)
         results = execute(TopK1(input_tensor=tensor, axis_direction=direction, **arguments), input_tensor=x)
         assert_same(results["output_value_tensor"], values)
-        assert_same(results["output_index_tensor"], indices)
+        assert_same(results["output_index_tensor"], indices.astype("uint32"))
 
     def test_top_k_is_top_k1_decreasing(self):
         x = np.array([[TIED]], "float32")

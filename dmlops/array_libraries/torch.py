@@ -95,12 +95,18 @@ class Torch(ArrayLibrary):
         """Refuse a tensor whose derivative would be lost."""
         if array.requires_grad and self._torch.is_grad_enabled():
             got = "a tensor that requires a gradient"
-        elif self._unpack_dual(array).tangent is not None:
+        elif self._has_tangent(array):
             got = "a tensor with a tangent"
         else:
             return
         reason, remedy = "the derivative would be lost", "use dmlops.integrations.torch, or pass x.detach()"
         raise TypeError(wording(where, got, reason, remedy))
+
+    def _has_tangent(self, array: Any) -> bool:
+        try:
+            return self._unpack_dual(array).tangent is not None
+        except RuntimeError:  # within torch's own operators, where derivatives have been seen to
+            return False
 
     def _operand(self, array: Any, where: str) -> Operand:
         """Return a tensor whose storage reaches as far as its elements, at an address fit for them."""
@@ -110,6 +116,9 @@ class Torch(ArrayLibrary):
             got, reason = "a tensor without storage", "it is a stand-in of a torch transformation"
             remedy = "use dmlops.integrations.torch there, or call dmlops outside of it"
             raise TypeError(wording(where, got, reason, remedy)) from None
+        if array.is_meta:
+            reason, remedy = "its elements are not there", "pass one on the CPU or on a CUDA device"
+            raise TypeError(wording(where, "a meta tensor", reason, remedy))
         shape, strides, n_elements = array.shape, array.stride(), array.numel()
         if n_elements:
             if not array.is_contiguous():
@@ -161,7 +170,7 @@ class Torch(ArrayLibrary):
         except RuntimeError:  # of kinds of tensors that have no storage
             return False
         # Of all inputs only the first ones can have derivatives.
-        return not arrays or self._unpack_dual(arrays[0]).tangent is None
+        return not arrays or not self._has_tangent(arrays[0])
 
     def trimmed(self, array: Any, rows: int) -> Any:
         return array[:rows].clone()

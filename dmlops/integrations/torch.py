@@ -126,6 +126,7 @@ def _run_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Ten
     return tuple(dmlops.top_k(x.detach(), k, axis=axis, largest=largest))
 
 
+@sizes_stand_in()
 def _fake_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
     values, indices = inference.top_k(symbols.describe(x, "top_k.x"), int(k), axis, _INDEX_TYPE)
@@ -149,6 +150,7 @@ def _run_nonzero_coordinates(x: Tensor) -> tuple[Tensor, Tensor]:
     return tuple(dmlops.nonzero_coordinates(x.detach()))
 
 
+@sizes_stand_in()
 def _fake_nonzero_coordinates(x: Tensor) -> tuple[Tensor, Tensor]:
     return _fake_nonzero_coordinates_static(x, torch.library.get_ctx().new_dynamic_size(), None)
 
@@ -157,6 +159,7 @@ def _run_nonzero_coordinates_static(x: Tensor, size: int, fill_value: int | None
     return tuple(dmlops.nonzero_coordinates(x.detach(), size=size, fill_value=fill_value))
 
 
+@sizes_stand_in()
 def _fake_nonzero_coordinates_static(x: Tensor, size: int, fill_value: int | None) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
     # The sizes of x reach neither result.
@@ -169,6 +172,7 @@ def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Te
     return dmlops.gather_nd(x.detach(), indices, batch_dims=batch_dims, mode=mode)
 
 
+@sizes_stand_in()
 def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
     symbols = _Symbols()
     data, picks = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
@@ -237,6 +241,7 @@ def _run_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: 
     return dmlops.diagonal_matrix(x.detach(), value=value, begin=begin, end=end)
 
 
+@sizes_stand_in()
 def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
     symbols = _Symbols()
     # Neither the bounds nor a value that is traced have a say in the result's shape.
@@ -274,7 +279,7 @@ def _operator(name: str, run: Callable[..., Any], fake: Callable[..., Any], *tag
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout, *tags)
     _LIBRARY.define(torch.library.infer_schema(run, mutates_args=(), op_name=name), tags=tags)
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"dmlops::{name}", sizes_stand_in()(fake), lib=_LIBRARY)
+    torch.library.register_fake(f"dmlops::{name}", fake, lib=_LIBRARY)
     return getattr(torch.ops.dmlops, name).default
 
 

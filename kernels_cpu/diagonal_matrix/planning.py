@@ -34,7 +34,7 @@ def _band_kernel(kind: int, x_is_contiguous: bool, element_size: int) -> Kernel:
     )
 
 
-def kernels() -> Iterator[Kernel]:
+def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need."""
     for kind, x_is_contiguous, element_size in product(range(len(KINDS)), (False, True), ELEMENT_SIZES):
         yield _band_kernel(kind, x_is_contiguous, element_size)

@@ -76,7 +76,7 @@ def _check_kernel(index_size: int) -> Kernel:
     return Kernel("gather_nd_check", source, (WORDS, INTEGER, INTEGER, pointer("u", index_size)))
 
 
-def kernels() -> Iterator[Kernel]:
+def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need."""
     for index_size in INDEX_SIZES:
         yield _check_kernel(index_size)

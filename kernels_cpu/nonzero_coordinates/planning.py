@@ -138,7 +138,7 @@ def _expand_kernel(
     )
 
 
-def kernels() -> Iterator[Kernel]:
+def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need."""
     yield from map(_mark_kernel, ELEMENT_SIZES)
     yield from map(_total_kernel, INDEX_SIZES)

@@ -188,7 +188,7 @@ def _merge_kernel(element_size: int, many_selected: bool) -> Kernel:
     return Kernel("top_k_merge", "kernels_cpu.top_k.kernels:merge_kernel", signature, (many_selected,))
 
 
-def kernels() -> Iterator[Kernel]:
+def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need."""
     for element_size in ELEMENT_SIZES:
         for algorithm, many_selected in product(_SOURCES, (False, True)):

@@ -119,7 +119,7 @@ def test_nonzero_of_matrices_whose_columns_are_contiguous(shape, gpu_library):
             ):
                 result = dmlops.nonzero_coordinates(given)
                 np.testing.assert_array_equal(gpu_library.to_numpy(result.coordinates), np.argwhere(expected))
-                assert gpu_library.to_numpy(result.count).tolist() == [np.count_nonzero(expected)]
+                assert gpu_library.to_numpy(result.count) == np.count_nonzero(expected)
 
 
 @pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)
@@ -150,7 +150,7 @@ def test_trimmed_size_is_exact(gpu_library):
         x = (random(density).random((1300, 700)) < density).astype("float32")
         result = dmlops.nonzero_coordinates(gpu_library.from_numpy(x))
         np.testing.assert_array_equal(gpu_library.to_numpy(result.coordinates), np.argwhere(x))
-        assert gpu_library.to_numpy(result.count).tolist() == [np.count_nonzero(x)]
+        assert gpu_library.to_numpy(result.count) == np.count_nonzero(x)
 
 
 def test_every_type_of_the_library(gpu_library):

@@ -287,7 +287,7 @@ def warm(place, name):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("first", "second"), itertools.product(KINDS, KINDS))
+@pytest.mark.parametrize(("first", "second"), [*itertools.product(KINDS, KINDS)])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_two_libraries(name, first, second, device):
     call, inputs, expected = OPERATORS[name]

@@ -56,7 +56,8 @@ def test_current_stream_of_torch(name, torch, busy):
         assert not stream.query(), "the call waited for its stream"
     stream.synchronize()
     for actual, array in zip(_tensors(result), _tensors(expected), strict=True):
-        defined = slice(0, 39) if name == "nonzero_coordinates" and array.ndim == 2 else slice(None)
+        # Of 50 rows of coordinates 39 are written.
+        defined = slice(0, 39) if name == "nonzero_coordinates" and array.ndim == 2 else ...
         assert torch.equal(actual[defined], array[defined])
 
 
