@@ -254,7 +254,17 @@ class BoundCall:
             if ordering is not None:
                 ordering.begin()
             with nullcontext() if stream is None else first.on_stream(handle, self.device):
-                outputs = self._run_on_cuda(handle, inputs, out, workspace)
+                made = [] if out else [make() for make in self.allocators]
+                addresses = [address for _, _, _, address in (*inputs, *out)]
+                if made:
+                    addresses += self.library.addresses(made)
+                self._check_addresses(addresses)
+                if out:
+                    self._check_overlap(addresses)
+                if workspace is not None:
+                    self._check_workspace(workspace.address, addresses)
+                at = 0 if workspace is None else workspace.address
+                outputs = self._run_on_cuda(handle, first, addresses, made, at)
             if ordering is not None:
                 ordering.end()
             return self._finalized(outputs, handle) if self._finalizes and outputs else outputs
@@ -271,74 +281,77 @@ class BoundCall:
             handle, streams, [operand.array for operand in operands if operand.library.is_lent]
         )
 
-    def _run_on_cuda(
-        self, stream: int, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
+    def run_on_cuda(
+        self, library: ArrayLibrary, addresses: Sequence[int], made: list[Any], workspace: int = 0
     ) -> list[Any]:
-        addresses = [address for _, _, _, address in (*inputs, *out)]
-        if out:
-            self._check_overlap(addresses)
-        if self.manner is Manner.COUNT_THEN_EXPAND:
-            return self._count_on_cuda(stream, inputs[0])
-        if self.manner is Manner.CHECK_THEN_GATHER:
-            return self._check_on_cuda(stream, inputs, addresses)
-        return self._launch_on_cuda(stream, inputs or out, addresses, workspace)
+        """Run the plan on addresses that were checked, on a library's current stream.
 
-    def _launch_on_cuda(
-        self, stream: int, operands: Sequence[Operand], addresses: list[int], workspace: Operand | None = None
+        The other parameters and what is returned are those of `run_on_host`.
+        """
+        with cuda.device_made_current(self.device.number), _profiler_range(self.name):
+            stream = library.current_stream(self.device)
+            return self._run_on_cuda(stream, library, addresses, made, workspace)
+
+    def _run_on_cuda(
+        self, stream: int, library: ArrayLibrary, addresses: Sequence[int], made: list[Any], workspace: int
     ) -> list[Any]:
-        made = []
-        if len(addresses) < len(self._extents):
-            made = [make() for make in self.allocators]
-            addresses = addresses + self.library.addresses(made)
-        self._check_addresses(addresses)
-        if not self.workspace_size:
-            self.plan.launch(stream, *self._leading, *addresses, 0)
-        elif workspace is not None:
-            self._check_workspace(workspace.address, addresses)
-            self.plan.launch(stream, *self._leading, *addresses, aligned(workspace.address))
+        if self.manner is Manner.COUNT_THEN_EXPAND:
+            x, count = addresses
+            return self._count_on_cuda(stream, library, x, count, made[0])
+        if self.manner is Manner.CHECK_THEN_GATHER:
+            self._check_on_cuda(stream, library, addresses, is_new=bool(made))
         else:
-            scratch = self._scratch_on_cuda(stream, operands)
-            self.plan.launch(stream, *self._leading, *addresses, scratch.address)
-            scratch.give_back()
+            self._launch_on_cuda(stream, library, addresses, workspace)
         return made
 
-    def _check_on_cuda(self, stream: int, inputs: Sequence[Operand], addresses: list[int]) -> list[Any]:
+    def _launch_on_cuda(
+        self, stream: int, library: ArrayLibrary, addresses: Sequence[int], workspace: int = 0
+    ) -> None:
+        if workspace or not self.workspace_size:
+            self.plan.launch(stream, *self._leading, *addresses, aligned(workspace))
+        else:
+            scratch = self._scratch_on_cuda(stream, library)
+            self.plan.launch(stream, *self._leading, *addresses, scratch.address)
+            scratch.give_back()
+
+    def _check_on_cuda(
+        self, stream: int, library: ArrayLibrary, addresses: Sequence[int], *, is_new: bool
+    ) -> None:
+        """Gather after a check of the indices; a new output may be written while the host waits for it."""
         if cuda.is_capturing(stream):
             reason = "the stream is being captured into a CUDA graph, where nothing can be checked"
             refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
-        indices, has_out = addresses[1], len(addresses) > len(inputs)
-        flag = self.library.empty((8,), TensorDataType.UINT8, self.device)
-        self.plan.check(stream, indices, self.library.address(flag))
-        # Outputs that nobody has seen yet may be written while the host waits, even if for nothing.
-        outputs = [] if has_out else self._launch_on_cuda(stream, inputs, addresses)
-        first = cuda.read_back(self.library.address(flag), _POSITION, stream)
+        indices = addresses[1]
+        flag = library.empty((8,), TensorDataType.UINT8, self.device)
+        self.plan.check(stream, indices, library.address(flag))
+        if is_new:
+            self._launch_on_cuda(stream, library, addresses)
+        first = cuda.read_back(library.address(flag), _POSITION, stream)
         if first != _NO_OFFENDER:
             self._raise_offender(indices, first, (stream,))
-        return self._launch_on_cuda(stream, inputs, addresses) if has_out else outputs
+        if not is_new:
+            self._launch_on_cuda(stream, library, addresses)
 
-    def _count_on_cuda(self, stream: int, x: Operand) -> list[Any]:
+    def _count_on_cuda(
+        self, stream: int, library: ArrayLibrary, x: int, count_at: int, count: Any
+    ) -> list[Any]:
         if cuda.is_capturing(stream):
             reason = "the stream is being captured into a CUDA graph"
             allowed = "size must be a number of rows, so that nothing waits"
             refuse("nonzero_coordinates.size", None, reason, allowed)
         coordinates = self.results[0]
         columns, data_type = coordinates.sizes[1], coordinates.data_type
-        (make_count,) = self.allocators
-        count = make_count()
-        count_at = self.library.address(count)
-        self._check_addresses([x.address, count_at])
-        scratch = self._scratch_on_cuda(stream, (x,))
-        self.plan.count(stream, x.address, count_at, scratch.address)
+        scratch = self._scratch_on_cuda(stream, library)
+        self.plan.count(stream, x, count_at, scratch.address)
         rows = cuda.read_back(count_at, numpy_dtype(data_type), stream)
         written = self.library.empty((rows, columns), data_type, self.device)
         if rows and columns:
-            self.plan.expand(stream, x.address, self.library.address(written), scratch.address)
+            self.plan.expand(stream, x, self.library.address(written), scratch.address)
         scratch.give_back()
         return [written, count]
 
-    def _scratch_on_cuda(self, stream: int, operands: Sequence[Operand]) -> cuda.Scratch:
+    def _scratch_on_cuda(self, stream: int, library: ArrayLibrary) -> cuda.Scratch:
         """Return memory that is the plan's until it is given back."""
-        library = operands[0].library if operands else self.library
         if not library.allocates_on_streams or (not library.knows_capture and cuda.is_capturing(stream)):
             return cuda.StreamMemory(self.workspace_size, stream)
         array = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)

@@ -8,6 +8,7 @@ anything else, the ordinary path is taken.
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,9 @@ class Replay:
         # Native calls look at all that there is to say of a NumPy array.
         self._are_plain = None if type(library).are_plain is ArrayLibrary.are_plain else library.are_plain
         self._run: Callable[[tuple[Any, ...], int], int] | None = None
+        self._go_on: Callable[..., list[Any]] = (
+            call.run_on_host if call.device is CPU else partial(call.run_on_cuda, library)
+        )
         self._workspace = 0
         array_type: Any = library.native_type
         if is_small:
@@ -107,11 +111,11 @@ class Replay:
         workspace: Operand | None = None,
     ) -> "Replay | None":
         """Return a replay of a bound call, or None if that cannot be one."""
-        if call.plan is None or call.device is not CPU or not _has_gil():
+        if call.plan is None or not _has_gil():
             return None
         given = [*inputs, *out, *([] if workspace is None else [workspace])]
         library = given[0].library if given else call.library
-        if not out and library is not call.library:
+        if library.native_type is None or (not out and library is not call.library):
             return None
         is_small = (
             workspace is None and call.bytes_moved <= _MAX_BYTES and _is_one_kernel(call, has_out=bool(out))
@@ -154,7 +158,7 @@ class Replay:
             if not addresses:
                 return None
             workspace = addresses[-1] if self._has_workspace else 0
-            made = self._call.run_on_host(addresses[: len(addresses) - self._has_workspace], made, workspace)
+            made = self._go_on(addresses[: len(addresses) - self._has_workspace], made, workspace)
         return made or arrays[self._outputs]
 
 

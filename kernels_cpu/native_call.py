@@ -58,10 +58,18 @@ class Operand(NamedTuple):
         return cls(kind, flags, array.shape, array.strides)
 
     @classmethod
-    def of_dlpack(cls, code: int, bits: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> "Operand":
-        """Return how DLPack describes an array in host memory; `code` is a DLDataTypeCode."""
-        on_host, lanes = 1, 1
-        return cls(code | bits << 8 | lanes << 16 | on_host << 32, bits // 8 - 1, shape, strides)
+    def of_dlpack(
+        cls,
+        code: int,
+        bits: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        device: tuple[int, int],
+    ) -> "Operand":
+        """Return how DLPack describes an array of a DLDataTypeCode on a device: its type and its number."""
+        lanes, (device_type, device_number) = 1, device
+        where = device_type | device_number << 8
+        return cls(code | bits << 8 | lanes << 16 | where << 32, bits // 8 - 1, shape, strides)
 
 
 def dlpack_describe(array_type: type) -> int:

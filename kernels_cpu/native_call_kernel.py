@@ -19,7 +19,7 @@ _KIND, _FLAGS, _N_DIMS, _SIZES = range(0, 32, 8)
 _ARRAY_N_DIMS, _ARRAY_KIND, _ARRAY_ITEM_SIZE, _ARRAY_FLAGS = 4, 8, 12, 16
 _ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_DATA = 24, 32, 40
 # Fields of the structure DLTensor, and its size in words.
-_TENSOR_DATA, _TENSOR_DEVICE_TYPE, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = 0, 8, 16, 20
+_TENSOR_DATA, _TENSOR_DEVICE_TYPE, _TENSOR_DEVICE_ID, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = 0, 8, 12, 16, 20
 _TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 24, 32, 40
 _TENSOR_WORDS = 6
 
@@ -143,7 +143,8 @@ def _dlpack_address(describe: int, array: int, tensor: int, known: int) -> int:
         _clear_error()
         return 0
     n_dims = _load_32(tensor + _TENSOR_N_DIMS)
-    kind = _load_32(tensor + _TENSOR_DATA_TYPE) | _load_32(tensor + _TENSOR_DEVICE_TYPE) << 32
+    device = _load_32(tensor + _TENSOR_DEVICE_TYPE) | _load_32(tensor + _TENSOR_DEVICE_ID) << 8
+    kind = _load_32(tensor + _TENSOR_DATA_TYPE) | device << 32
     shape, strides = _load(tensor + _TENSOR_SHAPE), _load(tensor + _TENSOR_STRIDES)
     if n_dims > 0 and strides == 0:
         return 0

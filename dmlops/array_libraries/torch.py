@@ -152,9 +152,12 @@ class Torch(ArrayLibrary):
     def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
         array = operand.array
         code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
-        if self.native_type is None or not array.is_cpu or code is None:
+        if self.native_type is None or code is None:
             return None
-        return NativeOperand.of_dlpack(code, 8 * array.element_size(), tuple(array.shape), array.stride())
+        device = (_DLPACK_CPU, 0) if array.is_cpu else (_DLPACK_CUDA, array.device.index)
+        return NativeOperand.of_dlpack(
+            code, 8 * array.element_size(), tuple(array.shape), array.stride(), device
+        )
 
     def are_plain(self, arrays: Sequence[Any], reaches: Sequence[int]) -> bool:
         plain: Any = self.native_type
@@ -196,7 +199,8 @@ class Torch(ArrayLibrary):
         return self.on_stream(stream or 0, self.device(array)) if is_needed else nullcontext()
 
 
-# DLDataTypeCode, of dlpack.h.
+# DLDeviceType and DLDataTypeCode, of dlpack.h.
+_DLPACK_CPU, _DLPACK_CUDA = 1, 2
 _DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 _REMEDIES = {
     "DTensor": "x.to_local() or x.full_tensor()",
