@@ -11,7 +11,7 @@ from dmlops.call import BoundCall, Named
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, counted, shown, wording
 from dmlops.memory import CPU, Device
 from dmlops.operators import Descriptor
-from dmlops.replay import Replay
+from dmlops.replay import Replay, prepare
 from dmlops.tensor import TensorDesc
 
 # Kinds of arrays that an operator remembers as fitting; there are few, as a descriptor leaves little open.
@@ -59,6 +59,7 @@ class CompiledOperator:
         self._n_inputs = len(named) - len(self.outputs)
         inputs, outputs = named[: self._n_inputs], named[self._n_inputs :]
         self._call = BoundCall(descriptor.name, plan, inputs, outputs, NUMPY, device)
+        prepare(self._call)
         # Libraries and signatures of arrays that were found to fit, for some kinds of them.
         self._fitting: OrderedDict[Any, None] = OrderedDict()
         # Of the last kinds without and with a workspace: None before they were met twice.

@@ -14,7 +14,7 @@ from dmlops.data_types import index_data_type
 from dmlops.dispatch import level_set
 from dmlops.errors import counted, refuse, shown, wording
 from dmlops.memory import CPU
-from dmlops.replay import REPLAYS
+from dmlops.replay import REPLAYS, prepare
 from kernels_cpu.threads import get_num_threads
 
 # What a named tuple's own constructor calls, in a third of the time.
@@ -389,6 +389,7 @@ def _run(
     call = CALLS.find(tuple(key))
     if call is None:
         call = CALLS.keep(tuple(key), bind(*operands, outputs, *others))
+        prepare(call)
     elif stream is None and call.replay is not False:
         results = REPLAYS.learn(parameters, call, operands, outputs)
         if results is not None:

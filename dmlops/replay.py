@@ -18,7 +18,7 @@ from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.call import BoundCall, Manner
 from dmlops.memory import CPU, aligned, take_scratch
 from kernels_cpu.kernel import BoundKernel
-from kernels_cpu.native_call import MISMATCH, native_call, native_look
+from kernels_cpu.native_call import CALL, LOOK, MISMATCH, native_call, native_look
 from kernels_cpu.native_call import Operand as NativeOperand
 
 # Calls that move so many bytes, all operands together, take some microseconds, for which the GIL may be kept.
@@ -160,6 +160,14 @@ class Replay:
             workspace = addresses[-1] if self._has_workspace else 0
             made = self._go_on(addresses[: len(addresses) - self._has_workspace], made, workspace)
         return made or arrays[self._outputs]
+
+
+def prepare(call: BoundCall) -> None:
+    """Load what replays of a new call will need: no later call imports or compiles anything."""
+    if call.plan is not None and call.library.native_type is not None and _has_gil():
+        backend.load_on_host(LOOK)
+        if call.device is CPU:
+            backend.load_on_host(CALL)
 
 
 def _is_one_kernel(call: BoundCall, *, has_out: bool) -> bool:
