@@ -1,13 +1,12 @@
 """Random problems of every operator, in any layout, each with what plain NumPy answers.
 
 A problem knows the memory of every operand before the call and after it: inputs and the gaps of a layout must
-come out as they went in. `DMLOPS_STRESS_SECONDS` and `DMLOPS_STRESS_SEED` set how long tests go on making
-them, and which; problem `number` of a seed is always the same.
+come out as they went in. `DMLOPS_RANDOM_PROBLEMS` and `DMLOPS_STRESS_SEED` set how many of them tests make,
+and which; problem `number` of a seed is always the same.
 """
 
 import math
 import os
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,19 +51,11 @@ class RandomCase:
                 raise AssertionError(f"{self}\n{what}")
 
 
-def stress_seconds(default):
-    """Return for how long random problems are wanted."""
-    return float(os.environ.get("DMLOPS_STRESS_SECONDS", default))
-
-
-def cases_for(seconds):
-    """Make problems of all operators in turn, with their numbers, until the time is over."""
-    end = time.monotonic() + seconds
-    number = 0
-    while time.monotonic() < end:
+def random_cases(count):
+    """Make numbered problems of each operator: `count`, or what ``DMLOPS_RANDOM_PROBLEMS`` says."""
+    for number in range(int(os.environ.get("DMLOPS_RANDOM_PROBLEMS", count))):
         for operator in MAKERS:
             yield number, random_case(operator, number)
-        number += 1
 
 
 def random_case(operator, number, most_elements=ELEMENT_COUNTS[-1]):

@@ -4,7 +4,7 @@ import numpy as np
 
 from dmlops import dispatch
 from dmlops.memory import CPU
-from tests.random_cases import SEED, cases_for, stress_seconds
+from tests.random_cases import SEED, random_cases
 
 FENCE = 64
 ALIGNMENT = 256
@@ -43,7 +43,7 @@ def execute(case, rng):
 
 def test_random_cases(capsys):
     count = 0
-    for number, case in cases_for(stress_seconds(5)):
+    for number, case in random_cases(60):
         execute(case, np.random.default_rng(number))
         count += 1
     with capsys.disabled():

@@ -5,7 +5,7 @@ import pytest
 
 from tests.gpu.memory import execute
 from tests.gpu.ways import WAYS, CannotServeError, forced
-from tests.random_cases import SEED, cases_for, random_case, stress_seconds
+from tests.random_cases import SEED, random_case, random_cases
 
 
 def run(case, way, number):
@@ -23,7 +23,7 @@ def run(case, way, number):
 
 def test_random_cases(capsys):
     count = 0
-    for number, case in cases_for(stress_seconds(10)):
+    for number, case in random_cases(150):
         ways = (None, *WAYS[case.operator])
         way = ways[np.random.default_rng((number, 1)).integers(len(ways))]
         if not run(case, way, number):
