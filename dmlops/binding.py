@@ -278,15 +278,23 @@ class _Call(NamedTuple):
         # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
         served = descriptor if level is FeatureLevel.EXTENDED else descriptor.at_level(level)
         check_level(served, level, self.device)
-        for desc in self.output_descs:
-            self._library.check_representable(desc.data_type, self.function)
+        self._check_representable()
         if not even_if_empty and all(desc.element_count == 0 for desc in self.output_descs):
             return self.without_kernels()
         return self._bound(plan(descriptor, self.device, options).plan, manner, batch_dims)
 
     def without_kernels(self) -> BoundCall:
         """Return a call that has nothing to compute."""
+        self._check_representable()
         return self._bound(None, Manner.LAUNCH, 0)
+
+    def _check_representable(self) -> None:
+        """Refuse results of a type that the library which makes them would silently change."""
+        if self.out:
+            return
+        names = _TYPES_OF_RESULTS[self.function] if self.inputs else ("dtype",)
+        for name, desc in zip(names, self.output_descs, strict=True):
+            self._library.check_representable(desc.data_type, f"{self.function}.{name}")
 
     @property
     def _library(self) -> ArrayLibrary:
@@ -316,6 +324,14 @@ _PARAMETERS = {
     "nonzero_coordinates": ("x", "out[0]", "out[1]"),
     "gather_nd": ("x", "indices", "out"),
     "diagonal_matrix": ("x", "out"),
+}
+
+# The parameters that the types of results come from, where there are inputs.
+_TYPES_OF_RESULTS = {
+    "top_k": ("x", "index_dtype"),
+    "nonzero_coordinates": ("index_dtype", "index_dtype"),
+    "gather_nd": ("x",),
+    "diagonal_matrix": ("x",),
 }
 
 

@@ -1,7 +1,7 @@
-"""From (descriptor, device, feature level) to a compiled operator: the one place that knows both sides.
+"""From (descriptor, device, feature level) to a compiled operator, and which kernels serve which operator.
 
-Validation and planning happen once per descriptor; what is left for a call is to view the arrays
-as plain memory and to launch.
+Validation and planning happen once per descriptor; what is left for a call is to vouch for the arrays, and
+to launch.
 """
 
 from collections.abc import Callable, Iterator, Mapping

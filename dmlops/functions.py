@@ -62,7 +62,8 @@ def top_k(
     sorted : bool
         Accepted for NumPy's sake; the result is always sorted.
     index_dtype : data type, optional
-        uint32, uint64, int32 or int64; int64 where left out, for JAX its default integer.
+        uint32, uint64, int32 or int64. Where left out, the type of the second array of `out`; without that
+        int64, for JAX its default integer, and at DirectML's levels uint32.
     out : tuple of two arrays, optional
         Where to write values and indices.
     stream : int or stream object, optional
@@ -83,6 +84,8 @@ def top_k(
         If `x` is no array or has no supported type.
     DeviceMismatchError
         If `out` or `stream` is on another device.
+    UnsupportedFeatureError
+        If the feature level that is set does not take it, or CUDA arrays meet no driver or no cuda extra.
 
     Notes
     -----
@@ -134,9 +137,10 @@ def nonzero_coordinates(
     size : int, optional
         Rows of the result. None trims it to the count, which on a GPU waits for it; a number never waits.
     fill_value : int, optional
-        What the rows from the count on hold; None leaves them undefined.
+        What the rows from the count on hold, where `size` or `out` is given; None leaves them undefined.
     index_dtype : data type, optional
-        uint32, uint64, int32 or int64 of both results; int64 where left out, for JAX its default integer.
+        uint32, uint64, int32 or int64 of both results. Where left out, the type of the second array of
+        `out`; without that int64, for JAX its default integer, and at DirectML's levels uint32.
     out : tuple of two arrays, optional
         Where to write coordinates and count, which has shape () or (1,); its rows stand for `size`.
     stream : int or stream object, optional
@@ -151,11 +155,14 @@ def nonzero_coordinates(
     Raises
     ------
     InvalidDescriptorError
-        If `size` is negative, `out` does not fit, or `size` is left out in a CUDA graph capture.
+        If `size` is negative, `fill_value` comes without rows to fill, `out` does not fit, or `size` is left
+        out in a CUDA graph capture.
     TypeError
         If `x` is no array or has no supported type.
     DeviceMismatchError
         If `out` or `stream` is on another device.
+    UnsupportedFeatureError
+        If the feature level that is set does not take it, or CUDA arrays meet no driver or no cuda extra.
 
     Notes
     -----
@@ -234,6 +241,8 @@ def gather_nd(
         If an argument is no array or has no supported type.
     DeviceMismatchError
         If the arrays or `stream` are on different devices.
+    UnsupportedFeatureError
+        If the feature level that is set does not take it, or CUDA arrays meet no driver or no cuda extra.
 
     Notes
     -----
@@ -288,14 +297,16 @@ def diagonal_matrix(
     x : array, optional
         Of shape (batch..., height, width); zeros where left out.
     shape, dtype : sequence of int, data type, optional
-        Of the result, without `x`. The type is that of `like`, or float64, where left out.
+        Of the result, without `x`. Where left out, the shape is that of `out`, and the type that of `like`,
+        of `out`, or float64.
     value : scalar
         What the band is filled with.
     begin, end : int
         The band is ``begin <= column - row < end``. Where begin exceeds end the fill is inverted:
         everything but ``end <= column - row < begin``. Equal bounds fill nothing.
     like : array, optional
-        The result, without `x`, is made by this array's library on its device; NumPy where left out.
+        The result, without `x`, is made by this array's library on its device; where left out, by that of
+        `out`, or NumPy.
     out : array, optional
         Where to write.
     stream : int or stream object, optional
@@ -314,6 +325,8 @@ def diagonal_matrix(
         If `x` is no array or has no supported type, or neither `x` nor `shape` is given.
     DeviceMismatchError
         If `out` or `stream` is on another device.
+    UnsupportedFeatureError
+        If the feature level that is set does not take it, or CUDA arrays meet no driver or no cuda extra.
 
     Notes
     -----

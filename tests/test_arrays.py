@@ -224,6 +224,13 @@ class TestTorch:
             dmlops.top_k(torch.ones(2, device="meta"), 1)
 
 
+@pytest.mark.parametrize(("values", "got"), [([1.0, None], "1 null"), ([None, 2.0, None], "2 nulls")])
+def test_nulls_are_counted(values, got):
+    series = pytest.importorskip("polars").Series(values)
+    with pytest.raises(TypeError, match=rf"^top_k\.x: got a Series with {got}, but .*; fill or drop"):
+        dmlops.top_k(series, 1)
+
+
 class TestJax:
     jax = None
 
@@ -260,6 +267,27 @@ class TestJax:
         with pytest.raises(dmlops.InvalidDescriptorError, match=r"^diagonal_matrix\.out: got .*, but .*; "):
             dmlops.diagonal_matrix(x, out=self.jax.numpy.zeros((2, 2)))
         assert x.tolist() == [[1, 1], [1, 1]]
+
+    def test_types_that_jax_would_change_are_refused(self):
+        if self.jax.config.jax_enable_x64:
+            pytest.skip("JAX has 64-bit types here")
+        x = self.jax.numpy.asarray([3.0, 1.0, 2.0])
+        for k in (0, 2):
+            with pytest.raises(TypeError, match=r"^top_k\.index_dtype: got int64, but jax_enable_x64 is off"):
+                dmlops.top_k(x, k, index_dtype="int64")
+        with pytest.raises(TypeError, match=r"^nonzero_coordinates\.index_dtype: got uint64, but "):
+            dmlops.nonzero_coordinates(x[:0], size=0, index_dtype="uint64")
+        with pytest.raises(TypeError, match=r"^diagonal_matrix\.dtype: got float64, but "):
+            dmlops.diagonal_matrix(shape=(2, 2), dtype="float64", like=x)
+
+    def test_outputs_of_numpy_have_any_index_type(self):
+        x = sample("float32", (5, 7), "jax")
+        expected = reference.top_k(x, 3)
+        out = np.empty((5, 3), "float32"), np.empty((5, 3), "int64")
+        for _ in range(2):
+            dmlops.top_k(self.jax.numpy.asarray(x), 3, out=out)
+            for got, answer in zip(out, expected, strict=True):
+                assert_same(got, answer)
 
     def test_like(self):
         result = dmlops.diagonal_matrix(shape=(2, 2), dtype="int32", like=self.jax.numpy.zeros(1))

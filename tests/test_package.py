@@ -73,23 +73,60 @@ def _imports(path):
     return names
 
 
+# Modules that see arrays, kernels or devices.
+RUNNERS = tuple(
+    f"dmlops.{name}"
+    for name in (
+        *("array_libraries", "backend", "binding", "call", "compiled", "cuda", "dispatch", "functions"),
+        *("kernel_store", "memory", "replay"),
+    )
+)
 FORBIDDEN = {
     "kernels_cpu": ("dmlops", "kernels_cuda", "cuda", "numba.cuda"),
     "kernels_cuda": ("dmlops", "kernels_cpu"),
     "dmlops": ("dmlops.integrations",),
-    "dmlops/operators": ("numpy", "dmlops.arrays", "dmlops.dispatch", "dmlops.functions", *PACKAGES[1:]),
+    # What an operator is knows nothing of arrays and kernels.
+    "dmlops/operators": ("numpy", *RUNNERS, *PACKAGES[1:]),
+    # Array libraries know nothing of operators and calls.
+    "dmlops/array_libraries": (
+        *("numba", "kernels_cuda", "dmlops.operators", "dmlops.backend", "dmlops.binding", "dmlops.call"),
+        *("dmlops.compiled", "dmlops.dispatch", "dmlops.functions", "dmlops.problems", "dmlops.replay"),
+    ),
+    # Bound calls are given their plan.
+    "dmlops/call.py": ("dmlops.operators", "dmlops.backend", "dmlops.dispatch", *PACKAGES[1:]),
+    "dmlops/problems.py": (*RUNNERS, *PACKAGES[1:]),
+    "dmlops/kernel_store.py": ("numpy", "numba", "llvmlite", "cuda", *PACKAGES),
 }
 
 
-@pytest.mark.parametrize("folder", FORBIDDEN)
-def test_imports_point_one_way(folder):
-    files = [path for path in (ROOT / folder).rglob("*.py") if "integrations" not in path.parts]
+@pytest.mark.parametrize("place", FORBIDDEN)
+def test_imports_point_one_way(place):
+    at = ROOT / place
+    files = [at] if at.suffix else [path for path in at.rglob("*.py") if "integrations" not in path.parts]
     assert files
+    for forbidden in FORBIDDEN[place]:
+        # A rule about a module that is gone would hold nothing back.
+        assert not forbidden.startswith(PACKAGES) or find_spec(forbidden) is not None, forbidden
     for path in files:
         for name in _imports(path):
-            for forbidden in FORBIDDEN[folder]:
+            for forbidden in FORBIDDEN[place]:
                 assert name != forbidden, path
                 assert not name.startswith(f"{forbidden}."), path
+
+
+def test_numba_is_imported_by_compilers_and_kernels_only():
+    """What plans and calls import must not import Numba, which takes longer than all else in a first call."""
+    script = """
+        import importlib, sys
+        for device in ("kernels_cpu", "kernels_cuda"):
+            for name in ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix"):
+                importlib.import_module(f"{device}.{name}")
+        for name in ("backend", "binding", "call", "compiled", "cuda", "dispatch", "functions", "replay"):
+            importlib.import_module(f"dmlops.{name}")
+        print("numba" in sys.modules)
+    """
+    pytest.importorskip("cuda.bindings")
+    assert run_script(script).strip() == "False"
 
 
 def test_an_operator_has_the_same_name_everywhere():

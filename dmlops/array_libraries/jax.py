@@ -1,4 +1,4 @@
-"""JAX arrays: immutable, and without a stream to order work by, so that a GPU call waits for its inputs."""
+"""JAX arrays: immutable, and without a stream to order work by: a GPU call waits for them."""
 
 import sys
 from typing import Any, NoReturn

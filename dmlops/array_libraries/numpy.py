@@ -16,7 +16,7 @@ from dmlops.array_libraries.base import (
 )
 from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
-from dmlops.errors import refuse, wording
+from dmlops.errors import counted, refuse, wording
 from dmlops.memory import CPU, Device
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
@@ -143,7 +143,8 @@ def _refuse_other_memory(array: Any, where: str) -> None:
 def _refuse_nulls(array: Any, where: str) -> None:
     n_nulls = _count_nulls(array)
     if n_nulls:
-        got, reason = f"a {type(array).__name__} with {n_nulls} nulls", "an array of numbers has no nulls"
+        got = f"a {type(array).__name__} with {counted(n_nulls, 'null')}"
+        reason = "an array of numbers has no nulls"
         raise TypeError(wording(where, got, reason, "fill or drop them first"))
 
 
