@@ -268,6 +268,22 @@ class TestJax:
             dmlops.diagonal_matrix(x, out=self.jax.numpy.zeros((2, 2)))
         assert x.tolist() == [[1, 1], [1, 1]]
 
+    def test_traced_arrays_are_refused(self):
+        x = self.jax.numpy.arange(6.0).reshape(2, 3)
+        for transformation in (self.jax.jit, self.jax.vmap, self.jax.grad):
+            with pytest.raises(TypeError, match=r"^top_k\.x: got a traced array, .*jax\.pure_callback"):
+                transformation(lambda x: dmlops.top_k(x, 1).values.sum())(x)
+
+    def test_a_callback_of_a_traced_function(self):
+        x = self.jax.numpy.arange(6.0).reshape(2, 3)
+        like = self.jax.ShapeDtypeStruct((2, 1), "float32")
+
+        @self.jax.jit
+        def largest(x):
+            return self.jax.pure_callback(lambda x: dmlops.top_k(x, 1).values, like, x)
+
+        assert largest(x).tolist() == [[2], [5]]
+
     def test_types_that_jax_would_change_are_refused(self):
         if self.jax.config.jax_enable_x64:
             pytest.skip("JAX has 64-bit types here")
