@@ -278,8 +278,9 @@ class _Call(NamedTuple):
         # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
         served = descriptor if level is FeatureLevel.EXTENDED else descriptor.at_level(level)
         check_level(served, level, self.device)
-        for desc in self.output_descs:
-            self._library.check_representable(desc.data_type, self.function)
+        if not self.out:
+            for desc in self.output_descs:
+                self._library.check_representable(desc.data_type, self.function)
         if not even_if_empty and all(desc.element_count == 0 for desc in self.output_descs):
             return self.without_kernels()
         return self._bound(plan(descriptor, self.device, options).plan, manner, batch_dims)

@@ -19,7 +19,7 @@ from dmlops import cuda
 from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
-from dmlops.errors import IndexOutOfRangeError, InvalidDescriptorError, refuse, wording
+from dmlops.errors import DmlError, IndexOutOfRangeError, InvalidDescriptorError, refuse, wording
 from dmlops.memory import (
     ALIGNMENT,
     CPU,
@@ -253,11 +253,18 @@ class BoundCall:
             ordering = self._order(handle, first, operands)
             if ordering is not None:
                 ordering.begin()
-            with nullcontext() if stream is None else first.on_stream(handle, self.device):
-                outputs = self._run_on_cuda(handle, inputs, out, workspace)
-            if ordering is not None:
-                ordering.end()
-            return self._finalized(outputs, handle) if self._finalizes and outputs else outputs
+            try:
+                with nullcontext() if stream is None else first.on_stream(handle, self.device):
+                    outputs = self._run_on_cuda(handle, inputs, out, workspace)
+                if ordering is not None:
+                    ordering.end()
+                return self._finalized(outputs, handle) if self._finalizes and outputs else outputs
+            except DmlError:  # raised before anything is launched, or after a wait
+                raise
+            except BaseException:
+                # Nothing may still be at work on memory that is let go of, after an interrupt for example.
+                cuda.finish(handle)
+                raise
 
     def _order(self, handle: int, first: ArrayLibrary, operands: Sequence[Operand]) -> cuda.Ordering | None:
         """Return the order between the call's stream and those of the libraries that do not own it."""
@@ -297,15 +304,15 @@ class BoundCall:
             self._check_workspace(workspace.address, addresses)
             self.plan.launch(stream, *self._leading, *addresses, aligned(workspace.address))
         else:
-            scratch = self._scratch_on_cuda(stream, operands)
-            self.plan.launch(stream, *self._leading, *addresses, scratch.address)
-            scratch.give_back()
+            with self._scratch_on_cuda(stream, operands) as scratch:
+                self.plan.launch(stream, *self._leading, *addresses, scratch)
         return made
 
     def _check_on_cuda(self, stream: int, inputs: Sequence[Operand], addresses: list[int]) -> list[Any]:
         if cuda.is_capturing(stream):
             reason = "the stream is being captured into a CUDA graph, where nothing can be checked"
             refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
+        self._check_addresses(addresses)
         indices, has_out = addresses[1], len(addresses) > len(inputs)
         flag = self.library.empty((8,), TensorDataType.UINT8, self.device)
         self.plan.check(stream, indices, self.library.address(flag))
@@ -327,17 +334,16 @@ class BoundCall:
         count = make_count()
         count_at = self.library.address(count)
         self._check_addresses([x.address, count_at])
-        scratch = self._scratch_on_cuda(stream, (x,))
-        self.plan.count(stream, x.address, count_at, scratch.address)
-        rows = cuda.read_back(count_at, numpy_dtype(data_type), stream)
-        written = self.library.empty((rows, columns), data_type, self.device)
-        if rows and columns:
-            self.plan.expand(stream, x.address, self.library.address(written), scratch.address)
-        scratch.give_back()
+        with self._scratch_on_cuda(stream, (x,)) as scratch:
+            self.plan.count(stream, x.address, count_at, scratch)
+            rows = cuda.read_back(count_at, numpy_dtype(data_type), stream)
+            written = self.library.empty((rows, columns), data_type, self.device)
+            if rows and columns:
+                self.plan.expand(stream, x.address, self.library.address(written), scratch)
         return [written, count]
 
     def _scratch_on_cuda(self, stream: int, operands: Sequence[Operand]) -> cuda.Scratch:
-        """Return memory that is the plan's until it is given back."""
+        """Return memory that is the plan's inside a ``with`` block, which is given its address."""
         library = operands[0].library if operands else self.library
         if not library.allocates_on_streams or (not library.knows_capture and cuda.is_capturing(stream)):
             return cuda.StreamMemory(self.workspace_size, stream)
