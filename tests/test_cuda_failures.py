@@ -1,4 +1,4 @@
-"""What a CUDA call leaves behind when something fails in its midst; shown with a driver that only takes notes."""
+"""What a CUDA call leaves behind when something fails in its midst, with a driver that only takes notes."""
 
 import pytest
 
