@@ -345,7 +345,9 @@ class BoundCall:
     def _scratch_on_cuda(self, stream: int, operands: Sequence[Operand]) -> cuda.Scratch:
         """Return memory that is the plan's inside a ``with`` block, which is given its address."""
         library = operands[0].library if operands else self.library
-        if not library.allocates_on_streams or (not library.knows_capture and cuda.is_capturing(stream)):
+        # A library that keeps memory by the stream's handle would pass it on between threads.
+        is_shared = stream == cuda.PER_THREAD_STREAM or not library.allocates_on_streams
+        if is_shared or (not library.knows_capture and cuda.is_capturing(stream)):
             return cuda.StreamMemory(self.workspace_size, stream)
         array = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
         return cuda.LibraryMemory(aligned(library.address(array)), array)

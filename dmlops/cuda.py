@@ -14,8 +14,10 @@ from dmlops import kernel_store
 from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, wording
 from dmlops.memory import aligned, read_integer
 
+# One handle that is another stream in each thread.
+PER_THREAD_STREAM = 2
 # The legacy and the per-thread default stream stand for whichever device is current.
-_DEFAULT_STREAMS = (0, 1, 2)
+_DEFAULT_STREAMS = (0, 1, PER_THREAD_STREAM)
 
 
 def launcher(where: str) -> ModuleType:

@@ -5,6 +5,8 @@ Each stream that must be waited for is first put to sleep, so that a wrong order
 
 import importlib
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 
@@ -478,3 +480,26 @@ def test_a_workspace_of_another_library(kind):
         spoil()
     torch.cuda.synchronize()
     bound.check(expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_per_thread_stream_is_another_one_in_each_thread(kind):
+    """Scratch of one thread must not be handed to another, whose stream only has the same handle."""
+    place = KINDS[kind](0)
+    hosts = [sample("int16", (1, 1_000_000), ("thread", thread)).astype("float32") for thread in range(4)]
+    arrays = [place.new(host)[0] for host in hosts]
+    expected = [reference.top_k(host, 50)[1] for host in hosts]
+    dmlops.top_k(arrays[0], 50, stream=2)
+    torch.cuda.synchronize()
+    start = threading.Barrier(len(hosts))
+
+    def work(thread):
+        start.wait()
+        return [dmlops.top_k(arrays[thread], 50, stream=2).indices for _ in range(20)]
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        results = list(pool.map(work, range(len(hosts))))
+    torch.cuda.synchronize()
+    for found, wanted in zip(results, expected, strict=True):
+        for indices in found:
+            assert_same(torch.as_tensor(indices, device="cuda").cpu().numpy(), wanted)
