@@ -19,7 +19,7 @@ from dmlops import cuda
 from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
-from dmlops.errors import IndexOutOfRangeError, InvalidDescriptorError, refuse, wording
+from dmlops.errors import DmlError, IndexOutOfRangeError, InvalidDescriptorError, refuse, wording
 from dmlops.memory import (
     ALIGNMENT,
     CPU,
@@ -253,21 +253,26 @@ class BoundCall:
             ordering = self._order(handle, first, operands)
             if ordering is not None:
                 ordering.begin()
-            with nullcontext() if stream is None else first.on_stream(handle, self.device):
-                made = [] if out else [make() for make in self.allocators]
-                addresses = [address for _, _, _, address in (*inputs, *out)]
-                if made:
-                    addresses += self.library.addresses(made)
-                self._check_addresses(addresses)
-                if out:
-                    self._check_overlap(addresses)
-                if workspace is not None:
-                    self._check_workspace(workspace.address, addresses)
-                at = 0 if workspace is None else workspace.address
-                outputs = self._run_on_cuda(handle, first, addresses, made, at)
-            if ordering is not None:
-                ordering.end()
-            return self._finalized(outputs, handle) if self._finalizes and outputs else outputs
+            try:
+                with nullcontext() if stream is None else first.on_stream(handle, self.device):
+                    self._check_capture(handle)
+                    made = [] if out else [make() for make in self.allocators]
+                    addresses = [address for _, _, _, address in (*inputs, *out)]
+                    if made:
+                        addresses += self.library.addresses(made)
+                    self._check_addresses(addresses)
+                    if out:
+                        self._check_overlap(addresses)
+                    if workspace is not None:
+                        self._check_workspace(workspace.address, addresses)
+                    at = 0 if workspace is None else workspace.address
+                    outputs = self._run_on_cuda(handle, first, addresses, made, at)
+                if ordering is not None:
+                    ordering.end()
+                return self._finalized(outputs, handle) if self._finalizes and outputs else outputs
+            except BaseException as error:
+                _finish(error, handle)
+                raise
 
     def _order(self, handle: int, first: ArrayLibrary, operands: Sequence[Operand]) -> cuda.Ordering | None:
         """Return the order between the call's stream and those of the libraries that do not own it."""
@@ -290,7 +295,12 @@ class BoundCall:
         """
         with cuda.device_made_current(self.device.number), _profiler_range(self.name):
             stream = library.current_stream(self.device)
-            return self._run_on_cuda(stream, library, addresses, made, workspace)
+            try:
+                self._check_capture(stream)
+                return self._run_on_cuda(stream, library, addresses, made, workspace)
+            except BaseException as error:
+                _finish(error, stream)
+                raise
 
     def _run_on_cuda(
         self, stream: int, library: ArrayLibrary, addresses: Sequence[int], made: list[Any], workspace: int
@@ -304,23 +314,30 @@ class BoundCall:
             self._launch_on_cuda(stream, library, addresses, workspace)
         return made
 
+    def _check_capture(self, stream: int) -> None:
+        """Refuse a call that waits where the stream is being captured."""
+        if self.manner is Manner.LAUNCH or not cuda.is_capturing(stream):
+            return
+        reason = "the stream is being captured into a CUDA graph"
+        if self.manner is Manner.CHECK_THEN_GATHER:
+            reason += ", where nothing can be checked"
+            refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
+        allowed = "size must be a number of rows, so that nothing waits"
+        refuse("nonzero_coordinates.size", None, reason, allowed)
+
     def _launch_on_cuda(
         self, stream: int, library: ArrayLibrary, addresses: Sequence[int], workspace: int = 0
     ) -> None:
         if workspace or not self.workspace_size:
             self.plan.launch(stream, *self._leading, *addresses, aligned(workspace))
         else:
-            scratch = self._scratch_on_cuda(stream, library)
-            self.plan.launch(stream, *self._leading, *addresses, scratch.address)
-            scratch.give_back()
+            with self._scratch_on_cuda(stream, library) as scratch:
+                self.plan.launch(stream, *self._leading, *addresses, scratch)
 
     def _check_on_cuda(
         self, stream: int, library: ArrayLibrary, addresses: Sequence[int], *, is_new: bool
     ) -> None:
         """Gather after a check of the indices; a new output may be written while the host waits for it."""
-        if cuda.is_capturing(stream):
-            reason = "the stream is being captured into a CUDA graph, where nothing can be checked"
-            refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
         indices = addresses[1]
         flag = library.empty((8,), TensorDataType.UINT8, self.device)
         self.plan.check(stream, indices, library.address(flag))
@@ -335,24 +352,21 @@ class BoundCall:
     def _count_on_cuda(
         self, stream: int, library: ArrayLibrary, x: int, count_at: int, count: Any
     ) -> list[Any]:
-        if cuda.is_capturing(stream):
-            reason = "the stream is being captured into a CUDA graph"
-            allowed = "size must be a number of rows, so that nothing waits"
-            refuse("nonzero_coordinates.size", None, reason, allowed)
         coordinates = self.results[0]
         columns, data_type = coordinates.sizes[1], coordinates.data_type
-        scratch = self._scratch_on_cuda(stream, library)
-        self.plan.count(stream, x, count_at, scratch.address)
-        rows = cuda.read_back(count_at, numpy_dtype(data_type), stream)
-        written = self.library.empty((rows, columns), data_type, self.device)
-        if rows and columns:
-            self.plan.expand(stream, x, self.library.address(written), scratch.address)
-        scratch.give_back()
+        with self._scratch_on_cuda(stream, library) as scratch:
+            self.plan.count(stream, x, count_at, scratch)
+            rows = cuda.read_back(count_at, numpy_dtype(data_type), stream)
+            written = self.library.empty((rows, columns), data_type, self.device)
+            if rows and columns:
+                self.plan.expand(stream, x, self.library.address(written), scratch)
         return [written, count]
 
     def _scratch_on_cuda(self, stream: int, library: ArrayLibrary) -> cuda.Scratch:
-        """Return memory that is the plan's until it is given back."""
-        if not library.allocates_on_streams or (not library.knows_capture and cuda.is_capturing(stream)):
+        """Return memory that is the plan's inside a ``with`` block, which is given its address."""
+        # A library that keeps memory by the stream's handle would pass it on between threads.
+        is_shared = stream == cuda.PER_THREAD_STREAM or not library.allocates_on_streams
+        if is_shared or (not library.knows_capture and cuda.is_capturing(stream)):
             return cuda.StreamMemory(self.workspace_size, stream)
         array = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
         return cuda.LibraryMemory(aligned(library.address(array)), array)
@@ -421,6 +435,13 @@ class BoundCall:
 
     def _read(self, address: int, dtype: "np.dtype[Any]", stream: tuple[int, ...]) -> int:
         return cuda.read_back(address, dtype, *stream) if stream else read_integer(address, dtype)
+
+
+def _finish(error: BaseException, stream: int) -> None:
+    """Wait for a stream after an interrupt, say: nothing may be at work on memory that is let go of."""
+    # Our own errors are raised before anything is launched, or after a wait.
+    if not isinstance(error, DmlError):
+        cuda.finish(stream)
 
 
 def _item_size(desc: TensorDesc) -> int:

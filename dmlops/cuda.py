@@ -14,8 +14,10 @@ from dmlops import kernel_store
 from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, wording
 from dmlops.memory import aligned, read_integer
 
+# One handle that is another stream in each thread.
+PER_THREAD_STREAM = 2
 # The legacy and the per-thread default stream stand for whichever device is current.
-_DEFAULT_STREAMS = (0, 1, 2)
+_DEFAULT_STREAMS = (0, 1, PER_THREAD_STREAM)
 
 
 def launcher(where: str) -> ModuleType:
@@ -172,7 +174,8 @@ def pointer_device(pointer: int, where: str) -> int | None:
     except Exception as error:  # there is no driver to ask
         got = "an array of a CUDA device"
         raise _no_device(got, error, where) from error
-    return int(index) if status == driver.CUresult.CUDA_SUCCESS else None
+    is_known = status == driver.CUresult.CUDA_SUCCESS and int(index) >= 0
+    return int(index) if is_known else None
 
 
 def is_capturing(handle: int) -> bool:
@@ -227,13 +230,23 @@ def synchronize(handle: int) -> None:
     _checked(_driver().cuStreamSynchronize(handle), "waiting for a stream")
 
 
+def finish(handle: int) -> None:
+    """Wait, as `synchronize`, where an error is already under way; a capture is left alone."""
+    if not is_capturing(handle):
+        _driver().cuStreamSynchronize(handle)
+
+
 class LibraryMemory(NamedTuple):
     """Scratch from a library whose allocator knows on which stream it is used."""
 
     address: int
     owner: Any
 
-    def give_back(self) -> None:
+    def __enter__(self) -> int:
+        """Return where the memory begins."""
+        return self.address
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """Do nothing: the owner is dropped."""
 
 
@@ -249,9 +262,15 @@ class StreamMemory:
         self._pointer = int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
         self.address = aligned(self._pointer)
 
-    def give_back(self) -> None:
-        """Free the memory after the work that is on the stream."""
-        _checked(_driver().cuMemFreeAsync(self._pointer, self._handle), "freeing on a stream")
+    def __enter__(self) -> int:
+        """Return where the memory begins."""
+        return self.address
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Free the memory after the work that is on the stream, also where the call has failed."""
+        result = _driver().cuMemFreeAsync(self._pointer, self._handle)
+        if kind is None:
+            _checked(result, "freeing on a stream")
 
 
 Scratch = LibraryMemory | StreamMemory
@@ -273,10 +292,12 @@ class Ordering:
 
     def __init__(self, handle: int, streams: set[int], lent: list[Any]) -> None:
         self._handle = handle
-        self._lent = lent
         if is_capturing(handle):
             # What is not part of the capture cannot be ordered with it, and an attempt would end the capture.
             streams = {stream for stream in streams if is_capturing(stream)}
+            # What a graph reads is the caller's to keep, for as long as the graph is launched.
+            lent = []
+        self._lent = lent
         self._streams = streams - {handle}
 
     def begin(self) -> None:
@@ -323,7 +344,8 @@ def _keep_until_done(handle: int, arrays: list[Any]) -> None:
             event, arrays = _lent.popleft()
         except IndexError:  # another thread was faster
             return
-        if driver.cuEventQuery(event)[0] == driver.CUresult.CUDA_ERROR_NOT_READY:
-            _lent.append((event, arrays))
-        else:
+        # Any other answer, as there is while another thread captures, says nothing of the end.
+        if driver.cuEventQuery(event)[0] == driver.CUresult.CUDA_SUCCESS:
             driver.cuEventDestroy(event)
+        else:
+            _lent.append((event, arrays))

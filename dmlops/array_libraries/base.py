@@ -170,7 +170,13 @@ def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> Ten
         got = f"{dtype.name} in foreign byte order"
         raise TypeError(wording(where, got, "kernels read the machine's own order", allowed))
     data_type = named_data_type(dtype.name, where)
-    return described(data_type, shape, [stride // data_type.bytes for stride in strides])
+    size = data_type.bytes
+    if any(stride % size for n, stride in zip(shape, strides, strict=True) if n > 1):
+        reason = f"it has elements of {size} bytes"
+        raise TypeError(
+            wording(where, f"strides {tuple(strides)}", reason, "strides must be multiples of that")
+        )
+    return described(data_type, shape, [stride // size for stride in strides])
 
 
 def described(data_type: TensorDataType, sizes: Any, strides: Any) -> TensorDesc:

@@ -12,15 +12,17 @@ from dmlops.errors import refuse, wording
 from dmlops.memory import Device
 from dmlops.tensor import TensorDesc, packed_strides
 
+_ADDRESSES = 1 << 64
+
 
 class CudaArray:
     """What a protocol tells of an array, and the object that keeps its memory."""
 
-    __slots__ = ("device_number", "dtype", "owner", "pointer", "shape", "stream", "strides")
+    __slots__ = ("device_number", "dtype", "is_read_only", "owner", "pointer", "shape", "stream", "strides")
 
     def __init__(self, interface: dict[str, Any], owner: object, device_number: int | None) -> None:
         self.owner = owner
-        self.pointer = int(interface["data"][0] or 0)
+        self.pointer, self.is_read_only = int(interface["data"][0] or 0), bool(interface["data"][1])
         self.shape = tuple(interface["shape"])
         self.dtype = np.dtype(interface["typestr"])
         packed = tuple(stride * self.dtype.itemsize for stride in packed_strides(self.shape))
@@ -39,17 +41,25 @@ class CudaArrayInterface(ArrayLibrary):
 
     def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
         interface = array.__cuda_array_interface__
-        if interface.get("mask") is not None:
+        try:
+            is_masked = interface.get("mask") is not None
+            view = CudaArray(interface, array, None)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            got = f"a {type(array).__name__}"
+            reason = f"its __cuda_array_interface__ cannot be read ({error!r})"
+            raise TypeError(wording(where, got, reason, "it must follow the protocol's version 3")) from None
+        if is_masked:
             reason, remedy = "the mask would be lost", "fill it first"
             raise TypeError(wording(where, "a masked array", reason, remedy))
-        pointer = interface["data"][0]
-        number = cuda.pointer_device(pointer, where) if pointer else None
-        return self._operand(CudaArray(interface, array, number), where)
+        if 0 < view.pointer < _ADDRESSES:
+            view.device_number = cuda.pointer_device(view.pointer, where)
+        return self._operand(view, where)
 
     def as_output(self, array: Any, where: str) -> Operand:
-        if array.__cuda_array_interface__["data"][1]:
+        operand = self.as_input(array, where, None, False)
+        if operand.array.is_read_only:
             refuse(where, "a read-only array", "it is written to", "an output must be writable")
-        return self.as_input(array, where, None, False)
+        return operand
 
     def _operand(self, view: CudaArray, where: str) -> Operand:
         """Return an array whose elements are in the memory of a device, and aligned there."""
@@ -58,7 +68,7 @@ class CudaArrayInterface(ArrayLibrary):
                 got = f"a {type(view.owner).__name__} at address {view.pointer:#x}"
                 remedy = "pass an array that holds its data on a device"
                 raise TypeError(wording(where, got, "that is no memory of a CUDA device", remedy))
-            if view.pointer % view.dtype.itemsize:
+            if view.pointer % (view.dtype.itemsize or 1):
                 refuse_unaligned("array", where)
         signature = view.dtype, view.shape, view.strides, view.device_number
         return Operand(self, view, signature, view.pointer)

@@ -34,9 +34,19 @@ class CuPy(ArrayLibrary):
     def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
         array = array if type(array) is self._cupy.ndarray else array.view(self._cupy.ndarray)
         if array.data.ptr % array.itemsize:
-            with self.on_stream(stream, self.device(array)) if stream is not None else nullcontext():
-                array = array.copy()
+            device = self.device(array)
+            with (
+                self._cupy.cuda.Device(device.number),
+                nullcontext() if stream is None else self.on_stream(stream, device),
+            ):
+                array = self._aligned_copy(array)
         return self._operand(array)
+
+    def _aligned_copy(self, array: Any) -> Any:
+        # As bytes: CuPy's own kernels, too, read elements only at multiples of their size.
+        shape, strides = (*array.shape, array.itemsize), (*array.strides, 1)
+        contents = self._cupy.ndarray(shape, "uint8", array.data, strides).copy()
+        return contents.view(array.dtype).reshape(array.shape)
 
     def as_output(self, array: Any, where: str) -> Operand:
         array = array if type(array) is self._cupy.ndarray else array.view(self._cupy.ndarray)

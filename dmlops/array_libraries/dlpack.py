@@ -8,6 +8,7 @@ from dmlops import cuda
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
 from dmlops.array_libraries.numpy import NumPy
+from dmlops.errors import refuse
 
 
 class DLPack(CudaArrayInterface):
@@ -34,7 +35,12 @@ class DLPack(CudaArrayInterface):
         return self._operand(CudaArray(interface, (array, view), number), where)
 
     def as_output(self, array: Any, where: str) -> Operand:
-        return self.as_input(array, where, None, False)
+        operand = self.as_input(array, where, None, False)
+        if operand.array.is_read_only:
+            refuse(where, "a read-only array", "it is written to", "an output must be writable")
+        # The producer has ordered its work with the default stream, and the call may be on another one.
+        operand.array.stream = 1
+        return operand
 
 
 class HostDLPack(NumPy):

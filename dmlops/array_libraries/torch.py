@@ -53,12 +53,15 @@ class Torch(ArrayLibrary):
         if differentiable:
             self._check_gradient(array, where)
         if array.is_neg():
+            if array.data_ptr() % array.element_size():
+                got, reason = "an unaligned tensor with the negative bit", "torch cannot read it either"
+                refuse(where, got, reason, "its first element must be at a multiple of the element size")
             with self._on(stream, array):
                 array = array.resolve_neg()
         operand = self._operand(array, where)
         if operand[3] % array.element_size():
             with self._on(stream, array):
-                operand = self._operand(array.clone(), where)
+                operand = self._operand(self._aligned_copy(array), where)
         return operand
 
     def as_output(self, array: Any, where: str) -> Operand:
@@ -74,6 +77,12 @@ class Torch(ArrayLibrary):
         if operand[3] % array.element_size():
             refuse_unaligned("tensor", where)
         return operand
+
+    def _aligned_copy(self, array: Any) -> Any:
+        # As bytes: torch's own kernels, too, read elements only at multiples of their size.
+        contents = array.detach().unsqueeze(-1).view(self._torch.uint8)
+        copy = contents.clone(memory_format=self._torch.contiguous_format)
+        return copy.view(array.dtype).squeeze(-1)
 
     def _refuse_kind(self, array: Any, where: str) -> NoReturn:
         """Refuse what is not positively known as a dense strided tensor."""
@@ -191,7 +200,8 @@ class Torch(ArrayLibrary):
         return self._current_stream(device.number).cuda_stream  # type: ignore[no-any-return]
 
     def on_stream(self, stream: int, device: Device) -> AbstractContextManager[Any]:
-        external = self._torch.cuda.ExternalStream(stream, device=device.number)
+        # torch knows the legacy default stream as 0 alone.
+        external = self._torch.cuda.ExternalStream(stream if stream != 1 else 0, device=device.number)
         return self._torch.cuda.stream(external)  # type: ignore[no-any-return]
 
     def _on(self, stream: int | None, array: Any) -> AbstractContextManager[Any]:

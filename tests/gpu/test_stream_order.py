@@ -5,7 +5,9 @@ Each stream that must be waited for is first put to sleep, so that a wrong order
 
 import importlib
 import itertools
-from contextlib import contextmanager
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 
 import numpy as np
@@ -14,7 +16,9 @@ import pytest
 import dmlops
 from dmlops import cuda
 from tests import reference
+from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import assert_same, sample
+from tests.gpu.bound import Bound
 
 torch = pytest.importorskip("torch")
 
@@ -31,17 +35,23 @@ def sleep_on(handle, device):
 
 
 class OnTorch:
-    """Arrays of torch, whose current stream is a side stream."""
+    """Arrays of torch, whose current stream is a side stream, which does not wait for the default stream.
 
-    def __init__(self, device):
-        self.device = device
+    With a `stream` the caller orders that one with the arrays, and torch's current stream is another.
+    """
+
+    def __init__(self, device, stream=None):
+        self.device, self.is_given = device, stream is not None
         with torch.cuda.device(device):
-            self.stream = torch.cuda.Stream()
+            self.stream = stream or torch.cuda.Stream()
         self.handle = self.stream.cuda_stream
 
     @contextmanager
     def current(self):
         """Make the side stream the library's current one, and leave the current device as it is."""
+        if self.is_given:
+            yield
+            return
         before = torch.cuda.current_device()
         with torch.cuda.stream(self.stream):
             torch.cuda.set_device(before)
@@ -96,19 +106,36 @@ class OnInterface(OnTorch):
         return self.Array(tensor, self.handle), tensor
 
 
-class OnCuPy:
-    """Arrays of CuPy, whose current stream does not wait for the default stream."""
+class Handle:
+    """A stream in the protocol that libraries exchange streams by."""
 
-    def __init__(self, device):
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __cuda_stream__(self):
+        return 0, self.handle
+
+
+class OnCuPy:
+    """Arrays of CuPy, whose current stream is a side stream; with a `stream` as `OnTorch`."""
+
+    def __init__(self, device, stream=None):
         self.cupy = importlib.import_module("cupy")
-        self.device = device
+        self.device, self.is_given = device, stream is not None
+        self.owner = stream
         with self.cupy.cuda.Device(device):
-            self.stream = self.cupy.cuda.Stream(non_blocking=True)
+            if stream is None:
+                self.stream = self.cupy.cuda.Stream(non_blocking=True)
+            else:
+                self.stream = self.cupy.cuda.Stream.from_external(Handle(stream.cuda_stream))
         self.handle = self.stream.ptr
 
     @contextmanager
     def current(self):
         """Make the side stream the current one."""
+        if self.is_given:
+            yield
+            return
         with self.cupy.cuda.Device(self.device):
             self.stream.use()
         try:
@@ -152,9 +179,12 @@ class OnNumba:
     def __init__(self, device):
         self.cuda = cuda.numba_cuda()
         self.device = device
+        # Numba's own streams wait for the default stream, and would hide that a call does not.
+        with torch.cuda.device(device):
+            self.owner = torch.cuda.Stream()
+        self.handle = self.owner.cuda_stream
         with self.cuda.gpus[device]:
-            self.stream = self.cuda.stream()
-        self.handle = self.stream.handle.value or 0
+            self.stream = self.cuda.external_stream(self.handle)
 
     @contextmanager
     def current(self):
@@ -194,6 +224,7 @@ class OnNumba:
 KINDS = {"torch": OnTorch, "interface": OnInterface, "numba": OnNumba}
 if find_spec("cupy"):
     KINDS["cupy"] = OnCuPy
+NAMES_STREAMS = {"interface", "numba"}
 
 
 class Operands:
@@ -217,26 +248,23 @@ def check(call, inputs, input_places, expected, output_places, stream=None):
         place.new(np.full_like(array, 77)) for place, array in zip(output_places, expected, strict=True)
     ]
     reads = [place.reads(own) for place, (_, own) in zip(output_places, outputs, strict=True)]
-    places = [*input_places, *output_places]
+    places = [*dict.fromkeys([*input_places, *output_places])]
     device = places[0].device
+    # What copies for the first time is loaded, which waits for the device. The inputs are zero again then.
+    for each in (*operands.fill, *operands.spoil, *reads):
+        each()
     torch.cuda.synchronize(device)
-    for place in places:
-        sleep_on(place.handle, place.device)
-    if stream is not None:
-        sleep_on(stream, device)
+    for handle in {place.handle for place in places} | ({stream} - {None}):
+        sleep_on(handle, device)
     for fill in operands.fill:
         fill()
-    currents = [place.current() for place in dict.fromkeys(places)]
-    for current in currents:
-        current.__enter__()
-    try:
+    with ExitStack() as currents:
+        for place in places:
+            currents.enter_context(place.current())
         call(*operands.arrays, out=tuple(array for array, _ in outputs), stream=stream)
         for spoil in operands.spoil:
             spoil()
         copies = [read() for read in reads]
-    finally:
-        for current in reversed(currents):
-            current.__exit__(None, None, None)
     torch.cuda.synchronize(device)
     for copy, array in zip(copies, expected, strict=True):
         assert_same(copy(), array)
@@ -292,7 +320,9 @@ def warm(place, name):
 def test_two_libraries(name, first, second, device):
     call, inputs, expected = OPERATORS[name]
     warm(KINDS[first](device), name)
-    a, b = KINDS[first](device), KINDS[second](device)
+    a = KINDS[first](device)
+    # A library has one current stream; other arrays name streams of their own.
+    b = a if first == second and not NAMES_STREAMS & {first} else KINDS[second](device)
     # The second library has the last input where there are two, and the outputs.
     check(call, inputs, (a, b)[: len(inputs)], expected, [b] * len(expected))
 
@@ -303,21 +333,10 @@ def test_two_libraries(name, first, second, device):
 def test_a_stream_of_the_caller(name, kind, device):
     call, inputs, expected = OPERATORS[name]
     warm(KINDS[kind](device), name)
-    place, other = KINDS[kind](device), OnTorch(device)
-    if kind in ("interface", "numba"):
-        # These arrays name the streams of their own.
-        check(call, inputs, [place] * len(inputs), expected, [place] * len(expected), stream=other.handle)
-    else:
-        # The caller orders the stream with the library's own work.
-        place.stream, place.handle = (
-            (other.stream, other.handle)
-            if kind == "torch"
-            else (
-                place.cupy.cuda.ExternalStream(other.handle, device),
-                other.handle,
-            )
-        )
-        check(call, inputs, [place] * len(inputs), expected, [place] * len(expected), stream=other.handle)
+    other = OnTorch(device)
+    # Those that name their streams are waited for; with the others' own work the caller orders the stream.
+    place = KINDS[kind](device) if kind in NAMES_STREAMS else KINDS[kind](device, other.stream)
+    check(call, inputs, [place] * len(inputs), expected, [place] * len(expected), stream=other.handle)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -339,19 +358,26 @@ def test_dlpack_waits_for_its_producer(name, device):
             return Array(tensor), tensor
 
     call, inputs, expected = OPERATORS[name]
-    warm(OnTorch(device), name)
+    warm(OnDLPack(device), name)
+    # Were there an array of torch itself, its current stream would be waited for anyway.
     a, b = OnDLPack(device), OnTorch(device)
     operands = Operands([a] * len(inputs), inputs)
-    outputs = [b.new(np.full_like(array, 77))[0] for array in expected]
+    outputs = [a.new(np.full_like(array, 77)) for array in expected]
+    # What is written to the outputs before the call must not arrive after it.
+    early = [
+        a.writes(own, np.full_like(array, 99)) for (_, own), array in zip(outputs, expected, strict=True)
+    ]
+    for each in (*operands.fill, *operands.spoil, *early):
+        each()
     torch.cuda.synchronize(device)
     sleep_on(a.handle, device)
-    for fill in operands.fill:
-        fill()
+    for each in (*operands.fill, *early):
+        each()
     with a.current():
-        call(*operands.arrays, out=tuple(outputs), stream=b.handle)
+        call(*operands.arrays, out=tuple(array for array, _ in outputs), stream=b.handle)
     torch.cuda.synchronize(device)
-    for output, array in zip(outputs, expected, strict=True):
-        assert_same(output.cpu().numpy(), array)
+    for (_, own), array in zip(outputs, expected, strict=True):
+        assert_same(own.cpu().numpy(), array)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -397,20 +423,83 @@ def test_a_view_is_resolved_on_the_stream_of_the_call():
     assert (result.cpu().numpy() == reference.diagonal_matrix(host, value=3)).all()
 
 
-@pytest.mark.skipif(len(DEVICES) < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("handle", [0, 1, 2])
-def test_default_streams_are_those_of_the_arrays(name, kind, handle):
+def test_default_streams_are_those_of_the_arrays(name, kind, handle, device):
     call, inputs, expected = OPERATORS[name]
-    place = KINDS[kind](1)
+    place = KINDS[kind](device)
     warm(place, name)
     torch.cuda.set_device(0)
     arrays = [place.new(host)[0] for host in inputs]
     outputs = [place.new(np.full_like(array, 77)) for array in expected]
-    torch.cuda.synchronize(1)
+    torch.cuda.synchronize(device)
     call(*arrays, out=tuple(array for array, _ in outputs), stream=handle)
     assert torch.cuda.current_device() == 0
-    torch.cuda.synchronize(1)
+    torch.cuda.synchronize(device)
     for (_, own), array in zip(outputs, expected, strict=True):
-        assert_same(place.reads(own)()(), array)
+        copy = place.reads(own)()
+        torch.cuda.synchronize(device)
+        assert_same(copy(), array)
+    # Results of its own, too; torch knows the legacy default stream by one of its two handles.
+    results = call(*arrays, out=None, stream=handle) if name in ("top_k", "nonzero") else ()
+    torch.cuda.synchronize(device)
+    assert torch.cuda.current_device() == 0
+    for result, array in zip(results, expected[: len(results)], strict=True):
+        found = torch.as_tensor(result, device=f"cuda:{device}").cpu().numpy()
+        assert_same(found.reshape(array.shape), array)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_workspace_of_another_library(kind):
+    """What is written to a workspace after the call does not reach it."""
+    descriptor = DESCRIPTORS["top_k-long_row"]
+    bound = Bound(torch, descriptor)
+    data = make_inputs(descriptor, 2)
+    expected = cpu_answer(descriptor, data)
+    bound.feed(data)
+    a, b = OnTorch(0), KINDS[kind](0)
+    b = a if kind == "torch" else b
+    noise = np.full(bound.operator.workspace_size, 0xAB, np.uint8)
+    workspace, own = b.new(noise)
+    spoil = b.writes(own, noise)
+    arrays = bound.inputs | bound.outputs
+    with a.current(), b.current():
+        bound.operator.execute(arrays, workspace=workspace)
+    spoil()
+    torch.cuda.synchronize()
+    for output in bound.outputs.values():
+        output.fill_(77)
+    torch.cuda.synchronize()
+    sleep_on(a.handle, 0)
+    with ExitStack() as currents:
+        for place in dict.fromkeys((a, b)):
+            currents.enter_context(place.current())
+        bound.operator.execute(arrays, workspace=workspace)
+        spoil()
+    torch.cuda.synchronize()
+    bound.check(expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_per_thread_stream_is_another_one_in_each_thread(kind):
+    """Scratch of one thread must not be handed to another, whose stream only has the same handle."""
+    place = KINDS[kind](0)
+    hosts = [sample("int16", (1, 1_000_000), ("thread", thread)).astype("float32") for thread in range(4)]
+    arrays = [place.new(host)[0] for host in hosts]
+    expected = [reference.top_k(host, 50)[1] for host in hosts]
+    dmlops.top_k(arrays[0], 50, stream=2)
+    torch.cuda.synchronize()
+    start = threading.Barrier(len(hosts))
+
+    def work(thread):
+        start.wait()
+        return [dmlops.top_k(arrays[thread], 50, stream=2).indices for _ in range(20)]
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        results = list(pool.map(work, range(len(hosts))))
+    torch.cuda.synchronize()
+    for found, wanted in zip(results, expected, strict=True):
+        for indices in found:
+            assert_same(torch.as_tensor(indices, device="cuda").cpu().numpy(), wanted)

@@ -1,0 +1,200 @@
+"""What a CUDA call leaves behind when something fails in its midst, with a driver that only takes notes."""
+
+import pytest
+
+from tests.scripts import run_script
+from tests.test_cuda_first_call import WITHOUT_GPU
+
+pytest.importorskip("numba_cuda")
+pytest.importorskip("cuda.core")
+
+# Every call of the driver by name and arguments; the count that is read back is 0.
+TAKING_NOTES = """
+    notes = []
+    word = ctypes.create_string_buffer(8)
+
+    def note(name, result):
+        def call(*arguments):
+            notes.append((name, *map(int, arguments[:2])))
+            return result
+        return call
+
+    success, failure = real.CUresult(0), real.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+    none = real.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+    active = real.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+    driver.cuMemHostAlloc = lambda *_: (success, ctypes.addressof(word))
+    driver.cuStreamIsCapturing = lambda handle: (success, none)
+    driver.cuMemAllocAsync = note("allocate", (success, 1 << 62))
+    driver.cuMemFreeAsync = note("free", (success,))
+    driver.cuMemcpyDtoHAsync = note("copy", (success,))
+    driver.cuStreamSynchronize = note("wait", (success,))
+    driver.cuEventRecord = note("record", (success,))
+    driver.cuEventQuery = note("query", (success,))
+    driver.cuEventDestroy = note("destroy", (success,))
+
+    import dmlops
+    from dmlops.array_libraries.cuda_array_interface import CudaArrayInterface
+
+    CudaArrayInterface.empty = lambda self, sizes, data_type, device: Array(sizes, "uint8")
+    CudaArrayInterface.address = lambda self, array: (
+        array.pointer if hasattr(array, "pointer") else array.__cuda_array_interface__["data"][0]
+    )
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    x = Array((1000, 1000), "float32")
+"""
+
+
+def run(script):
+    """Run a script with a driver that takes notes; return its lines."""
+    return run_script(WITHOUT_GPU, TAKING_NOTES, script).splitlines()
+
+
+def test_scratch_is_freed_and_nothing_runs_after_an_interrupt():
+    printed = run("""
+        for moment in ("cuMemcpyDtoHAsync", "cuStreamSynchronize"):
+            before = getattr(driver, moment)
+            setattr(driver, moment, interrupt)
+            notes.clear()
+            try:
+                dmlops.nonzero_coordinates(x)
+            except Interrupted:
+                pass
+            except BaseException as error:
+                print(repr(error))
+            setattr(driver, moment, before)
+            print([name for name, *_ in notes])
+        notes.clear()
+        dmlops.nonzero_coordinates(x)
+        print([name for name, *_ in notes])
+        print(len(cuda._pinned))
+    """)
+    # The wait itself is what is interrupted the second time, and so it is not noted.
+    assert printed[0] == "['allocate', 'free', 'wait']"
+    assert printed[2] == "['allocate', 'copy', 'wait', 'free']"
+    assert printed[3] == "1"
+
+
+def test_an_error_of_the_library_frees_the_scratch():
+    printed = run("""
+        empty = CudaArrayInterface.empty
+
+        def no_memory(self, sizes, data_type, device):
+            if len(sizes) == 2:
+                raise MemoryError("no memory")
+            return empty(self, sizes, data_type, device)
+
+        CudaArrayInterface.empty = no_memory
+        try:
+            dmlops.nonzero_coordinates(x)
+        except MemoryError as error:
+            print(error)
+        print([name for name, *_ in notes])
+    """)
+    assert printed == ["no memory", "['allocate', 'copy', 'wait', 'free', 'wait']"]
+
+
+def test_no_wait_after_an_error_in_a_capture():
+    printed = run("""
+        driver.cuStreamIsCapturing = lambda handle: (success, active)
+        out = Array((900, 2), "int64"), Array((), "int64")
+        launched = launch.launch_entry
+        launch.launch_entry = lambda: interrupt
+        try:
+            dmlops.nonzero_coordinates(x, out=out)
+        except Interrupted:
+            print([name for name, *_ in notes])
+        launch.launch_entry = launched
+        try:
+            dmlops.nonzero_coordinates(x)
+        except dmlops.InvalidDescriptorError as error:
+            print(str(error)[:36])
+    """)
+    assert printed == ["['allocate', 'free']", "nonzero_coordinates.size: got None, "]
+
+
+def test_lent_arrays_are_kept_until_the_driver_says_that_the_call_has_ended():
+    printed = run("""
+        for status in (real.CUresult.CUDA_ERROR_NOT_READY, failure, success):
+            driver.cuEventQuery = note("query", (status,))
+            cuda.Ordering(5, set(), [x]).end()
+            print(len(cuda._lent))
+        notes.clear()
+        driver.cuStreamIsCapturing = lambda handle: (success, active)
+        cuda.Ordering(5, {7}, [x]).end()
+        print([name for name, *_ in notes], len(cuda._lent))
+    """)
+    # A graph's inputs are the caller's to keep, and a query would end the capture.
+    assert printed == ["1", "2", "0", "['record', 'destroy'] 0"]
+
+
+def test_indices_without_memory_are_refused_before_the_check():
+    printed = run("""
+        from dmlops.array_libraries.base import Operand
+
+        indices = Array((9, 1), "int64")
+        given = CudaArrayInterface.as_input
+
+        def without_memory(self, array, where, stream, differentiable):
+            operand = given(self, array, where, stream, differentiable)
+            return operand._replace(address=0) if array is indices else operand
+
+        CudaArrayInterface.as_input = without_memory
+        try:
+            dmlops.gather_nd(x, indices)
+        except dmlops.InvalidDescriptorError as error:
+            print(error, n_launched)
+    """)
+    assert printed == [
+        "gather_nd.indices: got an array at address 0x0, but it has elements of 8 bytes; they must be in "
+        "memory, at a multiple of their size 0"
+    ]
+
+
+BAD_INTERFACES = {
+    "no_data": ("del interface['data']", "cannot be read"),
+    "data_none": ("interface['data'] = None", "cannot be read"),
+    "address_none": ("interface['data'] = (None, False)", "no memory of a CUDA device"),
+    "address_0": ("interface['data'] = (0, False)", "no memory of a CUDA device"),
+    "address_negative": ("interface['data'] = (-8, False)", "no memory of a CUDA device"),
+    "address_too_large": ("interface['data'] = (1 << 64, False)", "no memory of a CUDA device"),
+    "shape_none": ("interface['shape'] = None", "cannot be read"),
+    "type_unknown": ("interface['typestr'] = '<q9'", "cannot be read"),
+    "type_without_size": ("interface['typestr'] = '|V0'", "void"),
+    "no_interface": ("Array.__cuda_array_interface__ = None", "cannot be read"),
+    "mask": ("interface['mask'] = Array((8,), 'uint8')", "the mask would be lost"),
+    "strides": ("interface['strides'] = (6,)", "strides must be multiples"),
+    "unaligned": ("interface['data'] = ((1 << 50) + 2, False)", "not a multiple of the element size"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_INTERFACES)
+def test_bad_interfaces(kind):
+    change, text = BAD_INTERFACES[kind]
+    printed = run(f"""
+        bad = Array((8,), "float32")
+        interface = bad.__cuda_array_interface__
+        if {kind == "no_interface"}:
+            bad.__cuda_array_interface__ = None
+        else:
+            {change}
+        for field, call in (
+            ("top_k.x", lambda: dmlops.top_k(bad, 2)),
+            ("diagonal_matrix.out", lambda: dmlops.diagonal_matrix(x, out=bad)),
+        ):
+            try:
+                call()
+            except (TypeError, dmlops.InvalidDescriptorError) as error:
+                print(str(error).startswith(field + ": got "), error)
+        print(n_launched)
+    """)
+    assert len(printed) == 3
+    for line in printed[:2]:
+        assert line.startswith("True")
+        assert text in line
+    assert printed[2] == "0"
