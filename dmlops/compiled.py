@@ -59,7 +59,6 @@ class CompiledOperator:
         self._n_inputs = len(named) - len(self.outputs)
         inputs, outputs = named[: self._n_inputs], named[self._n_inputs :]
         self._call = BoundCall(descriptor.name, plan, inputs, outputs, NUMPY, device)
-        prepare(self._call)
         # Libraries and signatures of arrays that were found to fit, for some kinds of them.
         self._fitting: OrderedDict[Any, None] = OrderedDict()
         # Of the last kinds without and with a workspace: None before they were met twice.
@@ -126,6 +125,7 @@ class CompiledOperator:
             self._replays[has_workspace] = Replay.of(self._call, inputs, outputs, scratch)
         else:
             self._check_all([*inputs, *outputs])
+            prepare(self._call, outputs[0].library)
             self._fitting[kinds] = None
             while len(self._fitting) > _KNOWN_KINDS:
                 self._fitting.popitem(last=False)

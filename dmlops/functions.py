@@ -402,7 +402,7 @@ def _run(
     call = CALLS.find(tuple(key))
     if call is None:
         call = CALLS.keep(tuple(key), bind(*operands, outputs, *others))
-        prepare(call)
+        prepare(call, call.library)
     elif stream is None and call.replay is not False:
         results = REPLAYS.learn(parameters, call, operands, outputs)
         if results is not None:

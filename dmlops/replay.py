@@ -162,9 +162,9 @@ class Replay:
         return made or arrays[self._outputs]
 
 
-def prepare(call: BoundCall) -> None:
-    """Load what replays of a new call will need: no later call imports or compiles anything."""
-    if call.plan is not None and call.library.native_type is not None and _has_gil():
+def prepare(call: BoundCall, library: ArrayLibrary) -> None:
+    """Load what replays on a library's arrays will need: no later call imports or compiles anything."""
+    if call.plan is not None and library.native_type is not None and _has_gil():
         backend.load_on_host(LOOK)
         if call.device is CPU:
             backend.load_on_host(CALL)
