@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlops import kernel_store
 from dmlops.enums import TensorDataType
 from dmlops.errors import wording
 
@@ -22,7 +23,8 @@ def numpy_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
 
 def _make_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
     if data_type == TensorDataType.BFLOAT16:
-        import ml_dtypes  # noqa: PLC0415
+        with kernel_store.LOCK:
+            import ml_dtypes  # noqa: PLC0415
 
         name: Any = ml_dtypes.bfloat16
     else:
