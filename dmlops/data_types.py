@@ -56,7 +56,8 @@ def dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str) and dtype == "bfloat16":
         return dtype
     try:
-        return str(np.dtype(dtype).name)
+        described = np.dtype(dtype)
+        return str(described.name if described.isnative else described)
     except TypeError:
         return repr(dtype)
 

@@ -24,8 +24,8 @@ from kernels_cpu.native_call import Operand as NativeOperand
 _MAX_BYTES = 1 << 16
 _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
-# What asking for shape and type raises where there are none, or none that can be hashed. Not any exception: one
-# that a signal handler raises must reach the caller.
+# What asking for shape and type raises where there are none, or none that can be hashed. Not any exception:
+# what a signal handler raises must reach the caller.
 _NO_ARRAY_ERRORS = (AttributeError, TypeError, ValueError, RuntimeError)
 
 

@@ -1,4 +1,4 @@
-"""What is not a plain array of numbers in memory that can be reached, or not the argument that it seems to be.
+"""What is no plain array of numbers in memory that can be reached, or not the argument that it seems to be.
 
 It is refused in so many words, the first time and after calls that were fine.
 """
@@ -179,26 +179,27 @@ class TestOtherDevices:
                 dmlops.top_k(array, 2)
 
 
-class TestArgumentsAfterEqualOnes:
-    """What a call is known by holds types: what is refused at first is refused after its like, and the reverse."""
+FUNCTIONS = {
+    "top_k": lambda **options: dmlops.top_k(X, 2, **options),
+    "nonzero_coordinates": lambda **options: dmlops.nonzero_coordinates(X, **options),
+    "gather_nd": lambda **options: dmlops.gather_nd(X, PICKS, **options),
+    "diagonal_matrix": lambda **options: dmlops.diagonal_matrix(X, **options),
+    "diagonal_matrix of a shape": lambda **options: dmlops.diagonal_matrix(shape=(2, 2), **options),
+}
 
-    FUNCTIONS = {
-        "top_k": lambda **options: dmlops.top_k(X, 2, **options),
-        "nonzero_coordinates": lambda **options: dmlops.nonzero_coordinates(X, **options),
-        "gather_nd": lambda **options: dmlops.gather_nd(X, PICKS, **options),
-        "diagonal_matrix": lambda **options: dmlops.diagonal_matrix(X, **options),
-        "diagonal_matrix of a shape": lambda **options: dmlops.diagonal_matrix(shape=(2, 2), **options),
-    }
+
+class TestArgumentsAfterEqualOnes:
+    """What a call is known by holds types: what is refused at first is refused after its like."""
 
     def outcomes(self, name, good, bad):
         """Return what a bad call does, before and after good ones."""
         found = []
         for _ in range(3):
             with pytest.raises((TypeError, DmlError)) as caught:
-                self.FUNCTIONS[name](**bad)
+                FUNCTIONS[name](**bad)
             found.append((type(caught.value), str(caught.value)))
             for _ in range(3):
-                self.FUNCTIONS[name](**good)
+                FUNCTIONS[name](**good)
         return found
 
     @pytest.mark.parametrize("out", [(), [], (None, None), {}, 0, False, ""])
@@ -209,7 +210,7 @@ class TestArgumentsAfterEqualOnes:
         assert first[0] is TypeError
         assert first[1].startswith(f"{name.partition(' ')[0]}.out")
 
-    @pytest.mark.parametrize("number", [3, True, 3.0])
+    @pytest.mark.parametrize("number", [3, True, 3.0, ">i4" if np.little_endian else "<i4"])
     @pytest.mark.parametrize("name", ["top_k", "nonzero_coordinates"])
     def test_index_types_are_no_numbers(self, name, number):
         good = {"index_dtype": TensorDataType.UINT32}
@@ -218,7 +219,7 @@ class TestArgumentsAfterEqualOnes:
         assert others == [first] * 2
         assert first[1].startswith(f"{name}.index_dtype: got ")
 
-    @pytest.mark.parametrize("number", [1, True, 1.0])
+    @pytest.mark.parametrize("number", [1, True, 1.0, ">f4" if np.little_endian else "<f4"])
     def test_types_are_no_numbers(self, number):
         assert TensorDataType.FLOAT32 == 1
         name = "diagonal_matrix of a shape"
