@@ -6,7 +6,7 @@ import numpy as np
 
 from dmlops import kernel_store
 from dmlops.enums import TensorDataType
-from dmlops.errors import wording
+from dmlops.errors import shown, wording
 
 SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
 """The data types that operators take, by the name that NumPy, torch and JAX all use."""
@@ -38,7 +38,7 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
     name = dtype_name(dtype)
     if name not in _INDEX_TYPES:
         allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
-        raise TypeError(wording(where, repr(dtype), "it is no index type", allowed))
+        raise TypeError(wording(where, shown(dtype), "it is no index type", allowed))
     return SUPPORTED[name]
 
 
@@ -59,7 +59,7 @@ def dtype_name(dtype: Any) -> str:
         described = np.dtype(dtype)
         return str(described.name if described.isnative else described)
     except TypeError:
-        return repr(dtype)
+        return shown(dtype)
 
 
 def named_data_type(name: str, where: str) -> TensorDataType:
