@@ -58,7 +58,7 @@ def dtype_name(dtype: Any) -> str:
     try:
         described = np.dtype(dtype)
         return str(described.name if described.isnative else described)
-    except TypeError:
+    except Exception:  # NumPy raises errors of many kinds for what names no type
         return shown(dtype)
 
 
