@@ -1,5 +1,6 @@
 """The back-ends: what each serves, and how its plans come to their kernels."""
 
+import functools
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,14 +37,19 @@ def plan(operator: str, problem: Mapping[str, Any], device: Device, where: str) 
         target, package = cpu_target(), "kernels_cpu"
     else:
         target, package = cuda.target(device.number, where), "kernels_cuda"
-    return importlib.import_module(f"{package}.{operator}").plan(**problem, target=target)
+    return _imported(f"{package}.{operator}").plan(**problem, target=target)
 
 
 def cpu_target() -> Any:
     """Return the host as plans see it."""
-    from kernels_cpu.target import Target  # noqa: PLC0415 - imports llvmlite, which `import dmlops` does not need
+    # Imports llvmlite, which `import dmlops` does not need.
+    return _imported("kernels_cpu.target").Target(threads.get_num_threads(), load_on_host)
 
-    return Target(threads.get_num_threads(), load_on_host)
+
+@functools.cache
+def _imported(name: str) -> Any:
+    with kernel_store.LOCK:
+        return importlib.import_module(name)
 
 
 _loaded: dict[Any, Any] = {}

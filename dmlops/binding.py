@@ -50,7 +50,7 @@ def bind_top_k(
         refuse("top_k.k", k, f"axis {axis} of x has {counted(size, 'element')}", f"k must be in [0, {size}]")
     sizes = (*data.sizes[:axis], k, *data.sizes[axis + 1 :])
     index_type = _index_type(index_type, library, out, "top_k")
-    inferred = TensorDesc(data.data_type, sizes), TensorDesc(index_type, sizes)
+    inferred = tuple(_result("top_k", "x", type_, sizes) for type_ in (data.data_type, index_type))
     values, indices = _check_outputs(out, ("values", "indices"), inferred, device, "top_k")
     call = _Call("top_k", [x], [data], out, [values, indices], device)
     if k == 0:
@@ -93,7 +93,10 @@ def bind_nonzero_coordinates(
     count_sizes: tuple[int, ...] = ()
     if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
         count_sizes = (1,)
-    inferred = TensorDesc(index_type, (capacity, columns)), TensorDesc(index_type, count_sizes)
+    inferred = (
+        _result(where, "size", index_type, (capacity, columns)),
+        TensorDesc(index_type, count_sizes),
+    )
     coordinates, count = _check_outputs(out, ("coordinates", "count"), inferred, device, where)
     low, high = index_type.integer_range
     if fill is not None and not low <= fill <= high:
@@ -146,7 +149,8 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
         allowed = f"their last size must be in [1, {indexable}]"
         refuse(f"{where}.indices", f"shape {tuples.sizes}", reason, allowed)
     sizes = tuples.sizes[:-1] + data.sizes[batch + tuples.sizes[-1] :]
-    (output,) = _check_outputs(out, ("",), (TensorDesc(data.data_type, sizes),), device, where)
+    inferred = _result(where, "indices", data.data_type, sizes)
+    (output,) = _check_outputs(out, ("",), (inferred,), device, where)
     n_tuples = math.prod(tuples.sizes[:-1])
     if 0 in data.sizes[batch : batch + tuples.sizes[-1]] and n_tuples > 0 and mode != "fill":
         reason, remedy = f"x has sizes {data.sizes}, so that no tuple is in range", 'only mode="fill" will do'
@@ -203,7 +207,8 @@ def _matrix_call(
     if len(sizes) < 2:
         got, reason = counted(len(sizes), "dimension"), "a matrix has height and width"
         refuse(f"{where}.{field}", got, reason, "it must have at least 2")
-    (output,) = _check_outputs(out, ("",), (TensorDesc(data_type, sizes),), device, where)
+    inferred = _result(where, field, data_type, sizes)
+    (output,) = _check_outputs(out, ("",), (inferred,), device, where)
     return _Call(where, inputs, input_descs, out, [output], device, library)
 
 
@@ -335,16 +340,22 @@ _TYPES_OF_RESULTS = {
 }
 
 
+def _result(function: str, parameter: str, data_type: TensorDataType, sizes: tuple[int, ...]) -> TensorDesc:
+    """Return the description of a result, of which `parameter` decides how large it is."""
+    with in_words_of(function, has_out=False, sizes=parameter):
+        return TensorDesc(data_type, sizes)
+
+
 def _check_outputs(
     out: Sequence[Operand],
     names: Sequence[str],
-    inferred: tuple[TensorDesc, ...],
+    inferred: Sequence[TensorDesc],
     device: Device,
     function: str,
 ) -> tuple[TensorDesc, ...]:
     """Return the descriptions of the outputs: those inferred, or those given where they fit."""
     if not out:
-        return inferred
+        return tuple(inferred)
     checked = []
     for i, (operand, name, expected) in enumerate(zip(out, names, inferred, strict=True)):
         library, array = operand.library, operand.array

@@ -487,7 +487,8 @@ class CallCache:
         self._calls.clear()
 
 
-CALLS = CallCache(max_entries=3072)
+# Of calls of eight dimensions that several threads share, each takes some 12 KB with its replay.
+CALLS = CallCache(max_entries=2048)
 """All that is kept of past calls of functions."""
 
 

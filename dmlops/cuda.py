@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmlops import kernel_store
-from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, wording
+from dmlops.arguments import as_integer
+from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, shown, wording
 from dmlops.memory import aligned, read_integer
 
 # One handle that is another stream in each thread.
@@ -115,10 +116,11 @@ def stream_handle(stream: Any, where: str) -> int:
     for attribute in ("cuda_stream", "ptr"):
         if hasattr(stream, attribute):
             return int(getattr(stream, attribute))
-    if isinstance(stream, (int, np.integer)) and not isinstance(stream, bool) and stream >= 0:
-        return int(stream)
+    number = None if isinstance(stream, bool) else as_integer(stream)
+    if number is not None and number >= 0:
+        return number
     allowed = "stream must be None, an integer handle or an object with __cuda_stream__"
-    raise TypeError(wording(where, repr(stream), "it is no CUDA stream", allowed))
+    raise TypeError(wording(where, shown(stream), "it is no CUDA stream", allowed))
 
 
 def check_stream_device(handle: int, device_number: int, where: str) -> None:

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from dmlops import kernel_store
 from dmlops.enums import TensorDataType
-from dmlops.errors import wording
+from dmlops.errors import shown, wording
 
 SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
 """The data types that operators take, by the name that NumPy, torch and JAX all use."""
@@ -22,7 +23,8 @@ def numpy_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
 
 def _make_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
     if data_type == TensorDataType.BFLOAT16:
-        import ml_dtypes  # noqa: PLC0415
+        with kernel_store.LOCK:
+            import ml_dtypes  # noqa: PLC0415
 
         name: Any = ml_dtypes.bfloat16
     else:
@@ -36,7 +38,7 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
     name = dtype_name(dtype)
     if name not in _INDEX_TYPES:
         allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
-        raise TypeError(wording(where, repr(dtype), "it is no index type", allowed))
+        raise TypeError(wording(where, shown(dtype), "it is no index type", allowed))
     return SUPPORTED[name]
 
 
@@ -54,9 +56,10 @@ def dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str) and dtype == "bfloat16":
         return dtype
     try:
-        return str(np.dtype(dtype).name)
-    except TypeError:
-        return repr(dtype)
+        described = np.dtype(dtype)
+        return str(described.name if described.isnative else described)
+    except Exception:  # NumPy raises errors of many kinds for what names no type
+        return shown(dtype)
 
 
 def named_data_type(name: str, where: str) -> TensorDataType:

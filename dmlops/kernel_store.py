@@ -25,7 +25,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _WRITABLE_BY_OTHERS = 0o022
 
 LOCK = threading.RLock()
-"""Held by the thread that compiles or links a kernel, and so by the one that imports Numba.
+"""Held by the thread that compiles or links a kernel, or imports what a first call needs.
 
 A fork waits until that is done: the child would find locks held, and modules half imported, by a thread that
 it does not have.

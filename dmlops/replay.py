@@ -25,6 +25,10 @@ from kernels_cpu.native_call import Operand as NativeOperand
 _MAX_BYTES = 1 << 16
 _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
+# What asking for shape and type raises where there are none, or none that can be hashed. Not any exception:
+# what a signal handler raises must reach the caller.
+_NO_ARRAY_ERRORS = (AttributeError, TypeError, ValueError, RuntimeError)
+
 
 class _Scratch:
     """Memory that all native calls share, as only one thread at a time holds the GIL."""
@@ -203,7 +207,7 @@ class Replays:
         """Return the outputs of a call, or None with nothing done where the ordinary path must be taken."""
         try:
             replay = self._replays.get(_key(parameters, arrays))
-        except Exception:  # what has no such attributes, or none that can be hashed, is no plain array
+        except _NO_ARRAY_ERRORS:
             return None
         return None if replay is None else replay(arrays)
 

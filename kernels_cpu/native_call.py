@@ -29,6 +29,9 @@ _ALIGNED, _NOT_SWAPPED, _WRITEABLE = 0x100, 0x200, 0x400
 _DESCRIBE_AT = 40
 _DLPACK_MAJOR = 1
 _ATTRIBUTE = sys.intern("__array_struct__")
+# Each of these is a class, of which one is enough.
+_CALL_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+_LOOK_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)
 
 
 class Operand(NamedTuple):
@@ -127,8 +130,7 @@ def native_call(
     template = [*leading, *[0] * (len(operands) + 1)]
     head = launch.kernel.address, int(keeps_gil)
     table = _table(head, template, len(leading), operands, overlaps, array_type)
-    prototype = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    entry: Any = prototype(load(CALL).address)
+    entry: Any = _CALL_PROTOTYPE(load(CALL).address)
     call = functools.partial(entry, table.address)
     call.keeps = table, launch  # type: ignore[attr-defined]
     return call
@@ -179,7 +181,7 @@ class _Look:
     __slots__ = ("_entry", "_table", "_unpack")
 
     def __init__(self, address: int, table: Table, n_operands: int) -> None:
-        entry: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)(address)
+        entry: Any = _LOOK_PROTOTYPE(address)
         self._entry, self._table = functools.partial(entry, table.address), table
         self._unpack = struct.Struct(f"={n_operands}q").unpack
 

@@ -79,8 +79,6 @@ def _checked(name: str, value: Any) -> int:
 # while it waits, and what they raise would leave it with kernels still running.
 _allocate_lock = ctypes.pythonapi.PyThread_allocate_lock
 _allocate_lock.restype = ctypes.c_void_p
-_free_lock = ctypes.pythonapi.PyThread_free_lock
-_free_lock.argtypes, _free_lock.restype = (ctypes.c_void_p,), None
 _release_lock = ctypes.pythonapi.PyThread_release_lock
 _release_lock.argtypes, _release_lock.restype = (ctypes.c_void_p,), None
 # `ctypes.pythonapi` would keep the GIL while it waits.
@@ -88,6 +86,8 @@ _acquire_lock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(
     ctypes.cast(ctypes.pythonapi.PyThread_acquire_lock, ctypes.c_void_p).value or 0
 )
 _WAIT, _DO_NOT_WAIT = 1, 0
+# Locks are used again and never freed: a `__del__` that frees one would swallow an interrupt that meets it.
+_idle_locks: list[int] = []
 
 
 class _Job:
@@ -111,19 +111,21 @@ class _Job:
 
 
 class _Ticket:
-    """A worker's right to take part in a job: whoever holds its lock last decides.
+    """A worker's right to take part in a job.
 
-    A worker holds the lock while it works; once the caller holds it, no worker ever starts.
+    A worker holds the lock while it works. Once the caller has held it, with no block pending, no worker
+    starts on one: a ticket that is used later finds nothing to do, and holds a lock that may by then be
+    another ticket's no longer than it takes to see that.
     """
 
     __slots__ = ("job", "lock")
 
     def __init__(self, job: _Job) -> None:
         self.job = job
-        self.lock = _allocate_lock()
-
-    def __del__(self) -> None:
-        _free_lock(self.lock)
+        try:
+            self.lock = _idle_locks.pop()
+        except IndexError:
+            self.lock = _allocate_lock()
 
     def use(self) -> None:
         """Work for the job on a worker thread, if its caller has not closed it."""
@@ -177,6 +179,7 @@ def _reset_pool() -> None:
     # A forked child inherits the pool's numbers but none of its threads, and perhaps a lock nobody frees.
     global _pool  # noqa: PLW0603
     _pool = _Pool()
+    _idle_locks.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -216,6 +219,9 @@ def run(function: Callable[[Any], Any], blocks: Sequence[Any], threads: int | No
             job.pending.clear()
         finally:
             all(closing)
+    for ticket in tickets:
+        _release_lock(ticket.lock)
+    _idle_locks.extend([ticket.lock for ticket in tickets])
     if job.errors:
         raise job.errors[0]
 

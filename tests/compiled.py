@@ -116,7 +116,10 @@ def oracle(descriptor, inputs):
         return {"output_count_tensor": count, "output_coordinates_tensor": coordinates}
     if isinstance(lowest, GatherND1):
         batch = lowest.batch_dimension_count
-        picked = reference.gather_nd(x, inputs["indices_tensor"], batch_dims=batch, mode="clip")
+        x = x.reshape(x.shape[x.ndim - lowest.input_dimension_count :])
+        picks = inputs["indices_tensor"]
+        picks = picks.reshape(picks.shape[picks.ndim - lowest.indices_dimension_count :])
+        picked = reference.gather_nd(x, picks, batch_dims=batch, mode="clip")
         return {"output_tensor": picked.reshape(lowest.output_tensor.sizes)}
     output = lowest.output_tensor
     band = {"begin": lowest.diagonal_fill_begin, "end": lowest.diagonal_fill_end, "value": lowest.value}

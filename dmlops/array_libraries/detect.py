@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlops import kernel_store
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.errors import wording
@@ -126,4 +127,8 @@ _KNOWN: tuple[tuple[str, str, Callable[[], ArrayLibrary]], ...] = (
 
 
 def _instance(name: str, make: Callable[[], ArrayLibrary]) -> ArrayLibrary:
-    return _instances.setdefault(name, make()) if name not in _instances else _instances[name]
+    found = _instances.get(name)
+    if found is None:
+        with kernel_store.LOCK:  # as it imports a module
+            found = _instances.setdefault(name, make())
+    return found

@@ -18,9 +18,10 @@ class DLPack(CudaArrayInterface):
     is_lent = True
 
     def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+        number = int(array.__dlpack_device__()[1])
+        cuda.target(number, where)  # where that device is not to be had, the error says so
         from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
 
-        number = int(array.__dlpack_device__()[1])
         with cuda.device_made_current(number):
             # The producer makes this stream wait for its own work; 1 is the default stream.
             view = StridedMemoryView.from_dlpack(array, stream_ptr=stream or 1)

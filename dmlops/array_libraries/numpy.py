@@ -1,6 +1,7 @@
 """NumPy arrays, and everything that `numpy.asarray` takes without losing or copying more than elements."""
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -28,7 +29,9 @@ _pointer_at = ctypes.c_size_t.from_address
 _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_void_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
-_PYTHON_TYPES = frozenset((list, tuple, int, float, bool))
+_NUMBERS = frozenset((int, float, bool))
+# Of a list nested deeper than that NumPy makes no array.
+_MOST_DIMENSIONS = 64
 # A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know.
 _TOLD_KINDS = "biuf"
 
@@ -99,8 +102,7 @@ def _address(array: "np.ndarray[Any, Any]") -> int:
 
 def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
     """Return an ndarray with the elements of a subclass, a list, a scalar or another object."""
-    if type(array) not in _PYTHON_TYPES:
-        _check_plain(array, where)
+    _check_plain(array, where)
     try:
         return np.asarray(array)
     except (ValueError, TypeError, OverflowError, RecursionError, RuntimeError) as error:
@@ -112,9 +114,18 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
         raise TypeError(wording(where, type(array).__name__, reason, "it must be an array")) from None
 
 
-def _check_plain(array: Any, where: str) -> None:
-    """Refuse what NumPy would convert, and lose a mask, nulls or another device's memory."""
-    if isinstance(array, np.ma.MaskedArray):
+def _check_plain(array: Any, where: str, depth: int = 0) -> None:
+    """Refuse what NumPy would convert, alone or in lists, and lose a mask, nulls or a device's memory."""
+    if type(array) in _NUMBERS:
+        return
+    if isinstance(array, (list, tuple)):
+        if depth < _MOST_DIMENSIONS and not _NUMBERS.issuperset(map(type, array)):
+            for part in array:
+                _check_plain(part, where, depth + 1)
+        return
+    # Where nobody has imported the module, there are no masked arrays.
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    if masked is not None and isinstance(array, masked):
         reason, remedy = "the mask would be lost", "pass x.filled(value) or x.data"
         raise TypeError(wording(where, "a masked array", reason, remedy))
     graph = getattr(array, "__dask_graph__", None)
@@ -124,7 +135,10 @@ def _check_plain(array: Any, where: str) -> None:
             "use dmlops.integrations.dask, or pass x.compute()",
         )
         raise TypeError(wording(where, f"a lazy {type(array).__name__}", reason, remedy))
-    if not isinstance(array, (np.ndarray, list, tuple, np.generic, int, float)):
+    if _module_of(array) == "polars" and hasattr(array, "collect"):
+        reason, remedy = "it is computed only when asked for", "pass x.collect()"
+        raise TypeError(wording(where, f"a lazy {type(array).__name__}", reason, remedy))
+    if not isinstance(array, (np.ndarray, np.generic, int, float)):
         _refuse_other_memory(array, where)
         _refuse_nulls(array, where)
 
@@ -150,18 +164,31 @@ def _refuse_nulls(array: Any, where: str) -> None:
 
 def _count_nulls(array: Any) -> int:
     """Return how many nulls an array or a table of polars, Arrow or pandas has."""
-    module = type(array).__module__.partition(".")[0]
+    module = _module_of(array)
     if module == "pyarrow":
         columns = getattr(array, "columns", [array])
         return sum(int(getattr(column, "null_count", 0)) for column in columns)
     if module == "polars":
         columns = array.get_columns() if hasattr(array, "get_columns") else [array]
-        return sum(int(column.null_count()) for column in columns)
+        return sum(_count_polars_nulls(column) for column in columns)
     if module == "pandas":
         # NaN in a column of NumPy's floats is a number; what pandas' own types call missing is a null.
         columns = [column for _, column in array.items()] if hasattr(array, "columns") else [array]
         return sum(int(column.isna().sum()) for column in columns if not isinstance(column.dtype, np.dtype))
     return 0
+
+
+def _count_polars_nulls(column: Any) -> int:
+    """Return how many nulls a series of polars has, those in its lists and arrays included."""
+    n_nulls = int(column.null_count())
+    while not n_nulls and hasattr(column.dtype, "inner"):
+        column = column.explode()
+        n_nulls = int(column.null_count())
+    return n_nulls
+
+
+def _module_of(array: Any) -> str:
+    return type(array).__module__.partition(".")[0]
 
 
 NUMPY = NumPy()

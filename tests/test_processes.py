@@ -1,0 +1,290 @@
+"""Processes that share a cache directory, first calls from many threads, forks and kills.
+
+Every answer is right, and no process hangs: each is ended after some time.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dmlops
+from tests import reference
+from tests.command_line import kill_group, start_python, wait_for
+from tests.data import assert_same, random
+from tests.scripts import ROOT, run_script
+
+# Bytes around an output, which nobody may write to.
+FENCE = 512
+
+
+def fenced(shape, dtype, *, transposed=False):
+    """Return an output, and the memory around it."""
+    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.full(n_bytes + 2 * FENCE, 0xA5, np.uint8)
+    array = memory[FENCE : FENCE + n_bytes].view(dtype)
+    array = array.reshape(shape[::-1]).T if transposed else array.reshape(shape)
+    return array, memory
+
+
+def check_outputs(function, expected, *, transposed=False):
+    """Call a function with outputs given, and check them and what lies around them."""
+    outputs = [fenced(array.shape, array.dtype, transposed=transposed) for array in expected]
+    arrays = tuple(array for array, _ in outputs)
+    function(out=arrays if len(arrays) > 1 else arrays[0])
+    for (array, memory), right in zip(outputs, expected, strict=True):
+        assert_same(array, right)
+        assert (memory[:FENCE] == 0xA5).all()
+        assert (memory[-FENCE:] == 0xA5).all()
+
+
+def gather(dtype, n_elements, step=1):
+    x = random("gather").integers(0, 99, (9, step * n_elements)).astype(dtype)[:, ::step]
+    picks = random("picks").integers(-9, 9, (30, 1))
+    check_outputs(lambda **out: dmlops.gather_nd(x, picks, **out), [reference.gather_nd(x, picks)])
+
+
+def nonzero(dtype, shape):
+    x = random("nonzero").integers(0, 2, shape).astype(dtype)
+    expected = reference.nonzero_coordinates(x)
+    found = dmlops.nonzero_coordinates(x)
+    for array, right in zip(found, expected, strict=True):
+        assert_same(array, right)
+
+
+def diagonal(dtype, *, has_input=True, transposed=False):
+    x = random("diagonal").integers(0, 99, (5, 7)).astype(dtype) if has_input else np.zeros((5, 7), dtype)
+    expected = reference.diagonal_matrix(x, value=3, begin=-1, end=2)
+    operands = (x,) if has_input else ()
+
+    def call(**out):
+        dmlops.diagonal_matrix(*operands, value=3, begin=-1, end=2, **out)
+
+    check_outputs(call, [expected], transposed=transposed)
+
+
+def top_k(dtype, shape, k):
+    x = random("top_k").integers(-99, 99, shape).astype(dtype)
+    check_outputs(lambda **out: dmlops.top_k(x, k, **out), reference.top_k(x, k))
+
+
+# Calls that need different kernels of the same types, for which one was once taken for another.
+CALLS = {
+    "one_element": lambda: gather("uint8", 1),
+    "many_elements": lambda: gather("uint8", 200),
+    "strided_elements": lambda: gather("uint8", 50, step=2),
+    "rank_1": lambda: nonzero("uint8", (40,)),
+    "rank_3": lambda: nonzero("uint8", (3, 4, 5)),
+    "rows_with_input": lambda: diagonal("uint8"),
+    "rows_without_input": lambda: diagonal("uint8", has_input=False),
+    "columns": lambda: diagonal("uint8", transposed=True),
+    "best_of_bytes": lambda: top_k("int8", (3, 9), 2),
+    "best_of_words": lambda: top_k("int16", (3, 9), 2),
+}
+CHEAP = ("rows_with_input", "rows_without_input", "columns")
+
+PREAMBLE = """
+import os, random, signal, sys, threading, time, warnings
+from concurrent.futures import ThreadPoolExecutor
+import numpy.random  # as an import of ours is what a fork may meet
+from tests.test_processes import CALLS, CHEAP
+warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested
+signal.alarm(120)  # a process that hangs ends, with an exit status that fails the test
+"""
+
+
+def at_once(scripts, directory):
+    """Run scripts side by side, a process each, with one cache directory."""
+    with ThreadPoolExecutor(len(scripts)) as pool:
+        return list(
+            pool.map(lambda code: run_script(PREAMBLE, code, DMLOPS_CACHE_DIR=str(directory)), scripts)
+        )
+
+
+def files(directory):
+    return sorted(path for path in Path(directory).rglob("*") if path.is_file())
+
+
+def check_directory(directory, names, *, leftovers=False):
+    """Check that all kernels of calls are there and whole: others would be compiled again, with a log."""
+    script = f"""
+for name in {tuple(names)}:
+    CALLS[name]()
+print("numba" in sys.modules)
+"""
+    output, log = run_script(PREAMBLE, script, errors=True, DMLOPS_CACHE_DIR=str(directory))
+    assert (output.strip(), log) == ("False", "")
+    if not leftovers:
+        assert [path for path in files(directory) if path.name.startswith(".")] == []
+
+
+def test_kernels_that_different_processes_compiled(tmp_path):
+    at_once([f"CALLS[{name!r}]()" for name in CALLS], tmp_path)
+    check_directory(tmp_path, CALLS)
+    # The second time a call may take a shorter way, which has a kernel of its own.
+    at_once(["for name in (*reversed(CALLS), *CALLS, *CALLS): CALLS[name]()"], tmp_path)
+
+
+def test_many_processes_on_a_cold_cache(tmp_path):
+    script = """
+names = list(CHEAP[:2])
+random.Random({seed}).shuffle(names)
+for name in names * 2:
+    CALLS[name]()
+"""
+    at_once([script.format(seed=seed) for seed in range(8)], tmp_path)
+    assert files(tmp_path)
+    check_directory(tmp_path, CHEAP[:2])
+
+
+THREADS = """
+sys.setswitchinterval(1e-4)
+names = {names}
+barrier = threading.Barrier(8)
+
+def work(seed):
+    rng = random.Random(seed)
+    barrier.wait(60)
+    for name in rng.sample(names, len(names)) * 2:
+        CALLS[name]()
+    return True
+
+with ThreadPoolExecutor(8) as pool:
+    assert all(pool.map(work, range({seed}, {seed} + 8)))
+for name in names:
+    CALLS[name]()
+print("done")
+"""
+
+
+def test_first_calls_from_many_threads(tmp_path):
+    for seed in range(4):  # the first on a cold cache
+        script = THREADS.format(names=CHEAP, seed=100 * seed)
+        assert run_script(PREAMBLE, script, DMLOPS_CACHE_DIR=str(tmp_path)).strip() == "done"
+    check_directory(tmp_path, CHEAP)
+
+
+FORK = """
+def forked(delay, names):
+    time.sleep(delay)
+    child = os.fork()
+    if not child:
+        signal.alarm(100)
+        try:
+            for name in names:
+                CALLS[name]()
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    return child
+
+def check(children):
+    for child in children:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+class TestForks:
+    @pytest.mark.parametrize("delay", [0, 0.01, 0.3])
+    def test_while_another_thread_makes_its_first_call(self, delay, tmp_path):
+        # The child compiles a kernel that the parent has, and one that it has not.
+        script = f"""
+failures = []
+
+def first():
+    try:
+        CALLS["rows_with_input"]()
+    except BaseException as error:
+        failures.append(error)
+
+thread = threading.Thread(target=first)
+thread.start()
+children = [forked({delay}, ["rows_with_input", "rows_without_input"])]
+thread.join()
+children.append(forked(0, ["columns"]))
+check(children)
+CALLS["rows_with_input"]()
+print(failures)
+"""
+        output = run_script(PREAMBLE, FORK, script, DMLOPS_CACHE_DIR=str(tmp_path))
+        assert output.strip() == "[]"
+        check_directory(tmp_path, CHEAP)
+
+    def test_while_a_call_runs_on_many_threads(self):
+        script = """
+import numpy as np, dmlops
+x = np.random.default_rng(0).standard_normal((64, 20000)).astype("float32")
+expected = np.argsort(-x, axis=1, kind="stable")[:, :40]
+failures, ends = [], threading.Event()
+
+def run():
+    assert (dmlops.top_k(x, 40).indices == expected).all()
+    assert len(dmlops.nonzero_coordinates(x).coordinates) == x.size
+
+CALLS["large"] = run
+
+def work():
+    try:
+        while not ends.is_set():
+            run()
+    except BaseException as error:
+        failures.append(error)
+
+run()
+threads = [threading.Thread(target=work) for _ in range(2)]
+[thread.start() for thread in threads]
+rng = random.Random(0)
+for _ in range(8):
+    check([forked(rng.uniform(0, 0.02), ["large", *CHEAP, "large"])])
+ends.set()
+[thread.join() for thread in threads]
+run()
+print(failures)
+"""
+        assert run_script(PREAMBLE, FORK, script, DMLOPS_NUM_THREADS="4").strip() == "[]"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="signals are others there")
+def test_a_process_that_dies_while_it_writes(tmp_path):
+    size = 3000
+    # A limit on the size of files, and what it ends a process with unless that is told otherwise.
+    script = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))
+CALLS["rows_with_input"]()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", PREAMBLE + script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "DMLOPS_CACHE_DIR": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        timeout=300,
+    )
+    assert result.returncode == -signal.SIGXFSZ, result.stderr
+    (left,) = files(tmp_path)
+    assert left.name.startswith(".")
+    assert left.stat().st_size == size
+    run_script(PREAMBLE, "CALLS['rows_with_input']()", DMLOPS_CACHE_DIR=str(tmp_path))
+    check_directory(tmp_path, ["rows_with_input"], leftovers=True)
+
+
+def test_processes_that_are_killed_at_any_time(tmp_path):
+    script = PREAMBLE + "for name in CHEAP: CALLS[name]()"
+    environment = {"PYTHONPATH": str(ROOT), "DMLOPS_CACHE_DIR": str(tmp_path)}
+    for n_files in range(3):  # killed as soon as this many files of the cache are there
+        process = start_python("-c", script, folder=tmp_path, **environment)
+        try:
+            wait_for(lambda: process.poll() is not None or len(files(tmp_path)) > n_files)  # noqa: B023
+        finally:
+            kill_group(process)
+    run_script(script, DMLOPS_CACHE_DIR=str(tmp_path))
+    check_directory(tmp_path, CHEAP, leftovers=True)
