@@ -501,5 +501,10 @@ def _annotate() -> Callable[[str], AbstractContextManager[Any]]:
     return functools.partial(nvtx.annotate, domain="dmlops")
 
 
+def is_profiled() -> bool:
+    """Return whether each call on a GPU is told to profilers."""
+    return _annotate() is not nullcontext
+
+
 def _profiler_range(name: str) -> AbstractContextManager[Any]:
     return _annotate()(name)

@@ -133,13 +133,8 @@ def check_stream_device(handle: int, device_number: int, where: str) -> None:
     """
     if handle in _DEFAULT_STREAMS:
         return
-    driver = _driver()
-    context = _checked(driver.cuStreamGetCtx(handle), "asking a stream for its device")
-    _checked(driver.cuCtxPushCurrent(context), "asking a stream for its device")
-    try:
-        number = int(_checked(driver.cuCtxGetDevice(), "asking a stream for its device"))
-    finally:
-        driver.cuCtxPopCurrent()
+    context = _checked(_driver().cuStreamGetCtx(handle), "asking a stream for its device")
+    number = _device_of(context)
     if number != device_number:
         got, reason = f"a stream of cuda:{number}", f"the arrays live on cuda:{device_number}"
         raise DeviceMismatchError(wording(where, got, reason, "both must share a device"))
@@ -170,14 +165,28 @@ def pointer_device(pointer: int, where: str) -> int | None:
     """
     launcher(where)
     driver = _driver()
-    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    kinds = driver.CUpointer_attribute
     try:
-        status, index = driver.cuPointerGetAttribute(attribute, pointer)
+        # The ordinal alone does not do: there are drivers that say 0 of every device's memory.
+        status, context = driver.cuPointerGetAttribute(kinds.CU_POINTER_ATTRIBUTE_CONTEXT, pointer)
+        if status == driver.CUresult.CUDA_SUCCESS and int(context):
+            return _device_of(context)
+        # Memory of a pool has no context.
+        status, index = driver.cuPointerGetAttribute(kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
     except Exception as error:  # there is no driver to ask
         got = "an array of a CUDA device"
         raise _no_device(got, error, where) from error
     is_known = status == driver.CUresult.CUDA_SUCCESS and int(index) >= 0
     return int(index) if is_known else None
+
+
+def _device_of(context: Any) -> int:
+    driver, doing = _driver(), "asking a context for its device"
+    _checked(driver.cuCtxPushCurrent(context), doing)
+    try:
+        return int(_checked(driver.cuCtxGetDevice(), doing))
+    finally:
+        driver.cuCtxPopCurrent()
 
 
 def is_capturing(handle: int) -> bool:

@@ -5,6 +5,7 @@ outputs, and one native call, which looks at the arrays itself, and launches a s
 anything else, the ordinary path is taken.
 """
 
+import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -15,14 +16,27 @@ import numpy as np
 
 from dmlops import backend
 from dmlops.array_libraries import ArrayLibrary, Operand
-from dmlops.call import BoundCall, Manner
+from dmlops.call import BoundCall, Manner, is_profiled
+from dmlops.cuda import PER_THREAD_STREAM
+from dmlops.enums import TensorDataType
 from dmlops.memory import CPU, aligned, take_scratch
-from kernels_cpu.kernel import BoundKernel
-from kernels_cpu.native_call import CALL, LOOK, MISMATCH, native_call, native_look
+from kernels_cpu.kernel import BoundKernel, LoadedKernel, Table
+from kernels_cpu.native_call import (
+    CALL,
+    LAUNCH,
+    LOOK,
+    MAX_LAUNCH_VALUES,
+    MISMATCH,
+    native_call,
+    native_look,
+)
 from kernels_cpu.native_call import Operand as NativeOperand
 
 # Calls that move so many bytes, all operands together, take some microseconds, for which the GIL may be kept.
 _MAX_BYTES = 1 << 16
+# Launches on a GPU depend on where operands begin, modulo this.
+_LAUNCH_ALIGNMENT = 16
+_log = logging.getLogger("dmlops")
 _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
 # What asking for shape and type raises where there are none, or none that can be hashed. Not any exception:
@@ -56,6 +70,8 @@ class Replay:
         Whose arrays it is run on.
     operands : sequence of NativeOperand
         The arrays: inputs, outputs and the workspace, if there is one.
+    launch : BoundKernel, optional
+        What is run, where that is no more than one kernel of the host, or launches on a GPU.
     is_small : bool
         Whether it may keep the GIL, and share memory with other calls that do.
     has_out, has_workspace : bool
@@ -67,6 +83,7 @@ class Replay:
         call: BoundCall,
         library: ArrayLibrary,
         operands: Sequence[NativeOperand],
+        launch: BoundKernel | None,
         *,
         is_small: bool,
         has_out: bool,
@@ -87,7 +104,7 @@ class Replay:
         self._failure = -1 if call.manner is Manner.CHECK_THEN_GATHER else 0
         # Native calls look at all that there is to say of a NumPy array.
         self._are_plain = None if type(library).are_plain is ArrayLibrary.are_plain else library.are_plain
-        self._run: Callable[[tuple[Any, ...], int], int] | None = None
+        self._run: Callable[[tuple[Any, ...], int, int], int] | None = None
         self._go_on: Callable[..., list[Any]] = (
             call.run_on_host if call.device is CPU else partial(call.run_on_cuda, library)
         )
@@ -96,9 +113,9 @@ class Replay:
         if is_small:
             self._scratch = _scratch.of(call.workspace_size)
             self._workspace = aligned(self._scratch.ctypes.data)
-        if is_small or (_is_one_kernel(call, has_out=has_out) and not self._is_counted and not has_workspace):
+        if launch is not None:
             self._run = native_call(
-                *(call.plan.launch, call.n_leading, operands, overlaps),
+                *(launch, call.n_leading, operands, overlaps),
                 keeps_gil=is_small,
                 array_type=array_type,
                 load=backend.load_on_host,
@@ -121,9 +138,9 @@ class Replay:
         library = given[0].library if given else call.library
         if library.native_type is None or (not out and library is not call.library):
             return None
-        is_small = (
-            workspace is None and call.bytes_moved <= _MAX_BYTES and _is_one_kernel(call, has_out=bool(out))
-        )
+        on_host = call.device is CPU
+        is_one = workspace is None and on_host and _is_one_kernel(call, has_out=bool(out))
+        is_small = is_one and call.bytes_moved <= _MAX_BYTES
         allocators = call.small_allocators if is_small else call.allocators
         made = [] if out else [library.as_output(make(), call.name) for make in allocators]
         operands = []
@@ -132,8 +149,18 @@ class Replay:
             if known is None or operand.library is not library:
                 return None
             operands.append(known)
+        launch = None
+        if is_small or (is_one and call.manner is not Manner.COUNT_THEN_EXPAND):
+            launch = call.plan.launch
+        elif workspace is None and not on_host:
+            launch = _launch_on_gpu(call, [operand.address for operand in (*given, *made)])
+            if launch is not None:
+                operands = [known.aligned_to(_LAUNCH_ALIGNMENT) for known in operands]
         return cls(
-            call, library, operands, is_small=is_small, has_out=bool(out), has_workspace=workspace is not None
+            *(call, library, operands, launch),
+            is_small=is_small,
+            has_out=bool(out),
+            has_workspace=workspace is not None,
         )
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
@@ -146,32 +173,60 @@ class Replay:
         if self._are_plain is not None and not self._are_plain(arrays, self._reaches):
             return None
         view = (*arrays, *made)
-        if self._run is not None:
-            if self._workspace or not self._call.workspace_size:
-                status = self._run(view, self._workspace)
-            else:
-                scratch = take_scratch(self._call.workspace_size)
-                status = self._run(view, scratch.address)
-                scratch.give_back()
-            if status == MISMATCH or status & self._failure:
-                return None
-            if self._is_counted:
-                made[0] = self._library.trimmed(made[0], status)
-        else:
+        if self._run is None:
             addresses = self._look(view)
             if not addresses:
                 return None
             workspace = addresses[-1] if self._has_workspace else 0
             made = self._go_on(addresses[: len(addresses) - self._has_workspace], made, workspace)
+        elif self._call.device is not CPU:
+            if not self._launched(view):
+                return None
+        else:
+            if self._workspace or not self._call.workspace_size:
+                status = self._run(view, self._workspace, 0)
+            else:
+                scratch = take_scratch(self._call.workspace_size)
+                status = self._run(view, scratch.address, 0)
+                scratch.give_back()
+            if status == MISMATCH or status & self._failure:
+                return None
+            if self._is_counted:
+                made[0] = self._library.trimmed(made[0], status)
         return made or arrays[self._outputs]
+
+    def _launched(self, view: tuple[Any, ...]) -> bool:
+        """Return whether one native call has launched everything; the ordinary path may do so again."""
+        library, call, run = self._library, self._call, self._run
+        if run is None or not library.is_current(call.device):
+            return False
+        stream = library.current_stream(call.device)
+        if not call.workspace_size:
+            return run(view, 0, stream) == 0
+        if stream == PER_THREAD_STREAM:
+            return False
+        scratch = library.empty((call.workspace_size,), TensorDataType.UINT8, call.device)
+        return run(view, aligned(library.address(scratch)), stream) == 0
 
 
 def prepare(call: BoundCall, library: ArrayLibrary) -> None:
     """Load what replays on a library's arrays will need: no later call imports or compiles anything."""
     if call.plan is not None and library.native_type is not None and _has_gil():
-        backend.load_on_host(LOOK)
-        if call.device is CPU:
-            backend.load_on_host(CALL)
+        for kernel in (CALL, LOOK, *(() if call.device is CPU else (LAUNCH,))):
+            backend.load_on_host(kernel)
+
+
+def _launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | None:
+    """Return what launches a call from compiled code, with such addresses; None where the plan decides."""
+    if call.manner is not Manner.LAUNCH or is_profiled() or any(at % _LAUNCH_ALIGNMENT for at in addresses):
+        return None
+    bases = [*[0] * call.n_leading, *addresses]
+    launches = call.plan.launches(*bases)
+    words = None if launches is None else launches.words(MAX_LAUNCH_VALUES)
+    if words is None:
+        return None
+    launch: LoadedKernel = backend.load_on_host(LAUNCH)
+    return launch.bind((Table(words), len(bases) + 1), len(bases) + 2)
 
 
 def _is_one_kernel(call: BoundCall, *, has_out: bool) -> bool:
@@ -205,6 +260,8 @@ class Replays:
 
     def run(self, parameters: Hashable, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
         """Return the outputs of a call, or None with nothing done where the ordinary path must be taken."""
+        if _log.isEnabledFor(logging.DEBUG):  # that path says what it does
+            return None
         try:
             replay = self._replays.get(_key(parameters, arrays))
         except _NO_ARRAY_ERRORS:

@@ -15,9 +15,13 @@ from typing import Any, NamedTuple
 
 from kernels_cpu.kernel import INTEGER, BoundKernel, Kernel, Load, Table
 
-CALL = Kernel("native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGER,) * 3, uses_python=True)
+CALL = Kernel("native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGER,) * 4, uses_python=True)
 LOOK = Kernel("native_look", "kernels_cpu.native_call_kernel:native_look", (INTEGER,) * 2, uses_python=True)
+LAUNCH = Kernel("native_launch", "kernels_cpu.native_call_kernel:native_launch", (INTEGER,) * 7)
+"""Launches a list on a GPU: its words, how many addresses, these and, after them, the stream."""
+KERNELS = (CALL, LOOK, LAUNCH)
 MAX_ARGUMENTS = 16
+MAX_LAUNCH_VALUES = 64
 
 # What a native call returns where it did nothing; no kernel of an operator returns a negative number.
 MISMATCH = -1
@@ -30,7 +34,9 @@ _DESCRIBE_AT = 40
 _DLPACK_MAJOR = 1
 _ATTRIBUTE = sys.intern("__array_struct__")
 # Each of these is a class, of which one is enough.
-_CALL_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+_CALL_PROTOTYPE = ctypes.PYFUNCTYPE(
+    *(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
+)
 _LOOK_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)
 
 
@@ -52,6 +58,10 @@ class Operand(NamedTuple):
     flags: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+    def aligned_to(self, alignment: int) -> "Operand":
+        """Return an array of DLPack that begins at a multiple of `alignment`, a power of two."""
+        return self._replace(flags=self.flags | alignment - 1)
 
     @classmethod
     def of_array_interface(cls, array: Any, *, is_output: bool) -> "Operand":
@@ -99,7 +109,7 @@ def native_call(
     keeps_gil: bool,
     array_type: type,
     load: Load,
-) -> Callable[[tuple[Any, ...], int], int]:
+) -> Callable[[tuple[Any, ...], int, int], int]:
     """Return a function that launches a kernel on arrays, if they are of known kinds.
 
     Parameters
@@ -123,8 +133,8 @@ def native_call(
     Returns
     -------
     callable
-        It takes the arrays as a tuple, and the address of a workspace. It returns what the kernel does, or
-        `MISMATCH` with nothing done.
+        It takes the arrays as a tuple, the address of a workspace, and a stream; these follow the arrays'
+        addresses. It returns what the kernel does, or `MISMATCH` with nothing done.
     """
     leading = [*launch.leading, *[0] * n_leading]
     template = [*leading, *[0] * (len(operands) + 1)]

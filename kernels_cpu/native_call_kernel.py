@@ -7,7 +7,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from kernels_cpu.jit import helper, kernel
-from kernels_cpu.native_call import MAX_ARGUMENTS, MISMATCH
+from kernels_cpu.native_call import MAX_ARGUMENTS, MAX_LAUNCH_VALUES, MISMATCH
 
 _WORD = ir.IntType(64)
 # Fields of the table, in bytes.
@@ -22,6 +22,10 @@ _ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_DATA = 24, 32, 40
 _TENSOR_DATA, _TENSOR_DEVICE_TYPE, _TENSOR_DEVICE_ID, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = 0, 8, 12, 16, 20
 _TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 24, 32, 40
 _TENSOR_WORDS = 6
+# Fields of the structure CUlaunchConfig, the attribute after it, and what they take together, in words.
+_CONFIG_STREAM, _CONFIG_ATTRIBUTES, _CONFIG_END = 32, 40, 56
+_LAUNCH_WORDS = 16
+_MAX_BASES = 5
 
 _external: Any = types.ExternalFunction
 # Python's C interface.
@@ -70,6 +74,30 @@ def _stack_words(typing_context):  # type: ignore[no-untyped-def]
         return builder.ptrtoint(memory, _WORD)
 
     return types.int64(), generate
+
+
+@intrinsic
+def _frame_words(typing_context):  # type: ignore[no-untyped-def]
+    """Return the address of words for one launch and the bases of its pointers, as `_stack_words`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        with builder.goto_entry_block():
+            memory = builder.alloca(_WORD, _LAUNCH_WORDS + 2 * MAX_LAUNCH_VALUES + _MAX_BASES)
+        return builder.ptrtoint(memory, _WORD)
+
+    return types.int64(), generate
+
+
+@intrinsic
+def _ask_driver(typing_context, entry, config, function, addresses, extra):  # type: ignore[no-untyped-def]
+    """Call the driver's cuLaunchKernelEx, which returns 0, or an error."""
+    kind = ir.FunctionType(ir.IntType(32), [_WORD] * 4)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        entry, *rest = arguments
+        return builder.zext(builder.call(builder.inttoptr(entry, kind.as_pointer()), rest), _WORD)
+
+    return types.int64(*[types.int64] * 5), generate
 
 
 @intrinsic
@@ -186,12 +214,14 @@ def _addresses(table: int, arrays: int, words: int) -> bool:
 
 
 @kernel
-def native_call(table: int, arrays: int, workspace: int) -> int:
-    """Launch a kernel on arrays of known kinds; the workspace is its last argument."""
+def native_call(table: int, arrays: int, workspace: int, stream: int) -> int:
+    """Launch a kernel on arrays of known kinds; its last arguments are the workspace and the stream."""
     words = _stack_words()
     if not _addresses(table, arrays, words):
         return MISMATCH
-    _store(words + 8 * (_load(table + _N_ARGUMENTS) - 1), workspace)
+    last = words + 8 * (_load(table + _N_ARGUMENTS) - 1)
+    _store(last, workspace)
+    _store(last + 8, stream)
     code = _load(table + _CODE)
     keeps_gil = _load(table + _KEEPS_GIL)
     thread = 0 if keeps_gil else _save_thread()
@@ -199,6 +229,44 @@ def native_call(table: int, arrays: int, workspace: int) -> int:
     if not keeps_gil:
         _restore_thread(thread)
     return result
+
+
+@kernel
+def native_launch(table: int, n_bases: int, a: int, b: int, c: int, d: int, e: int) -> int:
+    """Launch a list on a GPU; return 0, or the driver's error. The stream comes after `n_bases` addresses."""
+    frame = _frame_words()
+    bases = frame + 8 * (_LAUNCH_WORDS + 2 * MAX_LAUNCH_VALUES)
+    _store(bases, a)
+    _store(bases + 8, b)
+    _store(bases + 16, c)
+    _store(bases + 24, d)
+    _store(bases + 32, e)
+    stream = _load(bases + 8 * n_bases)
+    _store(bases + 8 * (_MAX_BASES - 1), 0)  # the base of pointers at nothing
+    driver = _load(table)
+    at = table + 16
+    for _ in range(_load(table + 8)):
+        function, n_pointers, n_values = _load(at), _load(at + 8), _load(at + 16)
+        n_words = _LAUNCH_WORDS + n_values
+        at += 24
+        for i in range(n_words):
+            _store(frame + 8 * i, _load(at + 8 * i))
+        at += 8 * n_words
+        _store(frame + _CONFIG_STREAM, stream)
+        if _load(frame + _CONFIG_ATTRIBUTES):
+            _store(frame + _CONFIG_ATTRIBUTES, frame + _CONFIG_END)
+        values = frame + 8 * _LAUNCH_WORDS
+        for i in range(n_pointers):
+            base, offset = _load(at + 16 * i), _load(at + 16 * i + 8)
+            _store(values + 8 * i, _load(bases + 8 * base) + offset)
+        at += 16 * n_pointers
+        addresses = values + 8 * n_values
+        for i in range(n_values):
+            _store(addresses + 8 * i, values + 8 * i)
+        status: int = _ask_driver(driver, frame, function, addresses, 0)
+        if status != 0:
+            return status
+    return 0
 
 
 @kernel

@@ -7,7 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from dmlops import backend
+from kernels_cpu.kernel import Table
+from kernels_cpu.native_call import LAUNCH, MAX_LAUNCH_VALUES
+
 pytest.importorskip("cuda.core")
+CUresult = importlib.import_module("cuda.bindings.driver").CUresult
 launch = importlib.import_module("kernels_cuda.runtime.launch")
 
 STREAM = 777
@@ -92,9 +97,33 @@ def two_launches(driver, arch="sm_90"):
     return launch.LaunchList([launch.Launch(*first), launch.Launch(*second)])
 
 
+def by_python(launches):
+    """Return what launches a list as a plan does."""
+    return launches
+
+
+def by_compiled_code(launches):
+    """Return what launches a list as a call does that is replayed."""
+    table = Table(launches.words(MAX_LAUNCH_VALUES))
+
+    def call(stream, *bases):
+        rest = [0] * (4 - len(bases))
+        status = backend.load_on_host(LAUNCH).bind((table, len(bases)), 5)(*bases, stream, *rest)
+        if status:
+            raise RuntimeError(CUresult(status).name)
+
+    return call
+
+
+@pytest.fixture(params=[by_python, by_compiled_code])
+def way(request):
+    """Launch in each way that there is."""
+    return request.param
+
+
 @pytest.mark.parametrize(("arch", "overlaps"), [("sm_90", True), ("sm_89", False)])
-def test_launches_follow_each_other(driver, arch, overlaps):
-    launches = two_launches(driver, arch)
+def test_launches_follow_each_other(driver, arch, overlaps, way):
+    launches = way(two_launches(driver, arch))
     for bases in (BASES, (5, 6, 7, 1 << 40)):
         driver.asked.clear()
         launches(STREAM, *bases)
@@ -105,9 +134,9 @@ def test_launches_follow_each_other(driver, arch, overlaps):
         ]
 
 
-def test_streams_and_addresses_of_any_size(driver):
-    launches = kernel(driver, 5, 3).prepare(1, 32, 0, 2, -(1 << 63))
-    launches((1 << 64) - 1, (1 << 63) - 8, 1 << 62)
+def test_streams_and_addresses_of_any_size(driver, way):
+    launches = way(kernel(driver, 5, 3).prepare(1, 32, 0, 2, -(1 << 63)))
+    launches((1 << 64) - 1 if way is by_python else -1, (1 << 63) - 8, 1 << 62)
     (asked,) = driver.asked
     assert asked[8] == (1 << 64) - 1
     assert asked[-1] == [(1 << 63) - 8, 1 << 62, -(1 << 63)]
@@ -119,15 +148,20 @@ def test_arguments_that_are_known_only_now(driver):
     assert driver.asked == [(6, 2, 1, 1, 64, 1, 1, 16, STREAM, False, list(range(300)))]
 
 
-def test_a_refused_launch_ends_the_list(driver):
+def test_a_refused_launch_ends_the_list(driver, way):
     driver.refused = {11: 700}
     with pytest.raises(RuntimeError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
-        two_launches(driver)(STREAM, *BASES)
+        way(two_launches(driver))(STREAM, *BASES)
     assert [function for function, *_ in driver.asked] == [11]
 
 
-def test_many_threads_launch_one_list(driver):
-    launches = two_launches(driver)
+def test_lists_that_compiled_code_has_no_room_for(driver):
+    assert kernel(driver, 5, 64).prepare(1, 32, 0, 2, *range(62)).words(64)
+    assert kernel(driver, 5, 65).prepare(1, 32, 0, 2, *range(63)).words(64) is None
+
+
+def test_many_threads_launch_one_list(driver, way):
+    launches = way(two_launches(driver))
 
     def run(number):
         launches(STREAM + number, number * 100, number, number, number)

@@ -121,6 +121,10 @@ class ArrayLibrary:
         """Return how native calls know such an array again; None where they cannot."""
         return None
 
+    def is_current(self, device: Device) -> bool:
+        """Return whether a CUDA device is surely the one that is current in this thread."""
+        return False
+
     def are_plain(self, arrays: Sequence[Any], reaches: Sequence[int]) -> bool:
         """Return whether known arrays have so many bytes each, and nothing that native calls miss."""
         return True

@@ -36,7 +36,7 @@ class Torch(ArrayLibrary):
         self._strided = torch.strided
         self._unpack_dual = torch.autograd.forward_ad.unpack_dual
         self.native_type = torch.Tensor if dlpack_describe(torch.Tensor) else None
-        self._current_stream = torch.cuda.current_stream
+        self._current_device, self._current_stream = torch.cuda.current_device, torch.cuda.current_stream
         # The public getter makes a Stream object, which costs as much as a launch.
         self._raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self._devices: dict[Any, Device] = {}
@@ -198,6 +198,9 @@ class Torch(ArrayLibrary):
         if self._raw_stream is not None:
             return self._raw_stream(device.number)  # type: ignore[no-any-return]
         return self._current_stream(device.number).cuda_stream  # type: ignore[no-any-return]
+
+    def is_current(self, device: Device) -> bool:
+        return self._current_device() == device.number  # type: ignore[no-any-return]
 
     def on_stream(self, stream: int, device: Device) -> AbstractContextManager[Any]:
         # torch knows the legacy default stream as 0 alone.

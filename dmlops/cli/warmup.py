@@ -192,7 +192,7 @@ def _end_after(parent: Any) -> None:
 def _cpu_tasks(operators: Sequence[str]) -> list[_Task]:
     packages = [f"kernels_cpu.{name}" for name in operators]
     kernels = [kernel for name in packages for kernel in importlib.import_module(name).all_kernels()]
-    return [_Task(_compile_for_cpu, (kernel,)) for kernel in (native_call.CALL, native_call.LOOK, *kernels)]
+    return [_Task(_compile_for_cpu, (kernel,)) for kernel in (*native_call.KERNELS, *kernels)]
 
 
 def _cuda_tasks(operators: Sequence[str], architecture: str) -> list[_Task]:

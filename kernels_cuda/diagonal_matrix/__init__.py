@@ -31,7 +31,7 @@ from kernels_cuda.layout import (
     is_wide,
     make_table,
 )
-from kernels_cuda.runtime.launch import Kernel, as_signed, load
+from kernels_cuda.runtime.launch import Kernel, LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, Variant
 
 _MIN_ROW_BYTES = 64  # shorter rows are mostly ends
@@ -73,6 +73,12 @@ class Plan:
     _aligned: tuple[Part, ...] = ()
     _anywhere: tuple[Part, ...] = ()
     _wide: "_Wide | None" = None
+
+    def launches(self, x: int, output: int) -> LaunchList | None:
+        """Return what `launch` launches for addresses like these modulo 16; None where that varies."""
+        parts = self._anywhere if output % VECTOR else self._aligned
+        is_one = self._wide is None and len(parts) == 1 and parts[0].x == parts[0].output == 0
+        return parts[0].launch if is_one else None
 
     def launch(self, stream: Any, x: int, output: int, workspace: int) -> None:
         """Write the output."""

@@ -77,7 +77,7 @@ class _Copy:
     """The launch for one size of units; the columns of its table, if that is wide, end the parameters."""
 
     unit: int
-    launch: Callable[..., None]
+    launch: Any
     wide: Table | None
 
 
@@ -91,15 +91,24 @@ class Plan:
     _strided: Strided | None
     _check: LaunchList
 
+    def launches(self, x: int, indices: int, output: int) -> LaunchList | None:
+        """Return what `launch` launches for addresses like these modulo 16; None where that varies."""
+        copy = self._copy_for(x, output)
+        if copy is not None:
+            return None if copy.wide else copy.launch
+        return None if self._strided is None else self._strided.serving(output)
+
     def launch(self, stream: Any, x: int, indices: int, output: int, workspace: int) -> None:
         """Write the output."""
-        for copy in self._copies:
-            if (x | output) % copy.unit == 0:
-                columns = copy.wide.arguments(stream, workspace) if copy.wide else ()
-                copy.launch(stream, x, indices, output, *columns)
-                return
-        if self._strided is not None:
+        copy = self._copy_for(x, output)
+        if copy is not None:
+            columns = copy.wide.arguments(stream, workspace) if copy.wide else ()
+            copy.launch(stream, x, indices, output, *columns)
+        elif self._strided is not None:
             self._strided.serving(output)(stream, x, indices, output)
+
+    def _copy_for(self, x: int, output: int) -> _Copy | None:
+        return next((copy for copy in self._copies if (x | output) % copy.unit == 0), None)
 
     def check(self, stream: Any, indices: int, first: int) -> None:
         """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to address `first`."""

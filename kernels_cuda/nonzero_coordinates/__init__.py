@@ -171,18 +171,28 @@ class Plan:
         if not self._columns or self._capacity == 0:
             self.count(stream, x, count, workspace)
             return
-        kind = x % 16, coordinates % 16
-        launches = self._whole.get(kind)
-        if launches is None:
-            steps = self._mask_steps(stream, x, workspace)
-            is_direct = self._granules(x) <= DIRECT_LIMIT
-            if not is_direct:
-                steps += self._scan_steps(x)
-            steps += self._expand_steps(*kind, self._capacity, *self._coordinate_strides, is_direct)
-            launches = LaunchList(steps)
-            if self._has_lasting_table:
-                self._whole[kind] = launches
+        launches = self._whole.get((x % 16, coordinates % 16)) or self._whole_launches(
+            stream, x, coordinates, workspace
+        )
         launches(stream, x, coordinates, count, workspace)
+
+    def launches(self, x: int, coordinates: int, count: int) -> LaunchList | None:
+        """Return what `launch` launches for addresses like these modulo 16; None where that varies."""
+        if self._small is not None:
+            return self._small.whole
+        return self._whole.get((x % 16, coordinates % 16))
+
+    def _whole_launches(self, stream: int, x: int, coordinates: int, workspace: int) -> LaunchList:
+        kind = x % 16, coordinates % 16
+        steps = self._mask_steps(stream, x, workspace)
+        is_direct = self._granules(x) <= DIRECT_LIMIT
+        if not is_direct:
+            steps += self._scan_steps(x)
+        steps += self._expand_steps(*kind, self._capacity, *self._coordinate_strides, is_direct)
+        launches = LaunchList(steps)
+        if self._has_lasting_table:
+            self._whole[kind] = launches
+        return launches
 
     def count(self, stream: int, x: int, count: int, workspace: int) -> None:
         """Write the count, and leave in the workspace what `expand` needs."""

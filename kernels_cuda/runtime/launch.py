@@ -12,7 +12,7 @@ import ctypes
 import functools
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -137,6 +137,16 @@ class _Repeated:
         self._put_pointers = struct.Struct(f"={len(self._pointers)}q").pack_into
         self._idle: list[_Frame] = []
 
+    def words(self, most_values: int) -> list[int] | None:
+        """Return the launch as compiled host code reads it; None if it passes more than `most_values`."""
+        frame = _Frame(self._sizes, self._is_early, self._arguments)
+        n_values = len(self._arguments)
+        if n_values > most_values:
+            return None
+        image = struct.unpack_from(f"={_VALUES_AT // 8 + n_values}Q", frame.memory)
+        pointers = [word for pointer in self._pointers for word in pointer]
+        return [self._kernel.function, len(self._pointers), n_values, *image, *pointers]
+
     def __call__(self, stream: int, bases: tuple[int, ...]) -> None:
         try:
             frame = self._idle.pop()
@@ -163,6 +173,16 @@ class LaunchList:
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._launches = tuple(_Repeated(launch, number > 0) for number, launch in enumerate(launches))
+
+    def words(self, most_values: int) -> list[int] | None:
+        """Return the list as compiled host code reads it; None if a launch passes more than `most_values`."""
+        words = [ctypes.cast(launch_entry(), ctypes.c_void_p).value or 0, len(self._launches)]
+        for launch in self._launches:
+            of_launch = launch.words(most_values)
+            if of_launch is None:
+                return None
+            words += of_launch
+        return words
 
     def __call__(self, stream: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> None:
         """Put the launches on `stream`, a ``cudaStream_t``; the others are the bases of pointers."""
@@ -231,7 +251,7 @@ def _load(variant: Variant, target: Target) -> Kernel:
 
 
 @functools.cache
-def launch_entry() -> Callable[[int, int, int, int], int]:
+def launch_entry() -> Any:
     """Return the driver's ``cuLaunchKernelEx``, called by addresses.
 
     Python objects for its arguments would cost microseconds. It gives the GIL away: where the queue of a

@@ -38,6 +38,10 @@ class Plan:
         ]
         self._launches = LaunchList(launches) if launches else None
 
+    def launches(self, x: int, values: int, indices: int) -> LaunchList | None:
+        """Return what `launch` launches for any addresses."""
+        return self._launches
+
     def launch(self, stream: int, x: int, values: int, indices: int, workspace: int) -> None:
         """Put the kernels on `stream`; addresses are those of the first elements.
 
