@@ -145,8 +145,10 @@ class Replay:
         made = [] if out else [library.as_output(make(), call.name) for make in allocators]
         operands = []
         for place, operand in enumerate([*given, *made]):
+            if operand.library is not library:
+                return None
             known = library.native_operand(operand, is_output=place >= len(inputs))
-            if known is None or operand.library is not library:
+            if known is None:
                 return None
             operands.append(known)
         launch = None

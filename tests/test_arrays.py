@@ -205,11 +205,15 @@ class TestTorch:
 
     def test_mixed_with_numpy(self):
         x = self.torch.arange(6.0).reshape(3, 2)
-        result = dmlops.gather_nd(x, np.array([[2], [0]]))
-        assert self.torch.equal(result, x[[2, 0]])
-        result = dmlops.gather_nd(x.numpy(), self.torch.tensor([[2], [0]]))
-        assert type(result) is np.ndarray
-        np.testing.assert_array_equal(result, x[[2, 0]].numpy())
+        for _ in range(4):
+            result = dmlops.gather_nd(x, np.array([[2], [0]]))
+            assert self.torch.equal(result, x[[2, 0]])
+            result = dmlops.gather_nd(x.numpy(), self.torch.tensor([[2], [0]]))
+            assert type(result) is np.ndarray
+            np.testing.assert_array_equal(result, x[[2, 0]].numpy())
+            out = np.zeros((3, 1), "float32"), self.torch.zeros((3, 1), dtype=self.torch.int64)
+            dmlops.top_k(x, 1, out=out)
+            assert [array.tolist() for array in out] == [[[1], [3], [5]], [[1], [1], [1]]]
 
     def test_refused(self):
         torch = self.torch

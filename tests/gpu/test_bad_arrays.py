@@ -3,6 +3,7 @@
 torch tensors without memory of their own are in `tests/no_plain_tensors.py`.
 """
 
+import ctypes
 import importlib
 from importlib.util import find_spec
 from unittest import mock
@@ -240,6 +241,7 @@ def launches(monkeypatch):
     launch = importlib.import_module("kernels_cuda.runtime.launch")
     real, counted = launch.launch_entry(), []
 
+    @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
     def entry(*arguments):
         counted.append(arguments)
         return real(*arguments)

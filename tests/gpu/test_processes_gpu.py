@@ -33,7 +33,9 @@ LIBRARIES = {
     """,
     "numba": """
     from dmlops import cuda
-    make = cuda.numba_cuda().to_device
+    numba_cuda = cuda.numba_cuda()
+    len(numba_cuda.gpus)  # Numba itself cannot begin to use the driver in several threads
+    make = numba_cuda.to_device
     """,
 }
 INSTALLED = [name for name in LIBRARIES if name == "numba" or find_spec(name)]

@@ -89,6 +89,7 @@ class OnInterface(OnTorch):
 
     class Array:
         def __init__(self, tensor, handle):
+            self.keeps = tensor
             self.__cuda_array_interface__ = {
                 **tensor.__cuda_array_interface__,
                 "version": 3,
