@@ -4,7 +4,9 @@ torch tensors without memory of their own are in `tests/no_plain_tensors.py`.
 """
 
 import ctypes
+import functools
 import importlib
+from contextlib import ExitStack
 from importlib.util import find_spec
 from unittest import mock
 
@@ -14,6 +16,7 @@ import pytest
 import dmlops
 from dmlops import cuda
 from dmlops.call import CALLS
+from dmlops.replay import REPLAYS
 from tests import reference
 from tests.data import assert_same
 
@@ -235,17 +238,24 @@ def check_all(make):
     assert found["count"] == 47
 
 
-@pytest.fixture
-def launches(monkeypatch):
-    """Count what is launched."""
-    launch = importlib.import_module("kernels_cuda.runtime.launch")
-    real, counted = launch.launch_entry(), []
+@functools.cache
+def counting_entry():
+    """Return a launch entry that counts, and its list; calls that are kept use it in later tests, too."""
+    real, counted = importlib.import_module("kernels_cuda.runtime.launch").launch_entry(), []
 
     @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
     def entry(*arguments):
         counted.append(arguments)
         return real(*arguments)
 
+    return entry, counted
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Count what is launched."""
+    entry, counted = counting_entry()
+    launch = importlib.import_module("kernels_cuda.runtime.launch")
     monkeypatch.setattr(launch, "launch_entry", lambda: entry)
     return counted
 
@@ -263,7 +273,10 @@ def check_refused(field, call, launches, text=""):
 
 def unknown_calls():
     """Return a context in which no call is known."""
-    return mock.patch.dict(CALLS._calls, clear=True)
+    known = ExitStack()
+    known.enter_context(mock.patch.dict(CALLS._calls, clear=True))
+    known.enter_context(mock.patch.dict(REPLAYS._replays, clear=True))
+    return known
 
 
 def same_library(kind):
