@@ -184,17 +184,13 @@ def _write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-_warnings: list[str] = []
+_has_warned = threading.Event()
 
 
 def _warn_once(reason: str) -> None:
     # Through the log: a warning that the user has turned into an error would end the call.
-    if not _warnings:
-        with suppress(Exception):  # there may be nowhere to write to
-            _log.warning("dmlops compiles kernels again that it could have found: %s", reason)
-    _warnings.append(reason)
-
-
-def first_warning() -> str | None:
-    """Return what was wrong with the cache directory first, or None."""
-    return _warnings[0] if _warnings else None
+    if _has_warned.is_set():
+        return
+    _has_warned.set()
+    with suppress(Exception):  # there may be nowhere to write to
+        _log.warning("dmlops compiles kernels again that it could have found: %s", reason)

@@ -108,7 +108,8 @@ class Replay:
         self._go_on: Callable[..., list[Any]] = (
             call.run_on_host if call.device is CPU else partial(call.run_on_cuda, library)
         )
-        self._workspace = 0
+        self._is_on_gpu = call.device is not CPU
+        self._workspace, self._workspace_size = 0, call.workspace_size
         array_type: Any = library.native_type
         if is_small:
             self._scratch = _scratch.of(call.workspace_size)
@@ -181,14 +182,14 @@ class Replay:
                 return None
             workspace = addresses[-1] if self._has_workspace else 0
             made = self._go_on(addresses[: len(addresses) - self._has_workspace], made, workspace)
-        elif self._call.device is not CPU:
+        elif self._is_on_gpu:
             if not self._launched(view):
                 return None
         else:
-            if self._workspace or not self._call.workspace_size:
+            if self._workspace or not self._workspace_size:
                 status = self._run(view, self._workspace, 0)
             else:
-                scratch = take_scratch(self._call.workspace_size)
+                scratch = take_scratch(self._workspace_size)
                 status = self._run(view, scratch.address, 0)
                 scratch.give_back()
             if status == MISMATCH or status & self._failure:

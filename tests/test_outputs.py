@@ -47,7 +47,7 @@ MISFITS = {
     ),
     "unaligned": (
         lambda array: np.zeros(array.nbytes + 1, "u1")[1:].view(array.dtype).reshape(array.shape),
-        "got an unaligned array, but .* not a multiple of the element size; an output must be aligned",
+        "got an unaligned array, but .* not a multiple of the element size; it must be aligned to its",
     ),
     "overlapping_itself": (
         lambda array: np.lib.stride_tricks.as_strided(full(99, array.dtype), array.shape, (0,) * array.ndim),

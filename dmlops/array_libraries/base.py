@@ -197,6 +197,8 @@ def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeErro
 
 
 def refuse_unaligned(kind: str, where: str) -> NoReturn:
-    """Refuse an output that kernels could not write to element by element."""
+    """Refuse an array that kernels could not use element by element."""
     reason = "its first element is at an address that is not a multiple of the element size"
-    raise InvalidDescriptorError(wording(where, f"an unaligned {kind}", reason, "an output must be aligned"))
+    raise InvalidDescriptorError(
+        wording(where, f"an unaligned {kind}", reason, "it must be aligned to its elements")
+    )
