@@ -49,11 +49,6 @@ class Plan:
     _checks: list[BoundKernel]
     _threads: int
 
-    @property
-    def checker(self) -> BoundKernel | None:
-        """What checks all indices by itself, if there are so few: the position of an offender, or -1."""
-        return self._checks[0] if len(self._checks) == 1 else None
-
     def check(self, indices: int) -> int:
         """Return the position of the first tuple that is out of range, or -1."""
         found = []

@@ -220,7 +220,7 @@ def plan(
     in_one_pass = contiguous and n_parts == 1
     table = Table(fields)
     return Plan(
-        variant="one pass" if in_one_pass else f"two passes, {n_parts} parts",
+        variant="one pass" if in_one_pass else f"two passes, parts: {n_parts}",
         workspace_size=8 * (part_words * n_parts + n_parts),
         in_one_pass=in_one_pass,
         _element_size=element_size,

@@ -270,7 +270,7 @@ def plan(
     launch: Callable[..., int | None]
     if choice.algorithm == "shared_sort":
         launch = shared_sort_launcher(table, element_size, n_rows, axis_size, k, choice.segments, target)
-        return Plan(f"shared sort, {why}; {choice.segments} parts", problem.task_size, launch)
+        return Plan(f"shared sort, {why}; parts: {choice.segments}", problem.task_size, launch)
     units = n_rows * choice.segments
     if searched and not of_problem.are_contiguous and dims:
         units = n_rows // dims[-1][0] * -(-dims[-1][0] // choice.columns)
@@ -283,7 +283,7 @@ def plan(
     if choice.segments > 1:
         launch = _then(launch, target.load(_merge_kernel(element_size, many_selected)).bind((table,), 4))
     kind = "in place" if of_problem.are_contiguous else f"{choice.columns} columns at a time"
-    variant = f"{choice.algorithm}, {kind}, {why}; {len(tasks)} tasks"
+    variant = f"{choice.algorithm}, {kind}, {why}; tasks: {len(tasks)}"
     return Plan(variant, len(tasks) * problem.task_size, launch)
 
 

@@ -139,7 +139,7 @@ def plan(
         raise ValueError(msg)
     workspace = Workspace()
     steps = _STEPS[name](problem, workspace)
-    shape = f"{n_rows} rows of {axis_size}, k {k}, {element_size}-byte elements, {len(steps)} launches"
+    shape = f"{n_rows} rows of {axis_size}, k {k}, {element_size}-byte elements, launches: {len(steps)}"
     return Plan(f"{name} ({shape})", workspace.size, steps, target)
 
 
