@@ -171,6 +171,14 @@ class BoundCall:
             _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
         if self.device is not CPU:
             return self._on_cuda(inputs, out, stream, workspace)
+        addresses, made = self._addresses(inputs, out, workspace)
+        outputs = self.run_on_host(addresses, made, 0 if workspace is None else workspace.address)
+        return self._finalized(outputs, 0) if self._finalizes else outputs
+
+    def _addresses(
+        self, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
+    ) -> tuple[list[int], list[Any]]:
+        """Return the addresses of inputs and outputs, all checked, and the outputs that had to be made."""
         made = [] if out else [make() for make in self.allocators]
         addresses = [address for _, _, _, address in (*inputs, *out)]
         if made:
@@ -180,8 +188,7 @@ class BoundCall:
             self._check_overlap(addresses)
         if workspace is not None:
             self._check_workspace(workspace.address, addresses)
-        outputs = self.run_on_host(addresses, made, 0 if workspace is None else workspace.address)
-        return self._finalized(outputs, 0) if self._finalizes else outputs
+        return addresses, made
 
     def run_on_host(self, addresses: Sequence[int], made: list[Any], workspace: int = 0) -> list[Any]:
         """Run the plan on addresses that were checked, and return the outputs.
@@ -256,15 +263,7 @@ class BoundCall:
             try:
                 with nullcontext() if stream is None else first.on_stream(handle, self.device):
                     self._check_capture(handle)
-                    made = [] if out else [make() for make in self.allocators]
-                    addresses = [address for _, _, _, address in (*inputs, *out)]
-                    if made:
-                        addresses += self.library.addresses(made)
-                    self._check_addresses(addresses)
-                    if out:
-                        self._check_overlap(addresses)
-                    if workspace is not None:
-                        self._check_workspace(workspace.address, addresses)
+                    addresses, made = self._addresses(inputs, out, workspace)
                     at = 0 if workspace is None else workspace.address
                     outputs = self._run_on_cuda(handle, first, addresses, made, at)
                 if ordering is not None:

@@ -166,7 +166,7 @@ def nonzero_coordinates(
 
     Notes
     -----
-    Reads `x` once and writes the rows; scratch memory on a GPU is one bit an element and a little more.
+    Reads `x` once and writes the rows; scratch memory on a GPU is one bit per element and a little more.
 
     References
     ----------

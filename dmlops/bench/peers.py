@@ -326,7 +326,7 @@ def _(task: Task) -> Call:
     return lambda: torch.nonzero_static(x, size=count)
 
 
-@_contender("onnxruntime.NonZero", "nonzero_coordinates", (CPU,), "a row a dimension; int64; new outputs")
+@_contender("onnxruntime.NonZero", "nonzero_coordinates", (CPU,), "one row per dimension; int64; new outputs")
 def _(task: Task) -> Call:
     outputs = {"coordinates": np.int64}
     return libraries.onnx_call("NonZero", task.threads, {"x": task.inputs[0]}, outputs)
@@ -336,7 +336,7 @@ def _(task: Task) -> Call:
     "jax.numpy.nonzero",
     "nonzero_coordinates",
     (CPU, CUDA),
-    "size given; an array a dimension; int32; new outputs",
+    "size given; one array per dimension; int32; new outputs",
 )
 def _(task: Task) -> Call:
     x, call = to_jax(task.inputs[0]), _jax_nonzero(_count(task))
