@@ -6,6 +6,7 @@ compilation and one warning, never a call.
 """
 
 import functools
+import gc
 import hashlib
 import importlib.metadata
 import logging
@@ -13,8 +14,8 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,23 +94,23 @@ def find_or_compile(key: Key, compile_kernel: Callable[[], bytes]) -> bytes:
     code = None if path is None else _read(path, key)
     if code is None:
         _log.info("compiling %s for %s", key.kernel, key.device)
-        code = compile_kernel()
+        with _without_garbage_collection():
+            code = compile_kernel()
         if path is not None:
             _keep(path, key, code)
     return code
 
 
-def keep(key: Key, code: bytes) -> None:
-    """Keep an artifact for other processes, if there is a place where it can be."""
-    directory = cache_directory()
-    if directory is not None:
-        _keep(directory / key.path, key, code)
-
-
-def is_kept(key: Key) -> bool:
-    """Return whether a sound artifact is in the cache directory."""
-    directory = cache_directory()
-    return directory is not None and _read(directory / key.path, key) is not None
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    # A compilation makes millions of small objects, and collections in between find next to nothing to free.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @functools.cache

@@ -5,11 +5,8 @@ entry with one fixed C interface; everything else is internal to the object code
 outside but C's memory functions.
 """
 
-import gc
 import importlib
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -53,7 +50,7 @@ def compile_kernel(kernel: Kernel) -> bytes:
     if kernel.parameters:
         dispatcher = dispatcher(*kernel.parameters)
     types = tuple(type_of(name) for name in kernel.signature)
-    with _LOCK, _without_garbage_collection():
+    with _LOCK:
         dispatcher.compile(types)
         overload = dispatcher.overloads[types]
         module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
@@ -120,15 +117,3 @@ def _target_machine() -> Any:
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=processor.NAME, features=processor.FEATURES, opt=3, reloc="pic"
     )
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    # A compilation makes millions of small objects, and collections in between find next to nothing to free.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -198,7 +198,7 @@ def plan(
     Returns
     -------
     Plan
-        Its workspace holds one bit an element and one word a part.
+        Its workspace holds one bit per element and one word per part.
     """
     del coordinate_offset
     n_elements = math.prod(sizes)

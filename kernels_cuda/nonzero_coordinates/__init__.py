@@ -2,7 +2,7 @@
 
 Up to 4,096 elements one block does everything in one launch (`small`). Beyond:
 
-1. `masks` reads the input once and leaves a bit an element in the workspace, and the number of non-zeros
+1. `masks` reads the input once and leaves one bit per element in the workspace, and the number of non-zeros
    of each granule of 16,384 elements. Contiguous input is read in 16-byte vectors: a lane holds the bits
    of what it loaded, and an exchange between lanes makes words in element order of them. Input that
    starts between two 16-byte boundaries is counted from the first: positions are *virtual* there,

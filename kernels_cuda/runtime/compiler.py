@@ -5,7 +5,6 @@ makes a cubin of it.
 """
 
 import functools
-import gc
 import operator
 import re
 import threading
@@ -174,18 +173,6 @@ def _typing_as_in_c() -> Iterator[None]:
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    # A compilation makes millions of small objects, and collections in between find next to nothing to free.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@contextmanager
 def _lent_numpy_names() -> Iterator[None]:
     lent = {old: new for old, new in _DROPPED_BY_NUMPY.items() if not hasattr(np, old)}
     for old, new in lent.items():
@@ -234,7 +221,6 @@ def compile_ptx(source: KernelSource, name: str, capability: tuple[int, int]) ->
             compiler_lock.global_compiler_lock,
             _compiling_for(capability),
             _typing_as_in_c(),
-            _without_garbage_collection(),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")
