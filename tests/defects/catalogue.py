@@ -6,7 +6,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
-# Kernels in the store belong to the sources of their package, so that a defect there needs a store of its own.
+# Stored kernels belong to the sources of their package: a defect in there needs a store of its own.
 KERNEL_PACKAGES = ("kernels_cpu", "kernels_cuda")
 
 
