@@ -117,9 +117,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="so many at a time")
     parser.add_argument("--cache", type=Path, help="a store of kernels for defects outside the kernels")
-    parser.add_argument(
-        "--skip-untouched", action="store_true", help="trust that the tests pass")
-    )
+    parser.add_argument("--skip-untouched", action="store_true", help="trust that the tests pass")
     parser.add_argument("--results", type=Path, help="write the results here, as JSON")
     given = parser.parse_args()
 
