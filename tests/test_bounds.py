@@ -62,19 +62,33 @@ def check_descriptor(descriptor, at_end):
 
 def check_all(at_end):
     """Check everything; run in a process of its own, which a stray access ends."""
-    for case in cases.ALL:
-        print(case.operator, case, flush=True)
-        check_function(case, at_end)
+    check_functions(at_end, cases.ALL)
     for name, descriptor in DESCRIPTORS.items():
         print(name, flush=True)
         check_descriptor(descriptor, at_end)
 
 
-@pytest.mark.parametrize("simd", ["0", "1"])
+def check_functions(at_end, chosen):
+    for case in chosen:
+        print(case.operator, case, flush=True)
+        check_function(case, at_end)
+
+
+def check_one_width(at_end):
+    """Check the cases of elements of 4 bytes."""
+    check_functions(at_end, [case for case in cases.ALL if case.operands()[0].itemsize == 4])
+
+
+# DMLOPS_SIMD=0 turns vector instructions off: other kernels run, and all cases are for them too.
+@pytest.mark.parametrize("simd", [pytest.param("0", marks=pytest.mark.exhaustive), "1"])
 @pytest.mark.parametrize("at_end", [True, False])
 def test_all_cases(at_end, simd):
-    # DMLOPS_SIMD=0 turns vector instructions off: other kernels run, and all cases are for them too.
     run_script(f"from tests.test_bounds import check_all; check_all({at_end})", DMLOPS_SIMD=simd)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_one_width_without_vector_instructions(at_end):
+    run_script(f"from tests.test_bounds import check_one_width; check_one_width({at_end})", DMLOPS_SIMD="0")
 
 
 @pytest.mark.parametrize(("at_end", "place"), [(True, 5), (False, -1)])

@@ -327,9 +327,11 @@ def execute_operators(first, last):
 
 
 LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
+# Problems of all types need all kernels. Without vectors, the ordinary run tries rows of every length only.
+SIMD = pytest.mark.parametrize("simd", [pytest.param("0", marks=pytest.mark.exhaustive), "1"])
 
 
-@pytest.mark.parametrize("simd", ["0", "1"])
+@SIMD
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_functions(library, simd):
     run_script(
@@ -344,7 +346,7 @@ def test_rows_of_every_length(simd):
     run_script("from tests.test_guard_pages import call_on_rows; call_on_rows()", DMLOPS_SIMD=simd)
 
 
-@pytest.mark.parametrize("simd", ["0", "1"])
+@SIMD
 def test_executions(simd):
     run_script(
         f"from tests.test_guard_pages import execute_operators; execute_operators(0, {PROBLEMS // 2})",

@@ -1,9 +1,12 @@
 """Compiled kernels on disk: found by the next process, verified, and never in the way of a call."""
 
+import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -32,10 +35,25 @@ def artifacts(directory):
     return sorted(path for path in Path(directory).rglob("*") if path.is_file())
 
 
-def test_the_second_process_finds_what_the_first_compiled(tmp_path):
-    assert call(tmp_path) == COMPILED
-    assert artifacts(tmp_path)
-    assert call(tmp_path) == FOUND
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Return a directory in which a process has left the kernels of the call."""
+    directory = tmp_path_factory.mktemp("kept")
+    assert call(directory) == COMPILED
+    assert artifacts(directory)
+    return directory
+
+
+@pytest.fixture
+def own(kept, tmp_path):
+    """Return a copy of that directory, and the file of the one kernel that is not every call's."""
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    (artifact,) = [path for path in artifacts(tmp_path) if path.name.startswith("diagonal_matrix")]
+    return tmp_path, artifact
+
+
+def test_the_second_process_finds_what_the_first_compiled(own):
+    assert call(own[0]) == FOUND
 
 
 def test_every_operator_runs_without_numba_once_its_kernels_are_kept():
@@ -72,25 +90,51 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damaged_files_cost_a_compilation_and_one_warning(kind, tmp_path):
-    call(tmp_path)
+def test_damaged_files_are_compiled_again(kind, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(kernel_store, "_has_warned", threading.Event())
+    caplog.set_level(logging.WARNING, "dmlops")
+    keys = [kernel_store.Key("cpu", name, "target", "sources", "compilers") for name in ("one", "two")]
+    codes = {key: key.kernel.encode() * 100 for key in keys}
+    compiled = []
+
+    def find(key):
+        def compile_kernel():
+            compiled.append(key)
+            return codes[key]
+
+        with kernel_store.LOCK:
+            return kernel_store.find_or_compile(key, compile_kernel)
+
+    assert [find(key) for key in keys * 2] == list(codes.values()) * 2
+    assert compiled == keys
     for path in artifacts(tmp_path):
         path.write_bytes(DAMAGE[kind](path.read_bytes()))
-    output, log = call(tmp_path, errors=True)
+    assert [find(key) for key in keys * 2] == list(codes.values()) * 2
+    assert compiled == keys * 2
+    assert len(caplog.records) == 1, "one warning for all that is damaged"
+    assert "is damaged" in caplog.text
+
+
+def test_a_damaged_kernel_costs_a_compilation_and_one_warning(own):
+    directory, artifact = own
+    artifact.write_bytes(DAMAGE["bit_of_code"](artifact.read_bytes()))
+    output, log = call(directory, errors=True)
     assert output.strip() == COMPILED
     assert log.count("compiles kernels again") == 1
     assert "is damaged" in log
-    assert call(tmp_path, errors=True) == (FOUND + "\n", "")
+    assert call(directory, errors=True) == (FOUND + "\n", "")
 
 
-def test_files_of_one_kernel_do_not_pass_for_another(tmp_path):
-    run_script(CALL.replace("uint8", "int64"), DMLOPS_CACHE_DIR=str(tmp_path / "other"))
-    call(tmp_path / "own")
-    owns, others = ({path.name: path for path in artifacts(tmp_path / name)} for name in ("own", "other"))
-    # Both have the kernels that all calls share.
-    (own,), (other,) = owns.keys() - others.keys(), others.keys() - owns.keys()
-    owns[own].write_bytes(others[other].read_bytes())
-    assert call(tmp_path / "own") == COMPILED
+def test_files_of_one_kernel_do_not_pass_for_another(own, tmp_path):
+    directory, artifact = own
+    # The other needs no more than one kernel beside those that all calls share.
+    run_script(CALL.replace("uint8", "int64"), DMLOPS_CACHE_DIR=str(directory))
+    (other,) = [
+        path for path in artifacts(directory) if path.name.startswith("diagonal_matrix") and path != artifact
+    ]
+    artifact.write_bytes(other.read_bytes())
+    assert call(directory) == COMPILED
 
 
 def test_a_file_instead_of_a_directory(tmp_path):
@@ -100,12 +144,11 @@ def test_a_file_instead_of_a_directory(tmp_path):
     assert log.count("compiles kernels again") == 1
 
 
-def test_a_directory_instead_of_a_file(tmp_path):
-    call(tmp_path)
-    for path in artifacts(tmp_path):
-        path.unlink()
-        path.mkdir()
-    output, log = call(tmp_path, errors=True)
+def test_a_directory_instead_of_a_file(own):
+    directory, artifact = own
+    artifact.unlink()
+    artifact.mkdir()
+    output, log = call(directory, errors=True)
     assert output.strip() == COMPILED
     assert log.count("compiles kernels again") == 1
 
@@ -145,26 +188,24 @@ def test_a_user_without_a_home(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users are told apart on POSIX")
-def test_files_of_another_user_are_not_loaded(tmp_path):
+def test_files_of_another_user_are_not_loaded(own):
     script = """
         import os
         os.geteuid = lambda: 12345
         os.fstat = lambda handle, real=os.fstat: os.stat_result((*real(handle)[:4], 54321, *real(handle)[5:]))
     """
-    call(tmp_path)
-    output, log = run_script(script, CALL, errors=True, DMLOPS_CACHE_DIR=str(tmp_path))
+    output, log = run_script(script, CALL, errors=True, DMLOPS_CACHE_DIR=str(own[0]))
     assert output.strip() == COMPILED
     assert "belongs to another user" in log
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions are asked of POSIX")
 @pytest.mark.parametrize("mode", [0o602, 0o620])
-def test_files_that_others_may_write_to_are_not_loaded(mode, tmp_path):
-    call(tmp_path)
-    for path in artifacts(tmp_path):
-        path.chmod(mode)
-    assert call(tmp_path) == COMPILED
-    assert {path.stat().st_mode & 0o777 for path in artifacts(tmp_path)} == {0o600}
+def test_files_that_others_may_write_to_are_not_loaded(mode, own):
+    directory, artifact = own
+    artifact.chmod(mode)
+    assert call(directory) == COMPILED
+    assert artifact.stat().st_mode & 0o777 == 0o600
 
 
 def test_warnings_that_are_errors_do_not_end_a_call(tmp_path):
@@ -172,18 +213,18 @@ def test_warnings_that_are_errors_do_not_end_a_call(tmp_path):
     assert call(tmp_path / "file", PYTHONWARNINGS="error") == COMPILED
 
 
-@pytest.mark.parametrize("change", [{"DMLOPS_SIMD": "0"}, {"DMLOPS_SIMD": "1"}])
-def test_vector_widths_do_not_share_artifacts(change, tmp_path):
-    other = {"DMLOPS_SIMD": "1" if change["DMLOPS_SIMD"] == "0" else "0"}
+def test_vector_widths_do_not_share_artifacts(own, tmp_path):
+    directory, artifact = own
     # Numba's own cache directory must not matter: it once made keys without the width.
     numba = {"NUMBA_CACHE_DIR": str(tmp_path / "numba")}
-    assert call(tmp_path / "own", **other, **numba) == COMPILED
-    assert call(tmp_path / "own", **change, **numba) == COMPILED
-    assert call(tmp_path / "own", **change) == FOUND
+    assert call(directory, DMLOPS_SIMD="0", **numba) == COMPILED
+    artifact.unlink()
+    assert call(directory, DMLOPS_SIMD="0") == FOUND
+    assert call(directory, DMLOPS_SIMD="1", **numba) == COMPILED
     assert not (tmp_path / "numba").exists()
 
 
-def test_numba_without_its_compiler(tmp_path):
+def test_numba_without_its_compiler(kept, tmp_path):
     script = """
         import dmlops
         try:
@@ -194,8 +235,7 @@ def test_numba_without_its_compiler(tmp_path):
     refused = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT="1").strip()
     assert refused.endswith("must be compiled, but NUMBA_DISABLE_JIT is set; unset it")
     assert len(refused.splitlines()) == 1
-    assert call(tmp_path) == COMPILED
-    assert call(tmp_path, NUMBA_DISABLE_JIT="1") == FOUND
+    assert call(kept, NUMBA_DISABLE_JIT="1") == FOUND
 
 
 def test_the_digest_follows_contents(tmp_path):
