@@ -1,7 +1,8 @@
 """DirectML's indexing operators for NumPy and CUDA arrays: exact, stable, without hidden waits."""
 
 from dmlops.compiled import CompiledOperator
-from dmlops.dispatch import check_feature_support, compile, feature_level
+from dmlops.dispatch import check_feature_support, feature_level
+from dmlops.dispatch import compile as compile
 from dmlops.enums import AxisDirection, Feature, FeatureLevel, TensorDataType
 from dmlops.errors import (
     DeviceMismatchError,
@@ -33,6 +34,7 @@ from kernels_cpu.threads import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
 
+# Without `compile`: a star would put it in the place of Python's own.
 __all__ = [
     "AxisDirection",
     "CompiledOperator",
@@ -56,7 +58,6 @@ __all__ = [
     "TopKResult",
     "UnsupportedFeatureError",
     "check_feature_support",
-    "compile",
     "diagonal_matrix",
     "feature_level",
     "gather_nd",

@@ -8,6 +8,7 @@ from typing import Any
 from dmlops import cuda
 from dmlops.array_libraries import NUMPY, Operand, as_input, as_output
 from dmlops.call import BoundCall, Named
+from dmlops.enums import FeatureLevel
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, counted, shown, wording
 from dmlops.memory import CPU, Device
 from dmlops.operators import Descriptor
@@ -21,7 +22,8 @@ _KNOWN_KINDS = 64
 class CompiledOperator:
     """An operator that is planned for one device; made by `compile`.
 
-    It is immutable, and may be used from any thread and on any stream.
+    It is immutable, and may be used from any thread and on any stream. A pickled one is planned anew where it
+    is loaded, for the device of the same name.
 
     Attributes
     ----------
@@ -68,6 +70,9 @@ class CompiledOperator:
     def workspace_size(self) -> int:
         """Bytes of temporary memory that one execution needs."""
         return self._call.workspace_size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _planned_anew, (self.descriptor, str(self.device))
 
     def __repr__(self) -> str:
         return f"CompiledOperator({self.descriptor!r}, device={str(self.device)!r})"
@@ -189,6 +194,13 @@ class CompiledOperator:
             raise InvalidDescriptorError(wording(where, got, "it has gaps or runs backwards", allowed))
         self._fitting[kind] = None
         return operand
+
+
+def _planned_anew(descriptor: Descriptor, device: str) -> CompiledOperator:
+    """Return the operator of a pickle, whose level was checked when it was compiled first."""
+    from dmlops import dispatch  # noqa: PLC0415 - which makes compiled operators
+
+    return dispatch.compile(descriptor, device=device, feature_level=FeatureLevel.EXTENDED)
 
 
 def _meaningful_strides(desc: TensorDesc) -> list[int]:

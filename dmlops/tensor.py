@@ -211,6 +211,45 @@ class TensorDesc:
         strides = None if self.strides is None else (0,) * missing + self.strides
         return TensorDesc(self.data_type, (1,) * missing + self.sizes, strides)
 
+    @classmethod
+    def from_array(cls, array: Any) -> "TensorDesc":
+        """Return the description of an array of any library that dmlops knows.
+
+        Parameters
+        ----------
+        array : array
+            Its elements are not looked at. Lists and numbers count as the NumPy arrays that they become.
+
+        Returns
+        -------
+        TensorDesc
+            Without strides where the array is packed.
+
+        Raises
+        ------
+        TypeError
+            If it is no array, has no supported type, or carries more than its elements.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> TensorDesc.from_array(np.zeros((2, 3), np.float16)).sizes
+        (2, 3)
+        >>> TensorDesc.from_array(np.zeros((4, 6), np.float16)[:, ::2]).strides
+        (6, 2)
+        """
+        # Descriptions are what array libraries are made with.
+        from dmlops.array_libraries import as_input  # noqa: PLC0415
+
+        where = "TensorDesc.from_array.array"
+        operand = as_input(array, where)
+        found = operand.library.describe(operand.array, where)
+        packed = packed_strides(found.sizes)
+        apart = zip(found.sizes, found.effective_strides, packed, strict=True)
+        if 0 in found.sizes or all(stride == step for size, stride, step in apart if size > 1):
+            return cls(found.data_type, found.sizes)
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """Return the description as JSON-ready data."""
         strides = None if self.strides is None else list(self.strides)

@@ -6,8 +6,48 @@ import numpy as np
 import pytest
 
 import dmlops
+from dmlops import TensorDesc
 from tests import reference
 from tests.data import DTYPES, assert_same, sample, unaligned
+
+
+class TestDescriptions:
+    """`TensorDesc.from_array`."""
+
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    def test_types(self, dtype):
+        found = TensorDesc.from_array(np.zeros((2, 3), dtype))
+        assert found.data_type.name == dtype.name.upper()
+        assert (found.sizes, found.strides) == ((2, 3), None)
+
+    @pytest.mark.parametrize(
+        ("x", "sizes", "strides"),
+        [
+            (np.zeros((4, 6))[:, ::2], (4, 3), (6, 2)),
+            (np.zeros((4, 6)).T, (6, 4), (1, 6)),
+            (np.zeros((4, 6))[::-1], (4, 6), (-6, 1)),
+            (np.broadcast_to(np.zeros(3), (2, 3)), (2, 3), (0, 1)),
+            (np.zeros((4, 6))[:1], (1, 6), None),
+            (np.zeros((0, 6)), (0, 6), None),
+            (np.zeros(()), (), None),
+            ([[1, 2], [3, 4]], (2, 2), None),
+        ],
+    )
+    def test_layouts(self, x, sizes, strides):
+        found = TensorDesc.from_array(x)
+        assert (found.sizes, found.strides) == (sizes, strides)
+
+    def test_torch(self):
+        torch = pytest.importorskip("torch")
+        found = TensorDesc.from_array(torch.zeros((4, 6), dtype=torch.bfloat16).T)
+        assert found == TensorDesc("BFLOAT16", (6, 4), (1, 6))
+
+    @pytest.mark.parametrize(
+        "x", [None, "text", np.zeros(3, "complex64"), np.ma.masked_array([1, 2], [0, 1])]
+    )
+    def test_what_is_no_array(self, x):
+        with pytest.raises(TypeError, match=r"TensorDesc\.from_array\.array: got"):
+            TensorDesc.from_array(x)
 
 
 class TestNumPy:

@@ -1,6 +1,7 @@
 """`compile` and `execute`: what they take, what they refuse, what they log; one plan for many calls."""
 
 import logging
+import pickle
 
 import numpy as np
 import pytest
@@ -55,6 +56,20 @@ class TestCompile:
                 mapping["input_tensor"] = None
         with pytest.raises(AttributeError):
             operator.workspace_size = 0
+
+    @pytest.mark.parametrize("descriptor", DESCRIPTORS.values(), ids=DESCRIPTORS)
+    def test_pickles(self, descriptor):
+        # Loaded outside of the block, in which a level of its own holds.
+        with dmlops.feature_level(FeatureLevel.EXTENDED):
+            pickled = pickle.dumps(dmlops.compile(descriptor))
+        operator = pickle.loads(pickled)
+        assert operator.descriptor == descriptor
+        assert operator.device.kind == "cpu"
+        inputs = make_inputs(descriptor, 1)
+        outputs = make_outputs(descriptor)
+        operator.execute(inputs | outputs)
+        for name, answer in oracle(descriptor, inputs).items():
+            np.testing.assert_array_equal(outputs[name].ravel()[: answer.size], answer.ravel())
 
     def test_devices(self):
         for device in ("tpu", "cuda:x", "cuda:-1", None):

@@ -1,6 +1,7 @@
 """The package as a whole: what importing it costs, who imports whom, what the wheel holds."""
 
 import ast
+import builtins
 import subprocess
 import sys
 import zipfile
@@ -53,11 +54,18 @@ def test_public_names():
         *("DmlError", "InvalidDescriptorError", "UnsupportedFeatureError", "DeviceMismatchError"),
         "IndexOutOfRangeError",
     }
-    assert expected <= set(dmlops.__all__)
-    for name in dmlops.__all__:
+    assert expected - {"compile"} <= set(dmlops.__all__)
+    for name in (*dmlops.__all__, "compile"):
         public = getattr(dmlops, name)
         assert public is not None
         assert name.startswith("__") or public.__doc__
+
+
+def test_a_star_leaves_built_in_functions_alone():
+    names = {}
+    exec("from dmlops import *", names)
+    assert names["top_k"] is dmlops.top_k
+    assert not (names.keys() - {"__builtins__"}) & vars(builtins).keys()
 
 
 def _imports(path):
