@@ -5,10 +5,27 @@ one where there is none, and returns what it gives.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Unpack, overload
+
+from numpy.typing import NDArray
 
 from dmlops import arguments, binding, cuda, scalars
 from dmlops.array_libraries import Operand, as_input, as_output
+from dmlops.array_types import (
+    Array,
+    DataType,
+    DiagonalOptions,
+    Element,
+    GatherOptions,
+    IndexType,
+    Indices,
+    Listed,
+    MatrixOptions,
+    Mode,
+    NonzeroOptions,
+    TopKOptions,
+    Values,
+)
 from dmlops.call import CALLS, BoundCall
 from dmlops.data_types import index_data_type
 from dmlops.dispatch import level_set
@@ -21,20 +38,28 @@ from kernels_cpu.threads import get_num_threads
 _new: Any = tuple.__new__
 
 
-class TopKResult(NamedTuple):
+class TopKResult(NamedTuple, Generic[Values, Indices]):
     """What `top_k` returns."""
 
-    values: Any
-    indices: Any
+    values: Values
+    indices: Indices
 
 
-class NonzeroResult(NamedTuple):
+class NonzeroResult(NamedTuple, Generic[Indices]):
     """What `nonzero_coordinates` returns."""
 
-    coordinates: Any
-    count: Any
+    coordinates: Indices
+    count: Indices  # type: ignore[assignment]  # tuples have a method of that name
 
 
+@overload
+def top_k(
+    x: NDArray[Element], /, k: int, **options: Unpack[TopKOptions]
+) -> TopKResult[NDArray[Element], NDArray[Any]]: ...
+@overload
+def top_k(x: Listed, /, k: int, **options: Unpack[TopKOptions]) -> TopKResult[NDArray[Any], NDArray[Any]]: ...
+@overload
+def top_k(x: Array, /, k: int, **options: Unpack[TopKOptions]) -> TopKResult[Array, Array]: ...
 def top_k(
     x: Any,
     /,
@@ -43,10 +68,10 @@ def top_k(
     axis: int = -1,
     largest: bool = True,
     sorted: bool = True,
-    index_dtype: Any = None,
+    index_dtype: IndexType | None = None,
     out: Any = None,
     stream: Any = None,
-) -> TopKResult:
+) -> TopKResult[Any, Any]:
     """Return the `k` largest or smallest elements along an axis, and where they are.
 
     Parameters
@@ -118,16 +143,22 @@ def top_k(
     return _new(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
+@overload
+def nonzero_coordinates(
+    x: NDArray[Any] | Listed, /, **options: Unpack[NonzeroOptions]
+) -> NonzeroResult[NDArray[Any]]: ...
+@overload
+def nonzero_coordinates(x: Array, /, **options: Unpack[NonzeroOptions]) -> NonzeroResult[Array]: ...
 def nonzero_coordinates(
     x: Any,
     /,
     *,
     size: int | None = None,
     fill_value: int | None = None,
-    index_dtype: Any = None,
+    index_dtype: IndexType | None = None,
     out: Any = None,
     stream: Any = None,
-) -> NonzeroResult:
+) -> NonzeroResult[Any]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
     Parameters
@@ -198,13 +229,23 @@ def nonzero_coordinates(
     return _new(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
+@overload
+def gather_nd(
+    x: NDArray[Element], indices: NDArray[Any] | Listed, /, **options: Unpack[GatherOptions]
+) -> NDArray[Element]: ...
+@overload
+def gather_nd(
+    x: Listed, indices: NDArray[Any] | Listed, /, **options: Unpack[GatherOptions]
+) -> NDArray[Any]: ...
+@overload
+def gather_nd(x: Array, indices: Any, /, **options: Unpack[GatherOptions]) -> Array: ...
 def gather_nd(
     x: Any,
     indices: Any,
     /,
     *,
     batch_dims: int = 0,
-    mode: str = "raise",
+    mode: Mode = "raise",
     out: Any = None,
     stream: Any = None,
 ) -> Any:
@@ -277,12 +318,24 @@ def gather_nd(
     return results[0] if out is None else out
 
 
+@overload
+def diagonal_matrix(x: NDArray[Element], /, **options: Unpack[DiagonalOptions]) -> NDArray[Element]: ...
+@overload
+def diagonal_matrix(x: Listed, /, **options: Unpack[DiagonalOptions]) -> NDArray[Any]: ...
+@overload
+def diagonal_matrix(
+    x: None = None, /, *, like: None = None, **options: Unpack[MatrixOptions]
+) -> NDArray[Any]: ...
+@overload
+def diagonal_matrix(x: None = None, /, *, like: Array, **options: Unpack[MatrixOptions]) -> Array: ...
+@overload
+def diagonal_matrix(x: Array, /, **options: Unpack[DiagonalOptions]) -> Array: ...
 def diagonal_matrix(
     x: Any = None,
     /,
     *,
     shape: Sequence[int] | None = None,
-    dtype: Any = None,
+    dtype: DataType | None = None,
     value: Any = 1,
     begin: int = 0,
     end: int = 1,
@@ -351,7 +404,7 @@ def diagonal_matrix(
     where = "diagonal_matrix"
     value = scalars.real_number(value, f"{where}.value")
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
-    if x is not None and not (shape is dtype is like is None):
+    if x is not None and not (shape is None and dtype is None and like is None):
         _refuse_with_input(shape=shape, dtype=dtype, like=like)
     made = None
     if x is None:

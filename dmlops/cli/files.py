@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
 from rich.text import Text
 
 import dmlops
+from dmlops.array_types import DataTypeName, IndexTypeName, Mode
 from dmlops.cli.console import duration, out, summary_of
 from dmlops.cli.errors import CommandError, reason_of, users_errors
 from dmlops.cli.output_files import check_output, replaced
@@ -45,7 +46,9 @@ def top_k(
     with users_errors("top-k"):
         result, seconds = _timed(
             host,
-            lambda data: dmlops.top_k(data, k, axis=axis, largest=not smallest, index_dtype=index_dtype),
+            lambda data: dmlops.top_k(
+                data, k, axis=axis, largest=not smallest, index_dtype=cast("IndexTypeName", index_dtype)
+            ),
             x,
         )
     order = "smallest" if smallest else "largest"
@@ -82,7 +85,7 @@ def nonzero(
         result, seconds = _timed(
             host,
             lambda data: dmlops.nonzero_coordinates(
-                data, size=size, fill_value=fill_value, index_dtype=index_dtype
+                data, size=size, fill_value=fill_value, index_dtype=cast("IndexTypeName", index_dtype)
             ),
             x,
         )
@@ -112,7 +115,9 @@ def gather(
     with users_errors("gather"):
         result, seconds = _timed(
             host,
-            lambda data, tuples: (dmlops.gather_nd(data, tuples, batch_dims=batch_dims, mode=mode),),
+            lambda data, tuples: (
+                dmlops.gather_nd(data, tuples, batch_dims=batch_dims, mode=cast("Mode", mode)),
+            ),
             x,
             index_tuples,
         )
@@ -150,7 +155,12 @@ def diagonal(
                 host,
                 lambda: (
                     dmlops.diagonal_matrix(
-                        shape=sizes, dtype=dtype, value=filling, begin=begin, end=end, like=like
+                        shape=sizes,
+                        dtype=cast("DataTypeName", dtype),
+                        value=filling,
+                        begin=begin,
+                        end=end,
+                        like=like,
                     ),
                 ),
             )

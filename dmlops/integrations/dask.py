@@ -18,6 +18,7 @@ from dask.array.utils import meta_from_array
 import dmlops
 from dmlops import NonzeroResult, TensorDesc, TopKResult
 from dmlops.arguments import integer
+from dmlops.array_types import Mode
 from dmlops.data_types import data_type_of, index_data_type, numpy_dtype
 from dmlops.errors import refuse, shown, wording
 from dmlops.integrations import inference
@@ -27,7 +28,9 @@ from dmlops.scalars import real_number
 _MERGED_AT_ONCE = 8
 
 
-def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True, index_dtype: Any = "int64") -> TopKResult:
+def top_k(
+    x: Any, k: int, *, axis: int = -1, largest: bool = True, index_dtype: Any = "int64"
+) -> TopKResult[da.Array, da.Array]:
     """Return the `k` largest or smallest elements along an axis, and where they are in the whole array.
 
     As `dmlops.top_k`. Where the axis is chunked, candidates of each chunk are merged in a tree; the result
@@ -63,7 +66,7 @@ def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True, index_dtype: 
     return TopKResult(values, indices)
 
 
-def nonzero_coordinates(x: Any, *, index_dtype: Any = "int64") -> NonzeroResult:
+def nonzero_coordinates(x: Any, *, index_dtype: Any = "int64") -> NonzeroResult[da.Array]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
     As `dmlops.nonzero_coordinates`, of which the rows are trimmed: their chunks, one for each of `x` along
@@ -99,7 +102,7 @@ def nonzero_coordinates(x: Any, *, index_dtype: Any = "int64") -> NonzeroResult:
     return NonzeroResult(coordinates, counts.sum(dtype=dtype))
 
 
-def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: str = "raise") -> da.Array:
+def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> da.Array:
     """Return the elements or blocks of `x` that tuples of indices name.
 
     As `dmlops.gather_nd`. Every chunk of `indices` meets the whole of the dimensions of `x` that it indexes;
@@ -273,7 +276,7 @@ def _count_rows(coordinates: Any) -> Any:
     return np.full_like(coordinates, len(coordinates), shape=(1,))
 
 
-def _gather_from_chunk(x: Any, indices: Any, *, batch_dims: int, mode: str) -> Any:
+def _gather_from_chunk(x: Any, indices: Any, *, batch_dims: int, mode: Mode) -> Any:
     _check_not_masked(x, "gather_nd.x")
     _check_not_masked(indices, "gather_nd.indices")
     batches, expected = indices.shape[:batch_dims], x.shape[:batch_dims]

@@ -73,5 +73,4 @@ def gather_nd(data: TensorDesc, indices: TensorDesc, batch_dims: int, mode: str)
 def diagonal_matrix(data: TensorDesc, value: float, begin: int, end: int) -> TensorDesc:
     """Return the result of `dmlops.diagonal_matrix`."""
     desc = DiagonalMatrix1(input_tensor=data, value=value, diagonal_fill_begin=begin, diagonal_fill_end=end)
-    assert desc.output_tensor is not None
     return desc.output_tensor

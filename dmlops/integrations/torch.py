@@ -8,7 +8,7 @@ reverse and forward mode, of any order, and under every transformation of ``torc
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 import dmlops
 from dmlops import NonzeroResult, TensorDataType, TensorDesc, TopKResult
+from dmlops.array_types import Mode
 from dmlops.data_types import data_type_of
 from dmlops.errors import wording
 from dmlops.integrations import inference
@@ -27,7 +28,7 @@ _INDEX_TYPE = TensorDataType.INT64
 _LIBRARY = torch.library.Library("dmlops", "FRAGMENT")
 
 
-def top_k(x: Tensor, k: int, *, axis: int = -1, largest: bool = True) -> TopKResult:
+def top_k(x: Tensor, k: int, *, axis: int = -1, largest: bool = True) -> TopKResult[Tensor, Tensor]:
     """Return the `k` largest or smallest elements along an axis, and their int64 indices.
 
     As `dmlops.top_k`: sorted, ties by ascending index. Differentiable with respect to `x`.
@@ -46,7 +47,7 @@ def top_k(x: Tensor, k: int, *, axis: int = -1, largest: bool = True) -> TopKRes
 
 def nonzero_coordinates(
     x: Tensor, *, size: int | None = None, fill_value: int | None = None
-) -> NonzeroResult:
+) -> NonzeroResult[Tensor]:
     """Return the int64 coordinates of the non-zero elements, in ascending element order, and their count.
 
     As `dmlops.nonzero_coordinates`. With ``size=None`` the number of rows depends on the data, in a graph
@@ -57,7 +58,7 @@ def nonzero_coordinates(
     return NonzeroResult(*_nonzero_coordinates_static(x, size, fill_value))
 
 
-def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0, mode: str = "raise") -> Tensor:
+def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0, mode: Mode = "raise") -> Tensor:
     """Return the elements or blocks of `x` that tuples of indices name.
 
     As `dmlops.gather_nd`. Differentiable with respect to `x`; the gradients of an element that is gathered
@@ -169,7 +170,7 @@ def _fake_nonzero_coordinates_static(x: Tensor, size: int, fill_value: int | Non
 
 
 def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
-    return dmlops.gather_nd(x.detach(), indices, batch_dims=batch_dims, mode=mode)
+    return dmlops.gather_nd(x.detach(), indices, batch_dims=batch_dims, mode=cast("Mode", mode))
 
 
 @sizes_stand_in()

@@ -19,6 +19,9 @@ from dmlops.tensor import TensorDesc
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _NAN_BITS = re.compile(r"nan\((0x[0-9a-f]{16})\)")
 
+INFERRED: Any = None
+"""The default of outputs: a descriptor that is made has them all."""
+
 
 class Objection(NamedTuple):
     """Why a feature level does not take a descriptor."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import InvalidDescriptorError, counted, shown
-from dmlops.operators.descriptor import Descriptor, Objection
+from dmlops.operators.descriptor import INFERRED, Descriptor, Objection
 from dmlops.operators.support import (
     EVERY_TYPE,
     FLOATS_64,
@@ -158,7 +158,7 @@ class DiagonalMatrix1(_DiagonalDescriptor):
     """
 
     input_tensor: TensorDesc | None = None
-    output_tensor: TensorDesc | None = None
+    output_tensor: TensorDesc = INFERRED
     value_data_type: TensorDataType | None = None
     value: float
     diagonal_fill_begin: int

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from dmlops.enums import FeatureLevel
 from dmlops.errors import counted
-from dmlops.operators.descriptor import Descriptor
+from dmlops.operators.descriptor import INFERRED, Descriptor
 from dmlops.operators.support import (
     EVERY_TYPE,
     FLOATS_64,
@@ -52,7 +52,7 @@ class GatherND(Descriptor):
 
     input_tensor: TensorDesc
     indices_tensor: TensorDesc
-    output_tensor: TensorDesc | None = None
+    output_tensor: TensorDesc = INFERRED
     input_dimension_count: int
     indices_dimension_count: int
 

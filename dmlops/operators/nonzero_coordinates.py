@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import counted
-from dmlops.operators.descriptor import Descriptor
+from dmlops.operators.descriptor import INFERRED, Descriptor
 from dmlops.operators.support import (
     EVERY_TYPE,
     INDEX_TYPES,
@@ -46,8 +46,8 @@ class NonzeroCoordinates(Descriptor):
     """
 
     input_tensor: TensorDesc
-    output_count_tensor: TensorDesc | None = None
-    output_coordinates_tensor: TensorDesc | None = None
+    output_count_tensor: TensorDesc = INFERRED
+    output_coordinates_tensor: TensorDesc = INFERRED
 
     support: ClassVar[SupportTable] = SupportTable(
         SupportRow(

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
 from dmlops.errors import counted
-from dmlops.operators.descriptor import Descriptor
+from dmlops.operators.descriptor import INFERRED, Descriptor
 from dmlops.operators.support import (
     EVERY_TYPE,
     INDEX_TYPES,
@@ -51,8 +51,8 @@ class TopK(Descriptor):
     input_tensor: TensorDesc
     axis: int
     k: int
-    output_value_tensor: TensorDesc | None = None
-    output_index_tensor: TensorDesc | None = None
+    output_value_tensor: TensorDesc = INFERRED
+    output_index_tensor: TensorDesc = INFERRED
 
     support: ClassVar[SupportTable] = SupportTable(
         SupportRow(FeatureLevel.DML_2_0, dims(4), _FLOATS, {"output_index_tensor": UINT32_ONLY}),

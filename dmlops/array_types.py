@@ -1,0 +1,95 @@
+"""The types of the functions' arguments and results, for type checkers."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
+
+import numpy as np
+
+from dmlops.enums import TensorDataType
+
+Element = TypeVar("Element", bound=np.generic)
+"""What a NumPy array holds."""
+Array = TypeVar("Array")
+"""An array of another library: results are of the same."""
+Values = TypeVar("Values")
+Indices = TypeVar("Indices")
+
+Listed = bool | int | float | Sequence[Any]
+"""What becomes a NumPy array."""
+
+IndexTypeName = Literal["uint32", "uint64", "int32", "int64"]
+DataTypeName = Literal[
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+]
+Mode = Literal["raise", "clip", "fill"]
+
+
+class LibraryDataType(Protocol):
+    """A data type as an array library has it: ``numpy.dtype``, ``torch.dtype``."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+
+
+IndexType = IndexTypeName | TensorDataType | LibraryDataType | type[Any]
+DataType = DataTypeName | TensorDataType | LibraryDataType | type[Any]
+
+
+class TopKOptions(TypedDict, total=False):
+    """What `top_k` takes by keyword."""
+
+    axis: int
+    largest: bool
+    sorted: bool
+    index_dtype: IndexType | None
+    out: Any
+    stream: Any
+
+
+class NonzeroOptions(TypedDict, total=False):
+    """What `nonzero_coordinates` takes by keyword."""
+
+    size: int | None
+    fill_value: int | None
+    index_dtype: IndexType | None
+    out: Any
+    stream: Any
+
+
+class GatherOptions(TypedDict, total=False):
+    """What `gather_nd` takes by keyword."""
+
+    batch_dims: int
+    mode: Mode
+    out: Any
+    stream: Any
+
+
+class DiagonalOptions(TypedDict, total=False):
+    """What `diagonal_matrix` takes by keyword, with an input and without."""
+
+    value: Any
+    begin: int
+    end: int
+    out: Any
+    stream: Any
+
+
+class MatrixOptions(DiagonalOptions, total=False):
+    """What `diagonal_matrix` takes by keyword without an input."""
+
+    shape: Sequence[int] | None
+    dtype: DataType | None

@@ -1,0 +1,88 @@
+"""What type checkers make of a user's program."""
+
+import doctest
+import subprocess
+import sys
+
+import pytest
+
+from tests.scripts import ROOT
+
+pytest.importorskip("mypy")
+
+PROGRAM = """
+from typing import Any, assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dmlops
+
+
+class Tensor:
+    \"\"\"An array of another library.\"\"\"
+
+
+scores = np.zeros((3, 4), np.float32)
+tuples = np.zeros((3, 1), np.int64)
+assert_type(dmlops.top_k(scores, 2).values, NDArray[np.float32])
+assert_type(dmlops.top_k(scores, 2, axis=0, index_dtype="uint32").indices, NDArray[Any])
+assert_type(dmlops.top_k([1, 2], 1).values, NDArray[Any])
+assert_type(dmlops.top_k(Tensor(), 1).values, Tensor)
+values, indices = dmlops.top_k(Tensor(), k=1, index_dtype=np.int32)
+assert_type(indices, Tensor)
+assert_type(dmlops.nonzero_coordinates(scores).coordinates, NDArray[Any])
+assert_type(dmlops.nonzero_coordinates(Tensor(), size=3, fill_value=0).count, Tensor)
+assert_type(dmlops.gather_nd(scores, tuples), NDArray[np.float32])
+assert_type(dmlops.gather_nd(scores, [[0]], mode="clip"), NDArray[np.float32])
+assert_type(dmlops.gather_nd(Tensor(), Tensor()), Tensor)
+assert_type(dmlops.diagonal_matrix(scores, value=2, begin=-1), NDArray[np.float32])
+assert_type(dmlops.diagonal_matrix(shape=(2, 3), dtype=np.dtype("int8")), NDArray[Any])
+assert_type(dmlops.diagonal_matrix(shape=(2, 3), dtype="bfloat16", like=Tensor()), Tensor)
+assert_type(dmlops.diagonal_matrix(Tensor()), Tensor)
+"""
+
+MISTAKES = {
+    'dmlops.gather_nd(np.zeros(3), [[0]], mode="wrap")': "gather_nd",
+    'dmlops.top_k(np.zeros(3), 1, index_dtype="int8")': "top_k",
+    'dmlops.top_k(np.zeros(3), "1")': "top_k",
+    'dmlops.nonzero_coordinates(np.zeros(3), size="all")': "nonzero_coordinates",
+    "dmlops.diagonal_matrix(np.zeros((3, 3)), shape=(3, 3))": "diagonal_matrix",
+}
+
+
+def check(program, folder):
+    """Return the exit code and the output of mypy for a program that is not a part of dmlops."""
+    (folder / "program.py").write_text(program)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent"]
+    result = subprocess.run(
+        [*command, f"--cache-dir={folder.parent / 'mypy'}", "program.py"],
+        cwd=folder,
+        env={"PATH": "", "MYPYPATH": str(ROOT), "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return result.returncode, result.stdout
+
+
+@pytest.mark.exhaustive  # mypy reads NumPy first, for a quarter of a minute
+class TestPrograms:
+    def test_a_program_of_right_calls(self, tmp_path):
+        assert check(PROGRAM, tmp_path)[0] == 0, check(PROGRAM, tmp_path)[1]
+
+    def test_mistakes(self, tmp_path):
+        lines = ["import numpy as np", "import dmlops", *MISTAKES]
+        code, output = check("\n".join(lines), tmp_path)
+        assert code == 1
+        for number, (mistake, function) in enumerate(MISTAKES.items(), start=3):
+            assert any(
+                line.startswith(f"program.py:{number}: error:") and function in line
+                for line in output.splitlines()
+            ), f"{mistake} is not told in {output}"
+
+    def test_the_examples_of_the_readme(self, tmp_path):
+        examples = doctest.DocTestParser().get_examples((ROOT / "README.md").read_text(encoding="utf-8"))
+        assert len(examples) > 5
+        code, output = check("".join(example.source for example in examples), tmp_path)
+        assert code == 0, output
