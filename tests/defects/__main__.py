@@ -26,8 +26,6 @@ from pathlib import Path
 from dmlops import cuda
 from tests.defects.catalogue import KERNEL_PACKAGES, ROOT, load
 
-LIMIT_SECONDS = 900
-
 
 def copy_project(folder):
     """Copy what the tests need; hidden folders, environments and caches stay behind."""
@@ -40,11 +38,11 @@ def copy_project(folder):
             shutil.copy2(path, folder)
 
 
-def run_tests(folder, tests, cache):
+def run_tests(folder, tests, cache, limit):
     """Run tests in a copy of the project; return how they ended, and the first failure's text."""
     report = folder / "report.xml"
     environment = os.environ | {"PYTHONPATH": str(folder), "DMLOPS_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-m", "", "-p", "no:cacheprovider"]
     try:
         code = subprocess.run(
             [*command, f"--junitxml={report}", *tests],
@@ -52,11 +50,11 @@ def run_tests(folder, tests, cache):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=LIMIT_SECONDS,
+            timeout=limit,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return "timed out", f"after {LIMIT_SECONDS} s"
+        return "timed out", f"after {limit} s"
     if code.returncode == 0:
         passed = "passed" in code.stdout.splitlines()[-1]
         return ("lived", "") if passed else ("skipped", code.stdout.splitlines()[-1])
@@ -67,7 +65,7 @@ def run_tests(folder, tests, cache):
     return "crashed", (code.stdout + code.stderr)[-400:]
 
 
-def try_defect(defect, cache):
+def try_defect(defect, cache, limit):
     """Return a line of the results for one defect."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="dmlops-defect-") as name:
@@ -76,7 +74,7 @@ def try_defect(defect, cache):
         defect.apply(folder)
         if defect.file.split("/")[0] in KERNEL_PACKAGES:
             cache = folder / "store"
-        verdict, detail = run_tests(folder, defect.tests, cache)
+        verdict, detail = run_tests(folder, defect.tests, cache, limit)
     seconds = round(time.monotonic() - start, 1)
     print(f"{verdict:9} {seconds:6.1f} s  {defect.name}: {detail}", flush=True)
     return {"name": defect.name, "package": defect.package, "verdict": verdict, "seconds": seconds} | (
@@ -98,12 +96,12 @@ def selected(defects, given):
     return chosen
 
 
-def check_untouched(defects, cache):
+def check_untouched(defects, cache, limit):
     """Check that all the tests pass on the sources as they are: else they would notice anything."""
     tests = sorted({test for defect in defects for test in defect.tests})
     with tempfile.TemporaryDirectory(prefix="dmlops-defect-") as name:
         copy_project(Path(name))
-        verdict, detail = run_tests(Path(name), tests, cache)
+        verdict, detail = run_tests(Path(name), tests, cache, limit)
     if verdict != "lived":
         sys.exit(f"without any defect the tests {verdict}: {detail}")
 
@@ -116,6 +114,7 @@ def main():
     parser.add_argument("--sample", type=int, help="so many of them, drawn by the seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="so many at a time")
+    parser.add_argument("--limit", type=int, default=900, help="seconds that the tests of one may take")
     parser.add_argument("--cache", type=Path, help="a store of kernels for defects outside the kernels")
     parser.add_argument("--skip-untouched", action="store_true", help="trust that the tests pass")
     parser.add_argument("--results", type=Path, help="write the results here, as JSON")
@@ -129,9 +128,9 @@ def main():
     with tempfile.TemporaryDirectory(prefix="dmlops-store-") as temporary:
         cache = (given.cache or Path(temporary)).absolute()
         if not given.skip_untouched:
-            check_untouched(tried, cache)
+            check_untouched(tried, cache, limit=len(tried) * given.limit)
         with ThreadPoolExecutor(given.jobs) as pool:
-            results = list(pool.map(lambda defect: try_defect(defect, cache), tried))
+            results = list(pool.map(lambda defect: try_defect(defect, cache, given.limit), tried))
     results += [
         {"name": defect.name, "package": defect.package, "verdict": "equivalent", "detail": defect.equivalent}
         for defect in defects
