@@ -260,9 +260,7 @@ def check_areas(planned):
             for region in regions:
                 areas[region.area] = max(areas.get(region.area, 0), region.end)
         for region in regions:
-            clashes = [
-                other for other in regions if other.what != region.what and _overlap(region, other)
-            ]
+            clashes = [other for other in regions if other.what != region.what and _overlap(region, other)]
             assert not (region.writes and clashes), (region, clashes)
         written |= {(region.begin, region.end) for region in regions if region.writes}
     ordered = sorted(areas.items())

@@ -96,7 +96,13 @@ def test_tables_of_rows():
 @pytest.mark.parametrize("name", WAYS["top_k"])
 def test_forced_ways_of_top_k(name):
     n_served = 0
-    for sizes, k in (((3, 300_000), 40), ((40, 700), 9), ((2, 20_000, 40), 20), ((9, 5000), 5000), ((6, 300), 30)):
+    for sizes, k in (
+        ((3, 300_000), 40),
+        ((40, 700), 9),
+        ((2, 20_000, 40), 20),
+        ((9, 5000), 5000),
+        ((6, 300), 30),
+    ):
         axis = 1
         try:
             with ways.forced(WAYS["top_k"][name]):
@@ -136,7 +142,12 @@ def test_nonzero(name, data_type):
 
 @pytest.mark.parametrize("name", WAYS["nonzero_coordinates"])
 def test_forced_ways_of_nonzero(name):
-    for sizes, strides in (((100, 120), None), ((1000, 1003), None), ((33, 64), (1, 33)), ((70, 90), (300, 2))):
+    for sizes, strides in (
+        ((100, 120), None),
+        ((1000, 1003), None),
+        ((33, 64), (1, 33)),
+        ((70, 90), (300, 2)),
+    ):
         with ways.forced(WAYS["nonzero_coordinates"][name]):
             found = planned(nonzero(sizes, strides), Options(fill=3), multiprocessors=4)
         assert check_areas(found) >= 2
