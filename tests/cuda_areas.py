@@ -1,10 +1,11 @@
 """What kernels read and write of their workspace, by the arguments of a launch.
 
-Each kernel's function yields ``(parameter, writes, first byte, bytes)``, where the first byte counts from what
-the parameter points at. Only pointers into the workspace matter; `check_areas` leaves the others out.
+Each kernel's function yields ``(parameter, writes, first byte, bytes)``, where the first byte counts from
+what the parameter points at. Only pointers into the workspace matter; `check_areas` leaves the others out.
 """
 
 import importlib
+import itertools
 from typing import NamedTuple
 
 _nonzero_sizes = importlib.import_module("kernels_cuda.nonzero_coordinates.sizes")
@@ -120,7 +121,7 @@ def _histogram(launch):
 
 
 def _sort(launch):
-    size, position_size, n_threads, n_items, _ = launch.variant.parameters
+    size, position_size, _n_threads, _n_items, _ = launch.variant.parameters
     n_rows = launch.grid // launch.n_tiles
     pairs = n_rows * launch.axis_size
     yield "source", False, 0, pairs * size
@@ -246,14 +247,14 @@ def _covered(region, written):
 def check_areas(planned):
     """Check that launches stay in the workspace, apart from each other, and read only what was written.
 
-    Regions that begin at one place are the same area. Clearing covers several of these, and tables are written
-    in pieces.
+    Regions that begin at one place are the same area. Clearing covers several of these, and tables are
+    written in pieces.
     """
     areas, written = {}, set()
     for launch in planned.asked:
         regions = regions_of(launch, planned.workspace)
         for region in regions:
-            assert 0 <= region.begin, region
+            assert region.begin >= 0, region
             assert region.end <= planned.plan.workspace_size, (region, planned.plan.workspace_size)
             assert region.writes or _covered(region, written), f"{region} has not been written"
         if launch.name not in ("top_k_clear", "write_table"):
@@ -264,7 +265,7 @@ def check_areas(planned):
             assert not (region.writes and clashes), (region, clashes)
         written |= {(region.begin, region.end) for region in regions if region.writes}
     ordered = sorted(areas.items())
-    for (begin, end), (following, _) in zip(ordered, ordered[1:], strict=False):
+    for (begin, end), (following, _) in itertools.pairwise(ordered):
         assert end <= following, f"what begins at {begin} reaches {end}, beyond {following}"
     return len(areas)
 

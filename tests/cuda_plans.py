@@ -130,8 +130,8 @@ def recorded():
         mock.patch.object(launch, "_load", recorder.load),
         mock.patch.object(launch, "_Frame", recorder.frame),
         mock.patch.dict(launch._KERNELS, clear=True),
-        mock.patch.object(launch, "_driver_version", lambda: 12_090),
-        mock.patch.object(launch, "launch_entry", lambda: recorder.entry),
+        mock.patch.object(launch, "_driver_version", return_value=12_090),
+        mock.patch.object(launch, "launch_entry", return_value=recorder.entry),
     ):
         yield recorder
 

@@ -1,6 +1,5 @@
-"""What CUDA plans launch, asked without a GPU: sizes within limits, all the work once, memory that is shared."""
+"""What CUDA plans launch, asked without a GPU: within limits, all the work once, shared memory."""
 
-import importlib
 import math
 from itertools import pairwise
 
@@ -65,6 +64,7 @@ PROBLEMS = {
     "gather-2^31": lambda: gather((5000, 3), ((1 << 31) + 1, 2), data_type=T.UINT8),
     "gather-2^32": lambda: gather((5000, 3), ((1 << 32) + 1, 2), data_type=T.UINT8),
     "gather-strides-of-31-bits": lambda: gather((5, 1 << 30, 3), (900, 2)),
+    "gather-backwards": lambda: gather((5, 1 << 30, 3), (900, 2), strides=(-(3 << 30), -3, 1)),
     "gather-wide-bounds": lambda: gather(((1 << 32) + 5,), (900, 1), index_type=T.UINT32),
     "gather-slices": lambda: gather((40, 1 << 20), (9000, 1), strides=(1 << 22, 3)),
     "gather-shifted": lambda: gather((50, 30_001), (9000, 1), data_type=T.UINT8),
@@ -75,6 +75,7 @@ PROBLEMS = {
     "diagonal-2^33": lambda: matrices((1 << 10, 1 << 12, 1 << 11), -3, 9),
     "diagonal-one-of-2^36": lambda: matrices((1 << 18, 1 << 18), -3, 9),
     "diagonal-strided-2^33": lambda: matrices((1 << 10, 1 << 12, 1 << 11), strides=(1 << 25, 1 << 13, 2)),
+    "diagonal-three-of-2^33": lambda: matrices((3, 1 << 18, 1 << 15), -3, 9),
     "diagonal-turned": lambda: matrices((9, 500, 300), strides=(150_000, 1, 500)),
     "diagonal-narrow": lambda: matrices((1 << 28, 3, 3)),
 }
@@ -190,11 +191,35 @@ def test_launches_share_the_rows(way, kernel, sizes, k, n_units):
     assert found[-1][1] == n_units
 
 
+def check_block(launch, element_size):
+    """Check that the areas of a block's shared memory lie side by side, and hold what they must."""
+    key_bytes, k = max(4, element_size), launch.k
+    n_vectors = (
+        launch.part_size * element_size // 16,
+        launch.n_coarse << launch.coarse_bits,
+        launch.n_coarse * key_bytes // 16,
+    )[launch.top_level]
+    n_groups = -(-n_vectors >> launch.lane_bits)
+    # A warp writes those of whole chunks of 256 vectors.
+    groups_end = -(-n_vectors // 256) * (256 >> launch.lane_bits) * key_bytes
+    if launch.has_single_keys:
+        n_groups, groups_end = n_vectors * 16 // key_bytes, n_vectors * 16
+    is_grouped = n_groups > k and (launch.part_size > launch.n_slots or 4 * k < launch.part_size)
+    list_begin, bins_begin = 4 * launch.list_at, 4 * launch.bins_at
+    assert launch.n_slots * key_bytes % 16 == 0
+    assert launch.n_slots * (key_bytes + 4) <= list_begin
+    assert not is_grouped or groups_end <= list_begin
+    assert list_begin + max(4 * launch.n_listed, 2 * launch.n_slots) <= bins_begin
+    assert bins_begin + 16 * launch.block <= launch.shared_bytes
+    # Candidates are numbered in 16 bits; ties and listed groups have room.
+    assert k <= launch.n_slots <= 1 << 16
+    assert k <= launch.enough <= launch.n_listed
+
+
 @pytest.mark.parametrize("arch", SHARED_BYTES)
 @pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
-def test_areas_of_shared_memory_do_not_overlap(arch, data_type):
-    key_bytes, per_vector = max(4, data_type.bytes), 16 // data_type.bytes
-    n_blocks = n_columns = n_warps = 0
+def test_areas_of_a_block_do_not_overlap(arch, data_type):
+    n_checked = 0
     for n_rows, axis_size in (
         (1, 5000),
         (2000, 3000),
@@ -205,51 +230,34 @@ def test_areas_of_shared_memory_do_not_overlap(arch, data_type):
     ):
         for k in (1, 50, 511, 1500, 3000):
             (*_, launch) = planned(top_k((n_rows, axis_size), k, data_type=data_type), arch=arch).asked
-            if launch.name != "top_k_block":
-                continue
-            n_blocks += 1
-            keys_end = launch.n_slots * key_bytes
-            n_vectors = {0: launch.part_size // per_vector}.get(launch.top_level)
-            if launch.top_level == 1:
-                n_vectors = launch.n_coarse << launch.coarse_bits
-            elif launch.top_level == 2:
-                n_vectors = launch.n_coarse * key_bytes // 16
-            groups_end = n_vectors * 16
-            if not launch.has_single_keys:
-                # A warp writes those of whole chunks of 256 vectors.
-                groups_end = -(-n_vectors // 256) * (256 >> launch.lane_bits) * key_bytes
-            n_groups = (
-                n_vectors * 16 // key_bytes if launch.has_single_keys else -(-n_vectors >> launch.lane_bits)
-            )
-            is_grouped = n_groups > k and (launch.part_size > launch.n_slots or 4 * k < launch.part_size)
-            list_begin, bins_begin = 4 * launch.list_at, 4 * launch.bins_at
-            assert keys_end % 16 == 0
-            assert keys_end + 4 * launch.n_slots <= list_begin
-            assert not is_grouped or groups_end <= list_begin
-            assert list_begin + max(4 * launch.n_listed, 2 * launch.n_slots) <= bins_begin
-            assert bins_begin + 16 * launch.block <= launch.shared_bytes
-            # Candidates are numbered in 16 bits; ties and listed groups have room.
-            assert k <= launch.n_slots <= 1 << 16
-            assert k <= launch.enough <= launch.n_listed
-        for way, (height, width) in (("columns", (400, 900)), ("warp", (900, 250))):
-            k = 30
-            with ways.forced(WAYS["top_k"][way]):
-                axis = 0 if way == "columns" else 1
-                (*_, launch) = planned(top_k((height, width), k, axis, data_type), arch=arch).asked
-            if way == "warp":
-                n_warps += 1
-                assert launch.shared_bytes == 8 * launch.n_slots * (12 if data_type.bytes == 8 else 8)
-                assert launch.n_slots >= 64
-                continue
-            n_columns += 1
-            slot_bytes, warps = max(2, data_type.bytes), launch.block // 32
-            assert launch.position_begin >= warps * launch.n_slots * 32 * slot_bytes
-            assert launch.shared_bytes >= launch.position_begin + warps * launch.n_slots * 64
-            assert launch.n_slots % 8 == 0
-            # A lane's candidates, more than what a chunk adds; several warps merge two lists, and look beyond.
-            assert launch.n_slots >= k + launch.slack + {8: 8}.get(data_type.bytes, 16)
-            assert launch.parts_a_block == 1 or launch.n_slots > 2 * k
-    assert min(n_blocks, n_columns, n_warps) > 0
+            if launch.name == "top_k_block":
+                check_block(launch, data_type.bytes)
+                n_checked += 1
+    assert n_checked
+    with ways.forced(WAYS["top_k"]["block"]):
+        for n_rows, axis_size, k in ((3, 1000, 100), (3, 1000, 600), (3, 4000, 300), (2000, 2048, 900)):
+            (launch,) = planned(top_k((n_rows, axis_size), k, data_type=data_type), arch=arch).asked
+            check_block(launch, data_type.bytes)
+
+
+@pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
+def test_areas_of_warps_do_not_overlap(data_type):
+    size, k = data_type.bytes, 30
+    with ways.forced(WAYS["top_k"]["warp"]):
+        (launch,) = planned(top_k((900, 250), k, data_type=data_type)).asked
+    # Keys and positions apart where they are more than 8 bytes.
+    assert launch.shared_bytes == 8 * launch.n_slots * (12 if size == 8 else 8)
+    assert launch.n_slots >= 64
+    for height, width in ((400, 900), (20_000, 64)):
+        with ways.forced(WAYS["top_k"]["columns"]):
+            (*_, launch) = planned(top_k((height, width), k, 0, data_type)).asked
+        n_warps = launch.block // 32
+        assert launch.position_begin >= n_warps * launch.n_slots * 32 * max(2, size)
+        assert launch.shared_bytes >= launch.position_begin + n_warps * launch.n_slots * 64
+        assert launch.n_slots % 8 == 0
+        # A lane has room for what a chunk adds; several warps merge two lists, and look beyond.
+        assert launch.n_slots >= k + launch.slack + (8 if size == 8 else 16)
+        assert launch.parts_a_block == 1 or launch.n_slots > 2 * k
 
 
 def test_tiles_and_sorts_have_room_for_what_they_exchange():
@@ -341,7 +349,9 @@ def test_checks_of_tuples_of_many_coordinates():
     assert checks[1].indices - checks[0].indices == 4 * 8
 
 
-@pytest.mark.parametrize("name", ["diagonal-2^33", "diagonal-one-of-2^36", "diagonal-strided-2^33"])
+@pytest.mark.parametrize(
+    "name", ["diagonal-2^33", "diagonal-one-of-2^36", "diagonal-three-of-2^33", "diagonal-strided-2^33"]
+)
 @pytest.mark.parametrize("lead", [0, 4])
 def test_parts_of_matrices_cover_all_rows_once(name, lead):
     descriptor = PROBLEMS[name]()
@@ -398,3 +408,99 @@ def test_rows_of_coordinates_are_packed_where_they_are_aligned(n_columns, aligne
             if launch.name == "nonzero_expand"
         )
         assert expand.packed == (lead % aligned_bytes == 0)
+
+
+def needed_threads(launch):
+    """Return how many threads have something to do, or None where that does not hang on their number."""
+    arguments, parameters = launch.arguments, launch.variant.parameters
+    if launch.name == "nonzero_mask_turned":
+        n_matrices = launch.n_units // (launch.n_row_tiles * launch.n_word_tiles)
+        assert launch.n_units == n_matrices * launch.n_row_tiles * launch.n_word_tiles
+        assert launch.n_row_tiles * 32 >= launch.height
+        assert launch.n_word_tiles * 4 >= launch.row_words
+        return 32 * launch.n_units
+    if launch.name in ("gather_plain", "gather"):
+        n_each = parameters[2] if launch.name == "gather_plain" else 1 if parameters[2] else 4
+        return -(
+            -launch.n_units
+            // (n_each if parameters[0] == 16 or launch.name == "gather_plain" else min(n_each, 2))
+        )
+    if launch.name in ("gather_strided", "gather_shifted", "diagonal_rows", "diagonal_strided"):
+        return launch.n_vectors
+    if launch.name == "diagonal_elements":
+        return launch.n_elements if parameters[1] else -(-launch.n_elements // 4)
+    if launch.name == "nonzero_count":
+        return launch.n_words // 2
+    if launch.name == "top_k_clear":
+        return launch.n_vectors
+    if launch.name == "top_k_columns":
+        n_each = launch.block // 32 // launch.parts_a_block * 32
+        assert launch.n_column_blocks * n_each >= launch.n_rows
+        return launch.n_column_blocks * launch.n_stacked * launch.block
+    return arguments.get("n_rows", 0) * 32 if launch.name == "top_k_warp" else None
+
+
+@pytest.mark.parametrize(("name", "call"), KINDS)
+def test_threads_are_enough_and_not_too_many(name, call):
+    for launch in planned(PROBLEMS[name](), call=call).asked:
+        needed = needed_threads(launch)
+        if needed is not None:
+            assert (launch.grid - 1) * launch.block < needed <= launch.grid * launch.block, launch
+
+
+@pytest.mark.parametrize("lead", range(0, 16, 4))
+@pytest.mark.parametrize("name", ["gather-slices", "gather-shifted", "gather-strided-few"])
+def test_vectors_of_runs_that_begin_anywhere_are_one_more(name, lead):
+    descriptor = {
+        "gather-slices": lambda: gather((40, 1 << 10), (9000, 1), strides=(1 << 22, 3)),
+        "gather-shifted": lambda: gather((50, 30_000), (9000, 1), strides=(30_001, 1), data_type=T.UINT8),
+        "gather-strided-few": lambda: gather((40, 21), (9000, 1), strides=(1 << 22, 3)),
+    }[name]()
+    (launch,) = planned(descriptor, leads=(1 if name == "gather-shifted" else 0, 0, lead)).asked
+    assert launch.name in ("gather_strided", "gather_shifted")
+    n_bytes = descriptor.output_tensor.sizes[-1] * descriptor.input_tensor.data_type.bytes
+    latest = max((lead + row * n_bytes) % 16 for row in range(16))
+    assert launch.vectors_a_run * 16 >= latest + n_bytes
+    assert launch.vectors_a_run * 16 < n_bytes + 32
+    assert launch.n_vectors == 9000 * launch.vectors_a_run
+
+
+@pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
+def test_masks_are_read_from_a_boundary_on(data_type):
+    for lead in range(0, 16, data_type.bytes):
+        found = planned(nonzero((70_001,), data_type=data_type), leads=(lead, 0, 0))
+        mask = found.asked[0]
+        assert mask.base % 16 == 0
+        assert mask.base + mask.skipped * data_type.bytes == found.addresses[0]
+        assert mask.end == mask.skipped + 70_001
+        assert found.asked[-1].skipped == mask.skipped
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 1), (-3, 2), (2, 5), (-90, 90), (4, -2)])
+def test_bands_of_transposed_matrices(begin, end):
+    """Where the output's rows lie side by side, rows and columns change places; the elements set do not."""
+    height, width = 40, 60
+    (launch,) = planned(matrices((height, width), begin, end, output=(1, height), strides=(1, height))).asked
+    assert (launch.height, launch.width) == (width, height)
+    for y in range(height):
+        for x in range(width):
+            is_set = min(begin, end) <= x - y < max(begin, end)
+            assert (launch.begin <= y - x < launch.end) == is_set
+    assert launch.inverted == (begin > end)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "words"),
+    [
+        (T.UINT8, 0xA5, (0xA5A5A5A5, 0xA5A5A5A5)),
+        (T.UINT16, 0xBEEF, (0xBEEFBEEF, 0xBEEFBEEF)),
+        (T.UINT32, 0xDEADBEEF, (0xDEADBEEF, 0xDEADBEEF)),
+        (T.UINT64, 0x0123456789ABCDEF, (0x89ABCDEF, 0x01234567)),
+    ],
+    ids=str,
+)
+def test_values_fill_words(data_type, value, words):
+    x = TensorDesc(data_type, (100, 1000))
+    band = {"value": value, "diagonal_fill_begin": 0, "diagonal_fill_end": 1}
+    (launch,) = planned(DiagonalMatrix1(input_tensor=x, **band)).asked
+    assert (launch.low_value, launch.high_value) == words

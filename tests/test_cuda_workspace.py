@@ -61,6 +61,7 @@ TOP_K = {
     "twice_stacked_columns": ((1 << 25, 1 << 8), 1, 0, 2),
     "sorted": ((7, 100_003), 100_003, 1, 4),
     "sorted_in_batches": ((700, 100_003), 50_000, 1, 4),
+    "sorted_of_30_bits": ((1, 1 << 30), 1 << 30, 1, 4),
     "sorted_beyond_30_bits": ((1, (1 << 30) + 77), (1 << 30) + 77, 1, 4),
     "sorted_beyond_32_bits": ((1, (1 << 32) + 77), 1 << 20, 1, 4),
     "many_rows": ((1 << 31, 3), 1, 1, 0),
@@ -82,9 +83,33 @@ def test_top_k(name, arch, data_type):
 
 @pytest.mark.parametrize("index_type", [T.UINT32, T.INT64], ids=str)
 def test_sorts_that_use_the_outputs(index_type):
-    check_areas(planned(top_k((9, 200_000), 200_000, index_type=index_type)))
-    # Pairs do not fit into rows with gaps, nor beside other outputs.
-    check_areas(planned(top_k((9, 200_000), 199_999, index_type=index_type)))
+    """They hold pairs where these fit: of whole rows without gaps, and positions as wide as indices."""
+    for sizes, strides, is_used in (
+        ((9, 200_000), None, True),
+        ((4000, 20_000), None, True),
+        ((9, 200_000), (200_001, 1), False),
+        ((3, 5, 20_000), (100_001, 20_000, 1), False),
+        ((3, 5, 20_000), (5 * 20_008, 20_008, 1), False),
+    ):
+        outputs = [TensorDesc(data_type, sizes, strides) for data_type in (T.FLOAT32, index_type)]
+        descriptor = TopK1(
+            input_tensor=TensorDesc(T.FLOAT32, sizes),
+            axis=len(sizes) - 1,
+            k=sizes[-1],
+            axis_direction=AxisDirection.DECREASING,
+            output_value_tensor=outputs[0],
+            output_index_tensor=outputs[1],
+        )
+        found = planned(descriptor)
+        check_areas(found)
+        in_outputs = 0
+        for launch in found.asked:
+            if launch.name == "top_k_sort" and 0 < launch.sorted_keys < found.workspace:
+                done = launch.first_row * sizes[-1]
+                assert launch.sorted_keys - launch.values == 4 * done
+                assert launch.sorted_positions - launch.indices == 4 * done
+                in_outputs += 1
+        assert (in_outputs > 0) == (is_used and index_type == T.UINT32)
 
 
 def test_tables_of_rows():
@@ -115,6 +140,8 @@ def test_forced_ways_of_top_k(name):
 
 
 NONZERO = {
+    # As many granules as fill their areas, for input that begins as late as it can.
+    "whole_granules": ((32 * 16_384 - 15,), None),
     "contiguous": ((1000, 1001), None),
     "of_31_bits": ((1 << 31,), None),
     "beyond_31_bits": ((1 << 16, (1 << 15) + 1), None),
@@ -155,10 +182,9 @@ def test_forced_ways_of_nonzero(name):
 
 def test_wide_gathers_and_matrices():
     # Tables of these are longer than what one launch writes.
-    sizes, strides = (2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 5), []
-    for size in reversed(sizes):
-        strides.insert(0, strides[0] * following + 1 if strides else 2)
-        following = size
+    sizes, strides = (2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 5), [2]
+    for size in sizes[:0:-1]:
+        strides.insert(0, strides[0] * size + 1)
     x = TensorDesc(T.FLOAT32, sizes, tuple(strides))
     gather = GatherND1(
         input_tensor=x,
