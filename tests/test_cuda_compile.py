@@ -115,6 +115,20 @@ def test_assembles_for_every_architecture(variant):
         assert spilled <= most, f"{variant.label} spills {spilled} bytes a thread on {arch}"
 
 
+def test_limits_on_registers():
+    source = compiler.KernelSource(lambda n: None, max_registers=80, limited_from=(9, 0))
+    assert [source.registers_on(capability) for capability in ((8, 6), (9, 0), (12, 0))] == [None, 80, 80]
+
+
+def test_older_architectures_have_code_of_their_own():
+    """What a kernel calls is compiled anew where instructions are missing, whichever was compiled before."""
+    variant = VARIANTS["dmlops_top_k_columns_1"]
+    for capability, has_redux in (((9, 0), True), ((7, 5), False)):
+        ptx = compiler.compile_ptx(compiler.source_of(variant), variant.label, capability)
+        assert ("redux.sync" in ptx) == has_redux
+        assert ("griddepcontrol.wait" in ptx) == has_redux
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_cubins_are_kept(arch, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
