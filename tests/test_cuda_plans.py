@@ -26,14 +26,24 @@ NARROW = 1 << 31
 
 
 def gather(
-    sizes, index_sizes, *, strides=None, output=None, index_type=T.INT64, data_type=T.FLOAT32, batch=0
+    sizes,
+    index_sizes,
+    *,
+    strides=None,
+    output=None,
+    index_type=T.INT64,
+    index_strides=None,
+    data_type=T.FLOAT32,
+    batch=0,
 ):
     """Describe a gather."""
     rank = max(len(sizes), len(index_sizes))
     shape = (*index_sizes[:-1], *sizes[batch + index_sizes[-1] :])
     return GatherND1(
         input_tensor=TensorDesc(data_type, sizes, strides).with_leading_ones(max(rank, len(shape))),
-        indices_tensor=TensorDesc(index_type, index_sizes).with_leading_ones(max(rank, len(shape))),
+        indices_tensor=TensorDesc(index_type, index_sizes, index_strides).with_leading_ones(
+            max(rank, len(shape))
+        ),
         output_tensor=TensorDesc(data_type, shape, output).with_leading_ones(max(rank, len(shape))),
         input_dimension_count=len(sizes),
         indices_dimension_count=len(index_sizes),
@@ -320,23 +330,32 @@ def test_units_of_copies_divide_all_that_lies_between_them(data_type):
     assert size in units
 
 
-def test_checks_go_through_every_tuple_once():
+@pytest.mark.parametrize(
+    ("index_sizes", "strides", "n_launches"),
+    [
+        (((1 << 33) + 5, 1), (1, 1), 5),
+        ((3, (1 << 31) + 1, 1), ((1 << 32), 1, 1), 6),
+        ((2, 3, 2, 3, 5, 1), (1 << 20, 1 << 16, 1 << 12, 1 << 8, 7, 1), 2),
+        ((70, 50, 2), None, 1),
+    ],
+)
+def test_checks_go_through_every_tuple_once(index_sizes, strides, n_launches):
     """Dimensions that narrow kernels cannot count are walked."""
-    for index_sizes, n_launches in (
-        (((1 << 33) + 5, 1), 5),
-        ((3, (1 << 31) + 1, 1), 4),
-        ((70, 50, 2), 1),
-    ):
-        clear, *checks = planned(gather((5, 6), index_sizes), call="check").asked
-        assert clear.name == "gather_clear"
-        found = sorted((launch.first_position, launch.n_tuples, launch.indices) for launch in checks)
-        at, bytes_each = 0, 8 * index_sizes[-1]
-        begin = found[0][2]
-        for first, n_tuples, address in found:
-            assert (first, address - begin) == (at, at * bytes_each)
-            at += n_tuples
-        assert at == math.prod(index_sizes[:-1])
-        assert len(found) >= n_launches - 1
+    found = planned(gather((5, 6), index_sizes, index_strides=strides), call="check")
+    clear, *checks = found.asked
+    assert clear.name == "gather_clear"
+    assert len(checks) == n_launches
+    sizes, at = index_sizes[:-1], 0
+    steps = strides or [math.prod(index_sizes[i + 1 :]) for i in range(len(index_sizes))]
+    for launch in sorted(checks, key=lambda launch: launch.first_position):
+        assert launch.first_position == at
+        place, rest = 0, at
+        for size, step in zip(reversed(sizes), reversed(steps[:-1]), strict=True):
+            rest, coordinate = divmod(rest, size)
+            place += coordinate * step
+        assert launch.indices - found.addresses[1] == 8 * place
+        at += launch.n_tuples
+    assert at == math.prod(sizes)
 
 
 def test_checks_of_tuples_of_many_coordinates():
