@@ -22,6 +22,8 @@ FUNCTIONS = {
     "~a": (lambda a, b: ~a, (u32, u32), u32),
     "0 - a": (lambda a, b: 0 - a, (u64, u32), u64),
     "a | b of i64": (lambda a, b: a | b, (u32, i64), i64),
+    # A constant with a sign is none of C's unsigned ones.
+    "a & -2": (lambda a, b: a & -2, (u32, u32), i64),
     "a < 5": (lambda a, b: a < 5, (u32, u32), types.boolean),
     "a == b": (lambda a, b: a == b, (u32, u64), types.boolean),
 }

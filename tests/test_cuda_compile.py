@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
-from dmlops import cuda
+from dmlops import cuda, kernel_store
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
 block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
@@ -115,6 +115,20 @@ def test_assembles_for_every_architecture(variant):
         assert spilled <= most, f"{variant.label} spills {spilled} bytes a thread on {arch}"
 
 
+def test_limits_on_registers():
+    source = compiler.KernelSource(lambda n: None, max_registers=80, limited_from=(9, 0))
+    assert [source.registers_on(capability) for capability in ((8, 6), (9, 0), (12, 0))] == [None, 80, 80]
+
+
+def test_older_architectures_have_code_of_their_own():
+    """What a kernel calls is compiled anew where instructions are missing, whichever was compiled before."""
+    variant = VARIANTS["dmlops_top_k_columns_1"]
+    for capability, has_redux in (((9, 0), True), ((7, 5), False)):
+        ptx = compiler.compile_ptx(compiler.source_of(variant), variant.label, capability)
+        assert ("redux.sync" in ptx) == has_redux
+        assert ("griddepcontrol.wait" in ptx) == has_redux
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_cubins_are_kept(arch, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
@@ -137,3 +151,42 @@ def test_architectures_do_not_share_cubins(tmp_path, monkeypatch):
     variant = VARIANTS["dmlops_top_k_offsets"]
     assert cuda.artifact(variant, "sm_80") != cuda.artifact(variant, "sm_90")
     assert cuda.key(variant, "sm_80").path != cuda.key(variant, "sm_90").path
+
+
+def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
+    """Any file of the sources, the kernel, the architecture and each compiler's version are in the key."""
+    for name, content in (("__init__.py", ""), ("top_k/keys.py", "a = 1\n"), ("ptx.py", "b = 2\n")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr("kernels_cuda.__file__", str(tmp_path / "__init__.py"))
+    installed = {}
+    monkeypatch.setattr("importlib.metadata.version", lambda name: installed.get(name, "1.0"))
+    variant, other = VARIANTS["dmlops_top_k_offsets"], VARIANTS["dmlops_top_k_clear"]
+
+    def path(variant=variant, arch="sm_90"):
+        kernel_store.source_digest.cache_clear()
+        kernel_store.versions.cache_clear()
+        return cuda.key(variant, arch).path
+
+    seen = [path(), path(other), path(arch="sm_80")]
+    for change in (
+        lambda: (tmp_path / "top_k" / "keys.py").write_text("a = 2\n"),
+        lambda: (tmp_path / "ptx.py").rename(tmp_path / "top_k" / "ptx.py"),
+        # The same bytes in all, otherwise shared out.
+        lambda: [(tmp_path / "top_k" / name).write_text(text) for name, text in SHARED_OUT.items()],
+        *(
+            lambda name=name: installed.update({name: "1.1"})
+            for name in ("numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvjitlink")
+        ),
+    ):
+        change()
+        seen.append(path())
+        assert seen[-1] == path()
+    assert len(set(seen)) == len(seen)
+    (tmp_path / "notes.txt").write_text("no source")
+    assert path() == seen[-1]
+    kernel_store.source_digest.cache_clear()
+    kernel_store.versions.cache_clear()
+
+
+SHARED_OUT = {"keys.py": "a = 2\nb = ", "ptx.py": "2\n"}

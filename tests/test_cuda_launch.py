@@ -3,6 +3,7 @@
 import ctypes
 import importlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from dmlops import backend
 from kernels_cpu.kernel import Table
 from kernels_cpu.native_call import LAUNCH, MAX_LAUNCH_VALUES
+from tests.cuda_plans import Config
 
 pytest.importorskip("cuda.core")
 CUresult = importlib.import_module("cuda.bindings.driver").CUresult
@@ -17,30 +19,6 @@ launch = importlib.import_module("kernels_cuda.runtime.launch")
 
 STREAM = 777
 BASES = (1000, 2000, 3000, 4000)
-
-
-class Attribute(ctypes.Structure):
-    """CUlaunchAttribute, of which the value is an int here."""
-
-    _fields_ = (
-        ("id", ctypes.c_int),
-        ("pad", ctypes.c_char * 4),
-        ("value", ctypes.c_int),
-        ("rest", ctypes.c_char * 60),
-    )
-
-
-class Config(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared_bytes", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(Attribute)),
-        ("n_attributes", ctypes.c_uint),
-    )
 
 
 LAUNCH_EX = ctypes.CFUNCTYPE(
@@ -170,3 +148,56 @@ def test_many_threads_launch_one_list(driver, way):
         list(pool.map(run, range(500)))
     firsts = sorted((asked[8], asked[-1]) for asked in driver.asked if asked[0] == 11)
     assert firsts == [(STREAM + i, [i * 100 + 16, i - 8, 0, -5, 1 << 40]) for i in range(500)]
+
+
+@pytest.mark.parametrize(("version", "overlaps"), [(12_029, False), (12_030, True), (13_000, True)])
+def test_drivers_that_cannot_record_early_launches(driver, version, overlaps, monkeypatch):
+    monkeypatch.setattr(launch, "_driver_version", lambda: version)
+    two_launches(driver)(STREAM, *BASES)
+    assert [asked[8] for asked in driver.asked] == [STREAM, STREAM]
+    assert [asked[9] for asked in driver.asked] == [False, overlaps]
+
+
+def test_a_thread_without_a_context_gets_one(driver, monkeypatch):
+    current = []
+
+    @contextmanager
+    def current_device(number):
+        current.append(number)
+        driver.refused.clear()
+        yield
+        current.append(None)
+
+    monkeypatch.setattr(launch, "current_device", current_device)
+    driver.refused = {5: int(CUresult.CUDA_ERROR_INVALID_CONTEXT)}
+    kernel(driver, 5, 3).prepare(1, 32, 0, 2, 9)(STREAM, 1, 2)
+    assert [asked[-1] for asked in driver.asked] == [[1, 2, 9]] * 2
+    assert current == [0, None]
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"), [(48 << 10, None), (60 << 10, 60 << 10), (99 << 10, (99 << 10) - 5000)]
+)
+def test_large_shared_memory_is_asked_for_as_far_as_there_is_any(asked, limit, monkeypatch):
+    """What a kernel has of its own counts, too."""
+    set_to = []
+    success = CUresult.CUDA_SUCCESS
+    for name, answer in {
+        "cuLibraryLoadData": (success, 1),
+        "cuLibraryGetKernel": (success, 77),
+        "cuKernelGetAttribute": (success, 5000),
+        "cuInit": (success,),
+        "cuDeviceGet": (success, 0),
+    }.items():
+        monkeypatch.setattr(launch.driver, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(
+        launch.driver, "cuKernelSetAttribute", lambda kind, value, *_: set_to.append(value) or (success,)
+    )
+    monkeypatch.setattr(launch, "current_device", lambda number: nullcontext())
+    monkeypatch.setattr(launch, "_device", lambda number: 0)
+    monkeypatch.setattr(launch, "_driver_version", lambda: 12_090)
+    variant = importlib.import_module("kernels_cuda.runtime.variant")
+    target = variant.Target(0, "sm_86", 80, 99 << 10, lambda *_: b"")
+    found = launch._load(variant.Variant("any", "nowhere:none", (), asked), target)
+    assert found.function == 77
+    assert set_to == ([] if limit is None else [limit])

@@ -1,0 +1,184 @@
+"""What CUDA plans put on a stream, for a GPU that need not be there: every launch, its arguments by name."""
+
+import ctypes
+import functools
+import importlib
+import inspect
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from unittest import mock
+
+from dmlops import dispatch
+from dmlops.problems import Options
+
+KIB = 1 << 10
+# What the CUDA programming guide says that a block may have of shared memory.
+SHARED_BYTES = {"sm_75": 64 * KIB, "sm_86": 99 * KIB, "sm_90": 227 * KIB}
+STREAM = 5
+# The operands lie this far from each other, and the workspace from the last of them.
+APART = 1 << 58
+# An address that begins each operand is a multiple of this.
+ALIGNMENT = 256
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute, of which the value is an int here."""
+
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("pad", ctypes.c_char * 4),
+        ("value", ctypes.c_int),
+        ("rest", ctypes.c_char * 60),
+    )
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("n_attributes", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One launch."""
+
+    variant: Any
+    grid: int
+    block: int
+    shared_bytes: int
+    is_early: bool
+    arguments: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The kernel's name without its parameters."""
+        return self.variant.name
+
+    def __getattr__(self, name):
+        """Return an argument."""
+        try:
+            return self.arguments[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@functools.cache
+def _parameters(variant):
+    """Return a kernel's parameters and how many values each of them takes; 0 for a plain one."""
+    source = importlib.import_module("kernels_cuda.runtime.compiler").source_of(variant)
+    return {name: source.tables.get(name, 0) for name in inspect.signature(source.function).parameters}
+
+
+class Recorder:
+    """Stands for the driver, and keeps what it is asked to launch."""
+
+    def __init__(self):
+        self.asked, self._variants, self.n_values = [], [], {}
+        self._launch = importlib.import_module("kernels_cuda.runtime.launch")
+        recorder = self
+
+        class Frame(self._launch._Frame):
+            """A frame of which the number of values is known."""
+
+            def __init__(self, sizes, is_early, values):
+                super().__init__(sizes, is_early, values)
+                recorder.n_values[self.config] = len(values)
+
+        self.frame = Frame
+
+    def load(self, variant, target):
+        """Return a kernel without code."""
+        self._variants.append(variant)
+        return self._launch.Kernel(len(self._variants), target)
+
+    def entry(self, config, function, addresses, extra):
+        """Take a launch, as ``cuLaunchKernelEx`` does."""
+        given, variant = Config.from_address(config), self._variants[function - 1]
+        assert (*given.grid[1:], *given.block[1:], given.stream, extra) == (1, 1, 1, 1, STREAM, 0)
+        is_early = given.n_attributes == 1
+        assert not is_early or (given.attributes[0].id, given.attributes[0].value) == (6, 1)
+        parameters, places, arguments = _parameters(variant), iter(range(1 << 20)), {}
+        n_values = sum(max(length, 1) for length in parameters.values())
+        assert self.n_values[config] == n_values, f"{variant.label} takes {n_values} values"
+        for name, length in parameters.items():
+            values = [self._value(addresses, next(places)) for _ in range(max(length, 1))]
+            arguments[name] = tuple(values) if length else values[0]
+        self.asked.append(
+            Asked(variant, given.grid[0], given.block[0], given.shared_bytes, is_early, arguments)
+        )
+        return 0
+
+    @staticmethod
+    def _value(addresses, place):
+        return ctypes.c_int64.from_address(ctypes.c_uint64.from_address(addresses + 8 * place).value).value
+
+
+@contextmanager
+def recorded():
+    """Have kernels loaded and launched by a `Recorder`."""
+    recorder = Recorder()
+    launch = recorder._launch
+    with (
+        mock.patch.object(launch, "_load", recorder.load),
+        mock.patch.object(launch, "_Frame", recorder.frame),
+        mock.patch.dict(launch._KERNELS, clear=True),
+        mock.patch.object(launch, "_driver_version", return_value=12_090),
+        mock.patch.object(launch, "launch_entry", return_value=recorder.entry),
+    ):
+        yield recorder
+
+
+class Planned(NamedTuple):
+    """A plan, the addresses that it is launched with, and what it then launches."""
+
+    plan: Any
+    addresses: tuple[int, ...]
+    workspace: int
+    asked: list[Asked]
+
+
+def planned(descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multiprocessors=132, call="launch"):
+    """Plan a descriptor for a GPU and launch it with made-up addresses.
+
+    Parameters
+    ----------
+    descriptor : Descriptor
+        What is planned.
+    options : Options, optional
+        What functions ask for beyond it.
+    arch : str
+        The architecture.
+    leads : tuple of int
+        How many bytes after a multiple of 256 each operand begins.
+    multiprocessors : int
+        How many the GPU has.
+    call : {"launch", "count", "expand", "check"}
+        The plan's method that is called.
+    """
+    target = importlib.import_module("kernels_cuda.runtime.variant").Target(
+        0, arch, multiprocessors, SHARED_BYTES[arch]
+    )
+    lowest = descriptor.lower()
+    operator = dispatch.OPERATORS[type(lowest)]
+    kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")
+    n_operands = len(operator.operands)
+    addresses = tuple((1 + i) * APART + lead for i, lead in zip(range(n_operands), leads, strict=False))
+    workspace = (1 + n_operands) * APART
+    with recorded() as recorder:
+        plan = kernels.plan(**operator.problem(lowest, options or Options()), target=target)
+        given = {
+            "launch": (*addresses, workspace),
+            "count": (addresses[0], addresses[-1], workspace),
+            "expand": (*addresses[:2], workspace),
+            "check": (addresses[1], workspace),
+        }[call]
+        getattr(plan, call)(STREAM, *given)
+    return Planned(plan, addresses, workspace, recorder.asked)

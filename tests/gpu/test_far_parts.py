@@ -1,0 +1,342 @@
+"""Data that reach every part of a kernel: the last elements of each thread, ties in between, odd beginnings.
+
+Each kernel is forced in turn, and the answers are plain NumPy's.
+"""
+
+import numpy as np
+import pytest
+
+import dmlops
+from tests import reference
+from tests.cases import Case
+from tests.data import assert_same, float_from_bits, random, sample
+from tests.gpu.ways import WAYS, forced
+from tests.libraries import Torch, call, expected
+
+FORCED = {operator: {way.name: way for way in ways} for operator, ways in WAYS.items()}
+
+
+def _continuous(rng, n, dtype):
+    """Return elements that seldom tie, so that the first ones lie anywhere in the row."""
+    if dtype.kind == "f":
+        return rng.standard_normal(n)
+    info = np.iinfo(dtype)
+    return rng.integers(info.min, info.max, n, dtype, endpoint=True)
+
+
+def _ascending(rng, n, dtype):
+    """Return ascending elements with some noise: the first ones lie in few groups, at the end."""
+    if dtype.kind == "f":
+        return np.arange(n) + 30 * rng.random(n)
+    lowest = np.iinfo(dtype).min
+    if dtype.itemsize == 8:
+        return np.arange(n, dtype=dtype) - (1 << 50)
+    return lowest + np.arange(n) * (2 * -lowest or np.iinfo(dtype).max) // n
+
+
+def _plateau(rng, n, dtype):
+    """Return one value, and now and then a larger one."""
+    row = np.full(n, 7)
+    row[3::211] = 8 + np.arange(row[3::211].size) % 90
+    return row
+
+
+def _ranges(rng, n, dtype):
+    """Return parts of the row of ever other magnitudes."""
+    scale = 10.0 ** rng.permutation(8) if dtype.kind == "f" else 3 ** rng.permutation(8)
+    return rng.integers(-19 if dtype.kind != "u" else 0, 19, n) / 20 * np.repeat(scale, -(-n // 8))[:n]
+
+
+KINDS = {
+    "continuous": _continuous,
+    "ascending": _ascending,
+    "plateau": _plateau,
+    "ranges": _ranges,
+    "ties": lambda rng, n, dtype: rng.integers(0, 3, n),
+}
+
+
+def rows_of(kind, dtype, shape, axis):
+    """Return rows of a kind along an axis."""
+    dtype = np.dtype(dtype)
+    if kind == "specials":
+        return sample(dtype, shape, ("far", shape))
+    if kind == "zeros":
+        return float_from_bits([0, 1 << (8 * dtype.itemsize - 1)], dtype)[random(shape).integers(0, 2, shape)]
+    n, rng = shape[axis], random((kind, shape))
+    others = [size for at, size in enumerate(shape) if at != axis]
+    rows = [KINDS[kind](rng, n, dtype).astype(dtype) for _ in range(int(np.prod(others)))]
+    return np.moveaxis(np.array(rows).reshape(*others, n), -1, axis)
+
+
+# The rows that each way is tried with, along an axis, and k.
+TOP_K = {
+    "warp": ((90, 1000), 1, 20),
+    "block-128": ((5, 4001), 1, 100),
+    "block-256": ((5, 20_003), 1, 300),
+    "block-512": ((3, 50_001), 1, 500),
+    "block-1024": ((3, 100_003), 1, 1500),
+    "grid": ((3, 300_007), 1, 200),
+    "grid-four_chunks": ((2, 300_005), 1, 50),
+    "grid-single_coarse_keys": ((2, 600_005), 1, 6),
+    "grid-no_single_keys": ((2, 300_003), 1, 90),
+    "grid-parts": ((2, 100_001), 1, 300),
+    "grid-turned": ((2, 20_001, 40), 1, 50),
+    "grid-turned-parts": ((1, 50_001, 40), 1, 50),
+    "grid-strided": ((1, 20_001, 20), 1, 50),
+    "columns": ((5003, 300), 0, 10),
+    "columns-stacked": ((9001, 90), 0, 20),
+    "tile": ((5, 2000), 1, 1100),
+    "tile-1024": ((3, 16_001), 1, 16_001),
+    "sort": ((2, 50_003), 1, 50_003),
+    "sort-long_positions": ((2, 20_003), 1, 700),
+}
+
+
+def check_top_k(way, x, axis, k, largest):
+    case = Case("top_k", f"{way} {x.dtype}", lambda: (x,), (k,), {"axis": axis, "largest": largest})
+    library = Torch("cuda")
+    with forced(FORCED["top_k"][way]):
+        found = call(library, case)
+    for actual, answer in zip(found, expected(library, case), strict=True):
+        assert_same(actual, answer)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", TOP_K)
+def test_top_k(way, kind, dtype, torch):
+    shape, axis, k = TOP_K[way]
+    x = rows_of(kind, dtype, shape, axis)
+    for largest in (True, False):
+        check_top_k(way, x, axis, k, largest)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16"])
+@pytest.mark.parametrize("kind", ["continuous", "specials"])
+@pytest.mark.parametrize("way", ["warp", "block-128", "block-512", "grid-four_chunks", "columns", "tile"])
+def test_top_k_of_narrow_elements(way, kind, dtype, torch):
+    shape, axis, k = TOP_K[way]
+    for largest in (True, False):
+        check_top_k(way, rows_of(kind, dtype, shape, axis), axis, k, largest)
+
+
+@pytest.mark.parametrize("kind", ["specials", "zeros"])
+@pytest.mark.parametrize("way", TOP_K)
+def test_top_k_of_equals_that_differ(way, kind, torch):
+    """NaNs of all kinds tie, and so do the zeros: which of them comes first hangs on the index alone."""
+    shape, axis, k = TOP_K[way]
+    for largest in (True, False):
+        check_top_k(way, rows_of(kind, "float32", shape, axis), axis, k, largest)
+
+
+@pytest.mark.parametrize("n", [20, 31])
+def test_top_k_of_all_of_a_short_row(n, torch):
+    """There are fewer lanes' maxima than are asked for."""
+    check_top_k("warp", rows_of("continuous", "float32", (90, n), 1), 1, n, True)
+
+
+@pytest.mark.parametrize("way", ["warp", "block-128", "tile", "sort"])
+def test_top_k_of_rows_with_gaps(way, torch):
+    memory = rows_of("continuous", "float32", (3, 9, 1103), 2)
+    x = memory[:, 1:8, 3:1003]
+    check_top_k(way, x, 2, 20, True)
+
+
+@pytest.mark.parametrize("lead", range(16))
+@pytest.mark.parametrize("way", ["block-128", "grid"])
+def test_top_k_of_rows_that_begin_anywhere(way, lead, torch):
+    """What lies before the first vector and after the last has the first elements."""
+    n = 3333
+    memory = rows_of("plateau", "uint8", (1, n + 16), 1)
+    x = memory[:, lead : lead + n]
+    x[0, :16] = np.arange(200, 216)
+    x[0, -16:] = np.arange(230, 246)
+    check_top_k(way, x, 1, 40, True)
+
+
+SEARCHED = {
+    # name: shape, axes of the view
+    "row": ((70_003,), (0,)),
+    "matrix": ((260, 301), (0, 1)),
+    "cube": ((40, 41, 43), (0, 1, 2)),
+    "four": ((14, 15, 16, 17), (0, 1, 2, 3)),
+    "five": ((9, 8, 7, 6, 25), (0, 1, 2, 3, 4)),
+    "columns": ((320, 261), (1, 0)),
+}
+
+
+@pytest.mark.parametrize("density", [0.01, 0.9])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", SEARCHED)
+@pytest.mark.parametrize(
+    "way", ["masks", "masks-turned", "masks-strided", "masks-large_tiles", "scan", "wide"]
+)
+def test_nonzero(way, shape, dtype, density, torch):
+    sizes, axes = SEARCHED[shape]
+    x = (random((sizes, density)).random(sizes) < density).astype(dtype)
+    x.reshape(-1)[[0, -1]] = 1
+    case = Case("nonzero_coordinates", way, lambda: (x.transpose(axes),))
+    library = Torch("cuda")
+    with forced(FORCED["nonzero_coordinates"][way]):
+        found = call(library, case)
+    for actual, answer in zip(found, expected(library, case), strict=True):
+        assert_same(actual, answer)
+
+
+@pytest.mark.parametrize("n", [1, 33, 1000, 2049, 4096])
+def test_nonzero_of_few(n, torch):
+    x = (random(n).random(n) < 0.5).astype("float32")
+    x[-1] = 1
+    coordinates, count = dmlops.nonzero_coordinates(torch.from_numpy(x).cuda())
+    np.testing.assert_array_equal(coordinates.cpu().numpy(), np.argwhere(x))
+    assert count.item() == np.count_nonzero(x)
+
+
+@pytest.mark.parametrize("lead", range(16))
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_nonzero_of_what_begins_anywhere(dtype, lead, torch):
+    """What lies before and after the input is not zero, and does not count."""
+    n = 40_001
+    memory = np.ones(n + 32, dtype)
+    memory[lead : lead + n] = random(lead).random(n) < 0.3
+    x = torch.from_numpy(memory).cuda()[lead : lead + n]
+    coordinates, count = dmlops.nonzero_coordinates(x)
+    np.testing.assert_array_equal(coordinates.cpu().numpy(), np.argwhere(memory[lead : lead + n]))
+    assert count.item() == len(coordinates)
+
+
+@pytest.mark.parametrize("n_columns", [1, 2, 3])
+def test_rows_that_are_filled_by_many_threads(n_columns, torch):
+    shape = {1: (60_001,), 2: (261, 231), 3: (41, 37, 39)}[n_columns]
+    x = (random(shape).random(shape) < 0.1).astype("float32")
+    size = 50_001
+    found, count = dmlops.nonzero_coordinates(torch.from_numpy(x).cuda(), size=size, fill_value=5)
+    answer, _ = reference.nonzero_coordinates(x, size=size, fill_value=5)
+    np.testing.assert_array_equal(found.cpu().numpy(), answer)
+    assert count.item() == np.count_nonzero(x)
+
+
+def gathered(x, indices, mode):
+    """Return what NumPy gathers by the last axis of `indices`."""
+    bounds = np.array(x.shape[: indices.shape[-1]])
+    counted = np.where(indices < 0, indices + bounds, indices)
+    nearest = np.clip(counted, 0, bounds - 1)
+    output = x[tuple(np.moveaxis(nearest, -1, 0))]
+    if mode == "fill":
+        output[(counted != nearest).any(-1)] = 0
+    return output
+
+
+GATHERS = {
+    # name: shape of x, coordinates
+    "rows": ((60, 64), 1),
+    "odd_rows": ((60, 61), 1),
+    "elements": ((50, 61), 2),
+    "deep": ((7, 8, 9, 3), 3),
+}
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("index_dtype", ["int32", "int64"])
+@pytest.mark.parametrize("kind", GATHERS)
+@pytest.mark.parametrize("way", ["few", "plain", "shifted", "units", "wide", "long_registers"])
+def test_gather(way, kind, index_dtype, dtype, mode, torch):
+    """Tuples whose coordinates are out of range one by one, at both ends, and just beyond them."""
+    shape, n_coordinates = GATHERS[kind]
+    # Kernels must not read beyond the bounds; if they do, they shall find something there.
+    memory = sample(dtype, (2 * shape[0], *shape[1:]), ("gather", shape))
+    x = torch.from_numpy(memory.view(np.uint8) if dtype == "uint8" else memory.view("int32")).cuda()
+    x, host = x[: shape[0]], memory[: shape[0]]
+    bounds = np.array(shape[:n_coordinates])
+    indices = random((kind, way)).integers(-bounds, bounds, (3001, n_coordinates)).astype(index_dtype)
+    for c in range(n_coordinates):
+        for at, value in enumerate((bounds[c], bounds[c] - 1, -bounds[c] - 1, -bounds[c], 0, -1, 1 << 30)):
+            indices[7 + 41 * at + c :: 331, c] = value
+    with forced(FORCED["gather_nd"][way]):
+        found = dmlops.gather_nd(x, torch.from_numpy(indices).cuda(), mode=mode)
+    answer = gathered(host, indices, mode)
+    np.testing.assert_array_equal(found.cpu().numpy().view("uint8"), answer.view("uint8"))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("step", [2, 3])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64"])
+def test_gather_of_slices_with_gaps(dtype, step, first, torch):
+    memory = sample(dtype, (30, 401), "gaps")
+    host = memory[:, first::step]
+    x = torch.from_numpy(memory).cuda()[:, first::step]
+    indices = random("gaps").integers(-30, 30, (500, 1))
+    with forced(FORCED["gather_nd"]["strided"]):
+        found = dmlops.gather_nd(x, torch.from_numpy(indices).cuda(), mode="clip")
+    np.testing.assert_array_equal(found.cpu().numpy(), gathered(host, indices, "clip"))
+
+
+@pytest.mark.parametrize("index_dtype", ["int32", "int64"])
+def test_one_tuple_out_of_range_at_every_place(index_dtype, torch):
+    x = torch.zeros((50, 3), device="cuda")
+    indices = torch.zeros((3000, 1), dtype=getattr(torch, index_dtype), device="cuda")
+    for place in (*range(64), *range(1000, 1064), 2047, 2048, 2999):
+        indices[place] = 50 if place % 2 else -51
+        with pytest.raises(dmlops.IndexOutOfRangeError, match=rf"position \({place},\)"):
+            dmlops.gather_nd(x, indices)
+        indices[place] = 0
+    assert dmlops.gather_nd(x, indices).shape == (3000, 3)
+
+
+@pytest.mark.parametrize("apart", [1, 128, 256, 1024, 1029])
+def test_the_first_of_two_tuples_out_of_range_is_named(apart, torch):
+    """Both may be of one thread, of one warp, of two blocks, and in either coordinate."""
+    x = torch.zeros((50, 60), device="cuda")
+    for place in (0, 5, 127, 700):
+        for columns in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            indices = torch.zeros((3000, 2), dtype=torch.int64, device="cuda")
+            indices[place, columns[0]] = 77
+            indices[place + apart, columns[1]] = 78
+            with pytest.raises(dmlops.IndexOutOfRangeError, match=rf"position \({place},\)"):
+                dmlops.gather_nd(x, indices)
+
+
+BANDS = ((0, 1), (-1, 2), (-1000, 5), (3, -2), (40, 200), (1000, 0))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("layout", ["packed", "gaps", "every_other", "turned"])
+@pytest.mark.parametrize("way", ["elements", "elements-wide", "short_rows", "strided", "turned"])
+def test_diagonal_matrix(way, layout, dtype, torch):
+    shape = (2, 133, 261)
+    memory = sample(dtype, (2, 133, 600), "diagonal")
+    if layout == "turned":
+        memory = sample(dtype, (2, 261, 133), "diagonal")
+    host, x = memory, torch.from_numpy(memory).cuda()
+    cut = {
+        "packed": lambda array: array[..., :261] + 0,
+        "gaps": lambda array: array[..., 5:266],
+        "every_other": lambda array: array[..., 1:522:2],
+        "turned": lambda array: array.swapaxes(1, 2),
+    }[layout]
+    host, x = cut(host), cut(x)
+    assert host.shape == shape
+    for begin, end in BANDS:
+        with forced(FORCED["diagonal_matrix"][way]):
+            found = dmlops.diagonal_matrix(x, value=5, begin=begin, end=end)
+        answer = reference.diagonal_matrix(host, value=5, begin=begin, end=end)
+        np.testing.assert_array_equal(found.cpu().numpy(), answer)
+
+
+@pytest.mark.parametrize("lead", range(16))
+@pytest.mark.parametrize("layout", ["packed", "turned"])
+def test_diagonal_matrix_written_anywhere(layout, lead, torch):
+    host = sample("uint8", (41, 77), "anywhere")
+    x = torch.from_numpy(host).cuda()
+    if layout == "turned":
+        x = torch.from_numpy(host.T.copy()).cuda().T
+    memory = torch.full((41 * 77 + 32,), 99, dtype=torch.uint8, device="cuda")
+    out = memory[lead : lead + 41 * 77].reshape(41, 77)
+    dmlops.diagonal_matrix(x, value=5, begin=-2, end=9, out=out)
+    np.testing.assert_array_equal(
+        out.cpu().numpy(), reference.diagonal_matrix(host, value=5, begin=-2, end=9)
+    )
+    assert (memory[:lead] == 99).all()
+    assert (memory[lead + 41 * 77 :] == 99).all()

@@ -1,0 +1,49 @@
+"""The divisors of CUDA kernels, emulated in integers of the kernels' width."""
+
+import importlib
+import random
+
+import pytest
+
+pytest.importorskip("cuda.core")
+layout = importlib.import_module("kernels_cuda.layout")
+
+
+def divided(position, size, wide):
+    """Divide as kernels do: the high word of the doubled position times the multiplier, shifted right."""
+    bits = 64 if wide else 32
+    multiplier, shift = layout.divisor(size, wide)
+    # What a launch passes is a signed word.
+    assert -(1 << 63) <= multiplier < 1 << 63
+    assert 0 <= shift < bits
+    doubled = (position << 1) % (1 << bits)
+    return doubled * (multiplier % (1 << bits)) >> bits >> shift
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_every_position_is_divided_rightly(wide):
+    limit = 1 << (63 if wide else 31)
+    powers = [1 << shift for shift in range(limit.bit_length())]
+    rng = random.Random(5)
+    near = [power + change for power in powers for change in (-1, 1) if 0 < power + change <= limit]
+    some = [rng.randrange(1, 1 << rng.randrange(1, limit.bit_length())) for _ in range(300)]
+    for size in (*powers, *near, *some, 3, 5, 7, 10, 641, 6_700_417):
+        last = limit - 1
+        multiples = [quotient * size for quotient in (0, 1, 2, last // size // 2, last // size)]
+        for position in {change + multiple for multiple in multiples for change in (-1, 0, 1)} | {last}:
+            if 0 <= position <= last:
+                assert divided(position, size, wide) == position // size, (position, size)
+
+
+def test_columns_begin_with_the_fastest_dimension():
+    columns = layout.dimension_columns([(6, 100, -7), (5, 10, 3)], False, (4, 8))
+    assert columns[2:] == [[5, 6], [40, 400], [24, -56]]
+    assert columns[:2] == [[layout.divisor(size, False)[at] for size in (5, 6)] for at in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("n_elements", "n_dims", "wide"),
+    [(1 << 31, 4, False), ((1 << 31) + 1, 1, True), (5, 5, True), (5, 0, False)],
+)
+def test_what_needs_a_wide_kernel(n_elements, n_dims, wide):
+    assert layout.is_wide(n_elements, n_dims) is wide

@@ -1,0 +1,525 @@
+"""What CUDA plans launch, asked without a GPU: within limits, all the work once, shared memory."""
+
+import math
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("numba_cuda")
+pytest.importorskip("cuda.core")
+from dmlops import (
+    DiagonalMatrix1,
+    GatherND1,
+    NonzeroCoordinates,
+    TensorDataType,
+    TensorDesc,
+)
+from dmlops.problems import Options
+from tests.cuda_plans import SHARED_BYTES, planned
+from tests.test_cuda_workspace import TOP_K, WAYS, nonzero, top_k, ways
+
+T = TensorDataType
+LARGEST_GRID = (1 << 31) - 1
+DEFAULT_SHARED_BYTES = 48 << 10
+# Positions of more elements do not fit into 31 bits.
+NARROW = 1 << 31
+
+
+def gather(
+    sizes,
+    index_sizes,
+    *,
+    strides=None,
+    output=None,
+    index_type=T.INT64,
+    index_strides=None,
+    data_type=T.FLOAT32,
+    batch=0,
+):
+    """Describe a gather."""
+    rank = max(len(sizes), len(index_sizes))
+    shape = (*index_sizes[:-1], *sizes[batch + index_sizes[-1] :])
+    return GatherND1(
+        input_tensor=TensorDesc(data_type, sizes, strides).with_leading_ones(max(rank, len(shape))),
+        indices_tensor=TensorDesc(index_type, index_sizes, index_strides).with_leading_ones(
+            max(rank, len(shape))
+        ),
+        output_tensor=TensorDesc(data_type, shape, output).with_leading_ones(max(rank, len(shape))),
+        input_dimension_count=len(sizes),
+        indices_dimension_count=len(index_sizes),
+        batch_dimension_count=batch,
+    )
+
+
+def matrices(sizes, begin=0, end=1, *, strides=None, output=None, data_type=T.FLOAT32):
+    """Describe a band."""
+    return DiagonalMatrix1(
+        input_tensor=TensorDesc(data_type, sizes, strides),
+        output_tensor=TensorDesc(data_type, sizes, output),
+        value=1,
+        diagonal_fill_begin=begin,
+        diagonal_fill_end=end,
+    )
+
+
+PROBLEMS = {
+    **{f"top_k-{name}": lambda case=case: top_k(*case[:3]) for name, case in TOP_K.items()},
+    "nonzero": lambda: nonzero((100, 1000)),
+    "nonzero-few": lambda: nonzero((10, 100)),
+    "nonzero-2^33": lambda: nonzero(((1 << 33) + 3,)),
+    "nonzero-turned": lambda: nonzero((2000, 320), (1, 2000)),
+    "nonzero-strided-2^32": lambda: nonzero((1 << 16, (1 << 16) + 1), (1 << 20, 3)),
+    "gather": lambda: gather((5000, 64), (900, 1)),
+    "gather-scalars": lambda: gather((5000, 64), (900, 2)),
+    "gather-2^31": lambda: gather((5000, 3), ((1 << 31) + 1, 2), data_type=T.UINT8),
+    "gather-2^32": lambda: gather((5000, 3), ((1 << 32) + 1, 2), data_type=T.UINT8),
+    "gather-strides-of-31-bits": lambda: gather((5, 1 << 30, 3), (900, 2)),
+    "gather-backwards": lambda: gather((5, 1 << 30, 3), (900, 2), strides=(-(3 << 30), -3, 1)),
+    "gather-wide-bounds": lambda: gather(((1 << 32) + 5,), (900, 1), index_type=T.UINT32),
+    "gather-slices": lambda: gather((40, 1 << 20), (9000, 1), strides=(1 << 22, 3)),
+    "gather-shifted": lambda: gather((50, 30_001), (9000, 1), data_type=T.UINT8),
+    "gather-five-dimensions": lambda: gather(
+        (3, 4, 5, 6, 7), (3, 9, 2), batch=1, strides=(9999, 2000, 300, 30, 2)
+    ),
+    "diagonal": lambda: matrices((7, 100, 1000)),
+    "diagonal-2^33": lambda: matrices((1 << 10, 1 << 12, 1 << 11), -3, 9),
+    "diagonal-one-of-2^36": lambda: matrices((1 << 18, 1 << 18), -3, 9),
+    "diagonal-strided-2^33": lambda: matrices((1 << 10, 1 << 12, 1 << 11), strides=(1 << 25, 1 << 13, 2)),
+    "diagonal-three-of-2^33": lambda: matrices((3, 1 << 18, 1 << 15), -3, 9),
+    "diagonal-turned": lambda: matrices((9, 500, 300), strides=(150_000, 1, 500)),
+    "diagonal-narrow": lambda: matrices((1 << 28, 3, 3)),
+}
+METHODS = {
+    "top_k": ("launch",),
+    "nonzero": ("launch", "count", "expand"),
+    "gather": ("launch", "check"),
+    "diagonal": ("launch",),
+}
+KINDS = [(name, method) for name in PROBLEMS for method in METHODS[name.split("-")[0]]]
+
+
+@pytest.mark.parametrize(("name", "call"), KINDS)
+@pytest.mark.parametrize("arch", SHARED_BYTES)
+def test_launches_are_within_the_limits(name, call, arch):
+    asked = planned(PROBLEMS[name](), arch=arch, call=call).asked
+    assert asked
+    for launch in asked:
+        assert 1 <= launch.grid <= LARGEST_GRID, launch
+        assert launch.block <= 1024
+        # Kernels of one thread write what others read.
+        assert launch.block % 32 == 0 or (launch.grid, launch.block) == (1, 1)
+        assert launch.shared_bytes <= SHARED_BYTES[arch]
+        assert launch.shared_bytes <= max(DEFAULT_SHARED_BYTES, launch.variant.dynamic_shared_bytes)
+
+
+@pytest.mark.parametrize(("name", "call"), KINDS)
+def test_the_first_launch_of_a_call_does_not_begin_early(name, call):
+    """What is on the stream before a call may write its operands, and does not let others begin early."""
+    first, *others = planned(PROBLEMS[name](), call=call).asked
+    assert not first.is_early
+    # Launches that are not in one list, as those of wide tables, all wait for what is before them.
+    in_lists = [
+        launch for launch in others if launch.name not in ("write_table", "gather", "diagonal_elements")
+    ]
+    assert all(launch.is_early for launch in in_lists if first.name.startswith("top_k"))
+    assert not any(launch.is_early for launch in planned(PROBLEMS[name](), call=call, arch="sm_86").asked)
+
+
+@pytest.mark.parametrize(("name", "call"), KINDS)
+def test_positions_fit_the_registers_that_count_them(name, call):
+    for launch in planned(PROBLEMS[name](), call=call).asked:
+        arguments = launch.arguments
+        is_wide = launch.name in (
+            "gather",
+            "diagonal_elements",
+            "nonzero_mask_strided",
+            "nonzero_expand",
+        ) and (launch.variant.parameters[-1] is True)
+        for count in ("n_units", "n_vectors", "n_tuples", "n_elements"):
+            if count in arguments and launch.name not in ("top_k_clear", "nonzero_mask_turned"):
+                assert is_wide or arguments[count] <= NARROW, (launch.name, count)
+        if launch.name in ("nonzero_mask_strided", "nonzero_small"):
+            assert is_wide or launch.end <= NARROW
+        if launch.name == "nonzero_expand":
+            assert is_wide or launch.n_granules <= NARROW // 16384 + 1
+        if launch.name == "gather_plain":
+            strides = (
+                *launch.x_strides,
+                *launch.index_strides,
+                *launch.output_strides,
+                *launch.coordinate_strides,
+            )
+            assert max(map(abs, strides)) < NARROW
+            assert max(launch.bounds) <= NARROW
+        if (
+            launch.name.startswith("gather")
+            and launch.name not in ("gather_clear", "gather_strided")
+            and not is_wide
+        ):
+            has_long_registers = launch.name == "gather_check" and launch.variant.parameters[1]
+            bounds = launch.bounds
+            index_size = launch.variant.parameters[
+                0 if launch.name in ("gather_check", "gather_shifted") else 1
+            ]
+            assert index_size == 8 or has_long_registers or max(bounds) < 1 << 32
+        if launch.name in ("top_k_maxima", "top_k_maxima_turned", "top_k_block"):
+            assert launch.part_size <= NARROW
+        if launch.name == "top_k_columns":
+            assert -(-launch.axis_size // launch.n_stacked) <= 1 << 16
+        if launch.name == "top_k_sort":
+            assert launch.variant.parameters[1] == 8 or launch.axis_size < 1 << 30
+
+
+def spans(asked, name, first, n_each=1):
+    """Return the (first, end) of what each launch of a kernel does, in order."""
+    return sorted(
+        (launch.arguments[first], launch.arguments[first] + launch.grid * n_each)
+        for launch in asked
+        if launch.name == name
+    )
+
+
+@pytest.mark.parametrize(
+    ("way", "kernel", "sizes", "k", "n_units"),
+    [
+        ("block", "top_k_block", (3000, 5000), 20, 3000),
+        ("block", "top_k_block", (7, 5000), 20, 7),
+        ("tile", "top_k_tile", (300, 700), 700, 300),
+        ("warp", "top_k_warp", (3001, 100), 3, 376),
+        ("grid", "top_k_block", (30, 70_000), 5, 30),
+    ],
+)
+def test_launches_share_the_rows(way, kernel, sizes, k, n_units):
+    many = WAYS["top_k"]["many_launches"]
+    settings = (*WAYS["top_k"][way].settings, *many.settings)
+    with ways.forced(many._replace(settings=settings)):
+        asked = planned(top_k(sizes, k)).asked
+    found = spans(asked, kernel, "first_block" if kernel != "top_k_tile" else "first_row")
+    assert len(found) == -(-n_units // 7)
+    assert found[0][0] == 0
+    assert all(end == following for (_, end), (following, _) in pairwise(found))
+    assert found[-1][1] == n_units
+
+
+def check_block(launch, element_size):
+    """Check that the areas of a block's shared memory lie side by side, and hold what they must."""
+    key_bytes, k = max(4, element_size), launch.k
+    n_vectors = (
+        launch.part_size * element_size // 16,
+        launch.n_coarse << launch.coarse_bits,
+        launch.n_coarse * key_bytes // 16,
+    )[launch.top_level]
+    n_groups = -(-n_vectors >> launch.lane_bits)
+    # A warp writes those of whole chunks of 256 vectors.
+    groups_end = -(-n_vectors // 256) * (256 >> launch.lane_bits) * key_bytes
+    if launch.has_single_keys:
+        n_groups, groups_end = n_vectors * 16 // key_bytes, n_vectors * 16
+    is_grouped = n_groups > k and (launch.part_size > launch.n_slots or 4 * k < launch.part_size)
+    list_begin, bins_begin = 4 * launch.list_at, 4 * launch.bins_at
+    assert launch.n_slots * key_bytes % 16 == 0
+    assert launch.n_slots * (key_bytes + 4) <= list_begin
+    assert not is_grouped or groups_end <= list_begin
+    assert list_begin + max(4 * launch.n_listed, 2 * launch.n_slots) <= bins_begin
+    assert bins_begin + 16 * launch.block <= launch.shared_bytes
+    # Candidates are numbered in 16 bits; ties and listed groups have room.
+    assert k <= launch.n_slots <= 1 << 16
+    assert k <= launch.enough <= launch.n_listed
+
+
+@pytest.mark.parametrize("arch", SHARED_BYTES)
+@pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
+def test_areas_of_a_block_do_not_overlap(arch, data_type):
+    n_checked = 0
+    for n_rows, axis_size in (
+        (1, 5000),
+        (2000, 3000),
+        (300, 16_384),
+        (20, 100_000),
+        (1, 1 << 22),
+        (1, 1 << 26),
+    ):
+        for k in (1, 50, 511, 1500, 3000):
+            (*_, launch) = planned(top_k((n_rows, axis_size), k, data_type=data_type), arch=arch).asked
+            if launch.name == "top_k_block":
+                check_block(launch, data_type.bytes)
+                n_checked += 1
+    assert n_checked
+    with ways.forced(WAYS["top_k"]["block"]):
+        for n_rows, axis_size, k in ((3, 1000, 100), (3, 1000, 600), (3, 4000, 300), (2000, 2048, 900)):
+            (launch,) = planned(top_k((n_rows, axis_size), k, data_type=data_type), arch=arch).asked
+            check_block(launch, data_type.bytes)
+
+
+@pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
+def test_areas_of_warps_do_not_overlap(data_type):
+    size, k = data_type.bytes, 30
+    with ways.forced(WAYS["top_k"]["warp"]):
+        (launch,) = planned(top_k((900, 250), k, data_type=data_type)).asked
+    # Keys and positions apart where they are more than 8 bytes.
+    assert launch.shared_bytes == 8 * launch.n_slots * (12 if size == 8 else 8)
+    assert launch.n_slots >= 64
+    for height, width in ((400, 900), (20_000, 64)):
+        with ways.forced(WAYS["top_k"]["columns"]):
+            (*_, launch) = planned(top_k((height, width), k, 0, data_type)).asked
+        n_warps = launch.block // 32
+        assert launch.position_begin >= n_warps * launch.n_slots * 32 * max(2, size)
+        assert launch.shared_bytes >= launch.position_begin + n_warps * launch.n_slots * 64
+        assert launch.n_slots % 8 == 0
+        # A lane has room for what a chunk adds; several warps merge two lists, and look beyond.
+        assert launch.n_slots >= k + launch.slack + (8 if size == 8 else 16)
+        assert launch.parts_a_block == 1 or launch.n_slots > 2 * k
+
+
+def test_tiles_and_sorts_have_room_for_what_they_exchange():
+    for data_type in (T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64):
+        for axis_size in (300, 2049, 6145, 8192, 16_384):
+            (launch,) = planned(top_k((300, axis_size), axis_size, data_type=data_type)).asked[-1:]
+            if launch.name == "top_k_tile":
+                _, n_threads, n_items = launch.variant.parameters
+                assert launch.axis_size <= n_threads * n_items
+                assert launch.block == n_threads
+                assert launch.shared_bytes >= n_threads * n_items * max(4, data_type.bytes)
+        for launch in planned(top_k((2, 100_000), 100_000, data_type=data_type)).asked:
+            if launch.name == "top_k_sort":
+                size, position_size, n_threads, n_items, _ = launch.variant.parameters
+                assert launch.shared_bytes >= n_threads * n_items * max(size, position_size)
+                assert launch.n_tiles * n_threads * n_items >= 100_000
+
+
+@pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
+def test_units_of_copies_divide_all_that_lies_between_them(data_type):
+    """Rows with gaps, in the input or in the output, may begin between two boundaries."""
+    size, units = data_type.bytes, set()
+    for row in (4, 16, 24, 48, 64):
+        for gap in (0, 1, 2, 4, 8, 16):
+            for which in ("x", "bound", "output"):
+                sizes, indices = (9, 30, row), (9, 11, 1)
+                strides = [30 * row, row, 1]
+                out = [11 * row, row, 1]
+                if which == "x":
+                    strides[0] += gap
+                elif which == "bound":
+                    strides[:2] = 30 * (row + gap), row + gap
+                else:
+                    out[:2] = 11 * (row + gap), row + gap
+                for lead in (0, size, 8):
+                    descriptor = gather(
+                        sizes,
+                        indices,
+                        strides=tuple(strides),
+                        output=tuple(out),
+                        data_type=data_type,
+                        batch=1,
+                    )
+                    found = planned(descriptor, leads=(lead, 0, lead))
+                    (launch,) = found.asked
+                    assert launch.name in ("gather", "gather_plain")
+                    unit = launch.variant.parameters[0]
+                    bytes_between = [
+                        row * size,
+                        *launch.x_strides,
+                        *launch.output_strides,
+                        *launch.coordinate_strides,
+                        found.addresses[0],
+                        found.addresses[2],
+                    ]
+                    assert math.gcd(*bytes_between) % unit == 0
+                    assert launch.n_units * unit == 99 * row * size
+                    units.add(unit)
+    assert 16 in units
+    assert size in units
+
+
+@pytest.mark.parametrize(
+    ("index_sizes", "strides", "n_launches"),
+    [
+        (((1 << 33) + 5, 1), (1, 1), 5),
+        ((3, (1 << 31) + 1, 1), ((1 << 32), 1, 1), 6),
+        ((2, 3, 2, 3, 5, 1), (1 << 20, 1 << 16, 1 << 12, 1 << 8, 7, 1), 2),
+        ((70, 50, 2), None, 1),
+    ],
+)
+def test_checks_go_through_every_tuple_once(index_sizes, strides, n_launches):
+    """Dimensions that narrow kernels cannot count are walked."""
+    found = planned(gather((5, 6), index_sizes, index_strides=strides), call="check")
+    clear, *checks = found.asked
+    assert clear.name == "gather_clear"
+    assert len(checks) == n_launches
+    sizes, at = index_sizes[:-1], 0
+    steps = strides or [math.prod(index_sizes[i + 1 :]) for i in range(len(index_sizes))]
+    for launch in sorted(checks, key=lambda launch: launch.first_position):
+        assert launch.first_position == at
+        place, rest = 0, at
+        for size, step in zip(reversed(sizes), reversed(steps[:-1]), strict=True):
+            rest, coordinate = divmod(rest, size)
+            place += coordinate * step
+        assert launch.indices - found.addresses[1] == 8 * place
+        at += launch.n_tuples
+    assert at == math.prod(sizes)
+
+
+def test_checks_of_tuples_of_many_coordinates():
+    sizes = (2, 3, 4, 5, 6, 7)
+    _, *checks = planned(gather(sizes, (100, 6)), call="check").asked
+    assert [(launch.n_coordinates, launch.bounds[: launch.n_coordinates]) for launch in checks] == [
+        (4, sizes[:4]),
+        (2, sizes[4:]),
+    ]
+    assert checks[1].indices - checks[0].indices == 4 * 8
+
+
+@pytest.mark.parametrize(
+    "name", ["diagonal-2^33", "diagonal-one-of-2^36", "diagonal-three-of-2^33", "diagonal-strided-2^33"]
+)
+@pytest.mark.parametrize("lead", [0, 4])
+def test_parts_of_matrices_cover_all_rows_once(name, lead):
+    descriptor = PROBLEMS[name]()
+    sizes, strides = descriptor.output_tensor.sizes, descriptor.input_tensor.effective_strides
+    found = planned(descriptor, leads=(0, lead, 0))
+    n_rows, height, width = math.prod(sizes[:-1]), sizes[-2], sizes[-1]
+    at = 0
+    for launch in sorted(found.asked, key=lambda launch: launch.output):
+        assert launch.output - found.addresses[1] == at * width * 4
+        batch, y = divmod(at, height)
+        x_at = y * strides[-2] + (batch * strides[0] if len(sizes) == 3 else 0)
+        assert launch.x - found.addresses[0] == x_at * 4
+        # Rows that begin between two boundaries need a vector more.
+        assert launch.vectors_a_row == -(-(width * 4 + (12 if lead else 0)) // 16)
+        # The band of a part is counted from its first row.
+        assert (launch.begin, launch.end) == tuple(
+            max(-launch.height, min(bound + y, width))
+            for bound in (descriptor.diagonal_fill_begin, descriptor.diagonal_fill_end)
+        )
+        assert launch.grid * launch.block >= launch.n_vectors > (launch.grid - 1) * launch.block
+        at += launch.n_vectors // launch.vectors_a_row
+    assert at == n_rows
+
+
+def test_columns_of_coordinates():
+    """Launches for eight columns each: which they are, where they go, and who tells the count."""
+    sizes = (2, 3, 2, 5, 2, 3, 2, 3, 4, 5)
+    x = TensorDesc(T.UINT8, sizes)
+    coordinates = TensorDesc(T.INT64, (x.element_count, 10), (12, 1))
+    descriptor = NonzeroCoordinates(
+        input_tensor=x,
+        output_coordinates_tensor=TensorDesc(T.INT64, (x.element_count, 10)),
+        output_count_tensor=TensorDesc(T.INT64, (1,)),
+    )
+    asked = planned(descriptor, Options(coordinates=coordinates)).asked
+    first, second = (launch for launch in asked if launch.name == "nonzero_expand")
+    assert (first.n_used, second.n_used) == (8, 2)
+    assert second.output - first.output == 8 * 8
+    assert first.p == tuple(math.prod(sizes[i + 1 :]) for i in range(8))
+    assert second.p[:2] == (5, 1)
+    assert (first.period, second.period) == (math.prod(sizes), 20)
+    assert first.count_output
+    assert not second.count_output
+    assert (first.row_bytes, first.column_bytes, first.packed) == (96, 8, 0)
+
+
+@pytest.mark.parametrize(("n_columns", "aligned_bytes"), [(1, 8), (2, 16), (4, 16)])
+def test_rows_of_coordinates_are_packed_where_they_are_aligned(n_columns, aligned_bytes):
+    sizes = (1 << 4,) * (n_columns - 1) + (1 << 16,)
+    for lead in (0, 8):
+        (expand,) = (
+            launch
+            for launch in planned(nonzero(sizes), leads=(0, lead, 0)).asked
+            if launch.name == "nonzero_expand"
+        )
+        assert expand.packed == (lead % aligned_bytes == 0)
+
+
+def needed_threads(launch):
+    """Return how many threads have something to do, or None where that does not hang on their number."""
+    arguments, parameters = launch.arguments, launch.variant.parameters
+    if launch.name == "nonzero_mask_turned":
+        n_matrices = launch.n_units // (launch.n_row_tiles * launch.n_word_tiles)
+        assert launch.n_units == n_matrices * launch.n_row_tiles * launch.n_word_tiles
+        assert launch.n_row_tiles * 32 >= launch.height
+        assert launch.n_word_tiles * 4 >= launch.row_words
+        return 32 * launch.n_units
+    if launch.name in ("gather_plain", "gather"):
+        n_each = parameters[2] if launch.name == "gather_plain" else 1 if parameters[2] else 4
+        return -(
+            -launch.n_units
+            // (n_each if parameters[0] == 16 or launch.name == "gather_plain" else min(n_each, 2))
+        )
+    if launch.name in ("gather_strided", "gather_shifted", "diagonal_rows", "diagonal_strided"):
+        return launch.n_vectors
+    if launch.name == "diagonal_elements":
+        return launch.n_elements if parameters[1] else -(-launch.n_elements // 4)
+    if launch.name == "nonzero_count":
+        return launch.n_words // 2
+    if launch.name == "top_k_clear":
+        return launch.n_vectors
+    if launch.name == "top_k_columns":
+        n_each = launch.block // 32 // launch.parts_a_block * 32
+        assert launch.n_column_blocks * n_each >= launch.n_rows
+        return launch.n_column_blocks * launch.n_stacked * launch.block
+    return arguments.get("n_rows", 0) * 32 if launch.name == "top_k_warp" else None
+
+
+@pytest.mark.parametrize(("name", "call"), KINDS)
+def test_threads_are_enough_and_not_too_many(name, call):
+    for launch in planned(PROBLEMS[name](), call=call).asked:
+        needed = needed_threads(launch)
+        if needed is not None:
+            assert (launch.grid - 1) * launch.block < needed <= launch.grid * launch.block, launch
+
+
+@pytest.mark.parametrize("lead", range(0, 16, 4))
+@pytest.mark.parametrize("name", ["gather-slices", "gather-shifted", "gather-strided-few"])
+def test_vectors_of_runs_that_begin_anywhere_are_one_more(name, lead):
+    descriptor = {
+        "gather-slices": lambda: gather((40, 1 << 10), (9000, 1), strides=(1 << 22, 3)),
+        "gather-shifted": lambda: gather((50, 30_000), (9000, 1), strides=(30_001, 1), data_type=T.UINT8),
+        "gather-strided-few": lambda: gather((40, 21), (9000, 1), strides=(1 << 22, 3)),
+    }[name]()
+    (launch,) = planned(descriptor, leads=(1 if name == "gather-shifted" else 0, 0, lead)).asked
+    assert launch.name in ("gather_strided", "gather_shifted")
+    n_bytes = descriptor.output_tensor.sizes[-1] * descriptor.input_tensor.data_type.bytes
+    latest = max((lead + row * n_bytes) % 16 for row in range(16))
+    assert launch.vectors_a_run * 16 >= latest + n_bytes
+    assert launch.vectors_a_run * 16 < n_bytes + 32
+    assert launch.n_vectors == 9000 * launch.vectors_a_run
+
+
+@pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
+def test_masks_are_read_from_a_boundary_on(data_type):
+    for lead in range(0, 16, data_type.bytes):
+        found = planned(nonzero((70_001,), data_type=data_type), leads=(lead, 0, 0))
+        mask = found.asked[0]
+        assert mask.base % 16 == 0
+        assert mask.base + mask.skipped * data_type.bytes == found.addresses[0]
+        assert mask.end == mask.skipped + 70_001
+        assert found.asked[-1].skipped == mask.skipped
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 1), (-3, 2), (2, 5), (-90, 90), (4, -2)])
+def test_bands_of_transposed_matrices(begin, end):
+    """Where the output's rows lie side by side, rows and columns change places; the elements set do not."""
+    height, width = 40, 60
+    (launch,) = planned(matrices((height, width), begin, end, output=(1, height), strides=(1, height))).asked
+    assert (launch.height, launch.width) == (width, height)
+    for y in range(height):
+        for x in range(width):
+            is_set = min(begin, end) <= x - y < max(begin, end)
+            assert (launch.begin <= y - x < launch.end) == is_set
+    assert launch.inverted == (begin > end)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "words"),
+    [
+        (T.UINT8, 0xA5, (0xA5A5A5A5, 0xA5A5A5A5)),
+        (T.UINT16, 0xBEEF, (0xBEEFBEEF, 0xBEEFBEEF)),
+        (T.UINT32, 0xDEADBEEF, (0xDEADBEEF, 0xDEADBEEF)),
+        (T.UINT64, 0x0123456789ABCDEF, (0x89ABCDEF, 0x01234567)),
+    ],
+    ids=str,
+)
+def test_values_fill_words(data_type, value, words):
+    x = TensorDesc(data_type, (100, 1000))
+    band = {"value": value, "diagonal_fill_begin": 0, "diagonal_fill_end": 1}
+    (launch,) = planned(DiagonalMatrix1(input_tensor=x, **band)).asked
+    assert (launch.low_value, launch.high_value) == words
