@@ -1,7 +1,6 @@
 """Every CUDA kernel compiles for every architecture, without a GPU, and keeps its values in registers."""
 
 import importlib
-import os
 import re
 
 import pytest
@@ -9,6 +8,8 @@ import pytest
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import cuda, kernel_store
+from tests.cuda_plans import planned
+from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
 block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
@@ -16,6 +17,8 @@ tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
 capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
+# Of these every run tries the examples of kernels; all kernels are tried on all of them with `-m exhaustive`.
+ORDINARY_ARCHITECTURES = ("sm_90", "sm_120")
 OTHER_WIDTHS_ARCHITECTURES = ("sm_90", "sm_120")
 ELF_MAGIC = b"\x7fELF"
 OPERATORS = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
@@ -69,50 +72,93 @@ def test_a_label_stands_for_one_kernel():
 
 
 def test_kernels_are_few():
-    # All of them are compiled here, for every architecture: one an element width and layout, no more.
+    # All of them are compiled for every architecture: one an element width and layout, no more.
     assert 4 * len(OPERATORS) <= len(VARIANTS) <= 170
 
 
-def codes(variant):
-    """Return the PTX of a kernel for each architecture that it is tried on.
+def is_example(variant):
+    """Tell whether a kernel stands for those that differ from it in a width or in a block's size alone."""
+    if variant.name == "top_k_block":
+        return variant.parameters in ((4, 128), (4, 1024), (8, 1024))
+    return variant.parameters[:1] in ((), (4,)) or variant.label in OTHER_EXAMPLES
 
-    Kernels know three kinds: 7.5 has no `redux`, and 9.0 leaves registers for more loads. Where only the
-    width of elements differs, one width is tried everywhere, as 7.5 and 9.0, and the others on two
-    architectures, unless all is asked for.
-    """
+
+# What elements of 8 bytes, and vectors, have code of their own for.
+OTHER_EXAMPLES = {
+    f"dmlops_{name}"
+    for name in (
+        "top_k_warp_8_16",
+        "top_k_columns_8",
+        "top_k_maxima_8",
+        "top_k_maxima_turned_8",
+        "top_k_tile_8_512_8",
+        "top_k_sort_8_8_512_8_64",
+        "nonzero_mask_8",
+        "nonzero_mask_turned_8",
+        "nonzero_expand_8_8_False",
+        "gather_16_8_False",
+        "gather_plain_16_8_1",
+        "diagonal_rows_8",
+        "diagonal_turned_8",
+    )
+}
+EXAMPLES = {label: variant for label, variant in VARIANTS.items() if is_example(variant)}
+
+
+def check_on(variant, ptx, architectures):
+    """Check that a kernel's code assembles, and how much of it there is for memory."""
     source = compiler.source_of(variant)
-    is_example = variant.parameters[:1] in ((), (4,))
-    wanted = [(7, 5), (9, 0)] if is_example else [(9, 0)]
-    architectures = ARCHITECTURES if is_example else OTHER_WIDTHS_ARCHITECTURES
-    if os.environ.get("DMLOPS_COMPILE_ALL"):
-        wanted, architectures = [(7, 5), (8, 0), (9, 0)], ARCHITECTURES
-    made = {capability: compiler.compile_ptx(source, variant.label, capability) for capability in wanted}
-    return {
-        arch: made[max(known for known in made if known <= capability_of(arch))] for arch in architectures
-    }
-
-
-def is_tried(variant):
-    """Tell whether a kernel is compiled here: of other widths, not those that differ in block size alone."""
-    if variant.name != "top_k_block" or os.environ.get("DMLOPS_COMPILE_ALL"):
-        return True
-    element_size, n_threads = variant.parameters
-    return element_size == 4 or n_threads in (128, 1024)
-
-
-TRIED = {label: variant for label, variant in VARIANTS.items() if is_tried(variant)}
-
-
-@pytest.mark.parametrize("variant", TRIED.values(), ids=TRIED)
-def test_assembles_for_every_architecture(variant):
-    source = compiler.source_of(variant)
-    for arch, ptx in codes(variant).items():
-        check_shared_memory(variant, ptx)
+    check_shared_memory(variant, ptx)
+    for arch in architectures:
         code, spilled = assemble(ptx, arch, source.registers_on(capability_of(arch)))
         assert code.startswith(ELF_MAGIC)
         assert variant.label.encode() in code
         most = next((most for name, most in MOST_SPILLED.items() if variant.label.startswith(name)), 0)
         assert spilled <= most, f"{variant.label} spills {spilled} bytes a thread on {arch}"
+
+
+def check_waits(variant, ptx):
+    """Check that a kernel that may begin early waits before it touches memory."""
+    body = ptx[ptx.index(".entry") :]
+    waits = body.find("griddepcontrol.wait")
+    assert (waits >= 0) == variant.name.startswith(MAY_BEGIN_EARLY)
+    access = re.search(r"\b(ld|st|red|atom)\.(relaxed\.gpu\.)?global", body)
+    assert waits < access.start()
+
+
+# Kernels that plans put in lists of launches, not only at their beginning.
+MAY_BEGIN_EARLY = ("top_k", "nonzero_mask", "nonzero_count", "nonzero_scan", "nonzero_expand", "gather_check")
+
+
+@pytest.mark.parametrize("variant", EXAMPLES.values(), ids=EXAMPLES)
+def test_assembles(variant):
+    ptx = compiler.compile_ptx(compiler.source_of(variant), variant.label, (9, 0))
+    check_waits(variant, ptx)
+    check_on(variant, ptx, ORDINARY_ARCHITECTURES)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("capability", [(7, 5), (9, 0)], ids=str)
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_assembles_for_every_architecture(variant, capability):
+    """Kernels know two kinds: 7.5 has no `redux`, and 9.0 leaves registers for more loads."""
+    ptx = compiler.compile_ptx(compiler.source_of(variant), variant.label, capability)
+    if capability >= (9, 0):
+        check_waits(variant, ptx)
+    architectures = [
+        arch for arch in ARCHITECTURES if (capability_of(arch) >= (9, 0)) == (capability >= (9, 0))
+    ]
+    check_on(variant, ptx, architectures)
+
+
+def test_kernels_that_begin_early_wait():
+    """Of what a plan puts on a stream, all but the first may begin early."""
+    early = {
+        launch.name for problem in PROBLEMS.values() for launch in planned(problem()).asked if launch.is_early
+    }
+    early |= {launch.name for launch in planned(PROBLEMS["gather"](), call="check").asked if launch.is_early}
+    assert early
+    assert all(name.startswith(MAY_BEGIN_EARLY) for name in early)
 
 
 def test_limits_on_registers():

@@ -63,14 +63,17 @@ class Memory:
         _ask(_driver().cuMemFree(self.pointer))
 
 
-def execute(case, rng, fence=FENCE):
+def execute(case, rng, fence=FENCE, gaps=()):
     """Run a `RandomCase` on the GPU and check every byte, those around its operands too.
 
     Without a fence the workspace is not written to beforehand: tools see what a kernel reads too early.
+    `gaps` are the (begin, end) of what lies between the areas of the workspace, found while it is planned.
     """
     plan, operands = dispatch.plan(case.descriptor, DEVICE, case.options)
     poison, size = POISONS[rng.integers(len(POISONS))], plan.workspace_size
     scratch = rng.integers(0, 256, size, np.uint8) if poison is None else np.full(size, poison, np.uint8)
+    for begin, end in gaps:
+        scratch[begin:end] = 0xA5
     memory = {
         field: Memory(case.before[field], desc.data_type.bytes * int(rng.integers(17)), fence)
         for field, desc in operands
@@ -83,7 +86,11 @@ def execute(case, rng, fence=FENCE):
         with cuda.device_made_current(DEVICE.number):
             plan.launch(stream, *absent, *addresses, memory["workspace"].address if size else 0)
         if fence:
-            memory["workspace"].content(f"the workspace of {case}")
+            found = memory["workspace"].content(f"the workspace of {case}")
+            for begin, end in gaps:
+                # A sort clears several areas at once, and what lies between them.
+                kinds = set(found[begin:end].tolist())
+                assert kinds in (set(), {0xA5}, {0}), f"what begins before {begin} reaches farther in {case}"
         case.check({field: memory[field].content(f"{field} of {case}") for field in case.before})
     finally:
         for operand in memory.values():

@@ -1,0 +1,58 @@
+"""Each area of a workspace has a fence of its own: no kernel writes beyond the one that it was given."""
+
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from kernels_cuda import nonzero_coordinates
+from kernels_cuda.top_k import steps
+from tests.gpu.memory import execute
+from tests.gpu.ways import WAYS, CannotServeError, forced
+from tests.random_cases import random_case
+
+GAP = 512
+
+
+@contextmanager
+def areas_apart():
+    """Have plans leave gaps between the areas of their workspaces; serve the list of these gaps."""
+    gaps, n_bytes = [], 0
+    take, aligned = steps.Workspace.take, nonzero_coordinates._aligned
+
+    def take_apart(workspace, size):
+        piece = take(workspace, size)
+        gaps.append((workspace.size, workspace.size + GAP))
+        workspace.size += GAP
+        return piece
+
+    def aligned_apart(size):
+        nonlocal n_bytes
+        n_bytes += aligned(size) + GAP
+        gaps.append((n_bytes - GAP, n_bytes))
+        return aligned(size) + GAP
+
+    with (
+        mock.patch.object(steps.Workspace, "take", take_apart),
+        mock.patch.object(nonzero_coordinates, "_aligned", aligned_apart),
+    ):
+        yield gaps
+
+
+@pytest.mark.parametrize(
+    ("operator", "way"),
+    [(operator, way) for operator in ("top_k", "nonzero_coordinates") for way in WAYS[operator]],
+    ids=str,
+)
+def test_nothing_is_written_between_areas(operator, way):
+    n_served = 0
+    for number in range(-1, -13, -1):
+        case = random_case(operator, number)
+        try:
+            with forced(way), areas_apart() as gaps:
+                execute(case, np.random.default_rng(-number), gaps=gaps)
+        except CannotServeError:
+            continue
+        n_served += 1
+    assert n_served
