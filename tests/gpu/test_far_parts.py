@@ -57,7 +57,7 @@ KINDS = {
 
 
 def rows_of(kind, dtype, shape, axis):
-    """Return rows of a kind along an axis."""
+    """Return rows of a kind along an axis of a packed array."""
     dtype = np.dtype(dtype)
     if kind == "specials":
         return sample(dtype, shape, ("far", shape))
@@ -66,7 +66,7 @@ def rows_of(kind, dtype, shape, axis):
     n, rng = shape[axis], random((kind, shape))
     others = [size for at, size in enumerate(shape) if at != axis]
     rows = [KINDS[kind](rng, n, dtype).astype(dtype) for _ in range(int(np.prod(others)))]
-    return np.moveaxis(np.array(rows).reshape(*others, n), -1, axis)
+    return np.ascontiguousarray(np.moveaxis(np.array(rows).reshape(*others, n), -1, axis))
 
 
 # The rows that each way is tried with, along an axis, and k.
@@ -143,20 +143,28 @@ def test_top_k_of_rows_with_gaps(way, torch):
     check_top_k(way, x, 2, 20, True)
 
 
+@pytest.mark.parametrize("kind", ["continuous", "ties"])
+def test_top_k_of_columns_by_one_launch(kind, torch):
+    """What is selected of several parts of a column is not ordered once more."""
+    check_top_k("columns", rows_of(kind, "float32", (300, 300), 0), 0, 10, True)
+
+
 @pytest.mark.parametrize("lead", range(16))
 @pytest.mark.parametrize("way", ["block-128", "grid"])
 def test_top_k_of_rows_that_begin_anywhere(way, lead, torch):
-    """What lies before the first vector and after the last has the first elements."""
+    """What lies before and after a row would be selected, and so are its own first and last elements."""
     n = 3333
-    memory = rows_of("plateau", "uint8", (1, n + 16), 1)
-    x = memory[:, lead : lead + n]
-    x[0, :16] = np.arange(200, 216)
-    x[0, -16:] = np.arange(230, 246)
+    memory = np.full(n + 32, 255, np.uint8)
+    row = memory[lead : lead + n]
+    row[:] = rows_of("plateau", "uint8", (n,), 0)
+    row[:16] = np.arange(200, 216)
+    row[-16:] = np.arange(230, 246)
+    x = torch.from_numpy(memory).cuda()[lead : lead + n]
+    assert x.data_ptr() % 16 == lead
     with forced(FORCED["top_k"][way]):
-        values, indices = dmlops.top_k(torch.from_numpy(memory).cuda()[:, lead : lead + n], 40)
-    answers = reference.top_k(x, 40)
-    np.testing.assert_array_equal(indices.cpu().numpy(), answers[1])
-    np.testing.assert_array_equal(values.cpu().numpy(), answers[0])
+        found = dmlops.top_k(x, 40)
+    for actual, answer in zip(found, reference.top_k(row, 40), strict=True):
+        np.testing.assert_array_equal(actual.cpu().numpy(), answer)
 
 
 SEARCHED = {
