@@ -152,7 +152,7 @@ def test_repeated_calls_take_a_shorter_way(name, shape, given):
 
 
 def test_another_number_of_threads():
-    """A call that was kept when fewer threads were allowed is planned anew, and starts the threads it lacks."""
+    """A call that was kept when fewer threads were allowed is planned anew, and starts what it lacks."""
     code = """
     import threading
     import numpy as np

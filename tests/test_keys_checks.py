@@ -281,7 +281,7 @@ class TestExecutions:
 
     def test_memory_that_is_shared(self, name, has_workspace):
         execution = Execution(name, "own", has_workspace=has_workspace)
-        for field, desc in execution.operator.outputs.items():
+        for field in execution.operator.outputs:
             for other in execution.arrays().keys() - {field}:
                 for first, second in ((field, other), (other, field)):
                     arrays = execution.arrays()
