@@ -163,6 +163,9 @@ class TestTorch:
         x = self.torch.tensor([[3.0, 0.0], [0.0, 4.0]])
         coordinates, count = dmlops.nonzero_coordinates(x)
         assert x[coordinates[:, 0], coordinates[:, 1]].tolist() == [3.0, 4.0]
+        for _ in range(3):  # however it is made, no memory of more rows stays behind it
+            coordinates, _ = dmlops.nonzero_coordinates(x)
+            assert coordinates.untyped_storage().nbytes() == 2 * 2 * 8
         assert count.dtype == self.torch.int64
 
     def test_views(self):
@@ -175,8 +178,16 @@ class TestTorch:
 
     def test_gradients_are_not_lost_unsaid(self):
         x = self.torch.ones(3, 3, requires_grad=True)
-        with pytest.raises(TypeError, match=r"requires a gradient.*; use dmlops\.integrations\.torch, or "):
-            dmlops.diagonal_matrix(x, value=0)
+        for call in (
+            lambda: dmlops.diagonal_matrix(x, value=0),
+            lambda: dmlops.top_k(x, 1),
+            lambda: dmlops.gather_nd(x, self.torch.tensor([[0]])),
+        ):
+            with pytest.raises(
+                TypeError, match=r"requires a gradient.*; use dmlops\.integrations\.torch, or "
+            ):
+                call()
+        assert dmlops.nonzero_coordinates(x).count == 9  # which has no derivative
         for given in (x, x.detach()):
             with self.torch.no_grad():
                 result = dmlops.diagonal_matrix(given, value=0)

@@ -7,7 +7,8 @@ way is taken, and back again; with outputs made and given, on arrays that own th
 import numpy as np
 import pytest
 
-from dmlops import FeatureLevel
+import dmlops
+from dmlops import FeatureLevel, UnsupportedFeatureError
 from tests.data import float_from_bits, unaligned
 from tests.kept_calls import Call, place, settle
 from tests.scripts import run_script
@@ -62,7 +63,7 @@ def pairs(size):
     layouts = {"read_only": read_only, "misaligned": misaligned, "backwards": backwards}
 
     top_k = Call("top_k", (x,), 3)
-    nonzero = Call("nonzero_coordinates", (x,), size=20, fill_value=-1)
+    nonzero = Call("nonzero_coordinates", (x,), size=x.size + 12, fill_value=-1)
     listing = Call("nonzero_coordinates", (x,))
     gather = Call("gather_nd", (x, tuples((rows, 2))), mode="clip")
     checked = Call("gather_nd", (x, tuples((rows, 1)) % rows))
@@ -87,8 +88,9 @@ def pairs(size):
     yield "top_k-level", top_k, top_k.changed(level=FeatureLevel.DML_5_0)
     full = nonzero.changed(size=x.size)
     yield "nonzero-level", full.changed(fill_value=5), full.changed(fill_value=5, level=FeatureLevel.DML_5_0)
-    yield "nonzero-size", nonzero, nonzero.changed(size=19)
+    yield "nonzero-size", nonzero, nonzero.changed(size=x.size + 11)
     yield "nonzero-all_rows", nonzero, full
+    yield "nonzero-few_rows", nonzero, nonzero.changed(size=20)
     yield "nonzero-no_rows", nonzero, nonzero.changed(size=0)
     yield "nonzero-fill", nonzero, nonzero.changed(fill_value=-2)
     yield "nonzero-no_fill", nonzero, nonzero.changed(fill_value=None)
@@ -180,3 +182,27 @@ def test_another_number_of_threads():
             print(threading.active_count() - before, end=" ")
     """
     assert run_script(code, DMLOPS_NUM_THREADS="1").split() == ["1"] * 8
+
+
+@pytest.mark.parametrize("given", OUTPUTS)
+@pytest.mark.parametrize("name", KINDS)
+def test_levels_that_do_not_take_the_call(name, given):
+    for dtype, level in (("float32", FeatureLevel.DML_1_0), ("bool", FeatureLevel.DML_6_4)):
+        x = numbers((6, 8)).astype(dtype)
+        good = KINDS[name](x)
+        settle(good.made("own", given=given))
+        with pytest.raises(UnsupportedFeatureError):
+            good.changed(level=level).made("own", given=given)()
+        good.made("own", given=given)()
+
+
+def test_the_newest_calls_are_kept(monkeypatch):
+    """Whatever is made room for, two calls in turn stay planned, and take the short way."""
+    x = numbers((2, 3))
+    for value in range(2200):
+        for _ in range(2):
+            dmlops.diagonal_matrix(x, value=value)
+    calls = [Call("diagonal_matrix", (x,), value=value).made("own", given=False) for value in (-1, -2, 2199)]
+    counts = [settle(call)[-1] for call in calls]
+    monkeypatch.setattr("dmlops.backend.plan", pytest.fail)
+    assert [call() for call in calls] == counts == [min(counts)] * 3

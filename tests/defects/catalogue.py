@@ -69,5 +69,5 @@ def load():
     return [
         Defect(**{**entry, "tests": tuple(entry.get("tests", ()))})
         for path in sorted(FOLDER.glob("*.toml"))
-        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["defect"]
+        for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("defect", [])
     ]
