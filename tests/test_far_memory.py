@@ -12,6 +12,7 @@ from dmlops import (
     DiagonalMatrix1,
     FeatureLevel,
     GatherND1,
+    InvalidDescriptorError,
     NonzeroCoordinates,
     TensorDataType,
     TensorDesc,
@@ -137,6 +138,23 @@ def test_plans_of_nonzero_coordinates():
             output_count_tensor=TensorDesc(TensorDataType.INT64, (1,)),
         )
         assert 2 * n // 8 <= compiled(descriptor).workspace_size <= 2 * n // 8 + (1 << 20)
+
+
+@pytest.mark.parametrize("data_type", [TensorDataType.INT32, TensorDataType.UINT32])
+def test_types_that_hold_the_last_coordinate(data_type):
+    """The count may need a larger type than the coordinates."""
+    most = data_type.integer_range[1] + 1
+
+    def describe(n):
+        return NonzeroCoordinates(
+            input_tensor=TensorDesc(TensorDataType.UINT8, (n,)),
+            output_coordinates_tensor=TensorDesc(data_type, (n, 1)),
+            output_count_tensor=TensorDesc(TensorDataType.INT64, (1,)),
+        )
+
+    assert describe(most).minimum_feature_level() is FeatureLevel.EXTENDED
+    with pytest.raises(InvalidDescriptorError, match=f"a coordinate reaches {most}; .* must hold {most}"):
+        describe(most + 1)
 
 
 def test_plans_without_a_workspace():

@@ -311,11 +311,13 @@ class TestExecutions:
         size = execution.operator.workspace_size
         if not size:
             return
+        # All lie within larger memory, of which a defect may write what it likes.
+        memory = np.empty(4 * size, np.uint8)
         for workspace, text in (
-            (np.empty(size - 1, np.uint8), "bytes are needed"),
-            (np.empty(2 * size, np.uint8)[::2], "must be contiguous"),
-            (np.empty(size, np.uint8)[::-1], "must be contiguous"),
-            (locked(np.empty(size, np.uint8)), "read-only"),
+            (memory[size:][: size - 1], "bytes are needed"),
+            (memory[size : 3 * size : 2], "must be contiguous"),
+            (memory[size : 2 * size][::-1], "must be contiguous"),
+            (locked(memory[size : 2 * size]), "read-only"),
             ([0] * size, "an output must be an array"),
         ):
             execution.refuses({}, text, workspace)
