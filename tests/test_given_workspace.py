@@ -6,7 +6,6 @@ import pytest
 import dmlops
 from dmlops import (
     AxisDirection,
-    FeatureLevel,
     InvalidDescriptorError,
     NonzeroCoordinates,
     TensorDataType,
@@ -71,22 +70,24 @@ def test_its_elements_may_be_of_any_type(selection):
             operator.execute(arrays, workspace)
 
 
-def test_nonzero_coordinates():
+@pytest.mark.parametrize("start", [0, 1, 8, 255])
+def test_nonzero_coordinates(start):
+    """Its counts are the last words of what it uses."""
     x = np.where(np.arange(900) % 7 == 0, sample("float32", (300, 900), "workspace"), np.float32(0))
     operator = dmlops.compile(
-        NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.FLOAT32, x.T.shape, (1, 900))),
-        feature_level=FeatureLevel.DML_6_4,
+        NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.FLOAT32, x.T.shape, (1, 900)))
     )
     size = operator.workspace_size
     assert size > 0
-    memory = np.full(size + 9, CANARY, np.uint8)
+    memory = np.full(size + 1024, CANARY, np.uint8)
+    first = -memory.ctypes.data % 256 + start
     coordinates, count = np.empty((x.size, 2), "uint32"), np.empty((1, 1), "uint32")
     operator.execute(
         {"input_tensor": x.T, "output_coordinates_tensor": coordinates, "output_count_tensor": count},
-        memory[5 : 5 + size],
+        memory[first:][:size],
     )
-    expected = np.argwhere(np.nan_to_num(x.T, nan=1) != 0)
+    expected = np.argwhere(x.T != 0)
     assert count.item() == len(expected)
     np.testing.assert_array_equal(coordinates[: len(expected)], expected)
-    assert (memory[:5] == CANARY).all()
-    assert (memory[-4:] == CANARY).all()
+    assert (memory[:first] == CANARY).all()
+    assert (memory[first + size :] == CANARY).all()
