@@ -4,6 +4,7 @@ import functools
 import sys
 
 import numpy as np
+import pytest
 
 import dmlops
 from dmlops import FeatureLevel
@@ -11,6 +12,10 @@ from tests import reference
 from tests.data import assert_same
 
 MOST_REPETITIONS = 8
+
+needs_gil = pytest.mark.skipif(
+    not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="without the GIL there is no short way"
+)
 
 
 def python_calls(function):
@@ -72,8 +77,9 @@ class Call:
             **self.options | options,
         )
 
+    @functools.cached_property
     def expected(self):
-        """Return what NumPy answers, and how many rows of it are defined."""
+        """What NumPy answers, and how many rows of it are defined."""
         options = dict(self.options)
         if self.operator == "nonzero_coordinates" and options.get("fill_value") is None:
             options.pop("fill_value", None)
@@ -94,7 +100,7 @@ class Call:
         What it returns is how many Python functions the call itself took.
         """
         function = getattr(dmlops, self.operator)
-        expected, n_rows = self.expected()
+        expected, n_rows = self.expected
 
         def make():
             arrays = [self.prepare(array, memory) for array in self.arrays]

@@ -10,7 +10,7 @@ import pytest
 import dmlops
 from dmlops import FeatureLevel, UnsupportedFeatureError
 from tests.data import float_from_bits, unaligned
-from tests.kept_calls import Call, place, settle
+from tests.kept_calls import Call, needs_gil, place, settle
 from tests.scripts import run_script
 
 # Small calls are replayed in one step, larger ones let go of the GIL, and some are looked at only.
@@ -143,6 +143,7 @@ KINDS = {
 }
 
 
+@needs_gil
 @pytest.mark.parametrize("given", OUTPUTS)
 @pytest.mark.parametrize("shape", [(7, 9), (151, 161)], ids=str)
 @pytest.mark.parametrize("name", KINDS)
@@ -196,6 +197,7 @@ def test_levels_that_do_not_take_the_call(name, given):
         good.made("own", given=given)()
 
 
+@needs_gil
 def test_the_newest_calls_are_kept(monkeypatch):
     """Whatever is made room for, two calls in turn stay planned, and take the short way."""
     x = numbers((2, 3))

@@ -9,7 +9,7 @@ from dmlops import TensorDataType as Type
 from dmlops import TensorDesc as Desc
 from tests import reference
 from tests.data import as_strided, assert_same, unaligned
-from tests.kept_calls import place, python_calls, settle
+from tests.kept_calls import needs_gil, place, python_calls, settle
 
 X = np.random.default_rng(3).integers(-3, 4, (6, 8)).astype("float32")
 PICKS = np.random.default_rng(4).integers(-6, 6, (5, 2))
@@ -257,6 +257,7 @@ class Execution:
 @pytest.mark.parametrize("has_workspace", [False, True])
 @pytest.mark.parametrize("name", DESCRIPTORS)
 class TestExecutions:
+    @needs_gil
     def test_they_take_a_shorter_way(self, name, has_workspace):
         for memory in MEMORIES:
             counts = settle(Execution(name, memory, has_workspace=has_workspace).good)
