@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import TensorDesc
+from dmlops import FeatureLevel, TensorDesc
 from tests import reference
-from tests.data import DTYPES, assert_same, sample, unaligned
+from tests.data import DTYPES, as_strided, assert_same, sample, unaligned
 
 
 class TestDescriptions:
@@ -185,6 +185,33 @@ def test_host_dlpack_gives_numpy():
         assert_same(result.values, reference.top_k(operand.array, 3)[0])
 
 
+def test_host_dlpack_is_written_to():
+    x, out = sample("float32", (5, 40), "dlpack"), np.zeros((5, 40), "float32")
+    given = HostDLPack(out)
+    for _ in range(3):
+        out[...] = 77
+        assert dmlops.diagonal_matrix(HostDLPack(x), value=0, out=given) is given
+        assert_same(out, reference.diagonal_matrix(x, value=0))
+
+
+@pytest.mark.parametrize("device", [1, 3, 11])
+def test_every_kind_of_host_memory(device, monkeypatch):
+    x = sample("float32", (5, 40), "dlpack")
+    monkeypatch.setattr(HostDLPack, "__dlpack_device__", lambda self: (device, 0))
+    assert_same(dmlops.top_k(HostDLPack(x), 3).values, reference.top_k(x, 3)[0])
+
+
+def test_strides_of_dimensions_without_neighbours():
+    """They mean nothing, and no feature level objects to them."""
+    x = sample("float32", (5, 1, 7), "single")
+    for odd in (x[:, ::-1], as_strided(x, x.shape, (7, -(2**40), 1)), as_strided(x, x.shape, (7, 2**40, 1))):
+        for level in (FeatureLevel.DML_6_4, FeatureLevel.EXTENDED):
+            with dmlops.feature_level(level):
+                for _ in range(3):
+                    assert_same(dmlops.top_k(odd, 3).values, reference.top_k(x, 3)[0])
+                    assert_same(dmlops.diagonal_matrix(odd), reference.diagonal_matrix(x))
+
+
 class TestTorch:
     torch = None
 
@@ -203,6 +230,9 @@ class TestTorch:
         x = self.torch.tensor([[3.0, 0.0], [0.0, 4.0]])
         coordinates, count = dmlops.nonzero_coordinates(x)
         assert x[coordinates[:, 0], coordinates[:, 1]].tolist() == [3.0, 4.0]
+        for _ in range(3):  # however it is made, no memory of more rows stays behind it
+            coordinates, _ = dmlops.nonzero_coordinates(x)
+            assert coordinates.untyped_storage().nbytes() == 2 * 2 * 8
         assert count.dtype == self.torch.int64
 
     def test_views(self):
@@ -215,8 +245,16 @@ class TestTorch:
 
     def test_gradients_are_not_lost_unsaid(self):
         x = self.torch.ones(3, 3, requires_grad=True)
-        with pytest.raises(TypeError, match=r"requires a gradient.*; use dmlops\.integrations\.torch, or "):
-            dmlops.diagonal_matrix(x, value=0)
+        for call in (
+            lambda: dmlops.diagonal_matrix(x, value=0),
+            lambda: dmlops.top_k(x, 1),
+            lambda: dmlops.gather_nd(x, self.torch.tensor([[0]])),
+        ):
+            with pytest.raises(
+                TypeError, match=r"requires a gradient.*; use dmlops\.integrations\.torch, or "
+            ):
+                call()
+        assert dmlops.nonzero_coordinates(x).count == 9  # which has no derivative
         for given in (x, x.detach()):
             with self.torch.no_grad():
                 result = dmlops.diagonal_matrix(given, value=0)
@@ -273,6 +311,14 @@ def test_nulls_are_counted(values, got):
     series = pytest.importorskip("polars").Series(values)
     with pytest.raises(TypeError, match=rf"^top_k\.x: got a Series with {got}, but .*; fill or drop"):
         dmlops.top_k(series, 1)
+
+
+def test_nulls_of_every_column_are_counted():
+    polars, pyarrow = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    columns = {"a": [1.0, 2.0], "b": [3.0, None]}
+    for frame in (polars.DataFrame(columns), pyarrow.table(columns)):
+        with pytest.raises(TypeError, match=r"^top_k\.x: got a \w+ with 1 null, but"):
+            dmlops.top_k(frame, 1)
 
 
 class TestJax:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dmlops
-from dmlops import DiagonalMatrix, DiagonalMatrix1, TensorDataType, TensorDesc
+from dmlops import DiagonalMatrix, DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc
 from tests import cases, reference
 from tests.data import DTYPES, LAYOUTS, OUTPUT_LAYOUTS, assert_same, bits, sample
 from tests.libraries import check, execute
@@ -143,7 +143,8 @@ def test_bounds_are_any_integers():
     assert_same(result, np.tril(x))
 
 
-def test_builds_numpy_arrays_of_float32_or_of_the_type_asked_for():
+def test_builds_numpy_arrays_of_float64_or_of_the_type_asked_for():
+    assert_same(dmlops.diagonal_matrix(shape=(2, 3)), np.eye(2, 3))
     assert type(dmlops.diagonal_matrix(shape=(2, 3), dtype="int8")) is np.ndarray
     assert dmlops.diagonal_matrix(shape=(2, 3), dtype="int8").dtype == np.int8
 
@@ -173,6 +174,16 @@ def test_out_decides_shape_and_type():
     out = np.ones((3, 4), "int32")
     assert dmlops.diagonal_matrix(out=out, value=6, begin=1, end=2) is out
     assert_same(out, 6 * np.eye(3, 4, k=1, dtype="int32"))
+    assert dmlops.diagonal_matrix(shape=[3, 4], out=out) is out
+    assert_same(out, np.eye(3, 4, dtype="int32"))
+
+
+def test_like_decides_the_type_before_out():
+    like, out = np.ones(1, "int32"), np.ones((3, 4), "int32")
+    assert dmlops.diagonal_matrix(like=like, out=out) is out
+    assert_same(out, np.eye(3, 4, dtype="int32"))
+    with pytest.raises(InvalidDescriptorError, match="the result is int16; types must be equal"):
+        dmlops.diagonal_matrix(like=like.astype("int16"), out=out)
 
 
 def test_out_keeps_its_padding():

@@ -74,6 +74,7 @@ ERRORS = [
         "top_k.index_dtype: got 'float32', but it is no index type; ",
     ),
     (top_k, (), {"index_dtype": object()}, TYPE, "top_k.index_dtype: got <object"),
+    (top_k, (), {"index_dtype": ">i8"}, TYPE, "top_k.index_dtype: got '>i8', but it is no index type; "),
     (
         top_k,
         (),
@@ -258,6 +259,8 @@ ERRORS = [
         INVALID,
         "diagonal_matrix.shape: got (3, 4), but x is given; ",
     ),
+    (diagonal_matrix, (X,), {"like": X}, INVALID, "diagonal_matrix.like: got array(["),
+    (diagonal_matrix, (X,), {"stream": 0}, INVALID, "diagonal_matrix.stream: got 0, but the arrays live on"),
     (
         diagonal_matrix,
         (X,),
@@ -345,6 +348,15 @@ def test_k_of_zero_has_no_directml_form():
         dmlops.top_k(X, 0)
     assert str(error.value) == (
         "top_k.k: got 0, but DirectML selects at least 1; the lowest level that would do is EXTENDED"
+    )
+
+
+def test_texts_show_the_first_200_characters():
+    mode = "x" * 300
+    with pytest.raises(InvalidDescriptorError) as error:
+        dmlops.gather_nd(X, INDICES, mode=mode)
+    assert str(error.value).startswith(
+        f"gather_nd.mode: got {repr(mode)[:200]}..., but there is no such mode; "
     )
 
 

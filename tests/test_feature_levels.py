@@ -466,6 +466,12 @@ class TestCheckFeatureSupport:
         [
             (2, 1, UnsupportedFeatureError, "check_feature_support.feature: got 2, but"),
             ("x", 1, UnsupportedFeatureError, "check_feature_support.feature: got 'x', but"),
+            (
+                AxisDirection.INCREASING,
+                1,
+                UnsupportedFeatureError,
+                "check_feature_support.feature: got <Axis",
+            ),
             (0, 99, dmlops.InvalidDescriptorError, "check_feature_support.query: got 99, but"),
             (0, True, dmlops.InvalidDescriptorError, "check_feature_support.query: got True, but"),
             (0, [1], dmlops.InvalidDescriptorError, "check_feature_support.query: got [1], but"),

@@ -150,6 +150,10 @@ class TestNonzeroCoordinates:
         check(coordinates, np.argwhere(x))
         check(count, np.array(np.count_nonzero(x)))
         assert coordinates.numblocks == (4, 1)
+        for dtype in ("uint32", "int32", "uint64"):
+            coordinates, count = nonzero_coordinates(da.from_array(x, chunks=(3, 4)), index_dtype=dtype)
+            check(coordinates, np.argwhere(x).astype(dtype))
+            check(count, np.array(np.count_nonzero(x), dtype))
 
     @pytest.mark.parametrize("value", [0.0, 2.0])
     def test_scalar(self, value):
@@ -287,6 +291,13 @@ class TestDiagonalMatrix:
         check(lazy, reference.diagonal_matrix(x, value=3, begin=begin, end=end))
         made = diagonal_matrix(shape=(2, 7, 9), dtype="int8", chunks=chunks, begin=begin, end=end)
         check(made, reference.diagonal_matrix(shape=(2, 7, 9), dtype="int8", begin=begin, end=end))
+
+    def test_unknown_height_or_width(self):
+        x = sample("int32", (6, 8), "unknown")
+        for lazy in (with_unknown_rows(x, 3), with_unknown_columns(x, 4)):
+            with pytest.raises(InvalidDescriptorError, match=r"diagonal_matrix\.x: .* compute_chunk_sizes"):
+                diagonal_matrix(lazy)
+            check(diagonal_matrix(lazy.compute_chunk_sizes()), reference.diagonal_matrix(x))
 
     def test_unknown_batch(self):
         x = sample("int32", (9, 4, 5), "batch")

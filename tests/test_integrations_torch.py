@@ -96,7 +96,9 @@ class TestSameAsDmlops:
         coordinates, count = nonzero_coordinates(x)
         assert torch.equal(coordinates, expected)
         assert count.item() == len(expected)
+        assert coordinates.dtype == count.dtype == torch.int64
         coordinates, count = nonzero_coordinates(x, size=50, fill_value=-1)
+        assert coordinates.dtype == count.dtype == torch.int64
         assert torch.equal(coordinates, torch.nonzero_static(x.cpu(), size=50).to(device))
         assert count.item() == len(expected)
 
@@ -110,7 +112,10 @@ class TestSameAsDmlops:
         x = normal(3, 6, 7, device=device)
         assert torch.equal(diagonal_matrix(x, value=0, begin=-6, end=2), x.triu(2))
         made = diagonal_matrix(shape=(4, 5), dtype=torch.int32, device=device)
+        # torch.equal knows nothing of types.
+        assert (made.dtype, made.device.type) == (torch.int32, device)
         assert torch.equal(made, torch.eye(4, 5, dtype=torch.int32, device=device))
+        assert diagonal_matrix(shape=(4, 5), device=device).dtype == torch.get_default_dtype()
         with pytest.raises(TypeError, match="shape: got None"):
             diagonal_matrix(value=3)
 

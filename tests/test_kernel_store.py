@@ -1,5 +1,7 @@
 """Compiled kernels on disk: found by the next process, verified, and never in the way of a call."""
 
+import gc
+import importlib.metadata
 import logging
 import os
 import shutil
@@ -11,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dmlops import kernel_store
+from dmlops import backend, kernel_store
+from kernels_cpu import native_call
 from tests.scripts import run_script
 
 # A call that needs one kernel, and what it prints.
@@ -253,7 +256,10 @@ def test_the_digest_follows_contents(tmp_path):
     assert changed != before, "contents do, of the same size and time"
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "b.py").write_text("y = 1")
-    assert digest() not in (before, changed)
+    moved = digest()
+    assert moved not in (before, changed)
+    (tmp_path / "inner" / "b.py").rename(tmp_path / "inner" / "c.py")
+    assert digest() not in (before, changed, moved), "and names do"
     kernel_store.source_digest.cache_clear()
 
 
@@ -266,6 +272,42 @@ def test_each_part_of_a_key_makes_another_file():
         key._replace(kernel="kernel_", target="1target"),
     ]
     assert len({found.path for found in (key, *others)}) == 1 + len(others)
+
+
+@pytest.mark.parametrize("compiler", ["numba", "llvmlite"])
+def test_each_compiler_is_part_of_a_cpu_key(compiler, monkeypatch):
+    (kernel,) = [kernel for kernel in native_call.KERNELS if kernel.name == "native_look"]
+    before = backend.cpu_key(kernel)
+    version = importlib.metadata.version
+    monkeypatch.setattr(
+        "importlib.metadata.version", lambda name: "0.0" if name == compiler else version(name)
+    )
+    kernel_store.versions.cache_clear()
+    try:
+        assert backend.cpu_key(kernel).path != before.path
+    finally:
+        kernel_store.versions.cache_clear()
+
+
+@pytest.mark.parametrize("was_enabled", [False, True])
+def test_collection_of_garbage_is_as_it_was_after_a_compilation(was_enabled, tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
+    key = kernel_store.Key("cpu", "kernel", "target", "sources", "compilers")
+
+    def fail():
+        raise KeyboardInterrupt
+
+    before = gc.isenabled()
+    try:
+        (gc.enable if was_enabled else gc.disable)()
+        with kernel_store.LOCK:
+            with pytest.raises(KeyboardInterrupt):
+                kernel_store.find_or_compile(key, fail)
+            assert gc.isenabled() is was_enabled
+            assert kernel_store.find_or_compile(key, lambda: b"%d" % gc.isenabled()) == b"0"
+        assert gc.isenabled() is was_enabled
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_the_default_directory(monkeypatch):

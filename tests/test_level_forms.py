@@ -226,6 +226,12 @@ class TestErrors:
                 "the lowest level that would do is DML_2_1",
             ),
             (
+                top_k(3),
+                "DML_1_0",
+                "TopK.feature_level: got DML_1_0, but the operator was introduced in DML_2_0; "
+                "the lowest level that would do is DML_2_0",
+            ),
+            (
                 gather(3, 4, index_type=I64),
                 "DML_2_1",
                 "GatherND.indices_tensor: got INT64, but DML_2_1 takes UINT32; "

@@ -5,6 +5,7 @@ import pytest
 
 import dmlops
 from dmlops import InvalidDescriptorError
+from tests.data import as_strided
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
 
@@ -144,3 +145,28 @@ class TestOverlap:
         expected = X.copy()
         np.fill_diagonal(expected, 5)
         np.testing.assert_array_equal(memory[:, 1::2], expected)
+
+    @pytest.mark.parametrize("first", ["x", "out"])
+    def test_of_arrays_that_run_backwards(self, first):
+        memory = np.zeros(40, "float32")
+        for start in range(25):
+            places = {first: memory[12:24], "x" if first == "out" else "out": memory[start : start + 12]}
+            x, out = (places[name][::-1].reshape(3, 4) for name in ("x", "out"))
+            x[...] = X
+            if start in (0, 24):
+                dmlops.diagonal_matrix(x, value=5, out=out)
+                assert (np.diagonal(out) == 5).all()
+            else:
+                with pytest.raises(InvalidDescriptorError, match="shares memory"):
+                    dmlops.diagonal_matrix(x, value=5, out=out)
+            np.testing.assert_array_equal(x, X)
+
+    def test_that_is_too_hard_to_rule_out(self):
+        """From the tests of NumPy: whether these share an address would take minutes to find out."""
+        memory = np.zeros(192_163_377, "int8")
+        x = as_strided(memory, (1049, 1049, 1049), (36674, 61119, 85569))
+        out = as_strided(memory[64_023_025:], (30, 30), (12223, 12224))
+        with pytest.raises(
+            InvalidDescriptorError, match=r"gather_nd\.out: .* shares memory with gather_nd\.x"
+        ):
+            dmlops.gather_nd(x, np.broadcast_to(0, (30, 30, 3)), out=out)

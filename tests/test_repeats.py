@@ -17,6 +17,7 @@ from dmlops import (
 )
 from tests import reference
 from tests.data import assert_same, sample
+from tests.kept_calls import place, python_calls, settle
 
 
 class Sub(np.ndarray):
@@ -174,10 +175,12 @@ def test_kinds_in_turn(dtype):
                 assert_same(band, reference.diagonal_matrix(x, value=3, begin=-1, end=2))
 
 
-def test_outputs_are_looked_at_each_time():
-    x, out = np.arange(12, dtype="float32").reshape(3, 4), np.zeros((3, 4), "float32")
-    for _ in range(3):
-        assert dmlops.diagonal_matrix(x, value=0, out=out) is out
+@pytest.mark.parametrize("memory", ["own", "view"])
+def test_outputs_are_looked_at_each_time(memory):
+    """Of arrays that own their memory, x and out alike, as of views."""
+    x = place(np.arange(12, dtype="float32").reshape(3, 4), memory)
+    out = place(np.zeros((3, 4), "float32"), memory)
+    settle(lambda: python_calls(lambda: dmlops.diagonal_matrix(x, value=0, out=out))[1])
     with pytest.raises(InvalidDescriptorError, match="shares memory"):
         dmlops.diagonal_matrix(x, value=0, out=x)
     out.flags.writeable = False

@@ -147,6 +147,12 @@ class TestEquality:
         assert lowered != band("float32", 1)
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_integers_that_no_float_holds(dtype):
+    for value, held in ((10**400, np.inf), (-(10**400), -np.inf), (2**1024, np.inf), (-(2**1024), -np.inf)):
+        assert band(dtype, value).value == held
+
+
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_integers(dtype):
     info = np.iinfo(dtype)

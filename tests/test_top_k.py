@@ -167,3 +167,15 @@ def test_any_shape(data):
     result = dmlops.top_k(x, k, axis=axis, largest=largest)
     assert_same(result.values, values)
     assert_same(result.indices, indices)
+
+
+def test_largest_is_a_truth_value():
+    x = sample("float32", (3, 9), "largest")
+    for largest in (True, False, 1, 0, np.True_, np.False_, np.array(True), np.array(0)):
+        for got, expected in zip(
+            dmlops.top_k(x, 2, largest=largest), reference.top_k(x, 2, largest=bool(largest)), strict=True
+        ):
+            assert_same(got, expected)
+    for largest in ("yes", None, [True], np.array([True]), 1.0):
+        with pytest.raises(TypeError, match=r"top_k\.largest: got .* must be True or False"):
+            dmlops.top_k(x, 2, largest=largest)

@@ -1,0 +1,177 @@
+"""Elements more than 2^31 and 2^32 apart, in memory of which only touched pages are there; large plans."""
+
+import mmap
+import sys
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops import (
+    AxisDirection,
+    DiagonalMatrix1,
+    FeatureLevel,
+    GatherND1,
+    InvalidDescriptorError,
+    NonzeroCoordinates,
+    TensorDataType,
+    TensorDesc,
+    TopK1,
+)
+from tests import reference
+from tests.data import as_strided, assert_same, sample
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems may want all of the memory")
+
+# mmap names it from Python 3.13 on.
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+STEPS = [2**31 + 1, 2**32 + 1, -(2**32) - 1]
+
+
+def sparse_memory(n, dtype):
+    """Return `n` zeros, of which those take memory that are written to."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+    try:
+        return np.frombuffer(mmap.mmap(-1, n * np.dtype(dtype).itemsize, flags=flags), dtype)
+    except OSError:
+        pytest.skip("the system gives out no addresses that it has no memory for")
+
+
+def far(array, axis, step):
+    """Return a copy whose neighbours along an axis are `step` elements apart."""
+    others = [n for d, n in enumerate(array.shape) if d != axis]
+    strides = [int(np.prod(others[d + 1 :])) for d in range(len(others))]
+    strides.insert(axis, step)
+    reach = (array.shape[axis] - 1) * abs(step)
+    memory = sparse_memory(reach + array.size, array.dtype)
+    placed = as_strided(memory[reach if step < 0 else 0 :], array.shape, strides)
+    placed[...] = array
+    return placed
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_top_k(step, axis):
+    x = sample("uint8", (3, 50) if axis == 0 else (50, 3), "far")
+    for along in (0, 1):
+        expected = reference.top_k(x, 2, axis=along)
+        out = tuple(far(np.zeros_like(array), axis, step) for array in expected)
+        dmlops.top_k(far(x, axis, step), 2, axis=along, out=out)
+        for got, array in zip(out, expected, strict=True):
+            assert_same(got, array)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_nonzero_coordinates(step, axis):
+    x = sample("uint8", (3, 50) if axis == 0 else (50, 3), "far")
+    coordinates, count = reference.nonzero_coordinates(x)
+    out = far(np.zeros_like(coordinates), 1, step), np.zeros((), "int64")
+    dmlops.nonzero_coordinates(far(x, axis, step), out=out)
+    assert_same(out[0], coordinates)
+    assert out[1] == count
+    assert_same(dmlops.nonzero_coordinates(far(x, axis, step)).coordinates, coordinates)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_gather_nd(step, axis):
+    x = sample("uint8", (3, 3, 3), "far")
+    indices = np.random.default_rng(2).integers(-3, 3, (7, 2))
+    expected = reference.gather_nd(x, indices)
+    out = far(np.zeros_like(expected), 1, step)
+    dmlops.gather_nd(far(x, axis, step), far(indices, 1, step), out=out)
+    assert_same(out, expected)
+    assert_same(dmlops.gather_nd(far(x, axis, step), far(indices[:3], 0, step), mode="clip"), expected[:3])
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_diagonal_matrix(step, axis):
+    x = sample("uint8", (3, 3, 3), "far")
+    expected = reference.diagonal_matrix(x, value=7, begin=-1, end=1)
+    out = far(np.zeros_like(x), axis, step)
+    dmlops.diagonal_matrix(far(x, axis, step), value=7, begin=-1, end=1, out=out)
+    assert_same(out, expected)
+
+
+@pytest.mark.parametrize("n", [2**32 + 3, 2**33 + 3])
+def test_a_table_of_more_elements_than_32_bits_count(n):
+    places = np.array([[0], [2**31 - 1], [2**31], [2**32 - 1], [2**32], [2**32 + 2], [n - 1]])
+    x = sparse_memory(n, "uint8")
+    x[places[:, 0]] = range(1, 8)
+    for picks in (places, places - n, places.astype("uint64")):
+        assert_same(dmlops.gather_nd(x, picks), x[places[:, 0]])
+    columns = np.concatenate([places * 0, places], axis=1)
+    assert_same(dmlops.gather_nd(x[None], columns), x[places[:, 0]])
+    with pytest.raises(IndexError, match=f"coordinate 0 is {n}, and dimension 0 of x has {n} elements"):
+        dmlops.gather_nd(x, np.array([[n]]))
+
+
+SIZES = [2**31 - 7, 2**31 + 9, 2**32 - 7, 2**32 + 9, 2**33 + 9, 2**40]
+
+
+def compiled(descriptor):
+    """Plan a descriptor at dmlops' own level; no memory is needed for its tensors."""
+    return dmlops.compile(descriptor, feature_level=FeatureLevel.EXTENDED)
+
+
+@pytest.mark.parametrize("data_type", [TensorDataType.FLOAT32, TensorDataType.INT64])
+def test_plans_of_top_k(data_type):
+    """A row that is sorted needs room for all of its keys, and for positions of enough bits."""
+    for n in SIZES:
+        output = TensorDesc(TensorDataType.INT64, (1, n))
+        descriptor = TopK1(
+            input_tensor=TensorDesc(data_type, (1, n)),
+            axis=1,
+            k=n,
+            axis_direction=AxisDirection.DECREASING,
+            output_index_tensor=output,
+        )
+        position = 8 if n > 2**32 else 4
+        assert compiled(descriptor).workspace_size >= n * (data_type.bytes + position)
+
+
+def test_plans_of_nonzero_coordinates():
+    """The workspace has a bit for each element."""
+    for n in SIZES:
+        descriptor = NonzeroCoordinates(
+            input_tensor=TensorDesc(TensorDataType.FLOAT32, (n, 2), (1, n)),
+            output_coordinates_tensor=TensorDesc(TensorDataType.INT64, (2 * n, 2)),
+            output_count_tensor=TensorDesc(TensorDataType.INT64, (1,)),
+        )
+        assert 2 * n // 8 <= compiled(descriptor).workspace_size <= 2 * n // 8 + (1 << 20)
+
+
+@pytest.mark.parametrize("data_type", [TensorDataType.INT32, TensorDataType.UINT32])
+def test_types_that_hold_the_last_coordinate(data_type):
+    """The count may need a larger type than the coordinates."""
+    most = data_type.integer_range[1] + 1
+
+    def describe(n):
+        return NonzeroCoordinates(
+            input_tensor=TensorDesc(TensorDataType.UINT8, (n,)),
+            output_coordinates_tensor=TensorDesc(data_type, (n, 1)),
+            output_count_tensor=TensorDesc(TensorDataType.INT64, (1,)),
+        )
+
+    assert describe(most).minimum_feature_level() is FeatureLevel.EXTENDED
+    with pytest.raises(InvalidDescriptorError, match=f"a coordinate reaches {most}; .* must hold {most}"):
+        describe(most + 1)
+
+
+def test_plans_without_a_workspace():
+    for n in SIZES:
+        x = TensorDesc(TensorDataType.UINT8, (3, n))
+        gather = GatherND1(
+            input_tensor=x,
+            indices_tensor=TensorDesc(TensorDataType.INT64, (n, 2)),
+            input_dimension_count=2,
+            indices_dimension_count=2,
+            batch_dimension_count=0,
+        )
+        band = DiagonalMatrix1(input_tensor=x, value=1, diagonal_fill_begin=0, diagonal_fill_end=n)
+        for descriptor in (gather, band):
+            assert compiled(descriptor).workspace_size == 0
+            (output,) = descriptor.outputs.values()
+            assert output.element_count in (n, 3 * n)
