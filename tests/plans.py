@@ -28,7 +28,7 @@ class Fenced:
 
 
 def launch(descriptor, arrays, options=None, *, workspace=None):
-    """Plan a descriptor, launch it on arrays by field, which begin at their first elements, and return the plan.
+    """Launch a descriptor on arrays by field, from the first element of each on; return the plan.
 
     `workspace` makes the workspace from its size.
     """

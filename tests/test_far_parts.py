@@ -189,3 +189,10 @@ def test_columns_that_fill_no_stripe(n_threads, columns):
     for dtype, outer in (("float32", 1), ("float32", 41), ("uint8", 3)):
         x = random(columns).permuted(np.tile(np.arange(1, 251), (outer, columns, 5)), axis=-1)
         check(x.swapaxes(1, 2).astype(dtype), 70, axis=1, index_dtype="uint32")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_sorted_columns_of_which_a_part_is_selected(dtype):
+    x = random("part").permuted(np.tile(np.arange(1, 1001), (5, 1)), axis=1).T
+    check(x.astype(dtype), 200, axis=0)
+    check(np.asarray(x // 30 + 1).astype(dtype), 200, axis=0, largest=False)

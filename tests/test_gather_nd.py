@@ -181,3 +181,11 @@ def test_any_shape(data):
     indices = random(shape).integers(-reach, reach, shape)
     expected = reference.gather_nd(x, indices, batch_dims=batch, mode=mode)
     assert_same(dmlops.gather_nd(x, indices, batch_dims=batch, mode=mode), expected)
+
+
+def test_slices_of_many_dimensions():
+    x = sample("float32", (4, 3, 5, 6), "slices")
+    indices = np.array([[1], [-1], [3]])
+    for order in ((0, 1, 3, 2), (0, 3, 1, 2), (3, 2, 1, 0)):
+        turned = x.transpose(order).copy().transpose(np.argsort(order))
+        assert_same(dmlops.gather_nd(turned, indices), x[indices[:, 0]])

@@ -1,5 +1,6 @@
 """Compiled kernels on disk: found by the next process, verified, and never in the way of a call."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dmlops import kernel_store
+from kernels_cpu import native_call
 from tests.scripts import run_script
 
 # A call that needs one kernel, and what it prints.
@@ -272,3 +274,19 @@ def test_output_of_python_is_not_needed():
         timeout=300,
     )
     assert result.stdout.strip() == "[3]"
+
+
+def test_no_two_kernels_of_the_host_share_a_label():
+    operators = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
+    modules = [importlib.import_module(f"kernels_cpu.{name}") for name in operators]
+    kernels = [*native_call.KERNELS, *(kernel for module in modules for kernel in module.all_kernels())]
+    labels = {kernel.label for kernel in kernels}
+    assert len(labels) == len(set(kernels)) == len(kernels) > 200
+
+
+def test_code_that_needs_more_than_c_is_refused():
+    """Of the kernels, native calls alone may call Python's interface; object code must not hide that."""
+    compile_kernel = importlib.import_module("kernels_cpu.compiler").compile_kernel
+    assert compile_kernel(native_call.LOOK)
+    with pytest.raises(RuntimeError, match=r"must not depend on .*PyTuple_GetItem"):
+        compile_kernel(native_call.LOOK._replace(uses_python=False))

@@ -50,6 +50,14 @@ def test_one_offender_anywhere(width, dtype):
     dmlops.gather_nd(x, indices)
 
 
+@pytest.mark.parametrize("place", [0, 255, 256, 599])
+def test_one_offender_among_many_blocks(place):
+    x = np.zeros(SHAPE, "float32")
+    indices = tuples_in_range((600,), 2, "int64", "blocks")
+    indices[place, 1] = 4
+    check_first(x, indices, (place,), 1)
+
+
 @pytest.mark.parametrize("width", [1, 2])
 def test_one_offender_among_rows_of_tuples(width):
     x = np.zeros(SHAPE, "float32")

@@ -167,3 +167,18 @@ def test_any_shape(data):
     result = dmlops.top_k(x, k, axis=axis, largest=largest)
     assert_same(result.values, values)
     assert_same(result.indices, indices)
+
+
+def test_ties_of_wide_elements():
+    x = np.array([[7, 9, 9, 7, 9, 9], [5, 5, 5, 5, 5, 5]])
+    assert dmlops.top_k(x, 3).indices.tolist() == [[1, 2, 4], [0, 1, 2]]
+    assert dmlops.top_k(x, 6, largest=False).indices.tolist() == [[0, 3, 1, 2, 4, 5], [0, 1, 2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_sorted_nans_keep_their_bits(largest):
+    x = sample("float32", 1000, "payloads")
+    assert len(np.unique(bits(x[np.isnan(x)]))) > 3
+    values, indices = dmlops.top_k(x, 1000, largest=largest)
+    assert_same(values, x[indices])
+    assert_same(indices, reference.top_k(x, 1000, largest=largest)[1])

@@ -131,3 +131,13 @@ def test_nonzero(density, n_threads, areas):
         assert found == count
         np.testing.assert_array_equal(coordinates[:count], expected)
         assert (coordinates[count:] == 77).all()
+
+
+def test_areas_have_what_they_ask_for():
+    sizes = {"a": 1, "b": 64, "none": 0, "c": 65, "d": 8}
+    places, size = workspace.lay_out(sizes)
+    assert list(places) == list(sizes)
+    begins = [*places.values(), size]
+    for begin, needed, end in zip(begins, sizes.values(), begins[1:], strict=False):
+        assert begin % 64 == 0
+        assert begin + needed <= end
