@@ -132,6 +132,13 @@ def test_out_of_the_size_that_is_filled():
     np.testing.assert_array_equal(out[0], [[0, 0], [1, 1], [2, 2], [3, 3], *[[5, 5]] * 5])
 
 
+@pytest.mark.parametrize("fill_value", [0, -1])
+def test_rows_of_any_fill_value(fill_value):
+    out = np.full((9, 2), 77), np.zeros((), "int64")
+    dmlops.nonzero_coordinates(np.eye(4, dtype="int8"), size=9, fill_value=fill_value, out=out)
+    assert out[0].tolist() == [[0, 0], [1, 1], [2, 2], [3, 3], *[[fill_value] * 2] * 5]
+
+
 def test_out_keeps_its_neighbours():
     x = sample("uint8", (30, 30), "neighbours")
     whole = np.full((1100, 6), 77, "uint32")

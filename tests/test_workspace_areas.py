@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
+from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1, dispatch
+from dmlops.memory import CPU
 from kernels_cpu import workspace
 from kernels_cpu.nonzero_coordinates import planning as nonzero_planning
 from kernels_cpu.top_k import planning as top_k_planning
@@ -26,6 +27,7 @@ class Areas:
 
     def lay_out(self, areas):
         """Return what `workspace.lay_out` does, for areas that are longer."""
+        self.sizes = dict(areas)
         places, self.size = workspace.lay_out({name: size + FENCE for name, size in areas.items()})
         ends = [*list(places.values())[1:], self.size]
         self.fences = {
@@ -141,3 +143,29 @@ def test_areas_have_what_they_ask_for():
     for begin, needed, end in zip(begins, sizes.values(), begins[1:], strict=False):
         assert begin % 64 == 0
         assert begin + needed <= end
+
+
+@pytest.mark.parametrize("n", [2**31 + 5, 2**32, 2**32 + 1, 2**33 + 5])
+def test_plans_of_more_elements_than_32_bits_count(n, areas):
+    """Plans alone, which need no memory."""
+    x = TensorDesc("UINT8", (n,))
+    for k in (1, 100):
+        descriptor = TopK1(
+            input_tensor=x,
+            axis=0,
+            k=k,
+            axis_direction=AxisDirection.DECREASING,
+            output_index_tensor=TensorDesc("UINT64", (k,)),
+        )
+        dispatch.plan(descriptor, CPU)
+        # Records have 32 bits for a position: of more elements it is kept beside them.
+        assert areas.sizes["positions"] >= (8 * k if n > 2**32 else 0)
+        assert (areas.sizes["positions"] > 0) == (n > 2**32)
+    descriptor = NonzeroCoordinates(
+        input_tensor=x,
+        output_count_tensor=TensorDesc("UINT64", (1,)),
+        output_coordinates_tensor=TensorDesc("UINT64", (n, 1)),
+    )
+    plan = dispatch.plan(descriptor, CPU).plan
+    assert areas.sizes["words"] >= n // 8
+    assert plan.workspace_size >= n // 8 + areas.sizes["counts"]
