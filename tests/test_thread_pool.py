@@ -38,14 +38,15 @@ def test_errors_come_back(first):
 
 
 def test_all_blocks_have_ended_when_it_returns():
-    """The caller finds no block pending while others still work on theirs, and waits for those."""
+    """The caller ends its block first, finds none pending, and waits for each of the others."""
     caller = threading.get_ident()
-    for _ in range(5):
-        ended = []
+    for slow in (1, 2, 0, 1, 2):
+        ended, together = [], threading.Barrier(3, timeout=60)
 
-        def work(block, ended=ended):
+        def work(block, ended=ended, together=together, slow=slow):
+            together.wait()
             if threading.get_ident() != caller:
-                time.sleep(0.05)
+                time.sleep(0.05 if block == slow else 0.01)
             ended.append(block)
 
         threads.run(work, range(3), 3)

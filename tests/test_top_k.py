@@ -136,6 +136,17 @@ def test_out_of_any_layout(layout):
         assert_same(out[1], indices.astype("uint64"))
 
 
+@pytest.mark.parametrize(("shape", "axis", "k"), [((9, 40), 1, 4), ((9, 40), 0, 3), ((40, 9), 1, 9)])
+def test_outs_of_two_layouts(shape, axis, k):
+    x = sample("float32", shape, "two layouts")
+    expected = reference.top_k(x, k, axis=axis)
+    for layouts in (("every_other", "padded_rows"), ("padded_rows", "every_other")):
+        out = [LAYOUTS[layout](np.ones_like(array)) for layout, array in zip(layouts, expected, strict=True)]
+        dmlops.top_k(x, k, axis=axis, out=tuple(out))
+        assert_same(out[0], expected[0])
+        assert_same(out[1], expected[1])
+
+
 def test_out_keeps_its_padding():
     x = sample("int16", (6, 50), "padding")
     values, indices = np.full((6, 9), 77, "int16"), np.full((6, 9), 77, "uint32")
