@@ -181,3 +181,22 @@ def test_any_shape(data):
     indices = random(shape).integers(-reach, reach, shape)
     expected = reference.gather_nd(x, indices, batch_dims=batch, mode=mode)
     assert_same(dmlops.gather_nd(x, indices, batch_dims=batch, mode=mode), expected)
+
+
+def test_slices_of_many_dimensions():
+    # Sizes without a common factor would be walked completely even with wrong coordinates.
+    x = sample("float32", (4, 6, 4, 2), "slices")
+    indices = np.array([[1], [-1], [3]])
+    for order in ((0, 1, 3, 2), (0, 3, 1, 2), (3, 2, 1, 0)):
+        turned = x.transpose(order).copy().transpose(np.argsort(order))
+        assert_same(dmlops.gather_nd(turned, indices), x[indices[:, 0]])
+
+
+@pytest.mark.parametrize("n", [1, 5, 40])
+def test_out_of_every_other_column(n):
+    x = sample("float32", (9, n), "columns")
+    indices = random("columns").integers(-9, 9, (20, 1))
+    whole = np.full((20, 2 * n), 77, "float32")
+    dmlops.gather_nd(x, indices, out=whole[:, ::2])
+    assert_same(whole[:, ::2], x[indices[:, 0]])
+    assert (whole[:, 1::2] == 77).all()

@@ -1,6 +1,7 @@
 """Compiled kernels on disk: found by the next process, verified, and never in the way of a call."""
 
 import gc
+import importlib
 import importlib.metadata
 import logging
 import os
@@ -354,3 +355,19 @@ def test_output_of_python_is_not_needed():
         timeout=300,
     )
     assert result.stdout.strip() == "[3]"
+
+
+def test_no_two_kernels_of_the_host_share_a_label():
+    operators = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
+    modules = [importlib.import_module(f"kernels_cpu.{name}") for name in operators]
+    kernels = [*native_call.KERNELS, *(kernel for module in modules for kernel in module.all_kernels())]
+    labels = {kernel.label for kernel in kernels}
+    assert len(labels) == len(set(kernels)) == len(kernels) > 200
+
+
+def test_code_that_needs_more_than_c_is_refused():
+    """Of the kernels, native calls alone may call Python's interface; object code must not hide that."""
+    compile_kernel = importlib.import_module("kernels_cpu.compiler").compile_kernel
+    assert compile_kernel(native_call.LOOK)
+    with pytest.raises(RuntimeError, match=r"must not depend on .*PyTuple_GetItem"):
+        compile_kernel(native_call.LOOK._replace(uses_python=False))

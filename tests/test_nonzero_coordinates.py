@@ -132,6 +132,13 @@ def test_out_of_the_size_that_is_filled():
     np.testing.assert_array_equal(out[0], [[0, 0], [1, 1], [2, 2], [3, 3], *[[5, 5]] * 5])
 
 
+@pytest.mark.parametrize("fill_value", [0, -1])
+def test_rows_of_any_fill_value(fill_value):
+    out = np.full((9, 2), 77), np.zeros((), "int64")
+    dmlops.nonzero_coordinates(np.eye(4, dtype="int8"), size=9, fill_value=fill_value, out=out)
+    assert out[0].tolist() == [[0, 0], [1, 1], [2, 2], [3, 3], *[[fill_value] * 2] * 5]
+
+
 def test_out_keeps_its_neighbours():
     x = sample("uint8", (30, 30), "neighbours")
     whole = np.full((1100, 6), 77, "uint32")
@@ -171,3 +178,39 @@ def test_any_shape(data):
     size = data.draw(st.none() | st.integers(0, 2 * x.size + 1))
     options = {} if size is None else {"size": size, "fill_value": 3}
     check(NUMPY, cases.Case("nonzero_coordinates", "hypothesis", lambda: (x,), (), options))
+
+
+def test_count_of_more_than_the_capacity():
+    x = np.ones(100_000, "float32")
+    coordinates, count = dmlops.nonzero_coordinates(x, size=10)
+    assert_same(coordinates, np.arange(10)[:, np.newaxis])
+    assert count == 100_000
+
+
+@pytest.mark.parametrize("shape", [(1200,), (7, 50), (3, 5, 130)])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_each_element_alone(dtype, shape):
+    x = np.zeros(shape, dtype)
+    for place in np.ndindex(shape):
+        x[place] = 1
+        assert dmlops.nonzero_coordinates(x).coordinates.tolist() == [list(place)]
+        x[place] = 0
+
+
+@pytest.mark.parametrize("width", [15, 16, 17, 33, 48, 63, 64, 79, 100])
+def test_each_element_of_padded_rows(width):
+    x = np.zeros((3, width + 5), "uint8")[:, 2 : width + 2]
+    for place in np.ndindex(x.shape):
+        x[place] = 1
+        assert dmlops.nonzero_coordinates(x).coordinates.tolist() == [list(place)]
+        x[place] = 0
+
+
+@pytest.mark.parametrize("shape", [(5, 3001), (3, 2, 2049), (4, 70_001)])
+def test_long_rows_to_columns_of_any_layout(shape):
+    x = sample("bool", shape, "long rows").astype("float32")
+    expected, count = reference.nonzero_coordinates(x)
+    out = np.empty_like(expected, order="F"), np.zeros((), "int64")
+    dmlops.nonzero_coordinates(x, out=out)
+    assert_same(out[0], expected)
+    assert_same(out[1], count)

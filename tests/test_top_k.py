@@ -136,6 +136,17 @@ def test_out_of_any_layout(layout):
         assert_same(out[1], indices.astype("uint64"))
 
 
+@pytest.mark.parametrize(("shape", "axis", "k"), [((9, 40), 1, 4), ((9, 40), 0, 3), ((40, 9), 1, 9)])
+def test_outs_of_two_layouts(shape, axis, k):
+    x = sample("float32", shape, "two layouts")
+    expected = reference.top_k(x, k, axis=axis)
+    for layouts in (("every_other", "padded_rows"), ("padded_rows", "every_other")):
+        out = [LAYOUTS[layout](np.ones_like(array)) for layout, array in zip(layouts, expected, strict=True)]
+        dmlops.top_k(x, k, axis=axis, out=tuple(out))
+        assert_same(out[0], expected[0])
+        assert_same(out[1], expected[1])
+
+
 def test_out_keeps_its_padding():
     x = sample("int16", (6, 50), "padding")
     values, indices = np.full((6, 9), 77, "int16"), np.full((6, 9), 77, "uint32")
@@ -179,3 +190,18 @@ def test_largest_is_a_truth_value():
     for largest in ("yes", None, [True], np.array([True]), 1.0):
         with pytest.raises(TypeError, match=r"top_k\.largest: got .* must be True or False"):
             dmlops.top_k(x, 2, largest=largest)
+
+
+def test_ties_of_wide_elements():
+    x = np.array([[7, 9, 9, 7, 9, 9], [5, 5, 5, 5, 5, 5]])
+    assert dmlops.top_k(x, 3).indices.tolist() == [[1, 2, 4], [0, 1, 2]]
+    assert dmlops.top_k(x, 6, largest=False).indices.tolist() == [[0, 3, 1, 2, 4, 5], [0, 1, 2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_sorted_nans_keep_their_bits(largest):
+    x = sample("float32", 1000, "payloads")
+    assert len(np.unique(bits(x[np.isnan(x)]))) > 3
+    values, indices = dmlops.top_k(x, 1000, largest=largest)
+    assert_same(values, x[indices])
+    assert_same(indices, reference.top_k(x, 1000, largest=largest)[1])

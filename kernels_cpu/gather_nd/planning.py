@@ -28,7 +28,7 @@ from kernels_cpu.kernel import (
     Table,
     pointer,
 )
-from kernels_cpu.processor import LINE_BYTES, streaming_bytes
+from kernels_cpu.processor import LINE_BYTES
 from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher, run, split
 
@@ -136,7 +136,7 @@ def plan(
     kind = STRIDED
     if contiguous and (slice_bytes == element_size or processor.WIDTH):
         kind = SHORT if slice_bytes <= LINE_BYTES else LONG
-        is_large = slice_bytes >= STREAM_SLICE_BYTES and n_tuples * slice_bytes >= streaming_bytes()
+        is_large = slice_bytes >= STREAM_SLICE_BYTES and n_tuples * slice_bytes >= processor.streaming_bytes()
         if is_large and dimensions[-1][3] == n_slice:
             kind = STREAMED
     clips = mode == "clip" and all(size for size, _ in bounds)

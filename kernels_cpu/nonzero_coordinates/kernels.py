@@ -19,6 +19,7 @@ from kernels_cpu.nonzero_coordinates.bits import LANES, LIST, LOW
 from kernels_cpu.nonzero_coordinates.table import (
     CAPACITY,
     COLUMN_STRIDE,
+    COUNTS,
     FILL,
     FILLS,
     MAGNITUDE,
@@ -99,7 +100,7 @@ def mark(table: Any, part: Any, x: Any, workspace: Any) -> None:
                 pending = added >> (n_bits - n_pending) if n_pending else ZERO
     if n_pending:
         words[word] = pending
-    words[table[N_PARTS] * table[PART_WORDS] + np.uint64(part)] = count
+    words[table[COUNTS] + np.uint64(part)] = count
 
 
 @helper
@@ -210,7 +211,7 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
         else:
             words = intrinsics.word_pointer(workspace)
             total = ZERO
-            counts = n_parts * table[PART_WORDS]
+            counts = table[COUNTS]
             for other in range(n_parts):
                 if other < np.uint64(part):
                     row += words[counts + other]
@@ -313,7 +314,7 @@ def total_count(table: Any, count: Any, workspace: Any) -> Any:
     """Write and return the sum of all parts' counts."""
     table = intrinsics.pointer(table)
     words = intrinsics.word_pointer(workspace)
-    counts = table[N_PARTS] * table[PART_WORDS]
+    counts = table[COUNTS]
     total = ZERO
     for part in range(table[N_PARTS]):
         total += words[counts + part]

@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
+from kernels_cpu import processor
 from kernels_cpu.kernel import (
     BYTES,
     ELEMENT_SIZES,
@@ -26,9 +27,9 @@ from kernels_cpu.kernel import (
     pointer,
 )
 from kernels_cpu.nonzero_coordinates.table import CAPACITY, COLUMN_STRIDE, ROW_STRIDE
-from kernels_cpu.processor import streaming_bytes
 from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher
+from kernels_cpu.workspace import lay_out
 
 PART_BYTES = 1 << 20  # of input and full output, some 100 us of work
 UNIFORM_COLUMNS = 64  # logical rows at least so long are written one by one
@@ -212,7 +213,9 @@ def plan(
     layout = dims or ((1, 1),)
     fields = [n_elements, n_parts, part_words, magnitude, len(layout), len(sizes)]
     fields += [x_offset, capacity, *coordinate_strides, fill is not None, fill or 0]
-    fields.append(streaming_bytes() // max(len(sizes) * coordinate_size, 1))
+    # The places are in words, as the kernels count them.
+    places, workspace_size = lay_out({"words": 8 * part_words * n_parts, "counts": 8 * n_parts})
+    fields += [processor.streaming_bytes() // max(len(sizes) * coordinate_size, 1), places["counts"] // 8]
     for entry in layout:
         fields += entry
     fields += sizes
@@ -221,7 +224,7 @@ def plan(
     table = Table(fields)
     return Plan(
         variant="one pass" if in_one_pass else f"two passes, parts: {n_parts}",
-        workspace_size=8 * (part_words * n_parts + n_parts),
+        workspace_size=workspace_size,
         in_one_pass=in_one_pass,
         _element_size=element_size,
         _coordinate_size=coordinate_size,

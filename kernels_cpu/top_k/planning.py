@@ -8,7 +8,7 @@ Memory is read once; of what was read, only the tiles that hold candidates are r
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, product
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from kernels_cpu.target import Target
 from kernels_cpu.top_k import sizes
 from kernels_cpu.top_k.plan_shared_sort import shared_sort_kernels, shared_sort_launcher
 from kernels_cpu.top_k.sizes import COUNTERS, GROUP, PADDED_TO, PLACES, RANK_LIMIT, WORD, Problem
+from kernels_cpu.workspace import lay_out
 
 LONG_ROW = 1 << 14  # bytes; shorter ones are in the first-level cache when they are read again
 RUN_SIZE = 1 << 22  # bytes of a row searched at a time; each run lists about k elements
@@ -314,12 +315,15 @@ def _problem(
     sorts = capacity > RANK_LIMIT and (k > RANK_LIMIT or not searched)
     pitch = -(-axis_size // WORD) * WORD if is_short else run + rows.line
     counters = sizes.shared_state_size(choice.segments) if choice.algorithm == "shared_sort" else COUNTERS
+    padded_ranks = 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO)
     areas = {
         "records": 8 * list_length * lists,
         "positions": 8 * list_length * lists if wide else 0,
         "spare_records": 8 * list_length if sorts else 0,
         "spare_positions": 8 * list_length if sorts and wide else 0,
-        "ranks": 3 * 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO),
+        "ranks": padded_ranks,
+        "order": padded_ranks,
+        "taken": padded_ranks,
         "counters": 8 * counters if sorts else 0,
         "groups": element_size
         * max(
@@ -331,9 +335,7 @@ def _problem(
         "stage": element_size * (pitch * choice.stage_columns + WORD),
         "searches": 32 * max(choice.columns, 1),
     }
-    aligned = [-(-size // (3 * LINE_BYTES)) * 3 * LINE_BYTES for size in areas.values()]
-    ends = list(accumulate(aligned))
-    places = dict(zip(areas, [0, *ends[:-1]], strict=True))
+    places, task_size = lay_out(areas)
     return Problem(
         axis_size=axis_size,
         k=k,
@@ -352,7 +354,7 @@ def _problem(
         columns=choice.columns,
         column_step=rows.column_step,
         pitch=pitch,
-        task_size=ends[-1],
+        task_size=task_size,
         n_dims=len(rows.dims),
         **places,
     )

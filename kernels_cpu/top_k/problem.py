@@ -79,13 +79,11 @@ def scratch_of_column(workspace: int, shared: Scratch, problem: Problem, task: i
 def sorting_of(workspace: int, problem: Problem, task: int) -> Sorting:
     """Return a task's arrays for ordering records."""
     start = workspace + task * problem.task_size
-    ranks = start + problem.ranks
-    size = (problem.counters - problem.ranks) // 3
     return Sorting(
         integers_at(start + problem.spare_records),
         integers_at(start + problem.spare_positions),
-        integers_at(ranks),
-        integers_at(ranks + size),
-        integers_at(ranks + 2 * size),
+        integers_at(start + problem.ranks),
+        integers_at(start + problem.order),
+        integers_at(start + problem.taken),
         integers_at(start + problem.counters),
     )

@@ -88,6 +88,8 @@ class Problem(NamedTuple):
     spare_records: int
     spare_positions: int
     ranks: int
+    order: int
+    taken: int
     counters: int
     groups: int
     minima: int

@@ -1,0 +1,23 @@
+"""How a plan divides the workspace that its kernels get."""
+
+from collections.abc import Mapping
+from itertools import accumulate
+
+from kernels_cpu.processor import LINE_BYTES
+
+
+def lay_out(areas: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Return where each area begins, in bytes from the start of the workspace, and the size of all of them.
+
+    Parameters
+    ----------
+    areas : mapping of str to int
+        The bytes that each area needs. Kernels write to no byte outside of them.
+
+    Examples
+    --------
+    >>> lay_out({"words": 8, "counts": 72})
+    ({'words': 0, 'counts': 64}, 192)
+    """
+    ends = list(accumulate(-(-size // LINE_BYTES) * LINE_BYTES for size in areas.values()))
+    return dict(zip(areas, [0, *ends[:-1]], strict=True)), ends[-1]

@@ -1,0 +1,152 @@
+"""Outputs that begin anywhere in a line of the cache, written through the cache and past it."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
+from dmlops.problems import Options
+from kernels_cpu import processor
+from tests import reference
+from tests.data import assert_same, random
+from tests.plans import Fenced, launch
+
+# Elements before the first one of an operand; of 4 bytes each, they are all places in a line.
+LEADS = range(16)
+
+
+@pytest.fixture(params=[False, True], ids=["through", "past"])
+def streams(request, monkeypatch):
+    """Have outputs of any size written past the cache, or none."""
+    monkeypatch.setattr(processor, "streaming_bytes", lambda: 1 if request.param else 1 << 60)
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    dmlops.set_num_threads(1)
+    yield
+    dmlops.set_num_threads(None)
+
+
+def tensor(array):
+    return TensorDesc(array.dtype.name.upper(), array.shape)
+
+
+def fence(arrays, lead):
+    """Return arrays between fences, each `lead` elements after a line begins, or some more than that."""
+    return [Fenced(array, (lead + 5 * place) % 16 * array.itemsize) for place, array in enumerate(arrays)]
+
+
+def check(fenced, expected):
+    for memory, answer in zip(fenced, expected, strict=True):
+        assert_same(memory.array, answer)
+        memory.check()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_gather(dtype, streams):
+    for lead, n_bytes in itertools.product(LEADS, (256, 280, 1028, 1200)):
+        n_slice = n_bytes // np.dtype(dtype).itemsize
+        x = random(n_slice).integers(1, 100, (20, n_slice)).astype(dtype)
+        for mode in ("clip", "fill"):
+            picks = random(("picks", mode)).integers(-30, 30, (17, 1))
+            expected = reference.gather_nd(x, picks, mode=mode)
+            fenced = fence([x, picks, np.full_like(expected, 77)], lead)
+            descriptor = GatherND1(
+                input_tensor=tensor(x),
+                indices_tensor=tensor(picks),
+                input_dimension_count=2,
+                indices_dimension_count=2,
+                batch_dimension_count=0,
+            )
+            fields = ("input_tensor", "indices_tensor", "output_tensor")
+            arrays = {field: memory.array for field, memory in zip(fields, fenced, strict=True)}
+            plan = launch(descriptor, arrays, Options(mode=mode))
+            if processor.WIDTH:
+                assert plan.variant.startswith("streamed" if streams else "long")
+            check(fenced, [x, picks, expected])
+
+
+def test_gather_to_rows_that_lie_apart(streams):
+    x = random("apart").random((9, 80), dtype="float32")
+    picks = random("apart").integers(-9, 9, (11, 1))
+    expected = np.full((11, 90), 77, "float32")
+    expected[:, :80] = x[picks[:, 0]]
+    fenced = fence([x, picks, np.full_like(expected, 77)], 3)
+    descriptor = GatherND1(
+        input_tensor=tensor(x),
+        indices_tensor=tensor(picks),
+        output_tensor=TensorDesc("FLOAT32", (11, 80), (90, 1)),
+        input_dimension_count=2,
+        indices_dimension_count=2,
+        batch_dimension_count=0,
+    )
+    fields = ("input_tensor", "indices_tensor", "output_tensor")
+    launch(descriptor, {field: memory.array for field, memory in zip(fields, fenced, strict=True)})
+    check(fenced, [x, picks, expected])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("kind", ["contiguous", "strided", "absent"])
+def test_diagonal(kind, dtype, streams):
+    for lead, shape in itertools.product(LEADS, ((3, 7, 5), (2, 9, 70), (2, 5, 301))):
+        x = random(shape).integers(1, 100, shape).astype(dtype)
+        x_desc, memory = tensor(x), x
+        if kind == "strided":
+            memory = np.ascontiguousarray(x.swapaxes(1, 2))
+            strides = (shape[1] * shape[2], 1, shape[1])
+            x_desc = TensorDesc(dtype.upper(), shape, strides)
+        for begin, end in ((-2, 3), (40, -1), (-9, 300), (1, 1)):
+            inputs = {} if kind == "absent" else {"input_tensor": memory}
+            expected = reference.diagonal_matrix(
+                np.zeros_like(x) if kind == "absent" else x, value=9, begin=begin, end=end
+            )
+            descriptor = DiagonalMatrix1(
+                input_tensor=None if kind == "absent" else x_desc,
+                output_tensor=tensor(x),
+                value=9,
+                diagonal_fill_begin=begin,
+                diagonal_fill_end=end,
+            )
+            fenced = fence([*inputs.values(), np.full_like(x, 77)], lead)
+            fields = (*inputs, "output_tensor")
+            arrays = {field: each.array for field, each in zip(fields, fenced, strict=True)}
+            plan = launch(descriptor, arrays)
+            assert ("streamed" in plan.variant) == (streams and processor.WIDTH > 0)
+            check(fenced, [*inputs.values(), expected])
+
+
+@pytest.mark.parametrize("density", [0.02, 0.6, 1])
+@pytest.mark.parametrize("shape", [(1300,), (9, 131), (5, 4, 70), (2, 3, 5, 64)])
+def test_nonzero(shape, density, streams):
+    x = (random((shape, density)).random(shape) < density).astype("float32")
+    expected, count = reference.nonzero_coordinates(x)
+    descriptor = NonzeroCoordinates(input_tensor=tensor(x), output_count_tensor=TensorDesc("UINT32", (1,)))
+    for lead, capacity in itertools.product(LEADS, (x.size, len(expected) // 2)):
+        desc = TensorDesc("UINT32", (capacity, len(shape)))
+        coordinates = np.full((capacity, len(shape)), 77, "uint32")
+        answer = coordinates.copy()
+        answer[: len(expected)] = expected[:capacity]
+        fenced = fence([x, coordinates, np.zeros(1, "uint32")], lead)
+        fields = ("input_tensor", "output_coordinates_tensor", "output_count_tensor")
+        arrays = {field: memory.array for field, memory in zip(fields, fenced, strict=True)}
+        launch(descriptor, arrays, Options(coordinates=desc))
+        check(fenced, [x, answer, count.astype("uint32").reshape(1)])
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "k"), [((5, 100), 1, 7), ((2, 5000), 1, 70), ((300, 9), 1, 9), ((900, 41), 0, 5)]
+)
+def test_top_k(shape, axis, k):
+    x = random(shape).integers(1, 1000, shape).astype("float32")
+    values, indices = reference.top_k(x, k, axis=axis)
+    descriptor = TopK1(input_tensor=tensor(x), axis=axis, k=k, axis_direction=AxisDirection.DECREASING)
+    expected = [x, values, indices.astype("uint32")]
+    for lead in LEADS:
+        fenced = fence([x, *[np.full_like(answer, 77) for answer in expected[1:]]], lead)
+        fields = ("input_tensor", "output_value_tensor", "output_index_tensor")
+        launch(descriptor, {field: memory.array for field, memory in zip(fields, fenced, strict=True)})
+        check(fenced, expected)

@@ -1,0 +1,146 @@
+"""`mode="raise"` finds any tuple that is out of range, and of several the first in C order."""
+
+import numpy as np
+import pytest
+
+import dmlops
+from tests.data import random
+
+SHAPE = (5, 4, 3, 6, 7)
+
+
+@pytest.fixture(autouse=True)
+def restore_num_threads():
+    yield
+    dmlops.set_num_threads(None)
+
+
+def tuples_in_range(shape, width, dtype, name):
+    """Return tuples, negative coordinates among them where the type has such."""
+    lowest = -1 if np.dtype(dtype).kind == "i" else 0
+    columns = [random((name, n)).integers(lowest * n, n, shape) for n in SHAPE[:width]]
+    return np.stack(columns, -1).astype(dtype)
+
+
+def check_first(x, indices, place, coordinate):
+    """Check that the error names a tuple and its coordinate."""
+    offender = tuple(indices[place].tolist())
+    with pytest.raises(dmlops.IndexOutOfRangeError) as error:
+        dmlops.gather_nd(x, indices)
+    start = f"gather_nd.indices: got tuple {offender} at position {place}, but coordinate {coordinate} is "
+    assert str(error.value).startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype"), [(1, "int64"), (2, "int64"), (3, "int64"), (5, "int64"), (2, "uint32")]
+)
+def test_one_offender_anywhere(width, dtype):
+    """130 tuples: two blocks of 64, and two tuples more."""
+    x = np.zeros(SHAPE, "float32")
+    indices = tuples_in_range((130,), width, dtype, "anywhere")
+    dmlops.gather_nd(x, indices)
+    for place in range(130):
+        for coordinate in {0, width // 2, width - 1}:
+            kept = indices[place, coordinate]
+            bound = SHAPE[coordinate]
+            wrong = [bound] if dtype == "uint32" else [bound, -bound - 1]
+            indices[place, coordinate] = wrong[place % len(wrong)]
+            check_first(x, indices, (place,), coordinate)
+            indices[place, coordinate] = kept
+    dmlops.gather_nd(x, indices)
+
+
+@pytest.mark.parametrize("place", [0, 255, 256, 599])
+def test_one_offender_among_many_blocks(place):
+    x = np.zeros(SHAPE, "float32")
+    indices = tuples_in_range((600,), 2, "int64", "blocks")
+    indices[place, 1] = 4
+    check_first(x, indices, (place,), 1)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_one_offender_among_rows_of_tuples(width):
+    x = np.zeros(SHAPE, "float32")
+    whole = tuples_in_range((7, 2 * 90), width, "int64", "rows")
+    for indices in (whole[:, :90], whole[:, ::2], whole[::-1, 90:], whole[:, ::-2]):
+        for row in range(7):
+            for column in (0, 1, 63, 64, 88, 89):
+                kept = indices[row, column, -1]
+                indices[row, column, -1] = 100
+                check_first(x, indices, (row, column), width - 1)
+                indices[row, column, -1] = kept
+
+
+def test_one_offender_among_coordinates_of_any_stride():
+    x = np.zeros(SHAPE, "float32")
+    # Zeros are in range of any bound: a check that takes one coordinate for another finds nothing wrong.
+    whole = np.zeros((70, 6), "int64")
+    layouts = (
+        np.zeros((70, 3), "int64", order="F"),
+        np.zeros((70, 3), "int64")[:, ::-1],
+        np.zeros((70, 3), "int64")[::-1],
+        whole[:, ::2],
+        whole[:, 3:],
+    )
+    for layout in layouts:
+        for place in (0, 31, 69):
+            for coordinate in range(3):
+                kept = layout[place, coordinate]
+                layout[place, coordinate] = SHAPE[coordinate]
+                check_first(x, layout, (place,), coordinate)
+                layout[place, coordinate] = kept
+        dmlops.gather_nd(x, layout)
+
+
+@pytest.mark.parametrize("stride", [0, 8, 800, -8])
+def test_single_coordinates_of_any_stride(stride):
+    """A dimension of one element has whatever stride its library gives it."""
+    x = np.arange(5, dtype="float32")
+    indices = tuples_in_range((70, 1), 1, "int64", "single")[..., 0]
+    given = np.lib.stride_tricks.as_strided(indices, (70, 1), (8, stride))
+    np.testing.assert_array_equal(dmlops.gather_nd(x, given), x[indices[:, 0]])
+    for place in (0, 31, 63, 64, 69):
+        kept = indices[place, 0]
+        indices[place, 0] = -6
+        check_first(x, given, (place,), 0)
+        indices[place, 0] = kept
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 5, 7])
+def test_two_offenders_in_two_parts(n_threads):
+    dmlops.set_num_threads(n_threads)
+    n = 1_000_003
+    x = np.zeros((100, 2), "float32")
+    indices = random("parts").integers(-100, 100, (n, 1))
+    rng = random(("pairs", n_threads))
+    places = [(0, n - 1), (n // 2, n - 1), (0, 1), (n - 2, n - 1)]
+    places += [tuple(sorted(rng.choice(n, 2, replace=False).tolist())) for _ in range(6)]
+    for first, second in places:
+        kept = indices[[first, second], 0]
+        indices[[first, second], 0] = 100, -101
+        check_first(x, indices, (first,), 0)
+        indices[[first, second], 0] = kept
+    dmlops.gather_nd(x, indices)
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+@pytest.mark.parametrize("dtype", ["int64", "uint32"])
+@pytest.mark.parametrize("n_slice", [1, 3, 40])
+def test_offenders_of_every_kind_elsewhere(n_slice, dtype, mode):
+    """A tuple of 600 in seven is out of range: runs of tuples that are not lie between them."""
+    x = random(n_slice).integers(1, 100, (6, 5, 4, n_slice)).astype("float32")
+    reach = np.array([6, 5, 4])
+    indices = random((n_slice, dtype)).integers(0 if dtype == "uint32" else -reach, reach, (600, 3))
+    rng = random(("offenders", dtype))
+    for place in rng.choice(600, 90, replace=False):
+        column = rng.integers(3)
+        far = [reach[column], reach[column] + 1]
+        indices[place, column] = rng.choice(far if dtype == "uint32" else [*far, -reach[column] - 1])
+    from_start = np.where(indices < 0, indices + reach, indices)
+    nearest = np.clip(from_start, 0, reach - 1)
+    expected = x[tuple(nearest.T)]
+    if mode == "fill":
+        expected[(nearest != from_start).any(axis=1)] = 0
+    for given in (indices, np.asfortranarray(indices)):
+        found = dmlops.gather_nd(x, given.astype(dtype, order="K"), mode=mode)
+        np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,151 @@
+"""Work that several threads share: each part of it is done, and lands where it belongs."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import dmlops
+from tests import reference
+from tests.data import assert_same, random
+
+THREADS = pytest.mark.parametrize("n_threads", [1, 2, 3, 5, 7])
+
+
+@pytest.fixture(autouse=True)
+def restore_num_threads():
+    yield
+    dmlops.set_num_threads(None)
+
+
+def fenced(shape, dtype, order="C"):
+    """Return an output, and the memory around it that nobody may write to."""
+    n = int(np.prod(shape))
+    memory = np.full(n + 2 * 4096, 77, dtype)
+    return memory[4096 : 4096 + n].reshape(shape, order=order), memory
+
+
+def check_fence(memory):
+    assert (memory[:4096] == 77).all()
+    assert (memory[-4096:] == 77).all()
+
+
+def matrix(density):
+    """Return a matrix with an odd number of elements in each row, and memory between the rows."""
+    whole = np.zeros((401, 1510), "uint8")
+    x = whole[:, 3:1504]
+    x[...] = random(density).random(x.shape) < density
+    x[-1, -1] = 9
+    return x
+
+
+@THREADS
+@pytest.mark.parametrize("density", [0, 0.003, 0.4, 1])
+def test_nonzero(n_threads, density):
+    dmlops.set_num_threads(n_threads)
+    padded = matrix(density)
+    expected = np.argwhere(padded)
+    n = len(expected)
+    for x in (padded, padded.copy()):
+        coordinates, count = dmlops.nonzero_coordinates(x)
+        assert_same(coordinates, expected)
+        assert count == n
+        for size, fill_value, order in ((n + 401, 5, "C"), (n + 12, -3, "F"), (max(n // 2, 1), 5, "F")):
+            found, memory = fenced((size, 2), "int64", order)
+            found_count = np.zeros((), "int64")
+            dmlops.nonzero_coordinates(x, size=size, fill_value=fill_value, out=(found, found_count))
+            assert found_count == n
+            np.testing.assert_array_equal(found[:n], expected[:size])
+            assert (found[n:] == fill_value).all()
+            check_fence(memory)
+
+
+@THREADS
+@pytest.mark.parametrize("shape", [(1_500_001,), (1201, 1303), (31, 401, 151), (3, 17, 211, 131)])
+def test_nonzero_of_each_number_of_columns(n_threads, shape):
+    dmlops.set_num_threads(n_threads)
+    x = random(shape).random(shape) < 0.02
+    x[-1, ...] |= random("last").random(shape[1:]) < 0.9
+    assert_same(dmlops.nonzero_coordinates(x).coordinates, np.argwhere(x))
+
+
+@THREADS
+@pytest.mark.parametrize("shape", [(1, 1001, 1003), (3, 501, 703), (2, 4099, 257)])
+def test_diagonals(n_threads, shape):
+    """Odd numbers of rows, which the parts do not divide."""
+    dmlops.set_num_threads(n_threads)
+    x = random(shape).random(shape, dtype="float32")
+    for begin, end in ((-300, 200), (200, -300), (0, 0)):
+        for given in (x, np.flip(np.flip(x).copy()), None):
+            made = {"shape": shape, "dtype": "float32"} if given is None else {}
+            out, memory = fenced(shape, "float32")
+            dmlops.diagonal_matrix(given, value=3, begin=begin, end=end, out=out)
+            assert_same(out, reference.diagonal_matrix(given, value=3, begin=begin, end=end, **made))
+            check_fence(memory)
+
+
+@THREADS
+@pytest.mark.parametrize("n_slice", [1, 3, 7, 100])
+def test_gathers(n_threads, n_slice):
+    dmlops.set_num_threads(n_threads)
+    n = 3_000_001 // n_slice
+    x = random(n_slice).random((300, n_slice), dtype="float32")
+    picks = random("picks").integers(-300, 300, (n, 1))
+    out, memory = fenced((n, n_slice), "float32")
+    dmlops.gather_nd(x, picks, out=out)
+    assert_same(out, x[picks[:, 0]])
+    check_fence(memory)
+
+
+def flips(rank):
+    """Return slices that walk every subset of the axes backwards."""
+    forwards, backwards = slice(None), slice(None, None, -1)
+    return list(itertools.product((forwards, backwards), repeat=rank))
+
+
+class TestBackwards:
+    """Every operand of every operator with every subset of its axes walked from the end."""
+
+    def test_top_k(self):
+        x = random("backwards").permuted(np.tile(np.arange(40, dtype="float32"), (9, 1)), axis=1)
+        for axis, k in ((1, 4), (1, 33), (0, 3)):
+            values, indices = reference.top_k(x, k, axis=axis)
+            for a, b, c in itertools.product(flips(2), repeat=3):
+                out = np.empty_like(values)[b], np.empty_like(indices)[c]
+                dmlops.top_k(x[a].copy()[a], k, axis=axis, out=out)
+                assert_same(out[0], values)
+                assert_same(out[1], indices)
+
+    @pytest.mark.parametrize("width", [3, 70])
+    def test_nonzero(self, width):
+        x = random("backwards").integers(0, 2, (9, width)).astype("float32")
+        expected, count = reference.nonzero_coordinates(x, size=x.size, fill_value=7)
+        for a, b in itertools.product(flips(2), repeat=2):
+            out = np.empty_like(expected)[b], np.empty((), "int64")
+            dmlops.nonzero_coordinates(x[a].copy()[a], size=x.size, fill_value=7, out=out)
+            assert_same(out[0], expected)
+            assert_same(out[1], count)
+
+    @pytest.mark.parametrize("n_slice", [1, 5, 30])
+    def test_gather(self, n_slice):
+        x = random(n_slice).random((5, 6, n_slice), dtype="float32")
+        indices = random("backwards").integers(-5, 5, (8, 2))
+        expected = x[indices[:, 0], indices[:, 1]]
+        for a, b, c in itertools.product(flips(3), flips(2), flips(2)):
+            out = np.empty_like(expected)[c]
+            dmlops.gather_nd(x[a].copy()[a], indices[b].copy()[b], out=out)
+            assert_same(out, expected)
+
+    def test_diagonal(self):
+        x = random("backwards").random((2, 9, 70), dtype="float32")
+        for a, b, turned in itertools.product(flips(3), flips(3), (False, True)):
+            given = x[a].copy()[a]
+            given = np.moveaxis(np.moveaxis(given, 1, 2).copy(), 2, 1) if turned else given
+            for begin, end in ((-2, 30), (3, -4)):
+                expected = reference.diagonal_matrix(x, begin=begin, end=end)
+                out = np.empty_like(x)[b]
+                dmlops.diagonal_matrix(given, begin=begin, end=end, out=out)
+                assert_same(out, expected)
+                out = np.empty((2, 70, 9), "float32")[b].swapaxes(1, 2)
+                dmlops.diagonal_matrix(given, begin=begin, end=end, out=out)
+                assert_same(out, expected)

@@ -1,0 +1,79 @@
+"""The pool of threads by itself: every block runs once, errors come back, and nothing runs on."""
+
+import threading
+import time
+
+import pytest
+
+from kernels_cpu import threads
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 5, None])
+def test_each_block_runs_once(n_threads):
+    for n in (1, 2, 3, 10, 100):
+        done = []
+        threads.run(done.append, range(n), n_threads)
+        assert sorted(done) == list(range(n))
+
+
+@pytest.mark.parametrize("first", [0, 1, 7])
+def test_errors_come_back(first):
+    """Whichever thread runs the block that fails, the caller gets its error when all blocks have ended."""
+    for _ in range(20):
+        running = []
+
+        def work(block, running=running):
+            running.append(block)
+            try:
+                time.sleep(0.001)
+                if block == first:
+                    message = f"block {block}"
+                    raise ValueError(message)
+            finally:
+                running.remove(block)
+
+        with pytest.raises(ValueError, match=f"^block {first}$"):
+            threads.run(work, range(8), 4)
+        assert not running
+
+
+def test_all_blocks_have_ended_when_it_returns():
+    """The caller ends its block first, finds none pending, and waits for each of the others."""
+    caller = threading.get_ident()
+    for slow in (1, 2, 0, 1, 2):
+        ended, together = [], threading.Barrier(3, timeout=60)
+
+        def work(block, ended=ended, together=together, slow=slow):
+            together.wait()
+            if threading.get_ident() != caller:
+                time.sleep(0.05 if block == slow else 0.01)
+            ended.append(block)
+
+        threads.run(work, range(3), 3)
+        assert sorted(ended) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("n_threads", [2, 3])
+def test_no_more_blocks_at_a_time_than_asked_for(n_threads):
+    running, most, lock = set(), [], threading.Lock()
+
+    def work(block):
+        with lock:
+            running.add(block)
+            most.append(len(running))
+        time.sleep(0.005)
+        with lock:
+            running.remove(block)
+
+    threads.run(work, range(12), n_threads)
+    assert max(most) <= n_threads
+
+
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_parts_cover_everything_once(multiple):
+    for n in (*range(40), 1000):
+        for n_parts in (0, 1, 2, 3, 5, 7, 50):
+            parts = threads.split(n, n_parts, multiple)
+            assert [i for first, last in parts for i in range(first, last)] == list(range(n))
+            assert all(first % multiple == 0 for first, _ in parts)
+            assert len(parts) <= max(n_parts, 1)
