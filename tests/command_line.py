@@ -51,15 +51,20 @@ def start_command(*arguments, folder, **environment):
 def start_python(*arguments, folder, **environment):
     """Start an interpreter in the same way."""
     path = os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(
-        [sys.executable, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    # Where the tests are a job in the background, interrupts are ignored, and it would inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": path, **environment},
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def wait_for(is_so):

@@ -12,7 +12,7 @@ import pytest
 import dmlops
 from dmlops.bench import answers, data, libraries, peers, report, runner, timing
 from dmlops.bench.peers import Contender, Task, contenders
-from dmlops.bench.runner import Bench, Row
+from dmlops.bench.runner import Bench, Outcome, Row
 from dmlops.bench.workloads import (
     CPU,
     CUDA,
@@ -31,6 +31,16 @@ SMALL = [
     NonzeroCoordinates(name="new", reason="", shape=(90,), density=0.3, given=False),
     GatherND(name="batch", reason="", shape=(4, 5, 6, 3), tuples=9, coordinates=2, batch_dims=1),
     GatherND(name="flat", reason="", shape=(40,), tuples=9, coordinates=1, batch_dims=0),
+    GatherND(
+        name="checked",
+        reason="",
+        shape=(40,),
+        tuples=9,
+        coordinates=1,
+        batch_dims=0,
+        index_dtype="int64",
+        mode="raise",
+    ),
     DiagonalMatrix(name="triangle", reason="", shape=(2, 8, 8), begin=1, end=2**31),
     DiagonalMatrix(name="band", reason="", shape=(8, 9), begin=-2, end=3, value=0.5),
 ]
@@ -165,12 +175,12 @@ def test_tables(device):
 
 
 def test_bytes_moved():
-    found = [workload.bytes_moved for workload in SMALL[-4:]]
+    found = [workload.bytes_moved for workload in SMALL[-5:]]
     batch = 4 * 9 * (2 * 4 + 2 * 3 * 4)
     flat = 9 * (4 + 2 * 4)
     triangle = 2 * 4 * (2 * 64 - 28)
     band = 4 * (2 * 72 - (3 + 4 + 5 + 5 + 5 + 5 + 5 + 4))
-    assert found == [batch, flat, triangle, band]
+    assert found == [batch, flat, flat, triangle, band]
     assert SMALL[0].bytes_moved == 4 * 150 + 3 * 4 * 8
 
 
@@ -343,6 +353,32 @@ RECORD = {
 }
 
 
+def test_the_table_of_all_times():
+    row = Row.of(SMALL[0])
+    row.bytes_moved, row.reason = 2_000_000, "<why>"
+    row.outcomes = [
+        Outcome("dmlops", "dmlops", seconds=2e-3, host=3e-6, wall=4e-3),
+        Outcome("torch.topk", "torch", note="a <note>", seconds=5e-3),
+        Outcome("jax.lax.top_k", "jax", status="failed", message="no room"),
+    ]
+    record = RECORD | {"bandwidth": 4e9, "workloads": [row.to_json()]}
+
+    def cells(device):
+        page = report.times(record | {"device": device})
+        lines = re.findall("<tr.*?</tr>", page)
+        return [re.sub("(<[^>]*>)+", "|", line).strip("|").split("|") for line in lines]
+
+    assert cells(CPU) == [
+        ["workload", "contender", "time", "GB/s", "of copy", "dmlops is"],
+        ["rows", "&lt;why&gt;", "dmlops", "2 ms", "1.0", "25%"],
+        ["torch.topk", "a &lt;note&gt;", "5 ms", "0.4", "10%", "2.50x"],
+        ["jax.lax.top_k", "failed: no room"],
+    ]
+    header, ours, *_ = cells(CUDA)
+    assert header[2:5] == ["GPU time", "host", "wall"]
+    assert ours[2:6] == ["dmlops", "2 ms", "3 us", "4 ms"]
+
+
 def test_the_report_without_matplotlib(command, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     (tmp_path / "a.json").write_text(json.dumps(RECORD))
@@ -359,6 +395,25 @@ def test_a_run_that_was_cut_short_has_a_report():
     report.check(record)
     page = report.render([record], ["a.json"])
     assert "a &lt;processor&gt;" in page
+
+
+def test_what_the_plots_are_labelled_with():
+    pytest.importorskip("matplotlib")
+
+    def record(ours, peer):
+        row = Row.of(SMALL[0])
+        row.outcomes = [
+            Outcome("dmlops", "dmlops", seconds=ours),
+            Outcome("numpy.sort", "numpy", seconds=9.0),
+            Outcome("torch.topk", "torch", seconds=peer),
+        ]
+        return RECORD | {"workloads": [row.to_json()]}
+
+    page = report.render([record(2e-3, 5e-3), record(1e-3, 5e-4)], ["before.json", "after.json"])
+    assert "2.00x  2 ms : 1 ms" in page
+    assert "2.5x  torch.topk 5 ms : 2 ms" in page
+    assert "0.5x  torch.topk 500 us : 1 ms" in page
+    assert "dmlops: time in before.json / time in after.json" in page
 
 
 def test_names_in_plots_are_no_formulas():

@@ -1,6 +1,7 @@
 """The command line, run as a user runs it: arguments in, text, files and an exit code out."""
 
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,13 @@ def test_without_the_extra(missing):
     assert 'pip install "dmlops[cli]"' in line
 
 
-def test_demo(command, no_gpu):
+@pytest.fixture
+def brief_demo(monkeypatch):
+    """Let the demo time three calls of each step, and no more."""
+    monkeypatch.setattr(demo, "ENOUGH_SECONDS", 0)
+
+
+def test_demo(command, no_gpu, brief_demo):
     code, printed, error = command("demo")
     assert (code, error) == (0, "")
     assert "All 5 answers equal NumPy's, bit for bit." in printed
@@ -78,13 +85,32 @@ def test_demo(command, no_gpu):
     assert "On the CPU only: no NVIDIA driver" in printed
 
 
-def test_demo_fails_where_an_answer_differs(command, monkeypatch):
-    right = dmlops.diagonal_matrix
-    monkeypatch.setattr(dmlops, "diagonal_matrix", lambda x, value: right(x, value=0))
-    code, printed, error = command("demo", "--device", "cpu")
+class Backwards(placement.Host):
+    """A device whose answers are all wrong."""
+
+    label = "GPU"
+
+    def get(self, array):
+        return np.flip(array)
+
+
+def test_demo_fails_where_an_answer_differs(command, monkeypatch, brief_demo):
+    diagonal_matrix, gather_nd = dmlops.diagonal_matrix, dmlops.gather_nd
+
+    def one_bit(x, value):
+        filled = diagonal_matrix(x, value=value)
+        filled[filled == 0] = -0.0
+        return filled
+
+    # Zeros of another sign, and the right elements in another shape.
+    monkeypatch.setattr(dmlops, "diagonal_matrix", one_bit)
+    monkeypatch.setattr(dmlops, "gather_nd", lambda x, indices: gather_nd(x, indices).reshape(-1))
+    monkeypatch.setattr(demo, "_places", lambda device: [placement.Host(), Backwards()])
+    code, printed, error = command("demo")
     assert code == 1
-    assert "NO" in printed
-    assert error.startswith("dmlops: demo: 1 of these answers differ from NumPy's")
+    assert printed.count("NO") == 5
+    assert error.startswith("dmlops: demo: 7 of these answers differ from NumPy's")
+    assert "stars and galaxies" not in printed
 
 
 @pytest.mark.gpu
@@ -139,6 +165,8 @@ def test_warmup(command, no_gpu, monkeypatch, tmp_path):
     assert (code, error) == (0, "")
     assert re.match(r"CPU: 5 kernels in .*\nNo GPU", printed)
     assert all(is_kept(backend.cpu_key(kernel)) for kernel in kernels)
+    if hasattr(signal, "pthread_sigmask"):
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_warmup_for_a_gpu_that_is_not_there(command, no_gpu, monkeypatch, tmp_path):
@@ -173,7 +201,8 @@ def test_warmup_refuses_what_the_toolkit_does_not_compile_for(command, name):
     assert_refused(outcome, f"--arch {name}: ", "it must be one of sm_75, ", " sm_90, ")
 
 
-def assert_nothing_is_kept(command, reason):
+def assert_nothing_is_kept(command, monkeypatch, reason):
+    monkeypatch.setattr(warmup, "_compile", lambda *arguments: pytest.fail("kernels were compiled in vain"))
     outcome = command("warmup", "--device", "cpu")
     assert_refused(outcome, "warmup: nothing that is compiled would be kept: ", reason)
     code, printed, _ = command("info")
@@ -192,7 +221,7 @@ def assert_nothing_is_kept(command, reason):
 def test_a_cache_that_keeps_nothing_is_told(command, no_gpu, monkeypatch, tmp_path, name, value, reason):
     (tmp_path / "file").touch()
     monkeypatch.setenv(name, value)
-    assert_nothing_is_kept(command, reason)
+    assert_nothing_is_kept(command, monkeypatch, reason)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
@@ -200,7 +229,7 @@ def test_a_full_disk_is_told(command, no_gpu, monkeypatch, tmp_path):
     # A full disk takes an empty file, and fails when something is written to it.
     monkeypatch.setattr(info, "TemporaryFile", lambda dir: Path("/dev/full").open("wb"))  # noqa: SIM115
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path / "full"))
-    assert_nothing_is_kept(command, "full cannot be written: No space left on device")
+    assert_nothing_is_kept(command, monkeypatch, "full cannot be written: No space left on device")
 
 
 def test_a_cache_that_works_is_told(command, no_gpu, monkeypatch, tmp_path):
@@ -346,7 +375,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_mistakes_are_told_in_one_line(command, no_gpu, tmp_path, line):
+def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, line):
+    monkeypatch.setattr("dmlops.cli.bench.open_bench", lambda *arguments: pytest.fail("it was measured"))
     np.save("x.npy", X)
     np.save("far.npy", np.array([[5, 0]]))
     np.save("complex.npy", X + 1j)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dmlops
+from dmlops.bench import report
 from dmlops.cli import bench
 from dmlops.cli.options import OPERATORS
 from tests.command_line import assert_refused, end_of, start_python, wait_for
@@ -155,6 +156,16 @@ def test_results_of_a_benchmark_are_no_target(command, no_work):
     ):
         assert_refused(command("bench", *line.split()), "-o ", "read from; name another file")
     assert Path("r.json").read_text() == Path("page.html").read_text() == text
+
+
+@on_posix
+def test_a_page_about_a_file_whose_name_is_not_utf_8(command, monkeypatch):
+    name = "\udcff.json"
+    monkeypatch.setattr(report, "check", lambda record: None)
+    monkeypatch.setattr(report, "render", lambda records, names: f"<p>{names[0]}</p>")
+    Path(name).write_text(json.dumps({"format": 1}))
+    assert command("bench", "report", name, "-o", "page.html")[0] == 0
+    assert Path("page.html").read_text() == "<p>\\udcff.json</p>"
 
 
 def test_the_file_that_takes_the_prints_is_no_target(tmp_path):

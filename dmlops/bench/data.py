@@ -30,10 +30,10 @@ class NumPySource:
         """Return an array of ones and zeros, a share `density` of it ones."""
         return self._cast(self._uniform(shape) < density, dtype)
 
-    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...]) -> Any:
-        """Return random index tuples below `bounds`, as 32-bit integers."""
+    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
+        """Return random index tuples below `bounds`."""
         columns = [self._random.integers(0, bound, shape, np.int32) for bound in bounds]
-        return np.stack(columns, axis=-1).astype(np.uint32)
+        return np.stack(columns, axis=-1).astype(dtype)
 
     def copy(self, array: Any) -> Any:
         """Return the same elements at another address."""
@@ -113,9 +113,10 @@ class TorchSource(NumPySource):
         self._torch = importlib.import_module("torch")
         self._torch.manual_seed(SEED)
 
-    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...]) -> Any:
-        """Return random index tuples below `bounds`, as 32-bit integers."""
-        integers = {"dtype": self._torch.int32, "device": self._device}
+    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
+        """Return random index tuples below `bounds`; int32 stands for uint32, for which torch has little."""
+        kind = getattr(self._torch, dtype.replace("uint32", "int32"))
+        integers = {"dtype": kind, "device": self._device}
         return self._torch.stack([self._torch.randint(bound, shape, **integers) for bound in bounds], dim=-1)
 
     def copy(self, array: Any) -> Any:
@@ -128,7 +129,9 @@ class TorchSource(NumPySource):
     def _all_integers(self, shape: tuple[int, ...], dtype: str) -> Any:
         kind = getattr(self._torch, dtype)
         limits = self._torch.iinfo(kind)
-        return self._torch.randint(limits.min, limits.max, shape, dtype=kind, device=self._device)
+        # The end of the range, which is not drawn itself, must be an int64 too.
+        end = min(limits.max, 2**63 - 2) + 1
+        return self._torch.randint(limits.min, end, shape, dtype=kind, device=self._device)
 
     def _uniform(self, shape: tuple[int, ...]) -> Any:
         return self._torch.rand(shape, device=self._device)
@@ -173,8 +176,8 @@ class _CuPySource(NumPySource):
     def sparse(self, shape: tuple[int, ...], dtype: str, density: float) -> Any:
         return self._cupy.asarray(super().sparse(shape, dtype, density))
 
-    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...]) -> Any:
-        return self._cupy.asarray(super().indices(shape, bounds))
+    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
+        return self._cupy.asarray(super().indices(shape, bounds, dtype))
 
 
 def source(device: str) -> NumPySource:

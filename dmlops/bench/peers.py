@@ -176,7 +176,8 @@ def _own_nonzero_coordinates(task: Task, x: Any) -> Call:
 
 def _own_gather_nd(task: Task, x: Any, indices: Any) -> Call:
     out, batch = empty(x, _gathered_shape(task.workload)), task.workload.batch_dims
-    return lambda: dmlops.gather_nd(x, indices, batch_dims=batch, mode="clip", out=out)
+    mode = task.workload.mode
+    return lambda: dmlops.gather_nd(x, indices, batch_dims=batch, mode=mode, out=out)
 
 
 def _own_diagonal_matrix(task: Task, x: Any) -> Call:

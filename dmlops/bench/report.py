@@ -187,7 +187,7 @@ def _about(record: Record) -> Iterator[str]:
         yield "<h2>Time against size</h2>"
         yield _svg(_sizes(record))
     yield "<h2>All times</h2>"
-    yield _times(record)
+    yield times(record)
 
 
 def _where(record: Record) -> str:
@@ -370,7 +370,8 @@ def _svg(figure: "Figure") -> str:
     return text[text.index("<svg") :]
 
 
-def _times(record: Record) -> str:
+def times(record: Record) -> str:
+    """Return the table of all times, as HTML."""
     gpu = record["device"] == "cuda"
     headers = ["workload", "contender", "GPU time" if gpu else "time", *(["host", "wall"] if gpu else [])]
     headers += ["GB/s", "of copy", "dmlops is"]
@@ -392,21 +393,25 @@ def _outcome_cells(row: Record, outcome: Record, ours: Record | None, bandwidth:
     if not outcome["seconds"]:
         return name + "<td></td>" * (6 if gpu else 4)
     rate = row["bytes_moved"] / outcome["seconds"]
-    times = [outcome["seconds"], *((outcome["host"], outcome["wall"]) if gpu else ())]
-    texts = [duration(seconds) if seconds else "" for seconds in times]
+    measured = [outcome["seconds"], *((outcome["host"], outcome["wall"]) if gpu else ())]
+    texts = [duration(seconds) if seconds else "" for seconds in measured]
     faster = f"{outcome['seconds'] / ours['seconds']:.2f}x" if ours else ""
     texts += [f"{rate / 1e9:,.1f}", f"{rate / bandwidth:.0%}", faster if outcome is not ours else ""]
     return name + "".join(f"<td>{text}</td>" for text in texts)
 
 
 def duration(seconds: float) -> str:
-    """Return a duration with three significant digits.
+    """Return a duration with three significant digits and the unit that suits it.
 
     Examples
     --------
     >>> duration(1.2345e-5), duration(0.25), duration(3)
     ('12.3 us', '250 ms', '3 s')
+    >>> duration(999.6e-6), duration(1234)
+    ('1 ms', '1234 s')
     """
-    if seconds >= 1:
-        return f"{seconds:.3g} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+    for factor, unit in ((1e6, "us"), (1e3, "ms"), (1, "s")):
+        text = f"{seconds * factor:.3g}"
+        if float(text) < 1000:
+            return f"{text} {unit}"
+    return f"{seconds:.0f} s"

@@ -120,12 +120,22 @@ class NonzeroCoordinates(Workload):
 
 @dataclass(frozen=True, kw_only=True)
 class GatherND(Workload):
-    """`tuples` random index tuples in each batch, of `coordinates` indices each."""
+    """`tuples` random index tuples in each batch, of `coordinates` indices each.
+
+    Attributes
+    ----------
+    index_dtype : str
+        The type of the indices: uint32 or int64.
+    mode : str
+        What dmlops does with indices out of range; "raise" checks all of them before the first write.
+    """
 
     operator = "gather_nd"
     tuples: int
     coordinates: int
     batch_dims: int
+    index_dtype: str = "uint32"
+    mode: str = "clip"
 
     @property
     def bounds(self) -> tuple[int, ...]:
@@ -146,7 +156,8 @@ class GatherND(Workload):
     def inputs(self, source: Any) -> tuple[Any, ...]:
         """Make the arrays."""
         leading = self.shape[: self.batch_dims]
-        return *super().inputs(source), source.indices((*leading, self.tuples), self.bounds)
+        indices = source.indices((*leading, self.tuples), self.bounds, self.index_dtype)
+        return *super().inputs(source), indices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,6 +273,17 @@ def _cpu() -> Iterator[Workload]:
             batch_dims=1,
             quick=True,
         )
+    yield GatherND(
+        name="gather_nd 1M checked int64 indices",
+        reason="indices as NumPy and torch make them, all checked before the first write",
+        shape=(1_000_000,),
+        tuples=1_000_000,
+        coordinates=1,
+        batch_dims=0,
+        index_dtype="int64",
+        mode="raise",
+        quick=True,
+    )
     yield DiagonalMatrix(
         name="diagonal causal mask 512 x 512",
         reason="one mask that fits the cache",

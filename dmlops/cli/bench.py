@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dmlops import __version__, get_num_threads
-from dmlops.cli.console import duration, err, out, plain_console, progress_bar, summary_of
+from dmlops.bench.report import duration
+from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
 from dmlops.cli.errors import CommandError, users_errors
 from dmlops.cli.info import version
 from dmlops.cli.options import Operators, Seconds, chosen_operators

@@ -43,13 +43,6 @@ def summary_of(result: Path | None) -> Iterator[None]:
         print_error(f"{error}; the result is in {result}")
 
 
-def duration(seconds: float) -> str:
-    """Return a duration with three significant digits and the unit that suits it."""
-    if seconds >= 1:
-        return f"{seconds:.3g} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
-
-
 def progress_bar() -> Progress:
     """Return a bar on standard error, which only a terminal shows."""
     name = TextColumn("{task.description}", markup=False)

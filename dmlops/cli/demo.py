@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 import dmlops
-from dmlops.cli.console import duration, out
+from dmlops.bench.report import duration
+from dmlops.cli.console import out
 from dmlops.cli.errors import CommandError
 from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
 

@@ -14,7 +14,8 @@ from rich.text import Text
 
 import dmlops
 from dmlops.array_types import DataTypeName, IndexTypeName, Mode
-from dmlops.cli.console import duration, out, summary_of
+from dmlops.bench.report import duration
+from dmlops.cli.console import out, summary_of
 from dmlops.cli.errors import CommandError, reason_of, users_errors
 from dmlops.cli.output_files import check_output, replaced
 from dmlops.cli.placement import Device, Host, place

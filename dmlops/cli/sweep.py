@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dmlops import get_num_threads
+from dmlops.bench.report import duration
 from dmlops.cli import bench
-from dmlops.cli.console import duration, err, out, plain_console, progress_bar, summary_of
+from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
 from dmlops.cli.options import Operators, Seconds, chosen_operators
 from dmlops.cli.output_files import check_output
 

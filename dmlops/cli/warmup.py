@@ -16,7 +16,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from dmlops import backend, cuda
-from dmlops.cli.console import duration, out, progress_bar, summary_of
+from dmlops.bench.report import duration
+from dmlops.cli.console import out, progress_bar, summary_of
 from dmlops.cli.errors import CommandError, reason_of
 from dmlops.cli.info import kernel_cache
 from dmlops.cli.options import Operators, chosen_operators

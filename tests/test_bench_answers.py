@@ -1,0 +1,108 @@
+"""The benchmark's check of dmlops' answers: which mistakes it must see, and what is no mistake."""
+
+import numpy as np
+import pytest
+
+from dmlops.bench import answers
+from dmlops.bench.peers import Task
+from dmlops.bench.workloads import DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def convert(request):
+    """Return what makes an array of each library that the check has words for."""
+    if request.param == "numpy":
+        return lambda array: array
+    torch = pytest.importorskip("torch")
+
+    def to_torch(array):
+        signed = array.view(np.int32) if array.dtype == np.uint32 else array
+        return torch.from_numpy(signed)
+
+    return to_torch
+
+
+def fault_of(convert, workload, inputs, *results):
+    """Return what the check says of an answer."""
+    task = Task(workload, tuple(map(convert, inputs)), 1)
+    answer = tuple(map(convert, results))
+    return answers.fault(task, answer if len(answer) > 1 else answer[0])
+
+
+def fault_of_top_k(convert, row, indices, largest=True):
+    """Return what the check says of these indices and the values that they point at."""
+    x = np.asarray(row, np.float32)[None]
+    indices = np.array([indices], np.uint32)
+    workload = TopK(name="", reason="", shape=x.shape, k=indices.size, largest=largest)
+    return fault_of(convert, workload, (x,), np.take_along_axis(x, indices.astype(np.int64), 1), indices)
+
+
+@pytest.mark.parametrize("row", [[1] * 8, [1, 1, 1, 1, 1, 0, 0, 0]], ids=["all equal", "the largest"])
+def test_ties_out_of_order_are_seen(convert, row):
+    assert fault_of_top_k(convert, row, [0, 1, 2, 3]) is None
+    # The last one is where it belongs, and the same elements are selected.
+    for swapped in ([1, 0, 2, 3], [0, 2, 1, 3], [2, 1, 0, 3]):
+        assert fault_of_top_k(convert, row, swapped)
+    assert fault_of_top_k(convert, row, [0, 1, 3, 2])
+
+
+def test_ties_in_the_middle_out_of_order_are_seen(convert):
+    row = [2, 7, 2, 9, 2, 1]
+    assert fault_of_top_k(convert, row, [3, 1, 0, 2, 4]) is None
+    assert fault_of_top_k(convert, row, [3, 1, 2, 0, 4])
+    assert fault_of_top_k(convert, row, [5, 0, 2, 4, 1], largest=False) is None
+    assert fault_of_top_k(convert, row, [5, 2, 0, 4, 1], largest=False)
+
+
+def test_elements_that_are_missed_or_told_twice_are_seen(convert):
+    assert fault_of_top_k(convert, [1] * 8, [0, 1, 3])
+    assert fault_of_top_k(convert, [1] * 8, [0, 2, 2])
+    assert fault_of_top_k(convert, [1, 2, 3, 4], [3, 1])
+    assert fault_of_top_k(convert, [1, 2, 3, 4], [0, 2], largest=False)
+
+
+SPECIAL = np.array([0x7FC00000, 0xFFC00000, 0x7F800123, 0, 1 << 31, 0x7F800000, 0xFF800000], np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("largest", "right"), [(True, [0, 1, 2, 5, 3, 4, 6]), (False, [6, 3, 4, 5, 0, 1, 2])]
+)
+def test_all_nan_are_ties_and_so_are_both_zeros(convert, largest, right):
+    row = SPECIAL.view(np.float32)
+    assert fault_of_top_k(convert, row, right, largest) is None
+    for first, second in ((0, 1), (1, 2), (3, 4)):
+        exchange = {first: second, second: first}
+        assert fault_of_top_k(convert, row, [exchange.get(each, each) for each in right], largest)
+
+
+def test_values_that_are_equal_are_not_the_same(convert):
+    gather = GatherND(name="", reason="", shape=(2,), tuples=1, coordinates=1, batch_dims=0)
+    inputs = np.array([0, 1], np.float32), np.zeros((1, 1), np.uint32)
+    assert fault_of(convert, gather, inputs, np.array([0.0], np.float32)) is None
+    assert fault_of(convert, gather, inputs, np.array([-0.0], np.float32))
+    diagonal = DiagonalMatrix(name="", reason="", shape=(2, 2), begin=0, end=1, value=0.0)
+    filled = np.array([[0, 1], [1, 0]], np.float32)
+    assert fault_of(convert, diagonal, (np.ones((2, 2), np.float32),), filled) is None
+    filled[1, 1] = -0.0
+    assert fault_of(convert, diagonal, (np.ones((2, 2), np.float32),), filled)
+
+
+def test_the_same_elements_in_another_shape_are_seen(convert):
+    gather = GatherND(name="", reason="", shape=(3, 2), tuples=2, coordinates=1, batch_dims=0)
+    inputs = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([[2], [0]], np.uint32)
+    right = np.array([[4, 5], [0, 1]], np.float32)
+    assert fault_of(convert, gather, inputs, right) is None
+    assert fault_of(convert, gather, inputs, right.reshape(-1))
+    assert fault_of(convert, gather, inputs, right[:1])
+
+
+def test_coordinates_that_are_out_of_range_are_seen(convert):
+    workload = NonzeroCoordinates(name="", reason="", shape=(2, 3), density=0.5)
+    x = np.array([[0, 1, 0], [0, 1, 1]], np.float32)
+    count = np.array([3], np.uint32)
+    assert fault_of(convert, workload, (x,), np.argwhere(x).astype(np.uint32), count) is None
+    # Row 0 has no column 4; the element that this would be is the right one.
+    beyond = np.array([[0, 1], [0, 4], [1, 2]], np.uint32)
+    assert fault_of(convert, workload, (x,), beyond, count)
+    assert fault_of(convert, workload, (x,), np.argwhere(x).astype(np.uint32), count - 1)
+    assert fault_of(convert, workload, (x,), np.argwhere(x)[:2].astype(np.uint32), count)

@@ -1,0 +1,86 @@
+"""The inputs of the benchmark: each distribution is what its name says, from either library."""
+
+import numpy as np
+import pytest
+
+from dmlops.bench import data, libraries
+
+SHAPE = (4, 5000)
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def make_source(request):
+    """Return what makes a source of arrays of each library."""
+    if request.param == "torch":
+        pytest.importorskip("torch")
+        return lambda: data.TorchSource("cpu")
+    return data.NumPySource
+
+
+@pytest.fixture
+def source(make_source):
+    return make_source()
+
+
+def made(source, name, dtype="float32"):
+    return libraries.to_numpy(source.make(name, SHAPE, dtype))
+
+
+def test_rows_that_ascend_or_descend(source):
+    assert (np.diff(made(source, "ascending"), axis=1) > 0).all()
+    assert (np.diff(made(source, "descending"), axis=1) < 0).all()
+
+
+def test_shares(source):
+    relu = made(source, "relu")
+    assert relu.min() == 0
+    assert 0.45 < (relu == 0).mean() < 0.55
+    assert 0.45 < np.isnan(made(source, "nan")).mean() < 0.55
+    assert 0.45 < (made(source, "two_valued") == 1).mean() < 0.55
+    normal = made(source, "normal")
+    assert abs(normal.mean()) < 0.05
+    assert 0.9 < normal.std() < 1.1
+
+
+def test_sixteen_values_make_the_ties(source):
+    values = np.unique(made(source, "ties"))
+    assert len(values) == 16
+
+
+@pytest.mark.parametrize("density", [0.0, 0.1, 1.0])
+def test_sparse(source, density):
+    x = libraries.to_numpy(source.sparse(SHAPE, "uint8", density))
+    assert (x.shape, x.dtype) == (SHAPE, np.uint8)
+    assert set(np.unique(x)) <= {0, 1}
+    assert x.mean() == pytest.approx(density, rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+def test_integers_are_drawn_from_all_there_are(source, dtype):
+    limits = np.iinfo(dtype)
+    x = libraries.to_numpy(source.make("normal", (1 << 20,), dtype))
+    assert x.dtype == dtype
+    assert (x.min(), x.max()) == (limits.min, limits.max)
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "int64"])
+def test_indices_reach_each_bound(source, dtype):
+    indices = source.indices((2, 500), (3, 7, 1), dtype)
+    # torch has next to nothing for uint32.
+    expected = "int32" if libraries.is_torch(indices) and dtype == "uint32" else dtype
+    indices = libraries.to_numpy(indices)
+    assert (indices.shape, indices.dtype) == ((2, 500, 3), expected)
+    assert indices.min(axis=(0, 1)).tolist() == [0, 0, 0]
+    assert indices.max(axis=(0, 1)).tolist() == [2, 6, 0]
+
+
+def test_each_run_gets_the_same_inputs(make_source):
+    first, second = (made(make_source(), "normal") for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_copy_is_of_its_own(source):
+    x = source.make("normal", (3, 4), "float32")
+    copy = source.copy(x)
+    x[...] = 0
+    assert libraries.to_numpy(copy).all()

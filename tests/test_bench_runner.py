@@ -1,0 +1,187 @@
+"""How the benchmark runs a workload: inputs, contenders, checks, and what counts as the best peer."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops.bench import answers, data, libraries, runner, timing
+from dmlops.bench.peers import Contender, contenders
+from dmlops.bench.runner import Bench, DeviceLostError, Outcome, Pace, Row
+from dmlops.bench.workloads import CPU, CUDA, NonzeroCoordinates, TopK
+
+ROWS = TopK(name="rows", reason="", shape=(3, 50), k=4)
+
+
+@pytest.fixture
+def make_bench(monkeypatch):
+    monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)
+    before = dmlops.get_num_threads()
+    yield lambda **pace: Bench(CPU, 1, Pace(least_seconds=0.0, **pace))
+    dmlops.set_num_threads(before)
+
+
+def peer(name, call=lambda: None, **options):
+    return Contender(name, "top_k", (CPU,), "", lambda task: call, **options)
+
+
+def play(monkeypatch, *peers):
+    """Let these be the peers of dmlops."""
+    ours = contenders("top_k", CPU)[0]
+    monkeypatch.setattr(libraries, "missing", lambda library, device: None)
+    monkeypatch.setattr(runner, "contenders", lambda operator, device: [ours, *peers])
+
+
+def row_of(**seconds):
+    row = Row.of(ROWS)
+    for name, (time, is_spared) in seconds.items():
+        row.outcomes.append(Outcome(name, name, seconds=time, is_spared=is_spared))
+    return row
+
+
+def test_the_best_peer_is_the_fastest_that_does_the_whole_work():
+    row = row_of(slow=(9.0, False), dmlops=(4.0, False), given=(1.0, True), fast=(2.0, False))
+    assert row.ours.seconds == 4
+    assert row.best_peer.contender == "fast"
+    assert row.ratio == 0.5
+    assert (row.to_json()["best_peer"], row.to_json()["ratio"]) == ("fast", 0.5)
+    assert row_of(dmlops=(4.0, False), given=(1.0, True)).ratio is None
+    assert row_of(dmlops=(None, False), fast=(1.0, False)).ratio is None
+    # dmlops on other arrays is no peer.
+    row = row_of(dmlops=(4.0, False), fast=(9.0, False))
+    row.outcomes.append(Outcome("dmlops on CuPy arrays", "dmlops", seconds=1.0))
+    assert (row.ours.seconds, row.best_peer.contender) == (4, "fast")
+
+
+def test_a_peer_that_is_spared_part_of_the_work_is_shown_and_not_the_best(make_bench, monkeypatch):
+    play(monkeypatch, peer("numpy.take", is_spared=True), peer("numpy indexing", lambda: sum(range(10_000))))
+    row = make_bench().measure(ROWS, 60)
+    assert [each.contender for each in row.timed] == ["dmlops", "numpy.take", "numpy indexing"]
+    assert [each.is_spared for each in row.timed] == [False, True, False]
+    assert row.best_peer.contender == "numpy indexing"
+
+
+def test_the_best_sample_is_no_slower_than_the_median(make_bench, monkeypatch):
+    play(monkeypatch)
+    samples = iter([1.0, 2.0, 3.0] * 9)
+    bench = make_bench()
+    monkeypatch.setattr(bench.clock, "sample", lambda lane: timing.Sample(next(samples)))
+    (outcome,) = bench.measure(ROWS, 60).outcomes
+    assert outcome.best == 1
+    assert outcome.samples == timing.MAX_SAMPLES
+    assert outcome.seconds == 2
+
+
+def test_peers_that_are_too_slow_are_left_out_and_dmlops_is_not(make_bench, monkeypatch):
+    play(monkeypatch, peer("torch.slow"))
+    bench = make_bench()
+    monkeypatch.setattr(timing, "warm_up", lambda lane, clock: setattr(lane, "estimate", 100.0))
+    ours, slow = bench.measure(ROWS, 1).outcomes
+    assert ours.status == "ok"
+    assert (slow.status, slow.message) == ("skipped", "too slow here: a call takes 100.0 s")
+    patient = make_bench(patience=101)
+    assert [outcome.status for outcome in patient.measure(ROWS, 1).outcomes] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(("largest", "is_checked"), [(150, True), (149, False)])
+def test_answers_are_checked_up_to_a_size(make_bench, monkeypatch, largest, is_checked):
+    play(monkeypatch, peer("torch.any"))
+    monkeypatch.setattr(answers, "fault", lambda task, answer: "wrong")
+    ours, other = make_bench(checked_size=largest).measure(ROWS, 60).outcomes
+    assert ours.status == ("wrong" if is_checked else "ok")
+    assert other.status == "ok"
+
+
+@pytest.mark.parametrize(("least", "is_measured"), [(600, True), (601, False)])
+def test_memory_is_measured_from_a_size_on(make_bench, monkeypatch, least, is_measured):
+    play(monkeypatch, peer("torch.any"))
+    ours, other = make_bench(scratch_size=least).measure(ROWS, 60).outcomes
+    assert (ours.scratch is not None) == is_measured
+    assert other.scratch is None
+
+
+def test_only_those_that_are_named_are_measured(make_bench, monkeypatch):
+    play(monkeypatch, peer("torch.one"), peer("torch.two"))
+    row = make_bench().measure(ROWS, 0, {"dmlops", "torch.two"})
+    assert [each.contender for each in row.outcomes] == ["dmlops", "torch.two"]
+
+
+def test_a_library_that_is_missing_is_told(make_bench, monkeypatch):
+    monkeypatch.setattr(runner, "contenders", lambda operator, device: [peer("no_such_library.top_k")])
+    (outcome,) = make_bench().measure(ROWS, 60).outcomes
+    assert (outcome.status, outcome.message) == ("skipped", "no_such_library is not installed")
+
+
+def test_inputs_that_cannot_be_made_are_told(make_bench, monkeypatch):
+    play(monkeypatch, peer("torch.any"))
+    bench = make_bench()
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    row = bench.measure(TopK(name="", reason="", shape=(9,), dtype="bfloat16", k=1), 0)
+    assert {(each.status, each.message) for each in row.outcomes} == {
+        ("skipped", "ml_dtypes is not installed")
+    }
+
+    def make(*arguments):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(data.NumPySource, "make", make)
+    row = bench.measure(ROWS, 60)
+    assert {(each.status, each.message) for each in row.outcomes} == {("failed", "MemoryError: no room")}
+
+
+def test_nothing_is_measured_when_the_gpu_is_lost(make_bench, monkeypatch):
+    bench, asked = make_bench(), []
+
+    def measure(workload, seconds):
+        asked.append(workload.name)
+        raise DeviceLostError("the GPU was lost")
+
+    monkeypatch.setattr(bench, "measure", measure)
+    rows = list(bench.run([ROWS, ROWS, ROWS], 60))
+    assert asked == ["rows"]
+    assert {outcome.message for row in rows for outcome in row.outcomes} == {"the GPU was lost"}
+    assert len(rows) == 3
+
+
+def test_large_workloads_get_more_of_the_time(make_bench, monkeypatch):
+    bench, given = make_bench(), []
+
+    def measure(workload, seconds):
+        given.append(seconds)
+        return Row.of(workload)
+
+    monkeypatch.setattr(bench, "measure", measure)
+    monkeypatch.setattr(runner, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    large = NonzeroCoordinates(name="large", reason="", shape=(10_000, 1000), density=0.0)
+    assert bench.weight(large) == pytest.approx(2)
+    list(bench.run([large, ROWS], 90))
+    assert given == pytest.approx([60, 90], abs=0.01)
+
+
+def test_inputs_rotate_on_a_gpu_until_they_outgrow_its_cache(make_bench):
+    bench = make_bench()
+    assert len(bench.tasks(ROWS)) == 1
+    bench.device, bench._cache_bytes = CUDA, 1 << 20
+    tasks = bench.tasks(ROWS)
+    assert len(tasks) == runner.SMALL_COPIES
+    assert len({task.inputs[0].ctypes.data for task in tasks}) == len(tasks)
+    for task in tasks:
+        np.testing.assert_array_equal(task.inputs[0], tasks[0].inputs[0])
+    for size, count in ((1 << 18, 3), (300_000, 3), (1 << 19, 2), (1 << 20, 1)):
+        workload = TopK(name="", reason="", shape=(1, size), k=1)
+        assert len(bench.tasks(workload)) == count, size
+
+
+def test_a_call_takes_the_inputs_in_turn(make_bench):
+    who = Contender("numpy.any", "top_k", (CPU,), "", lambda task: lambda: task)
+    call = make_bench().call(who, ["first", "second", "third"])
+    assert [call() for _ in range(5)] == ["first", "second", "third", "first", "second"]
+
+
+def test_the_least_that_a_workload_moves():
+    mask = NonzeroCoordinates(name="", reason="", shape=(10, 20), dtype="uint8", density=0.25)
+    assert mask.bytes_moved == 200 + 50 * 2 * 4
+    columns = TopK(name="", reason="", shape=(20, 6), dtype="float16", k=5, axis=0)
+    assert columns.bytes_moved == 120 * 2 + 6 * 5 * (2 + 4)

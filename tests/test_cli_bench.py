@@ -1,0 +1,191 @@
+"""What `dmlops bench` and `dmlops bench sweep` say about what they measured, whatever that is."""
+
+import json
+import re
+
+import pytest
+
+from dmlops.bench import cliffs
+from dmlops.bench.cliffs import Finding, Verdict
+from dmlops.bench.runner import Outcome, Row
+from dmlops.bench.workloads import CPU
+
+BANDWIDTH = 8012 / 1e-3 * 2  # bytes a second: the first row moves half of this
+
+
+class Harness:
+    """A bench that has measured everything before."""
+
+    device = CPU
+    threads = 2
+    bandwidth = BANDWIDTH
+
+    def __init__(self, *outcomes):
+        self.outcomes = list(outcomes)
+        self.table = []
+
+    def run(self, table, seconds):
+        self.table = table
+        for workload, outcomes in zip(table, self.outcomes, strict=True):
+            row = Row.of(workload)
+            row.outcomes = list(outcomes)
+            yield row
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """Let a harness stand for the bench; return the devices and threads that were asked for."""
+
+    def play(harness):
+        asked = []
+
+        def open_bench(device, threads, pace=None):
+            asked.append((device, threads))
+            return harness
+
+        monkeypatch.setattr("dmlops.cli.bench.open_bench", open_bench)
+        return asked
+
+    return play
+
+
+def timed(name, seconds, **other):
+    return Outcome(name, name.partition(" ")[0].partition(".")[0], seconds=seconds, best=seconds, **other)
+
+
+def untimed(name, status, message):
+    return Outcome(name, name.partition(".")[0], status=status, message=message)
+
+
+def small(*, last="skipped"):
+    """Return outcomes for the four small workloads: faster than the best peer, as fast, slower, and none."""
+    return Harness(
+        (
+            timed("dmlops", 1e-3),
+            timed("numpy.argpartition", 20e-3, note="then sorted"),
+            timed("torch.topk", 9e-3, note="ties in any order"),
+            timed("jax.lax.top_k", 10e-3),
+        ),
+        (timed("dmlops", 2e-3), timed("numpy.argwhere", 2e-3), untimed("torch.nonzero", "failed", "no room")),
+        (
+            timed("dmlops", 4e-3),
+            timed("numpy.take", 1e-3, is_spared=True),
+            timed("numpy indexing", 2e-3),
+            untimed("torch.embedding", "failed", "no room"),
+        ),
+        (untimed("dmlops", last, "no kernel"), timed("numpy.tril", 1e-3)),
+    )
+
+
+OPTIONS = ("bench", "--workload", "small")
+
+
+def lines_of(printed):
+    """Return the lines of the table by the workload, with one space between cells."""
+    lines = [re.sub(r"  +", " | ", line.strip()) for line in printed.splitlines()]
+    return {line.partition(" | ")[0]: line for line in lines}
+
+
+def test_the_table_and_what_is_said_of_it(command, play, tmp_path):
+    asked = play(small())
+    code, printed, said = command(*OPTIONS, "--quick", "--threads", 2, "--json", "r.json")
+    assert code == 0
+    assert asked == [(CPU, 2)]
+    lines = lines_of(printed)
+    others = "jax.lax.top_k 10 ms, numpy.argpartition 20 ms"
+    assert lines["top_k small 1 x 1000, k 5"].endswith(
+        f" | 1 ms | 9.00 x | torch.topk 9 ms | {4040 / 16.024e3:.0%} | {others}"
+    )
+    assert " | 2 ms | 1.00 x | numpy.argwhere 2 ms | " in lines["nonzero small 1 x 1000"]
+    assert lines["gather_nd small, 32 tuples"].split(" | ")[1:4] == ["4 ms", "0.50 x", "numpy indexing 2 ms"]
+    assert lines["gather_nd small, 32 tuples"].endswith(" | numpy.take 1 ms")
+    assert lines["diagonal small 64 x 64"] == "diagonal small 64 x 64 | no kernel | numpy.tril 1 ms"
+    assert "  torch.topk: ties in any order\n" in printed
+    assert "  failed: no room: torch.nonzero, torch.embedding\n" in printed
+    assert "  skipped: no kernel: dmlops\n" in printed
+    assert printed.splitlines()[-2] == (
+        "dmlops is the fastest on 2 of 3 workloads; the best peer takes 1.00 times as long, median."
+    )
+    assert said.splitlines() == [
+        "top_k small 1 x 1000, k 5: 1 ms, torch.topk 9 ms",
+        "nonzero small 1 x 1000: 2 ms, numpy.argwhere 2 ms",
+        "gather_nd small, 32 tuples: 4 ms, numpy indexing 2 ms",
+        "diagonal small 64 x 64: no kernel",
+    ]
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert (record["device"], record["threads"], record["quick"]) == (CPU, 2, True)
+    assert record["bandwidth"] == BANDWIDTH
+    assert [row["ratio"] for row in record["workloads"]] == [9, 1, 0.5, None]
+    assert "not installed" not in record["versions"].values()
+
+
+def test_a_wrong_answer_ends_the_command_with_an_error(command, play):
+    play(small(last="wrong"))
+    code, printed, said = command(*OPTIONS)
+    assert code == 1
+    assert "| WRONG no kernel |" in lines_of(printed)["diagonal small 64 x 64"]
+    last = said.splitlines()[-1]
+    assert last == "dmlops: bench: dmlops gave a wrong answer; please report it, with `dmlops info`"
+
+
+def test_workloads_are_chosen_by_any_of_their_names(command, play):
+    outcomes = [(timed("dmlops", 1.0),)] * 2
+    harness = Harness(*outcomes)
+    play(harness)
+    code, *_ = command("bench", "--workload", "gather_nd small", "--workload", "nonzero small")
+    assert code == 0
+    assert [row.name for row in harness.table] == ["nonzero small 1 x 1000", "gather_nd small, 32 tuples"]
+
+
+def test_a_report_is_about_one_file_or_two(command, tmp_path):
+    for name in "abc":
+        (tmp_path / f"{name}.json").write_text("{}")
+    code, _, said = command("bench", "report", "a.json", "b.json", "c.json")
+    assert (code, said) == (1, "dmlops: bench report: it takes one or two files\n")
+
+
+def finding(what, point, factor, limit, amount=1e-3, other="the base"):
+    return Finding(what, point, other, amount, amount / factor, factor, limit)
+
+
+def test_what_is_said_of_a_sweep(command, play, monkeypatch, tmp_path):
+    asked = play(Harness())
+    monkeypatch.setattr(cliffs, "shares", lambda harness, table, budget: ((each, 1.0) for each in table))
+
+    def walk(harness, sweep, share, told):
+        rows = [Row.of(point) for point in sweep.points]
+        for number, row in enumerate(rows):
+            row.outcomes = [untimed("dmlops", "skipped", "out of time") if number < 2 else timed("dmlops", 1)]
+        findings = [finding(sweep.word, f"{sweep.name}: good", 0.5, sweep.limit)]
+        if sweep.word == "step":
+            findings += [
+                *(finding("torch", f"{sweep.name}: {number}", number / 2, 1.05) for number in range(1, 10)),
+                finding("step", f"{sweep.name}: 64", 3.0, sweep.limit, other=f"{sweep.name}: 32"),
+                finding("memory", f"{sweep.name}: 99", 4.0, 1.0, amount=8e6),
+            ]
+        return Verdict(sweep, rows, findings)
+
+    monkeypatch.setattr(cliffs, "walk", walk)
+    options = ("--operator", "diagonal_matrix", "--threads", 2, "--json", "r.json")
+    code, printed, _ = command("bench", "sweep", *options)
+    assert code == 0
+    assert asked == [(CPU, 2)]
+    name = "diagonal by side, causal mask"
+    sweeps, beyond = printed.split("Beyond the limits")
+    record = json.loads((tmp_path / "r.json").read_text())
+    n_points = len(record["sweeps"][0]["points"]) - 2
+    assert f"{name} | {n_points} | 2 x | 3.00 x | 64 1 ms, 32 333 us" in lines_of(sweeps)[name]
+    assert f"step | {name} | 64 1 ms, 32 333 us | 3.00 x | 2 x" in lines_of(beyond)["step"]
+    assert f"memory | {name} | 99 8 MB, the base 2 MB | 4.00 x | 1 x" in lines_of(beyond)["memory"]
+    told = re.findall(rf"torch +{name} +(\d) ", beyond)
+    assert told == ["9", "8", "7", "6", "5"]
+    assert f"torch | {name} | and 2 more points" in lines_of(beyond)["torch"]
+    total = sum(len(sweep["points"]) - 2 for sweep in record["sweeps"])
+    assert (
+        f"{total} points; worst step 3.00 x at {name}: 64; worst kind 0.50 x at " in printed.splitlines()[-2]
+    )
+    assert "; 2 beyond the limit; " in printed
+    assert f"; slower than torch at 7 of 9, most at {name}: 9 (4.50 x)." in printed
+    n_left_out = 2 * len(record["sweeps"])
+    assert f"  out of time: {n_left_out} points, diagonal " in printed
+    assert len(record["sweeps"][0]["violations"]) == 9

@@ -1,0 +1,103 @@
+"""Devices and the command line: which one a command takes, what `info` and `warmup` make of them.
+
+The GPUs are played, so that machines without any see these tests too.
+"""
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dmlops import cuda
+from dmlops.cli import demo, info, placement, warmup
+from dmlops.cli.placement import Device, place
+
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+
+
+def gpu(number=0, capability=(9, 0)):
+    return SimpleNamespace(
+        name=f"GPU {number}",
+        device_id=number,
+        compute_capability=capability,
+        properties=SimpleNamespace(multiprocessor_count=132),
+    )
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Play GPUs: three, two of them of a kind."""
+    devices = [gpu(), gpu(1, (12, 0)), gpu(2)]
+    for module in (placement, info, warmup, demo):
+        monkeypatch.setattr(module, "cuda_devices", lambda: devices)
+    played = SimpleNamespace(to_device=lambda array: array, synchronize=lambda: None)
+    monkeypatch.setattr(cuda, "numba_cuda", lambda: played)
+
+
+def test_a_command_takes_the_device_that_it_is_told(gpus):
+    assert [place(device).label for device in (Device.AUTO, Device.CPU, Device.CUDA)] == ["GPU", "CPU", "GPU"]
+    assert place(Device.CUDA).name == "GPU 0"
+
+
+def test_a_gpu_gets_rows_in_memory_order(gpus):
+    assert place(Device.CUDA).put(np.asfortranarray(X)).flags.c_contiguous
+
+
+def test_info_names_each_gpu(command, gpus, monkeypatch):
+    driver = pytest.importorskip("cuda.bindings.driver")
+    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (0, 12090))
+    _, printed, _ = command("info")
+    assert re.search(r"driver serves +CUDA 12\.9\n", printed)
+    assert re.search(r"cuda:0 +GPU 0, sm_90, 132 multiprocessors\n", printed)
+    assert re.search(r"cuda:1 +GPU 1, sm_120, 132 multiprocessors\n", printed)
+    assert re.search(r"cuda:2 +GPU 2, ", printed)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ((), ["CPU", "sm_120", "sm_90"]),
+        (("--device", "cpu"), ["CPU"]),
+        (("--device", "cuda"), ["sm_120", "sm_90"]),
+    ],
+)
+def test_warmup_compiles_once_for_each_kind_of_device(command, gpus, monkeypatch, tmp_path, options, names):
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
+    compiled = []
+    monkeypatch.setattr(warmup, "_compile", lambda name, tasks, n_jobs: compiled.append((name, n_jobs)))
+    if "cpu" not in options:
+        pytest.importorskip("kernels_cuda.gather_nd")
+    code, _, error = command("warmup", *options, "--operator", "gather_nd", "--jobs", 3)
+    assert (code, error) == (0, "")
+    assert compiled == [(name, 3) for name in names]
+
+
+def test_a_driver_without_devices_is_told(command, monkeypatch):
+    core = pytest.importorskip("cuda.core")
+    pytest.importorskip("numba_cuda")
+    monkeypatch.setattr(core, "Device", SimpleNamespace(get_all_devices=list))
+    np.save("x.npy", X)
+    code, _, error = command("top-k", "x.npy", "-k", 1, "--device", "cuda")
+    assert (code, error) == (1, "dmlops: --device cuda: the NVIDIA driver finds no device\n")
+    assert command("top-k", "x.npy", "-k", 1)[0] == 0
+    code, printed, _ = command("info")
+    assert code == 0
+    assert "none: the NVIDIA driver finds no device" in printed
+
+
+def test_the_name_of_the_processor(monkeypatch):
+    def play(text):
+        def read_text(path, **options):
+            if text is None:
+                raise FileNotFoundError
+            return text
+
+        monkeypatch.setattr(placement.Path, "read_text", read_text)
+        return placement.cpu_name()
+
+    assert play("processor\t: 0\nmodel name\t: Some CPU: 3 GHz\nmodel name\t: another\n") == "Some CPU: 3 GHz"
+    monkeypatch.setattr(placement.platform, "processor", lambda: "")
+    monkeypatch.setattr(placement.platform, "machine", lambda: "aarch64")
+    assert play("processor\t: 0\n") == "aarch64"
+    assert play(None) == "aarch64"
