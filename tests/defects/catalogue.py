@@ -25,11 +25,8 @@ class Defect:
     @property
     def package(self):
         """Return the folder that the report counts it under."""
-        return (
-            "/".join(Path(self.file).parts[:2])
-            if self.file.startswith("dmlops/")
-            else self.file.split("/")[0]
-        )
+        first, second, *_ = Path(self.file).parts
+        return f"{first}/{second}" if (ROOT / first / second).is_dir() else first
 
     @property
     def needs_gpu(self):
