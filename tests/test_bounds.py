@@ -76,7 +76,9 @@ def check_functions(at_end, chosen):
 
 def check_one_width(at_end):
     """Check the cases of elements of 4 bytes."""
-    check_functions(at_end, [case for case in cases.ALL if case.operands()[0].itemsize == 4])
+    chosen = [case for case in cases.ALL if {x.itemsize for x in case.operands()[:1]} == {4}]
+    assert {case.operator for case in chosen} == {case.operator for case in cases.ALL}
+    check_functions(at_end, chosen)
 
 
 # DMLOPS_SIMD=0 turns vector instructions off: other kernels run, and all cases are for them too.

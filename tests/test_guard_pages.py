@@ -327,7 +327,7 @@ def execute_operators(first, last):
 
 
 LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
-# Problems of all types need all kernels. Without vectors, the ordinary run tries rows of every length only.
+# Problems of all types need all kernels; without vectors the ordinary run tries those of test_bounds.py only.
 SIMD = pytest.mark.parametrize("simd", [pytest.param("0", marks=pytest.mark.exhaustive), "1"])
 
 
@@ -341,7 +341,7 @@ def test_functions(library, simd):
     )
 
 
-@pytest.mark.parametrize("simd", ["0", "1"])
+@SIMD
 def test_rows_of_every_length(simd):
     run_script("from tests.test_guard_pages import call_on_rows; call_on_rows()", DMLOPS_SIMD=simd)
 
