@@ -33,10 +33,12 @@ def test_what_is_not_installed_is_missing(monkeypatch):
     assert libraries.missing("onnxruntime", CPU) == "onnx is not installed"
 
 
-def test_a_torch_without_cuda_is_missing_on_a_gpu():
+@pytest.mark.parametrize("has_cuda", [True, False])
+def test_a_torch_without_cuda_is_missing_on_a_gpu_only(has_cuda, monkeypatch):
     torch = pytest.importorskip("torch")
-    expected = None if torch.cuda.is_available() else "this torch has no CUDA"
-    assert libraries.missing("torch", CUDA) == expected
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
+    assert libraries.missing("torch", CUDA) == (None if has_cuda else "this torch has no CUDA")
+    assert libraries.missing("torch", CPU) is None
 
 
 def test_every_library_gets_the_threads(monkeypatch):
