@@ -14,6 +14,7 @@ from tests import cases
 from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
 from tests.data import as_strided, assert_same, storage
 from tests.libraries import NUMPY, expected
+from tests.marks import exhaustive
 from tests.scripts import run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory protection is asked of Linux")
@@ -74,23 +75,23 @@ def check_functions(at_end, chosen):
         check_function(case, at_end)
 
 
-def check_one_width(at_end):
-    """Check the cases of elements of 4 bytes."""
-    chosen = [case for case in cases.ALL if {x.itemsize for x in case.operands()[:1]} == {4}]
+def check_few(at_end):
+    """Check the cases of float32 that say so in their names."""
+    chosen = [case for case in cases.ALL if "float32" in case.name]
     assert {case.operator for case in chosen} == {case.operator for case in cases.ALL}
     check_functions(at_end, chosen)
 
 
 # DMLOPS_SIMD=0 turns vector instructions off: other kernels run, and all cases are for them too.
-@pytest.mark.parametrize("simd", [pytest.param("0", marks=pytest.mark.exhaustive), "1"])
+@pytest.mark.parametrize("simd", [exhaustive("0"), "1"])
 @pytest.mark.parametrize("at_end", [True, False])
 def test_all_cases(at_end, simd):
     run_script(f"from tests.test_bounds import check_all; check_all({at_end})", DMLOPS_SIMD=simd)
 
 
 @pytest.mark.parametrize("at_end", [True, False])
-def test_one_width_without_vector_instructions(at_end):
-    run_script(f"from tests.test_bounds import check_one_width; check_one_width({at_end})", DMLOPS_SIMD="0")
+def test_few_cases_without_vector_instructions(at_end):
+    run_script(f"from tests.test_bounds import check_few; check_few({at_end})", DMLOPS_SIMD="0")
 
 
 @pytest.mark.parametrize(("at_end", "place"), [(True, 5), (False, -1)])

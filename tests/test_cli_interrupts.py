@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import START_S, end_of, kill_group, start_command, start_python, wait_for
+from tests.marks import exhaustive
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are others there")
 
@@ -60,7 +61,7 @@ def test_warmup_obeys_where_only_its_first_process_is_interrupted(warmup):
     wait_for(lambda: not running(warmup))
 
 
-@pytest.mark.parametrize("pause", [0, 0.01, 0.1])
+@pytest.mark.parametrize("pause", [exhaustive(0), 0.01, exhaustive(0.1)])
 def test_warmup_ends_at_several_interrupts(warmup, pause):
     for _ in range(4):
         os.killpg(warmup.pid, signal.SIGINT)
@@ -134,7 +135,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("pause", [0.1, 0.6, 1.2, 2])
+@pytest.mark.parametrize("pause", [exhaustive(0.1), 0.6, exhaustive(1.2), exhaustive(2)])
 def test_an_interrupt_while_compiling_is_one_word_and_the_next_call_works(tmp_path, pause):
     np.save(tmp_path / "x.npy", X)
     cache = {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}

@@ -76,38 +76,16 @@ def test_kernels_are_few():
     assert 4 * len(OPERATORS) <= len(VARIANTS) <= 170
 
 
-def is_example(variant):
-    """Tell whether a kernel stands for those that differ from it in a width or in a block's size alone."""
-    if variant.name == "top_k_block":
-        return variant.parameters in ((4, 128), (4, 1024), (8, 1024))
-    return variant.parameters[:1] in ((), (4,)) or variant.label in OTHER_EXAMPLES
-
-
 def differs_in_threads(variant):
     """Tell whether a kernel is that of a larger block with fewer threads."""
     return variant.name == "top_k_block" and variant.parameters[1] in (256, 512)
 
 
-# What elements of 8 bytes, and vectors, have code of their own for.
-OTHER_EXAMPLES = {
-    f"dmlops_{name}"
-    for name in (
-        "top_k_warp_8_16",
-        "top_k_columns_8",
-        "top_k_maxima_8",
-        "top_k_maxima_turned_8",
-        "top_k_tile_8_512_8",
-        "top_k_sort_8_8_512_8_64",
-        "nonzero_mask_8",
-        "nonzero_mask_turned_8",
-        "nonzero_expand_8_8_False",
-        "gather_16_8_False",
-        "gather_plain_16_8_1",
-        "diagonal_rows_8",
-        "diagonal_turned_8",
-    )
-}
-EXAMPLES = {label: variant for label, variant in VARIANTS.items() if is_example(variant)}
+# Of each kernel one, of elements of 4 bytes, stands for those of other widths and blocks.
+EXAMPLES = {}
+for each in VARIANTS.values():
+    if each.parameters[:1] in ((), (4,)) and each.name not in {known.name for known in EXAMPLES.values()}:
+        EXAMPLES[each.label] = each
 
 
 def check_on(variant, ptx, architectures):

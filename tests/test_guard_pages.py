@@ -27,6 +27,7 @@ from dmlops.data_types import SUPPORTED
 from tests import reference
 from tests.data import DTYPES, FLOATS, INDEX_DTYPES, assert_same, random, sample
 from tests.guarded import Guarded
+from tests.marks import exhaustive
 from tests.scripts import run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory protection is asked of Linux")
@@ -328,7 +329,7 @@ def execute_operators(first, last):
 
 LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
 # Problems of all types need all kernels; without vectors the ordinary run tries those of test_bounds.py only.
-SIMD = pytest.mark.parametrize("simd", [pytest.param("0", marks=pytest.mark.exhaustive), "1"])
+SIMD = pytest.mark.parametrize("simd", [exhaustive("0"), "1"])
 
 
 @SIMD

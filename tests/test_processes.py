@@ -17,6 +17,7 @@ import dmlops
 from tests import reference
 from tests.command_line import kill_group, start_python, wait_for
 from tests.data import assert_same, random
+from tests.marks import exhaustive
 from tests.scripts import ROOT, run_script
 
 # Bytes around an output, which nobody may write to.
@@ -123,21 +124,27 @@ print("numba" in sys.modules)
         assert [path for path in files(directory) if path.name.startswith(".")] == []
 
 
-def test_kernels_that_different_processes_compiled(tmp_path):
-    at_once([f"CALLS[{name!r}]()" for name in CALLS], tmp_path)
-    check_directory(tmp_path, CALLS)
+# One of each pair that was once taken for another.
+FEW = ("strided_elements", "rank_1", "columns", "best_of_bytes")
+
+
+@pytest.mark.parametrize("names", [FEW, exhaustive(tuple(CALLS))], ids=len)
+def test_kernels_that_different_processes_compiled(names, tmp_path):
+    at_once([f"CALLS[{name!r}]()" for name in names], tmp_path)
+    check_directory(tmp_path, names)
     # The second time a call may take a shorter way, which has a kernel of its own.
-    at_once(["for name in (*reversed(CALLS), *CALLS, *CALLS): CALLS[name]()"], tmp_path)
+    at_once([f"names = {names}\nfor name in (*reversed(names), *names, *names): CALLS[name]()"], tmp_path)
 
 
-def test_many_processes_on_a_cold_cache(tmp_path):
+@pytest.mark.parametrize("n_processes", [3, exhaustive(8)])
+def test_many_processes_on_a_cold_cache(n_processes, tmp_path):
     script = """
 names = list(CHEAP[:2])
 random.Random({seed}).shuffle(names)
 for name in names * 2:
     CALLS[name]()
 """
-    at_once([script.format(seed=seed) for seed in range(8)], tmp_path)
+    at_once([script.format(seed=seed) for seed in range(n_processes)], tmp_path)
     assert files(tmp_path)
     check_directory(tmp_path, CHEAP[:2])
 
@@ -192,7 +199,7 @@ def check(children):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 class TestForks:
-    @pytest.mark.parametrize("delay", [0, 0.01, 0.3])
+    @pytest.mark.parametrize("delay", [exhaustive(0), 0.01, exhaustive(0.3)])
     def test_while_another_thread_makes_its_first_call(self, delay, tmp_path):
         # The child compiles a kernel that the parent has, and one that it has not.
         script = f"""
