@@ -10,7 +10,7 @@ import pytest
 
 from tests.scripts import run_script
 
-INTERRUPTS = int(os.environ.get("DMLOPS_INTERRUPTS", "200"))
+INTERRUPTS = int(os.environ.get("DMLOPS_INTERRUPTS", "100"))
 SEED = int(os.environ.get("DMLOPS_STRESS_SEED", "0"))
 
 
