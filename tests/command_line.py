@@ -51,8 +51,11 @@ def start_command(*arguments, folder, **environment):
 def start_python(*arguments, folder, **environment):
     """Start an interpreter in the same way."""
     path = os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")]))
-    # Where the tests are a job in the background, interrupts are ignored, and it would inherit that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    # It would inherit what is ignored where the tests are a job in the background, or below `nohup`.
+    ours = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    if hasattr(signal, "SIGHUP"):
+        ours[signal.SIGHUP] = signal.SIG_DFL
+    before = {number: signal.signal(number, handler) for number, handler in ours.items()}
     try:
         return subprocess.Popen(
             [sys.executable, *map(str, arguments)],
@@ -64,7 +67,8 @@ def start_python(*arguments, folder, **environment):
             start_new_session=True,
         )
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def wait_for(is_so):
