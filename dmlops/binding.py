@@ -144,9 +144,9 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
         reason = f"x has {counted(ranks[0], 'dimension')} and indices have {ranks[1]}"
         refuse(f"{where}.batch_dims", batch, reason, f"batch_dims must be in [0, {limit}]")
     indexable = data.dimension_count - batch
-    if not 1 <= tuples.sizes[-1] <= indexable:
+    if tuples.sizes[-1] > indexable:
         reason = f"{counted(indexable, 'dimension')} of x can be indexed"
-        allowed = f"their last size must be in [1, {indexable}]"
+        allowed = f"their last size must be in [0, {indexable}]"
         refuse(f"{where}.indices", f"shape {tuples.sizes}", reason, allowed)
     sizes = tuples.sizes[:-1] + data.sizes[batch + tuples.sizes[-1] :]
     inferred = _result(where, "indices", data.data_type, sizes)
@@ -158,7 +158,7 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     # Once checked, every tuple is in range, and clamping is the cheaper way to be safe.
     options = Options(mode="fill" if mode == "fill" else "clip")
     call = _Call(where, [x, indices], [data, tuples], out, [output], device)
-    checks = mode == "raise"
+    checks = mode == "raise" and tuples.sizes[-1] > 0
     manner = Manner.CHECK_THEN_GATHER if checks else Manner.LAUNCH
     rank = max(data.dimension_count, tuples.dimension_count, len(sizes))
     with in_words_of(where, has_out=bool(out)):

@@ -206,6 +206,11 @@ def _first_half(n):
     return (np.arange(n) % 2).astype("float32")
 
 
+def _without_coordinates(dtype, shape, leading, batch):
+    """Return operands of which each tuple of indices takes all that there is in its batch."""
+    return sample(dtype, shape, "no coordinates"), np.zeros((*shape[:batch], *leading, 0), "int32")
+
+
 def _indices(dtype, shape, bounds, name, spread=1.0):
     """Return random tuples: negative too where the type is signed, beyond the bounds where `spread` > 1."""
     dtype = np.dtype(dtype)
@@ -289,6 +294,31 @@ def _gather():
                     f"every{step}-from{first}-{dtype}",
                     lambda d=dtype, s=step, f=first: _every(s, f, operands(d, (20, 211), "int32", (90,), 1)),
                 )
+    for dtype, shape, leading, batch in (
+        ("uint8", (7, 5), (3,), 0),
+        ("float32", (6,), (), 0),
+        ("float64", (3, 4, 5), (2, 3), 1),
+        ("int16", (2, 3, 4), (), 2),
+        ("float32", (300, 40), (50,), 0),
+        ("float32", (0, 4), (2,), 0),
+        ("int32", (5, 6), (0,), 0),
+    ):
+        for mode in ("raise", "clip", "fill"):
+            yield case(
+                f"no_coordinates-{mode}-{shape}-{leading}-{dtype}",
+                lambda d=dtype, s=shape, n=leading, b=batch: _without_coordinates(d, s, n, b),
+                batch_dims=batch,
+                mode=mode,
+            )
+    for layout in ("fortran", "reversed", "every_other", "broadcast_last"):
+        yield case(
+            f"no_coordinates-{layout}",
+            lambda a=LAYOUTS[layout]: (
+                a(_without_coordinates("int16", (6, 70, 5), (3,), 1)[0]),
+                np.zeros((6, 3, 0), "int64"),
+            ),
+            batch_dims=1,
+        )
     yield case("large-rows", lambda: operands("float32", (3000, 64), "int64", (2500,), 1))
     yield case("large-scalars", lambda: operands("uint8", (300, 300), "uint32", (20_000,), 2))
     yield case(

@@ -516,7 +516,6 @@ INVALID = [
     (_gather, {"indices_tensor": u32(1, 2, 2, 2)}, "GatherND1.indices_tensor.sizes: got (1, 2, 2, 2), but"),
     (_gather, {"indices_tensor": u32(3, 2, 2)}, "GatherND1.indices_tensor"),
     (_gather, {"indices_tensor": u32(1, 3, 2, 3)}, "GatherND1.indices_tensor.sizes: got"),
-    (_gather, {"indices_tensor": u32(1, 3, 2, 0)}, "GatherND1.indices_tensor.sizes: got"),
     (_gather, {"indices_tensor": f32(1, 3, 2, 2)}, "GatherND1.indices_tensor.data_type: got FLOAT32, but"),
     (_gather, {"output_tensor": f32(1, 1, 3, 3)}, "GatherND1.output_tensor.sizes: got (1, 1, 3, 3), but"),
     (_gather, {"output_tensor": u32(1, 1, 3, 2)}, "GatherND1.output_tensor.data_type: got UINT32, but"),

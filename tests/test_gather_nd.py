@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dmlops
-from dmlops import GatherND, GatherND1, TensorDataType, TensorDesc
+from dmlops import FeatureLevel, GatherND, GatherND1, TensorDataType, TensorDesc, UnsupportedFeatureError
 from tests import cases, reference
 from tests.data import DTYPES, INDEX_DTYPES, LAYOUTS, OUTPUT_LAYOUTS, assert_same, random, sample
 from tests.libraries import check, execute
@@ -200,3 +200,27 @@ def test_out_of_every_other_column(n):
     dmlops.gather_nd(x, indices, out=whole[:, ::2])
     assert_same(whole[:, ::2], x[indices[:, 0]])
     assert (whole[:, 1::2] == 77).all()
+
+
+def test_tuples_without_coordinates_are_beyond_directml():
+    x, tuples = sample("float32", (3, 4), "x"), np.zeros((2, 0), "uint32")
+    with (
+        dmlops.feature_level("DML_6_4"),
+        pytest.raises(UnsupportedFeatureError, match=r"gather_nd\.indices: .* contain a zero"),
+    ):
+        dmlops.gather_nd(x, tuples)
+    descriptor = GatherND1(
+        input_tensor=TensorDesc.from_array(x[np.newaxis]),
+        indices_tensor=TensorDesc("UINT32", (1, 2, 0)),
+        input_dimension_count=2,
+        indices_dimension_count=2,
+        batch_dimension_count=0,
+    )
+    assert descriptor.output_tensor.sizes == (2, 3, 4)
+    results = execute(
+        descriptor,
+        FeatureLevel.EXTENDED,
+        input_tensor=x[np.newaxis],
+        indices_tensor=np.zeros((1, 2, 0), "uint32"),
+    )
+    assert_same(results["output_tensor"], np.stack([x, x]))

@@ -191,6 +191,7 @@ class TestGatherND:
             ((4, 5, 3, 1), 2),
             ((6, 3), 0),
             ((0, 2), 0),
+            ((4, 3, 0), 1),
         ],
     )
     @pytest.mark.parametrize("mode", ["raise", "clip", "fill"])

@@ -233,6 +233,13 @@ class TestGradients:
         gather_nd(x, torch.tensor([[2, 3]], device=device), mode="fill").sum().backward()
         assert x.grad.shape == shape
 
+    def test_gather_nd_of_tuples_without_coordinates(self, device):
+        x = normal(3, 4, device=device).requires_grad_()
+        taken = gather_nd(x, torch.zeros((5, 0), dtype=torch.int64, device=device))
+        torch.testing.assert_close(taken, x.detach().expand(5, 3, 4), rtol=0, atol=0)
+        taken.sum().backward()
+        torch.testing.assert_close(x.grad, torch.full_like(x, 5), rtol=0, atol=0)
+
     def test_gather_nd_keeps_nan_out(self, device):
         x = torch.zeros(3, requires_grad=True, device=device)
         indices = torch.tensor([[2], [3]], device=device)

@@ -1058,9 +1058,6 @@ class TestGather:
         """
         assert gather_nd(library, np.ones((3, 4)), np.zeros((0, 1), "int64")).shape == (0, 4)
 
-    @pytest.mark.xfail(
-        strict=True, raises=InvalidDescriptorError, reason="gather_nd takes no tuples of length 0 yet"
-    )
     @pytest.mark.parametrize("dtype", ["int32", "uint64"])
     def test_tuples_of_no_index_select_everything(self, library, dtype):
         """tensorflow-directml crashed in GatherND where the last dimension of the indices is 0.

@@ -100,9 +100,9 @@ class GatherND(Descriptor):
         self._check_padding("indices_dimension_count", indices)
         self._check_batch()
         indexable = self.input_dimension_count - self.batch_dimensions
-        if not 1 <= self.index_tuple_size <= indexable:
+        if not 0 <= self.index_tuple_size <= indexable:
             reason = f"{counted(indexable, 'dimension')} of input_tensor can be indexed"
-            allowed = f"the last size of indices_tensor must be in [1, {indexable}]"
+            allowed = f"the last size of indices_tensor must be in [0, {indexable}]"
             self._refuse("indices_tensor.sizes", indices.sizes, reason, allowed)
         sizes = self.indices_sizes[:-1] + self.input_sizes[self.batch_dimensions + self.index_tuple_size :]
         if len(sizes) > data.dimension_count:

@@ -80,6 +80,8 @@ def resolve(
     outside = False
     for i in range(n):
         offsets[i] = offset + i * stride
+    if field == end:
+        return outside
     while field + FOUR < end:
         size, x_stride = table[field], table[field + ONE]
         wrap = size - table[MODULUS]

@@ -110,7 +110,7 @@ def plan(
     coordinate_stride : int
         Between the coordinates of one tuple.
     bounds : tuple of (size, x_stride)
-        The input dimension that each coordinate of a tuple indexes.
+        The input dimension that each coordinate of a tuple indexes. A tuple without coordinates takes all.
     slices : tuple of (size, x_stride, output_stride)
         The dimensions of what is copied for each tuple.
     mode : {"clip", "fill"}
@@ -166,7 +166,8 @@ def plan(
         launch=launcher(gather, [(table, *part) for part in ranges], 4, target.threads),
         reports=len(ranges) == 1,
         _checks=[
-            check.bind((check_table, *part), 1) for part in _parts(n_tuples, index_bytes, target.threads)
+            check.bind((check_table, *part), 1)
+            for part in (_parts(n_tuples, index_bytes, target.threads) if bounds else ())
         ],
         _threads=target.threads,
     )

@@ -146,7 +146,7 @@ def plan(
     coordinate_stride : int
         Elements from coordinate to coordinate of an index tuple.
     bounds : tuple of (size, x_stride)
-        The dimensions that the coordinates of a tuple index.
+        The dimensions that the coordinates of a tuple index; a tuple without coordinates takes all.
     slices : tuple of (size, x_stride, output_stride)
         Dimensions that input and output share.
     mode : {"clip", "fill"}
@@ -175,7 +175,7 @@ def plan(
     strided = None
     if problem.is_gapless and places is not None:
         strided = shifted_launches(problem, places, target)
-    elif slices and not problem.is_gapless:
+    elif slices and bounds and not problem.is_gapless:
         strided = strided_launches(problem, target)
     units = dict.fromkeys((problem.largest_unit, element_size))
     if strided is not None:
@@ -209,6 +209,8 @@ def _copy(problem: Problem, places: tuple[int, ...] | None, unit: int, target: T
     # Indices of 32 bits are dealt with in registers of 32 bits, unless a dimension is too large for these.
     wide = is_wide(n_units, len(outer), len(problem.bounds))
     wide = wide or (problem.has_long_indices and index_bytes == 4)
+    # The others read a first coordinate in any case.
+    wide = wide or not problem.bounds
     kernel = load(_gather(unit, index_bytes, wide), target)
     columns = dimension_columns(outer, wide, (n_bytes, index_bytes, n_bytes))
     table = make_table([*columns, *problem.bound_columns], wide, target)

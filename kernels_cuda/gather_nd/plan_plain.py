@@ -30,7 +30,7 @@ def plain_places(problem: Problem) -> tuple[int, ...] | None:
     strides = [*coordinate_strides, *(stride for dim in dims for stride in dim)]
     serves = (
         len(outer) <= PLAIN_DIMS
-        and len(bounds) <= PLAIN_COORDINATES
+        and 1 <= len(bounds) <= PLAIN_COORDINATES
         and max(bound_sizes) <= _LARGEST_BOUND
         and max(map(abs, strides)) <= LARGEST_STRIDE
     )

@@ -99,8 +99,7 @@ class Problem:
     @property
     def bound_columns(self) -> list[list[int]]:
         """The sizes of the dimensions that coordinates index, and their strides in bytes."""
-        sizes, strides = zip(*self.bounds, strict=True)
-        return [[*sizes], [stride * self.element_size for stride in strides]]
+        return [[size for size, _ in self.bounds], [stride * self.element_size for _, stride in self.bounds]]
 
     def least_index(self, is_long: bool) -> int:
         """Return the least index that does not count from the end, in registers of 32 bits, or of 64."""
