@@ -70,6 +70,8 @@ def timed(request, benchmark, bench, tasks):
             seconds = _time_on_gpu(benchmark, bench, contender, call)
         else:
             benchmark(call)
+            if benchmark.disabled:
+                return
             seconds = benchmark.stats.stats.median
         benchmark.extra_info |= {
             "reason": workload.reason,

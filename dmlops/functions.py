@@ -256,8 +256,8 @@ def gather_nd(
     x : array
         Of shape (batch..., indexed..., block...).
     indices : array of uint32, uint64, int32 or int64
-        Of shape (batch..., any..., tuple size). Negative ones count from the end of their dimension. A tuple of
-        length 0 takes all of `x`.
+        Of shape (batch..., any..., tuple size). Negative ones count from the end of their dimension; a tuple
+        of length 0 takes all of `x`.
     batch_dims : int
         How many leading dimensions `x` and `indices` share.
     mode : {"raise", "clip", "fill"}

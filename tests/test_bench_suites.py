@@ -18,7 +18,8 @@ def run_suites(*options, **environment):
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        # Within pytest-xdist nothing would be timed.
+        env={name: text for name, text in os.environ.items() if "XDIST" not in name} | environment,
         capture_output=True,
         text=True,
         check=False,

@@ -94,9 +94,18 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(0.001)
 
-def swallow():
+class Interrupting(ValueError):
+    # The interrupt arrives while Python tells what it drops.
+    def __str__(self):
+        interrupt()
+        return "dropped"
+
+def fail():
+    raise Interrupting
+
+def swallow(function=interrupt):
     # Python drops what a callback from C raises.
-    ctypes.CFUNCTYPE(None)(interrupt)()
+    ctypes.CFUNCTYPE(None)(function)()
 
 def command():
     {then}
@@ -117,6 +126,14 @@ sys.exit(ending.run(command))
 def test_an_interrupt_that_was_swallowed_ends_the_command(tmp_path, then):
     process = start_python("-c", SCRIPT.format(then=then), folder=tmp_path)
     assert end_of(process) == (130, "dmlops: interrupted\n")
+
+
+def test_an_interrupt_while_something_else_is_dropped_ends_the_command(tmp_path):
+    process = start_python("-c", SCRIPT.format(then="swallow(fail); time.sleep(100)"), folder=tmp_path)
+    code, error = end_of(process)
+    assert code == 130
+    assert "Interrupting: dropped" in error
+    assert error.endswith("\ndmlops: interrupted\n")
 
 
 def test_an_interrupt_that_passes_through_exec_ends_in_the_same_way(tmp_path):

@@ -76,9 +76,10 @@ def test_kernels_are_few():
     assert 4 * len(OPERATORS) <= len(VARIANTS) <= 170
 
 
-def differs_in_threads(variant):
-    """Tell whether a kernel is that of a larger block with fewer threads."""
-    return variant.name == "top_k_block" and variant.parameters[1] in (256, 512)
+def is_wide(variant):
+    """Tell whether a kernel is of elements or units of 8 bytes and more, and no block of fewer threads."""
+    is_smaller_block = variant.name == "top_k_block" and variant.parameters[1] in (256, 512)
+    return variant.parameters[:1] >= (8,) and not is_smaller_block
 
 
 # Of each kernel one, of elements of 4 bytes, stands for those of other widths and blocks.
@@ -124,7 +125,7 @@ OF_CAPABILITY = {(7, 5): ("sm_75", "sm_80"), (9, 0): ("sm_90", "sm_100", "sm_120
 
 
 def the_rest():
-    """Yield what `test_assembles` leaves out: other widths on 9.0, and the examples on 7.5.
+    """Yield what `test_assembles` leaves out: kernels of wide elements on 9.0, and the examples on 7.5.
 
     Code differs between these two: 7.5 has no `redux`, and 9.0 leaves registers for more loads.
     `DMLOPS_COMPILE_ALL=1` asks for every kernel on every architecture.
@@ -132,7 +133,7 @@ def the_rest():
     everything = os.environ.get("DMLOPS_COMPILE_ALL") == "1"
     for label, variant in VARIANTS.items():
         for capability, (first, *others) in OF_CAPABILITY.items():
-            is_other = (label in EXAMPLES) == (capability < (9, 0)) and not differs_in_threads(variant)
+            is_other = label in EXAMPLES if capability < (9, 0) else is_wide(variant)
             if everything or is_other:
                 architectures = (first, *others) if everything else (first,)
                 yield pytest.param(variant, capability, architectures, id=f"{label}-{first}")

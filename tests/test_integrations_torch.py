@@ -456,8 +456,6 @@ class TestTracked:
             lambda x: gather_nd(x, TUPLES[:, :1].double()),
             lambda x: gather_nd(x, BATCHES[..., :1].repeat(1, 1, 3)),
             lambda x: gather_nd(x, TUPLES[0, 0]),
-            lambda x: gather_nd(x, TUPLES[:, :0]),
-            lambda x: gather_nd(x, TUPLES[:3, :0], batch_dims=1),
             lambda x: gather_nd(x[0, 0], TUPLES),
             lambda x: gather_nd(x[:0], TUPLES),
             lambda x: diagonal_matrix(x[0]),

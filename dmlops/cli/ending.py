@@ -165,14 +165,22 @@ def _interrupts() -> Iterator[list[int]]:
 
     def raise_interrupt(number: int, frame: Any) -> None:
         seen.append(number)
+        while frame is not None:
+            if frame.f_code is raise_later.__code__:  # where Python would swallow it, and say so
+                redeliver()
+                return
+            frame = frame.f_back
         raise KeyboardInterrupt
 
     def raise_later(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            if hasattr(signal, "setitimer"):
-                signal.setitimer(signal.ITIMER_REAL, _REDELIVERY_SECONDS)
+            redeliver()
         else:
             hook(unraisable)
+
+    def redeliver() -> None:
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, _REDELIVERY_SECONDS)
 
     signal.signal(signal.SIGINT, raise_interrupt)
     if hasattr(signal, "SIGALRM"):
