@@ -24,7 +24,7 @@ from dmlops.operators.support import INDEX_TYPES
 from dmlops.problems import Options
 from dmlops.tensor import TensorDesc
 
-# What a named tuple's own constructor calls, in a third of the time.
+# A named tuple's own constructor calls this too, and takes three times as long.
 _new: Any = tuple.__new__
 
 
@@ -323,7 +323,7 @@ class _Call(NamedTuple):
         )
 
 
-# What error texts call the arrays of each function.
+# Error texts call the arrays of each function by these names.
 _PARAMETERS = {
     "top_k": ("x", "out[0]", "out[1]"),
     "nonzero_coordinates": ("x", "out[0]", "out[1]"),

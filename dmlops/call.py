@@ -45,7 +45,7 @@ class Named(NamedTuple):
     library: ArrayLibrary
 
 
-# What the check of gather indices writes on a GPU where every tuple is in range.
+# The check of gather indices writes this on a GPU where every tuple is in range.
 _NO_OFFENDER = 2**63 - 1
 # With so little room for all coordinates that there could be, one pass to it and a copy cost less than two.
 _ONE_PASS_BYTES = 1 << 20
@@ -465,7 +465,7 @@ class CallCache:
     def __init__(self, max_entries: int) -> None:
         self._calls: OrderedDict[Hashable, BoundCall] = OrderedDict()
         self._max_entries = max_entries
-        # What a look-up asks of the dictionary: None for a call that has not been bound.
+        # A look-up asks the dictionary by this: None for a call that has not been bound.
         self.find = self._calls.get
 
     def keep(self, key: Hashable, call: BoundCall) -> BoundCall:

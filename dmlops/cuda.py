@@ -304,9 +304,9 @@ class Ordering:
     def __init__(self, handle: int, streams: set[int], lent: list[Any]) -> None:
         self._handle = handle
         if is_capturing(handle):
-            # What is not part of the capture cannot be ordered with it, and an attempt would end the capture.
+            # A stream cannot be ordered with a capture that it is not part of; to try would end the capture.
             streams = {stream for stream in streams if is_capturing(stream)}
-            # What a graph reads is the caller's to keep, for as long as the graph is launched.
+            # The caller keeps whatever a graph reads, for as long as the graph is launched.
             lent = []
         self._lent = lent
         self._streams = streams - {handle}

@@ -34,7 +34,7 @@ from dmlops.memory import CPU
 from dmlops.replay import REPLAYS, prepare
 from kernels_cpu.threads import get_num_threads
 
-# What a named tuple's own constructor calls, in a third of the time.
+# A named tuple's own constructor calls this too, and takes three times as long.
 _new: Any = tuple.__new__
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dmlops.tensor import TensorDesc
 
-# What kernels may rely on where their workspace begins, on either device.
+# Kernels may rely on this where their workspace begins, on either device.
 ALIGNMENT = 256
 
 # Steps that the exact test for common addresses may take; beyond it the answer is yes.

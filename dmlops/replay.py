@@ -39,7 +39,7 @@ _LAUNCH_ALIGNMENT = 16
 _log = logging.getLogger("dmlops")
 _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
-# What asking for shape and type raises where there are none, or none that can be hashed. Not any exception:
+# Asking for shape and type raises these where there are none, or none that can be hashed. Not any exception:
 # what a signal handler raises must reach the caller.
 _NO_ARRAY_ERRORS = (AttributeError, TypeError, ValueError, RuntimeError)
 

@@ -23,7 +23,7 @@ KERNELS = (CALL, LOOK, LAUNCH)
 MAX_ARGUMENTS = 16
 MAX_LAUNCH_VALUES = 64
 
-# What a native call returns where it did nothing; no kernel of an operator returns a negative number.
+# A native call returns this where it did nothing; no kernel of an operator returns a negative number.
 MISMATCH = -1
 
 # Flags of the array interface.

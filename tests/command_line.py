@@ -14,7 +14,7 @@ from tests.scripts import ROOT
 
 # A command that was interrupted ends within this, which is far less than it takes to compile all kernels.
 LIMIT_S = 20
-# What a command needs to begin with its work, or for a call that compiles, is far less.
+# A command needs far less to begin with its work, and so does a call that compiles.
 START_S = 120
 # `command` gives each test a folder, which all examples of a test may share.
 fuzz = settings(
@@ -45,7 +45,7 @@ def start_command(*arguments, folder, **environment):
 
     Its standard output and standard error are pipes. Modules in the folder come before all others.
     """
-    return start_python("-m", "dmlops.cli", *arguments, folder=folder, **environment)
+    return start_python("-m", "dmlops", *arguments, folder=folder, **environment)
 
 
 def start_python(*arguments, folder, **environment):

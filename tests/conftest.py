@@ -44,7 +44,7 @@ def command(monkeypatch, capsys, tmp_path):
     """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    # What the benchmark copies to learn the bandwidth.
+    # The benchmark copies this much to learn the bandwidth.
     monkeypatch.setattr("dmlops.bench.timing.COPY_BYTES", 1 << 16)
     before = dmlops.get_num_threads()
 

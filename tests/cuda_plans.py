@@ -13,7 +13,7 @@ from dmlops import dispatch
 from dmlops.problems import Options
 
 KIB = 1 << 10
-# What the CUDA programming guide says that a block may have of shared memory.
+# A block may have this of shared memory, by the CUDA programming guide.
 SHARED_BYTES = {"sm_75": 64 * KIB, "sm_86": 99 * KIB, "sm_90": 227 * KIB}
 STREAM = 5
 # The operands lie this far from each other, and the workspace from the last of them.

@@ -80,7 +80,7 @@ KINDS = {
     "imaginary": lambda x: torch.complex(x.float(), x.float()).conj().imag,
     "requires_grad": lambda x: x.float().clone().requires_grad_(),
 }
-# What is taken as an input, and only refused as an output.
+# These are taken as inputs, and only refused as outputs.
 INPUTS = {"imaginary"}
 # Integers have no derivatives, and then are plain.
 NO_SUCH_TENSOR = RuntimeError, IndexError, TypeError

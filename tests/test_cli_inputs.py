@@ -71,7 +71,7 @@ def descr(kind, shape="(2,)"):
 CODE = "__import__('os').mkdir('owned')"
 PICKLE = b"cos\nmkdir\n(S'owned'\ntR."  # what a pickle that makes a folder looks like
 HOSTILE = {
-    # What would have to be unpickled.
+    # These would have to be unpickled.
     **{f"objects {kind}": header(descr(kind)) + PICKLE for kind in ("'O'", "'|O'", "'O8'", "object", "'>O'")},
     "objects in fields": header(descr("[('a', '<i4'), ('b', 'O')]")) + PICKLE,
     "objects in fields of fields": header(descr("[('a', [('b', '|O')])]")) + PICKLE,
@@ -81,7 +81,7 @@ HOSTILE = {
     "a pickle": PICKLE,
     "a pickle of NumPy's": b"\x80\x04\x95" + PICKLE,
     "an archive": b"PK\x03\x04" + PICKLE,
-    # What would have to be evaluated.
+    # These would have to be evaluated.
     "code as descr": header(descr(CODE)),
     "code as shape": header(descr("'<i2'", CODE)),
     "code instead": header(CODE),
@@ -91,7 +91,7 @@ HOSTILE = {
     "code after it": header(descr("'<i2'") + f"; {CODE}"),
     "a function": header(descr("lambda: 0")),
     "a name": header(descr("'<i2'", "(n,)")),
-    # What is no header.
+    # These are no headers.
     "an open bracket": header("{'descr': ("),
     "an open string": header("{'descr': '<i2"),
     "bad indentation": header("  {'descr': '<i2'}\n {"),
@@ -113,7 +113,7 @@ HOSTILE = {
     "a version to come": header(descr("'<i2'"), (9, 9)),
     "no version": b"\x93NUMPY",
     "no length": b"\x93NUMPY\x01\x00",
-    # What is no shape.
+    # These are no shapes.
     **{
         f"shape {shape[:30]}": header(descr("'<i2'", shape)) + bytes(16)
         for shape in (
@@ -122,7 +122,7 @@ HOSTILE = {
             "(" + "1, " * 65 + ")",
         )
     },
-    # What is no type, or none of ours.
+    # These are no types, or none of ours.
     **{
         f"type {kind[:30]}": header(descr(kind)) + bytes(64)
         for kind in (

@@ -13,7 +13,7 @@ def divided(position, size, wide):
     """Divide as kernels do: the high word of the doubled position times the multiplier, shifted right."""
     bits = 64 if wide else 32
     multiplier, shift = layout.divisor(size, wide)
-    # What a launch passes is a signed word.
+    # A launch passes signed words.
     assert -(1 << 63) <= multiplier < 1 << 63
     assert 0 <= shift < bits
     doubled = (position << 1) % (1 << bits)

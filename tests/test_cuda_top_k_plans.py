@@ -24,9 +24,9 @@ SHARED_BYTES = {
     "sm_100": 227 * KIB,
     "sm_120": 99 * KIB,
 }
-# What a block may have without asking for more.
+# A block may have this without asking for more.
 DEFAULT_BYTES = 48 * KIB
-# What kernels have of their own but those of blocks and tiles, at most.
+# All kernels but those of blocks and tiles have at most this of their own.
 OWN_BYTES = 4 * KIB
 LARGEST_PROBLEM = 1 << 30
 

@@ -162,7 +162,7 @@ def test_nonzero(name, data_type):
         for multiprocessors in (1, 132):
             check_areas(planned(descriptor, leads=(lead, 0, 0), multiprocessors=multiprocessors))
         found = planned(descriptor, leads=(lead, 0, 0), call="count")
-        # What counts leaves for what expands.
+        # The kernels that count leave these for those that expand.
         written = found.asked + planned(descriptor, leads=(lead, 8, 0), call="expand").asked
         assert check_areas(found._replace(asked=written)) >= 3
 

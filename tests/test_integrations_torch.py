@@ -320,7 +320,7 @@ def backward(f, x):
     return torch.autograd.grad(cubes(f)(x), x)
 
 
-# What may be asked of a function `f` at `x`, with a tangent `t` where one is needed.
+# All this may be asked of a function `f` at `x`, with a tangent `t` where one is needed.
 TRANSFORMATIONS = {
     "value": lambda f, x, _: f(x),
     "backward": lambda f, x, _: backward(f, x),

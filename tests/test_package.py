@@ -94,7 +94,7 @@ FORBIDDEN = {
     "kernels_cpu": ("dmlops", "kernels_cuda", "cuda", "numba.cuda"),
     "kernels_cuda": ("dmlops", "kernels_cpu"),
     "dmlops": ("dmlops.integrations",),
-    # What an operator is knows nothing of arrays and kernels.
+    # The definition of an operator knows nothing of arrays and kernels.
     "dmlops/operators": ("numpy", *RUNNERS, *PACKAGES[1:]),
     # Array libraries know nothing of operators and calls.
     "dmlops/array_libraries": (

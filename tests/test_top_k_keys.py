@@ -60,7 +60,7 @@ def test_raw_keys(bits, kind, infinity, largest):
     draw = random.Random(1)
     keys = {}
     for pattern in samples(bits):
-        # What an element leaves free of a register holds anything.
+        # The part of a register that an element leaves free holds anything.
         content = pattern << unused | draw.getrandbits(register) >> bits if unused else pattern
         flipped = content ^ (raw_flip if content >> (register - 1) else 0)
         raw = (flipped ^ turn if bits == 64 else flipped * turn) + offset & most

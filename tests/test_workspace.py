@@ -21,7 +21,7 @@ from dmlops.memory import CPU
 from dmlops.problems import Options
 
 KIB, MIB = 1 << 10, 1 << 20
-# What a problem of any size may ask for beyond its share.
+# A problem of any size may ask for this beyond its share.
 SLACK = MIB
 BLOCK_SHARED_BYTES = {"sm_75": 64 * KIB, "sm_90": 227 * KIB}
 TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64)

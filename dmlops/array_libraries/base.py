@@ -34,7 +34,7 @@ class Operand(NamedTuple):
     address: int
 
 
-# What the constructor of a named tuple calls, in a third of the time.
+# The constructor of a named tuple calls this too, and takes three times as long.
 new_operand: Any = functools.partial(tuple.__new__, Operand)
 
 

@@ -123,7 +123,7 @@ def _check_plain(array: Any, where: str, depth: int = 0) -> None:
             for part in array:
                 _check_plain(part, where, depth + 1)
         return
-    # Where nobody has imported the module, there are no masked arrays.
+    # There are no masked arrays where nobody has imported the module.
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
     if masked is not None and isinstance(array, masked):
         reason, remedy = "the mask would be lost", "pass x.filled(value) or x.data"

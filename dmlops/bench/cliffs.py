@@ -10,7 +10,7 @@ from dmlops.bench.runner import SKIPPED, Bench, DeviceLostError, Outcome, Pace, 
 from dmlops.bench.sweeps import Sweep
 from dmlops.bench.workloads import CPU
 
-# Who is timed beside dmlops: each form of torch that does the whole work.
+# Each form of torch that does the whole work is timed beside dmlops.
 TORCH = ("torch.topk", "torch.sort", "torch.nonzero", "torch indexing", "torch.tril")
 POINT_SECONDS = 0.02
 # Of NumPy's check on the host; a GPU checks everything.

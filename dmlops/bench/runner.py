@@ -16,7 +16,7 @@ from dmlops.bench.workloads import CPU, CUDA, Workload
 
 OK, SKIPPED, FAILED, WRONG = "ok", "skipped", "failed", "wrong"
 OWN_STREAM = "by the wall clock, calls back to back"
-# What moves this much gets twice the time of a small workload.
+# A workload that moves this much gets twice the time of a small one.
 HEAVY_BYTES = {CPU: 4e7, CUDA: 1e9}
 # Inputs are rotated until they are this many times the GPU's cache.
 CACHE_FACTOR = 3

@@ -159,7 +159,7 @@ class CudaClock:
         self._stream.record(self._end)
         self._end.sync()
         del result
-        # Who returns only when the spinning is over has waited for the GPU.
+        # A call that returns only when the spinning is over has waited for the GPU.
         return Sample((self._end - self._start) / 1e3, host if host < 0.9 * spin else None, wall)
 
     def settle(self) -> None:

@@ -86,7 +86,7 @@ def _failure(error: Exception) -> tuple[int, str]:
         return 1, str(error)
     if isinstance(error, (OSError, MemoryError)):
         return 1, reason_of(error)
-    # What typer itself objects to. Its base class has no public name that all its versions share.
+    # Typer itself objects. The base class of its errors has no public name that all its versions share.
     if hasattr(error, "format_message"):
         return getattr(error, "exit_code", 2), error.format_message()
     if os.environ.get("DMLOPS_TRACEBACK"):

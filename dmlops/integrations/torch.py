@@ -122,7 +122,7 @@ class _Symbols:
         return x.new_empty(sizes, dtype=getattr(torch, desc.data_type.name.lower()))
 
 
-# What runs on the tensors themselves knows nothing of derivatives, and is given none.
+# These functions run on the tensors themselves: they know nothing of derivatives, and are given none.
 def _run_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
     return tuple(dmlops.top_k(x.detach(), k, axis=axis, largest=largest))
 
@@ -304,7 +304,7 @@ def _differentiable_operator(
         return operator.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *arguments)
 
     def run_batch(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
-        # What does not fit is refused in terms of one example.
+        # Arguments that do not fit are refused in terms of one example.
         pairs = zip(arguments, in_dims, strict=True)
         fake(*[argument if d is None else argument.select(d, 0) for argument, d in pairs])
         return batched(in_dims, *arguments)

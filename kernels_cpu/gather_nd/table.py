@@ -7,7 +7,7 @@ import numpy as np
 HALF: Any = np.uint64((1 << 32) - 1)  # of a word: vectors multiply such numbers fast
 CHECKED_COORDINATES = 4  # of a tuple, at most, to lay out the bounds of several tuples next to each other
 
-# What a slice is: a few bytes in one or two pieces, whole lines, or anything else. Each has its own kernel.
+# A slice is a few bytes in one or two pieces, whole lines, or anything else. Each has its own kernel.
 SHORT, LONG, STREAMED, STRIDED = range(4)
 KINDS = ("short", "long", "streamed", "strided")
 

@@ -115,7 +115,7 @@ def list_chosen(
             mask &= mask - np.uint64(1)
         return total
     for to in range(count, count + FEW):
-        # Where no bit is left this is the first element, listed beyond the end.
+        # This is the first element where no bit is left, listed beyond the end.
         i = at + (simd.trailing_zeros(mask) & (WORD - 1))
         list_element(x, i, first_position, masks, scratch, to)
         mask &= mask - np.uint64(1)

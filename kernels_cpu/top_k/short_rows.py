@@ -31,7 +31,7 @@ from kernels_cpu.top_k.sizes import RANK_LIMIT, WORD
 Array = NDArray[Any]
 
 MOSTLY = 5  # elements of a word that are listed without a branch that depends on how many there are
-# What is known of a row, in the order in which it is kept.
+# This is known of a row, in the order in which it is kept.
 X, VALUE, INDEX, FOUND, STATE = 0, 1, 2, 3, 4
 
 
@@ -96,7 +96,7 @@ def list_keys(keys: Array, n: int, bound: int, wide: bool, scratch: Scratch) -> 
         mask = simd.word_at_most(keys, at, bound)
         total = count + simd.population(mask)
         for to in range(count, count + MOSTLY):
-            # Where no bit is left this is the first element, listed beyond the end.
+            # This is the first element where no bit is left, listed beyond the end.
             list_key(keys, at + (simd.trailing_zeros(mask) & (WORD - 1)), wide, scratch, to)
             mask &= mask - np.uint64(1)
         for to in range(count + MOSTLY, total):

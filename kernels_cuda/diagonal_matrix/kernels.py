@@ -61,7 +61,7 @@ def rows_source(element_size: int) -> KernelSource:
         column = i32(start >> size_shift)
         target += i64(start)
         source = x + i64(batch) * x_batch + i64(y) * x_row + i64(start)
-        # Where the band begins and ends, in elements from the vector's first.
+        # The band begins and ends here, in elements from the vector's first.
         low = i32(i32(begin) - i32(column - y))
         high = i32(i32(end) - i32(column - y))
         is_inside = low <= 0 and high >= per_vector

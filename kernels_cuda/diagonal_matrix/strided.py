@@ -80,7 +80,7 @@ def strided_source(element_size: int) -> KernelSource:
         behind = i32(column + per_vector)
         target += i64(start)
         source = x + x_at + i64(y) * x_row + i64(column) * x_column
-        # Where the band begins and ends, in elements from the vector's first.
+        # The band begins and ends here, in elements from the vector's first.
         low = i32(i32(begin) - i32(column - y))
         high = i32(i32(end) - i32(column - y))
         is_inside = low <= 0 and high >= per_vector

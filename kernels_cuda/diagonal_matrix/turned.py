@@ -188,7 +188,7 @@ def turned_source(element_size: int) -> KernelSource:
             for k in range(_VECTORS_A_THREAD):
                 row = thread // _VECTORS_A_ROW + u32(k * (THREADS // _VECTORS_A_ROW))
                 y = i32(first_row + i32(row))
-                # Where the band begins and ends, in elements from the vector's first.
+                # The band begins and ends here, in elements from the vector's first.
                 low = i32(i32(begin) - i32(column - y))
                 high = i32(i32(end) - i32(column - y))
                 is_inside = low <= 0 and high >= per_vector

@@ -28,7 +28,7 @@ def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSou
     _, divide = arithmetic(wide=False)
     load_index = ptx.LOAD[index_size]
     read = ptx.READ_IF[min(unit, 8)]
-    # What few units fill is likely to be read soon.
+    # An output of few units is likely to be read soon.
     store = (ptx.STORE if is_alone else ptx.STORE_STREAM)[min(unit, 8)]
     store_vector = ptx.store_u32x4 if is_alone else ptx.store_stream_u32x4
     scalar = ptx.REGISTER[min(unit, 8)]

@@ -131,7 +131,7 @@ def shifted_source(index_size: int) -> KernelSource:
         if start >= 0 and behind >= VECTOR:
             ptx.store_stream_u32x4(target, a, b, c, d)
             return
-        # What is stored of the vector, from byte to byte, and the word that only a part is stored of.
+        # The vector is stored from byte to byte, and of one word only a part.
         low = max(i32(-start), i32(0))
         high = min(behind, i32(VECTOR))
         if low <= 0 and high >= 4:

@@ -66,7 +66,7 @@ def count_source() -> KernelSource:
         first = i64(cuda.blockIdx.x) * (GRANULE // 32) + i64(thread) * _COUNTED_WORDS
         count = u32(0)
         for k in range(_COUNTED_WORDS):
-            # What is beyond the last element is in the last granule all the same, and must be empty.
+            # The last granule goes on beyond the last element, and must be empty there.
             if first + k < n_words:
                 count += ptx.popcount_u32(ptx.load_u32(mask + (first + k) * 4))
             else:

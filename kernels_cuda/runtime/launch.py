@@ -23,7 +23,7 @@ from kernels_cuda.runtime.variant import Target, Variant, capability_of
 # Addresses that the pointers of a list of launches may count from; the base after them is null.
 N_BASES = 4
 NOTHING = N_BASES
-# What kernels may rely on where their workspace begins.
+# Kernels may rely on this where their workspace begins.
 WORKSPACE_ALIGNMENT = 256
 
 _DEFAULT_SHARED_LIMIT = 48 * 1024

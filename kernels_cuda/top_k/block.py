@@ -186,7 +186,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         if thread < N_COUNTERS:
             counters[thread] = u32(0)
 
-        # What a level's vectors are: where, and how many.
+        # A level's vectors lie here, and there are so many.
         fine_address = fine + unit * (n_coarse << coarse_bits) * VECTOR_BYTES
         coarse_address = coarse + unit * n_coarse * n_key_bytes
         address = first_address
@@ -197,7 +197,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         elif top_level == COARSE:
             address = coarse_address
             n_vectors = u32(n_coarse // keys_a_vector)
-        # What the first look does not need, so that registers are free for its loads.
+        # The first look does not need these: registers are to be free for its loads.
         if thread == 0:
             places[COUNT] = count
             places[HEAD] = head
@@ -255,7 +255,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             is_listed = True
             group_bits = bits
             if has_single_keys != 0:
-                # What is listed are groups of the level below.
+                # Groups of the level below are listed.
                 level -= 1
                 group_bits = vector_bits(level, fine_bits, coarse_bits)
         else:

@@ -138,7 +138,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         kept_position = first_position
         slot = first_slot
         position_slot = first_position
-        # What comes after the last of `wanted` candidates must have a larger key than it.
+        # Whatever comes after the last of `wanted` candidates must have a larger key than it.
         smallest = key_type(all_ones)
         last_tie = u32(0)
         held = u32(0)

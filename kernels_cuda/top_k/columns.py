@@ -121,7 +121,7 @@ def columns_source(element_size: int) -> KernelSource:
         first_row = (length * part) // n_parts
         n_own = (length * (part + 1)) // n_parts - first_row
 
-        # What does not fill a chunk comes first: without a threshold, each element is a candidate.
+        # The rest that fills no chunk comes first: without a threshold, each element is a candidate.
         n_chunks = n_own // n_rows_ahead
         warp_slots = u32(n_slots)
         lane_slots = warp * warp_slots * LANES + lane
@@ -207,7 +207,7 @@ def columns_source(element_size: int) -> KernelSource:
             )
             slot = first_slot + held * key_step
             position_slot = first_position + held * POSITION_STEP
-            # What comes after the last of `wanted` candidates must have a larger key than it.
+            # Whatever comes after the last of `wanted` candidates must have a larger key than it.
             if held >= wanted:
                 low_bound = raw_floor(smallest, masks)
                 above_bound = raw_beyond(smallest, masks)

@@ -43,7 +43,7 @@ DEVICE_RATE = 4_000_000
 # Blocks take turns to read (`_turns`) from so many bytes on, if each place for one has so many of them.
 LEAST_TURN_BYTES = 1 << 15
 LEAST_TURNS = 2
-# What tells how many blocks share a multiprocessor; a wrong guess costs time only.
+# This tells how many blocks share a multiprocessor; a wrong guess costs time only.
 MULTIPROCESSOR_REGISTERS = 1 << 16
 BLOCK_REGISTERS = 64
 
@@ -121,7 +121,7 @@ def choose_levels(k: int, shape: BlockShape, n_coarse: int, fine_a_coarse: int, 
     coarse_bits = (fine_a_coarse // keys_a_vector).bit_length() - 1
     n_fine = n_coarse * fine_a_coarse
     has_enough_coarse = n_coarse >= groups_wanted(k)
-    # Where each key of a level may be a group by itself, there is a level less to go through.
+    # There is one level less to go through where each key of a level may be a group by itself.
     most_single = min(shape.n_groups, SINGLE_KEYS_A_THREAD * shape.n_threads)
     if n_fine <= (LARGEST_SINGLE_FINE if has_enough_coarse else most_single):
         return Levels(FINE, n_coarse, coarse_bits, fine_bits, has_single_keys=True)

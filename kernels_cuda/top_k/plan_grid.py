@@ -48,7 +48,7 @@ from kernels_cuda.top_k.variants import maxima_turned_variant, maxima_variant
 # Chunks that a coarse group may have: few make many groups to find a threshold in, many much to look at in
 # each that reaches it.
 COARSE_CHUNKS = (1, 2, 4)
-# What a round of a block's loads takes that looks at listed groups again, and a level more of these.
+# A round of a block's loads that looks at listed groups again takes this, and each further level of these.
 ROUND_MICROSECONDS = 2.0
 LEVEL_MICROSECONDS = 2.0
 # Fine groups for each winner without which other blocks do not help.
@@ -113,7 +113,7 @@ def _grid_parts(problem: Problem) -> tuple[BlockShape, int] | None:
     is_small = n_fine <= SMALL_BLOCK_GROUPS and problem.k <= SMALL_BLOCK_GRID_K
     number = -1 if is_large else 0 if is_small else 1
     if is_large and problem.k <= SMALL_BLOCK_K:
-        # What all warps of the largest blocks do takes longer than what they share.
+        # The work of all warps of the largest blocks takes longer than what they share.
         number = 2
     shape = block_shapes(problem)[number]
     if problem.k > min(largest_k(problem), shape.n_listed):

@@ -274,7 +274,7 @@ def sort_source(
         first = warp * u32(32 * n_items) + lane
         address = base + (tile_first + i64(first)) * step
         for item in range(n_items):
-            # What is beyond the row's end comes last: its key is 0, and it is last in the tile.
+            # Slots beyond the row's end come last: their key is 0, and they are last in the tile.
             keys[item] = key_type(0)
             if first + u32(item * 32) < count:
                 keys[item] = load_element(address)

@@ -20,7 +20,7 @@ LEAST_NEIGHBOURS = 16
 
 # So many rows a multiprocessor are many.
 MANY_ROWS = 8
-# What all devices have but the oldest, which have 64 KiB.
+# All devices have this but the oldest, which have 64 KiB.
 LARGE_BLOCK_SHARED_BYTES = 99 << 10
 
 # The arrays of a launch, in the order of its arguments.

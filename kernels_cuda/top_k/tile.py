@@ -74,7 +74,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
         own = warp * u32(32 * n_items) + lane
         address = base + i64(own) * step
         for item in range(n_items):
-            # What is beyond the row's end comes last: its key is 0, and it is last in the row.
+            # Slots beyond the row's end come last: their key is 0, and they are last in the row.
             position = own + u32(item * 32)
             exchanged_positions[position] = u16(position)
             keys[item] = key_type(0)

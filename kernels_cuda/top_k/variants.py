@@ -15,7 +15,7 @@ WARP_ROWS = (256, 1024)
 # Threads of the block kernels: for rows of some thousand elements, for k of some hundred, and for all others:
 # many rows, or so few that each may have a multiprocessor.
 BLOCK_THREADS = (128, 256, 512, 1024)
-# What blocks may have of shared memory on the devices that have most of it.
+# Blocks may have this of shared memory on the devices that have most of it.
 MOST_SHARED_BYTES = 227 << 10
 # Bytes of a position in the workspace of a sort: 8 for rows of more than 2^32 elements.
 POSITION_SIZES = (4, 8)

@@ -9,7 +9,7 @@ from dmlops.memory import Device
 
 FENCE = 512
 DEVICE = Device("cuda", 0)
-# What a workspace may hold when a call begins.
+# A workspace may hold any of these when a call begins.
 POISONS = (0x00, 0xFF, 0x5A, None)
 
 

@@ -160,7 +160,7 @@ BAD = {
     "torch-rocm": OnROCm,
     "torch-unknown": OnUnknown,
 }
-# What is copied as an input.
+# These are copied as inputs.
 BAD_OUTPUTS = {
     "interface-read_only": lambda host: Interface(
         tensor := GOOD["torch"](host), data=(tensor.data_ptr(), True)

@@ -55,7 +55,7 @@ class TestMixedLocations:
         arrays = bound.inputs | bound.outputs
         with pytest.raises(InvalidDescriptorError, match=r"^TopK1.workspace: got .* bytes, but .*; at least"):
             bound.operator.execute(arrays, workspace=bound.workspace[:-1])
-        # What alignment takes is part of the size that is asked for.
+        # The size that is asked for includes what alignment takes.
         inputs = make_inputs(bound.descriptor, 4)
         bound.feed(inputs)
         bound.workspace = torch.empty(bound.operator.workspace_size + 7, dtype=torch.uint8, device="cuda")[7:]

@@ -70,7 +70,7 @@ def test_cuda_array_interface(torch):
 def test_stream_of_a_cuda_array_interface_is_waited_for(torch):
     # The producer's stream is still at work when the array is handed over.
     x, late = torch.zeros((5, 100), device="cuda"), torch.rand((5, 100), device="cuda")
-    # What is loaded and made ready for the first calls takes its time, which is no wait.
+    # The first calls load and prepare things, which takes its time and is no wait.
     for _ in range(3):
         dmlops.top_k(Interface(x), 3)
     torch.cuda.synchronize()

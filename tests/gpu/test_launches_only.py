@@ -8,7 +8,7 @@ import pytest
 from tests.compiled import DESCRIPTORS
 from tests.gpu.bound import Bound
 
-# What the profiler itself and its end call.
+# The profiler itself and its end call these.
 PROFILER_CALLS = {"cudaDeviceSynchronize", "cuDeviceSynchronize", "cudaDeviceGetAttribute"}
 LAUNCHES = {"cuLaunchKernel", "cuLaunchKernelEx"}
 

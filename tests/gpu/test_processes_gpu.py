@@ -300,7 +300,7 @@ MEMORY = """
     for name in before:
         print(name, after[name] - before[name])
 """
-# What allocators may round up to, or keep in pieces.
+# Allocators may round up to this, or keep it in pieces.
 MEMORY_LIMITS = {"resident": 24 << 20, "allocated": 0, "reserved": 64 << 20, "pool": 0, "device": 96 << 20}
 
 

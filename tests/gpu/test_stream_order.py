@@ -251,7 +251,7 @@ def check(call, inputs, input_places, expected, output_places, stream=None):
     reads = [place.reads(own) for place, (_, own) in zip(output_places, outputs, strict=True)]
     places = [*dict.fromkeys([*input_places, *output_places])]
     device = places[0].device
-    # What copies for the first time is loaded, which waits for the device. The inputs are zero again then.
+    # The first copy loads code, which waits for the device. The inputs are zero again then.
     for each in (*operands.fill, *operands.spoil, *reads):
         each()
     torch.cuda.synchronize(device)
@@ -364,7 +364,7 @@ def test_dlpack_waits_for_its_producer(name, device):
     a, b = OnDLPack(device), OnTorch(device)
     operands = Operands([a] * len(inputs), inputs)
     outputs = [a.new(np.full_like(array, 77)) for array in expected]
-    # What is written to the outputs before the call must not arrive after it.
+    # Earlier writes to the outputs must not arrive after the call.
     early = [
         a.writes(own, np.full_like(array, 99)) for (_, own), array in zip(outputs, expected, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""`python -m dmlops.cli` is the `dmlops` command."""
+"""`python -m dmlops` is the `dmlops` command."""
 
 import sys
 
