@@ -79,7 +79,7 @@ def test_every_contender_gives_the_answer(workload, who):
     try:
         call = who.prepare(task)
     except libraries.NotServedError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"not served: {error}")
     answer = call()
     expected = reference(task)
     if who.library == "onnxruntime":

@@ -120,8 +120,9 @@ sys.exit(ending.run(command))
         "swallow(); raise RuntimeError('no compiled object yet')",
         "swallow(); time.sleep(100)",
         "[swallow() for _ in range(100)]; time.sleep(100)",
+        "swallow(); swallow(lambda: 1 / 0); time.sleep(100)",
     ],
-    ids=["fails", "goes on", "again and again"],
+    ids=["fails", "goes on", "again and again", "leaves something broken"],
 )
 def test_an_interrupt_that_was_swallowed_ends_the_command(tmp_path, then):
     process = start_python("-c", SCRIPT.format(then=then), folder=tmp_path)

@@ -175,7 +175,7 @@ def _interrupts() -> Iterator[list[int]]:
     def raise_later(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             redeliver()
-        else:
+        elif not seen:  # objects that an interrupt left half made may fail where they are freed
             hook(unraisable)
 
     def redeliver() -> None:
