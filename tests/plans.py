@@ -21,10 +21,10 @@ class Fenced:
         self.array = first.reshape(values.shape)
         self.array[...] = values
 
-    def check(self):
+    def check(self, told="the fence is broken"):
         """Check that nothing around the array was written to."""
-        assert (self._memory[: self._inside.start] == CANARY).all()
-        assert (self._memory[self._inside.stop :] == CANARY).all()
+        assert (self._memory[: self._inside.start] == CANARY).all(), told
+        assert (self._memory[self._inside.stop :] == CANARY).all(), told
 
 
 def launch(descriptor, arrays, options=None, *, workspace=None):
