@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from dmlops.data_types import SUPPORTED, data_type_of
 from dmlops.enums import FeatureLevel, TensorDataType
-from dmlops.errors import refuse, shown, wording
+from dmlops.errors import error_text, refuse, shown
 
 Member = TypeVar("Member", bound=enum.IntEnum)
 
@@ -79,7 +79,7 @@ def integer(value: Any, where: str) -> int:
     number = as_integer(value)
     if number is None:
         allowed = f"{where.rpartition('.')[2]} must be an integer"
-        raise TypeError(wording(where, shown(value), "it is not an integer", allowed))
+        raise TypeError(error_text(where, shown(value), "it is not an integer", allowed))
     return number
 
 
@@ -96,7 +96,7 @@ def boolean(value: Any, where: str) -> bool:
     if getattr(value, "ndim", 0) == 0 and (isinstance(value, int) or hasattr(value, "dtype")):
         return bool(value)
     allowed = f"{where.rpartition('.')[2]} must be True or False"
-    raise TypeError(wording(where, shown(value), "it is not a truth value", allowed))
+    raise TypeError(error_text(where, shown(value), "it is not a truth value", allowed))
 
 
 def data_type(dtype: Any, where: str) -> TensorDataType:
@@ -124,7 +124,7 @@ def sizes(shape: Any, where: str) -> tuple[int, ...]:
     if type(shape) is not tuple or {*map(type, shape)} != {int}:
         if not hasattr(shape, "__iter__") or isinstance(shape, (str, bytes)):
             allowed = "shape must be a sequence of sizes"
-            raise TypeError(wording(where, shown(shape), "it is not a sequence", allowed))
+            raise TypeError(error_text(where, shown(shape), "it is not a sequence", allowed))
         shape = tuple(integer(size, where) for size in shape)
     if shape and min(shape) < 0:
         refuse(where, shape, "a size is negative", "sizes must be >= 0")

@@ -14,8 +14,8 @@ from dmlops.errors import (
     IndexOutOfRangeError,
     UnsupportedFeatureError,
     counted,
+    error_text,
     refuse,
-    wording,
 )
 from dmlops.function_errors import in_words_of
 from dmlops.memory import CPU, Device
@@ -56,7 +56,7 @@ def bind_top_k(
     if k == 0:
         if level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
             remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
-            raise UnsupportedFeatureError(wording("top_k.k", 0, "DirectML selects at least 1", remedy))
+            raise UnsupportedFeatureError(error_text("top_k.k", 0, "DirectML selects at least 1", remedy))
         return call.without_kernels()
     with in_words_of("top_k", has_out=bool(out)):
         descriptor = TopK1(
@@ -105,7 +105,7 @@ def bind_nonzero_coordinates(
     if capacity != rows and level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
         reason = f"DirectML writes one row per element, which are {rows}"
         remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
-        raise UnsupportedFeatureError(wording(f"{where}.size", capacity, reason, remedy))
+        raise UnsupportedFeatureError(error_text(f"{where}.size", capacity, reason, remedy))
     options = Options(coordinates=coordinates, fill=fill)
     call = _Call(where, [x], [data], out, [coordinates, count], device)
     manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
@@ -133,7 +133,7 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     if tuples.data_type not in INDEX_TYPES:
         allowed = "indices must be uint32, uint64, int32 or int64"
         got = tuples.data_type.name.lower()
-        raise TypeError(wording(f"{where}.indices", got, "it is no index type", allowed))
+        raise TypeError(error_text(f"{where}.indices", got, "it is no index type", allowed))
     for name, desc in (("x", data), ("indices", tuples)):
         if desc.dimension_count == 0:
             reason = "a tuple names a position in x"
@@ -154,7 +154,7 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     n_tuples = math.prod(tuples.sizes[:-1])
     if 0 in data.sizes[batch : batch + tuples.sizes[-1]] and n_tuples > 0 and mode != "fill":
         reason, remedy = f"x has sizes {data.sizes}, so that no tuple is in range", 'only mode="fill" will do'
-        raise IndexOutOfRangeError(wording(f"{where}.indices", counted(n_tuples, "tuple"), reason, remedy))
+        raise IndexOutOfRangeError(error_text(f"{where}.indices", counted(n_tuples, "tuple"), reason, remedy))
     # Once checked, every tuple is in range, and clamping is the cheaper way to be safe.
     options = Options(mode="fill" if mode == "fill" else "clip")
     call = _Call(where, [x, indices], [data, tuples], out, [output], device)
@@ -238,7 +238,7 @@ def made_from(shape: Any, dtype: Any, like: Any, out: Any) -> Made:
     where = "diagonal_matrix"
     if shape is None and out is None:
         allowed = "one of x, shape and out must be given"
-        raise TypeError(wording(f"{where}.shape", None, "x is left out too", allowed))
+        raise TypeError(error_text(f"{where}.shape", None, "x is left out too", allowed))
     library: ArrayLibrary = NUMPY
     device, described = CPU, None
     if like is not None:
@@ -403,4 +403,4 @@ def _check_device(where: str, got: Device, expected: Device) -> None:
     if got != expected:
         reason = f"x lives on {expected}"
         allowed = "all arrays must share a device"
-        raise DeviceMismatchError(wording(where, f"an array on {got}", reason, allowed))
+        raise DeviceMismatchError(error_text(where, f"an array on {got}", reason, allowed))

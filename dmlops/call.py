@@ -19,7 +19,7 @@ from dmlops import cuda
 from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
-from dmlops.errors import DmlError, IndexOutOfRangeError, InvalidDescriptorError, refuse, wording
+from dmlops.errors import DmlError, IndexOutOfRangeError, InvalidDescriptorError, error_text, refuse
 from dmlops.memory import (
     ALIGNMENT,
     CPU,
@@ -379,7 +379,7 @@ class BoundCall:
     def _refuse_address(self, address: int, size: int, name: str) -> NoReturn:
         got, reason = f"an array at address {address:#x}", f"it has elements of {size} bytes"
         allowed = "they must be in memory, at a multiple of their size"
-        raise InvalidDescriptorError(wording(name, got, reason, allowed))
+        raise InvalidDescriptorError(error_text(name, got, reason, allowed))
 
     def _check_overlap(self, addresses: Sequence[int]) -> None:
         """Refuse outputs that share memory with another operand."""
@@ -430,7 +430,7 @@ class BoundCall:
                     f"coordinate {j} is {coordinate}, and dimension {batch + j} of x has {bound} elements"
                 )
                 allowed = f"it must be in [{low}, {bound - 1}]"
-                raise IndexOutOfRangeError(wording("gather_nd.indices", got, reason, allowed))
+                raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, allowed))
 
     def _read(self, address: int, dtype: "np.dtype[Any]", stream: tuple[int, ...]) -> int:
         return cuda.read_back(address, dtype, *stream) if stream else read_integer(address, dtype)
@@ -450,7 +450,7 @@ def _item_size(desc: TensorDesc) -> int:
 
 def _refuse_overlap(name: str, other: str, allowed: str) -> None:
     reason = f"it shares memory with {other}"
-    raise InvalidDescriptorError(wording(name, "an overlapping array", reason, allowed))
+    raise InvalidDescriptorError(error_text(name, "an overlapping array", reason, allowed))
 
 
 class CallCache:

@@ -9,7 +9,7 @@ from dmlops import cuda
 from dmlops.array_libraries import NUMPY, Operand, as_input, as_output
 from dmlops.call import BoundCall, Named
 from dmlops.enums import FeatureLevel
-from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, counted, shown, wording
+from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, counted, error_text, shown
 from dmlops.memory import CPU, Device
 from dmlops.operators import Descriptor
 from dmlops.replay import Replay, prepare
@@ -106,13 +106,13 @@ class CompiledOperator:
         name = self.descriptor.name
         if not isinstance(tensors, Mapping):
             allowed = "tensors must be a mapping from field names to arrays"
-            raise TypeError(wording(f"{name}.execute", shown(tensors), "it is no mapping", allowed))
+            raise TypeError(error_text(f"{name}.execute", shown(tensors), "it is no mapping", allowed))
         arrays = [tensors[field] for field, _ in self._places if field in tensors]
         if len(tensors) != len(self._places) or len(arrays) != len(self._places):
             got = f"arrays for {', '.join(sorted(map(str, tensors))) or 'nothing'}"
             allowed = f"arrays must be given for {', '.join(field for field, _ in self._places)}"
             raise InvalidDescriptorError(
-                wording(f"{name}.execute", got, "the operator has other fields", allowed)
+                error_text(f"{name}.execute", got, "the operator has other fields", allowed)
             )
         has_workspace = workspace is not None
         replay = self._replays[has_workspace]
@@ -142,7 +142,7 @@ class CompiledOperator:
         where = f"{self.descriptor.name}.stream"
         if self.device == CPU:
             reason = "the operator is compiled for cpu"
-            raise InvalidDescriptorError(wording(where, shown(stream), reason, "stream must be None"))
+            raise InvalidDescriptorError(error_text(where, shown(stream), reason, "stream must be None"))
         handle = cuda.stream_handle(stream, where)
         cuda.check_stream_device(handle, self.device.number, where)
         return handle
@@ -158,20 +158,24 @@ class CompiledOperator:
         got = library.describe(array, where)
         if got.data_type != desc.data_type:
             reason = f"the descriptor says {desc.data_type.name}"
-            raise InvalidDescriptorError(wording(where, got.data_type.name, reason, "types must be equal"))
+            raise InvalidDescriptorError(error_text(where, got.data_type.name, reason, "types must be equal"))
         if got.sizes != desc.sizes:
             reason = f"the descriptor says {desc.sizes}"
-            raise InvalidDescriptorError(wording(where, f"sizes {got.sizes}", reason, "sizes must be equal"))
+            raise InvalidDescriptorError(
+                error_text(where, f"sizes {got.sizes}", reason, "sizes must be equal")
+            )
         if got.element_count and _meaningful_strides(got) != _meaningful_strides(desc):
             given = f"strides {got.effective_strides}"
             reason = f"the descriptor says {desc.effective_strides}"
-            raise InvalidDescriptorError(wording(where, given, reason, "strides in elements must be equal"))
+            raise InvalidDescriptorError(
+                error_text(where, given, reason, "strides in elements must be equal")
+            )
 
     def _check_device(self, where: str, device: Device) -> None:
         if device != self.device:
             reason = f"the operator is compiled for {self.device}"
             got, allowed = f"an array on {device}", "both must be the same"
-            raise DeviceMismatchError(wording(where, got, reason, allowed))
+            raise DeviceMismatchError(error_text(where, got, reason, allowed))
 
     def _workspace(self, workspace: Any) -> Operand:
         """Return a workspace that is large enough."""
@@ -187,11 +191,11 @@ class CompiledOperator:
         if size < self.workspace_size:
             allowed = f"at least {self.workspace_size} bytes are needed"
             raise InvalidDescriptorError(
-                wording(where, counted(size, "byte"), "the operator needs more", allowed)
+                error_text(where, counted(size, "byte"), "the operator needs more", allowed)
             )
         if desc.extent != desc.element_count or desc.offset:
             got, allowed = f"strides {desc.effective_strides}", "it must be contiguous"
-            raise InvalidDescriptorError(wording(where, got, "it has gaps or runs backwards", allowed))
+            raise InvalidDescriptorError(error_text(where, got, "it has gaps or runs backwards", allowed))
         self._fitting[kind] = None
         return operand
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dmlops import kernel_store
 from dmlops.arguments import as_integer
-from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, shown, wording
+from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, error_text, shown
 from dmlops.memory import aligned, read_integer
 
 # One handle that is another stream in each thread.
@@ -34,7 +34,7 @@ def launcher(where: str) -> ModuleType:
     except ImportError as error:
         reason = f"the CUDA packages are not installed ({error.name} is missing)"
         remedy = 'type: pip install "dmlops[cuda]" (or "dmlops[cuda12]" for a CUDA 12 driver)'
-        raise UnsupportedFeatureError(wording(where, "a CUDA device", reason, remedy)) from error
+        raise UnsupportedFeatureError(error_text(where, "a CUDA device", reason, remedy)) from error
     return launch
 
 
@@ -89,7 +89,7 @@ def target(index: int, where: str) -> Any:
 def _no_device(got: str, error: Exception, where: str) -> UnsupportedFeatureError:
     reason = f"the CUDA driver does not give that device ({str(error).strip() or type(error).__name__})"
     remedy = "a GPU with NVIDIA's driver is needed; `nvidia-smi` should list it"
-    return UnsupportedFeatureError(wording(where, got, reason, remedy))
+    return UnsupportedFeatureError(error_text(where, got, reason, remedy))
 
 
 def device_count() -> int:
@@ -120,7 +120,7 @@ def stream_handle(stream: Any, where: str) -> int:
     if number is not None and number >= 0:
         return number
     allowed = "stream must be None, an integer handle or an object with __cuda_stream__"
-    raise TypeError(wording(where, shown(stream), "it is no CUDA stream", allowed))
+    raise TypeError(error_text(where, shown(stream), "it is no CUDA stream", allowed))
 
 
 def check_stream_device(handle: int, device_number: int, where: str) -> None:
@@ -137,7 +137,7 @@ def check_stream_device(handle: int, device_number: int, where: str) -> None:
     number = _device_of(context)
     if number != device_number:
         got, reason = f"a stream of cuda:{number}", f"the arrays live on cuda:{device_number}"
-        raise DeviceMismatchError(wording(where, got, reason, "both must share a device"))
+        raise DeviceMismatchError(error_text(where, got, reason, "both must share a device"))
 
 
 @functools.cache

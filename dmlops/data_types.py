@@ -6,7 +6,7 @@ import numpy as np
 
 from dmlops import kernel_store
 from dmlops.enums import TensorDataType
-from dmlops.errors import shown, wording
+from dmlops.errors import error_text, shown
 
 SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
 """The data types that operators take, by the name that NumPy, torch and JAX all use."""
@@ -38,7 +38,7 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
     name = dtype_name(dtype)
     if name not in _INDEX_TYPES:
         allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
-        raise TypeError(wording(where, shown(dtype), "it is no index type", allowed))
+        raise TypeError(error_text(where, shown(dtype), "it is no index type", allowed))
     return SUPPORTED[name]
 
 
@@ -73,5 +73,5 @@ def named_data_type(name: str, where: str) -> TensorDataType:
     found = SUPPORTED.get(name)
     if found is None:
         allowed = f"it must be one of {', '.join(SUPPORTED)}"
-        raise TypeError(wording(where, name, "no operator takes that type", allowed))
+        raise TypeError(error_text(where, name, "no operator takes that type", allowed))
     return found

@@ -14,7 +14,7 @@ from dmlops import backend, cuda, problems
 from dmlops.arguments import as_integer, level_of, member_of
 from dmlops.compiled import CompiledOperator
 from dmlops.enums import Feature, FeatureLevel, TensorDataType
-from dmlops.errors import UnsupportedFeatureError, refuse, shown, wording
+from dmlops.errors import UnsupportedFeatureError, error_text, refuse, shown
 from dmlops.memory import CPU, Device
 from dmlops.operators import (
     Descriptor,
@@ -168,7 +168,7 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
     if asked is None:
         allowed = f"feature must be one of {', '.join(Feature.__members__)}"
         raise UnsupportedFeatureError(
-            wording(f"{where}.feature", shown(feature), "there is no such feature", allowed)
+            error_text(f"{where}.feature", shown(feature), "there is no such feature", allowed)
         )
     at = _device(device, f"{where}.device")
     if at is not CPU:
@@ -184,7 +184,7 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
     if not served:
         reason = f"{at} serves none of them"
         raise UnsupportedFeatureError(
-            wording(f"{where}.query", shown(query), reason, f"its highest level is {highest.name}")
+            error_text(f"{where}.query", shown(query), reason, f"its highest level is {highest.name}")
         )
     return max(served)
 
@@ -251,7 +251,9 @@ def compile(
     """
     if type(descriptor) not in DESCRIPTORS:
         allowed = f"descriptor must be one of {', '.join(form.__name__ for form in DESCRIPTORS)}"
-        raise TypeError(wording("compile.descriptor", shown(descriptor), "it is not a descriptor", allowed))
+        raise TypeError(
+            error_text("compile.descriptor", shown(descriptor), "it is not a descriptor", allowed)
+        )
     where = _device(device, "compile.device")
     if feature_level is None:
         level = level_or(FeatureLevel.DML_6_4)
@@ -300,7 +302,9 @@ def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> 
     if level > served and (needed := descriptor.minimum_feature_level()) > served:
         reason = f"the descriptor needs {needed.name}"
         remedy = f"the {device.kind} back-end serves levels up to {served.name}"
-        raise UnsupportedFeatureError(wording(f"{descriptor.name}.feature_level", level.name, reason, remedy))
+        raise UnsupportedFeatureError(
+            error_text(f"{descriptor.name}.feature_level", level.name, reason, remedy)
+        )
 
 
 def _device(device: Any, where: str) -> Device:

@@ -1,4 +1,4 @@
-"""The exceptions that dmlops raises, and the one wording of their texts."""
+"""The exceptions that dmlops raises, and the common form of their texts."""
 
 from typing import NoReturn
 
@@ -27,11 +27,11 @@ class IndexOutOfRangeError(DmlError, IndexError):
 
 
 def refuse(where: str, got: object, reason: str, allowed: str) -> NoReturn:
-    """Raise InvalidDescriptorError in the one wording; see `wording`."""
-    raise InvalidDescriptorError(wording(where, got, reason, allowed))
+    """Raise InvalidDescriptorError in the common form; see `error_text`."""
+    raise InvalidDescriptorError(error_text(where, got, reason, allowed))
 
 
-def wording(where: str, got: object, reason: str, allowed: str) -> str:
+def error_text(where: str, got: object, reason: str, allowed: str) -> str:
     """Return an error text: which field, what it got, why that is wrong, and what is allowed.
 
     Parameters

@@ -29,7 +29,7 @@ from dmlops.array_types import (
 from dmlops.call import CALLS, BoundCall
 from dmlops.data_types import index_data_type
 from dmlops.dispatch import level_set
-from dmlops.errors import counted, refuse, shown, wording
+from dmlops.errors import counted, error_text, refuse, shown
 from dmlops.memory import CPU
 from dmlops.replay import REPLAYS, prepare
 from kernels_cpu.threads import get_num_threads
@@ -430,7 +430,9 @@ def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
     if not isinstance(out, (tuple, list)) or len(out) != len(names):
         reason = f"there are {len(names)} results"
         got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
-        raise TypeError(wording(names[0].partition("[")[0], got, reason, f"out must be {len(names)} arrays"))
+        raise TypeError(
+            error_text(names[0].partition("[")[0], got, reason, f"out must be {len(names)} arrays")
+        )
     return [as_output(array, name) for array, name in zip(out, names, strict=True)]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from dmlops.arguments import as_integer
 from dmlops.enums import TensorDataType
-from dmlops.errors import shown, wording
+from dmlops.errors import error_text, shown
 
 _FLOAT64 = TensorDataType.FLOAT64
 # Formats of the struct module by width: of the float, and of its bits.
@@ -136,7 +136,7 @@ def real_number(value: Any, where: str) -> int | float:
         return value  # type: ignore[no-any-return]
     number = as_real(value)
     if number is None:
-        raise TypeError(wording(where, shown(value), "it fills a matrix", "value must be a real number"))
+        raise TypeError(error_text(where, shown(value), "it fills a matrix", "value must be a real number"))
     return number
 
 

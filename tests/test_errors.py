@@ -1,4 +1,4 @@
-"""Bad arguments of the functions: one wording, found before anything is written."""
+"""Bad arguments of the functions: one form of text, found before anything is written."""
 
 import numpy as np
 import pytest

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from dmlops.data_types import named_data_type
 from dmlops.enums import TensorDataType
-from dmlops.errors import InvalidDescriptorError, wording
+from dmlops.errors import InvalidDescriptorError, error_text
 from dmlops.memory import Device
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
@@ -172,13 +172,13 @@ def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> Ten
     if not dtype.isnative:
         allowed = 'use x.astype(x.dtype.newbyteorder("="))'
         got = f"{dtype.name} in foreign byte order"
-        raise TypeError(wording(where, got, "kernels read the machine's own order", allowed))
+        raise TypeError(error_text(where, got, "kernels read the machine's own order", allowed))
     data_type = named_data_type(dtype.name, where)
     size = data_type.bytes
     if any(stride % size for n, stride in zip(shape, strides, strict=True) if n > 1):
         reason = f"it has elements of {size} bytes"
         raise TypeError(
-            wording(where, f"strides {tuple(strides)}", reason, "strides must be multiples of that")
+            error_text(where, f"strides {tuple(strides)}", reason, "strides must be multiples of that")
         )
     return described(data_type, shape, [stride // size for stride in strides])
 
@@ -193,12 +193,14 @@ def described(data_type: TensorDataType, sizes: Any, strides: Any) -> TensorDesc
 def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeError:
     """Return the error for an array that says it has elements, and has no memory for them."""
     got = f"a {type(array).__name__} with memory for {n_bytes} bytes at address {address:#x}"
-    return TypeError(wording(where, got, "its elements are not there", "pass an array that holds its data"))
+    return TypeError(
+        error_text(where, got, "its elements are not there", "pass an array that holds its data")
+    )
 
 
 def refuse_unaligned(kind: str, where: str) -> NoReturn:
     """Refuse an array that kernels could not use element by element."""
     reason = "its first element is at an address that is not a multiple of the element size"
     raise InvalidDescriptorError(
-        wording(where, f"an unaligned {kind}", reason, "it must be aligned to its elements")
+        error_text(where, f"an unaligned {kind}", reason, "it must be aligned to its elements")
     )

@@ -8,7 +8,7 @@ from dmlops import cuda
 from dmlops.array_libraries.base import ArrayLibrary, Operand, describe_numpy_like, refuse_unaligned
 from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
-from dmlops.errors import refuse, wording
+from dmlops.errors import error_text, refuse
 from dmlops.memory import Device
 from dmlops.tensor import TensorDesc, packed_strides
 
@@ -47,10 +47,12 @@ class CudaArrayInterface(ArrayLibrary):
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             got = f"a {type(array).__name__}"
             reason = f"its __cuda_array_interface__ cannot be read ({error!r})"
-            raise TypeError(wording(where, got, reason, "it must follow the protocol's version 3")) from None
+            raise TypeError(
+                error_text(where, got, reason, "it must follow the protocol's version 3")
+            ) from None
         if is_masked:
             reason, remedy = "the mask would be lost", "fill it first"
-            raise TypeError(wording(where, "a masked array", reason, remedy))
+            raise TypeError(error_text(where, "a masked array", reason, remedy))
         if 0 < view.pointer < _ADDRESSES:
             view.device_number = cuda.pointer_device(view.pointer, where)
         return self._operand(view, where)
@@ -67,7 +69,7 @@ class CudaArrayInterface(ArrayLibrary):
             if not view.pointer or view.device_number is None:
                 got = f"a {type(view.owner).__name__} at address {view.pointer:#x}"
                 remedy = "pass an array that holds its data on a device"
-                raise TypeError(wording(where, got, "that is no memory of a CUDA device", remedy))
+                raise TypeError(error_text(where, got, "that is no memory of a CUDA device", remedy))
             if view.pointer % (view.dtype.itemsize or 1):
                 refuse_unaligned("array", where)
         signature = view.dtype, view.shape, view.strides, view.device_number

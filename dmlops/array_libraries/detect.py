@@ -9,7 +9,7 @@ import numpy as np
 from dmlops import kernel_store
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.numpy import NUMPY
-from dmlops.errors import wording
+from dmlops.errors import error_text
 
 # The types whose objects all belong to one library; of any other type each object is looked at.
 _BY_TYPE: dict[type, ArrayLibrary] = {np.ndarray: NUMPY, list: NUMPY, float: NUMPY, int: NUMPY}
@@ -80,7 +80,7 @@ def _dlpack_library(array: Any, where: str) -> ArrayLibrary:
         return NUMPY if hasattr(array, "__array__") else _instance("host_dlpack", _host_dlpack)
     device = _OTHER_DEVICES.get(number, f"DLPack device {number}")
     reason, remedy = "no back-end serves that device", "copy it to the CPU or to a CUDA device first"
-    raise TypeError(wording(where, f"a {type(array).__name__} on {device}", reason, remedy))
+    raise TypeError(error_text(where, f"a {type(array).__name__} on {device}", reason, remedy))
 
 
 def _torch() -> ArrayLibrary:

@@ -10,7 +10,7 @@ from dmlops.array_libraries.base import ArrayLibrary, Operand, described
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.data_types import named_data_type, numpy_dtype
 from dmlops.enums import TensorDataType
-from dmlops.errors import refuse, wording
+from dmlops.errors import error_text, refuse
 from dmlops.memory import CPU, Device
 from dmlops.tensor import TensorDesc, packed_strides
 
@@ -43,16 +43,16 @@ class Jax(ArrayLibrary):
                 "jit, vmap and grad run on stand-ins without elements",
                 "call dmlops outside of them, or through jax.pure_callback",
             )
-            raise TypeError(wording(where, "a traced array", reason, remedy))
+            raise TypeError(error_text(where, "a traced array", reason, remedy))
         if len(array.devices()) != 1:
             reason, remedy = (
                 f"it is spread over {len(array.devices())} devices",
                 "move it to one: jax.device_put",
             )
-            raise TypeError(wording(where, "a sharded array", reason, remedy))
+            raise TypeError(error_text(where, "a sharded array", reason, remedy))
         if self._platform(array) not in ("cpu", "gpu", "cuda"):
             got, allowed = f"an array on {self._platform(array)}", "it must be on the CPU or on a CUDA device"
-            raise TypeError(wording(where, got, "no back-end serves that device", allowed))
+            raise TypeError(error_text(where, got, "no back-end serves that device", allowed))
         self._jax.block_until_ready(array)
         signature = array.dtype, array.shape, self.device(array), self.index_type
         return Operand(self, array, signature, self.address(array))
@@ -89,7 +89,7 @@ class Jax(ArrayLibrary):
         dtype = numpy_dtype(data_type)
         if self._jax.dtypes.canonicalize_dtype(dtype) != dtype:
             reason, allowed = "jax_enable_x64 is off", "turn it on, or use 32-bit types"
-            raise TypeError(wording(where, dtype.name, reason, allowed))
+            raise TypeError(error_text(where, dtype.name, reason, allowed))
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
         dtype = numpy_dtype(data_type)

@@ -17,7 +17,7 @@ from dmlops.array_libraries.base import (
 )
 from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
-from dmlops.errors import counted, refuse, wording
+from dmlops.errors import counted, error_text, refuse
 from dmlops.memory import CPU, Device
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
@@ -55,7 +55,7 @@ class NumPy(ArrayLibrary):
         if type(array) is not np.ndarray:
             if not isinstance(array, np.ndarray):
                 got, reason = type(array).__name__, "it is written to"
-                raise TypeError(wording(where, got, reason, "an output must be an array"))
+                raise TypeError(error_text(where, got, reason, "an output must be an array"))
             array = _as_plain(array, where)
         flags = array.flags
         if not flags.behaved:
@@ -111,7 +111,7 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
             if "inhomogeneous" in str(error)
             else "NumPy cannot make an array of it"
         )
-        raise TypeError(wording(where, type(array).__name__, reason, "it must be an array")) from None
+        raise TypeError(error_text(where, type(array).__name__, reason, "it must be an array")) from None
 
 
 def _check_plain(array: Any, where: str, depth: int = 0) -> None:
@@ -127,17 +127,17 @@ def _check_plain(array: Any, where: str, depth: int = 0) -> None:
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
     if masked is not None and isinstance(array, masked):
         reason, remedy = "the mask would be lost", "pass x.filled(value) or x.data"
-        raise TypeError(wording(where, "a masked array", reason, remedy))
+        raise TypeError(error_text(where, "a masked array", reason, remedy))
     graph = getattr(array, "__dask_graph__", None)
     if callable(graph) and graph() is not None:
         reason, remedy = (
             "it is computed only when asked for",
             "use dmlops.integrations.dask, or pass x.compute()",
         )
-        raise TypeError(wording(where, f"a lazy {type(array).__name__}", reason, remedy))
+        raise TypeError(error_text(where, f"a lazy {type(array).__name__}", reason, remedy))
     if _module_of(array) == "polars" and hasattr(array, "collect"):
         reason, remedy = "it is computed only when asked for", "pass x.collect()"
-        raise TypeError(wording(where, f"a lazy {type(array).__name__}", reason, remedy))
+        raise TypeError(error_text(where, f"a lazy {type(array).__name__}", reason, remedy))
     if not isinstance(array, (np.ndarray, np.generic, int, float)):
         _refuse_other_memory(array, where)
         _refuse_nulls(array, where)
@@ -151,7 +151,7 @@ def _refuse_other_memory(array: Any, where: str) -> None:
         and hasattr(array, "__array__")
     ):
         got, remedy = f"a {type(array).__name__} on {device}", "copy it to the CPU first"
-        raise TypeError(wording(where, got, "reading it would copy it silently", remedy))
+        raise TypeError(error_text(where, got, "reading it would copy it silently", remedy))
 
 
 def _refuse_nulls(array: Any, where: str) -> None:
@@ -159,7 +159,7 @@ def _refuse_nulls(array: Any, where: str) -> None:
     if n_nulls:
         got = f"a {type(array).__name__} with {counted(n_nulls, 'null')}"
         reason = "an array of numbers has no nulls"
-        raise TypeError(wording(where, got, reason, "fill or drop them first"))
+        raise TypeError(error_text(where, got, reason, "fill or drop them first"))
 
 
 def _count_nulls(array: Any) -> int:

@@ -16,7 +16,7 @@ from dmlops.array_libraries.base import (
 )
 from dmlops.data_types import SUPPORTED, named_data_type
 from dmlops.enums import TensorDataType
-from dmlops.errors import refuse, wording
+from dmlops.errors import error_text, refuse
 from dmlops.memory import CPU, Device
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
@@ -92,13 +92,13 @@ class Torch(ArrayLibrary):
                 "its rows differ in length",
                 "pass x.to_padded_tensor(padding), or one row at a time",
             )
-            raise TypeError(wording(where, "a nested tensor", reason, remedy))
+            raise TypeError(error_text(where, "a nested tensor", reason, remedy))
         if type(array) not in self._plain_types:
             reason = "only plain tensors are known to have elements in memory of their own"
             remedy = _REMEDIES.get(name, "x.as_subclass(torch.Tensor), if it is one underneath")
-            raise TypeError(wording(where, f"a {name}", reason, f"pass {remedy}"))
+            raise TypeError(error_text(where, f"a {name}", reason, f"pass {remedy}"))
         got, reason = f"a {array.layout} tensor", "its elements are not strided"
-        raise TypeError(wording(where, got, reason, "make it dense first: x.to_dense()"))
+        raise TypeError(error_text(where, got, reason, "make it dense first: x.to_dense()"))
 
     def _check_gradient(self, array: Any, where: str) -> None:
         """Refuse a tensor whose derivative would be lost."""
@@ -109,7 +109,7 @@ class Torch(ArrayLibrary):
         else:
             return
         reason, remedy = "the derivative would be lost", "use dmlops.integrations.torch, or pass x.detach()"
-        raise TypeError(wording(where, got, reason, remedy))
+        raise TypeError(error_text(where, got, reason, remedy))
 
     def _has_tangent(self, array: Any) -> bool:
         try:
@@ -124,10 +124,10 @@ class Torch(ArrayLibrary):
         except RuntimeError:
             got, reason = "a tensor without storage", "it is a stand-in of a torch transformation"
             remedy = "use dmlops.integrations.torch there, or call dmlops outside of it"
-            raise TypeError(wording(where, got, reason, remedy)) from None
+            raise TypeError(error_text(where, got, reason, remedy)) from None
         if array.is_meta:
             reason, remedy = "its elements are not there", "pass one on the CPU or on a CUDA device"
-            raise TypeError(wording(where, "a meta tensor", reason, remedy))
+            raise TypeError(error_text(where, "a meta tensor", reason, remedy))
         shape, strides, n_elements = array.shape, array.stride(), array.numel()
         if n_elements:
             if not array.is_contiguous():
@@ -148,7 +148,7 @@ class Torch(ArrayLibrary):
     def describe(self, array: Any, where: str) -> TensorDesc:
         if not (array.is_cpu or array.is_cuda):
             got, allowed = f"a tensor on {array.device}", "it must be on the CPU or on a CUDA device"
-            raise TypeError(wording(where, got, "no back-end serves that device", allowed))
+            raise TypeError(error_text(where, got, "no back-end serves that device", allowed))
         data_type = named_data_type(str(array.dtype).removeprefix("torch."), where)
         return described(data_type, tuple(array.shape), tuple(array.stride()))
 

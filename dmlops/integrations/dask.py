@@ -20,7 +20,7 @@ from dmlops import NonzeroResult, TensorDesc, TopKResult
 from dmlops.arguments import integer
 from dmlops.array_types import Mode
 from dmlops.data_types import data_type_of, index_data_type, numpy_dtype
-from dmlops.errors import refuse, shown, wording
+from dmlops.errors import error_text, refuse, shown
 from dmlops.integrations import inference
 from dmlops.scalars import real_number
 
@@ -178,12 +178,12 @@ def diagonal_matrix(
         _check_known(x, -2, f"{where}.x")
         return x.map_blocks(_fill_chunk, **band, meta=meta_from_array(x))
     if shape is None:
-        raise TypeError(wording(f"{where}.shape", None, "x is left out too", "one of them must be given"))
+        raise TypeError(error_text(f"{where}.shape", None, "x is left out too", "one of them must be given"))
     try:
         sizes = tuple(map(index, shape))
     except TypeError:
         reason, allowed = "it is no sequence of integers", "it must be a sequence of sizes"
-        raise TypeError(wording(f"{where}.shape", shown(shape), reason, allowed)) from None
+        raise TypeError(error_text(f"{where}.shape", shown(shape), reason, allowed)) from None
     data_type = data_type_of(np.float64 if dtype is None else dtype, f"{where}.dtype")
     dtype = numpy_dtype(data_type)
     inference.diagonal_matrix(TensorDesc(data_type, sizes), **band)
@@ -205,7 +205,7 @@ def _lazy(x: Any, where: str) -> da.Array:
         x = da.asarray(x)
     except (TypeError, ValueError) as error:
         reason = "dask.array.asarray makes no array of it"
-        raise TypeError(wording(where, type(x).__name__, reason, "it must be an array")) from error
+        raise TypeError(error_text(where, type(x).__name__, reason, "it must be an array")) from error
     _check_not_masked(meta_from_array(x), where)
     return x
 
@@ -214,7 +214,7 @@ def _check_not_masked(chunk: Any, where: str) -> None:
     """Refuse what numpy.ma made; the chunks tell, as the description of a dask array may be wrong."""
     if isinstance(chunk, np.ma.MaskedArray):
         reason, allowed = "no operator takes a mask", "call dask.array.ma.filled(x, value) first"
-        raise TypeError(wording(where, "a masked array", reason, allowed))
+        raise TypeError(error_text(where, "a masked array", reason, allowed))
 
 
 def _describe(x: da.Array, where: str) -> TensorDesc:
@@ -222,7 +222,7 @@ def _describe(x: da.Array, where: str) -> TensorDesc:
     if not x.dtype.isnative:
         got = f"{x.dtype.name} in foreign byte order"
         allowed = 'use x.astype(x.dtype.newbyteorder("="))'
-        raise TypeError(wording(where, got, "kernels read the machine's own order", allowed))
+        raise TypeError(error_text(where, got, "kernels read the machine's own order", allowed))
     sizes = tuple(1 if math.isnan(size) else size for size in x.shape)
     return TensorDesc(data_type_of(x.dtype, where), sizes)
 

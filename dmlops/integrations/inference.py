@@ -1,7 +1,7 @@
 """What a function returns, from descriptions alone: for arrays that are traced, lazy or in a model file."""
 
 from dmlops.enums import AxisDirection, TensorDataType
-from dmlops.errors import refuse, shown, wording
+from dmlops.errors import error_text, refuse, shown
 from dmlops.operators import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TopK1
 from dmlops.operators.support import INDEX_TYPES
 from dmlops.tensor import TensorDesc
@@ -62,7 +62,7 @@ def gather_nd(data: TensorDesc, indices: TensorDesc, batch_dims: int, mode: str)
         refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
     if indices.data_type not in INDEX_TYPES:
         got, allowed = indices.data_type.name.lower(), "indices must be uint32, uint64, int32 or int64"
-        raise TypeError(wording("gather_nd.indices", got, "it is no index type", allowed))
+        raise TypeError(error_text("gather_nd.indices", got, "it is no index type", allowed))
     desc = gather_nd_descriptor(data, indices, batch_dims)
     padded = desc.output_tensor
     assert padded is not None

@@ -18,7 +18,7 @@ import dmlops
 from dmlops import NonzeroResult, TensorDataType, TensorDesc, TopKResult
 from dmlops.array_types import Mode
 from dmlops.data_types import data_type_of
-from dmlops.errors import wording
+from dmlops.errors import error_text
 from dmlops.integrations import inference
 from dmlops.tensor import sizes_stand_in
 
@@ -92,11 +92,13 @@ def diagonal_matrix(
     if isinstance(value, Tensor):
         reason = "there is no derivative with respect to it"
         raise TypeError(
-            wording(f"{where}.value", "a tensor", reason, "it must be a number, as value.item() is")
+            error_text(f"{where}.value", "a tensor", reason, "it must be a number, as value.item() is")
         )
     if x is None:
         if shape is None:
-            raise TypeError(wording(f"{where}.shape", None, "x is left out too", "one of them must be given"))
+            raise TypeError(
+                error_text(f"{where}.shape", None, "x is left out too", "one of them must be given")
+            )
         x = torch.zeros((), dtype=dtype, device=device).expand(shape)
     return _diagonal_matrix(x, value, begin, end)
 

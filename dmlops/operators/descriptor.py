@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 from dmlops.arguments import Member, as_integer, level_of, member_of
 from dmlops.enums import FeatureLevel, TensorDataType
-from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, counted, refuse, shown, wording
+from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, counted, error_text, refuse, shown
 from dmlops.operators.support import SupportRow, SupportTable
 from dmlops.scalars import real_of, scalar_bits
 from dmlops.tensor import TensorDesc
@@ -244,7 +244,7 @@ class Descriptor:
         where = "Descriptor.from_json"
         if not isinstance(text, str):
             allowed = "text must be a str"
-            raise TypeError(wording(where, shown(text), "it is not text", allowed))
+            raise TypeError(error_text(where, shown(text), "it is not text", allowed))
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -310,7 +310,7 @@ class Descriptor:
         if objection is None:
             objection = Objection("feature_level", "none", "no level takes it")
         remedy = "no level would do" if lowest is None else f"the lowest level that would do is {lowest.name}"
-        return wording(f"{self.name}.{objection.field}", objection.got, objection.reason, remedy)
+        return error_text(f"{self.name}.{objection.field}", objection.got, objection.reason, remedy)
 
     def _refuse(self, field: str, got: object, reason: str, allowed: str) -> NoReturn:
         refuse(f"{self.name}.{field}", got, reason, allowed)
