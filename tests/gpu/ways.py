@@ -13,10 +13,7 @@ from unittest import mock
 import kernels_cuda.runtime.launch
 from dmlops.call import CALLS
 from dmlops.replay import REPLAYS
-from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
-from kernels_cuda.diagonal_matrix import plan_turned as diagonal_turned
-from kernels_cuda.gather_nd import plan_plain, plan_strided, problem
-from kernels_cuda.nonzero_coordinates import plan_turned
+from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.top_k import plan_blocks, plan_columns, plan_grid, plan_sort, sort_shape, steps, tile_shape
 
 ENDLESS = 1 << 62
@@ -49,6 +46,24 @@ def forced(way):
 
 def _way(name: str, *settings: tuple[Any, str, Any]) -> Way:
     return Way(name, settings)
+
+
+def _policy(operator: Any, **thresholds: Any) -> tuple[Any, str, Callable[..., Any]]:
+    """Have an operator planned with other thresholds."""
+    return operator, "plan", functools.partial(operator.plan, policy=operator.Policy(**thresholds))
+
+
+def _nonzero(name: str, **thresholds: Any) -> Way:
+    """Make masks, however small the input."""
+    return _way(name, _policy(nonzero_coordinates, small_elements=0, **thresholds))
+
+
+def _gather(name: str, **thresholds: Any) -> Way:
+    return _way(name, _policy(gather_nd, **thresholds))
+
+
+def _diagonal(name: str, **thresholds: Any) -> Way:
+    return _way(name, _policy(diagonal_matrix, **thresholds))
 
 
 def _variant(name: str) -> tuple[Any, str, Callable[..., Any]]:
@@ -84,13 +99,7 @@ def _tiles_from(n_threads: int) -> tuple[Any, str, dict[int, Any]]:
     return tile_shape, "TILE_SHAPES", {size: kept[size] or of_size[-1:] for size, of_size in shapes}
 
 
-_MASKS = (nonzero_coordinates, "SMALL_LIMIT", 0)
-_UNITS = (plan_plain, "LARGEST_STRIDE", -1)
-_NO_VECTORS = (
-    (plan_strided, "LEAST_RUN_BYTES", ENDLESS),
-    (plan_strided, "LEAST_SHIFTED_UNITS", ()),
-)
-_WIDE = (layout, "NARROW_LIMIT", 0)
+_NO_VECTORS = {"strided_run_bytes": ENDLESS, "unaligned_run_units": ()}
 _NO_SINGLE_KEYS = (plan_blocks, "SINGLE_KEYS_A_THREAD", 0), (plan_blocks, "LARGEST_SINGLE_FINE", 0)
 # Rows of any length, begun with coarse groups.
 _COARSE = (plan_blocks, "LARGEST_SINGLE_FINE", 0), (plan_blocks, "LARGEST_FINE_BYTES", 0)
@@ -135,40 +144,32 @@ WAYS = {
         _way("many_launches", (steps, "LARGEST_GRID", 7), (plan_sort, "LARGEST_GRID", 7)),
     ),
     "nonzero_coordinates": (
-        _way("masks", _MASKS),
-        _way("masks-turned", _MASKS, (plan_turned, "LEAST_ROWS", 1)),
-        _way("masks-strided", _MASKS, (plan_turned, "LEAST_ROWS", ENDLESS)),
-        _way("masks-small_tiles", _MASKS, (nonzero_coordinates, "MAX_GRANULES_A_TILE", 1)),
-        _way("masks-large_tiles", _MASKS, _multiprocessors(0)),
-        _way("scan", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0)),
-        _way("scan-wide", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0), _WIDE),
-        _way("wide", _MASKS, _WIDE, (nonzero_coordinates, "NARROW_LIMIT", 0)),
+        _nonzero("masks"),
+        _nonzero("masks-transposed", transposed_rows=1),
+        _nonzero("masks-strided", transposed_rows=ENDLESS),
+        _nonzero("masks-small_tiles", most_granules_per_tile=1),
+        _way("masks-large_tiles", _policy(nonzero_coordinates, small_elements=0), _multiprocessors(0)),
+        _nonzero("scan", direct_granules=0),
+        _nonzero("scan-wide", direct_granules=0, narrow_elements=0),
+        _nonzero("wide", narrow_elements=0, narrow_rows=0),
     ),
     "gather_nd": (
-        _way("few", (plan_plain, "FEW_UNITS", ENDLESS), *_NO_VECTORS),
-        _way("plain", (plan_plain, "FEW_UNITS", 0), *_NO_VECTORS),
-        _way("strided", _UNITS, (plan_strided, "LEAST_RUN_BYTES", 1)),
-        _way(
-            "shifted",
-            (plan_strided, "LEAST_SHIFTED_UNITS", ((1, 1), (2, 1), (4, 1), (8, 1))),
-            (plan_strided, "LEAST_SHIFTED_UNITS_ALL", 1),
-        ),
-        _way("units", _UNITS, *_NO_VECTORS),
-        _way("wide", _UNITS, (layout, "NARROW_LIMIT", 64), (gather_nd, "NARROW_LIMIT", 64)),
-        _way("long_registers", _UNITS, (problem, "SHORT_BOUND", 0)),
+        _gather("few", single_units=ENDLESS, **_NO_VECTORS),
+        _gather("planar", single_units=0, **_NO_VECTORS),
+        _gather("strided", planar_stride=-1, strided_run_bytes=1),
+        _gather("unaligned", unaligned_run_units=((1, 1), (2, 1), (4, 1), (8, 1)), unaligned_units=1),
+        _gather("units", planar_stride=-1, **_NO_VECTORS),
+        _gather("wide", planar_stride=-1, narrow_elements=64),
+        _gather("long_registers", planar_stride=-1, short_bound=0),
         _way("one_multiprocessor", _multiprocessors(1)),
     ),
     "diagonal_matrix": (
-        _way("elements", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS)),
-        _way("elements-wide", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS), _WIDE),
-        _way("short_rows", (diagonal_matrix, "_MIN_ROW_BYTES", 1)),
-        _way("turned", (diagonal_matrix, "_MIN_ROW_BYTES", 1), (diagonal_turned, "LEAST_ROWS", 1)),
-        _way("strided", (diagonal_matrix, "_MIN_ROW_BYTES", 1), (diagonal_turned, "LEAST_ROWS", ENDLESS)),
-        _way(
-            "many_launches",
-            (diagonal_matrix, "_MAX_VECTORS", 1 << 14),
-            # A row must fit into a launch, one vector more than its bytes fill included.
-            (diagonal_matrix, "_MAX_ROW_BYTES", ((1 << 14) - 1) * 16),
-        ),
+        _diagonal("elements", vector_row_bytes=ENDLESS),
+        _diagonal("elements-wide", vector_row_bytes=ENDLESS, narrow_elements=0),
+        _diagonal("short_rows", vector_row_bytes=1),
+        _diagonal("transposed", vector_row_bytes=1, transposed_rows=1),
+        _diagonal("strided", vector_row_bytes=1, transposed_rows=ENDLESS),
+        # A row must fit into a launch, one vector more than its bytes fill included.
+        _diagonal("many_launches", launch_vectors=1 << 14, longest_row_bytes=((1 << 14) - 1) * 16),
     ),
 }
