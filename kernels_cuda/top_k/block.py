@@ -24,16 +24,14 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import global_timer, shared_from, sleep_some_nanoseconds, take_turn
 from kernels_cuda.runtime.compiler import KernelSource, device_function, linked_function
-from kernels_cuda.top_k.block_shape import SPARE
-from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
-from kernels_cuda.top_k.finish import write_function
-from kernels_cuda.top_k.group_shape import COARSE, ELEMENTS, FINE, key_bytes
+from kernels_cuda.top_k.filter_pass import SIDE_BY_SIDE, sweep_functions
 from kernels_cuda.top_k.groups import block_maxima
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.locate import locate
-from kernels_cuda.top_k.rows import N_LAYOUT
+from kernels_cuda.top_k.parameters import N_LAYOUT, N_MASKS, N_NUMBERS
+from kernels_cuda.top_k.rank import write_function
+from kernels_cuda.top_k.rows import locate
 from kernels_cuda.top_k.select import select_function
-from kernels_cuda.top_k.sweep import SIDE_BY_SIDE, sweep_functions
+from kernels_cuda.top_k.shapes import COARSE, ELEMENTS, FINE, SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
 from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
 
 u16 = types.uint16
@@ -63,7 +61,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
     select = select_function(element_size, n_threads)
     write_first = write_function(element_size, n_threads)
 
-    n_key_bytes = key_bytes(element_size)
+    n_key_bytes = group_key_bytes(element_size)
     per_vector = VECTOR_BYTES // element_size
     keys_a_vector = VECTOR_BYTES // n_key_bytes
     ones = (1 << 8 * element_size) - 1
@@ -280,7 +278,7 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             # Few more than are wanted: each is a group to read or a candidate to order.
             limit = u32(n_slots)
             if is_listed:
-                limit = min(limit, (wanted << 1) + SPARE)
+                limit = min(limit, (wanted << 1) + SPARE_CANDIDATES)
             first_position = head
             step = i64(SIDE_BY_SIDE)
             if are_raw:

@@ -22,11 +22,10 @@ from numba import cuda, types
 from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, shared_address, take_turn
 from kernels_cuda.runtime.compiler import KernelSource, linked_function
 from kernels_cuda.top_k.candidates import NOWHERE, candidate_functions
-from kernels_cuda.top_k.column_shape import CHUNK_ROWS, LANES, POSITION_BYTES, POSITION_STEP, key_bytes
-from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.row_offsets import row_offsets, store_index
-from kernels_cuda.top_k.rows import N_LAYOUT
+from kernels_cuda.top_k.parameters import N_LAYOUT, N_MASKS, N_NUMBERS
+from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.shapes import CHUNK_ROWS, POSITION_BYTES, POSITION_STEP, WARP_LANES, column_key_bytes
 
 u32 = types.uint32
 i64 = types.int64
@@ -46,12 +45,12 @@ def columns_source(element_size: int) -> KernelSource:
     store_element = functions.store_element
     load_source_u32 = LOAD[4]
     load_source_u64 = LOAD[8]
-    slot_bytes = key_bytes(element_size)
+    slot_bytes = column_key_bytes(element_size)
     load_key = LOAD_SHARED[slot_bytes]
     store_key = STORE_SHARED[slot_bytes]
     load_position = LOAD_SHARED[POSITION_BYTES]
     store_position = STORE_SHARED[POSITION_BYTES]
-    key_step = LANES * slot_bytes
+    key_step = WARP_LANES * slot_bytes
     n_rows_ahead = CHUNK_ROWS[element_size]
 
     @linked_function
@@ -108,7 +107,7 @@ def columns_source(element_size: int) -> KernelSource:
         above = block // u32(n_column_blocks)
         stacked = i64(above)
         column_block = i64(block - above * u32(n_column_blocks))
-        column = (column_block * i64(groups_a_block) + i64(group)) * LANES + i64(lane)
+        column = (column_block * i64(groups_a_block) + i64(group)) * WARP_LANES + i64(lane)
         row = min(column, n_rows - 1)
         x_row, value_row, index_row = row_offsets(layout, offsets, row)
         begin = i64(0)
@@ -124,7 +123,7 @@ def columns_source(element_size: int) -> KernelSource:
         # The rest that fills no chunk comes first: without a threshold, each element is a candidate.
         n_chunks = n_own // n_rows_ahead
         warp_slots = u32(n_slots)
-        lane_slots = warp * warp_slots * LANES + lane
+        lane_slots = warp * warp_slots * WARP_LANES + lane
         first_slot = shared + lane_slots * slot_bytes
         first_position = shared + u32(position_begin) + lane_slots * POSITION_BYTES
         slot = first_slot

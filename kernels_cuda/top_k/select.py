@@ -6,8 +6,8 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.top_k.filter_pass import NO_EDGE, sweep_functions
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.sweep import NO_EDGE, sweep_functions
 from kernels_cuda.top_k.threshold import FOUND
 
 u32 = types.uint32

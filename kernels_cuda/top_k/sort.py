@@ -38,15 +38,14 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import KernelSource, device_function
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
-from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.row_offsets import row_offsets, store_index
-from kernels_cuda.top_k.rows import N_LAYOUT
-from kernels_cuda.top_k.sort_shape import (
+from kernels_cuda.top_k.parameters import N_LAYOUT, N_MASKS
+from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.shapes import (
     CLEARING_THREADS,
     COUNT_BYTES,
-    COUNTED,
     COUNTED_ELEMENTS,
+    COUNTED_PER_THREAD,
     COUNTING_THREADS,
     DIGIT_BITS,
     N_DIGITS,
@@ -97,15 +96,15 @@ def histogram_source(element_size: int) -> KernelSource:
             histogram[counter] = u32(0)
             counter += COUNTING_THREADS
         cuda.syncthreads()
-        keys = cuda.local.array(COUNTED, key_type)
+        keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
         first = (block - row * n_blocks_a_row) * COUNTED_ELEMENTS + i64(thread)
         while first < axis_size:
-            for item in range(COUNTED):
+            for item in range(COUNTED_PER_THREAD):
                 at = first + item * COUNTING_THREADS
                 keys[item] = key_type(0)
                 if at < axis_size:
                     keys[item] = load_element(base + at * step)
-            for item in range(COUNTED):
+            for item in range(COUNTED_PER_THREAD):
                 if first + item * COUNTING_THREADS < axis_size:
                     key = ~order_key(keys[item], *masks)
                     for digit in range(element_size):

@@ -10,13 +10,11 @@ from numba import cuda, types
 from kernels_cuda.ptx import shuffle_from_u32, take_turn
 from kernels_cuda.runtime.compiler import KernelSource
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
-from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.row_offsets import row_offsets, store_index
-from kernels_cuda.top_k.rows import N_LAYOUT
+from kernels_cuda.top_k.parameters import N_LAYOUT, N_MASKS
+from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.shapes import DIGIT_BITS, N_DIGITS, TILE_SUMS
 from kernels_cuda.top_k.sort import digit_functions
-from kernels_cuda.top_k.sort_shape import DIGIT_BITS, N_DIGITS
-from kernels_cuda.top_k.tile_shape import SUMS
 
 u16 = types.uint16
 u32 = types.uint32
@@ -60,7 +58,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
         exchanged_keys = cuda.shared.array(0, key_type)
         exchanged_positions = cuda.shared.array(0, u16)
         warp_counts = cuda.shared.array(n_counters, u16)
-        sums = cuda.shared.array(SUMS, u32)
+        sums = cuda.shared.array(TILE_SUMS, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5

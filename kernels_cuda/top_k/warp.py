@@ -29,13 +29,11 @@ from kernels_cuda.ptx import (
     warp_min,
 )
 from kernels_cuda.runtime.compiler import KernelSource, linked_function
-from kernels_cuda.top_k.cooperate import warp_maximum
-from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
+from kernels_cuda.top_k.cooperate import quad_functions, warp_maximum
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.quads import quad_functions
-from kernels_cuda.top_k.row_offsets import row_offsets, store_index
-from kernels_cuda.top_k.rows import N_LAYOUT
-from kernels_cuda.top_k.warp_shape import LARGEST_K, WARPS_A_BLOCK
+from kernels_cuda.top_k.parameters import N_LAYOUT, N_MASKS, N_NUMBERS
+from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.shapes import VECTOR_BYTES, WARP_KERNEL_WARPS, WARP_LARGEST_K
 
 u32 = types.uint32
 u64 = types.uint64
@@ -156,11 +154,11 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
     ):
         take_turn()
         slot_keys = cuda.shared.array(0, slot_type, VECTOR_BYTES)
-        slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARPS_A_BLOCK * n_slots)
+        slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARP_KERNEL_WARPS * n_slots)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        row = (first_block + i64(cuda.blockIdx.x)) * WARPS_A_BLOCK + i64(warp)
+        row = (first_block + i64(cuda.blockIdx.x)) * WARP_KERNEL_WARPS + i64(warp)
         if row >= n_rows:
             return
         x_row, value_row, index_row = row_offsets(layout, offsets, row)
@@ -208,7 +206,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         next_best = smaller
         floor = key_type(0)
         taken = u32(0)
-        if wanted > LARGEST_K:
+        if wanted > WARP_LARGEST_K:
             taken = wanted
         while taken < wanted:
             floor = warp_max(best)
@@ -216,7 +214,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 best = next_best
                 next_best = key_type(0)
             taken += 1
-        if wanted <= LARGEST_K:
+        if wanted <= WARP_LARGEST_K:
             if floor == 0:
                 # Equal maxima were taken away together, until none was left. The least of them may do.
                 least_taken = ~key_type(0)

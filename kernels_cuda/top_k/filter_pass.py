@@ -23,9 +23,8 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.elements import VECTOR_BYTES
-from kernels_cuda.top_k.group_shape import VECTORS_AHEAD, key_bytes
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.shapes import VECTOR_BYTES, VECTORS_AHEAD, group_key_bytes
 from kernels_cuda.top_k.threshold import FOUND, bit_length, threshold_functions
 
 u32 = types.uint32
@@ -67,7 +66,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     reaching = functions.reaching
     key_of_raw = functions.key_of_raw
     per_vector = VECTOR_BYTES // element_size
-    keys_a_vector = VECTOR_BYTES // key_bytes(element_size)
+    keys_a_vector = VECTOR_BYTES // group_key_bytes(element_size)
     # Vectors whose elements' bits a mask of 32 bits holds.
     per_mask = min(VECTORS_AHEAD, 32 // per_vector)
     n_masks = VECTORS_AHEAD // per_mask
