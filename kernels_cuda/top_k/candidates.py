@@ -73,7 +73,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         return ties
 
     @linked_function
-    def keep_first(first_slot, first_position, count, held, wanted, most, masks):
+    def keep_first(first_slot, first_position, count, held, wanted, most, key_format):
         """Keep the first `wanted` of each lane's candidates, up to `most` if more, and move them together.
 
         Candidates are elements, but for the first `held`, which are order keys, as all that stay are. Returns
@@ -93,7 +93,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
             for beside in range(4):
                 key = few_keys[beside]
                 if place >= held:
-                    key = order_key(key, *masks)
+                    key = order_key(key, *key_format)
                 if place < count:
                     low = min(low, key)
                     high = max(high, key)

@@ -9,7 +9,6 @@ from kernels_cuda.runtime.launch import LaunchList, load
 from kernels_cuda.runtime.variant import Target, capability_of
 from kernels_cuda.top_k import group_launches, launches
 from kernels_cuda.top_k.launches import Launch, Workspace
-from kernels_cuda.top_k.parameters import flattened
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import (
     AxisStrides,
@@ -146,7 +145,7 @@ class Plan:
                 each.block,
                 each.shared_bytes,
                 each.pointers,
-                tuple(flattened(each.parameters)),
+                each.parameters,
             )
             for each in planned
         ]

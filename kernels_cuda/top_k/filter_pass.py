@@ -123,7 +123,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         words[at + 3] = u32(further >> 32)
 
     @device_function
-    def key_at(nearer, further, element, are_raw, numbers, masks):
+    def key_at(nearer, further, element, are_raw, unfolded_format, key_format):
         """Return the order key of an element of a vector, or of one of its raw keys."""
         if element_size == 8:
             key = nearer
@@ -137,7 +137,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             if shift >= 64:
                 bits = further
             key = u32(bits >> u64(shift & 63))
-        return key_of_raw(key, numbers, masks) if are_raw else order_key(key & ones, *masks)
+        return key_of_raw(key, unfolded_format, key_format) if are_raw else order_key(key & ones, *key_format)
 
     @device_function
     def low_of(vector, element, source):
@@ -256,7 +256,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             counters[FOUND] = n_found
 
     @linked_function
-    def count_keys(histogram, items, source, bound, end, shift, numbers, masks, thread):
+    def count_keys(histogram, items, source, bound, end, shift, unfolded_format, key_format, thread):
         """Count the keys from `bound` to `end` by ``(key - bound) >> shift``."""
         words = cuda.local.array(4, u32)
         are_raw = source[3]
@@ -273,7 +273,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             further = u64(words[2]) | (u64(words[3]) << 32)
             element = u32(0)
             while element < n_each:
-                beyond = key_at(nearer, further, element, are_raw, numbers, masks) - bound
+                beyond = key_at(nearer, further, element, are_raw, unfolded_format, key_format) - bound
                 digit = u32(beyond >> key_type(shift))
                 counts = vector != _NO_VECTOR and beyond <= width
                 count_shared_if(bins + (digit << 2), counts)
@@ -338,8 +338,8 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         end,
         wanted,
         limit,
-        numbers,
-        masks,
+        unfolded_format,
+        key_format,
         sums,
         counters,
         thread,
@@ -356,7 +356,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         narrowing = True
         while narrowing:
             shift = max(needed_bits(end - bound), u32(digit_bits)) - digit_bits
-            count_keys(histogram, items, source, bound, end, shift, numbers, masks, thread)
+            count_keys(histogram, items, source, bound, end, shift, unfolded_format, key_format, thread)
             digit = u32((edge_key - bound) >> key_type(shift))
             count_shared_if(bins + (digit << 2), has_edge and bound <= edge_key <= end)
             digit, larger, amount = find_digit(histogram, sums, counters, needed, thread, lane, warp)

@@ -5,14 +5,16 @@ vectors (128 bytes), and one `coarse` group, all of them. The block kernel then 
 these, reading few elements. Reads every row once; writes a key for 128 bytes and another for 4 KiB or more.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD, STORE, take_turn
-from kernels_cuda.runtime.compiler import KernelSource, linked_function
+from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.groups import CHUNK_WORDS, group_functions
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.parameters import N_LAYOUT, N_NUMBERS
+from kernels_cuda.top_k.parameters import MaximaParameters, TransposedMaximaParameters
 from kernels_cuda.top_k.rows import locate
 from kernels_cuda.top_k.shapes import (
     CHUNK_VECTORS,
@@ -30,7 +32,7 @@ u32 = types.uint32
 i64 = types.int64
 
 
-def maxima_source(element_size: int) -> KernelSource:
+def maxima_source(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -49,43 +51,30 @@ def maxima_source(element_size: int) -> KernelSource:
         store_key(address + i64(first) * n_bytes, key)
         return key
 
-    def top_k_maxima(
-        x,
-        fine,
-        coarse,
-        offsets,
-        first_block,
-        axis_size,
-        part_size,
-        n_parts,
-        blocks_a_part,
-        coarse_chunks,
-        x_stride,
-        layout,
-        numbers,
-    ):
+    @cuda.jit(max_registers=64)
+    def top_k_maxima(x, fine, coarse, offsets, p: MaximaParameters):
         take_turn()
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
-        block = first_block + i64(cuda.blockIdx.x)
-        unit = block // blocks_a_part
-        coarse_group = (block - unit * blocks_a_part) * MAXIMA_WARPS + i64(thread >> 5)
+        block = p.first_block + i64(cuda.blockIdx.x)
+        unit = block // p.blocks_per_part
+        coarse_group = (block - unit * p.blocks_per_part) * MAXIMA_WARPS + i64(thread >> 5)
         _, _, _, _, _, address, _, n_vectors = locate(
-            x, offsets, unit, axis_size, part_size, n_parts, x_stride, element_size, layout
+            x, offsets, unit, p.axis_size, p.part_size, p.n_parts, p.x_stride, element_size, p.layout
         )
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_PER_LANE, key_type)
-        mask = raw_mask(numbers, False)
-        vector = coarse_group * coarse_chunks * CHUNK_VECTORS + i64(lane)
-        available = u32(min(max(n_vectors - vector, 0), coarse_chunks * CHUNK_VECTORS))
-        number = unit * blocks_a_part * MAXIMA_WARPS + coarse_group
-        fine_address = fine + number * coarse_chunks * (FINE_PER_CHUNK * n_bytes)
+        mask = raw_mask(p.unfolded_format, False)
+        vector = coarse_group * p.coarse_chunks * CHUNK_VECTORS + i64(lane)
+        available = u32(min(max(n_vectors - vector, 0), p.coarse_chunks * CHUNK_VECTORS))
+        number = unit * p.blocks_per_part * MAXIMA_WARPS + coarse_group
+        fine_address = fine + number * p.coarse_chunks * (FINE_PER_CHUNK * n_bytes)
         chunk = u32(0)
         best = key_type(0)
-        if x_stride == 1:
+        if p.x_stride == 1:
             address += vector * VECTOR_BYTES
             load_first(words, address, available)
-            while chunk < u32(coarse_chunks):
+            while chunk < u32(p.coarse_chunks):
                 beyond = max(available, u32(CHUNK_VECTORS)) - CHUNK_VECTORS
                 next_maxima(words, maxima, address, available, CHUNK_VECTORS * VECTOR_BYTES, beyond, mask)
                 address += CHUNK_VECTORS * VECTOR_BYTES
@@ -94,11 +83,11 @@ def maxima_source(element_size: int) -> KernelSource:
                 available = beyond
                 chunk += 1
         else:
-            address += vector * VECTOR_BYTES * x_stride
-            while chunk < u32(coarse_chunks):
-                load_strided_maxima(maxima, address, x_stride, available, mask)
+            address += vector * VECTOR_BYTES * p.x_stride
+            while chunk < u32(p.coarse_chunks):
+                load_strided_maxima(maxima, address, p.x_stride, available, mask)
                 best = max(best, store_maxima(maxima, fine_address, lane))
-                address += CHUNK_VECTORS * VECTOR_BYTES * x_stride
+                address += CHUNK_VECTORS * VECTOR_BYTES * p.x_stride
                 fine_address += FINE_PER_CHUNK * n_bytes
                 available = max(available, u32(CHUNK_VECTORS)) - CHUNK_VECTORS
                 chunk += 1
@@ -106,7 +95,7 @@ def maxima_source(element_size: int) -> KernelSource:
         if lane == 0:
             store_key(coarse + number * n_bytes, best)
 
-    return KernelSource(top_k_maxima, {"layout": N_LAYOUT, "numbers": N_NUMBERS}, max_registers=64)
+    return top_k_maxima
 
 
 ROWS_PER_WARP = TRANSPOSED_ROWS // MAXIMA_WARPS
@@ -117,7 +106,7 @@ TILE_KEYS = TRANSPOSED_ROWS * TILE_PITCH
 IN_FLIGHT = {1: 32, 2: 16, 4: 32, 8: 8}
 
 
-def transposed_maxima_source(element_size: int) -> KernelSource:
+def transposed_maxima_source(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -155,40 +144,35 @@ def transposed_maxima_source(element_size: int) -> KernelSource:
             best = max(best, raw_element(elements[at * group_elements + element], mask))
         return whole_raw_key(best)
 
-    def top_k_transposed_maxima(
-        x,
-        fine,
-        coarse,
-        offsets,
-        first_block,
-        axis_size,
-        part_size,
-        n_parts,
-        n_rows,
-        n_coarse,
-        x_stride,
-        layout,
-        numbers,
-    ):
+    @cuda.jit(max_registers=64)
+    def top_k_transposed_maxima(x, fine, coarse, offsets, p: TransposedMaximaParameters):
         take_turn()
         tile = cuda.shared.array(TILE_KEYS, key_type)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
         # Blocks that run together have neighbouring rows, for these share lines of memory.
-        block = first_block + i64(cuda.blockIdx.x)
-        n_row_groups = (n_rows + (TRANSPOSED_ROWS - 1)) // TRANSPOSED_ROWS
+        block = p.first_block + i64(cuda.blockIdx.x)
+        n_row_groups = (p.n_rows + (TRANSPOSED_ROWS - 1)) // TRANSPOSED_ROWS
         above = block // n_row_groups
         first_row = (block - above * n_row_groups) * TRANSPOSED_ROWS
-        part = above // n_coarse
-        chunk = above - part * n_coarse
+        part = above // p.n_coarse
+        chunk = above - part * p.n_coarse
         # Lanes beyond the last row read that, too, and what they find is not stored.
-        row = min(first_row + i64(lane), n_rows - 1)
+        row = min(first_row + i64(lane), p.n_rows - 1)
         _, _, _, _, _, address, _, n_vectors = locate(
-            x, offsets, row * n_parts + part, axis_size, part_size, n_parts, x_stride, element_size, layout
+            x,
+            offsets,
+            row * p.n_parts + part,
+            p.axis_size,
+            p.part_size,
+            p.n_parts,
+            p.x_stride,
+            element_size,
+            p.layout,
         )
-        mask = raw_mask(numbers, False)
-        step = x_stride * element_size
+        mask = raw_mask(p.unfolded_format, False)
+        step = p.x_stride * element_size
         elements = cuda.local.array(in_flight, key_type)
         group = warp * u32(n_batches * groups_a_batch)
         first = (chunk * FINE_PER_CHUNK + i64(group)) * group_elements
@@ -208,12 +192,12 @@ def transposed_maxima_source(element_size: int) -> KernelSource:
         for at in range(ROWS_PER_WARP):
             tile_row = warp * ROWS_PER_WARP + u32(at)
             row = first_row + i64(tile_row)
-            if row < n_rows:
-                number = (row * n_parts + part) * n_coarse + chunk
+            if row < p.n_rows:
+                number = (row * p.n_parts + part) * p.n_coarse + chunk
                 key = tile[tile_row * TILE_PITCH + lane]
                 store_key(fine + (number * FINE_PER_CHUNK + i64(lane)) * n_bytes, key)
                 best = warp_max(key)
                 if lane == 0:
                     store_key(coarse + number * n_bytes, best)
 
-    return KernelSource(top_k_transposed_maxima, {"layout": N_LAYOUT, "numbers": N_NUMBERS}, max_registers=64)
+    return top_k_transposed_maxima

@@ -8,14 +8,13 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.top_k import kernels
 from kernels_cuda.top_k.launches import (
     INDICES,
-    NULL,
     OPERANDS,
     VALUES,
     Launch,
-    Pointer,
     Workspace,
     X,
     batches,

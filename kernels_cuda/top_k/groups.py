@@ -255,7 +255,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
             vector += u32(_COPIED * n_threads)
 
     @linked_function
-    def order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread):
+    def order_maxima(keys, n_groups, unfolded_format, key_format, lowest, highest, thread):
         """Make keys of the raw maxima; return the least and the largest of these and the given ones."""
         quad = cuda.local.array(per_quad, key_type)
         number = thread
@@ -263,7 +263,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
         while group < n_groups:
             load_quad(quad, keys, number)
             for at in range(per_quad):
-                quad[at] = key_of_raw(quad[at], numbers, masks)
+                quad[at] = key_of_raw(quad[at], unfolded_format, key_format)
                 if group + u32(at) < n_groups:
                     lowest = min(lowest, quad[at])
                     highest = max(highest, quad[at])

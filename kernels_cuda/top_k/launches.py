@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from kernels_cuda.runtime.launch import N_BASES, NOTHING, WORKSPACE_ALIGNMENT
+from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k import kernels, shapes
 from kernels_cuda.top_k.parameters import (
@@ -22,18 +22,8 @@ from kernels_cuda.top_k.parameters import (
 from kernels_cuda.top_k.policy import ColumnsPolicy, Policy
 from kernels_cuda.top_k.problem import Problem
 
-# The pointer slots of a launch, in the order of its arguments.
-X, VALUES, INDICES, WORKSPACE = range(N_BASES)
-
-
-class Pointer(NamedTuple):
-    """An address known at launch: a pointer slot and an offset in bytes."""
-
-    slot: int
-    offset: int = 0
-
-
-NULL = Pointer(NOTHING)
+# The pointer slots of a launch, in the order of the addresses that a plan is launched with.
+X, VALUES, INDICES, WORKSPACE = range(4)
 # What kernels take that serve whole rows of the problem.
 OPERANDS = (Pointer(X), Pointer(VALUES), Pointer(INDICES))
 

@@ -1,14 +1,8 @@
 """The integers that kernels take besides addresses, by name: launches give them, kernels read them."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, RowLayout, TableDimension, UnfoldedFormat
-
-# How many integers kernels take for each of these.
-N_LAYOUT = len(RowLayout._fields)
-N_MASKS = len(KeyFormat._fields)
-N_NUMBERS = len(UnfoldedFormat._fields)
 
 
 class OffsetsParameters(NamedTuple):
@@ -192,12 +186,3 @@ class SortParameters(NamedTuple):
     strides: AxisStrides
     layout: RowLayout
     key_format: KeyFormat
-
-
-def flattened(parameters: Any) -> Iterator[int]:
-    """Yield the integers in the order in which kernels take them."""
-    for value in parameters:
-        if isinstance(value, tuple):
-            yield from flattened(value)
-        else:
-            yield value

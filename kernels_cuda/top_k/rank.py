@@ -46,7 +46,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
 
     `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier.
 
-    `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
+    `fill_bins` puts the pairs' unfolded_format in order of bins, descending ranges of (key, low) told by `make_bins`,
     and `rank_in_bin` compares a pair with its bin's others. Where many keys are equal to the lowest, and few
     are far above, bins that separate these ties hold about as many pairs each.
 
@@ -285,7 +285,9 @@ def write_function(element_size: int, n_threads: int) -> Any:
         return index
 
     @linked_function
-    def write_first(memory, row, output, origin, n_pairs, wanted, bound, highest, is_bound_close, masks, ids):
+    def write_first(
+        memory, row, output, origin, n_pairs, wanted, bound, highest, is_bound_close, key_format, ids
+    ):
         """Write the first `wanted` of the candidates, in order.
 
         `memory` are the shared arrays, `row` is ``(address, stride, count)``, `output` is ``(values, indices,
@@ -336,7 +338,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
                 rank = place
             if rank < wanted:
                 position = i64(~lows[pair])
-                bits = restore(keys[pair], masks, address + position * stride * element_size)
+                bits = restore(keys[pair], key_format, address + position * stride * element_size)
                 store_element(values + i64(rank) * value_stride * element_size, bits)
                 index = index_of(position, *origin)
                 store_index(indices + i64(rank) * index_stride * index_size, index_size, index)

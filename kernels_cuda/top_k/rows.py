@@ -1,9 +1,12 @@
 """Where rows and their parts lie: kernels find them by a `problem.RowLayout`, or in a table filled before."""
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.ptx import load_u64, store_u32, store_u64, take_turn
-from kernels_cuda.runtime.compiler import KernelSource, device_function, linked_function
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.parameters import OffsetsParameters
 from kernels_cuda.top_k.shapes import OFFSETS_BYTES, OFFSETS_THREADS, VECTOR_BYTES
 
 u32 = types.uint32
@@ -27,15 +30,15 @@ def row_offsets(layout, offsets, row):
     else:
         outer = row
         # A 64-bit division takes longer than all else here.
-        if layout[0] != 1:
-            outer = row // layout[0]
-            inner = row - outer * layout[0]
-            x_offset = inner * layout[4]
-            value_offset = inner * layout[5]
-            index_offset = inner * layout[6]
-        x_offset += outer * layout[1]
-        value_offset += outer * layout[2]
-        index_offset += outer * layout[3]
+        if layout.inner_size != 1:
+            outer = row // layout.inner_size
+            inner = row - outer * layout.inner_size
+            x_offset = inner * layout.x_inner
+            value_offset = inner * layout.value_inner
+            index_offset = inner * layout.index_inner
+        x_offset += outer * layout.x_outer
+        value_offset += outer * layout.value_outer
+        index_offset += outer * layout.index_outer
     return x_offset, value_offset, index_offset
 
 
@@ -48,20 +51,21 @@ def store_index(address, index_size, index):
         store_u64(address, u64(index))
 
 
-def offsets_source() -> KernelSource:
+def offsets_source() -> Any:
     """Make the kernel that adds one dimension to the table of offsets; the first launch starts the table."""
 
-    def add_dimension(offsets, n_rows, is_first, rows_below, size, x_stride, value_stride, index_stride):
+    @cuda.jit
+    def add_dimension(offsets, p: OffsetsParameters):
         take_turn()
         row = i64(cuda.blockIdx.x) * OFFSETS_THREADS + i64(cuda.threadIdx.x)
-        if row < n_rows:
-            at = row // rows_below
-            at = at - (at // size) * size
+        if row < p.n_rows:
+            at = row // p.dimension.rows_below
+            at = at - (at // p.dimension.size) * p.dimension.size
             entry = offsets + row * OFFSETS_BYTES
-            x_offset = at * x_stride
-            value_offset = at * value_stride
-            index_offset = at * index_stride
-            if is_first == 0:
+            x_offset = at * p.dimension.x_stride
+            value_offset = at * p.dimension.value_stride
+            index_offset = at * p.dimension.index_stride
+            if p.is_first == 0:
                 x_offset += i64(load_u64(entry))
                 value_offset += i64(load_u64(entry + 8))
                 index_offset += i64(load_u64(entry + 16))
@@ -69,7 +73,7 @@ def offsets_source() -> KernelSource:
             store_u64(entry + 8, u64(value_offset))
             store_u64(entry + 16, u64(index_offset))
 
-    return KernelSource(add_dimension)
+    return add_dimension
 
 
 @linked_function

@@ -12,6 +12,8 @@ above do not fit, the winners one by one: the largest key of the warp, and of th
 smallest position. Reads the row once, writes k values and indices.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
@@ -28,10 +30,10 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
     warp_min,
 )
-from kernels_cuda.runtime.compiler import KernelSource, linked_function
+from kernels_cuda.runtime.compiler import linked_function, target_capability
 from kernels_cuda.top_k.cooperate import quad_functions, warp_maximum
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.parameters import N_LAYOUT, N_MASKS, N_NUMBERS
+from kernels_cuda.top_k.parameters import WarpParameters
 from kernels_cuda.top_k.rows import row_offsets, store_index
 from kernels_cuda.top_k.shapes import VECTOR_BYTES, WARP_KERNEL_WARPS, WARP_LARGEST_K
 
@@ -46,7 +48,7 @@ LARGE_REGISTERS = 80
 _COMPARED = 4
 
 
-def warp_source(element_size: int, n_vectors: int) -> KernelSource:
+def warp_source(element_size: int, n_vectors: int) -> Any:
     """Make the kernel for rows of up to ``n_vectors * 512 // element_size`` elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -134,45 +136,32 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 live |= 1 << u32(place)
         return live
 
-    def warp_top_k(
-        x,
-        values,
-        indices,
-        offsets,
-        index_size,
-        first_block,
-        n_rows,
-        axis_size,
-        k,
-        x_stride,
-        value_stride,
-        index_stride,
-        n_slots,
-        layout,
-        numbers,
-        masks,
-    ):
+    # Older devices might have to spill.
+    is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
+
+    @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
+    def warp_top_k(x, values, indices, offsets, p: WarpParameters):
         take_turn()
         slot_keys = cuda.shared.array(0, slot_type, VECTOR_BYTES)
-        slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARP_KERNEL_WARPS * n_slots)
+        slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        row = (first_block + i64(cuda.blockIdx.x)) * WARP_KERNEL_WARPS + i64(warp)
-        if row >= n_rows:
+        row = (p.first_block + i64(cuda.blockIdx.x)) * WARP_KERNEL_WARPS + i64(warp)
+        if row >= p.n_rows:
             return
-        x_row, value_row, index_row = row_offsets(layout, offsets, row)
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         base = x + x_row * element_size
-        count = u32(axis_size)
-        wanted = u32(k)
+        count = u32(p.axis_size)
+        wanted = u32(p.k)
 
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
         raws = cuda.local.array(per_lane, key_type)
         lane_first = lane * per_vector
-        in_vectors = x_stride == 1 and (base & (VECTOR_BYTES - 1)) == 0
+        in_vectors = p.strides.x == 1 and (base & (VECTOR_BYTES - 1)) == 0
         words = cuda.local.array(n_words, u32)
         vector_words = cuda.local.array(4, u32)
-        mask = raw_mask(numbers, False)
+        mask = raw_mask(p.unfolded_format, False)
         for begin in range(0, n_vectors, n_ahead):
             for ahead in range(n_ahead):
                 position = lane_first + u32((begin + ahead) * pass_elements)
@@ -192,7 +181,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                     for element in range(per_vector):
                         raws[place + element] = key_type(0)
                         if position + u32(element) < count:
-                            address = base + i64(position + u32(element)) * x_stride * element_size
+                            address = base + i64(position + u32(element)) * p.strides.x * element_size
                             raws[place + element] = raw_element(load_element(address), mask)
 
         # Of each half of a lane's elements.
@@ -226,7 +215,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 live = reaching_keys(raws, floor, lane_first, count)
                 if warp_add(popcount_u32(live)) < wanted:
                     floor = key_type(0)
-            floor = first_of_equals(floor, numbers, masks)
+            floor = first_of_equals(floor, p.unfolded_format, p.key_format)
 
         live = reaching_keys(raws, floor, lane_first, count)
         above = live
@@ -234,20 +223,20 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         through = warp_inclusive_sum(amount)
         n_above = shuffle_from_u32(through, u32(31))
         n_found = n_above
-        slots = warp * u32(n_slots)
-        if n_found > u32(n_slots):
+        slots = warp * u32(p.n_slots)
+        if n_found > u32(p.n_slots):
             # Those above the floor, and the first of those that equal it.
-            floor_key = key_of_raw(floor, numbers, masks)
+            floor_key = key_of_raw(floor, p.unfolded_format, p.key_format)
             above = u32(0)
             for place in range(per_lane):
-                if key_of_raw(raws[place], numbers, masks) > floor_key:
+                if key_of_raw(raws[place], p.unfolded_format, p.key_format) > floor_key:
                     above |= 1 << u32(place)
             above &= live
             amount = popcount_u32(above)
             through = warp_inclusive_sum(amount)
             n_above = shuffle_from_u32(through, u32(31))
             n_found = max(n_above, wanted)
-        if n_above <= u32(n_slots):
+        if n_above <= u32(p.n_slots):
             slot = slots + (through - amount)
             for place in range(per_lane):
                 is_above = (above >> u32(place)) & 1
@@ -274,11 +263,18 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
             while own < n_found:
                 slot = slots + own
                 raw, position = take_slot(slot_keys, slot_positions, slot)
-                put_slot(slot_keys, slot_positions, slot, key_of_raw(raw, numbers, masks), position, True)
+                put_slot(
+                    slot_keys,
+                    slot_positions,
+                    slot,
+                    key_of_raw(raw, p.unfolded_format, p.key_format),
+                    position,
+                    True,
+                )
                 own += 32
         else:
             for place in range(per_lane):
-                raws[place] = key_of_raw(raws[place], numbers, masks)
+                raws[place] = key_of_raw(raws[place], p.unfolded_format, p.key_format)
             n_found = wanted
             taken = u32(0)
             while taken < wanted:
@@ -302,7 +298,7 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
 
         # Beyond the pairs, what is larger than none of them.
         beyond = n_found + lane
-        is_beyond = lane < _COMPARED and beyond < u32(n_slots)
+        is_beyond = lane < _COMPARED and beyond < u32(p.n_slots)
         put_slot(slot_keys, slot_positions, slots + beyond, key_type(0), u32(_NOWHERE), is_beyond)
         cuda.syncwarp()
         own = lane
@@ -311,15 +307,10 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
             end = slots + n_found
             rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
             if rank < wanted:
-                bits = restore(key, masks, base + i64(position) * x_stride * element_size)
-                store_element(values + (value_row + i64(rank) * value_stride) * element_size, bits)
-                at = indices + (index_row + i64(rank) * index_stride) * index_size
-                store_index(at, index_size, i64(position))
+                bits = restore(key, p.key_format, base + i64(position) * p.strides.x * element_size)
+                store_element(values + (value_row + i64(rank) * p.strides.values) * element_size, bits)
+                at = indices + (index_row + i64(rank) * p.strides.indices) * p.index_size
+                store_index(at, p.index_size, i64(position))
             own += 32
 
-    return KernelSource(
-        warp_top_k,
-        {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
-        max_registers=LARGE_REGISTERS if per_lane == 32 and element_size < 8 else None,
-        limited_from=(9, 0),
-    )
+    return warp_top_k
