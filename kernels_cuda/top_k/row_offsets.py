@@ -2,7 +2,7 @@
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import load_u64, store_u32, store_u64, take_turn
+from kernels_cuda.ptx import load_u32, load_u64, store_u32, store_u64, take_turn
 from kernels_cuda.runtime.compiler import KernelSource, device_function
 from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS
 
@@ -46,6 +46,17 @@ def store_index(address, index_size, index):
         store_u32(address, u32(index))
     else:
         store_u64(address, u64(index))
+
+
+@device_function
+def load_index(address, index_size):
+    """Load an index of 4 or 8 bytes."""
+    index = i64(0)
+    if index_size == 4:
+        index = i64(load_u32(address))
+    else:
+        index = i64(load_u64(address))
+    return index
 
 
 def offsets_source() -> KernelSource:

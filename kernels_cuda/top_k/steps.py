@@ -25,6 +25,7 @@ LARGE_BLOCK_SHARED_BYTES = 99 << 10
 
 # The arrays of a launch, in the order of its arguments.
 X, VALUES, INDICES, WORKSPACE = range(N_BASES)
+LENGTHS = NOTHING + 1
 
 
 def ceil_div(dividend: int, divisor: int) -> int:
