@@ -109,7 +109,7 @@ def plan(
     is_sorted : bool
         Whether the elements are wanted in order; otherwise the same ones by ascending position.
     length_size, length_signed : int, bool
-        Bytes of a row's length (4, 8), or 0 where all rows have `axis_size` elements, and whether it is signed.
+        Bytes of a row's length (4, 8), or 0 where all rows have `axis_size` elements; whether it is signed.
     length_strides : sequence of int
         Strides of the lengths along the dimensions of `rows`.
     padding : int

@@ -51,12 +51,7 @@ def store_index(address, index_size, index):
 @device_function
 def load_index(address, index_size):
     """Load an index of 4 or 8 bytes."""
-    index = i64(0)
-    if index_size == 4:
-        index = i64(load_u32(address))
-    else:
-        index = i64(load_u64(address))
-    return index
+    return i64(load_u32(address)) if index_size == 4 else i64(load_u64(address))
 
 
 def offsets_source() -> KernelSource:
