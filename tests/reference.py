@@ -41,11 +41,11 @@ def _top_k_of_lengths(x, k, axis, largest, sorted, lengths):
 def padding(dtype, largest):
     """Return the value of `dtype` that no element loses to."""
     dtype = np.dtype(dtype)
-    if dtype == bool or dtype.kind in "iu":
-        info = np.iinfo(dtype) if dtype != bool else None
-        lowest, highest = (info.min, info.max) if info else (False, True)
-    else:
-        lowest, highest = -np.inf, np.inf
+    lowest, highest = -np.inf, np.inf
+    if dtype.kind == "b":
+        lowest, highest = False, True
+    elif dtype.kind in "iu":
+        lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
     return np.array(lowest if largest else highest, dtype)
 
 

@@ -16,6 +16,7 @@ from tests.cuda_plans import Config
 pytest.importorskip("cuda.core")
 CUresult = importlib.import_module("cuda.bindings.driver").CUresult
 launch = importlib.import_module("kernels_cuda.runtime.launch")
+Pointer = launch.Pointer
 
 STREAM = 777
 BASES = (1000, 2000, 3000, 4000)
@@ -68,10 +69,10 @@ def two_launches(driver, arch="sm_90"):
         (1 << 31) - 1,
         256,
         100_000,
-        ((0, 16), (3, -8), (4, 0)),
+        (Pointer(0, 16), Pointer(3, -8), launch.NULL),
         (-5, 1 << 40),
     )
-    second = kernel(driver, 12, 3, arch), 3, 64, 0, ((2, 4), (1, 0)), (7,)
+    second = kernel(driver, 12, 3, arch), 3, 64, 0, (Pointer(2, 4), Pointer(1)), (7,)
     return launch.LaunchList([launch.Launch(*first), launch.Launch(*second)])
 
 

@@ -12,7 +12,7 @@ import ctypes
 import functools
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -20,9 +20,6 @@ from cuda.bindings import driver
 
 from kernels_cuda.runtime.variant import Target, Variant, capability_of
 
-# Addresses that the pointers of a list of launches may count from; the base after them is null.
-N_BASES = 4
-NOTHING = N_BASES
 # Kernels may rely on this where their workspace begins.
 WORKSPACE_ALIGNMENT = 256
 
@@ -71,9 +68,9 @@ class Kernel:
         self.device_id = target.device_id
         self.may_overlap = capability_of(target.arch) >= (9, 0) and _driver_version() >= _OVERLAPPING_DRIVER
 
-    def launch(self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: int) -> None:
+    def launch(self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: Any) -> None:
         """Put one launch on `stream`, whose arguments are told only now; see `Launch`."""
-        frame = _Frame((grid, block, shared_bytes), False, arguments)
+        frame = _Frame((grid, block, shared_bytes), False, flat(arguments))
         self.launch_frame(frame, stream)
 
     def launch_frame(self, frame: _Frame, stream: int) -> None:
@@ -87,17 +84,52 @@ class Kernel:
             _check((driver.CUresult(status),))
 
     def prepare(
-        self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: int
+        self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: Any
     ) -> "LaunchList":
         """Return a launch whose parameters after the first `n_pointers` are these."""
-        pointers = tuple((base, 0) for base in range(n_pointers))
+        pointers = tuple(Pointer(slot) for slot in range(n_pointers))
         return LaunchList([Launch(self, grid, block, shared_bytes, pointers, arguments)])
 
 
 _NO_CONTEXT = int(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
 
-Pointer = tuple[int, int]
-"""An address of a list's launch: the number of a base, and how many bytes on it is."""
+
+class Pointer(NamedTuple):
+    """An address that is known when a list is launched.
+
+    Attributes
+    ----------
+    slot : int
+        Which of the addresses that the list is launched with; -1 is the null pointer.
+    offset : int
+        How many bytes after it.
+    """
+
+    slot: int
+    offset: int = 0
+
+
+NULL = Pointer(-1)
+
+Arguments = Iterable["int | Arguments"]
+"""Integers, and tuples of them; a kernel's NamedTuple of parameters is one."""
+
+
+def flat(arguments: Arguments) -> tuple[int, ...]:
+    """Return the values that a kernel takes for arguments of which some are tuples, in order.
+
+    Examples
+    --------
+    >>> flat([1, (2, 3, (4,)), 5])
+    (1, 2, 3, 4, 5)
+    """
+    values: list[int] = []
+    for argument in arguments:
+        if isinstance(argument, int):
+            values.append(argument)
+        else:
+            values += flat(argument)
+    return tuple(values)
 
 
 class Launch(NamedTuple):
@@ -111,8 +143,8 @@ class Launch(NamedTuple):
         Blocks, threads per block and dynamic shared memory.
     pointers : tuple of Pointer
         The first parameters, known when the list is launched.
-    arguments : tuple of int
-        The other parameters, each from -2^63 to 2^63 - 1 (see `as_signed`).
+    arguments : tuple
+        The other parameters: integers from -2^63 to 2^63 - 1 (see `as_signed`), and tuples of them.
     """
 
     kernel: Kernel
@@ -120,7 +152,7 @@ class Launch(NamedTuple):
     block: int
     shared_bytes: int
     pointers: tuple[Pointer, ...]
-    arguments: tuple[int, ...]
+    arguments: Arguments
 
 
 class _Repeated:
@@ -133,7 +165,7 @@ class _Repeated:
         self._kernel = kernel
         self._sizes = grid, block, shared_bytes
         self._is_early = is_early and kernel.may_overlap
-        self._arguments = (0,) * len(self._pointers) + arguments
+        self._arguments = (0,) * len(self._pointers) + flat(arguments)
         self._put_pointers = struct.Struct(f"={len(self._pointers)}q").pack_into
         self._idle: list[_Frame] = []
 
@@ -144,16 +176,17 @@ class _Repeated:
         if n_values > most_values:
             return None
         image = struct.unpack_from(f"={_VALUES_AT // 8 + n_values}Q", frame.memory)
-        pointers = [word for pointer in self._pointers for word in pointer]
+        null = 4  # TODO one module for the format
+        pointers = [word for slot, offset in self._pointers for word in (null if slot < 0 else slot, offset)]
         return [self._kernel.function, len(self._pointers), n_values, *image, *pointers]
 
-    def __call__(self, stream: int, bases: tuple[int, ...]) -> None:
+    def __call__(self, stream: int, addresses: tuple[int, ...]) -> None:
         try:
             frame = self._idle.pop()
         except IndexError:
             frame = _Frame(self._sizes, self._is_early, self._arguments)
-        addresses = [bases[base] + offset for base, offset in self._pointers]
-        self._put_pointers(frame.memory, _VALUES_AT, *addresses)
+        pointers = [addresses[slot] + offset for slot, offset in self._pointers]
+        self._put_pointers(frame.memory, _VALUES_AT, *pointers)
         self._kernel.launch_frame(frame, stream)
         self._idle.append(frame)
 
@@ -184,11 +217,11 @@ class LaunchList:
             words += of_launch
         return words
 
-    def __call__(self, stream: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> None:
-        """Put the launches on `stream`, a ``cudaStream_t``; the others are the bases of pointers."""
-        bases = (a, b, c, d, 0)
+    def __call__(self, stream: int, *addresses: int) -> None:
+        """Put the launches on `stream`, a ``cudaStream_t``; pointers count from the addresses."""
+        with_null = (*addresses, 0)
         for launch in self._launches:
-            launch(stream, bases)
+            launch(stream, with_null)
 
 
 def as_signed(bits: int) -> int:

@@ -12,13 +12,16 @@ warps have selected.
 A row with a length (`lengths`) has min(k, length) selected elements; the others are left to `pad_rows`.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD, ballot, lanes_below, popcount_u32, take_turn
-from kernels_cuda.runtime.compiler import KernelSource
+from kernels_cuda.runtime.compiler import integers
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.optional_launches import Selected
 from kernels_cuda.top_k.row_offsets import load_index, row_offsets, store_index
 from kernels_cuda.top_k.rows import LENGTH_BYTES, N_LAYOUT
 
@@ -29,7 +32,7 @@ i64 = types.int64
 N_ITEMS = 8
 
 
-def by_index_source(element_size: int, n_threads: int) -> KernelSource:
+def by_index_source(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -41,36 +44,32 @@ def by_index_source(element_size: int, n_threads: int) -> KernelSource:
     n_warps = n_threads // 32
     tile_size = n_threads * N_ITEMS
 
+    @cuda.jit
     def order_by_index(
         x,
         values,
         indices,
         lengths,
         offsets,
-        index_size,
-        first_row,
-        axis_size,
-        k,
-        x_stride,
-        value_stride,
-        index_stride,
-        layout,
-        masks,
+        selected: Selected,
+        layout: integers(N_LAYOUT),
+        masks: integers(N_MASKS),
     ):
         take_turn()
         totals = cuda.shared.array(n_warps, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
-        row = first_row + i64(cuda.blockIdx.x)
+        index_size = selected.index_size
+        row = selected.first_row + i64(cuda.blockIdx.x)
         x_row, value_row, index_row = row_offsets(layout, offsets, row)
         x_row_address = x + x_row * element_size
         value_address = values + value_row * element_size
         index_address = indices + index_row * index_size
-        x_step = x_stride * element_size
-        value_step = value_stride * element_size
-        index_step = index_stride * index_size
+        x_step = selected.x_stride * element_size
+        value_step = selected.value_stride * element_size
+        index_step = selected.index_stride * index_size
 
-        n_selected = i64(k)
+        n_selected = selected.k
         if lengths != 0:
             n_selected = min(n_selected, i64(load_length(lengths + row * LENGTH_BYTES)))
         last = i64(0)
@@ -86,6 +85,7 @@ def by_index_source(element_size: int, n_threads: int) -> KernelSource:
         n_written = i64(0)
         position = i64(thread & ~u32(31)) * N_ITEMS + i64(lane)
         first = i64(0)
+        axis_size = selected.axis_size
         while n_written < n_selected and first < axis_size:
             for item in range(N_ITEMS):
                 at = position + item * 32
@@ -118,4 +118,4 @@ def by_index_source(element_size: int, n_threads: int) -> KernelSource:
             # The next tile's sums take the same shared memory.
             cuda.syncthreads()
 
-    return KernelSource(order_by_index, {"layout": N_LAYOUT, "masks": N_MASKS})
+    return order_by_index

@@ -10,11 +10,14 @@
 No length is known before the kernels run. The copy costs one pass over x and as much workspace.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.offsets import arithmetic
 from kernels_cuda.ptx import LOAD, REGISTER, STORE, load_u32, load_u64, store_u64, take_turn
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.runtime.compiler import device_function, integers
+from kernels_cuda.top_k.optional_launches import MaskedRows, PaddedRows
 from kernels_cuda.top_k.row_offsets import row_offsets, store_index
 from kernels_cuda.top_k.rows import LENGTH_BYTES, LENGTHS_THREADS, N_LAYOUT
 
@@ -39,80 +42,49 @@ def clamped_length(address, length_size, is_signed, axis_size):
     return min(max(length, i64(0)), i64(axis_size))
 
 
-def mask_source(element_size: int) -> KernelSource:
+def mask_source(element_size: int) -> Any:
     """Make the kernel that copies rows and fills them up, one thread per element."""
-    element_type, load_element, store_element = (
-        REGISTER[element_size],
-        LOAD[element_size],
-        STORE[element_size],
-    )
+    element_type = REGISTER[element_size]
+    load_element, store_element = LOAD[element_size], STORE[element_size]
     _, divide = arithmetic(wide=True)
 
-    def mask_rows(
-        x,
-        lengths,
-        masked,
-        clamped_lengths,
-        offsets,
-        first,
-        n_elements,
-        axis_size,
-        axis_multiplier,
-        axis_shift,
-        x_stride,
-        length_size,
-        is_signed,
-        filler,
-        layout,
-    ):
+    @cuda.jit
+    def mask_rows(x, lengths, masked, clamped_lengths, offsets, rows: MaskedRows, layout: integers(N_LAYOUT)):
         take_turn()
-        element = first + i64(cuda.blockIdx.x) * LENGTHS_THREADS + i64(cuda.threadIdx.x)
-        if element < n_elements:
-            row = i64(divide(u64(element), axis_multiplier, axis_shift))
-            position = element - row * axis_size
+        element = rows.first + i64(cuda.blockIdx.x) * LENGTHS_THREADS + i64(cuda.threadIdx.x)
+        if element < rows.n_elements:
+            row = i64(divide(u64(element), rows.multiplier, rows.shift))
+            position = element - row * rows.axis_size
             x_row, length_row, _ = row_offsets(layout, offsets, row)
-            length = clamped_length(lengths + length_row * length_size, length_size, is_signed, axis_size)
+            address = lengths + length_row * rows.length_size
+            length = clamped_length(address, rows.length_size, rows.is_signed, rows.axis_size)
             if position == 0:
                 store_u64(clamped_lengths + row * LENGTH_BYTES, u64(length))
-            bits = element_type(filler)
+            bits = element_type(rows.filler)
             if position < length:
-                bits = load_element(x + (x_row + position * x_stride) * element_size)
+                bits = load_element(x + (x_row + position * rows.x_stride) * element_size)
             store_element(masked + element * element_size, bits)
 
-    return KernelSource(mask_rows, {"layout": N_LAYOUT})
+    return mask_rows
 
 
-def pad_source(element_size: int) -> KernelSource:
+def pad_source(element_size: int) -> Any:
     """Make the kernel that fills the output up where a row has fewer elements, one thread per output."""
     element_type, store_element = REGISTER[element_size], STORE[element_size]
     _, divide = arithmetic(wide=True)
 
-    def pad_rows(
-        values,
-        indices,
-        clamped_lengths,
-        offsets,
-        first,
-        n_outputs,
-        k,
-        k_multiplier,
-        k_shift,
-        index_size,
-        value_stride,
-        index_stride,
-        padding,
-        layout,
-    ):
+    @cuda.jit
+    def pad_rows(values, indices, clamped_lengths, offsets, rows: PaddedRows, layout: integers(N_LAYOUT)):
         take_turn()
-        output = first + i64(cuda.blockIdx.x) * LENGTHS_THREADS + i64(cuda.threadIdx.x)
-        if output < n_outputs:
-            row = i64(divide(u64(output), k_multiplier, k_shift))
-            rank = output - row * k
+        output = rows.first + i64(cuda.blockIdx.x) * LENGTHS_THREADS + i64(cuda.threadIdx.x)
+        if output < rows.n_outputs:
+            row = i64(divide(u64(output), rows.multiplier, rows.shift))
+            rank = output - row * rows.k
             if rank >= i64(load_u64(clamped_lengths + row * LENGTH_BYTES)):
                 _, value_row, index_row = row_offsets(layout, offsets, row)
-                at = values + (value_row + rank * value_stride) * element_size
-                store_element(at, element_type(padding))
-                at = indices + (index_row + rank * index_stride) * index_size
-                store_index(at, index_size, i64(-1))
+                at = values + (value_row + rank * rows.value_stride) * element_size
+                store_element(at, element_type(rows.padding))
+                at = indices + (index_row + rank * rows.index_stride) * rows.index_size
+                store_index(at, rows.index_size, i64(-1))
 
-    return KernelSource(pad_rows, {"layout": N_LAYOUT})
+    return pad_rows

@@ -4,18 +4,17 @@ An algorithm knows nothing of either. Rows with lengths are copied first (`lengt
 takes the copy for x.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kernels_cuda.layout import divisor
-from kernels_cuda.runtime.launch import as_signed
+from kernels_cuda.runtime.launch import NULL, Pointer, as_signed
 from kernels_cuda.top_k.rows import LENGTH_BYTES, LENGTHS_THREADS, RowDimension, RowLayout, row_layout
 from kernels_cuda.top_k.steps import (
     INDICES,
-    LENGTHS,
-    NULL,
     VALUES,
-    Pointer,
+    WORKSPACE,
     Problem,
     Step,
     Workspace,
@@ -28,6 +27,55 @@ from kernels_cuda.top_k.variants import BY_INDEX_THREADS, by_index_variant, mask
 
 # The longest rows that one warp reorders.
 LONGEST_WARP_ROW = 1024
+# The addresses that a list of launches is told if rows have lengths, in order.
+LENGTHS = WORKSPACE + 1
+WITH_LENGTHS = (X, LENGTHS, VALUES, INDICES, WORKSPACE)
+
+
+class Selected(NamedTuple):
+    """Parameters of the kernel that reorders by index, `by_index`: what an algorithm has written."""
+
+    index_size: int
+    first_row: int
+    axis_size: int
+    k: int
+    x_stride: int
+    value_stride: int
+    index_stride: int
+
+
+class MaskedRows(NamedTuple):
+    """Parameters of the kernel that copies rows up to their lengths, `lengths.mask_source`.
+
+    `multiplier` and `shift` divide by the size of the axis.
+    """
+
+    first: int
+    n_elements: int
+    axis_size: int
+    multiplier: int
+    shift: int
+    x_stride: int
+    length_size: int
+    is_signed: int
+    filler: int
+
+
+class PaddedRows(NamedTuple):
+    """Parameters of the kernel that fills the output up, `lengths.pad_source`.
+
+    `multiplier` and `shift` divide by `k`.
+    """
+
+    first: int
+    n_outputs: int
+    k: int
+    multiplier: int
+    shift: int
+    index_size: int
+    value_stride: int
+    index_stride: int
+    padding: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,16 +152,23 @@ def with_optional_launches(
     if not is_sorted:
         launches += _reorder(problem, offsets, clamped)
     launches += _pad(problem, lengths, offsets, clamped)
-    from_copy = [
-        launch._replace(
-            pointers=tuple(
-                masked._replace(offset=masked.offset + pointer.offset) if pointer.array == X else pointer
-                for pointer in launch.pointers
-            )
-        )
-        for launch in launches
-    ]
-    return _mask(problem, lengths, masked, clamped, workspace) + from_copy
+    launches = [_with_pointers(launch, lambda pointer: _in_copy(pointer, masked)) for launch in launches]
+    launches = _mask(problem, lengths, masked, clamped, workspace) + launches
+    return [_with_pointers(launch, _with_lengths) for launch in launches]
+
+
+def _with_pointers(launch: Step, change: Callable[[Pointer], Pointer]) -> Step:
+    return launch._replace(pointers=tuple(map(change, launch.pointers)))
+
+
+def _in_copy(pointer: Pointer, masked: Pointer) -> Pointer:
+    """Return where the copy has what a pointer finds in x."""
+    return masked._replace(offset=masked.offset + pointer.offset) if pointer.slot == X else pointer
+
+
+def _with_lengths(pointer: Pointer) -> Pointer:
+    """Return a pointer among the addresses of rows with lengths."""
+    return pointer if pointer == NULL else pointer._replace(slot=WITH_LENGTHS.index(pointer.slot))
 
 
 def _mask(
@@ -129,15 +184,17 @@ def _mask(
             LENGTHS_THREADS,
             (Pointer(X), Pointer(LENGTHS), masked, clamped, offsets),
             (
-                first * LENGTHS_THREADS,
-                n_elements,
-                problem.axis_size,
-                *divisor(problem.axis_size, wide=True),
-                lengths.x_stride,
-                lengths.size,
-                int(lengths.is_signed),
-                as_signed(lengths.filler),
-                *lengths.layout.layout,
+                MaskedRows(
+                    first * LENGTHS_THREADS,
+                    n_elements,
+                    problem.axis_size,
+                    *divisor(problem.axis_size, wide=True),
+                    x_stride=lengths.x_stride,
+                    length_size=lengths.size,
+                    is_signed=int(lengths.is_signed),
+                    filler=as_signed(lengths.filler),
+                ),
+                lengths.layout.layout,
             ),
         )
         for first, n_blocks in grids(ceil_div(n_elements, LENGTHS_THREADS))
@@ -154,13 +211,9 @@ def _reorder(problem: Problem, offsets: Pointer, lengths: Pointer) -> list[Step]
             n_threads,
             (Pointer(X), Pointer(VALUES), Pointer(INDICES), lengths, offsets),
             (
-                problem.index_size,
-                first,
-                problem.axis_size,
-                problem.k,
-                *problem.axis_strides,
-                *problem.layout.layout,
-                *problem.masks,
+                Selected(problem.index_size, first, problem.axis_size, problem.k, *problem.axis_strides),
+                problem.layout.layout,
+                problem.masks,
             ),
         )
         for first, n_blocks in grids(problem.n_rows)
@@ -177,14 +230,16 @@ def _pad(problem: Problem, lengths: RowLengths, offsets: Pointer, clamped: Point
             LENGTHS_THREADS,
             (Pointer(VALUES), Pointer(INDICES), clamped, offsets),
             (
-                first * LENGTHS_THREADS,
-                n_outputs,
-                problem.k,
-                *divisor(problem.k, wide=True),
-                problem.index_size,
-                *problem.axis_strides[1:],
-                as_signed(lengths.padding),
-                *problem.layout.layout,
+                PaddedRows(
+                    first * LENGTHS_THREADS,
+                    n_outputs,
+                    problem.k,
+                    *divisor(problem.k, wide=True),
+                    problem.index_size,
+                    *problem.axis_strides[1:],
+                    padding=as_signed(lengths.padding),
+                ),
+                problem.layout.layout,
             ),
         )
         for first, n_blocks in grids(ceil_div(n_outputs, LENGTHS_THREADS))
