@@ -9,9 +9,10 @@ from kernels_cpu import simd
 from kernels_cpu.jit import helper, inline, kernel
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.pointers import elements_at, integers_at
-from kernels_cpu.top_k.output import write_ranked, write_sorted
+from kernels_cpu.top_k.output import write_listed, write_padding, write_ranked
 from kernels_cpu.top_k.problem import (
     Sorting,
+    length_of,
     numbers_of,
     offsets_of,
     scratch_of,
@@ -21,44 +22,64 @@ from kernels_cpu.top_k.problem import (
 )
 from kernels_cpu.top_k.records import midpoint, pad, radix_sort, rank, shrink
 from kernels_cpu.top_k.scan import Limits, Scratch, Search, scan, search_run
-from kernels_cpu.top_k.sizes import HEADER, RANK_LIMIT, Problem
+from kernels_cpu.top_k.sizes import DIMENSION, HEADER, RANK_LIMIT, SEARCH, Problem
 
 Array = NDArray[Any]
+
+# The state of a column's search between two runs, `SEARCH` integers.
+LISTED, BOUND, UNTIL_STRICT, CLOSED, LENGTH = range(5)
+
+
+@helper
+def finish_unsorted(
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    records: Array, positions: Array, count: int, k: int,
+) -> None:  # fmt: skip
+    """Write the best `k` of `count` records in the order of the list, which is that of positions."""
+    if count > k:
+        shrink(records, positions, problem.wide != 0, count, k, 0)
+    write_listed(x, values, indices, at, problem, masks, records, positions, 0, k)
 
 
 @inline
 def finish_few(
-    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
-    records: Array, positions: Array, sorting: Sorting, count: int,
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    records: Array, positions: Array, sorting: Sorting, count: int, k: int,
 ) -> None:  # fmt: skip
-    """Order `count` records, of which there are at least k <= `RANK_LIMIT`, and write the best."""
+    """Order `count` records, of which there are at least `k` <= `RANK_LIMIT`, and write the best."""
+    if not problem.is_sorted:
+        finish_unsorted(x, values, indices, at, problem, masks, records, positions, count, k)
+        return
     if count > RANK_LIMIT:
-        slack = min(problem.k >> 3, RANK_LIMIT - problem.k)
-        count, _ = shrink(records, positions, problem.wide != 0, count, problem.k, slack)
+        slack = min(k >> 3, RANK_LIMIT - k)
+        count, _ = shrink(records, positions, problem.wide != 0, count, k, slack)
     pad(records, count)
     rank(records, problem.wide != 0, count, sorting.ranks, sorting.order, sorting.taken)
-    write_ranked(x, values, indices, at, problem, records, positions, sorting.order)
+    write_ranked(x, values, indices, at, problem, records, positions, sorting.order, k)
 
 
 @inline
 def finish(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
-    records: Array, positions: Array, sorting: Sorting, count: int,
+    records: Array, positions: Array, sorting: Sorting, count: int, k: int,
 ) -> None:  # fmt: skip
-    """Order `count` records, of which there are at least k, and write the best."""
+    """Order `count` records, of which there are at least `k`, and write the best."""
+    if not problem.is_sorted:
+        finish_unsorted(x, values, indices, at, problem, masks, records, positions, count, k)
+        return
     wide = problem.wide != 0
-    if count > RANK_LIMIT and count > problem.k + (problem.k >> 2):
-        count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 3)
+    if count > RANK_LIMIT and count > k + (k >> 2):
+        count, _ = shrink(records, positions, wide, count, k, k >> 3)
     if count <= RANK_LIMIT:
         pad(records, count)
         rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
-        write_ranked(x, values, indices, at, problem, records, positions, sorting.order)
+        write_ranked(x, values, indices, at, problem, records, positions, sorting.order, k)
         return
     if radix_sort(
         records, positions, sorting.spare_records, sorting.spare_positions, sorting.counters, wide, count
     ):
         records, positions = sorting.spare_records, sorting.spare_positions
-    write_sorted(x, values, indices, at, problem, masks, records, positions, 0, problem.k)
+    write_listed(x, values, indices, at, problem, masks, records, positions, 0, k)
 
 
 @functools.cache
@@ -68,24 +89,26 @@ def rows_kernel(sorts: bool) -> Any:
     @kernel
     def select_rows(
         constants: Array, first_unit: int, last_unit: int, task: int,
-        x: int, values: int, indices: int, workspace: int,
+        lengths: int, x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
         """Search rows whose elements are contiguous, or segments of them, then one for each task."""
         numbers = numbers_of(constants)
         problem = unpack(numbers)
         masks = unpack_masks(constants)
-        limits = Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
         scratch = scratch_of(workspace, constants, problem, task)
         sorting = sorting_of(workspace, problem, task)
         elements, outputs = elements_at(x, constants), elements_at(values, constants)
         for unit in range(first_unit, last_unit):
-            row, first, last = unit, 0, problem.axis_size
+            row = unit // problem.segments if problem.segments > 1 else unit
+            last = length_of(numbers, problem, lengths, row)
+            k = min(problem.k, last)
+            first = 0
             if problem.segments > 1:
-                row = unit // problem.segments
                 first = (unit - row * problem.segments) * problem.segment
                 last = min(first + problem.segment, last)
             at = offsets_of(numbers, problem.n_dims, row)
-            search = Search(0, ~problem.lowest, problem.k, False)
+            limits = Limits(k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
+            search = Search(0, ~problem.lowest, k, False)
             for begin in range(first, last, problem.run):
                 n = min(problem.run, last - begin)
                 search = search_run(elements, at[0] + begin, n, -at[0], masks, limits, scratch, search)
@@ -93,15 +116,18 @@ def rows_kernel(sorts: bool) -> Any:
                 records, positions = scratch.records, scratch.positions
                 count = search.listed
                 if sorts:
-                    finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count)
+                    finish(
+                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                    )
                 else:
-                    finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count)
+                    finish_few(
+                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                    )
+                write_padding(outputs, indices, at, problem, k)
                 continue
             count = search.listed
-            if count > problem.k:
-                count, _ = shrink(
-                    scratch.records, scratch.positions, limits.wide, count, problem.k, problem.k >> 2
-                )
+            if count > k:
+                count, _ = shrink(scratch.records, scratch.positions, limits.wide, count, k, k >> 2)
             start = workspace + task * problem.task_size
             simd.put(integers_at(start + problem.searches), 0, count)
 
@@ -113,7 +139,9 @@ def merge_kernel(sorts: bool) -> Any:
     """Return what follows where several tasks searched segments of a row."""
 
     @kernel
-    def merge_segments(constants: Array, x: int, values: int, indices: int, workspace: int) -> None:
+    def merge_segments(
+        constants: Array, lengths: int, x: int, values: int, indices: int, workspace: int
+    ) -> None:
         """Add the lists of a row's segments to the first segment's, which has room for two of them."""
         numbers = numbers_of(constants)
         problem = unpack(numbers)
@@ -122,8 +150,9 @@ def merge_kernel(sorts: bool) -> Any:
         wide = problem.wide != 0
         n_rows = 1
         for d in range(problem.n_dims):
-            n_rows *= simd.get(numbers, HEADER + 4 * d)
+            n_rows *= simd.get(numbers, HEADER + DIMENSION * d)
         for row in range(n_rows):
+            k = min(problem.k, length_of(numbers, problem, lengths, row))
             task = row * problem.segments
             scratch = scratch_of(workspace, constants, problem, task)
             sorting = sorting_of(workspace, problem, task)
@@ -138,13 +167,16 @@ def merge_kernel(sorts: bool) -> Any:
                     if wide:
                         simd.put(positions, count + i, simd.get(added.positions, i))
                 count += size
-                if count > problem.k:
-                    count, _ = shrink(records, positions, wide, count, problem.k, problem.k >> 2)
+                if count > k:
+                    count, _ = shrink(records, positions, wide, count, k, k >> 2)
             at = offsets_of(numbers, problem.n_dims, row)
             if sorts:
-                finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count)
+                finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k)
             else:
-                finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count)
+                finish_few(
+                    elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                )
+            write_padding(outputs, indices, at, problem, k)
 
     return merge_segments
 
@@ -176,20 +208,19 @@ def columns_kernel(sorts: bool) -> Any:
     @kernel
     def select_columns(
         constants: Array, first_stripe: int, last_stripe: int, task: int,
-        x: int, values: int, indices: int, workspace: int,
+        lengths: int, x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
         """Search rows that are not contiguous, some side by side, through a copy of a part of each."""
         numbers = numbers_of(constants)
         problem = unpack(numbers)
         masks = unpack_masks(constants)
-        limits = Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
         scratch = scratch_of(workspace, constants, problem, task)
         sorting = sorting_of(workspace, problem, task)
         start = workspace + task * problem.task_size
         stage = elements_at(start + problem.stage, constants)
         searches = integers_at(start + problem.searches)
         elements, outputs = elements_at(x, constants), elements_at(values, constants)
-        n_columns_all = simd.get(numbers, HEADER + 4 * (problem.n_dims - 1)) if problem.n_dims else 1
+        n_columns_all = simd.get(numbers, HEADER + DIMENSION * (problem.n_dims - 1)) if problem.n_dims else 1
         stripes = (n_columns_all + problem.columns - 1) // problem.columns
         for stripe in range(first_stripe, last_stripe):
             outer = stripe // stripes
@@ -197,36 +228,56 @@ def columns_kernel(sorts: bool) -> Any:
             first_row = outer * n_columns_all + column
             n_columns = min(problem.columns, n_columns_all - column)
             x_at, _, _ = offsets_of(numbers, problem.n_dims, first_row)
-            for begin in range(0, problem.axis_size, problem.run):
-                n = min(problem.run, problem.axis_size - begin)
+            longest = 0
+            for j in range(n_columns):
+                length = length_of(numbers, problem, lengths, first_row + j)
+                longest = max(longest, length)
+                s = SEARCH * j
+                simd.put(searches, s + LISTED, 0)
+                simd.put(searches, s + BOUND, ~problem.lowest)
+                simd.put(searches, s + UNTIL_STRICT, min(problem.k, length))
+                simd.put(searches, s + CLOSED, 0)
+                simd.put(searches, s + LENGTH, length)
+            for begin in range(0, longest, problem.run):
+                n = min(problem.run, longest - begin)
                 copy_to_stage(
                     elements, x_at + begin * problem.x_step, problem.x_step, problem.column_step,
                     n, n_columns, stage, problem.pitch,
                 )  # fmt: skip
                 for j in range(n_columns):
                     own = scratch_of_column(workspace, scratch, problem, task, j)
-                    search = Search(0, ~problem.lowest, problem.k, False)
-                    if begin > 0:
-                        s = 4 * j
-                        search = Search(
-                            simd.get(searches, s), simd.get(searches, s + 1), simd.get(searches, s + 2),
-                            simd.get(searches, s + 3) != 0,
-                        )  # fmt: skip
+                    s = SEARCH * j
+                    search = Search(
+                        simd.get(searches, s + LISTED), simd.get(searches, s + BOUND),
+                        simd.get(searches, s + UNTIL_STRICT), simd.get(searches, s + CLOSED) != 0,
+                    )  # fmt: skip
+                    length = simd.get(searches, s + LENGTH)
+                    limits = Limits(
+                        min(problem.k, length), problem.capacity, problem.fold, problem.lowest,
+                        problem.wide != 0,
+                    )  # fmt: skip
                     staged = j * problem.pitch
-                    search = search_run(stage, staged, n, begin - staged, masks, limits, own, search)
-                    simd.put(searches, 4 * j, search.listed)
-                    simd.put(searches, 4 * j + 1, search.bound)
-                    simd.put(searches, 4 * j + 2, search.until_strict)
-                    simd.put(searches, 4 * j + 3, search.closed)
+                    own_n = max(min(n, length - begin), 0)
+                    search = search_run(stage, staged, own_n, begin - staged, masks, limits, own, search)
+                    simd.put(searches, s + LISTED, search.listed)
+                    simd.put(searches, s + BOUND, search.bound)
+                    simd.put(searches, s + UNTIL_STRICT, search.until_strict)
+                    simd.put(searches, s + CLOSED, search.closed)
             for j in range(n_columns):
                 at = offsets_of(numbers, problem.n_dims, first_row + j)
                 own = scratch_of_column(workspace, scratch, problem, task, j)
                 records, positions = own.records, own.positions
-                count = simd.get(searches, 4 * j)
+                count = simd.get(searches, SEARCH * j + LISTED)
+                k = min(problem.k, simd.get(searches, SEARCH * j + LENGTH))
                 if sorts:
-                    finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count)
+                    finish(
+                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                    )
                 else:
-                    finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count)
+                    finish_few(
+                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                    )
+                write_padding(outputs, indices, at, problem, k)
 
     return select_columns
 
@@ -279,20 +330,21 @@ def list_all(x: Array, begin: int, n: int, masks: KeyMasks, scratch: Scratch, wi
 @kernel
 def sort_rows(
     constants: Array, first_row: int, last_row: int, task: int,
-    x: int, values: int, indices: int, workspace: int,
+    lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Sort rows of which a large part is wanted."""
     numbers = numbers_of(constants)
     problem = unpack(numbers)
     masks = unpack_masks(constants)
-    limits = Limits(problem.k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
     scratch = scratch_of(workspace, constants, problem, task)
     sorting = sorting_of(workspace, problem, task)
     start = workspace + task * problem.task_size
     stage = elements_at(start + problem.stage, constants)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
-    n, k = problem.axis_size, problem.k
     for row in range(first_row, last_row):
+        n = length_of(numbers, problem, lengths, row)
+        k = min(problem.k, n)
+        limits = Limits(k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
         at = offsets_of(numbers, problem.n_dims, row)
         run, begin = elements, at[0]
         if problem.columns:
@@ -306,5 +358,7 @@ def sort_rows(
         else:
             list_all(run, begin, n, masks, scratch, problem.wide != 0)
         finish(
-            elements, outputs, indices, at, problem, masks, scratch.records, scratch.positions, sorting, count
-        )
+            elements, outputs, indices, at, problem, masks, scratch.records, scratch.positions, sorting,
+            count, k,
+        )  # fmt: skip
+        write_padding(outputs, indices, at, problem, k)

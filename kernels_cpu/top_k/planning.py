@@ -51,10 +51,11 @@ class Plan:
 
     variant: str
     workspace_size: int
-    launch: Callable[[int, int, int, int], int | None]
+    launch: Callable[..., int | None]
     """Writes the values and positions of the best k of each row.
 
-    Called as ``launch(x, values, indices, workspace)``, all by address; the workspace is aligned to 64 bytes.
+    Called as ``launch(x, values, indices, workspace)``, or ``launch(x, lengths, values, indices, workspace)``
+    where rows have lengths, all by address; the workspace is aligned to 64 bytes.
     """
 
 
@@ -66,8 +67,11 @@ class _Rows(NamedTuple):
     axis_size: int
     n_rows: int
     dims: Sequence[tuple[int, ...]]
-    """Size, x, value and index stride of each dimension of rows, the slowest first."""
+    """Size, x, value, index and length stride of each dimension of rows, the slowest first."""
     are_contiguous: bool
+    are_whole: bool
+    """Whether all rows have `axis_size` elements, and no lengths of their own."""
+    is_sorted: bool
     n_tasks: int
     """How many tasks may work side by side, as threads and work allow."""
 
@@ -114,6 +118,7 @@ def _choose(rows: _Rows, searched: bool) -> _Choice:
         return _contiguous(rows)
     if (
         rows.column_step == 1
+        and rows.are_whole
         and k <= sizes.SIDE_BY_SIDE_MOST_WANTED
         and rows.dims[-1][0] >= sizes.SIDE_BY_SIDE_LEAST
     ):
@@ -159,7 +164,8 @@ def _sorted(rows: _Rows) -> _Choice:
     if 2 * k >= axis_size or capacity > axis_size:
         capacity = axis_size
     columns = 0 if rows.are_contiguous else 1
-    if capacity == axis_size and rows.n_rows < rows.n_tasks and axis_size >= SMALLEST_SHARED:
+    is_shared = rows.is_sorted and rows.are_whole and rows.n_rows < rows.n_tasks
+    if is_shared and capacity == axis_size >= SMALLEST_SHARED:
         n_parts = min(rows.n_tasks, axis_size // SMALLEST_SHARED_PART)
         return _Choice("shared_sort", capacity, axis_size, columns, segments=n_parts)
     return _Choice("sort", capacity, axis_size, columns, columns)
@@ -174,7 +180,7 @@ _SOURCES = {
 }
 # The kernels that are made for lists to be ranked, and again for lists to be sorted.
 _RANK_OR_SORT = ("rows", "columns")
-_OPERANDS = (BYTES, BYTES, BYTES, INTEGER)
+_OPERANDS = (INTEGER, BYTES, BYTES, BYTES, INTEGER)
 
 
 def _search_kernel(algorithm: str, element_size: int, many_selected: bool) -> Kernel:
@@ -215,9 +221,14 @@ def plan(
     x_offset: int,
     value_offset: int,
     index_offset: int,
+    is_sorted: bool = True,
+    length_size: int = 0,
+    length_signed: bool = True,
+    length_strides: Sequence[int] = (),
+    padding: int = 0,
     target: Target,
 ) -> Plan:
-    """Plan a sorted top-k; ties are in the order of ascending positions.
+    """Plan a top-k; of equal elements those at the lowest positions are selected.
 
     Parameters
     ----------
@@ -235,6 +246,18 @@ def plan(
         Strides of x, values and indices along the axis.
     x_offset, value_offset, index_offset : int
         Ignored: `launch` takes the addresses of first elements.
+    is_sorted : bool
+        Whether the selected elements are written in the order of their keys, equal ones by ascending
+        position; else all are written by ascending position.
+    length_size : int
+        Bytes of the length of a row (4 or 8): only so many of its elements count, from 0 to `axis_size`.
+        0 where all rows are whole.
+    length_signed : bool
+        Whether lengths are signed integers.
+    length_strides : sequence of int
+        The stride of the lengths in each dimension of `rows`.
+    padding : int
+        The bits of the values behind a row that has less than `k` elements; the indices there are -1.
     target : Target
         How many threads may take part, and where kernels come from.
 
@@ -249,16 +272,21 @@ def plan(
     selected, up to 32 bytes an element.
     """
     del x_offset, value_offset, index_offset
-    dims = sorted((dim for dim in rows if dim[0] != 1), key=lambda dim: -abs(dim[1]))
+    strides = length_strides if length_size else (0,) * len(rows)
+    dims = [(*dim, stride) for dim, stride in zip(rows, strides, strict=True) if dim[0] != 1]
+    dims.sort(key=lambda dim: -abs(dim[1]))
     n_rows = prod(size for size, *_ in rows)
     if k == 0 or n_rows == 0:
         return Plan("nothing to do", 0, lambda *addresses: None)
     searched = k * (32 if axis_size * element_size >= LONG_ROW else 8) <= axis_size
     worth = max(n_rows * row_time(element_size, k, axis_size, searched) // TASK_TIME, 1)
     n_tasks = min(target.threads, worth)
-    of_problem = _Rows(element_size, k, axis_size, n_rows, dims, axis_strides[0] == 1, n_tasks)
+    of_problem = _Rows(
+        element_size, k, axis_size, n_rows, dims, axis_strides[0] == 1, not length_size, is_sorted, n_tasks
+    )
     choice = _choose(of_problem, searched)
-    problem = _problem(of_problem, choice, searched, axis_strides, index_size)
+    lengths = length_size, int(length_signed), padding
+    problem = _problem(of_problem, choice, searched, axis_strides, index_size, lengths)
     constants = key_constants(element_size, sign, flip, infinity, largest)
     table = Table(sizes.packed(constants, [*problem, *(number for dim in dims for number in dim)]))
     fraction = axis_size // k
@@ -277,12 +305,17 @@ def plan(
         units = n_rows // dims[-1][0] * -(-dims[-1][0] // choice.columns)
     # Each segment keeps its list until they are merged.
     ranges = pool.split(units, n_tasks if choice.segments == 1 else units)
-    tasks = [(table, first, last, task) for task, (first, last) in enumerate(ranges)]
+    # Kernels take the address of the lengths before the others, 0 where all rows are whole.
+    whole, n_operands = ((), 5) if length_size else ((0,), 4)
+    tasks = [(table, first, last, task, *whole) for task, (first, last) in enumerate(ranges)]
     many_selected = k > RANK_LIMIT
     search = target.load(_search_kernel(choice.algorithm, element_size, many_selected))
-    launch = pool.launcher(search, tasks, 4)
+    launch = pool.launcher(search, tasks, n_operands)
     if choice.segments > 1:
-        launch = _then(launch, target.load(_merge_kernel(element_size, many_selected)).bind((table,), 4))
+        merge = target.load(_merge_kernel(element_size, many_selected)).bind((table, *whole), n_operands)
+        launch = _then(launch, merge)
+    if length_size:
+        launch = _lengths_first(launch)
     kind = "in place" if of_problem.are_contiguous else f"{choice.columns} columns at a time"
     variant = f"{choice.algorithm}, {kind}, {why}; tasks: {len(tasks)}"
     return Plan(variant, len(tasks) * problem.task_size, launch)
@@ -296,8 +329,20 @@ def _then(search: Callable[..., int | None], merge: Callable[..., int]) -> Calla
     return launch
 
 
+def _lengths_first(launch: Callable[..., int | None]) -> Callable[..., int | None]:
+    def launch_rows(x: int, lengths: int, *others: int) -> int | None:
+        return launch(lengths, x, *others)
+
+    return launch_rows
+
+
 def _problem(
-    rows: _Rows, choice: _Choice, searched: bool, axis_strides: tuple[int, int, int], index_size: int
+    rows: _Rows,
+    choice: _Choice,
+    searched: bool,
+    axis_strides: tuple[int, int, int],
+    index_size: int,
+    lengths: tuple[int, int, int],
 ) -> Problem:
     """Return the integers of a problem, and the places of its lists in a task's part of the workspace."""
     element_size, k, axis_size = rows.element_size, rows.k, rows.axis_size
@@ -312,7 +357,7 @@ def _problem(
     refined = min(max(sizes.LEAST_REFINED, min((k + (k >> 1)) // lanes, sizes.MOST_REFINED)), tiles)
     list_length = capacity + PADDED_TO
     lists = max(choice.columns, 1) if searched else 1
-    sorts = capacity > RANK_LIMIT and (k > RANK_LIMIT or not searched)
+    sorts = rows.is_sorted and capacity > RANK_LIMIT and (k > RANK_LIMIT or not searched)
     pitch = -(-axis_size // WORD) * WORD if is_short else run + rows.line
     counters = sizes.shared_state_size(choice.segments) if choice.algorithm == "shared_sort" else COUNTERS
     padded_ranks = 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO)
@@ -333,7 +378,7 @@ def _problem(
         ),
         "minima": element_size * (tiles + 2 * WORD),
         "stage": element_size * (pitch * choice.stage_columns + WORD),
-        "searches": 32 * max(choice.columns, 1),
+        "searches": 8 * sizes.SEARCH * max(choice.columns, 1),
     }
     places, task_size = lay_out(areas)
     return Problem(
@@ -343,6 +388,10 @@ def _problem(
         value_step=axis_strides[1],
         index_step=axis_strides[2],
         index_size=index_size,
+        is_sorted=int(rows.is_sorted),
+        length_size=lengths[0],
+        length_is_signed=lengths[1],
+        padding=lengths[2],
         lowest=-(1 << (8 * element_size - 1)),
         wide=int(wide),
         capacity=capacity,

@@ -6,9 +6,10 @@ from numpy.typing import NDArray
 
 from kernels_cpu import simd
 from kernels_cpu.jit import helper, inline
-from kernels_cpu.pointers import address_of, elements_at, integers_at, structure
+from kernels_cpu.pointers import address_of, elements_at, integers_at, short_integers_at, structure
+from kernels_cpu.top_k.records import LOW_HALF
 from kernels_cpu.top_k.scan import Scratch
-from kernels_cpu.top_k.sizes import HEADER, MASKS_SIZE, Problem
+from kernels_cpu.top_k.sizes import DIMENSION, HEADER, MASKS_SIZE, Problem
 
 Array = NDArray[Any]
 
@@ -39,7 +40,7 @@ def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
     """Return where a row starts in the input, the values and the indices."""
     x = value = index = 0
     for d in range(n_dims - 1, -1, -1):
-        at = HEADER + 4 * d
+        at = HEADER + DIMENSION * d
         coordinate = row
         if d > 0:
             row = row // simd.get(numbers, at)
@@ -48,6 +49,30 @@ def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
         value += coordinate * simd.get(numbers, at + 2)
         index += coordinate * simd.get(numbers, at + 3)
     return x, value, index
+
+
+@helper
+def length_of(numbers: Array, problem: Problem, lengths: int, row: int) -> int:
+    """Return how many elements a row has; `lengths` is the address of all lengths, or 0."""
+    if not lengths:
+        return problem.axis_size
+    index = 0
+    for d in range(problem.n_dims - 1, -1, -1):
+        at = HEADER + DIMENSION * d
+        coordinate = row
+        if d > 0:
+            row = row // simd.get(numbers, at)
+            coordinate -= row * simd.get(numbers, at)
+        index += coordinate * simd.get(numbers, at + 4)
+    if problem.length_size == 8:
+        length: int = simd.get(integers_at(lengths), index)
+        if length < 0 and not problem.length_is_signed:
+            return problem.axis_size
+    else:
+        length = simd.int64(simd.get(short_integers_at(lengths), index))
+        if not problem.length_is_signed:
+            length &= LOW_HALF
+    return min(max(length, 0), problem.axis_size)
 
 
 @inline

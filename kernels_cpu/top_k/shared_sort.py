@@ -13,7 +13,7 @@ from kernels_cpu import simd
 from kernels_cpu.jit import inline, kernel
 from kernels_cpu.keys import key, unpack_masks
 from kernels_cpu.pointers import elements_at, integers_at
-from kernels_cpu.top_k.output import write_sorted
+from kernels_cpu.top_k.output import write_listed
 from kernels_cpu.top_k.problem import numbers_of, offsets_of, unpack
 from kernels_cpu.top_k.sizes import BINS, BITS, DIGIT_BITS, LEAST, STATE, Problem
 
@@ -155,7 +155,7 @@ def write_part(
     problem = unpack(numbers_of(constants))
     records, positions, _, _ = lists_of(problem, is_moved, workspace)
     at = offsets_of(numbers_of(constants), problem.n_dims, row)
-    write_sorted(
+    write_listed(
         elements_at(x, constants), elements_at(values, constants), indices, at, problem,
         unpack_masks(constants), records, positions, first, last,
     )  # fmt: skip

@@ -14,6 +14,7 @@ GROUP = 16  # vectors a tile; a group is a lane of them
 PLACES = 4  # of a long run that are read at a time: memory is faster so
 LEAST_REFINED, MOST_REFINED = 8, 512  # tiles whose elements may be looked at in pairs
 WORD = 64  # elements whose comparisons make one mask
+SEARCH = 5  # integers that are kept for each of some rows that go through each step together
 
 # Short rows that are searched some at a time.
 SHORT_MOST_WANTED = 96  # of a row; the list of a random one then stays below `RANK_LIMIT`
@@ -65,6 +66,13 @@ class Problem(NamedTuple):
     value_step: int
     index_step: int
     index_size: int
+    is_sorted: int
+    """Whether the selected elements are written in the order of their keys, and not of their positions."""
+    length_size: int
+    """Bytes of the length of a row, where rows have lengths of their own."""
+    length_is_signed: int
+    padding: int
+    """The bits of the values behind a row that has less than `k` elements."""
     lowest: int
     wide: int
     capacity: int
@@ -96,10 +104,11 @@ class Problem(NamedTuple):
     stage: int
     searches: int
     n_dims: int
-    """Dimensions of rows; size, x, value and index stride of each follow, the slowest first."""
+    """Dimensions of rows; size, x, value, index and length stride of each follow, the slowest first."""
 
 
 HEADER = len(Problem._fields)
+DIMENSION = 5  # integers that describe a dimension of rows
 
 
 def packed(masks: bytes, numbers: Sequence[int]) -> list[int]:

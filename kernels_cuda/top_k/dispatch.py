@@ -9,6 +9,12 @@ from kernels_cuda.runtime.launch import LaunchList, load
 from kernels_cuda.runtime.variant import Target, capability_of
 from kernels_cuda.top_k import group_launches, launches
 from kernels_cuda.top_k.launches import Launch, Workspace
+from kernels_cuda.top_k.optional_launches import (
+    RowLengths,
+    packed_rows,
+    rows_with_lengths,
+    with_optional_launches,
+)
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import (
     AxisStrides,
@@ -16,6 +22,7 @@ from kernels_cuda.top_k.problem import (
     RowDimension,
     describe_rows,
     key_format,
+    last_element,
     unfolded_format,
 )
 from kernels_cuda.top_k.shapes import WARP_LARGEST_K
@@ -114,11 +121,19 @@ class Launches(NamedTuple):
     workspace_size: int
 
 
-def launches_of(problem: Problem, policy: Policy, algorithm: Algorithm | str | None = None) -> Launches:
+def launches_of(
+    problem: Problem,
+    policy: Policy,
+    algorithm: Algorithm | str | None = None,
+    *,
+    is_sorted: bool = True,
+    lengths: RowLengths | None = None,
+) -> Launches:
     """Return the launches that solve a problem, with the algorithm that is chosen or the given one."""
     chosen = choose(problem, policy) if algorithm is None else Algorithm(algorithm)
     workspace = Workspace()
     launched = LAUNCHES[chosen](problem, policy, workspace)
+    launched = with_optional_launches(problem, policy, launched, is_sorted, lengths, workspace)
     return Launches(chosen, launched, workspace.size)
 
 
@@ -151,24 +166,23 @@ class Plan:
         ]
         self._launches = LaunchList(loaded) if loaded else None
 
-    def launches(self, x: int, values: int, indices: int) -> LaunchList | None:
+    def launches(self, *operands: int) -> LaunchList | None:
         """Return what `launch` launches for any addresses."""
         return self._launches
 
-    def launch(self, stream: int, x: int, values: int, indices: int, workspace: int) -> None:
-        """Put the kernels on `stream`; addresses are those of the first elements.
+    def launch(self, stream: int, *addresses: int) -> None:
+        """Put the kernels on `stream`.
 
         Parameters
         ----------
         stream : int
             Where they run, a ``cudaStream_t``.
-        x, values, indices : int
-            Addresses of element [0, ..., 0].
-        workspace : int
-            Address of `workspace_size` bytes, a multiple of 256.
+        *addresses : int
+            Those of element [0, ..., 0] of x, lengths if there are any, values and indices; then that of
+            `workspace_size` bytes, a multiple of 256.
         """
         if self._launches is not None:
-            self._launches(stream, x, values, indices, workspace)
+            self._launches(stream, *addresses)
 
 
 def plan(
@@ -186,6 +200,11 @@ def plan(
     x_offset: int = 0,
     value_offset: int = 0,
     index_offset: int = 0,
+    is_sorted: bool = True,
+    length_size: int = 0,
+    length_signed: bool = True,
+    length_strides: Sequence[int] = (),
+    padding: int = 0,
     target: Target,
     policy: Policy | None = None,
     algorithm: Algorithm | str | None = None,
@@ -209,6 +228,14 @@ def plan(
         Strides of x, values and indices along the axis.
     x_offset, value_offset, index_offset : int
         Not needed: addresses are those of the first elements.
+    is_sorted : bool
+        Whether the elements are wanted in order; otherwise the same ones by ascending position.
+    length_size, length_signed : int, bool
+        Bytes of a row's length (4, 8), or 0 where all rows have `axis_size` elements; whether it is signed.
+    length_strides : sequence of int
+        Strides of the lengths along the dimensions of `rows`.
+    padding : int
+        Bits of the value that positions from a row's length on hold; their indices have all bits set.
     target : Target
         The device.
     policy : Policy, optional
@@ -231,6 +258,17 @@ def plan(
     Kernels that no process has compiled before are compiled here.
     """
     del x_offset, value_offset, index_offset
+    lengths = None
+    if length_size:
+        lengths = RowLengths(
+            size=length_size,
+            is_signed=length_signed,
+            rows=rows_with_lengths(rows, length_strides),
+            x_stride=axis_strides[0],
+            filler=last_element(element_size, sign, flip, infinity, largest),
+            padding=padding,
+        )
+        rows, axis_strides = packed_rows(rows, axis_size), (1, *axis_strides[1:])
     described = describe_rows(rows, axis_strides[0])
     if described.count == 0 or k == 0:
         return Plan("nothing to do", 0, (), target)
@@ -246,7 +284,7 @@ def plan(
         multiprocessors=target.multiprocessors,
     )
     policy = policy or Policy.auto(capability_of(target.arch), element_size)
-    found = launches_of(problem, policy, algorithm)
+    found = launches_of(problem, policy, algorithm, is_sorted=is_sorted, lengths=lengths)
     shape = f"{described.count} rows of {axis_size}, k {k}, {element_size}-byte elements"
     variant = f"{found.algorithm} ({shape}, launches: {len(found.launches)})"
     return Plan(variant, found.workspace_size, found.launches, target)

@@ -73,6 +73,22 @@ def offsets() -> Variant:
     return Variant("top_k_offsets", "kernels_cuda.top_k.rows:offsets_source")
 
 
+def by_index(element_size: int, n_threads: int) -> Variant:
+    """Return the kernel that reorders selected elements by index in blocks of `n_threads`."""
+    factory = "kernels_cuda.top_k.by_index:by_index_source"
+    return Variant("top_k_by_index", factory, (element_size, n_threads))
+
+
+def mask(element_size: int) -> Variant:
+    """Return the kernel that copies rows up to their lengths."""
+    return Variant("top_k_mask", "kernels_cuda.top_k.lengths:mask_source", (element_size,))
+
+
+def pad(element_size: int) -> Variant:
+    """Return the kernel that fills the output of short rows up."""
+    return Variant("top_k_pad", "kernels_cuda.top_k.lengths:pad_source", (element_size,))
+
+
 def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets()
@@ -90,3 +106,7 @@ def variants() -> Iterator[Variant]:
         for position_size in POSITION_SIZES:
             yield sort(element_size, position_size)
         yield histogram(element_size)
+        for n_threads in shapes.BY_INDEX_THREADS:
+            yield by_index(element_size, n_threads)
+        yield mask(element_size)
+        yield pad(element_size)

@@ -186,3 +186,47 @@ class SortParameters(NamedTuple):
     strides: AxisStrides
     layout: RowLayout
     key_format: KeyFormat
+
+
+class ByIndexParameters(NamedTuple):
+    """Parameters of `by_index.order_by_index`."""
+
+    index_size: int
+    first_row: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
+
+
+class MaskParameters(NamedTuple):
+    """Parameters of `lengths.mask_rows`; the layout is that of x and, in place of values, of the lengths.
+
+    `multiplier` and `shift` divide by the size of the axis.
+    """
+
+    first: int
+    n_elements: int
+    axis_size: int
+    multiplier: int
+    shift: int
+    x_stride: int
+    length_size: int
+    is_signed: int
+    filler: int
+    layout: RowLayout
+
+
+class PadParameters(NamedTuple):
+    """Parameters of `lengths.pad_rows`; `multiplier` and `shift` divide by `k`."""
+
+    first: int
+    n_outputs: int
+    k: int
+    multiplier: int
+    shift: int
+    index_size: int
+    strides: AxisStrides
+    padding: int
+    layout: RowLayout

@@ -209,6 +209,23 @@ def key_format(element_size: int, sign: int, flip: int, infinity: int, largest: 
     return KeyFormat(*map(as_signed, masks))
 
 
+def last_element(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> int:
+    """Return the bits of an element that comes before no other.
+
+    Examples
+    --------
+    >>> [hex(last_element(2, 0x8000, 0x7FFF, 0x7C00, largest)) for largest in (True, False)]
+    ['0xfc00', '0x7fff']
+    >>> [hex(last_element(1, 0x80, 0, 0xFF, largest)) for largest in (True, False)]
+    ['0x80', '0x7f']
+    """
+    if flip:
+        # Minus infinity, or a NaN.
+        return sign | infinity if largest else flip
+    ones = (1 << 8 * element_size) - 1
+    return sign if largest else sign ^ ones
+
+
 def unfolded_format(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> UnfoldedFormat:
     """Return how elements of a data type become unfolded keys, and these ordered keys.
 

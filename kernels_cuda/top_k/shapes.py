@@ -11,6 +11,11 @@ VECTOR_BYTES = 16
 # The table of row offsets has three int64 for each row.
 OFFSETS_BYTES = 24
 OFFSETS_THREADS = 256
+# A row's length in the workspace is an int64.
+LENGTH_BYTES = 8
+LENGTHS_THREADS = 256
+# Threads of the kernels that reorder by index: for short rows, and for all others.
+BY_INDEX_THREADS = (32, 512)
 
 # Groups of vectors (`groups`, `grid`).
 VECTORS_PER_LANE = 8
