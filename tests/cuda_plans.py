@@ -125,10 +125,11 @@ class Recorder:
         values = iter([self._value(addresses, place) for place in range(n_values)])
         arguments = {name: _read(kind, values) for name, kind in _parameters(variant).items()}
         assert next(values, None) is None, f"{variant.label} takes fewer than {n_values} values"
-        arguments = dict(_by_name(arguments))
-        self.asked.append(
-            Asked(variant, given.grid[0], given.block[0], given.shared_bytes, is_early, arguments)
-        )
+        named = {}
+        for name, value in _by_name(arguments):
+            # A member of a parameter does not hide another parameter.
+            named.setdefault(name, value)
+        self.asked.append(Asked(variant, given.grid[0], given.block[0], given.shared_bytes, is_early, named))
         return 0
 
     @staticmethod
@@ -160,7 +161,16 @@ class Planned(NamedTuple):
     asked: list[Asked]
 
 
-def planned(descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multiprocessors=132, call="launch"):
+def planned(
+    descriptor,
+    options=None,
+    *,
+    arch="sm_90",
+    leads=(0, 0, 0),
+    multiprocessors=132,
+    call="launch",
+    **arguments,
+):
     """Plan a descriptor for a GPU and launch it with made-up addresses.
 
     Parameters
@@ -177,6 +187,8 @@ def planned(descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multipro
         How many the GPU has.
     call : {"launch", "count", "expand", "check"}
         The plan's method that is called.
+    **arguments
+        What the kernels' `plan` takes besides the problem: an algorithm, a policy.
     """
     target = importlib.import_module("kernels_cuda.runtime.variant").Target(
         0, arch, multiprocessors, SHARED_BYTES[arch]
@@ -189,7 +201,7 @@ def planned(descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multipro
     addresses = tuple((1 + i) * APART + lead for i, lead in zip(range(n_operands), leads, strict=False))
     workspace = (1 + n_operands) * APART
     with recorded() as recorder:
-        plan = kernels.plan(**operator.problem(lowest, options or Options()), target=target)
+        plan = kernels.plan(**operator.problem(lowest, options or Options()), target=target, **arguments)
         given = {
             "launch": (*addresses, workspace),
             "count": (addresses[0], addresses[-1], workspace),

@@ -53,7 +53,7 @@ def block_source(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     load_element = functions.load_element
     raw_mask = functions.raw_mask
     group_maxima, copy_keys, order_maxima = block_maxima(element_size, n_threads)
@@ -114,7 +114,7 @@ def block_source(element_size: int, n_threads: int) -> Any:
         lowest = ~key_type(0)
         highest = key_type(0)
         if thread < u32(places[EDGES]):
-            highest = order_key(edge_bits, *key_format)
+            highest = ordered_key(edge_bits, key_format)
         lowest, highest = order_maxima(keys, n_groups, unfolded_format, key_format, lowest, highest, thread)
         lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
         bound, n_above, n_reaching = find_threshold(
@@ -238,7 +238,7 @@ def block_source(element_size: int, n_threads: int) -> Any:
         edge = thread
         if edge >= u32(head):
             edge += u32(places[VECTORS] * per_vector)
-        edge_key = order_key(edge_bits, *p.key_format)
+        edge_key = ordered_key(edge_bits, p.key_format)
         address = places[ADDRESS + level]
         n_vectors = u32(places[VECTORS + level])
         n_items = n_vectors

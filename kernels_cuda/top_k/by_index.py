@@ -34,7 +34,7 @@ def by_index_source(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     load_element = functions.load_element
     store_element = functions.store_element
     load_length = LOAD[LENGTH_BYTES]
@@ -65,7 +65,7 @@ def by_index_source(element_size: int, n_threads: int) -> Any:
         last_key = key_type(0)
         if n_selected > 0:
             last = load_index(index_address + (n_selected - 1) * index_step, index_size)
-            last_key = order_key(load_element(x_row_address + last * x_step), *p.key_format)
+            last_key = ordered_key(load_element(x_row_address + last * x_step), p.key_format)
         # All threads know the threshold before any of them overwrites it.
         cuda.syncthreads()
 
@@ -84,7 +84,7 @@ def by_index_source(element_size: int, n_threads: int) -> Any:
             of_warp = u32(0)
             for item in range(N_ITEMS):
                 at = position + item * 32
-                key = order_key(elements[item], *p.key_format)
+                key = ordered_key(elements[item], p.key_format)
                 is_selected = at < axis_size and (key > last_key or (key == last_key and at <= last))
                 selections[item] = ballot(is_selected)
                 of_warp += popcount_u32(selections[item])

@@ -35,7 +35,7 @@ class CandidateFunctions(NamedTuple):
 def candidate_functions(element_size: int) -> CandidateFunctions:
     """Make the device functions for elements of `element_size` bytes."""
     key_type = REGISTER[element_size]
-    order_key = element_functions(element_size).order_key
+    ordered_key = element_functions(element_size).ordered_key
     load_key = LOAD_SHARED[column_key_bytes(element_size)]
     store_key = STORE_SHARED[column_key_bytes(element_size)]
     load_position = LOAD_SHARED[POSITION_BYTES]
@@ -76,8 +76,8 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
     def keep_first(first_slot, first_position, count, held, wanted, most, key_format):
         """Keep the first `wanted` of each lane's candidates, up to `most` if more, and move them together.
 
-        Candidates are elements, but for the first `held`, which are order keys, as all that stay are. Returns
-        how many stay, the smallest of them, and the last position that has it.
+        Candidates are elements, but for the first `held`, which are ordered keys, as all that stay are.
+        Returns how many stay, the smallest of them, and the last position that has it.
         """
         few_keys = cuda.local.array(4, key_type)
         few_positions = cuda.local.array(4, u32)
@@ -93,7 +93,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
             for beside in range(4):
                 key = few_keys[beside]
                 if place >= held:
-                    key = order_key(key, *key_format)
+                    key = ordered_key(key, key_format)
                 if place < count:
                     low = min(low, key)
                     high = max(high, key)

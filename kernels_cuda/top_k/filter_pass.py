@@ -61,7 +61,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     """Make the device functions."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     load_element = functions.load_element
     reaching = functions.reaching
     key_of_raw = functions.key_of_raw
@@ -124,7 +124,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
 
     @device_function
     def key_at(nearer, further, element, are_raw, unfolded_format, key_format):
-        """Return the order key of an element of a vector, or of one of its raw keys."""
+        """Return the ordered key of an element of a vector, or of one of its raw keys."""
         if element_size == 8:
             key = nearer
             if element != 0:
@@ -137,7 +137,9 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             if shift >= 64:
                 bits = further
             key = u32(bits >> u64(shift & 63))
-        return key_of_raw(key, unfolded_format, key_format) if are_raw else order_key(key & ones, *key_format)
+        return (
+            key_of_raw(key, unfolded_format, key_format) if are_raw else ordered_key(key & ones, key_format)
+        )
 
     @device_function
     def low_of(vector, element, source):

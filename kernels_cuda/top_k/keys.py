@@ -1,26 +1,14 @@
-"""Order keys: what every top-k kernel compares instead of elements.
+"""Keys: what every top-k kernel compares instead of elements.
 
-The order key of an element is an unsigned integer of its width, made so that the element which comes first
-has the largest key: NaNs share one key, and so do -0.0 and +0.0. `key_format` says how to make it, as six int64
-(`elements.key_masks`):
-
-    sign, flip, infinity   the format, as in `plan`
-    positive, negative     what is XORed to an element without and with the sign bit
-    unordered              the key of NaN
-
+The ordered key of an element is an unsigned integer of its width, made so that the element which comes first
+has the largest key: NaNs share one key, and so do -0.0 and +0.0. `problem.KeyFormat` says how to make it.
 Because of the shared keys an element cannot always be told from its key; `restore` says when it can.
 
-Of a vector only the largest key matters at first, and finding it must cost few instructions an element: its
-elements become raw keys, which order elements as their keys do, except that the keys of NaNs, and those of
-the zeros, differ but are neighbours. A raw key fills the register from the top; what an element of less than
-32 bits leaves free below holds anything. The largest raw keys become keys in the end (`key_of_raw`).
-`unfolded_format` says how, as eight int64:
-
-    shift                  what brings a raw key back to the key
-    lone_zero              where that would be for the zero that has no key of its own
-    first_nan, last_nan    the raw keys that share the key of NaN
-    flip, turn, offset     what makes a raw key (`ptx.raw_key_u32`)
-    change                 what is XORed to a word of integers to make raw keys of all of them
+Of a vector only the largest key matters at first, and finding it must cost few instructions per element: its
+elements become unfolded keys, which order elements as their ordered keys do, except that those of NaNs, and
+those of the zeros, differ but are neighbours. An unfolded key fills the register from the top; what an
+element of less than 32 bits leaves free below holds anything. The largest unfolded keys become ordered keys
+in the end (`fold`). `problem.UnfoldedFormat` says how.
 
 A row is read in vectors of 16 bytes, whatever the width. `element_functions` makes the device functions for
 one width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a uint64.
@@ -40,7 +28,7 @@ from kernels_cuda.ptx import (
     raw_key_u32,
     raw_key_u64,
 )
-from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.runtime.compiler import device_function, linked_function
 
 u32 = types.uint32
 u64 = types.uint64
@@ -50,7 +38,7 @@ class ElementFunctions(NamedTuple):
     """Device functions for one element width; `words` are the four uint32 of a vector."""
 
     key_type: Any
-    order_key: Any
+    ordered_key: Any
     restore: Any
     load_element: Any
     store_element: Any
@@ -73,7 +61,19 @@ def element_functions(element_size: int) -> ElementFunctions:
     key_type = REGISTER[element_size]
     load_element = LOAD[element_size]
     store_element = STORE[element_size]
-    order_key = order_key_u64 if element_size == 8 else order_key_u32
+    make_key = order_key_u64 if element_size == 8 else order_key_u32
+
+    @device_function
+    def ordered_key(element, key_format):
+        return make_key(
+            element,
+            key_format.sign,
+            key_format.flip,
+            key_format.infinity,
+            key_format.positive,
+            key_format.negative,
+            key_format.unordered,
+        )
 
     @linked_function
     def restore(key, key_format, address):
@@ -87,15 +87,15 @@ def element_functions(element_size: int) -> ElementFunctions:
 
     return ElementFunctions(
         key_type,
-        order_key,
+        ordered_key,
         restore,
         load_element,
         store_element,
-        *_raw_functions(element_size, order_key),
+        *_raw_functions(element_size, ordered_key),
     )
 
 
-def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
+def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
     """Make the functions of raw keys (see the module)."""
     key_type = REGISTER[element_size]
     raw_key = raw_key_u64 if element_size == 8 else raw_key_u32
@@ -156,7 +156,7 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
     def raw_floor(key, key_format):
         """Return the least raw key of elements with this key or above, or 0 if there can be none.
 
-        Raw keys are order keys moved on by as much as brings the NaNs together; only zeros are out of order.
+        They are ordered keys moved on by as much as brings the NaNs together; only zeros are out of order.
         """
         raw = key
         if key_format.flip != 0:

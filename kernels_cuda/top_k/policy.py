@@ -5,7 +5,9 @@ that it chooses between should take the same time.
 """
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
@@ -196,6 +198,22 @@ class Policy:
     launch_blocks: int = 1 << 30
     # What the whole device reads.
     device_bytes_per_microsecond: int = 4_000_000
+
+    def changed(self, values: Mapping[str, Any]) -> "Policy":
+        """Return the policy with other values, by name.
+
+        Examples
+        --------
+        >>> Policy.auto((9, 0), 4).changed({"columns.largest_k": 5, "launch_blocks": 7}).columns.largest_k
+        5
+        """
+        policy = self
+        for name, value in values.items():
+            section, _, field = name.rpartition(".")
+            if section:
+                value = replace(getattr(policy, section), **{field: value})  # noqa: PLW2901
+            policy = replace(policy, **{section or field: value})
+        return policy
 
     @staticmethod
     @functools.cache

@@ -46,7 +46,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
 
     `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier.
 
-    `fill_bins` puts the pairs' unfolded_format in order of bins, descending ranges of (key, low) told by `make_bins`,
+    `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
     and `rank_in_bin` compares a pair with its bin's others. Where many keys are equal to the lowest, and few
     are far above, bins that separate these ties hold about as many pairs each.
 

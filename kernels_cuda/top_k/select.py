@@ -18,7 +18,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
     """Make the device function for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     raw_mask = functions.raw_mask
     raw_floor = functions.raw_floor
     raw_beyond = functions.raw_beyond
@@ -101,7 +101,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
         if not are_raw:
             pair = thread
             while pair < n_found:
-                keys[pair] = order_key(keys[pair], *key_format)
+                keys[pair] = ordered_key(keys[pair], key_format)
                 pair += n_threads
             cuda.syncthreads()
         if n_ties > 0:

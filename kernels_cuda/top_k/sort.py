@@ -9,7 +9,7 @@
 
 A tile is taken from a counter, so that all tiles before it are being worked on: waiting for them ends.
 
-The first pass reads the elements and makes (order key, position) pairs, which stay in the workspace; the
+The first pass reads the elements and makes (ordered key, position) pairs, which stay in the workspace; the
 last writes the first k elements and their positions. Passes being stable, equal keys stay in the order of
 their positions.
 
@@ -77,7 +77,7 @@ def histogram_source(element_size: int) -> Any:
     """Make `digit_histograms` for one width of elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     load_element = functions.load_element
     n_counters = element_size * N_DIGITS
 
@@ -106,7 +106,7 @@ def histogram_source(element_size: int) -> Any:
                     keys[item] = load_element(base + at * step)
             for item in range(COUNTED_PER_THREAD):
                 if first + item * COUNTING_THREADS < p.axis_size:
-                    key = ~order_key(keys[item], *p.key_format)
+                    key = ~ordered_key(keys[item], p.key_format)
                     for digit in range(element_size):
                         value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
                         cuda.atomic.add(histogram, u32(digit * N_DIGITS) + value, u32(1))
@@ -155,7 +155,7 @@ def sort_source(
     """Make `sort_digit` for one width of elements and positions."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
@@ -270,7 +270,7 @@ def sort_source(
         if p.is_first != 0:
             for item in range(n_items):
                 if first + u32(item * 32) < count:
-                    keys[item] = order_key(keys[item], *p.key_format)
+                    keys[item] = ordered_key(keys[item], p.key_format)
 
         of_digit = position_type(0)
         if thread < N_DIGITS:

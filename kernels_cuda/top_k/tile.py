@@ -1,8 +1,8 @@
-"""Many winners of rows of up to 16384 elements: a block sorts a row by radix in registers and shared memory.
+"""Large k of rows of up to 16384 elements: a block sorts a row by radix in registers and shared memory.
 
-A stable sort, least significant digit first, eight bits a pass. In each pass the block ranks the (order key,
-position) pairs by their digit and exchanges them through shared memory. Reads the row once, writes the first
-k values and indices.
+A stable sort, least significant digit first, eight bits per pass. In each pass the block ranks the (ordered
+key, position) pairs by their digit and exchanges them through shared memory. Reads the row once, writes the
+first k values and indices.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> Any:
     """Make the kernel for rows of up to ``n_threads * n_items`` elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
@@ -69,7 +69,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> Any:
             address += 32 * step
         for item in range(n_items):
             if own + u32(item * 32) < count:
-                keys[item] = order_key(keys[item], *p.key_format)
+                keys[item] = ordered_key(keys[item], p.key_format)
 
         own_counts = warp * N_DIGITS
         shift = i64(0)

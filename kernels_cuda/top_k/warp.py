@@ -2,8 +2,8 @@
 
 1. Load the row; every lane keeps its raw keys (`keys`) in registers.
 2. Take the largest of the lanes' two maxima each away k times: what was taken last is a threshold that at
-   least k keys reach, as do all that have the same order key.
-3. Rank the few that reach it by counting, in shared memory, by (order key, position).
+   least k keys reach, as do all that have the same ordered key.
+3. Rank the few that reach it by counting, in shared memory, by (ordered key, position).
 
 Of short rows it can rank all, for any k; then there is no threshold.
 
