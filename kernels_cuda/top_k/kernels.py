@@ -4,9 +4,15 @@ from collections.abc import Iterator
 
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k import shapes
-from kernels_cuda.top_k.policy import BLOCK_THREADS, TILE_SHAPES, ColumnsPolicy, WarpPolicy, block_shape
+from kernels_cuda.top_k.policy import (
+    BLOCK_THREADS,
+    ELEMENT_SIZES,
+    TILE_SHAPES,
+    ColumnsPolicy,
+    WarpPolicy,
+    block_shape,
+)
 
-ELEMENT_SIZES = (1, 2, 4, 8)
 # Blocks may have this of shared memory on the devices that have most of it.
 MOST_SHARED_BYTES = 227 << 10
 # Bytes of a position in the workspace of a sort: 8 for rows of 2^30 and more elements.

@@ -6,7 +6,7 @@ that it chooses between should take the same time.
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from kernels_cuda.top_k.shapes import (
@@ -18,6 +18,7 @@ from kernels_cuda.top_k.shapes import (
     group_key_bytes,
 )
 
+ELEMENT_SIZES = (1, 2, 4, 8)
 KIB = 1 << 10
 MIB = 1 << 20
 # Shared memory that a block may have, by compute capability (CUDA C++ programming guide, technical
@@ -214,6 +215,17 @@ class Policy:
                 value = replace(getattr(policy, section), **{field: value})  # noqa: PLW2901
             policy = replace(policy, **{section or field: value})
         return policy
+
+    def values(self) -> dict[str, Any]:
+        """Return all values by name, those of each algorithm as ``"algorithm.value"``."""
+        found: dict[str, Any] = {}
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            if is_dataclass(value):
+                found |= {f"{name}.{field.name}": getattr(value, field.name) for field in fields(value)}
+            elif name not in ("capability", "element_size"):
+                found[name] = value
+        return found
 
     @staticmethod
     @functools.cache
