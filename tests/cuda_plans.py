@@ -160,8 +160,10 @@ class Planned(NamedTuple):
     asked: list[Asked]
 
 
-def planned(descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multiprocessors=132, call="launch"):
-    """Plan a descriptor for a GPU and launch it with made-up addresses.
+def planned(
+    descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multiprocessors=132, call="launch", at=None
+):
+    """Plan a descriptor for a GPU and launch it, with made-up addresses unless they are given.
 
     Parameters
     ----------
@@ -177,6 +179,8 @@ def planned(descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multipro
         How many the GPU has.
     call : {"launch", "count", "expand", "check"}
         The plan's method that is called.
+    at : sequence of int, optional
+        The addresses of the operands and of the workspace.
     """
     target = importlib.import_module("kernels_cuda.runtime.variant").Target(
         0, arch, multiprocessors, SHARED_BYTES[arch]
@@ -188,6 +192,8 @@ def planned(descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multipro
     n_operands = len(fields)
     addresses = tuple((1 + i) * APART + lead for i, lead in zip(range(n_operands), leads, strict=False))
     workspace = (1 + n_operands) * APART
+    if at is not None:
+        *addresses, workspace = at
     with recorded() as recorder:
         plan = kernels.plan(**operator.problem(lowest, options or Options()), target=target)
         given = {
