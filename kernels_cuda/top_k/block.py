@@ -25,17 +25,15 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import global_timer, shared_from, sleep_some_nanoseconds, take_turn
-from kernels_cuda.runtime.compiler import device_function, integers, linked_function
-from kernels_cuda.top_k.block_shape import SPARE
-from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
-from kernels_cuda.top_k.finish import write_function
-from kernels_cuda.top_k.group_shape import COARSE, ELEMENTS, FINE, key_bytes
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.filter_pass import SIDE_BY_SIDE, sweep_functions
 from kernels_cuda.top_k.groups import block_maxima
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.locate import locate
-from kernels_cuda.top_k.rows import N_LAYOUT
+from kernels_cuda.top_k.parameters import BlockParameters
+from kernels_cuda.top_k.rank import write_function
+from kernels_cuda.top_k.rows import locate
 from kernels_cuda.top_k.select import select_function
-from kernels_cuda.top_k.sweep import SIDE_BY_SIDE, sweep_functions
+from kernels_cuda.top_k.shapes import COARSE, ELEMENTS, FINE, SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
 from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
 
 u16 = types.uint16
@@ -55,7 +53,7 @@ def block_source(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     load_element = functions.load_element
     raw_mask = functions.raw_mask
     group_maxima, copy_keys, order_maxima = block_maxima(element_size, n_threads)
@@ -65,7 +63,7 @@ def block_source(element_size: int, n_threads: int) -> Any:
     select = select_function(element_size, n_threads)
     write_first = write_function(element_size, n_threads)
 
-    n_key_bytes = key_bytes(element_size)
+    n_key_bytes = group_key_bytes(element_size)
     per_vector = VECTOR_BYTES // element_size
     keys_a_vector = VECTOR_BYTES // n_key_bytes
     ones = (1 << 8 * element_size) - 1
@@ -94,7 +92,9 @@ def block_source(element_size: int, n_threads: int) -> Any:
             naps -= 1
 
     @linked_function
-    def first_look(memory, level, vectors, bits, has_single_keys, edge_bits, k, enough, numbers, masks, ids):
+    def first_look(
+        memory, level, vectors, bits, has_single_keys, edge_bits, k, enough, unfolded_format, key_format, ids
+    ):
         """List the groups to look at again; return how many, the bound that they reach, and the highest key.
 
         `memory` are the shared arrays, `vectors` are ``(address, count, stride)`` of the level's, and `ids`
@@ -106,7 +106,7 @@ def block_source(element_size: int, n_threads: int) -> Any:
         if has_single_keys:
             copy_keys(keys, address, n_vectors, thread)
         else:
-            mask = raw_mask(numbers, level != ELEMENTS)
+            mask = raw_mask(unfolded_format, level != ELEMENTS)
             group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp)
         cuda.syncthreads()
         n_groups = count_groups(u32(places[VECTORS + level]), bits, has_single_keys)
@@ -114,8 +114,8 @@ def block_source(element_size: int, n_threads: int) -> Any:
         lowest = ~key_type(0)
         highest = key_type(0)
         if thread < u32(places[EDGES]):
-            highest = order_key(edge_bits, *masks)
-        lowest, highest = order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread)
+            highest = ordered_key(edge_bits, key_format)
+        lowest, highest = order_maxima(keys, n_groups, unfolded_format, key_format, lowest, highest, thread)
         lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
         bound, n_above, n_reaching = find_threshold(
             keys, n_groups, lowest, highest, wanted, enough, histogram, sums, counters, thread, lane, warp
@@ -131,48 +131,13 @@ def block_source(element_size: int, n_threads: int) -> Any:
     max_registers = None if n_threads == 128 else 80 if (element_size, n_threads) == (8, 256) else 64
 
     @cuda.jit(max_registers=max_registers)
-    def block_top_k(
-        x,
-        values,
-        indices,
-        sources,
-        fine,
-        coarse,
-        offsets,
-        source_size,
-        index_size,
-        first_block,
-        axis_size,
-        part_size,
-        n_parts,
-        k,
-        x_stride,
-        value_stride,
-        index_stride,
-        top_level,
-        has_single_keys,
-        lane_bits,
-        enough,
-        n_slots,
-        n_listed,
-        list_at,
-        bins_at,
-        n_coarse,
-        coarse_bits,
-        fine_bits,
-        n_together,
-        n_first,
-        turn,
-        layout: integers(N_LAYOUT),
-        numbers: integers(N_NUMBERS),
-        masks: integers(N_MASKS),
-    ):
+    def block_top_k(x, values, indices, sources, fine, coarse, offsets, p: BlockParameters):
         keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
         words = cuda.shared.array(0, u32)
-        lows = shared_from(words, n_slots * (n_key_bytes // 4))
-        listed = shared_from(words, list_at)
-        order = shared_from(cuda.shared.array(0, u16), 2 * list_at)
-        bin_ends = shared_from(words, bins_at)
+        lows = shared_from(words, p.n_slots * (n_key_bytes // 4))
+        listed = shared_from(words, p.list_word)
+        order = shared_from(cuda.shared.array(0, u16), 2 * p.list_word)
+        bin_ends = shared_from(words, p.bins_word)
         histogram = cuda.shared.array(n_threads, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
@@ -182,47 +147,47 @@ def block_source(element_size: int, n_threads: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        unit = first_block + i64(cuda.blockIdx.x)
+        unit = p.first_block + i64(cuda.blockIdx.x)
         row, part, value_row, index_row, base, first_address, head, n_row_vectors = locate(
-            x, offsets, unit, axis_size, part_size, n_parts, x_stride, element_size, layout
+            x, offsets, unit, p.axis_size, p.part_size, p.n_parts, p.strides.x, element_size, p.layout
         )
-        begin = part * part_size
-        count = min(part_size, axis_size - begin)
+        begin = part * p.part_size
+        count = min(p.part_size, p.axis_size - begin)
         histogram[thread] = u32(0)
         if thread < N_COUNTERS:
             counters[thread] = u32(0)
 
         # A level's vectors lie here, and there are so many.
-        fine_address = fine + unit * (n_coarse << coarse_bits) * VECTOR_BYTES
-        coarse_address = coarse + unit * n_coarse * n_key_bytes
+        fine_address = fine + unit * (p.n_coarse << p.coarse_bits) * VECTOR_BYTES
+        coarse_address = coarse + unit * p.n_coarse * n_key_bytes
         address = first_address
         n_vectors = u32(n_row_vectors)
-        if top_level == FINE:
+        if p.top_stage == FINE:
             address = fine_address
-            n_vectors = u32(n_coarse << coarse_bits)
-        elif top_level == COARSE:
+            n_vectors = u32(p.n_coarse << p.coarse_bits)
+        elif p.top_stage == COARSE:
             address = coarse_address
-            n_vectors = u32(n_coarse // keys_a_vector)
+            n_vectors = u32(p.n_coarse // keys_a_vector)
         # The first look does not need these: registers are to be free for its loads.
         if thread == 0:
             places[COUNT] = count
             places[HEAD] = head
             places[EDGES] = count - n_row_vectors * per_vector
             places[BASE] = base
-            places[VALUES] = values + (value_row + part * k * value_stride) * element_size
-            places[INDICES] = indices + (index_row + part * k * index_stride) * index_size
+            places[VALUES] = values + (value_row + part * p.k * p.strides.values) * element_size
+            places[INDICES] = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
             places[SOURCE] = begin
             if sources != 0:
-                places[SOURCE] = row * axis_size + begin
+                places[SOURCE] = row * p.axis_size + begin
             places[VECTORS + ELEMENTS] = n_row_vectors
-            places[VECTORS + FINE] = n_coarse << coarse_bits
-            places[VECTORS + COARSE] = n_coarse // keys_a_vector
+            places[VECTORS + FINE] = p.n_coarse << p.coarse_bits
+            places[VECTORS + COARSE] = p.n_coarse // keys_a_vector
             places[ADDRESS + ELEMENTS] = first_address
             places[ADDRESS + FINE] = fine_address
             places[ADDRESS + COARSE] = coarse_address
         take_turn()
-        if i64(cuda.blockIdx.x) < n_first:
-            wait(u64(u32(cuda.blockIdx.x) // u32(n_together)) * u64(turn))
+        if i64(cuda.blockIdx.x) < p.n_staggered:
+            wait(u64(u32(cuda.blockIdx.x) // u32(p.n_together)) * u64(p.stagger_nanoseconds))
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         edge_bits = key_type(0)
@@ -230,50 +195,50 @@ def block_source(element_size: int, n_threads: int) -> Any:
             edge = i64(thread)
             if edge >= head:
                 edge += n_row_vectors * per_vector
-            edge_bits = load_element(base + edge * x_stride * element_size)
+            edge_bits = load_element(base + edge * p.strides.x * element_size)
 
-        level = top_level
+        level = p.top_stage
         group_bits = u32(0)
         is_listed = False
         n_reaching = u32(0)
         bound = key_type(0)
         highest = key_type(ones)
-        bits = u32(lane_bits)
-        wanted = u32(min(k, count))
-        n_groups = count_groups(n_vectors, bits, has_single_keys != 0)
-        if n_groups > wanted and (count > n_slots or i64(wanted) * 4 < count):
-            stride = x_stride
-            if top_level != ELEMENTS:
+        bits = u32(p.lane_bits)
+        wanted = u32(min(p.k, count))
+        n_groups = count_groups(n_vectors, bits, p.has_unit_groups != 0)
+        if n_groups > wanted and (count > p.n_slots or i64(wanted) * 4 < count):
+            stride = p.strides.x
+            if p.top_stage != ELEMENTS:
                 stride = i64(1)
             n_reaching, bound, highest = first_look(
                 (keys, listed, histogram, sums, extremes, counters, places),
-                top_level,
+                p.top_stage,
                 (address, n_vectors, stride),
                 bits,
-                has_single_keys != 0,
+                p.has_unit_groups != 0,
                 edge_bits,
-                k,
-                u32(enough),
-                numbers,
-                masks,
+                p.k,
+                u32(p.most_groups),
+                p.unfolded_format,
+                p.key_format,
                 (thread, lane, warp),
             )
             is_listed = True
             group_bits = bits
-            if has_single_keys != 0:
+            if p.has_unit_groups != 0:
                 # Groups of the level below are listed.
                 level -= 1
-                group_bits = vector_bits(level, fine_bits, coarse_bits)
+                group_bits = vector_bits(level, p.fine_bits, p.coarse_bits)
         else:
             cuda.syncthreads()
 
         head = places[HEAD]
-        wanted = u32(min(k, places[COUNT]))
+        wanted = u32(min(p.k, places[COUNT]))
         has_edge = thread < u32(places[EDGES])
         edge = thread
         if edge >= u32(head):
             edge += u32(places[VECTORS] * per_vector)
-        edge_key = order_key(edge_bits, *masks)
+        edge_key = ordered_key(edge_bits, p.key_format)
         address = places[ADDRESS + level]
         n_vectors = u32(places[VECTORS + level])
         n_items = n_vectors
@@ -284,19 +249,19 @@ def block_source(element_size: int, n_threads: int) -> Any:
         while searching_levels:
             are_raw = level != ELEMENTS
             # Few more than are wanted: each is a group to read or a candidate to order.
-            limit = u32(n_slots)
+            limit = u32(p.n_slots)
             if is_listed:
-                limit = min(limit, (wanted << 1) + SPARE)
+                limit = min(limit, (wanted << 1) + SPARE_CANDIDATES)
             first_position = head
             step = i64(SIDE_BY_SIDE)
             if are_raw:
-                limit = min(limit, u32(n_listed))
+                limit = min(limit, u32(p.n_listed))
                 first_position = i64(0)
-            elif x_stride != 1:
-                step = x_stride * element_size
+            elif p.strides.x != 1:
+                step = p.strides.x * element_size
             n_above, n_ties, bound = select(
                 (keys, lows, histogram, sums, counters),
-                u32(n_slots),
+                u32(p.n_slots),
                 (listed, n_items, is_listed, group_bits, n_vectors),
                 (address, step, first_position, are_raw),
                 (has_edge and not are_raw, edge_bits, edge_key, edge, u32(head)),
@@ -304,8 +269,8 @@ def block_source(element_size: int, n_threads: int) -> Any:
                 highest,
                 wanted,
                 limit,
-                numbers,
-                masks,
+                p.unfolded_format,
+                p.key_format,
                 (thread, lane, warp),
             )
             n_pairs = n_above + n_ties
@@ -325,21 +290,21 @@ def block_source(element_size: int, n_threads: int) -> Any:
                 level -= 1
                 address = places[ADDRESS + level]
                 n_vectors = u32(places[VECTORS + level])
-                group_bits = vector_bits(level, fine_bits, coarse_bits)
+                group_bits = vector_bits(level, p.fine_bits, p.coarse_bits)
                 n_items = n_pairs << group_bits
                 forget_found(counters, thread)
 
         write_first(
             (keys, lows, order, bin_ends, sums, extremes, counters),
-            (places[BASE], x_stride, places[COUNT]),
-            (places[VALUES], places[INDICES], value_stride, index_stride, index_size),
-            (places[SOURCE], sources, source_size),
+            (places[BASE], p.strides.x, places[COUNT]),
+            (places[VALUES], places[INDICES], p.strides.values, p.strides.indices, p.index_size),
+            (places[SOURCE], sources, p.source_size),
             n_pairs,
             wanted,
             bound,
             highest,
             is_listed,
-            masks,
+            p.key_format,
             (thread, lane, warp),
         )
 

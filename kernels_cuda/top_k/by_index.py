@@ -17,13 +17,11 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD, ballot, lanes_below, popcount_u32, take_turn
-from kernels_cuda.runtime.compiler import integers
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.optional_launches import Selected
-from kernels_cuda.top_k.row_offsets import load_index, row_offsets, store_index
-from kernels_cuda.top_k.rows import LENGTH_BYTES, N_LAYOUT
+from kernels_cuda.top_k.parameters import ByIndexParameters
+from kernels_cuda.top_k.rows import load_index, row_offsets, store_index
+from kernels_cuda.top_k.shapes import LENGTH_BYTES
 
 u32 = types.uint32
 i64 = types.int64
@@ -36,7 +34,7 @@ def by_index_source(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     load_element = functions.load_element
     store_element = functions.store_element
     load_length = LOAD[LENGTH_BYTES]
@@ -45,38 +43,29 @@ def by_index_source(element_size: int, n_threads: int) -> Any:
     tile_size = n_threads * N_ITEMS
 
     @cuda.jit
-    def order_by_index(
-        x,
-        values,
-        indices,
-        lengths,
-        offsets,
-        selected: Selected,
-        layout: integers(N_LAYOUT),
-        masks: integers(N_MASKS),
-    ):
+    def order_by_index(x, values, indices, lengths, offsets, p: ByIndexParameters):
         take_turn()
         totals = cuda.shared.array(n_warps, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
-        index_size = selected.index_size
-        row = selected.first_row + i64(cuda.blockIdx.x)
-        x_row, value_row, index_row = row_offsets(layout, offsets, row)
+        index_size = p.index_size
+        row = p.first_row + i64(cuda.blockIdx.x)
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         x_row_address = x + x_row * element_size
         value_address = values + value_row * element_size
         index_address = indices + index_row * index_size
-        x_step = selected.x_stride * element_size
-        value_step = selected.value_stride * element_size
-        index_step = selected.index_stride * index_size
+        x_step = p.strides.x * element_size
+        value_step = p.strides.values * element_size
+        index_step = p.strides.indices * index_size
 
-        n_selected = selected.k
+        n_selected = p.k
         if lengths != 0:
             n_selected = min(n_selected, i64(load_length(lengths + row * LENGTH_BYTES)))
         last = i64(0)
         last_key = key_type(0)
         if n_selected > 0:
             last = load_index(index_address + (n_selected - 1) * index_step, index_size)
-            last_key = order_key(load_element(x_row_address + last * x_step), *masks)
+            last_key = ordered_key(load_element(x_row_address + last * x_step), p.key_format)
         # All threads know the threshold before any of them overwrites it.
         cuda.syncthreads()
 
@@ -85,7 +74,7 @@ def by_index_source(element_size: int, n_threads: int) -> Any:
         n_written = i64(0)
         position = i64(thread & ~u32(31)) * N_ITEMS + i64(lane)
         first = i64(0)
-        axis_size = selected.axis_size
+        axis_size = p.axis_size
         while n_written < n_selected and first < axis_size:
             for item in range(N_ITEMS):
                 at = position + item * 32
@@ -95,7 +84,7 @@ def by_index_source(element_size: int, n_threads: int) -> Any:
             of_warp = u32(0)
             for item in range(N_ITEMS):
                 at = position + item * 32
-                key = order_key(elements[item], *masks)
+                key = ordered_key(elements[item], p.key_format)
                 is_selected = at < axis_size and (key > last_key or (key == last_key and at <= last))
                 selections[item] = ballot(is_selected)
                 of_warp += popcount_u32(selections[item])

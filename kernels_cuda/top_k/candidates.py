@@ -11,8 +11,8 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD_SHARED, REGISTER, STORE_SHARED, ballot, warp_max
 from kernels_cuda.runtime.compiler import linked_function
-from kernels_cuda.top_k.column_shape import LANES, POSITION_BYTES, POSITION_STEP, key_bytes
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.shapes import POSITION_BYTES, POSITION_STEP, WARP_LANES, column_key_bytes
 
 u32 = types.uint32
 
@@ -35,12 +35,12 @@ class CandidateFunctions(NamedTuple):
 def candidate_functions(element_size: int) -> CandidateFunctions:
     """Make the device functions for elements of `element_size` bytes."""
     key_type = REGISTER[element_size]
-    order_key = element_functions(element_size).order_key
-    load_key = LOAD_SHARED[key_bytes(element_size)]
-    store_key = STORE_SHARED[key_bytes(element_size)]
+    ordered_key = element_functions(element_size).ordered_key
+    load_key = LOAD_SHARED[column_key_bytes(element_size)]
+    store_key = STORE_SHARED[column_key_bytes(element_size)]
     load_position = LOAD_SHARED[POSITION_BYTES]
     store_position = STORE_SHARED[POSITION_BYTES]
-    key_step = LANES * key_bytes(element_size)
+    key_step = WARP_LANES * column_key_bytes(element_size)
     all_ones = (1 << 8 * element_size) - 1
 
     @linked_function
@@ -73,11 +73,11 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         return ties
 
     @linked_function
-    def keep_first(first_slot, first_position, count, held, wanted, most, masks):
+    def keep_first(first_slot, first_position, count, held, wanted, most, key_format):
         """Keep the first `wanted` of each lane's candidates, up to `most` if more, and move them together.
 
-        Candidates are elements, but for the first `held`, which are order keys, as all that stay are. Returns
-        how many stay, the smallest of them, and the last position that has it.
+        Candidates are elements, but for the first `held`, which are ordered keys, as all that stay are.
+        Returns how many stay, the smallest of them, and the last position that has it.
         """
         few_keys = cuda.local.array(4, key_type)
         few_positions = cuda.local.array(4, u32)
@@ -93,7 +93,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
             for beside in range(4):
                 key = few_keys[beside]
                 if place >= held:
-                    key = order_key(key, *masks)
+                    key = ordered_key(key, key_format)
                 if place < count:
                     low = min(low, key)
                     high = max(high, key)

@@ -25,23 +25,22 @@ from kernels_cuda.ptx import (
     store_shared_u32x4,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.elements import VECTOR_BYTES
-from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, VECTORS_A_LANE
+from kernels_cuda.top_k.cooperate import quad_functions
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.quads import quad_functions
+from kernels_cuda.top_k.shapes import CHUNK_VECTORS, VECTOR_BYTES, VECTORS_PER_LANE
 
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-CHUNK_WORDS = 4 * VECTORS_A_LANE
+CHUNK_WORDS = 4 * VECTORS_PER_LANE
 # Vectors of keys that a thread has under way.
 _COPIED = 4
 _COPIED_WORDS = 4 * _COPIED
 
 
 class GroupFunctions(NamedTuple):
-    """Device functions for local arrays of `VECTORS_A_LANE` maxima, one a vector and then one a group."""
+    """Device functions for local arrays of `VECTORS_PER_LANE` maxima, one a vector and then one a group."""
 
     load_first: Any
     next_maxima: Any
@@ -76,7 +75,7 @@ def group_functions(element_size: int) -> GroupFunctions:
     def load_first(words, address, n_left):
         """Load a lane's vectors ``32 * j`` from `address` on, up to `n_left`, if that is done ahead."""
         if may_load_ahead and is_compute_90():
-            for at in range(VECTORS_A_LANE):
+            for at in range(VECTORS_PER_LANE):
                 load(words, at, address, n_left)
 
     @linked_function
@@ -84,22 +83,22 @@ def group_functions(element_size: int) -> GroupFunctions:
         """Fill in the maxima of a chunk, at `address`; where it was, load the one that is `step` further."""
         is_loaded = may_load_ahead and is_compute_90()
         if not is_loaded:
-            for at in range(VECTORS_A_LANE):
+            for at in range(VECTORS_PER_LANE):
                 load(words, at, address, n_left)
         address += step
         are_integers = mask[0] == 0
         if are_integers:
-            for at in range(VECTORS_A_LANE):
+            for at in range(VECTORS_PER_LANE):
                 maxima[at] = integer_maximum(words, 4 * at, mask)
                 if is_loaded:
                     load(words, at, address, n_next)
         else:
-            for at in range(VECTORS_A_LANE):
+            for at in range(VECTORS_PER_LANE):
                 maxima[at] = raw_maximum(words, 4 * at, mask)
                 if is_loaded:
                     load(words, at, address, n_next)
         if n_left < CHUNK_VECTORS:
-            for at in range(VECTORS_A_LANE):
+            for at in range(VECTORS_PER_LANE):
                 if u32(32 * at) >= n_left:
                     maxima[at] = key_type(0)
 
@@ -109,7 +108,7 @@ def group_functions(element_size: int) -> GroupFunctions:
         elements = cuda.local.array(per_vector, key_type)
         step = stride * element_size
         # Compilers do not see that this is the same; they would unroll the loop, and run out of registers.
-        n_vectors = shuffle_from_u32(u32(VECTORS_A_LANE), u32(0))
+        n_vectors = shuffle_from_u32(u32(VECTORS_PER_LANE), u32(0))
         vector = u32(0)
         while vector < n_vectors:
             best = key_type(0)
@@ -120,14 +119,14 @@ def group_functions(element_size: int) -> GroupFunctions:
                     element_address += step
                 for element in range(per_vector):
                     best = max(best, raw_element(elements[element], mask))
-            for at in range(VECTORS_A_LANE):
+            for at in range(VECTORS_PER_LANE):
                 if vector == u32(at):
                     maxima[at] = best
             address += 32 * per_vector * step
             vector += 1
 
     exchange_eight, exchange_four, exchange_two = (
-        _exchange_halves(VECTORS_A_LANE >> bit, bit, key_type, shuffle_xor) for bit in range(3)
+        _exchange_halves(VECTORS_PER_LANE >> bit, bit, key_type, shuffle_xor) for bit in range(3)
     )
 
     @linked_function
@@ -201,7 +200,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
     def group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp):
         """Write the raw maxima of groups of ``1 << bits`` vectors of elements that are `stride` apart."""
         words = cuda.local.array(CHUNK_WORDS, u32)
-        maxima = cuda.local.array(VECTORS_A_LANE, key_type)
+        maxima = cuda.local.array(VECTORS_PER_LANE, key_type)
         chunk_groups = CHUNK_VECTORS >> bits
         first = warp * CHUNK_VECTORS
         vector = first + lane
@@ -256,7 +255,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
             vector += u32(_COPIED * n_threads)
 
     @linked_function
-    def order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread):
+    def order_maxima(keys, n_groups, unfolded_format, key_format, lowest, highest, thread):
         """Make keys of the raw maxima; return the least and the largest of these and the given ones."""
         quad = cuda.local.array(per_quad, key_type)
         number = thread
@@ -264,7 +263,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
         while group < n_groups:
             load_quad(quad, keys, number)
             for at in range(per_quad):
-                quad[at] = key_of_raw(quad[at], numbers, masks)
+                quad[at] = key_of_raw(quad[at], unfolded_format, key_format)
                 if group + u32(at) < n_groups:
                     lowest = min(lowest, quad[at])
                     highest = max(highest, quad[at])

@@ -1,26 +1,14 @@
-"""Order keys: what every top-k kernel compares instead of elements.
+"""Keys: what every top-k kernel compares instead of elements.
 
-The order key of an element is an unsigned integer of its width, made so that the element which comes first
-has the largest key: NaNs share one key, and so do -0.0 and +0.0. `masks` says how to make it, as six int64
-(`elements.key_masks`):
-
-    sign, flip, infinity   the format, as in `plan`
-    positive, negative     what is XORed to an element without and with the sign bit
-    unordered              the key of NaN
-
+The ordered key of an element is an unsigned integer of its width, made so that the element which comes first
+has the largest key: NaNs share one key, and so do -0.0 and +0.0. `problem.KeyFormat` says how to make it.
 Because of the shared keys an element cannot always be told from its key; `restore` says when it can.
 
-Of a vector only the largest key matters at first, and finding it must cost few instructions an element: its
-elements become raw keys, which order elements as their keys do, except that the keys of NaNs, and those of
-the zeros, differ but are neighbours. A raw key fills the register from the top; what an element of less than
-32 bits leaves free below holds anything. The largest raw keys become keys in the end (`key_of_raw`).
-`numbers` says how, as eight int64:
-
-    shift                  what brings a raw key back to the key
-    lone_zero              where that would be for the zero that has no key of its own
-    first_nan, last_nan    the raw keys that share the key of NaN
-    flip, turn, offset     what makes a raw key (`ptx.raw_key_u32`)
-    change                 what is XORed to a word of integers to make raw keys of all of them
+Of a vector only the largest key matters at first, and finding it must cost few instructions per element: its
+elements become unfolded keys, which order elements as their ordered keys do, except that those of NaNs, and
+those of the zeros, differ but are neighbours. An unfolded key fills the register from the top; what an
+element of less than 32 bits leaves free below holds anything. The largest unfolded keys become ordered keys
+in the end (`fold`). `problem.UnfoldedFormat` says how.
 
 A row is read in vectors of 16 bytes, whatever the width. `element_functions` makes the device functions for
 one width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a uint64.
@@ -40,7 +28,7 @@ from kernels_cuda.ptx import (
     raw_key_u32,
     raw_key_u64,
 )
-from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.runtime.compiler import device_function, linked_function
 
 u32 = types.uint32
 u64 = types.uint64
@@ -50,7 +38,7 @@ class ElementFunctions(NamedTuple):
     """Device functions for one element width; `words` are the four uint32 of a vector."""
 
     key_type: Any
-    order_key: Any
+    ordered_key: Any
     restore: Any
     load_element: Any
     store_element: Any
@@ -73,29 +61,41 @@ def element_functions(element_size: int) -> ElementFunctions:
     key_type = REGISTER[element_size]
     load_element = LOAD[element_size]
     store_element = STORE[element_size]
-    order_key = order_key_u64 if element_size == 8 else order_key_u32
+    make_key = order_key_u64 if element_size == 8 else order_key_u32
+
+    @device_function
+    def ordered_key(element, key_format):
+        return make_key(
+            element,
+            key_format.sign,
+            key_format.flip,
+            key_format.infinity,
+            key_format.positive,
+            key_format.negative,
+            key_format.unordered,
+        )
 
     @linked_function
-    def restore(key, masks, address):
+    def restore(key, key_format, address):
         """Return the element at `address`, read from there only if its key does not tell it."""
-        bits = key ^ key_type(masks[3])
-        if (bits & key_type(masks[0])) != 0:
-            bits ^= key_type(masks[1])
-        if key == key_type(masks[3]) or key == key_type(masks[5]):
+        bits = key ^ key_type(key_format.positive)
+        if (bits & key_type(key_format.sign)) != 0:
+            bits ^= key_type(key_format.flip)
+        if key == key_type(key_format.positive) or key == key_type(key_format.unordered):
             bits = load_element(address)
         return bits
 
     return ElementFunctions(
         key_type,
-        order_key,
+        ordered_key,
         restore,
         load_element,
         store_element,
-        *_raw_functions(element_size, order_key),
+        *_raw_functions(element_size, ordered_key),
     )
 
 
-def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
+def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
     """Make the functions of raw keys (see the module)."""
     key_type = REGISTER[element_size]
     raw_key = raw_key_u64 if element_size == 8 else raw_key_u32
@@ -107,12 +107,12 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
     unturned = 0 if element_size == 8 else 1
 
     @linked_function
-    def raw_mask(numbers, are_raw):
+    def raw_mask(unfolded_format, are_raw):
         """Return flip, turn, offset and change of elements, or of words that hold a raw key each."""
-        flip = key_type(numbers[4])
-        turn = key_type(numbers[5])
-        offset = key_type(numbers[6])
-        change = key_type(numbers[7])
+        flip = key_type(unfolded_format.flip)
+        turn = key_type(unfolded_format.turn)
+        offset = key_type(unfolded_format.offset)
+        change = key_type(unfolded_format.change)
         if are_raw:
             flip = key_type(0)
             turn = key_type(unturned)
@@ -121,24 +121,26 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
         return flip, turn, offset, change
 
     @linked_function
-    def key_of_raw(raw, numbers, masks):
+    def key_of_raw(raw, unfolded_format, key_format):
         moved = raw >> unused
-        key = (moved + key_type(numbers[0])) & ones
-        if key == key_type(numbers[1]):
-            key = key_type(masks[3])
-        if key_type(numbers[2]) <= moved <= key_type(numbers[3]):
-            key = key_type(masks[5])
+        key = (moved + key_type(unfolded_format.shift)) & ones
+        if key == key_type(unfolded_format.lone_zero):
+            key = key_type(key_format.positive)
+        if key_type(unfolded_format.first_nan) <= moved <= key_type(unfolded_format.last_nan):
+            key = key_type(key_format.unordered)
         return key
 
     @linked_function
-    def first_of_equals(raw, numbers, masks):
+    def first_of_equals(raw, unfolded_format, key_format):
         """Return the least raw key of elements that have the same key."""
         moved = raw >> unused
-        key = (moved + key_type(numbers[0])) & ones
-        if masks[1] != 0 and key == max(key_type(numbers[1]), key_type(masks[3])):
+        key = (moved + key_type(unfolded_format.shift)) & ones
+        if key_format.flip != 0 and key == max(
+            key_type(unfolded_format.lone_zero), key_type(key_format.positive)
+        ):
             moved -= 1
-        if key_type(numbers[2]) <= moved <= key_type(numbers[3]):
-            moved = key_type(numbers[2])
+        if key_type(unfolded_format.first_nan) <= moved <= key_type(unfolded_format.last_nan):
+            moved = key_type(unfolded_format.first_nan)
         return moved << unused
 
     @linked_function
@@ -151,34 +153,34 @@ def _raw_functions(element_size: int, order_key: Any) -> tuple[Any, ...]:
         return raw_key(bits << unused, mask[0], mask[1], mask[2])
 
     @linked_function
-    def raw_floor(key, masks):
+    def raw_floor(key, key_format):
         """Return the least raw key of elements with this key or above, or 0 if there can be none.
 
-        Raw keys are order keys moved on by as much as brings the NaNs together; only zeros are out of order.
+        They are ordered keys moved on by as much as brings the NaNs together; only zeros are out of order.
         """
         raw = key
-        if masks[1] != 0:
-            lowest = key_type(masks[1] ^ masks[2])
-            highest = key_type(masks[0] ^ masks[2])
+        if key_format.flip != 0:
+            lowest = key_type(key_format.flip ^ key_format.infinity)
+            highest = key_type(key_format.sign ^ key_format.infinity)
             inside = min(max(key, lowest), highest + 1)
-            if masks[5] == 0:
+            if key_format.unordered == 0:
                 raw = inside + lowest
-                if key == key_type(masks[3]) + 1:
+                if key == key_type(key_format.positive) + 1:
                     raw += 1
                 if key == 0:
                     raw = key_type(0)
             else:
                 raw = inside - lowest
-                if key == key_type(masks[3]):
+                if key == key_type(key_format.positive):
                     raw -= 1
         return raw << unused
 
     @linked_function
-    def raw_beyond(key, masks):
+    def raw_beyond(key, key_format):
         """Return the least raw key of elements with a larger key than this, 0 if there are none."""
         beyond = key_type(0)
         if key != ones:
-            beyond = raw_floor(key + 1, masks)
+            beyond = raw_floor(key + 1, key_format)
         return beyond
 
     if element_size == 8:

@@ -6,8 +6,8 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.top_k.filter_pass import NO_EDGE, sweep_functions
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.sweep import NO_EDGE, sweep_functions
 from kernels_cuda.top_k.threshold import FOUND
 
 u32 = types.uint32
@@ -18,7 +18,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
     """Make the device function for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     raw_mask = functions.raw_mask
     raw_floor = functions.raw_floor
     raw_beyond = functions.raw_beyond
@@ -27,7 +27,9 @@ def select_function(element_size: int, n_threads: int) -> Any:
     reserve, forget_found = sweeps.reserve, sweeps.forget_found
 
     @linked_function
-    def select(memory, n_slots, items, source, edge, bound, highest, wanted, limit, numbers, masks, ids):
+    def select(
+        memory, n_slots, items, source, edge, bound, highest, wanted, limit, unfolded_format, key_format, ids
+    ):
         """Return how many candidates are above the bound, how many equal it, and the bound.
 
         What reaches the bound is kept, if it is no more than `limit`; else what is above it and, if that is
@@ -41,8 +43,8 @@ def select_function(element_size: int, n_threads: int) -> Any:
         is_edge, edge_bits, edge_key, edge_position, head = edge
         thread, lane, warp = ids
         are_raw = source[3]
-        mask = raw_mask(numbers, are_raw)
-        floor = raw_floor(bound, masks)
+        mask = raw_mask(unfolded_format, are_raw)
+        floor = raw_floor(bound, key_format)
         beyond = key_type(0)
         n_found = u32(0)
         n_ties = u32(0)
@@ -79,27 +81,27 @@ def select_function(element_size: int, n_threads: int) -> Any:
                         highest,
                         wanted,
                         limit,
-                        numbers,
-                        masks,
+                        unfolded_format,
+                        key_format,
                         sums,
                         counters,
                         thread,
                     )
-                    floor = raw_floor(bound, masks)
+                    floor = raw_floor(bound, key_format)
                     only_above = not fits
                     if only_above:
-                        beyond = raw_beyond(bound, masks)
+                        beyond = raw_beyond(bound, key_format)
                     collecting = True
             elif n_found > limit:
                 only_above = True
-                beyond = raw_beyond(bound, masks)
+                beyond = raw_beyond(bound, key_format)
                 collecting = True
             if collecting:
                 forget_found(counters, thread)
         if not are_raw:
             pair = thread
             while pair < n_found:
-                keys[pair] = order_key(keys[pair], *masks)
+                keys[pair] = ordered_key(keys[pair], key_format)
                 pair += n_threads
             cuda.syncthreads()
         if n_ties > 0:

@@ -18,8 +18,7 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.cooperate import block_inclusive_sum, warp_maximum
-from kernels_cuda.top_k.quads import quad_functions
+from kernels_cuda.top_k.cooperate import block_inclusive_sum, quad_functions, warp_maximum
 
 u32 = types.uint32
 u64 = types.uint64

@@ -2,8 +2,8 @@
 
 1. Load the row; every lane keeps its raw keys (`keys`) in registers.
 2. Take the largest of the lanes' two maxima each away k times: what was taken last is a threshold that at
-   least k keys reach, as do all that have the same order key.
-3. Rank the few that reach it by counting, in shared memory, by (order key, position).
+   least k keys reach, as do all that have the same ordered key.
+3. Rank the few that reach it by counting, in shared memory, by (ordered key, position).
 
 Of short rows it can rank all, for any k; then there is no threshold.
 
@@ -30,14 +30,12 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
     warp_min,
 )
-from kernels_cuda.runtime.compiler import integers, linked_function, target_capability
-from kernels_cuda.top_k.cooperate import warp_maximum
-from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
+from kernels_cuda.runtime.compiler import linked_function, target_capability
+from kernels_cuda.top_k.cooperate import quad_functions, warp_maximum
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.quads import quad_functions
-from kernels_cuda.top_k.row_offsets import row_offsets, store_index
-from kernels_cuda.top_k.rows import N_LAYOUT
-from kernels_cuda.top_k.warp_shape import LARGEST_K, WARPS_A_BLOCK
+from kernels_cuda.top_k.parameters import WarpParameters
+from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.shapes import VECTOR_BYTES, WARP_KERNEL_WARPS, WARP_LARGEST_K
 
 u32 = types.uint32
 u64 = types.uint64
@@ -142,45 +140,28 @@ def warp_source(element_size: int, n_vectors: int) -> Any:
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
     @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
-    def warp_top_k(
-        x,
-        values,
-        indices,
-        offsets,
-        index_size,
-        first_block,
-        n_rows,
-        axis_size,
-        k,
-        x_stride,
-        value_stride,
-        index_stride,
-        n_slots,
-        layout: integers(N_LAYOUT),
-        numbers: integers(N_NUMBERS),
-        masks: integers(N_MASKS),
-    ):
+    def warp_top_k(x, values, indices, offsets, p: WarpParameters):
         take_turn()
         slot_keys = cuda.shared.array(0, slot_type, VECTOR_BYTES)
-        slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARPS_A_BLOCK * n_slots)
+        slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        row = (first_block + i64(cuda.blockIdx.x)) * WARPS_A_BLOCK + i64(warp)
-        if row >= n_rows:
+        row = (p.first_block + i64(cuda.blockIdx.x)) * WARP_KERNEL_WARPS + i64(warp)
+        if row >= p.n_rows:
             return
-        x_row, value_row, index_row = row_offsets(layout, offsets, row)
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         base = x + x_row * element_size
-        count = u32(axis_size)
-        wanted = u32(k)
+        count = u32(p.axis_size)
+        wanted = u32(p.k)
 
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
         raws = cuda.local.array(per_lane, key_type)
         lane_first = lane * per_vector
-        in_vectors = x_stride == 1 and (base & (VECTOR_BYTES - 1)) == 0
+        in_vectors = p.strides.x == 1 and (base & (VECTOR_BYTES - 1)) == 0
         words = cuda.local.array(n_words, u32)
         vector_words = cuda.local.array(4, u32)
-        mask = raw_mask(numbers, False)
+        mask = raw_mask(p.unfolded_format, False)
         for begin in range(0, n_vectors, n_ahead):
             for ahead in range(n_ahead):
                 position = lane_first + u32((begin + ahead) * pass_elements)
@@ -200,7 +181,7 @@ def warp_source(element_size: int, n_vectors: int) -> Any:
                     for element in range(per_vector):
                         raws[place + element] = key_type(0)
                         if position + u32(element) < count:
-                            address = base + i64(position + u32(element)) * x_stride * element_size
+                            address = base + i64(position + u32(element)) * p.strides.x * element_size
                             raws[place + element] = raw_element(load_element(address), mask)
 
         # Of each half of a lane's elements.
@@ -214,7 +195,7 @@ def warp_source(element_size: int, n_vectors: int) -> Any:
         next_best = smaller
         floor = key_type(0)
         taken = u32(0)
-        if wanted > LARGEST_K:
+        if wanted > WARP_LARGEST_K:
             taken = wanted
         while taken < wanted:
             floor = warp_max(best)
@@ -222,7 +203,7 @@ def warp_source(element_size: int, n_vectors: int) -> Any:
                 best = next_best
                 next_best = key_type(0)
             taken += 1
-        if wanted <= LARGEST_K:
+        if wanted <= WARP_LARGEST_K:
             if floor == 0:
                 # Equal maxima were taken away together, until none was left. The least of them may do.
                 least_taken = ~key_type(0)
@@ -234,7 +215,7 @@ def warp_source(element_size: int, n_vectors: int) -> Any:
                 live = reaching_keys(raws, floor, lane_first, count)
                 if warp_add(popcount_u32(live)) < wanted:
                     floor = key_type(0)
-            floor = first_of_equals(floor, numbers, masks)
+            floor = first_of_equals(floor, p.unfolded_format, p.key_format)
 
         live = reaching_keys(raws, floor, lane_first, count)
         above = live
@@ -242,20 +223,20 @@ def warp_source(element_size: int, n_vectors: int) -> Any:
         through = warp_inclusive_sum(amount)
         n_above = shuffle_from_u32(through, u32(31))
         n_found = n_above
-        slots = warp * u32(n_slots)
-        if n_found > u32(n_slots):
+        slots = warp * u32(p.n_slots)
+        if n_found > u32(p.n_slots):
             # Those above the floor, and the first of those that equal it.
-            floor_key = key_of_raw(floor, numbers, masks)
+            floor_key = key_of_raw(floor, p.unfolded_format, p.key_format)
             above = u32(0)
             for place in range(per_lane):
-                if key_of_raw(raws[place], numbers, masks) > floor_key:
+                if key_of_raw(raws[place], p.unfolded_format, p.key_format) > floor_key:
                     above |= 1 << u32(place)
             above &= live
             amount = popcount_u32(above)
             through = warp_inclusive_sum(amount)
             n_above = shuffle_from_u32(through, u32(31))
             n_found = max(n_above, wanted)
-        if n_above <= u32(n_slots):
+        if n_above <= u32(p.n_slots):
             slot = slots + (through - amount)
             for place in range(per_lane):
                 is_above = (above >> u32(place)) & 1
@@ -282,11 +263,18 @@ def warp_source(element_size: int, n_vectors: int) -> Any:
             while own < n_found:
                 slot = slots + own
                 raw, position = take_slot(slot_keys, slot_positions, slot)
-                put_slot(slot_keys, slot_positions, slot, key_of_raw(raw, numbers, masks), position, True)
+                put_slot(
+                    slot_keys,
+                    slot_positions,
+                    slot,
+                    key_of_raw(raw, p.unfolded_format, p.key_format),
+                    position,
+                    True,
+                )
                 own += 32
         else:
             for place in range(per_lane):
-                raws[place] = key_of_raw(raws[place], numbers, masks)
+                raws[place] = key_of_raw(raws[place], p.unfolded_format, p.key_format)
             n_found = wanted
             taken = u32(0)
             while taken < wanted:
@@ -310,7 +298,7 @@ def warp_source(element_size: int, n_vectors: int) -> Any:
 
         # Beyond the pairs, what is larger than none of them.
         beyond = n_found + lane
-        is_beyond = lane < _COMPARED and beyond < u32(n_slots)
+        is_beyond = lane < _COMPARED and beyond < u32(p.n_slots)
         put_slot(slot_keys, slot_positions, slots + beyond, key_type(0), u32(_NOWHERE), is_beyond)
         cuda.syncwarp()
         own = lane
@@ -319,10 +307,10 @@ def warp_source(element_size: int, n_vectors: int) -> Any:
             end = slots + n_found
             rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
             if rank < wanted:
-                bits = restore(key, masks, base + i64(position) * x_stride * element_size)
-                store_element(values + (value_row + i64(rank) * value_stride) * element_size, bits)
-                at = indices + (index_row + i64(rank) * index_stride) * index_size
-                store_index(at, index_size, i64(position))
+                bits = restore(key, p.key_format, base + i64(position) * p.strides.x * element_size)
+                store_element(values + (value_row + i64(rank) * p.strides.values) * element_size, bits)
+                at = indices + (index_row + i64(rank) * p.strides.indices) * p.index_size
+                store_index(at, p.index_size, i64(position))
             own += 32
 
     return warp_top_k

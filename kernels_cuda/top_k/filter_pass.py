@@ -23,9 +23,8 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.elements import VECTOR_BYTES
-from kernels_cuda.top_k.group_shape import VECTORS_AHEAD, key_bytes
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.shapes import VECTOR_BYTES, VECTORS_AHEAD, group_key_bytes
 from kernels_cuda.top_k.threshold import FOUND, bit_length, threshold_functions
 
 u32 = types.uint32
@@ -62,12 +61,12 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     """Make the device functions."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     load_element = functions.load_element
     reaching = functions.reaching
     key_of_raw = functions.key_of_raw
     per_vector = VECTOR_BYTES // element_size
-    keys_a_vector = VECTOR_BYTES // key_bytes(element_size)
+    keys_a_vector = VECTOR_BYTES // group_key_bytes(element_size)
     # Vectors whose elements' bits a mask of 32 bits holds.
     per_mask = min(VECTORS_AHEAD, 32 // per_vector)
     n_masks = VECTORS_AHEAD // per_mask
@@ -124,8 +123,8 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         words[at + 3] = u32(further >> 32)
 
     @device_function
-    def key_at(nearer, further, element, are_raw, numbers, masks):
-        """Return the order key of an element of a vector, or of one of its raw keys."""
+    def key_at(nearer, further, element, are_raw, unfolded_format, key_format):
+        """Return the ordered key of an element of a vector, or of one of its raw keys."""
         if element_size == 8:
             key = nearer
             if element != 0:
@@ -138,7 +137,9 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             if shift >= 64:
                 bits = further
             key = u32(bits >> u64(shift & 63))
-        return key_of_raw(key, numbers, masks) if are_raw else order_key(key & ones, *masks)
+        return (
+            key_of_raw(key, unfolded_format, key_format) if are_raw else ordered_key(key & ones, key_format)
+        )
 
     @device_function
     def low_of(vector, element, source):
@@ -257,7 +258,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             counters[FOUND] = n_found
 
     @linked_function
-    def count_keys(histogram, items, source, bound, end, shift, numbers, masks, thread):
+    def count_keys(histogram, items, source, bound, end, shift, unfolded_format, key_format, thread):
         """Count the keys from `bound` to `end` by ``(key - bound) >> shift``."""
         words = cuda.local.array(4, u32)
         are_raw = source[3]
@@ -274,7 +275,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
             further = u64(words[2]) | (u64(words[3]) << 32)
             element = u32(0)
             while element < n_each:
-                beyond = key_at(nearer, further, element, are_raw, numbers, masks) - bound
+                beyond = key_at(nearer, further, element, are_raw, unfolded_format, key_format) - bound
                 digit = u32(beyond >> key_type(shift))
                 counts = vector != _NO_VECTOR and beyond <= width
                 count_shared_if(bins + (digit << 2), counts)
@@ -339,8 +340,8 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         end,
         wanted,
         limit,
-        numbers,
-        masks,
+        unfolded_format,
+        key_format,
         sums,
         counters,
         thread,
@@ -357,7 +358,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         narrowing = True
         while narrowing:
             shift = max(needed_bits(end - bound), u32(digit_bits)) - digit_bits
-            count_keys(histogram, items, source, bound, end, shift, numbers, masks, thread)
+            count_keys(histogram, items, source, bound, end, shift, unfolded_format, key_format, thread)
             digit = u32((edge_key - bound) >> key_type(shift))
             count_shared_if(bins + (digit << 2), has_edge and bound <= edge_key <= end)
             digit, larger, amount = find_digit(histogram, sums, counters, needed, thread, lane, warp)
