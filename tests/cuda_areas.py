@@ -137,6 +137,29 @@ def _sort(launch):
     yield from _offsets(launch, launch.first_row + n_rows)
 
 
+def _mask_rows(launch):
+    size = launch.variant.parameters[0]
+    end = min(launch.first + launch.grid * 256, launch.n_elements)
+    yield "masked", True, launch.first * size, (end - launch.first) * size
+    # The thread of a row's first element writes its length.
+    first_row, end_row = (-(-place // launch.axis_size) for place in (launch.first, end))
+    yield "clamped_lengths", True, first_row * 8, (end_row - first_row) * 8
+    yield from _offsets(launch, end_row)
+
+
+def _by_index(launch):
+    n_rows = launch.first_row + launch.grid
+    yield "x", False, 0, n_rows * launch.axis_size * launch.variant.parameters[0]
+    yield "lengths", False, 0, n_rows * 8
+    yield from _offsets(launch, n_rows)
+
+
+def _pad_rows(launch):
+    n_rows = -(-min(launch.first + launch.grid * 256, launch.n_outputs) // launch.k)
+    yield "clamped_lengths", False, 0, n_rows * 8
+    yield from _offsets(launch, n_rows)
+
+
 def _mask(launch):
     n_elements = launch.grid * _nonzero_sizes.block_elements(launch.variant.parameters[0])
     assert launch.end <= n_elements
@@ -205,6 +228,9 @@ KERNELS = {
     "top_k_clear": _clear,
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,
+    "top_k_mask": _mask_rows,
+    "top_k_by_index": _by_index,
+    "top_k_pad": _pad_rows,
     "nonzero_small": _none,
     "nonzero_mask": _mask,
     "nonzero_mask_strided": _mask_strided,

@@ -169,9 +169,10 @@ def planned(
     leads=(0, 0, 0),
     multiprocessors=132,
     call="launch",
+    at=None,
     **arguments,
 ):
-    """Plan a descriptor for a GPU and launch it with made-up addresses.
+    """Plan a descriptor for a GPU and launch it, with made-up addresses unless they are given.
 
     Parameters
     ----------
@@ -187,6 +188,8 @@ def planned(
         How many the GPU has.
     call : {"launch", "count", "expand", "check"}
         The plan's method that is called.
+    at : sequence of int, optional
+        The addresses of the operands and of the workspace.
     **arguments
         What the kernels' `plan` takes besides the problem: an algorithm, a policy.
     """
@@ -198,8 +201,11 @@ def planned(
     kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")
     fields = [field for field in operator.operands if field != "lengths" or (options and options.lengths)]
     n_operands = len(fields)
-    addresses = tuple((1 + i) * APART + lead for i, lead in zip(range(n_operands), leads, strict=False))
+    all_leads = (*leads, *(0 for _ in range(n_operands)))
+    addresses = tuple((1 + i) * APART + all_leads[i] for i in range(n_operands))
     workspace = (1 + n_operands) * APART
+    if at is not None:
+        *addresses, workspace = at
     with recorded() as recorder:
         plan = kernels.plan(**operator.problem(lowest, options or Options()), target=target, **arguments)
         given = {

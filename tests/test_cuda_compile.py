@@ -62,9 +62,9 @@ def check_shared_memory(variant, ptx):
     """Check that a kernel has no more shared memory of its own than plans count with."""
     n_bytes = sum(map(int, re.findall(r"\.shared .*\[(\d+)\];", ptx)))
     if variant.name == "top_k_tile":
-        assert n_bytes + variant.dynamic_shared_bytes == shapes.TileShape(
-            *variant.parameters[1:]
-        ).shared_bytes(variant.parameters[0])
+        element_size, *shape = variant.parameters
+        expected = shapes.TileShape(*shape).shared_bytes(element_size)
+        assert n_bytes + variant.dynamic_shared_bytes == expected
     elif variant.name == "top_k_block":
         assert n_bytes <= shapes.block_static_bytes(variant.parameters[1])
     else:

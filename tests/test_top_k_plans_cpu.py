@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dmlops import backend
-from kernels_cpu.top_k import plan, planning
+from kernels_cpu.top_k import dispatch, plan
 from tests import reference
 from tests.data import DTYPES, INDEX_DTYPES, assert_same, bits, random, sample
 from tests.guarded import Guarded
@@ -173,7 +173,7 @@ def check_problem(algorithm, threads, rows, n, k, *, has_lengths, number):
 
 def check_problems(algorithm, *, has_lengths):
     """Check random problems of an algorithm, with lengths or only unsorted."""
-    planning.TASK_TIME = 1000  # so that rows as short as these are worth several threads
+    dispatch.TASK_TIME = 1000  # so that rows as short as these are worth several threads
     problems = (ROWS_WITH_LENGTHS if has_lengths else WHOLE_ROWS)[algorithm]
     for number in range(max(PROBLEMS // 10, len(problems))):
         problem = problems[number % len(problems)]

@@ -8,8 +8,8 @@ from kernels_cpu import simd
 from kernels_cpu.jit import helper
 from kernels_cpu.keys import KeyMasks
 from kernels_cpu.pointers import put_index
+from kernels_cpu.top_k.problem import Problem
 from kernels_cpu.top_k.records import LOW_HALF
-from kernels_cpu.top_k.sizes import Problem
 
 Array = NDArray[Any]
 

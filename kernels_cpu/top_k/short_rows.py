@@ -15,9 +15,12 @@ from kernels_cpu import simd
 from kernels_cpu.jit import helper, inline, kernel
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.pointers import elements_at, integers_at
-from kernels_cpu.top_k.kernels import finish_unsorted
+from kernels_cpu.top_k.finish import finish_unsorted
 from kernels_cpu.top_k.output import write_padding, write_ranked
-from kernels_cpu.top_k.problem import (
+from kernels_cpu.top_k.problem import RANK_LIMIT, ROW_STATE, WORD
+from kernels_cpu.top_k.records import bound_of, count_at_most, pad, rank
+from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, bound_of_groups
+from kernels_cpu.top_k.scratch import (
     length_of,
     numbers_of,
     offsets_of,
@@ -26,14 +29,11 @@ from kernels_cpu.top_k.problem import (
     sorting_of,
     unpack,
 )
-from kernels_cpu.top_k.records import bound_of, count_at_most, pad, rank
-from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, bound_of_groups
-from kernels_cpu.top_k.sizes import RANK_LIMIT, SEARCH, WORD
 
 Array = NDArray[Any]
 
 MOSTLY = 5  # elements of a word that are listed without a branch that depends on how many there are
-# The state of a row, `SEARCH` integers.
+# The state of a row, `ROW_STATE` integers.
 X, VALUE, INDEX, FOUND, LENGTH = range(5)
 
 
@@ -137,7 +137,7 @@ def list_best(keys: Array, n: int, k: int, lowest: int, wide: bool, scratch: Scr
 
 
 @kernel
-def select_short_rows(
+def select(
     constants: Array, first_row: int, last_row: int, task: int,
     lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
@@ -149,7 +149,7 @@ def select_short_rows(
     sorting = sorting_of(workspace, problem, task)
     start = workspace + task * problem.task_size
     keys = elements_at(start + problem.stage, constants)
-    states = integers_at(start + problem.searches)
+    states = integers_at(start + problem.row_states)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
     lowest, wide = problem.lowest, problem.wide != 0
     wanted = 2 * problem.k if 2 * problem.k <= FEW_GROUPS else 4 * problem.k
@@ -160,37 +160,37 @@ def select_short_rows(
         for r in range(n_rows):
             at = offsets_of(numbers, problem.n_dims, first + r)
             n = length_of(numbers, problem, lengths, first + r)
-            simd.put(states, SEARCH * r + X, at[0])
-            simd.put(states, SEARCH * r + VALUE, at[1])
-            simd.put(states, SEARCH * r + INDEX, at[2])
-            simd.put(states, SEARCH * r + LENGTH, n)
+            simd.put(states, ROW_STATE * r + X, at[0])
+            simd.put(states, ROW_STATE * r + VALUE, at[1])
+            simd.put(states, ROW_STATE * r + INDEX, at[2])
+            simd.put(states, ROW_STATE * r + LENGTH, n)
             write_keys(
                 elements, at[0], n, n_groups, lowest, masks,
                 simd.tail(keys, r * problem.pitch), simd.tail(scratch.groups, r * n_groups),
             )  # fmt: skip
         for r in range(n_rows):
-            k = min(problem.k, simd.get(states, SEARCH * r + LENGTH))
+            k = min(problem.k, simd.get(states, ROW_STATE * r + LENGTH))
             bound = bound_of_groups(simd.tail(scratch.groups, r * n_groups), n_groups, k, lowest)
-            simd.put(states, SEARCH * r + FOUND, bound)
+            simd.put(states, ROW_STATE * r + FOUND, bound)
         for r in range(n_rows):
             own = scratch_of_column(workspace, scratch, problem, task, r)
             keys_of_row = simd.tail(keys, r * problem.pitch)
-            bound = simd.get(states, SEARCH * r + FOUND)
-            n = simd.get(states, SEARCH * r + LENGTH)
+            bound = simd.get(states, ROW_STATE * r + FOUND)
+            n = simd.get(states, ROW_STATE * r + LENGTH)
             count = list_keys(keys_of_row, padded_size(n), bound, wide, own)
             if count > RANK_LIMIT:
                 count = list_best(keys_of_row, n, min(problem.k, n), lowest, wide, own)
             pad(own.records, count)
-            simd.put(states, SEARCH * r + FOUND, count)
+            simd.put(states, ROW_STATE * r + FOUND, count)
         for r in range(n_rows):
             own = scratch_of_column(workspace, scratch, problem, task, r)
             at = (
-                simd.get(states, SEARCH * r + X),
-                simd.get(states, SEARCH * r + VALUE),
-                simd.get(states, SEARCH * r + INDEX),
+                simd.get(states, ROW_STATE * r + X),
+                simd.get(states, ROW_STATE * r + VALUE),
+                simd.get(states, ROW_STATE * r + INDEX),
             )
-            records, positions, count = own.records, own.positions, simd.get(states, SEARCH * r + FOUND)
-            k = min(problem.k, simd.get(states, SEARCH * r + LENGTH))
+            records, positions, count = own.records, own.positions, simd.get(states, ROW_STATE * r + FOUND)
+            k = min(problem.k, simd.get(states, ROW_STATE * r + LENGTH))
             if problem.is_sorted:
                 rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
                 write_ranked(elements, outputs, indices, at, problem, records, positions, sorting.order, k)

@@ -13,8 +13,12 @@ from kernels_cpu import simd
 from kernels_cpu.jit import helper, inline, kernel
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.pointers import elements_at, integers_at
-from kernels_cpu.top_k.kernels import finish_few
-from kernels_cpu.top_k.problem import (
+from kernels_cpu.top_k.finish import finish_few
+from kernels_cpu.top_k.problem import DIMENSION, HEADER, RANK_LIMIT
+from kernels_cpu.top_k.problem import SIDE_BY_SIDE_COLUMNS as COLUMNS
+from kernels_cpu.top_k.records import shrink
+from kernels_cpu.top_k.scan import Scratch
+from kernels_cpu.top_k.scratch import (
     numbers_of,
     offsets_of,
     scratch_of,
@@ -22,10 +26,6 @@ from kernels_cpu.top_k.problem import (
     sorting_of,
     unpack,
 )
-from kernels_cpu.top_k.records import shrink
-from kernels_cpu.top_k.scan import Scratch
-from kernels_cpu.top_k.sizes import DIMENSION, HEADER, RANK_LIMIT
-from kernels_cpu.top_k.sizes import SIDE_BY_SIDE_COLUMNS as COLUMNS
 
 Array = NDArray[Any]
 
@@ -146,7 +146,7 @@ def list_keys(
 
 
 @kernel
-def select_side_by_side(
+def select(
     constants: Array, first_stripe: int, last_stripe: int, task: int,
     lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
@@ -158,7 +158,7 @@ def select_side_by_side(
     sorting = sorting_of(workspace, problem, task)
     start = workspace + task * problem.task_size
     keys = elements_at(start + problem.stage, constants)
-    counts = integers_at(start + problem.searches)
+    counts = integers_at(start + problem.row_states)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
     k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
     bounds = scratch.minima

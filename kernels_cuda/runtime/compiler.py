@@ -167,6 +167,21 @@ def _import_numba_registries() -> None:
         import numba.cuda.np.arrayobj  # noqa: F401, PLC0415
 
 
+@contextmanager
+def _compilation(capability: tuple[int, int]) -> Iterator[None]:
+    """Compile for a capability, with our typing, and without Numba's warnings."""
+    with _LOCK:
+        _import_numba_registries()
+        with (
+            compiler_lock.global_compiler_lock,
+            _compiling_for(capability),
+            _typing_as_in_c(),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+
+
 def _supported_capability(capability: tuple[int, int]) -> tuple[int, int]:
     # An architecture newer than the toolkit runs code for the newest one that it knows.
     from numba.cuda.cudadrv.nvrtc import get_supported_ccs  # noqa: PLC0415
@@ -202,6 +217,10 @@ def parameter_types(kernel: Any) -> dict[str, Any]:
     }
 
 
+def _signature(kernel: Any) -> Any:
+    return types.void(*parameter_types(kernel).values())
+
+
 def make_kernel(variant: Variant, capability: tuple[int, int]) -> Any:
     """Return the ``@cuda.jit`` function of a variant, as it is for a compute capability."""
     with _LOCK:
@@ -227,25 +246,25 @@ def compile_ptx(kernel: Any, name: str, capability: tuple[int, int]) -> str:
     capability : tuple of two ints
         Compute capability, for example ``(9, 0)``.
     """
-    arguments = parameter_types(kernel).values()
-    with _LOCK:
-        _import_numba_registries()
-        with (
-            compiler_lock.global_compiler_lock,
-            _compiling_for(capability),
-            _typing_as_in_c(),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
-            ptx: str
-            ptx, _ = cuda.compile_ptx(
-                kernel.py_func, types.void(*arguments), cc=_supported_capability(capability)
-            )
+    with _compilation(capability):
+        ptx: str
+        ptx, _ = cuda.compile_ptx(kernel.py_func, _signature(kernel), cc=_supported_capability(capability))
     mangled = _ENTRY.search(ptx)
     if mangled is None:
         msg = f"{name}: the PTX has no entry"
         raise RuntimeError(msg)
     return ptx.replace(mangled[1], name)
+
+
+def compile_for_numba(kernel: Any) -> None:
+    """Compile a kernel for Numba's own launches, ``kernel[blocks, threads](...)``, on the current device.
+
+    Numba alone would type integers in its own way (`_typing_as_in_c`): from here on it launches the kernel
+    with arguments of the declared types, and compiles it for no others.
+    """
+    with _compilation(cuda.get_current_device().compute_capability):
+        kernel.compile(_signature(kernel))
+    kernel.disable_compile()
 
 
 def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> bytes:

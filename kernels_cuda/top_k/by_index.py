@@ -7,7 +7,7 @@ the last of them, at the latest with the row.
 
 The block works on one tile of the row at a time. Each warp has a part of the tile, 32 neighbouring elements
 at a time: a ballot tells how many of these are selected before each lane's, and the block adds up what the
-warps have p.
+warps have selected.
 
 A row with a length (`lengths`) has min(k, length) selected elements; the others are left to `pad_rows`.
 """
