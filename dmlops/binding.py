@@ -29,7 +29,14 @@ _new: Any = tuple.__new__
 
 
 def bind_top_k(
-    x: Operand, out: Sequence[Operand], k: int, axis: int, largest: bool, index_type: TensorDataType | None
+    x: Operand,
+    out: Sequence[Operand],
+    k: int,
+    axis: int,
+    largest: bool,
+    is_sorted: bool,
+    index_type: TensorDataType | None,
+    lengths: Operand | None = None,
 ) -> BoundCall:
     """Bind a call of `top_k`."""
     library, array, *_ = x
@@ -52,7 +59,11 @@ def bind_top_k(
     index_type = _index_type(index_type, library, out, "top_k")
     inferred = tuple(_result("top_k", "x", type_, sizes) for type_ in (data.data_type, index_type))
     values, indices = _check_outputs(out, ("values", "indices"), inferred, device, "top_k")
-    call = _Call("top_k", [x], [data], out, [values, indices], device)
+    inputs, input_descs, row_lengths = [x], [data], None
+    if lengths is not None:
+        row_lengths = _row_lengths(lengths, data, axis, device)
+        inputs, input_descs = [x, lengths], [data, row_lengths]
+    call = _Call("top_k", inputs, input_descs, out, [values, indices], device)
     if k == 0:
         if level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
             remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
@@ -67,7 +78,40 @@ def bind_top_k(
             output_value_tensor=values,
             output_index_tensor=indices,
         )
-        return call.bind(descriptor)
+        return call.bind(descriptor, Options(is_sorted=is_sorted, lengths=row_lengths))
+
+
+def bind_top_k_of_lengths(
+    x: Operand,
+    lengths: Operand,
+    out: Sequence[Operand],
+    k: int,
+    axis: int,
+    largest: bool,
+    is_sorted: bool,
+    index_type: TensorDataType | None,
+) -> BoundCall:
+    """Bind a call of `top_k` on the first elements of each row."""
+    return bind_top_k(x, out, k, axis, largest, is_sorted, index_type, lengths)
+
+
+def _row_lengths(lengths: Operand, data: TensorDesc, axis: int, device: Device) -> TensorDesc:
+    """Return the description of the lengths of the rows of `data` along an axis."""
+    where = "top_k.lengths"
+    desc = lengths.library.describe(lengths.array, where)
+    _check_device(where, lengths.library.device(lengths.array), device)
+    if desc.data_type not in INDEX_TYPES:
+        allowed = "lengths must be uint32, uint64, int32 or int64"
+        raise TypeError(error_text(where, desc.data_type.name.lower(), "it is no index type", allowed))
+    rows = data.sizes[:axis] + data.sizes[axis + 1 :]
+    if desc.sizes != rows:
+        reason = f"x without axis {axis} has shape {rows}"
+        refuse(where, f"shape {desc.sizes}", reason, "shapes must be equal")
+    if level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
+        reason = "DirectML selects among all elements of a row"
+        remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
+        raise UnsupportedFeatureError(error_text(where, "an array", reason, remedy))
+    return desc
 
 
 def bind_nonzero_coordinates(
@@ -306,7 +350,7 @@ class _Call(NamedTuple):
         return self.made_by or self.inputs[0].library
 
     def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:
-        names = _PARAMETERS[self.function]
+        names = _PARAMETERS[self.function] if len(self.inputs) < 2 else _PARAMETERS_OF_TWO[self.function]
         inputs = [
             Named(f"{self.function}.{name}", desc, operand.library)
             for name, desc, operand in zip(names, self.input_descs, self.inputs)  # noqa: B905
@@ -327,9 +371,9 @@ class _Call(NamedTuple):
 _PARAMETERS = {
     "top_k": ("x", "out[0]", "out[1]"),
     "nonzero_coordinates": ("x", "out[0]", "out[1]"),
-    "gather_nd": ("x", "indices", "out"),
     "diagonal_matrix": ("x", "out"),
 }
+_PARAMETERS_OF_TWO = {"top_k": ("x", "lengths", "out[0]", "out[1]"), "gather_nd": ("x", "indices", "out")}
 
 # The parameters that the types of results come from, where there are inputs.
 _TYPES_OF_RESULTS = {

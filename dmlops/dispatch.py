@@ -53,7 +53,7 @@ OPERATORS: Mapping[type[Descriptor], Operator] = MappingProxyType(
         TopK1: Operator(
             "top_k",
             problems.top_k_problem,
-            ("input_tensor", "output_value_tensor", "output_index_tensor"),
+            ("input_tensor", "lengths", "output_value_tensor", "output_index_tensor"),
         ),
         NonzeroCoordinates: Operator(
             "nonzero_coordinates",

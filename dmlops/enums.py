@@ -67,6 +67,18 @@ class TensorDataType(IntEnum):
         low = -(2 ** (self.bits - 1)) if self.is_signed else 0
         return low, low + 2**self.bits - 1
 
+    @property
+    def lowest_bits(self) -> int:
+        """Bits of the lowest value: of minus infinity, or of the lowest integer."""
+        if self.is_float:
+            return self.infinity | 1 << (self.bits - 1)
+        return self.integer_range[0] % (1 << self.bits)
+
+    @property
+    def highest_bits(self) -> int:
+        """Bits of the highest value: of plus infinity, or of the highest integer."""
+        return self.infinity if self.is_float else self.integer_range[1]
+
 
 _BITS = {
     TensorDataType.UNKNOWN: 0,

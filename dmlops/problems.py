@@ -25,11 +25,17 @@ class Options(NamedTuple):
         The coordinates as they lie in memory, with as many rows as may be written; None for one an element.
     fill : int or None
         Value of the coordinate rows from the count on; None leaves them as they are.
+    is_sorted : bool
+        Whether top-k's results are in order of value; in ascending order of index otherwise.
+    lengths : TensorDesc or None
+        Integers that say how many elements each row of top-k's input has; None for all.
     """
 
     mode: str = "clip"
     coordinates: TensorDesc | None = None
     fill: int | None = None
+    is_sorted: bool = True
+    lengths: TensorDesc | None = None
 
 
 def operand_tensors(desc: Any, options: Options) -> dict[str, TensorDesc]:
@@ -37,6 +43,8 @@ def operand_tensors(desc: Any, options: Options) -> dict[str, TensorDesc]:
     tensors: dict[str, TensorDesc] = dict(desc.tensors)
     if options.coordinates is not None:
         tensors["output_coordinates_tensor"] = options.coordinates
+    if options.lengths is not None:
+        tensors["lengths"] = options.lengths
     return tensors
 
 
@@ -45,22 +53,34 @@ def top_k_problem(desc: TopK1, options: Options) -> Problem:
     tensors = _present(desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor)
     x, values, indices = tensors
     axis = desc.axis
+    is_largest = desc.axis_direction == AxisDirection.DECREASING
     outer = [size for d, size in enumerate(x.sizes) if d != axis]
     strides = [
         [stride for d, stride in enumerate(tensor.effective_strides) if d != axis] for tensor in tensors
     ]
+    rows = merge(outer, *strides)
+    asked: Problem = {} if options.is_sorted else {"is_sorted": False}
+    lengths = options.lengths
+    if lengths is not None:
+        merged = merge(outer, *strides, lengths.effective_strides)
+        rows = tuple(row[:-1] for row in merged)
+        asked["length_size"] = lengths.data_type.bytes
+        asked["length_signed"] = lengths.data_type.is_signed
+        asked["length_strides"] = tuple(row[-1] for row in merged)
+        asked["padding"] = x.data_type.lowest_bits if is_largest else x.data_type.highest_bits
     return {
         "element_size": x.data_type.bytes,
         "index_size": indices.data_type.bytes,
         **_key_masks(x.data_type),
-        "largest": desc.axis_direction == AxisDirection.DECREASING,
+        "largest": is_largest,
         "k": desc.k,
         "axis_size": x.sizes[axis],
-        "rows": merge(outer, *strides),
+        "rows": rows,
         "axis_strides": tuple(tensor.effective_strides[axis] for tensor in tensors),
         "x_offset": x.offset,
         "value_offset": values.offset,
         "index_offset": indices.offset,
+        **asked,
     }
 
 

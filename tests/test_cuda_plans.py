@@ -1,5 +1,7 @@
 """What CUDA plans launch, asked without a GPU: within limits, all the work once, shared memory."""
 
+import dataclasses
+import importlib
 import math
 from itertools import pairwise
 
@@ -16,8 +18,9 @@ from dmlops import (
 )
 from dmlops.problems import Options
 from tests.cuda_plans import SHARED_BYTES, planned
-from tests.test_cuda_workspace import TOP_K, WAYS, nonzero, top_k, ways
+from tests.test_cuda_workspace import TOP_K, nonzero, top_k
 
+Policy = importlib.import_module("kernels_cuda.top_k").Policy
 T = TensorDataType
 LARGEST_GRID = (1 << 31) - 1
 DEFAULT_SHARED_BYTES = 48 << 10
@@ -162,7 +165,7 @@ def test_positions_fit_the_registers_that_count_them(name, call):
                 0 if launch.name in ("gather_check", "gather_unaligned") else 1
             ]
             assert index_size == 8 or has_long_registers or max(bounds) < 1 << 32
-        if launch.name in ("top_k_maxima", "top_k_maxima_turned", "top_k_block"):
+        if launch.name in ("top_k_maxima", "top_k_transposed_maxima", "top_k_block"):
             assert launch.part_size <= NARROW
         if launch.name == "top_k_columns":
             assert -(-launch.axis_size // launch.n_stacked) <= 1 << 16
@@ -180,7 +183,7 @@ def spans(asked, name, first, n_each=1):
 
 
 @pytest.mark.parametrize(
-    ("way", "kernel", "sizes", "k", "n_units"),
+    ("algorithm", "kernel", "sizes", "k", "n_units"),
     [
         ("block", "top_k_block", (3000, 5000), 20, 3000),
         ("block", "top_k_block", (7, 5000), 20, 7),
@@ -189,11 +192,9 @@ def spans(asked, name, first, n_each=1):
         ("grid", "top_k_block", (30, 70_000), 5, 30),
     ],
 )
-def test_launches_share_the_rows(way, kernel, sizes, k, n_units):
-    many = WAYS["top_k"]["many_launches"]
-    settings = (*WAYS["top_k"][way].settings, *many.settings)
-    with ways.forced(many._replace(settings=settings)):
-        asked = planned(top_k(sizes, k)).asked
+def test_launches_share_the_rows(algorithm, kernel, sizes, k, n_units):
+    policy = dataclasses.replace(Policy.auto((9, 0), 4), launch_blocks=7)
+    asked = planned(top_k(sizes, k), algorithm=algorithm, policy=policy).asked
     found = spans(asked, kernel, "first_block" if kernel != "top_k_tile" else "first_row")
     assert len(found) == -(-n_units // 7)
     assert found[0][0] == 0
@@ -368,7 +369,7 @@ def needed_threads(launch):
     if launch.name == "top_k_clear":
         return launch.n_vectors
     if launch.name == "top_k_columns":
-        n_each = launch.block // 32 // launch.parts_a_block * 32
+        n_each = launch.block // 32 // launch.parts_per_block * 32
         assert launch.n_column_blocks * n_each >= launch.n_rows
         return launch.n_column_blocks * launch.n_stacked * launch.block
     return arguments.get("n_rows", 0) * 32 if launch.name == "top_k_warp" else None

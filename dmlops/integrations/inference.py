@@ -7,13 +7,33 @@ from dmlops.operators.support import INDEX_TYPES
 from dmlops.tensor import TensorDesc
 
 
-def top_k(data: TensorDesc, k: int, axis: int, index_type: TensorDataType) -> tuple[TensorDesc, TensorDesc]:
+def check_lengths(lengths: TensorDesc, data: TensorDesc, axis: int) -> None:
+    """Refuse lengths of another type or shape than those of the rows of `data` along an axis."""
+    where = "top_k.lengths"
+    if lengths.data_type not in INDEX_TYPES:
+        allowed = "lengths must be uint32, uint64, int32 or int64"
+        raise TypeError(error_text(where, lengths.data_type.name.lower(), "it is no index type", allowed))
+    rows = data.sizes[:axis] + data.sizes[axis + 1 :]
+    if lengths.sizes != rows:
+        reason = f"x without axis {axis} has shape {rows}"
+        refuse(where, f"shape {lengths.sizes}", reason, "shapes must be equal")
+
+
+def top_k(
+    data: TensorDesc,
+    k: int,
+    axis: int,
+    index_type: TensorDataType,
+    lengths: TensorDesc | None = None,
+) -> tuple[TensorDesc, TensorDesc]:
     """Return the values and the indices of `dmlops.top_k`."""
     if data.dimension_count == 0:
         data = TensorDesc(data.data_type, (1,))
     axis += data.dimension_count if axis < 0 else 0
     sizes = (*data.sizes[:axis], k, *data.sizes[axis + 1 :])
     values, indices = TensorDesc(data.data_type, sizes), TensorDesc(index_type, sizes)
+    if lengths is not None:
+        check_lengths(lengths, data, axis)
     if k == 0 and 0 <= axis < data.dimension_count:
         # The one call that DirectML has no descriptor for.
         return values, indices
