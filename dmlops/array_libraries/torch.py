@@ -1,7 +1,7 @@
 """torch tensors, on the CPU and on CUDA devices."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NoReturn
@@ -137,6 +137,9 @@ class Torch(ArrayLibrary):
                 raise memory_error(array, address, n_bytes, where)
         signature = array.dtype, shape, strides, array.device
         return new_operand((self, array, signature, address))  # type: ignore[no-any-return]
+
+    def signature(self, array: Any) -> Hashable:
+        return array.dtype, array.shape, array.stride(), array.device
 
     def device(self, array: Any) -> Device:
         found = self._devices.get(array.device)
