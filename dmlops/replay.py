@@ -179,7 +179,7 @@ class _CheckedRun(Replay):
         allocators: Sequence[Callable[[], Any]],
         operands: Sequence[NativeOperand],
         *,
-        has_workspace: bool,
+        has_workspace: bool = False,
     ) -> None:
         super().__init__(call, library, allocators, operands)
         self._has_workspace = has_workspace
@@ -199,6 +199,17 @@ class _CheckedRun(Replay):
         if self._call.device is CPU:
             return self._call.run(HOST, addresses, made, workspace)
         return self._call.run_on_cuda(self._library, addresses, made, workspace)
+
+
+class _SmallCount(_CheckedRun):
+    """Writes all coordinates that there could be, by more than one kernel, and keeps those that there are."""
+
+    def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
+        addresses = self._look(arrays)
+        if not addresses:
+            return None
+        rows = self._call.launch(HOST, addresses)
+        return [self._library.trimmed(made[0], rows), *made[1:]]
 
 
 def _overlaps(call: BoundCall, allocators: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -222,12 +233,15 @@ def make_replay(
         return None
     on_host = call.device is CPU
     is_one = workspace is None and on_host and _is_one_kernel(call, has_out=bool(out))
-    is_small = is_one and call.bytes_moved <= _MAX_BYTES
+    is_counted = on_host and call.manner is Manner.COUNT_THEN_EXPAND and call.result_bytes > 0
+    is_small = (is_one or is_counted) and call.bytes_moved <= _MAX_BYTES
     allocators = () if out else call.small_allocators if is_small else call.allocators
     made = [library.as_output(make(), call.name) for make in allocators]
     operands = _native_operands(library, inputs, [*given[len(inputs) :], *made])
     if operands is None:
         return None
+    if is_counted and is_small and not is_one:
+        return _SmallCount(call, library, allocators, operands)
     if is_small or (is_one and call.manner is not Manner.COUNT_THEN_EXPAND):
         return _HostLaunch(call, library, allocators, operands, is_small=is_small)
     if workspace is None and not on_host:

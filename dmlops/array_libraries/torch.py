@@ -195,7 +195,9 @@ class Torch(ArrayLibrary):
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
         at = self._torch.device(str(device))
-        return partial(self._torch.empty, desc.sizes, dtype=self._dtypes[desc.data_type], device=at)
+        # Sizes one by one take torch two thirds of the time of a tuple, which a tensor without any needs.
+        sizes = desc.sizes or ((),)
+        return partial(self._torch.empty, *sizes, dtype=self._dtypes[desc.data_type], device=at)
 
     def current_stream(self, device: Device) -> int:
         if self._raw_stream is not None:
