@@ -58,10 +58,11 @@ class CallCache:
         key = parameters
         try:
             if inputs:
-                signature_of = SIGNATURES.get(type(inputs[0]))
+                first = inputs[0]
+                signature_of = SIGNATURES.get(type(first))
                 if signature_of is None:
                     return None
-                key = key, signature_of(inputs[0])
+                key = key, signature_of(first)
                 if len(inputs) > 1:
                     key = key, inputs[1].shape
             entry = self._entries.get(key)
