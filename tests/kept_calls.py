@@ -133,8 +133,8 @@ def path_of(call):
     """Return which path a call takes, by the functions of dmlops that run.
 
     ``"fast"``: its arrays go to a native call as they are; ``"converted"``: as what NumPy makes of them;
-    ``"vouched"``: after their library has looked at them; ``"ordinary"``: a call that was bound before runs step
-    by step; ``"bound"``: it is planned.
+    ``"vouched"``: after their library has looked at them; ``"ordinary"``: a bound call runs step by step;
+    ``"bound"``: it is planned.
     """
     seen = set()
 

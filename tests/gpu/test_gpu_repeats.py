@@ -61,7 +61,7 @@ def test_paths_of_repeated_calls(torch):
     calls = [
         lambda x: dmlops.top_k(x, 3),
         lambda x: dmlops.top_k(x, 3, out=best),
-        lambda x: dmlops.nonzero_coordinates(x),
+        dmlops.nonzero_coordinates,
         lambda x: dmlops.nonzero_coordinates(x, size=9),
         lambda x: dmlops.gather_nd(x, picks),
         lambda x: dmlops.gather_nd(x, picks, mode="clip"),
