@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from dmlops.dispatch import DESCRIPTORS
 from dmlops.errors import DmlError
 
 # Fields of descriptors by what a function's caller knows them as.
@@ -31,7 +32,7 @@ _MADE = {
     "output_coordinates_tensor": "index_dtype",
     "output_count_tensor": "index_dtype",
 }
-_OPERATOR = re.compile(r"\b(TopK|NonzeroCoordinates|GatherND|DiagonalMatrix)1?\.")
+_OPERATOR = re.compile(rf"^({'|'.join(form.__name__ for form in DESCRIPTORS)})\.")
 _TENSOR = re.compile(r"^TensorDesc\.sizes:")
 _FIELD = re.compile(rf"\b({'|'.join([*_FIELDS, *_OUTPUTS])})(\.sizes|\.data_type|\.strides)?\b")
 
@@ -49,10 +50,10 @@ def in_words_of(function: str, *, has_out: bool, sizes: str = "x") -> Iterator[N
     sizes : str
         The parameter that sizes come from which no tensor may have.
     """
-    names = {**_FIELDS, **(_OUTPUTS if has_out else _MADE)}
     try:
         yield
     except DmlError as error:
+        names = {**_FIELDS, **(_OUTPUTS if has_out else _MADE)}
         text = _renamed(str(error), function, names, sizes)
         if text == str(error):
             raise

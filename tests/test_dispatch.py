@@ -19,7 +19,7 @@ from dmlops import (
     UnsupportedFeatureError,
 )
 from dmlops.dispatch import OPERATORS
-from dmlops.problems import Options
+from dmlops.operators import Options
 from tests import cases, reference
 from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
 from tests.data import LAYOUTS, assert_same, sample, storage
