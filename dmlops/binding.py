@@ -8,8 +8,8 @@ from dmlops import arguments
 from dmlops.array_libraries import NUMPY, ArrayLibrary, Operand, as_input, as_output
 from dmlops.backend import HIGHEST_LEVELS
 from dmlops.call import BoundCall, Manner, Named
-from dmlops.dispatch import check_level, level_or, plan
-from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
+from dmlops.dispatch import check_level, level_or, plan_kernels
+from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import (
     DeviceMismatchError,
     IndexOutOfRangeError,
@@ -18,14 +18,14 @@ from dmlops.errors import (
     error_text,
     refuse,
 )
-from dmlops.function_errors import in_words_of
+from dmlops.function_errors import InWordsOf
 from dmlops.memory import CPU, Device
-from dmlops.operators import Descriptor, DiagonalMatrix1, NonzeroCoordinates, Options, TopK1
-from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
+from dmlops.operators import Descriptor, Options
+from dmlops.operators.diagonal_matrix import diagonal_matrix_descriptor, infer_diagonal_matrix
 from dmlops.operators.gather_nd import gather_nd_descriptor, infer_gather_nd
-from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
+from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates, nonzero_coordinates_descriptor
 from dmlops.operators.support import INDEX_TYPES
-from dmlops.operators.top_k import infer_top_k
+from dmlops.operators.top_k import infer_top_k, top_k_descriptor
 from dmlops.tensor import TensorDesc
 
 # A named tuple's own constructor calls this too, and takes three times as long.
@@ -50,7 +50,7 @@ def bind_top_k(
         row_lengths = lengths.library.describe(lengths.array, "top_k.lengths")
         _check_device("top_k.lengths", lengths.library.device(lengths.array), device)
         inputs, input_descs = [x, lengths], [data, row_lengths]
-    with in_words_of("top_k", has_out=bool(out)):
+    with InWordsOf("top_k", has_out=bool(out)):
         index_type = _index_type(index_type, library, out, "top_k")
         inferred = infer_top_k(data, k, axis, index_type, row_lengths)
         values, indices = _check_outputs(out, ("values", "indices"), inferred, device, "top_k")
@@ -60,15 +60,7 @@ def bind_top_k(
         if k == 0:
             _check_extended("top_k.k", 0, "DirectML selects at least 1")
             return call.without_kernels()
-        data = data if data.sizes else data.with_leading_ones(1)
-        descriptor = TopK1(
-            input_tensor=data,
-            axis=axis % data.dimension_count,
-            k=k,
-            axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
-            output_value_tensor=values,
-            output_index_tensor=indices,
-        )
+        descriptor = top_k_descriptor(data, axis, k, largest, values, indices)
         return call.bind(descriptor, Options(is_sorted=is_sorted, lengths=row_lengths))
 
 
@@ -93,7 +85,7 @@ def bind_nonzero_coordinates(
     where = "nonzero_coordinates"
     library, array, *_ = x
     data, device = library.describe(array, f"{where}.x"), library.device(array)
-    rows, columns = data.element_count, data.dimension_count
+    rows = data.element_count
     if out and size is None:
         given = out[0].library.describe(out[0].array, f"{where}.out[0]")
         size = given.sizes[0] if given.sizes else 0
@@ -104,7 +96,7 @@ def bind_nonzero_coordinates(
             f"{where}.fill_value", fill, "size is left out", "there are rows to fill only where size is given"
         )
     index_type = _index_type(index_type, library, out, where)
-    with in_words_of(where, has_out=bool(out), sizes="size"):
+    with InWordsOf(where, has_out=bool(out), sizes="size"):
         coordinates, count = infer_nonzero_coordinates(data, capacity, index_type)
     if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
         count = count.with_leading_ones(1)
@@ -119,15 +111,8 @@ def bind_nonzero_coordinates(
     options = Options(coordinates=coordinates, fill=fill)
     call = _Call(where, [x], [data], out, [coordinates, count], device)
     manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
-    with in_words_of(where, has_out=bool(out), sizes="size"):
-        descriptor = NonzeroCoordinates(
-            input_tensor=data,
-            # The descriptor has a row for every element; the kernels write as many as there is room for.
-            output_coordinates_tensor=coordinates
-            if capacity == rows
-            else TensorDesc(index_type, (rows, columns)),
-            output_count_tensor=count,
-        )
+    with InWordsOf(where, has_out=bool(out), sizes="size"):
+        descriptor = nonzero_coordinates_descriptor(data, coordinates, count)
         return call.bind(descriptor, options, manner, even_if_empty=True)
 
 
@@ -138,7 +123,7 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     data = library.describe(x.array, f"{where}.x")
     tuples = indices.library.describe(indices.array, f"{where}.indices")
     _check_device(f"{where}.indices", indices.library.device(indices.array), device)
-    with in_words_of(where, has_out=bool(out), sizes="indices"):
+    with InWordsOf(where, has_out=bool(out), sizes="indices"):
         inferred = infer_gather_nd(data, tuples, batch, mode)
     (output,) = _check_outputs(out, ("",), (inferred,), device, where)
     n_tuples = math.prod(tuples.sizes[:-1])
@@ -150,7 +135,7 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     call = _Call(where, [x, indices], [data, tuples], out, [output], device)
     checks = mode == "raise" and tuples.sizes[-1] > 0
     manner = Manner.CHECK_THEN_GATHER if checks else Manner.LAUNCH
-    with in_words_of(where, has_out=bool(out)):
+    with InWordsOf(where, has_out=bool(out)):
         descriptor = gather_nd_descriptor(data, tuples, batch, output)
         return call.bind(descriptor, options, manner, even_if_empty=checks, batch_dims=batch)
 
@@ -162,8 +147,9 @@ def bind_diagonal_matrix(
     library, array, *_ = x
     data, device = library.describe(array, "diagonal_matrix.x"), library.device(array)
     call = _matrix_call(data.sizes, data.data_type, value, "x", [x], [data], out, device, library)
-    with in_words_of("diagonal_matrix", has_out=bool(out)):
-        return call.bind(_matrix_descriptor(data, call, value, begin, end))
+    with InWordsOf("diagonal_matrix", has_out=bool(out)):
+        output = call.output_descs[0]
+        return call.bind(diagonal_matrix_descriptor(data, output, value, begin, end))
 
 
 def bind_matrix_without_input(
@@ -171,8 +157,9 @@ def bind_matrix_without_input(
 ) -> BoundCall:
     """Bind a call of `diagonal_matrix` that writes zeros where nothing is on the band."""
     call = _matrix_call(made.sizes, made.data_type, value, "shape", [], [], out, made.device, made.library)
-    with in_words_of("diagonal_matrix", has_out=bool(out), sizes="shape"):
-        return call.bind(_matrix_descriptor(None, call, value, begin, end))
+    with InWordsOf("diagonal_matrix", has_out=bool(out), sizes="shape"):
+        output = call.output_descs[0]
+        return call.bind(diagonal_matrix_descriptor(None, output, value, begin, end))
 
 
 def _matrix_call(
@@ -187,22 +174,10 @@ def _matrix_call(
     library: ArrayLibrary,
 ) -> "_Call":
     where = "diagonal_matrix"
-    with in_words_of(where, has_out=False, sizes=field):
+    with InWordsOf(where, has_out=False, sizes=field):
         inferred = infer_diagonal_matrix(data_type, sizes, value, f"{where}.{field}")
     (output,) = _check_outputs(out, ("",), (inferred,), device, where)
     return _Call(where, inputs, input_descs, out, [output], device, library)
-
-
-def _matrix_descriptor(
-    data: TensorDesc | None, call: "_Call", value: Any, begin: int, end: int
-) -> DiagonalMatrix1:
-    return DiagonalMatrix1(
-        input_tensor=data,
-        output_tensor=call.output_descs[0],
-        value=value,
-        diagonal_fill_begin=begin,
-        diagonal_fill_end=end,
-    )
 
 
 class Made(NamedTuple):
@@ -268,7 +243,7 @@ class _Call(NamedTuple):
         self._check_representable()
         if not even_if_empty and all(desc.element_count == 0 for desc in self.output_descs):
             return self.without_kernels()
-        return self._bound(plan(descriptor, self.device, options).plan, manner, batch_dims)
+        return self._bound(plan_kernels(descriptor, self.device, options), manner, batch_dims)
 
     def without_kernels(self) -> BoundCall:
         """Return a call that has nothing to compute."""
@@ -277,41 +252,44 @@ class _Call(NamedTuple):
 
     def _check_representable(self) -> None:
         """Refuse results of a type that the library which makes them would silently change."""
-        if self.out:
+        library = self._library
+        if self.out or type(library).check_representable is ArrayLibrary.check_representable:
             return
         names = _TYPES_OF_RESULTS[self.function] if self.inputs else ("dtype",)
         for name, desc in zip(names, self.output_descs, strict=True):
-            self._library.check_representable(desc.data_type, f"{self.function}.{name}")
+            library.check_representable(desc.data_type, f"{self.function}.{name}")
 
     @property
     def _library(self) -> ArrayLibrary:
         return self.made_by or self.inputs[0].library
 
     def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:
-        names = _PARAMETERS[self.function] if len(self.inputs) < 2 else _PARAMETERS_OF_TWO[self.function]
-        inputs = [
-            Named(f"{self.function}.{name}", desc, operand.library)
-            for name, desc, operand in zip(names, self.input_descs, self.inputs)  # noqa: B905
-        ]
-        libraries = [operand.library for operand in self.out] or [self._library] * len(self.output_descs)
-        outputs = [
-            Named(f"{self.function}.{name}", desc, library)
-            for name, desc, library in zip(
-                names[-len(libraries) :], self.output_descs, libraries, strict=True
-            )
-        ]
+        n_inputs = len(self.inputs)
+        library = self._library
+        owners = [operand.library for operand in (*self.inputs, *self.out)]
+        if not self.out:
+            owners += [library] * len(self.output_descs)
+        names = _NAMES[self.function, n_inputs]
+        named = list(map(Named, names, (*self.input_descs, *self.output_descs), owners))
         return BoundCall(
-            self.function, kernels, inputs, outputs, self._library, self.device, manner, batch_dims
+            *(self.function, kernels, named[:n_inputs], named[n_inputs:]),
+            *(library, self.device, manner, batch_dims),
         )
 
 
-# Error texts call the arrays of each function by these names.
-_PARAMETERS = {
-    "top_k": ("x", "out[0]", "out[1]"),
-    "nonzero_coordinates": ("x", "out[0]", "out[1]"),
-    "diagonal_matrix": ("x", "out"),
+def _names(function: str, *parameters: str) -> tuple[str, ...]:
+    return tuple(f"{function}.{parameter}" for parameter in parameters)
+
+
+# What error texts call the arrays of each function, by how many inputs there are.
+_NAMES = {
+    ("top_k", 1): _names("top_k", "x", "out[0]", "out[1]"),
+    ("top_k", 2): _names("top_k", "x", "lengths", "out[0]", "out[1]"),
+    ("nonzero_coordinates", 1): _names("nonzero_coordinates", "x", "out[0]", "out[1]"),
+    ("gather_nd", 2): _names("gather_nd", "x", "indices", "out"),
+    ("diagonal_matrix", 0): _names("diagonal_matrix", "out"),
+    ("diagonal_matrix", 1): _names("diagonal_matrix", "x", "out"),
 }
-_PARAMETERS_OF_TWO = {"top_k": ("x", "lengths", "out[0]", "out[1]"), "gather_nd": ("x", "indices", "out")}
 
 # The parameters that the types of results come from, where there are inputs.
 _TYPES_OF_RESULTS = {

@@ -241,10 +241,16 @@ class Planned(NamedTuple):
 def plan(descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS) -> Planned:
     """Plan a descriptor, whose level has been checked, for a device."""
     lowest = descriptor.lower()
+    operands = OPERATORS[type(lowest)].tensors(lowest, options)
+    return Planned(plan_kernels(descriptor, device, options), tuple(operands.items()))
+
+
+def plan_kernels(descriptor: Descriptor, device: Device, options: Options) -> Any:
+    """Return the kernels' plan alone."""
+    lowest = descriptor.lower()
     operator = OPERATORS[type(lowest)]
     problem = operator.problem(lowest, options)
-    kernels = backend.plan(operator.name, problem, device, f"{descriptor.name}.device")
-    return Planned(kernels, tuple(operator.tensors(lowest, options).items()))
+    return backend.plan(operator.name, problem, device, f"{descriptor.name}.device")
 
 
 def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> None:

@@ -72,6 +72,14 @@ class Descriptor:
         """The tensors that are written, by field name."""
         return {name: desc for name, desc in self.tensors.items() if name.startswith("output_")}
 
+    @classmethod
+    def of_inferred(cls, **values: Any) -> Self:
+        """Return a descriptor that need not check itself: its outputs were inferred from the other fields."""
+        made = object.__new__(cls)
+        for field, value in values.items():
+            object.__setattr__(made, field, value)
+        return made
+
     def lower(self) -> "Descriptor":
         """Return the same computation in the newest form of the operator."""
         return self

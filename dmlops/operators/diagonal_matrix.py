@@ -72,6 +72,20 @@ def infer_diagonal_matrix(
     return TensorDesc(data_type, sizes)
 
 
+def diagonal_matrix_descriptor(
+    data: TensorDesc | None, output: TensorDesc, value: Any, begin: int, end: int
+) -> "DiagonalMatrix1":
+    """Return the descriptor of a call of which the result was inferred."""
+    return DiagonalMatrix1.of_inferred(
+        input_tensor=data,
+        output_tensor=output,
+        value_data_type=output.data_type,
+        value=held_value("DiagonalMatrix1", value, output.data_type),
+        diagonal_fill_begin=begin,
+        diagonal_fill_end=end,
+    )
+
+
 class _DiagonalDescriptor(Descriptor):
     """Base class of both forms: matrices, bounds that DirectML keeps in an INT, equality by bits."""
 

@@ -93,11 +93,14 @@ def infer_gather_nd(
 def gather_nd_descriptor(
     data: TensorDesc, indices: TensorDesc, batch_dims: int, output: TensorDesc | None = None
 ) -> "GatherND1":
-    """Return the descriptor of a gather from tensors of any ranks: ones in front make these equal."""
+    """Return the descriptor of a gather from tensors of any ranks: ones in front make these equal.
+
+    Without `output`, that is inferred; one that is given was.
+    """
     if output is None:
         output = infer_gather_nd(data, indices, batch_dims)
     rank = max(data.dimension_count, indices.dimension_count, output.dimension_count)
-    return GatherND1(
+    return GatherND1.of_inferred(
         input_tensor=data.with_leading_ones(rank),
         indices_tensor=indices.with_leading_ones(rank),
         output_tensor=output.with_leading_ones(rank),

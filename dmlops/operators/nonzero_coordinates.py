@@ -50,6 +50,21 @@ def infer_nonzero_coordinates(
     return TensorDesc(index_type, (capacity, data.dimension_count)), TensorDesc(index_type, ())
 
 
+def nonzero_coordinates_descriptor(
+    data: TensorDesc, coordinates: TensorDesc, count: TensorDesc
+) -> "NonzeroCoordinates":
+    """Return the descriptor of a call of which the results were inferred.
+
+    It has a row for every element; the kernels write as many as there is room for.
+    """
+    rows, columns = data.element_count, data.dimension_count
+    if coordinates.sizes[0] != rows:
+        coordinates = TensorDesc(coordinates.data_type, (rows, columns))
+    return NonzeroCoordinates.of_inferred(
+        input_tensor=data, output_count_tensor=count, output_coordinates_tensor=coordinates
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NonzeroCoordinates(Descriptor):
     """Compute the coordinates of the non-zero elements, in ascending element order, and their count.

@@ -1,5 +1,6 @@
 """What an operator's kernels are given: a problem of plain integers, free of types and of shapes."""
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,6 +68,7 @@ class Operator(NamedTuple):
         return {field: tensors[field] for field in self.operands if field in tensors}
 
 
+@functools.cache
 def key_masks(data_type: TensorDataType) -> Problem:
     """Return the integers by which kernels turn the bits of an element into a key that orders as it does."""
     sign = 1 << (data_type.bits - 1) if data_type.is_signed else 0

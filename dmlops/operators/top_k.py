@@ -92,6 +92,21 @@ def infer_top_k(
     return TensorDesc(data.data_type, sizes), TensorDesc(index_type, sizes)
 
 
+def top_k_descriptor(
+    data: TensorDesc, axis: int, k: int, largest: bool, values: TensorDesc, indices: TensorDesc
+) -> "TopK1":
+    """Return the descriptor of a selection of which the results were inferred."""
+    data = data if data.sizes else data.with_leading_ones(1)
+    return TopK1.of_inferred(
+        input_tensor=data,
+        axis=axis % data.dimension_count,
+        k=k,
+        output_value_tensor=values,
+        output_index_tensor=indices,
+        axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopK(Descriptor):
     """Select the K largest elements along an axis, sorted, ties by ascending index.
