@@ -41,8 +41,8 @@ new_operand: Any = functools.partial(tuple.__new__, Operand)
 class ArrayLibrary:
     """What dmlops asks of an array library.
 
-    `as_input` and `as_output` are the only places where arrays are vouched for; all other methods take arrays
-    that were.
+    `as_input` and `as_output` are the only places where arrays are vouched for; but for `as_plain` and
+    `signature`, all other methods take arrays that were.
     """
 
     name: str
@@ -57,6 +57,16 @@ class ArrayLibrary:
     """Whether memory that it allocates and frees is not used again before the stream has done with it."""
     knows_capture = False
     """Whether what it allocates during a graph capture belongs to the graph."""
+
+    def as_plain(self, array: Any, where: str) -> Any:
+        """Return what the library makes of a list, a subclass or the like; its own arrays as they are.
+
+        Raises
+        ------
+        TypeError
+            If more than elements would be lost, or silently copied; the text names the remedy.
+        """
+        return array
 
     def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
         """Return an array that kernels may read.
@@ -93,6 +103,10 @@ class ArrayLibrary:
 
     def owns(self, kind: type) -> bool:
         """Return whether all objects of a type are arrays of this library, and never of another one."""
+        raise NotImplementedError
+
+    def signature(self, array: Any) -> Hashable:
+        """Return what `Operand.signature` says; nobody need have vouched for an array of `native_type`."""
         raise NotImplementedError
 
     def device(self, array: Any) -> Device:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import kernels_cuda.runtime.launch
-from dmlops.call import CALLS
-from dmlops.replay import REPLAYS
+from dmlops.call_cache import CALLS
 from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
 from kernels_cuda.diagonal_matrix import plan_turned as diagonal_turned
 from kernels_cuda.gather_nd import plan_plain, plan_strided, problem
@@ -40,8 +39,7 @@ class Way(NamedTuple):
 def forced(way):
     """Have CUDA problems solved this way; None for the one that is chosen."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(CALLS._calls, clear=True))
-        stack.enter_context(mock.patch.dict(REPLAYS._replays, clear=True))
+        stack.enter_context(mock.patch.dict(CALLS._entries, clear=True))
         for module, attribute, value in way.settings if way else ():
             stack.enter_context(mock.patch.object(module, attribute, value))
         yield
