@@ -85,33 +85,39 @@ class BoundCall:
         manner: Manner = Manner.LAUNCH,
         batch_dims: int = 0,
     ) -> None:
-        operands = (*inputs, *outputs)
         self.name, self.plan, self.library, self.device = name, plan, library, device
         self.manner, self.batch_dims = manner, batch_dims
         self.workspace_size = workspace_bytes(plan)
-        self.inputs = tuple(operand.desc for operand in inputs)
-        self.results = tuple(operand.desc for operand in outputs)
-        self._names = tuple(operand.name for operand in operands)
-        self._extents = tuple(ByteExtent.of(operand.desc) for operand in operands)
+        self._operands = (*inputs, *outputs)
+        self.inputs = tuple([operand.desc for operand in inputs])
+        self.results = tuple([operand.desc for operand in outputs])
         # Only a matrix may lack its input, which its kernels take as address 0.
         self._leading = () if inputs else (0,)
-        self.overlap_candidates = tuple(
-            overlap_candidate(i, self._extents[i], j, self._extents[j])
-            for j in range(len(inputs), len(operands))
-            for i in range(j)
-        )
-        allocators = [library.allocator(desc, device) for desc in self.results]
         # The coordinates are allocated when they have been counted.
         uncounted = 1 if manner is Manner.COUNT_THEN_EXPAND else 0
-        self.allocators = tuple(allocators[uncounted:])
         # A small call writes all coordinates that there could be, and keeps a copy of those that there are.
-        self.small_allocators = tuple(allocators)
-        passed = [*operands[: len(inputs)], *operands[len(inputs) + uncounted :]]
-        self._item_sizes = tuple(_item_size(operand.desc) for operand in passed)
-        self._passed_names = tuple(operand.name for operand in passed)
+        self.small_allocators = [library.allocator(desc, device) for desc in self.results]
+        self.allocators = self.small_allocators[uncounted:]
+        self._passed = (*inputs, *outputs[uncounted:])
+        self._item_sizes = [_item_size(operand.desc) for operand in self._passed]
         self._finalizes = type(library).finalize is not ArrayLibrary.finalize
         # How `replay` runs this call: None before that was asked, False where it does not.
         self.replay: Any = None
+
+    # What a first call without outputs of the caller's need not know is worked out when it is asked for.
+    @functools.cached_property
+    def _extents(self) -> tuple[ByteExtent, ...]:
+        return tuple([ByteExtent.of(operand.desc) for operand in self._operands])
+
+    @functools.cached_property
+    def overlap_candidates(self) -> tuple[OverlapCandidate, ...]:
+        """When an output shares memory with an operand before it."""
+        extents = self._extents
+        return tuple(
+            overlap_candidate(i, extents[i], j, extents[j])
+            for j in range(len(self.inputs), len(extents))
+            for i in range(j)
+        )
 
     @property
     def n_leading(self) -> int:
@@ -284,7 +290,7 @@ class BoundCall:
         """Refuse addresses that kernels could not use: the last look, after the libraries' own."""
         for address, size in zip(addresses, self._item_sizes):  # noqa: B905 - slow with strict
             if size and (not address or address % size):
-                self._refuse_address(address, size, self._passed_names[addresses.index(address)])
+                self._refuse_address(address, size, self._passed[addresses.index(address)].name)
 
     def _refuse_address(self, address: int, size: int, name: str) -> NoReturn:
         got, reason = f"an array at address {address:#x}", f"it has elements of {size} bytes"
@@ -297,7 +303,9 @@ class BoundCall:
             if above < addresses[j] - addresses[i] < below and share_memory(
                 addresses[i], self._extents[i], addresses[j], self._extents[j]
             ):
-                _refuse_overlap(self._names[j], self._names[i], "an output must have memory of its own")
+                _refuse_overlap(
+                    self._operands[j].name, self._operands[i].name, "an output must have memory of its own"
+                )
 
     @property
     def workspace_candidates(self) -> list[OverlapCandidate]:
@@ -315,9 +323,9 @@ class BoundCall:
     def _check_workspace(self, workspace: int, addresses: Sequence[int]) -> None:
         """Refuse a workspace that shares memory with an operand."""
         extent = self._workspace_extent
-        for address, other, name in zip(addresses, self._extents, self._names):  # noqa: B905 - slow with strict
+        for address, other, operand in zip(addresses, self._extents, self._operands, strict=True):
             if share_memory(address, other, workspace, extent):
-                _refuse_overlap(f"{self.name}.workspace", name, "it must have memory of its own")
+                _refuse_overlap(f"{self.name}.workspace", operand.name, "it must have memory of its own")
 
     def _finalized(self, outputs: Sequence[Any], stream: int) -> Sequence[Any]:
         finalize = self.library.finalize
