@@ -87,34 +87,31 @@ class TensorDesc:
     """Distance in elements from the lowest-addressed element to element [0, ..., 0]."""
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
         data_type = member_of(TensorDataType, self.data_type)
         if data_type is None:
             reason, allowed = "there is no such data type", "data_type must be a TensorDataType"
             refuse("TensorDesc.data_type", shown(self.data_type), reason, allowed)
-        put(self, "data_type", data_type)
         sizes = _integers("sizes", self.sizes)
-        put(self, "sizes", sizes)
+        strides = None if self.strides is None else _integers("strides", self.strides)
         element_count = extent = math.prod(sizes)
         # A size of 0 must not hide the others.
         span = element_count or math.prod([size or 1 for size in sizes])
-        offset, strides = 0, self.strides
-        _check_sizes(sizes, span)
-        if strides is None:
-            put(self, "effective_strides", packed_strides(sizes))
-        else:
-            strides = _integers("strides", strides)
-            put(self, "strides", strides)
-            put(self, "effective_strides", strides)
+        if span > _MAX_INT64 or (sizes and min(sizes) < 0):
+            _refuse_sizes(sizes)
+        offset = 0
+        if strides is not None:
             _check_strides(sizes, strides)
             if element_count:
                 extent, offset = _reach(sizes, strides)
             span = extent
-        if span * data_type.bits > 8 * _MAX_INT64 and not _sizes_stand_in.get():
-            field_name, got = ("sizes", sizes) if strides is None else ("strides", strides)
-            reason = f"{data_type.name} elements then span more than 2**63 - 1 bytes"
-            refuse(f"TensorDesc.{field_name}", got, reason, "a 64-bit integer must be able to count them")
+        if span > _MAX_INT64 >> 3 and not _sizes_stand_in.get():
+            _check_bytes(data_type, sizes, strides, span)
+        put = object.__setattr__
+        put(self, "data_type", data_type)
+        put(self, "sizes", sizes)
+        put(self, "strides", strides)
         put(self, "element_count", element_count)
+        put(self, "effective_strides", packed_strides(sizes) if strides is None else strides)
         put(self, "extent", extent)
         put(self, "offset", offset)
 
@@ -268,12 +265,23 @@ _NO_SEQUENCES = (str, bytes, bytearray, Mapping, Set)
 _MEMBERS = "data_type, sizes and, where it is not packed, strides"
 
 
-def _check_sizes(sizes: tuple[int, ...], count: int) -> None:
-    if sizes and min(sizes) < 0:
+def _refuse_sizes(sizes: tuple[int, ...]) -> None:
+    """Refuse sizes that are negative, or too many elements where no sizes stand in for others."""
+    if min(sizes) < 0:
         refuse("TensorDesc.sizes", sizes, "a size is negative", "sizes must be >= 0")
-    if count > _MAX_INT64 and not _sizes_stand_in.get():
+    if not _sizes_stand_in.get():
         reason = "these are more than 2**63 - 1 elements"
         refuse("TensorDesc.sizes", sizes, reason, "a 64-bit integer must be able to count them")
+
+
+def _check_bytes(
+    data_type: TensorDataType, sizes: tuple[int, ...], strides: tuple[int, ...] | None, span: int
+) -> None:
+    """Refuse a tensor that spans more elements than fit into the bytes that can be counted."""
+    if span * data_type.bits > 8 * _MAX_INT64:
+        field_name, got = ("sizes", sizes) if strides is None else ("strides", strides)
+        reason = f"{data_type.name} elements then span more than 2**63 - 1 bytes"
+        refuse(f"TensorDesc.{field_name}", got, reason, "a 64-bit integer must be able to count them")
 
 
 def _check_strides(sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
