@@ -69,6 +69,7 @@ def top_k(
     axis: int = -1,
     largest: bool = True,
     sorted: bool = True,
+    lengths: Any = None,
     index_dtype: IndexType | None = None,
     out: Any = None,
     stream: Any = None,
@@ -86,7 +87,11 @@ def top_k(
     largest : bool
         Largest first; False for smallest first.
     sorted : bool
-        Accepted for NumPy's sake; the result is always sorted.
+        Whether the results are in order of value. False selects the same elements, and returns them in
+        ascending order of index.
+    lengths : array of uint32, uint64, int32 or int64, optional
+        How many elements of each row count, from the first on; clamped to the size of the axis. Of the shape
+        of `x` without the axis.
     index_dtype : data type, optional
         uint32, uint64, int32 or int64. Where left out, the type of the second array of `out`; without that
         int64, for JAX its default integer, and at DirectML's levels uint32.
@@ -100,22 +105,27 @@ def top_k(
     TopKResult
         ``values`` of `x`'s type and ``indices`` along the axis, both with `k` for the size of the axis.
         Ties stand by ascending index, whichever end is selected. NaN is the largest value and all NaNs
-        tie; -0.0 ties with +0.0. Values are those of `x` bit for bit.
+        tie; -0.0 ties with +0.0. Values are those of `x` bit for bit. Where a row has fewer than `k` elements
+        by `lengths`, the rest of its results hold index -1 (all bits set where the type is unsigned) and the
+        value that no element loses to: minus infinity or the lowest integer, with ``largest=False`` plus
+        infinity or the highest.
 
     Raises
     ------
     InvalidDescriptorError
-        If `axis` or `k` is out of range, or `out` does not fit.
+        If `axis` or `k` is out of range, or `lengths` or `out` does not fit.
     TypeError
-        If `x` is no array or has no supported type.
+        If `x` or `lengths` is no array or has no supported type.
     DeviceMismatchError
-        If `out` or `stream` is on another device.
+        If `lengths`, `out` or `stream` is on another device.
     UnsupportedFeatureError
         If the feature level that is set does not take it, or CUDA arrays meet no driver or no cuda extra.
 
     Notes
     -----
-    Never waits. Reads `x` about once; scratch memory comes from the array's own library.
+    Never waits: `lengths` are read where they are. Reads `x` about once; scratch memory comes from its
+    library. At DirectML's levels there are no `lengths`; ``sorted=False`` is taken, as it changes the
+    order of the results alone.
 
     References
     ----------
@@ -127,14 +137,18 @@ def top_k(
     >>> dmlops.top_k([1, 3, 2, 3], 2)
     TopKResult(values=array([3, 3]), indices=array([1, 3]))
     """
-    if not (type(k) is int is type(axis) and type(largest) is bool):
+    if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted)):
         k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
         largest = arguments.boolean(largest, "top_k.largest")
+        sorted = arguments.boolean(sorted, "top_k.sorted")
     index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
-    parameters = ("top_k", k, axis, largest, index_type, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, (x,), () if out is None else _given(out)) if stream is None else None
+    inputs = (x,) if lengths is None else (x, lengths)
+    others = k, axis, largest, sorted, index_type
+    parameters = ("top_k", others, lengths is None, level_set(), get_num_threads(), out is None)
+    results = CALLS.replay(parameters, inputs, () if out is None else _given(out)) if stream is None else None
     if results is None:
-        results = _run(_TOP_K, parameters, (x,), out, stream, k, axis, largest, index_type)
+        function = _TOP_K if lengths is None else _TOP_K_OF_LENGTHS
+        results = _run(function, parameters, inputs, out, stream, *others)
     return _new(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
@@ -424,6 +438,12 @@ class _Function(NamedTuple):
 
 
 _TOP_K = _Function("top_k", (("top_k.x", True),), ("top_k.out[0]", "top_k.out[1]"), binding.bind_top_k)
+_TOP_K_OF_LENGTHS = _Function(
+    "top_k",
+    (("top_k.x", True), ("top_k.lengths", False)),
+    ("top_k.out[0]", "top_k.out[1]"),
+    binding.bind_top_k_of_lengths,
+)
 _NONZERO_COORDINATES = _Function(
     "nonzero_coordinates",
     (("nonzero_coordinates.x", False),),

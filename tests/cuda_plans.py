@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from dmlops import dispatch
-from dmlops.problems import Options
+from dmlops.operators import Options
 
 KIB = 1 << 10
 # A block may have this of shared memory, by the CUDA programming guide.
@@ -168,8 +168,9 @@ def planned(descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multipro
     )
     lowest = descriptor.lower()
     operator = dispatch.OPERATORS[type(lowest)]
-    kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")
-    n_operands = len(operator.operands)
+    kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
+    fields = [field for field in operator.operands if field != "lengths" or (options and options.lengths)]
+    n_operands = len(fields)
     addresses = tuple((1 + i) * APART + lead for i, lead in zip(range(n_operands), leads, strict=False))
     workspace = (1 + n_operands) * APART
     with recorded() as recorder:

@@ -46,13 +46,13 @@ def sparse(*shape, device="cpu"):
 
 
 CALLS = {
-    "top_k": ("top_k", lambda: (normal(4, 9), 3, -1, True)),
-    "top_k_axis0_smallest": ("top_k", lambda: (normal(4, 9).half(), 2, 0, False)),
-    "top_k_strided": ("top_k", lambda: (normal(9, 4).T, 9, 1, True)),
-    "top_k_integers": ("top_k", lambda: ((normal(4, 9) * 9).long(), 5, 1, True)),
-    "top_k_none": ("top_k", lambda: (normal(4, 0), 0, 1, True)),
-    "top_k_scalar": ("top_k", lambda: (normal(), 1, 0, True)),
-    "top_k_grad": ("top_k", lambda: (normal(3, 4, 5).requires_grad_(), 2, 1, True)),
+    "top_k": ("top_k", lambda: (normal(4, 9), 3, -1, True, True, None)),
+    "top_k_axis0_smallest": ("top_k", lambda: (normal(4, 9).half(), 2, 0, False, True, None)),
+    "top_k_strided": ("top_k", lambda: (normal(9, 4).T, 9, 1, True, True, None)),
+    "top_k_integers": ("top_k", lambda: ((normal(4, 9) * 9).long(), 5, 1, True, True, None)),
+    "top_k_none": ("top_k", lambda: (normal(4, 0), 0, 1, True, True, None)),
+    "top_k_scalar": ("top_k", lambda: (normal(), 1, 0, True, True, None)),
+    "top_k_grad": ("top_k", lambda: (normal(3, 4, 5).requires_grad_(), 2, 1, True, True, None)),
     "nonzero": ("nonzero_coordinates", lambda: (sparse(5, 6, 2),)),
     "nonzero_scalar": ("nonzero_coordinates", lambda: (torch.ones(()),)),
     "nonzero_nothing": ("nonzero_coordinates", lambda: (torch.zeros(5, 6),)),
@@ -514,7 +514,7 @@ class TestVmap:
     @pytest.mark.parametrize(
         ("call", "text"),
         [
-            (lambda x: top_k(x, 1, axis=-2), r"TopK1\.axis: got -1, but input_tensor has 1 dimension;"),
+            (lambda x: top_k(x, 1, axis=-2), r"TopK1\.axis: got -2, but input_tensor has 1 dimension;"),
             (lambda x: top_k(x, 6), r"TopK1\.k: got 6, but axis 0 of input_tensor has 5 elements"),
             (lambda x: gather_nd(x, TUPLES), r"1 dimension of input_tensor can be indexed"),
             (lambda x: gather_nd(x, x.long()[:, None], batch_dims=-1), r"batch_dimension_count: got -1"),

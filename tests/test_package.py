@@ -99,11 +99,10 @@ FORBIDDEN = {
     # Array libraries know nothing of operators and calls.
     "dmlops/array_libraries": (
         *("numba", "kernels_cuda", "dmlops.operators", "dmlops.backend", "dmlops.binding", "dmlops.call"),
-        *("dmlops.compiled", "dmlops.dispatch", "dmlops.functions", "dmlops.problems", "dmlops.replay"),
+        *("dmlops.compiled", "dmlops.dispatch", "dmlops.functions", "dmlops.replay"),
     ),
     # Bound calls are given their plan.
     "dmlops/call.py": ("dmlops.operators", "dmlops.backend", "dmlops.dispatch", *PACKAGES[1:]),
-    "dmlops/problems.py": (*RUNNERS, *PACKAGES[1:]),
     "dmlops/kernel_store.py": ("numpy", "numba", "llvmlite", "cuda", *PACKAGES),
 }
 

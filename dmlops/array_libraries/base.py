@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
-from dmlops.data_types import named_data_type
+from dmlops.data_types import data_type_of_numpy
 from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, error_text
 from dmlops.memory import Device
@@ -187,21 +187,25 @@ def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> Ten
         allowed = 'use x.astype(x.dtype.newbyteorder("="))'
         got = f"{dtype.name} in foreign byte order"
         raise TypeError(error_text(where, got, "kernels read the machine's own order", allowed))
-    data_type = named_data_type(dtype.name, where)
+    data_type = data_type_of_numpy(dtype, where)
     size = data_type.bytes
-    if any(stride % size for n, stride in zip(shape, strides, strict=True) if n > 1):
-        reason = f"it has elements of {size} bytes"
-        raise TypeError(
-            error_text(where, f"strides {tuple(strides)}", reason, "strides must be multiples of that")
-        )
-    return described(data_type, shape, [stride // size for stride in strides])
+    steps = []
+    for n, stride in zip(shape, strides, strict=True):
+        step, rest = divmod(stride, size)
+        if rest and n > 1:
+            reason = f"it has elements of {size} bytes"
+            raise TypeError(
+                error_text(where, f"strides {tuple(strides)}", reason, "strides must be multiples of that")
+            )
+        steps.append(step)
+    return described(data_type, shape, steps)
 
 
 def described(data_type: TensorDataType, sizes: Any, strides: Any) -> TensorDesc:
     """Return a description with strides in elements."""
     # The strides of a dimension without neighbours mean nothing, and libraries fill in what they like.
-    steps = tuple(stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True))
-    return TensorDesc(data_type, tuple(sizes), steps)
+    steps = [stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True)]
+    return TensorDesc(data_type, tuple(sizes), tuple(steps))
 
 
 def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeError:
