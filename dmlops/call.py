@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 from dmlops import cuda
 from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.enums import TensorDataType
-from dmlops.errors import InvalidDescriptorError, error_text, refuse
+from dmlops.errors import InvalidDescriptorError, error_text, refuse, shown
 from dmlops.executors import HOST, Executor, Stream
 from dmlops.memory import (
     ALIGNMENT,
@@ -157,7 +157,7 @@ class BoundCall:
         self,
         inputs: Sequence[Operand],
         out: Sequence[Operand] = (),
-        stream: int | None = None,
+        stream: Any = None,
         workspace: Operand | None = None,
     ) -> Sequence[Any]:
         """Run the operator and return the outputs.
@@ -166,20 +166,30 @@ class BoundCall:
         ----------
         inputs, out : sequence of Operand
             Arrays of the kinds that the call is bound to; without `out` the outputs are allocated.
-        stream : int, optional
-            Handle of the stream that the caller chose.
+        stream : int or stream object, optional
+            The stream that the caller chose.
         workspace : Operand, optional
             An array of at least `workspace_size` bytes; allocated where left out.
         """
+        handle = None if stream is None else self._handle(stream)
         if self.plan is None:
             return self._finalized([make() for make in self.allocators], 0)
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
         if self.device is not CPU:
-            return self._on_cuda(inputs, out, stream, workspace)
+            return self._on_cuda(inputs, out, handle, workspace)
         addresses, made = self._addresses(inputs, out, workspace)
         outputs = self.run(HOST, addresses, made, 0 if workspace is None else workspace.address)
         return self._finalized(outputs, 0) if self._finalizes else outputs
+
+    def _handle(self, stream: Any) -> int:
+        """Return the handle of a stream that the caller gave, if it is one of the arrays' device."""
+        where = f"{self.name}.stream"
+        if self.device == CPU:
+            refuse(where, shown(stream), "the arrays live on cpu", "stream must be None")
+        handle = cuda.stream_handle(stream, where)
+        cuda.check_stream_device(handle, self.device.number, where)
+        return handle
 
     def run(
         self, executor: Executor, addresses: Sequence[int], made: list[Any], workspace: int = 0

@@ -122,21 +122,12 @@ class _HostLaunch(Replay):
             load=backend.load_on_host,
         )
 
-    # The same as a `_run` would be, without that call: it shows, too.
-    def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
-        """Return the outputs, or None with nothing done where the ordinary path must be taken."""
-        if len(arrays) != self._n_given:
-            return None
-        if self._are_plain is not None and not self._are_plain(arrays, self._reaches):
-            return None
-        made = []
-        for make in self._allocators:
-            made.append(make())
+    def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
         if self._takes_scratch:
             with take_scratch(self._call.workspace_size) as scratch:
-                status = self._launch((*arrays, *made), scratch, 0)
+                status = self._launch(arrays, scratch, 0)
         else:
-            status = self._launch((*arrays, *made), self._workspace, 0)
+            status = self._launch(arrays, self._workspace, 0)
         if status == MISMATCH or status & self._failure:
             return None
         if self._is_counted:

@@ -152,7 +152,7 @@ def path_of(call):
 
 
 PATHS = {
-    "bound": CallCache.keep,
+    "bound": CallCache._keep,
     "ordinary": BoundCall.__call__,
     "vouched": detect.as_input,
     "converted": detect.as_plain,
