@@ -6,7 +6,7 @@ the libraries that take part.
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
@@ -102,6 +102,8 @@ class BoundCall:
         self._passed = (*inputs, *outputs[uncounted:])
         self._item_sizes = tuple([_item_size(operand.desc) for operand in self._passed])
         self._finalizes = type(library).finalize is not ArrayLibrary.finalize
+        # Library and signature of each array that it was first run on; the cache tells calls apart by them.
+        self.kinds: Hashable = None
         # How `replay` runs this call: None before that was asked, False where it does not.
         self.replay: Any = None
 

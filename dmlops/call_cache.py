@@ -7,13 +7,14 @@ once, of arrays that nobody has vouched for: the signature of the first input, a
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from logging import DEBUG
 from typing import Any
 
 from dmlops.array_libraries import SIGNATURES, Operand
 from dmlops.call import BoundCall
 from dmlops.replay import make_replay, prepare
 
-_log = logging.getLogger("dmlops")
+_is_told = logging.getLogger("dmlops").isEnabledFor
 
 # Calls of one entry differ in libraries, in layouts of outputs, or in the type of indices.
 _CALLS_PER_ENTRY = 2
@@ -21,10 +22,6 @@ _CALLS_PER_ENTRY = 2
 # Asking for sizes and strides raises these where there are none, or none that can be hashed. Not any
 # exception: what a signal handler raises must reach the caller.
 _NO_ARRAY_ERRORS = (AttributeError, TypeError, ValueError, RuntimeError)
-
-# What one call is known by among those of an entry: library and signature of each array.
-_Kinds = tuple[Hashable, ...]
-_Entry = tuple[tuple[_Kinds, BoundCall], ...]
 
 
 class CallCache:
@@ -35,12 +32,13 @@ class CallCache:
     max_entries : int
         How many entries there may be, each of one call or two.
     by_inputs : bool
-        Whether entries differ in the inputs; the parameters alone tell them apart otherwise.
+        Whether entries differ in the inputs. Otherwise the parameters alone tell them apart, and `replay`
+        takes all arrays as its `others`.
     """
 
     def __init__(self, max_entries: int, *, by_inputs: bool = True) -> None:
         # The newest call of an entry comes first. Entries are replaced, never changed: threads share them.
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[BoundCall, ...]] = OrderedDict()
         self._max_entries, self._by_inputs = max_entries, by_inputs
 
     def replay(
@@ -60,11 +58,11 @@ class CallCache:
         sequence of array, or None
             The outputs; None with nothing done where `run` must be asked.
         """
-        if _log.isEnabledFor(logging.DEBUG):  # the ordinary path says what it does
+        if _is_told(DEBUG):  # the ordinary path says what it does
             return None
         key = parameters
         try:
-            if inputs and self._by_inputs:
+            if inputs:
                 first = inputs[0]
                 signature_of = SIGNATURES.get(type(first))
                 if signature_of is None:
@@ -77,7 +75,7 @@ class CallCache:
             return None
         if entry is None:
             return None
-        replay = entry[0][1].replay
+        replay = entry[0].replay
         return replay(inputs + others) if replay else None
 
     def run(
@@ -103,8 +101,9 @@ class CallCache:
         call = self._find(key, kinds)
         if call is None:
             call = bind()
+            call.kinds = kinds
             prepare(call, call.library)
-            self._keep(key, kinds, call)
+            self._keep(key, call)
         elif stream is None:
             if call.replay is None:
                 call.replay = make_replay(call, inputs, out, workspace) or False
@@ -113,23 +112,24 @@ class CallCache:
                 return results  # type: ignore[no-any-return]
         return call(inputs, out, stream, workspace)
 
-    def _find(self, key: Hashable, kinds: _Kinds) -> BoundCall | None:
+    def _find(self, key: Hashable, kinds: Hashable) -> BoundCall | None:
         """Return the call of an entry that was bound for such operands, which is then its newest."""
         entry = self._entries.get(key, ())
-        for number, known in enumerate(entry):
-            if known[0] == kinds:
-                if number:
-                    self._entries[key] = (known, *entry[:number], *entry[number + 1 :])
-                return known[1]
+        for call in entry:
+            if call.kinds == kinds:
+                if call is not entry[0]:
+                    self._entries[key] = (call, *[other for other in entry if other is not call])
+                return call
         return None
 
-    def _keep(self, key: Hashable, kinds: _Kinds, call: BoundCall) -> None:
+    def _keep(self, key: Hashable, call: BoundCall) -> None:
+        """Make a call the newest of its entry."""
         while len(self._entries) >= self._max_entries and key not in self._entries:
             try:
                 self._entries.popitem(last=False)
             except KeyError:  # another thread was faster
                 break
-        self._entries[key] = ((kinds, call), *self._entries.get(key, ())[: _CALLS_PER_ENTRY - 1])
+        self._entries[key] = (call, *self._entries.get(key, ())[: _CALLS_PER_ENTRY - 1])
 
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))

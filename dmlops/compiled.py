@@ -113,7 +113,7 @@ class CompiledOperator:
         has_workspace = workspace is not None
         if stream is None:
             given = (*arrays, workspace) if has_workspace else tuple(arrays)
-            if self._calls.replay(has_workspace, given) is not None:
+            if self._calls.replay(has_workspace, (), given) is not None:
                 return
         handle = None if stream is None else cuda.stream_handle(stream, f"{name}.stream")
         n = self._n_inputs

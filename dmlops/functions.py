@@ -142,12 +142,11 @@ def top_k(
         sorted = arguments.boolean(sorted, "top_k.sorted")
     index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
     inputs = (x,) if lengths is None else (x, lengths)
-    others = k, axis, largest, sorted, index_type
-    parameters = ("top_k", others, lengths is None, level_set(), get_num_threads(), out is None)
+    parameters = ("top_k", k, axis, largest, sorted, index_type, level_set(), get_num_threads(), out is None)
     results = CALLS.replay(parameters, inputs, () if out is None else _given(out)) if stream is None else None
     if results is None:
         function = _TOP_K if lengths is None else _TOP_K_OF_LENGTHS
-        results = _run(function, parameters, inputs, out, stream, *others)
+        results = _run(function, parameters, inputs, out, stream, k, axis, largest, sorted, index_type)
     return _new(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
