@@ -31,7 +31,6 @@ class Plan:
     def __init__(self, variant: str, workspace_size: int, steps: Sequence[Step], target: Target) -> None:
         self.variant = variant
         self.workspace_size = workspace_size
-        # A list's bases are the arrays of a pointer; nothing is the base that is not given.
         launches = [
             Launch(load(variant, target), grid, block, shared_bytes, pointers, integers)
             for variant, grid, block, pointers, integers, shared_bytes in steps
