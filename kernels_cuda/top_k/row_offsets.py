@@ -4,7 +4,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import load_u64, store_u32, store_u64, take_turn
+from kernels_cuda.ptx import load_u32, load_u64, store_u32, store_u64, take_turn
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS
 
@@ -48,6 +48,12 @@ def store_index(address, index_size, index):
         store_u32(address, u32(index))
     else:
         store_u64(address, u64(index))
+
+
+@device_function
+def load_index(address, index_size):
+    """Load an index of 4 or 8 bytes."""
+    return i64(load_u32(address)) if index_size == 4 else i64(load_u64(address))
 
 
 def offsets_source() -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
+from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Arguments, Pointer
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS, RowLayout
@@ -33,13 +33,13 @@ def ceil_div(dividend: int, divisor: int) -> int:
 
 
 class Step(NamedTuple):
-    """One kernel launch: pointers, then integers."""
+    """One kernel launch: pointers, then integers and tuples of them."""
 
     variant: Variant
     grid: int
     block: int
     pointers: tuple[Pointer, ...]
-    integers: tuple[int, ...]
+    integers: Arguments
     shared_bytes: int = 0
 
 
