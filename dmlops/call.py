@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 from dmlops import cuda
 from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.enums import TensorDataType
-from dmlops.errors import InvalidDescriptorError, error_text, refuse
+from dmlops.errors import InvalidDescriptorError, error_text, refuse, shown
 from dmlops.executors import HOST, Executor, Stream
 from dmlops.memory import (
     ALIGNMENT,
@@ -88,41 +88,43 @@ class BoundCall:
         self.name, self.plan, self.library, self.device = name, plan, library, device
         self.manner, self.batch_dims = manner, batch_dims
         self.workspace_size = workspace_bytes(plan)
-        self._operands = (*inputs, *outputs)
         self.inputs = tuple([operand.desc for operand in inputs])
         self.results = tuple([operand.desc for operand in outputs])
+        self._operands = (*inputs, *outputs)
         # Only a matrix may lack its input, which its kernels take as address 0.
         self._leading = () if inputs else (0,)
+        allocators = [library.allocator(desc, device) for desc in self.results]
         # The coordinates are allocated when they have been counted.
         uncounted = 1 if manner is Manner.COUNT_THEN_EXPAND else 0
+        self.allocators = tuple(allocators[uncounted:])
         # A small call writes all coordinates that there could be, and keeps a copy of those that there are.
-        self.small_allocators = [library.allocator(desc, device) for desc in self.results]
-        self.allocators = self.small_allocators[uncounted:]
+        self.small_allocators = tuple(allocators)
         self._passed = (*inputs, *outputs[uncounted:])
-        self._item_sizes = [_item_size(operand.desc) for operand in self._passed]
+        self._item_sizes = tuple([_item_size(operand.desc) for operand in self._passed])
         self._finalizes = type(library).finalize is not ArrayLibrary.finalize
         # How `replay` runs this call: None before that was asked, False where it does not.
         self.replay: Any = None
 
-    # What a first call without outputs of the caller's need not know is worked out when it is asked for.
+    @property
+    def n_leading(self) -> int:
+        """How many arguments the kernels take before the arrays that are passed."""
+        return len(self._leading)
+
+    # What new outputs do not need waits until it is asked for, as many a shape is met once only.
     @functools.cached_property
     def _extents(self) -> tuple[ByteExtent, ...]:
-        return tuple([ByteExtent.of(operand.desc) for operand in self._operands])
+        """Where each operand begins and ends."""
+        return tuple(ByteExtent.of(operand.desc) for operand in self._operands)
 
     @functools.cached_property
     def overlap_candidates(self) -> tuple[OverlapCandidate, ...]:
-        """When an output shares memory with an operand before it."""
+        """How each output may share memory with the operands before it."""
         extents = self._extents
         return tuple(
             overlap_candidate(i, extents[i], j, extents[j])
             for j in range(len(self.inputs), len(extents))
             for i in range(j)
         )
-
-    @property
-    def n_leading(self) -> int:
-        """How many arguments the kernels take before the arrays that are passed."""
-        return len(self._leading)
 
     @property
     def reaches(self) -> list[int]:
@@ -155,7 +157,7 @@ class BoundCall:
         self,
         inputs: Sequence[Operand],
         out: Sequence[Operand] = (),
-        stream: int | None = None,
+        stream: Any = None,
         workspace: Operand | None = None,
     ) -> Sequence[Any]:
         """Run the operator and return the outputs.
@@ -164,20 +166,30 @@ class BoundCall:
         ----------
         inputs, out : sequence of Operand
             Arrays of the kinds that the call is bound to; without `out` the outputs are allocated.
-        stream : int, optional
-            Handle of the stream that the caller chose.
+        stream : int or stream object, optional
+            The stream that the caller chose.
         workspace : Operand, optional
             An array of at least `workspace_size` bytes; allocated where left out.
         """
+        handle = None if stream is None else self._handle(stream)
         if self.plan is None:
             return self._finalized([make() for make in self.allocators], 0)
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
         if self.device is not CPU:
-            return self._on_cuda(inputs, out, stream, workspace)
+            return self._on_cuda(inputs, out, handle, workspace)
         addresses, made = self._addresses(inputs, out, workspace)
         outputs = self.run(HOST, addresses, made, 0 if workspace is None else workspace.address)
         return self._finalized(outputs, 0) if self._finalizes else outputs
+
+    def _handle(self, stream: Any) -> int:
+        """Return the handle of a stream that the caller gave, if it is one of the arrays' device."""
+        where = f"{self.name}.stream"
+        if self.device == CPU:
+            refuse(where, shown(stream), "the arrays live on cpu", "stream must be None")
+        handle = cuda.stream_handle(stream, where)
+        cuda.check_stream_device(handle, self.device.number, where)
+        return handle
 
     def run(
         self, executor: Executor, addresses: Sequence[int], made: list[Any], workspace: int = 0
@@ -303,9 +315,8 @@ class BoundCall:
             if above < addresses[j] - addresses[i] < below and share_memory(
                 addresses[i], self._extents[i], addresses[j], self._extents[j]
             ):
-                _refuse_overlap(
-                    self._operands[j].name, self._operands[i].name, "an output must have memory of its own"
-                )
+                names = self._operands[j].name, self._operands[i].name
+                _refuse_overlap(*names, "an output must have memory of its own")
 
     @property
     def workspace_candidates(self) -> list[OverlapCandidate]:

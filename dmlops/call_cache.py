@@ -6,7 +6,7 @@ once, of arrays that nobody has vouched for: the signature of the first input, a
 
 import logging
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from dmlops.array_libraries import SIGNATURES, Operand
@@ -34,17 +34,19 @@ class CallCache:
     ----------
     max_entries : int
         How many entries there may be, each of one call or two.
+    by_inputs : bool
+        Whether entries differ in the inputs; the parameters alone tell them apart otherwise.
     """
 
-    def __init__(self, max_entries: int) -> None:
+    def __init__(self, max_entries: int, *, by_inputs: bool = True) -> None:
         # The newest call of an entry comes first. Entries are replaced, never changed: threads share them.
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self._max_entries = max_entries
+        self._max_entries, self._by_inputs = max_entries, by_inputs
 
     def replay(
         self, parameters: Hashable, inputs: tuple[Any, ...], others: tuple[Any, ...] = ()
     ) -> Sequence[Any] | None:
-        """Return the outputs of a call like one before, or None with nothing done.
+        """Run a call like one before on arrays that nobody has vouched for.
 
         Parameters
         ----------
@@ -52,16 +54,22 @@ class CallCache:
             The arguments that are no arrays, and whatever else a plan depends on.
         inputs, others : tuple of array
             As the caller gave them: what is read, and outputs and workspace.
+
+        Returns
+        -------
+        sequence of array, or None
+            The outputs; None with nothing done where `run` must be asked.
         """
         if _log.isEnabledFor(logging.DEBUG):  # the ordinary path says what it does
             return None
         key = parameters
         try:
-            if inputs:
-                signature_of = SIGNATURES.get(type(inputs[0]))
+            if inputs and self._by_inputs:
+                first = inputs[0]
+                signature_of = SIGNATURES.get(type(first))
                 if signature_of is None:
                     return None
-                key = key, signature_of(inputs[0])
+                key = key, signature_of(first)
                 if len(inputs) > 1:
                     key = key, inputs[1].shape
             entry = self._entries.get(key)
@@ -72,11 +80,41 @@ class CallCache:
         replay = entry[0][1].replay
         return replay(inputs + others) if replay else None
 
-    def find(
-        self, parameters: Hashable, inputs: Sequence[Operand], others: Sequence[Operand]
-    ) -> BoundCall | None:
-        """Return the call that was bound for such operands; None where there is none."""
-        key, kinds = _key(parameters, inputs, others)
+    def run(
+        self,
+        parameters: Hashable,
+        inputs: Sequence[Operand],
+        out: Sequence[Operand],
+        bind: Callable[[], BoundCall],
+        stream: Any = None,
+        workspace: Operand | None = None,
+    ) -> Sequence[Any]:
+        """Run a call on arrays that their libraries vouch for, and keep it.
+
+        The parameters are those of `replay` and of `BoundCall`; `bind` makes the call where there is none.
+        """
+        operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
+        key = parameters
+        if inputs and self._by_inputs:
+            key = key, inputs[0].signature
+            if len(inputs) > 1:
+                key = key, inputs[1].array.shape
+        kinds = tuple([(operand.library, operand.signature) for operand in operands])
+        call = self._find(key, kinds)
+        if call is None:
+            call = bind()
+            prepare(call, call.library)
+            self._keep(key, kinds, call)
+        elif stream is None:
+            if call.replay is None:
+                call.replay = make_replay(call, inputs, out, workspace) or False
+            results = call.replay(tuple([operand.array for operand in operands])) if call.replay else None
+            if results is not None:
+                return results  # type: ignore[no-any-return]
+        return call(inputs, out, stream, workspace)
+
+    def _find(self, key: Hashable, kinds: _Kinds) -> BoundCall | None:
+        """Return the call of an entry that was bound for such operands, which is then its newest."""
         entry = self._entries.get(key, ())
         for number, known in enumerate(entry):
             if known[0] == kinds:
@@ -85,46 +123,16 @@ class CallCache:
                 return known[1]
         return None
 
-    def keep(
-        self, parameters: Hashable, inputs: Sequence[Operand], others: Sequence[Operand], call: BoundCall
-    ) -> BoundCall:
-        """Keep a call for the next time that such operands come, and return it."""
-        prepare(call, call.library)
-        key, kinds = _key(parameters, inputs, others)
+    def _keep(self, key: Hashable, kinds: _Kinds, call: BoundCall) -> None:
         while len(self._entries) >= self._max_entries and key not in self._entries:
             try:
                 self._entries.popitem(last=False)
             except KeyError:  # another thread was faster
                 break
         self._entries[key] = ((kinds, call), *self._entries.get(key, ())[: _CALLS_PER_ENTRY - 1])
-        return call
 
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
-
-
-def replay_found(
-    call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None = None
-) -> Sequence[Any] | None:
-    """Let a call that was found be replayed from now on, and do so; None with nothing done if it cannot."""
-    if call.replay is None:
-        call.replay = make_replay(call, inputs, out, workspace) or False
-    if not call.replay:
-        return None
-    operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
-    return call.replay(tuple([operand.array for operand in operands]))  # type: ignore[no-any-return]
-
-
-def _key(
-    parameters: Hashable, inputs: Sequence[Operand], others: Sequence[Operand]
-) -> tuple[Hashable, _Kinds]:
-    key = parameters
-    if inputs:
-        key = key, inputs[0].signature
-        if len(inputs) > 1:
-            key = key, inputs[1].array.shape
-    kinds = tuple([(operand.library, operand.signature) for operand in (*inputs, *others)])
-    return key, kinds
 
 
 CALLS = CallCache(max_entries=2048)

@@ -1,16 +1,17 @@
 """An operator that is planned for one device, and executed on arrays that fit its descriptor."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from dmlops import cuda
 from dmlops.array_libraries import Operand, as_input, as_output
 from dmlops.call import BoundCall, Named, workspace_bytes
-from dmlops.call_cache import CallCache, replay_found
+from dmlops.call_cache import CallCache
 from dmlops.enums import FeatureLevel
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, counted, error_text, shown
-from dmlops.memory import CPU, Device
+from dmlops.memory import Device
 from dmlops.operators import Descriptor
 from dmlops.tensor import TensorDesc
 
@@ -59,7 +60,7 @@ class CompiledOperator:
         self._n_inputs = len(operands) - len(self.outputs)
         self._plan, self._descs = plan, tuple(desc for _, desc in operands)
         # For kinds of arrays that were found to fit.
-        self._calls = CallCache(_MAX_ENTRIES)
+        self._calls = CallCache(_MAX_ENTRIES, by_inputs=False)
 
     @property
     def workspace_size(self) -> int:
@@ -110,33 +111,19 @@ class CompiledOperator:
                 error_text(f"{name}.execute", got, "the operator has other fields", allowed)
             )
         has_workspace = workspace is not None
-        n_inputs = self._n_inputs
         if stream is None:
             given = (*arrays, workspace) if has_workspace else tuple(arrays)
-            if self._calls.replay(has_workspace, (), given) is not None:
+            if self._calls.replay(has_workspace, given) is not None:
                 return
-        handle = self._handle(stream)
-        inputs = [as_input(arrays[i], self._places[i][1], handle) for i in range(n_inputs)]
-        outputs = [as_output(arrays[i], self._places[i][1]) for i in range(n_inputs, len(arrays))]
+        handle = None if stream is None else cuda.stream_handle(stream, f"{name}.stream")
+        n = self._n_inputs
+        inputs = [as_input(array, where, handle) for array, (_, where) in zip(arrays[:n], self._places)]  # noqa: B905
+        outputs = [
+            as_output(array, where) for array, (_, where) in zip(arrays[n:], self._places[n:], strict=True)
+        ]
         scratch = as_output(workspace, f"{name}.workspace") if has_workspace else None
-        operands = [*inputs, *outputs] if scratch is None else [*inputs, *outputs, scratch]
-        call = self._calls.find(has_workspace, (), operands)
-        if call is None:
-            call = self._calls.keep(has_workspace, (), operands, self._bind(inputs, outputs, scratch))
-        elif stream is None and replay_found(call, inputs, outputs, scratch) is not None:
-            return
-        call(inputs, outputs, handle, scratch)
-
-    def _handle(self, stream: Any) -> int | None:
-        if stream is None:
-            return None
-        where = f"{self.descriptor.name}.stream"
-        if self.device == CPU:
-            reason = "the operator is compiled for cpu"
-            raise InvalidDescriptorError(error_text(where, shown(stream), reason, "stream must be None"))
-        handle = cuda.stream_handle(stream, where)
-        cuda.check_stream_device(handle, self.device.number, where)
-        return handle
+        bind = partial(self._bind, inputs, outputs, scratch)
+        self._calls.run(has_workspace, inputs, outputs, bind, stream, scratch)
 
     def _bind(
         self, inputs: Sequence[Operand], outputs: Sequence[Operand], workspace: Operand | None

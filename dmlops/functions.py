@@ -5,13 +5,13 @@ one where there is none, and returns what it gives.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from operator import is_not
+from functools import partial
 from typing import Any, Generic, NamedTuple, Unpack, overload
 
 from numpy.typing import NDArray
 
 from dmlops import arguments, binding, cuda, scalars
-from dmlops.array_libraries import Operand, as_input, as_output, as_plain
+from dmlops.array_libraries import SIGNATURES, Operand, as_input, as_output, as_plain
 from dmlops.array_types import (
     Array,
     DataType,
@@ -28,11 +28,10 @@ from dmlops.array_types import (
     Values,
 )
 from dmlops.call import BoundCall
-from dmlops.call_cache import CALLS, replay_found
+from dmlops.call_cache import CALLS
 from dmlops.data_types import index_data_type
 from dmlops.dispatch import level_set
 from dmlops.errors import counted, error_text, refuse, shown
-from dmlops.memory import CPU
 from kernels_cpu.threads import get_num_threads
 
 # A named tuple's own constructor calls this too, and takes three times as long.
@@ -476,25 +475,19 @@ def _run(
 
     `parameters` holds all that the call depends on but its arrays, and `others` what binding needs of that.
     """
-    handle = None if stream is None else cuda.stream_handle(stream, f"{function.name}.stream")
-    plain = tuple([as_plain(array, name) for array, (name, _) in zip(inputs, function.inputs)])  # noqa: B905
-    if stream is None and any(map(is_not, plain, inputs)):
-        results = CALLS.replay(parameters, plain, () if out is None else _given(out))
+    if stream is None and any(type(array) not in SIGNATURES for array in inputs):
+        inputs = tuple([as_plain(array, name) for array, (name, _) in zip(inputs, function.inputs)])  # noqa: B905
+        results = CALLS.replay(parameters, inputs, () if out is None else _given(out))
         if results is not None:
             return results
+    handle = None if stream is None else cuda.stream_handle(stream, f"{function.name}.stream")
     operands = [
         as_input(array, name, handle, differentiable)
-        for array, (name, differentiable) in zip(plain, function.inputs)  # noqa: B905
+        for array, (name, differentiable) in zip(inputs, function.inputs)  # noqa: B905
     ]
     outputs = () if out is None else _outputs(out, function.outputs)
-    call = CALLS.find(parameters, operands, outputs)
-    if call is None:
-        call = CALLS.keep(parameters, operands, outputs, function.bind(*operands, outputs, *others))
-    elif stream is None:
-        results = replay_found(call, operands, outputs)
-        if results is not None:
-            return results
-    return call(operands, outputs, None if handle is None else _checked_handle(call, stream, handle))
+    bind = partial(function.bind, *operands, outputs, *others)
+    return CALLS.run(parameters, operands, outputs, bind, stream)
 
 
 def _given(out: Any) -> tuple[Any, ...]:
@@ -513,15 +506,6 @@ def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
             error_text(names[0].partition("[")[0], got, reason, f"out must be {len(names)} arrays")
         )
     return [as_output(array, name) for array, name in zip(out, names, strict=True)]
-
-
-def _checked_handle(call: BoundCall, stream: Any, handle: int) -> int:
-    """Return the handle of a stream that the caller gave, if it is one of the arrays' device."""
-    where = f"{call.name}.stream"
-    if call.device == CPU:
-        refuse(where, shown(stream), "the arrays live on cpu", "stream must be None")
-    cuda.check_stream_device(handle, call.device.number, where)
-    return handle
 
 
 def _refuse_with_input(**given: Any) -> None:

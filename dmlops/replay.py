@@ -110,10 +110,10 @@ class _HostLaunch(Replay):
         self._is_counted = call.manner is Manner.COUNT_THEN_EXPAND
         # A gather that is checked while it writes says by any bit that an index is out of range.
         self._failure = -1 if call.manner is Manner.CHECK_THEN_GATHER else 0
-        self._workspace, self._workspace_size = 0, call.workspace_size
+        self._takes_scratch, self._workspace = call.workspace_size > 0 and not is_small, 0
         if is_small:
-            self._scratch = _small_scratch.of(call.workspace_size)
-            self._workspace = aligned(self._scratch.ctypes.data)
+            self._memory = _small_scratch.of(call.workspace_size)
+            self._workspace = aligned(self._memory.ctypes.data)
         self._launch = native_call(
             *(call.plan.launch, call.n_leading, operands, _overlaps(call, allocators)),
             keeps_gil=is_small,
@@ -122,11 +122,11 @@ class _HostLaunch(Replay):
         )
 
     def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
-        if self._workspace or not self._workspace_size:
-            status = self._launch(arrays, self._workspace, 0)
-        else:
-            with take_scratch(self._workspace_size) as scratch:
+        if self._takes_scratch:
+            with take_scratch(self._call.workspace_size) as scratch:
                 status = self._launch(arrays, scratch, 0)
+        else:
+            status = self._launch(arrays, self._workspace, 0)
         if status == MISMATCH or status & self._failure:
             return None
         if self._is_counted:
@@ -224,11 +224,10 @@ def make_replay(
     call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None = None
 ) -> Replay | None:
     """Return a replay of a bound call for arrays like these, or None if that cannot be one."""
-    if call.plan is None or not _has_gil():
-        return None
     given = [*inputs, *out, *([] if workspace is None else [workspace])]
     library = given[0].library if given else call.library
-    if library.native_type is None or (not out and library is not call.library):
+    is_mixed = not out and library is not call.library
+    if call.plan is None or library.native_type is None or is_mixed or not _has_gil():
         return None
     on_host = call.device is CPU
     is_one = workspace is None and on_host and _is_one_kernel(call, has_out=bool(out))

@@ -51,7 +51,8 @@ class NumPy(ArrayLibrary):
     def as_input(
         self, array: Any, where: str, stream: int | None = None, differentiable: bool = False
     ) -> Operand:
-        array = self.as_plain(array, where)
+        if type(array) is not np.ndarray:
+            array = _as_plain(array, where)
         if not array.flags.aligned:
             array = array.copy()
         return self._operand(array)
