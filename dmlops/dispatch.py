@@ -10,35 +10,27 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dmlops import backend, cuda
+from dmlops import backend, cuda, operators
 from dmlops.arguments import as_integer, level_of, member_of
 from dmlops.compiled import CompiledOperator
 from dmlops.enums import Feature, FeatureLevel, TensorDataType
 from dmlops.errors import UnsupportedFeatureError, error_text, refuse, shown
 from dmlops.memory import CPU, Device
-from dmlops.operators import (
-    Descriptor,
-    Operator,
-    Options,
-    diagonal_matrix,
-    gather_nd,
-    nonzero_coordinates,
-    top_k,
-)
+from dmlops.operators import Descriptor, Operator, Options
 from dmlops.tensor import TensorDesc
 
-_ALL_OPERATORS = (
-    nonzero_coordinates.OPERATOR,
-    gather_nd.OPERATOR,
-    diagonal_matrix.OPERATOR,
-    top_k.OPERATOR,
+_REGISTRY = (
+    operators.nonzero_coordinates.OPERATOR,
+    operators.gather_nd.OPERATOR,
+    operators.diagonal_matrix.OPERATOR,
+    operators.top_k.OPERATOR,
 )
 OPERATORS: Mapping[type[Descriptor], Operator] = MappingProxyType(
-    {operator.forms[-1]: operator for operator in _ALL_OPERATORS}
+    {operator.forms[-1]: operator for operator in _REGISTRY}
 )
 """The operators by the newest form of their descriptor."""
 
-DESCRIPTORS = tuple(form for operator in _ALL_OPERATORS for form in operator.forms)
+DESCRIPTORS = tuple(form for operator in _REGISTRY for form in operator.forms)
 """Every descriptor, older forms included; those lower to the ones in `OPERATORS`."""
 
 

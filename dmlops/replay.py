@@ -22,7 +22,6 @@ from kernels_cpu.native_call import (
     CALL,
     LAUNCH,
     LOOK,
-    MAX_LAUNCH_VALUES,
     MISMATCH,
     native_call,
     native_look,
@@ -278,7 +277,7 @@ def _launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | N
         return None
     bases = [*[0] * call.n_leading, *addresses]
     launches = call.plan.launches(*bases)
-    words = None if launches is None else launches.words(MAX_LAUNCH_VALUES)
+    words = None if launches is None else launches.words()
     if words is None:
         return None
     launch: LoadedKernel = backend.load_on_host(LAUNCH)

@@ -35,7 +35,7 @@ def sizes_stand_in() -> Iterator[None]:
         _sizes_stand_in.reset(token)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class TensorDesc:
     """Describe a tensor in memory.
 
@@ -75,31 +75,32 @@ class TensorDesc:
 
     data_type: TensorDataType
     sizes: tuple[int, ...]
-    strides: tuple[int, ...] | None = None
-
-    element_count: int = field(init=False, repr=False, compare=False)
+    strides: tuple[int, ...] | None
+    element_count: int = field(repr=False, compare=False)
     """Number of elements, broadcast ones counted as often as they appear."""
-    effective_strides: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    effective_strides: tuple[int, ...] = field(repr=False, compare=False)
     """The strides in elements; those of a packed tensor where none were given."""
-    extent: int = field(init=False, repr=False, compare=False)
+    extent: int = field(repr=False, compare=False)
     """Distance in elements from the lowest-addressed element to one past the highest."""
-    offset: int = field(init=False, repr=False, compare=False)
+    offset: int = field(repr=False, compare=False)
     """Distance in elements from the lowest-addressed element to element [0, ..., 0]."""
 
-    def __post_init__(self) -> None:
-        data_type = member_of(TensorDataType, self.data_type)
-        if data_type is None:
-            reason, allowed = "there is no such data type", "data_type must be a TensorDataType"
-            refuse("TensorDesc.data_type", shown(self.data_type), reason, allowed)
-        sizes = _integers("sizes", self.sizes)
-        strides = None if self.strides is None else _integers("strides", self.strides)
+    def __init__(
+        self, data_type: TensorDataType, sizes: tuple[int, ...], strides: tuple[int, ...] | None = None
+    ) -> None:
+        if type(data_type) is not TensorDataType:
+            data_type = _data_type(data_type)
+        sizes = _integers("sizes", sizes)
         element_count = extent = math.prod(sizes)
         # A size of 0 must not hide the others.
         span = element_count or math.prod([size or 1 for size in sizes])
         if span > _MAX_INT64 or (sizes and min(sizes) < 0):
             _refuse_sizes(sizes)
         offset = 0
-        if strides is not None:
+        if strides is None:
+            effective_strides = packed_strides(sizes)
+        else:
+            effective_strides = strides = _integers("strides", strides)
             _check_strides(sizes, strides)
             if element_count:
                 extent, offset = _reach(sizes, strides)
@@ -111,7 +112,7 @@ class TensorDesc:
         put(self, "sizes", sizes)
         put(self, "strides", strides)
         put(self, "element_count", element_count)
-        put(self, "effective_strides", packed_strides(sizes) if strides is None else strides)
+        put(self, "effective_strides", effective_strides)
         put(self, "extent", extent)
         put(self, "offset", offset)
 
@@ -314,6 +315,14 @@ def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
         strides.append(stride)
         stride *= size or 1
     return tuple(strides[::-1])
+
+
+def _data_type(value: Any) -> TensorDataType:
+    data_type = member_of(TensorDataType, value)
+    if data_type is None:
+        reason, allowed = "there is no such data type", "data_type must be a TensorDataType"
+        refuse("TensorDesc.data_type", shown(value), reason, allowed)
+    return data_type
 
 
 def _integers(field: str, values: Any) -> tuple[int, ...]:

@@ -1,14 +1,13 @@
 """From a position in element order to byte offsets, by the tables of `layout`: what kernels do with these."""
 
 import functools
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from numba import types
+from numba import cuda, types
 
 from kernels_cuda.layout import NARROW_DEPTH, WRITTEN_AT_ONCE
 from kernels_cuda.ptx import multiply_high_u32, multiply_high_u64, read_u64, store_u64
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.runtime.compiler import device_function, integers
 
 u32 = types.uint32
 u64 = types.uint64
@@ -22,9 +21,12 @@ def depth_of(wide: bool) -> int:
     return _ENDLESS if wide else NARROW_DEPTH
 
 
-def table_lengths(names: Iterable[str], wide: bool) -> dict[str, int]:
-    """Return the `KernelSource.tables` of a kernel whose parameters `names` are columns of a `Table`."""
-    return {} if wide else dict.fromkeys(names, NARROW_DEPTH)
+NarrowColumn = integers(NARROW_DEPTH)
+
+
+def column_type(wide: bool) -> Any:
+    """Return the type of a kernel's parameter that is a column of a `Table`: its entries, or its address."""
+    return i64 if wide else NarrowColumn
 
 
 class Arithmetic(NamedTuple):
@@ -203,12 +205,13 @@ def _wide_offset_functions() -> tuple[Any, Any, Any]:
     return one_offset, two_offsets, three_offsets
 
 
-def write_table_source() -> KernelSource:
+def write_table_source() -> Any:
     """Make the kernel that puts integers of a table into the workspace."""
 
-    def write_table(address, count, values):
+    @cuda.jit
+    def write_table(address, count, values: integers(WRITTEN_AT_ONCE)):
         for i in range(WRITTEN_AT_ONCE):
             if i < count:
                 store_u64(address + i * 8, u64(values[i]))
 
-    return KernelSource(write_table, {"values": WRITTEN_AT_ONCE})
+    return write_table

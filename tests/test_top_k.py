@@ -92,7 +92,6 @@ def test_order_of_floats():
     np.testing.assert_array_equal(bits(descending.values), bits(ordered)[descending.indices])
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="no kernel knows it yet")
 @pytest.mark.parametrize("largest", [True, False])
 def test_not_sorted_is_in_order_of_index(largest):
     x = sample("int32", 1000, "sorted")

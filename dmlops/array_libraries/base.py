@@ -191,19 +191,20 @@ def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> Ten
     size = data_type.bytes
     steps = []
     for n, stride in zip(shape, strides, strict=True):
-        step, rest = divmod(stride, size)
-        if rest and n > 1:
+        # The strides of a dimension without neighbours mean nothing, and libraries fill in what they like.
+        step, rest = divmod(stride, size) if n > 1 else (0, 0)
+        if rest:
             reason = f"it has elements of {size} bytes"
             raise TypeError(
                 error_text(where, f"strides {tuple(strides)}", reason, "strides must be multiples of that")
             )
         steps.append(step)
-    return described(data_type, shape, steps)
+    return TensorDesc(data_type, tuple(shape), tuple(steps))
 
 
 def described(data_type: TensorDataType, sizes: Any, strides: Any) -> TensorDesc:
     """Return a description with strides in elements."""
-    # The strides of a dimension without neighbours mean nothing, and libraries fill in what they like.
+    # As in `describe_numpy_like`, for libraries whose strides count elements.
     steps = [stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True)]
     return TensorDesc(data_type, tuple(sizes), tuple(steps))
 

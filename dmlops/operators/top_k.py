@@ -221,9 +221,8 @@ def top_k_problem(desc: TopK1, options: Options) -> Problem:
         "x_offset": x.offset,
         "value_offset": values.offset,
         "index_offset": indices.offset,
+        "is_sorted": options.is_sorted,
     }
-    if not options.is_sorted:
-        problem["is_sorted"] = False
     if lengths is None:
         problem["rows"] = merge(*outer)
         return problem

@@ -1,12 +1,13 @@
 """The two kernels: vectors of rows, and elements of any layout."""
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.diagonal_matrix.sizes import THREADS, VECTOR, elements_a_thread
 from kernels_cuda.diagonal_matrix.vectors import edge_function
-from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
-from kernels_cuda.runtime.compiler import KernelSource
+from kernels_cuda.offsets import arithmetic, column_type, offset_functions
 
 i32 = types.int32
 u32 = types.uint32
@@ -14,7 +15,7 @@ u64 = types.uint64
 i64 = types.int64
 
 
-def rows_source(element_size: int) -> KernelSource:
+def rows_source(element_size: int) -> Any:
     """Make the kernel that covers rows by vectors."""
     per_vector = VECTOR // element_size
     size_shift = element_size.bit_length() - 1
@@ -25,6 +26,7 @@ def rows_source(element_size: int) -> KernelSource:
     _, divide = arithmetic(wide=False)
     with_band = edge_function(element_size)
 
+    @cuda.jit
     def rows(
         x,
         output,
@@ -97,11 +99,12 @@ def rows_source(element_size: int) -> KernelSource:
             if column >= -e and i32(column + e) < i32(width):
                 store(target + e * element_size, elements[e])
 
-    return KernelSource(rows)
+    return rows
 
 
-def elements_source(element_size: int, wide: bool) -> KernelSource:
+def elements_source(element_size: int, wide: bool) -> Any:
     """Make the kernel that goes element by element."""
+    column = column_type(wide)
     register, divide = arithmetic(wide)
     _, two_offsets, _ = offset_functions(wide)
     read = ptx.READ[element_size]
@@ -109,6 +112,7 @@ def elements_source(element_size: int, wide: bool) -> KernelSource:
     scalar = ptx.REGISTER[element_size]
     n_units = elements_a_thread(wide)
 
+    @cuda.jit
     def elements(
         x,
         output,
@@ -129,11 +133,11 @@ def elements_source(element_size: int, wide: bool) -> KernelSource:
         has_input,
         value,
         n_dims,
-        multipliers,
-        shifts,
-        sizes,
-        x_strides,
-        output_strides,
+        multipliers: column,
+        shifts: column,
+        sizes: column,
+        x_strides: column,
+        output_strides: column,
     ):
         targets = cuda.local.array(n_units, i64)
         results = cuda.local.array(n_units, scalar)
@@ -159,5 +163,4 @@ def elements_source(element_size: int, wide: bool) -> KernelSource:
             if first + k * THREADS < n_elements:
                 store(targets[k], results[k])
 
-    names = ("multipliers", "shifts", "sizes", "x_strides", "output_strides")
-    return KernelSource(elements, table_lengths(names, wide))
+    return elements

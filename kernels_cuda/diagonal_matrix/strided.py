@@ -3,13 +3,14 @@
 As `rows` of `kernels`, but that a vector's elements are gathered from the input.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.diagonal_matrix.sizes import THREADS, VECTOR
 from kernels_cuda.diagonal_matrix.vectors import edge_function
-from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
-from kernels_cuda.runtime.compiler import KernelSource
+from kernels_cuda.offsets import NarrowColumn, arithmetic, offset_functions
 from kernels_cuda.strided import LOADED_WORDS, strided_functions
 
 i32 = types.int32
@@ -18,7 +19,7 @@ u64 = types.uint64
 i64 = types.int64
 
 
-def strided_source(element_size: int) -> KernelSource:
+def strided_source(element_size: int) -> Any:
     """Make the kernel."""
     per_vector = VECTOR // element_size
     size_shift = element_size.bit_length() - 1
@@ -31,6 +32,7 @@ def strided_source(element_size: int) -> KernelSource:
     read_strided, pack = strided_functions(element_size)
     with_band = edge_function(element_size)
 
+    @cuda.jit
     def rows_strided(
         x,
         output,
@@ -52,11 +54,11 @@ def strided_source(element_size: int) -> KernelSource:
         low_value,
         high_value,
         n_dims,
-        multipliers,
-        shifts,
-        sizes,
-        x_strides,
-        output_strides,
+        multipliers: NarrowColumn,
+        shifts: NarrowColumn,
+        sizes: NarrowColumn,
+        x_strides: NarrowColumn,
+        output_strides: NarrowColumn,
     ):
         elements = cuda.local.array(per_vector, scalar)
         words = cuda.local.array(LOADED_WORDS, u32)
@@ -120,5 +122,4 @@ def strided_source(element_size: int) -> KernelSource:
             if column >= -e and i32(column + e) < i32(width):
                 store(target + e * element_size, elements[e])
 
-    names = ("multipliers", "shifts", "sizes", "x_strides", "output_strides")
-    return KernelSource(rows_strided, table_lengths(names, wide=False))
+    return rows_strided

@@ -8,13 +8,15 @@ depends on the row, so that neither side meets in a bank.
 What the band overwrites altogether is not read, by the few rows of a lane.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.diagonal_matrix.sizes import THREADS, TILE_ROW_BYTES, TILE_ROWS, VECTOR
 from kernels_cuda.diagonal_matrix.vectors import edge_function
-from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.offsets import NarrowColumn, arithmetic, offset_functions
+from kernels_cuda.runtime.compiler import device_function
 
 i32 = types.int32
 u32 = types.uint32
@@ -26,7 +28,7 @@ _VECTORS_A_THREAD = TILE_ROWS * _VECTORS_A_ROW // THREADS
 _TILE_WORDS = TILE_ROWS * TILE_ROW_BYTES // 4
 
 
-def turned_source(element_size: int) -> KernelSource:
+def turned_source(element_size: int) -> Any:
     """Make the kernel."""
     per_vector = VECTOR // element_size
     size_shift = element_size.bit_length() - 1
@@ -99,6 +101,7 @@ def turned_source(element_size: int) -> KernelSource:
 
     vector_of_row = {1: vectors_of_words_1, 2: vectors_of_words_2}.get(element_size, vectors_of_words_4)
 
+    @cuda.jit
     def turned(
         x,
         output,
@@ -120,11 +123,11 @@ def turned_source(element_size: int) -> KernelSource:
         low_value,
         high_value,
         n_dims,
-        multipliers,
-        shifts,
-        sizes,
-        x_strides,
-        output_strides,
+        multipliers: NarrowColumn,
+        shifts: NarrowColumn,
+        sizes: NarrowColumn,
+        x_strides: NarrowColumn,
+        output_strides: NarrowColumn,
     ):
         tile = ptx.shared_address(cuda.shared.array(_TILE_WORDS, u32, alignment=VECTOR))
         words = cuda.local.array(n_words, u32)
@@ -221,5 +224,4 @@ def turned_source(element_size: int) -> KernelSource:
                     bits = load_shared(tile + place + within)
                 store(target + i64(row) * output_row + i64(at) * element_size, bits)
 
-    names = ("multipliers", "shifts", "sizes", "x_strides", "output_strides")
-    return KernelSource(turned, table_lengths(names, wide=False))
+    return turned

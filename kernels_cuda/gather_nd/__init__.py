@@ -37,7 +37,7 @@ from kernels_cuda.layout import (
     is_wide,
     make_table,
 )
-from kernels_cuda.runtime.launch import Kernel, Launch, LaunchList, load
+from kernels_cuda.runtime.launch import Kernel, Launch, LaunchList, Pointer, load
 from kernels_cuda.runtime.variant import Target, Variant
 
 _CHECK_BLOCKS_A_MULTIPROCESSOR = 16
@@ -232,7 +232,7 @@ def _copy(problem: Problem, places: tuple[int, ...] | None, unit: int, target: T
 
 def _check_steps(problem: Problem, target: Target) -> Iterator[Launch]:
     """Yield what looks for tuples out of range, of the bases ``(indices, first)``."""
-    yield Launch(load(_CLEAR, target), 1, 1, 0, ((1, 0),), ())
+    yield Launch(load(_CLEAR, target), 1, 1, 0, (Pointer(1),), ())
     is_long = problem.has_long_indices
     most_blocks = _CHECK_BLOCKS_A_MULTIPROCESSOR * target.multiprocessors
     check = load(_check(problem.index_size, is_long), target)
@@ -251,7 +251,7 @@ def _check_steps(problem: Problem, target: Target) -> Iterator[Launch]:
                 *table.arguments(None, 0),
             )
             n_blocks = min(-(-n_tuples // (THREADS * CHECKED_TUPLES)), most_blocks)
-            pointers = (0, offset + first * problem.coordinate_bytes), (1, 0)
+            pointers = Pointer(0, offset + first * problem.coordinate_bytes), Pointer(1)
             yield Launch(check, n_blocks, THREADS, 0, pointers, numbers)
 
 

@@ -1,19 +1,22 @@
 """The kernel that copies slices, and those that look for an index tuple out of range."""
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.indices import index_functions
 from kernels_cuda.gather_nd.sizes import CHECKED_TUPLES, THREADS, VECTOR, units_a_thread
 from kernels_cuda.offsets import (
+    NarrowColumn,
     arithmetic,
     column_entry,
+    column_type,
     depth_of,
     first_entry,
     offset_functions,
-    table_lengths,
 )
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.runtime.compiler import device_function
 
 u32 = types.uint32
 u64 = types.uint64
@@ -22,8 +25,9 @@ i64 = types.int64
 NO_TUPLE = (1 << 63) - 1  # what `check` writes if all tuples are in range
 
 
-def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
+def gather_source(unit: int, index_size: int, wide: bool) -> Any:
     """Make the kernel that copies units of `unit` bytes."""
+    column = column_type(wide)
     depth = depth_of(wide)
     entry = column_entry(wide)
     fastest = first_entry(wide)
@@ -72,6 +76,7 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
 
     follow_all = follow_any if wide else follow_some
 
+    @cuda.jit
     def gather(
         x,
         indices,
@@ -85,14 +90,14 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
         least,
         clips,
         n_dims,
-        multipliers,
-        shifts,
-        sizes,
-        x_strides,
-        index_strides,
-        output_strides,
-        bounds,
-        coordinate_strides,
+        multipliers: column,
+        shifts: column,
+        sizes: column,
+        x_strides: column,
+        index_strides: column,
+        output_strides: column,
+        bounds: column,
+        coordinate_strides: column,
     ):
         words = cuda.local.array(n_words, u32)
         scalars = cuda.local.array(n_units_a_thread, scalar)
@@ -180,11 +185,10 @@ def gather_source(unit: int, index_size: int, wide: bool) -> KernelSource:
                 else:
                     store(targets[k], scalars[k])
 
-    names = ("multipliers", "shifts", "sizes", "x_strides", "index_strides", "output_strides")
-    return KernelSource(gather, table_lengths((*names, "bounds", "coordinate_strides"), wide))
+    return gather
 
 
-def check_source(index_size: int, is_long: bool) -> KernelSource:
+def check_source(index_size: int, is_long: bool) -> Any:
     """Make the kernel that finds the first tuple out of range, if that is lower than one found before."""
     index_register, read_index, bring = index_functions(index_size, is_long)
     one_offset, _, _ = offset_functions(wide=False)
@@ -202,6 +206,7 @@ def check_source(index_size: int, is_long: bool) -> KernelSource:
                 bad |= u32(1 << k)
         return bad
 
+    @cuda.jit
     def check(
         indices,
         first_output,
@@ -211,11 +216,11 @@ def check_source(index_size: int, is_long: bool) -> KernelSource:
         coordinate_bytes,
         least,
         n_dims,
-        multipliers,
-        shifts,
-        sizes,
-        index_strides,
-        bounds,
+        multipliers: NarrowColumn,
+        shifts: NarrowColumn,
+        sizes: NarrowColumn,
+        index_strides: NarrowColumn,
+        bounds: NarrowColumn,
     ):
         ptx.take_turn()
         addresses = cuda.local.array(CHECKED_TUPLES, i64)
@@ -245,14 +250,14 @@ def check_source(index_size: int, is_long: bool) -> KernelSource:
         if lowest != 0xFFFFFFFF and u32(cuda.threadIdx.x) & 31 == 0:
             ptx.reduce_min_u64(first_output, u64(first_position + i64(lowest)))
 
-    names = ("multipliers", "shifts", "sizes", "index_strides", "bounds")
-    return KernelSource(check, table_lengths(names, wide=False))
+    return check
 
 
-def clear_source() -> KernelSource:
+def clear_source() -> Any:
     """Make the kernel that says that no tuple is out of range."""
 
+    @cuda.jit
     def clear(first_output):
         ptx.store_u64(first_output, u64(NO_TUPLE))
 
-    return KernelSource(clear)
+    return clear

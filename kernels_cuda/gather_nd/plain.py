@@ -6,20 +6,22 @@ followed each other, so there a thread has one; of many it has several, for more
 them at one address and fixed distances from it: outputs have no gaps then.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.indices import index_functions
-from kernels_cuda.gather_nd.places import PLACE_TABLES, along
-from kernels_cuda.gather_nd.sizes import THREADS, VECTOR
+from kernels_cuda.gather_nd.places import along
+from kernels_cuda.gather_nd.sizes import PLAIN_COORDINATES, PLAIN_DIMS, THREADS, VECTOR
 from kernels_cuda.offsets import arithmetic
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.runtime.compiler import device_function, integers
 
 u32 = types.uint32
 i64 = types.int64
 
 
-def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSource:
+def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> Any:
     """Make the kernel."""
     is_vector = unit == VECTOR
     is_alone = n_units_a_thread == 1
@@ -50,6 +52,10 @@ def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSou
         for k in range(n_units_a_thread):
             sources[k] = ptx.add_product(sources[k], found[k], stride)
 
+    # As many as fit without spills: the compiler takes a few more, and a multiprocessor has less in flight.
+    max_registers = None if is_alone or index_size == 8 else 40
+
+    @cuda.jit(max_registers=max_registers)
     def gather_plain(
         x,
         indices,
@@ -65,11 +71,11 @@ def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSou
         coordinate_bytes,
         least,
         clips,
-        x_strides,
-        index_strides,
-        output_strides,
-        bounds,
-        coordinate_strides,
+        x_strides: integers(PLAIN_DIMS),
+        index_strides: integers(PLAIN_DIMS),
+        output_strides: integers(PLAIN_DIMS),
+        bounds: integers(PLAIN_COORDINATES),
+        coordinate_strides: integers(PLAIN_COORDINATES),
     ):
         words = cuda.local.array(n_words, u32)
         scalars = cuda.local.array(n_units_a_thread, scalar)
@@ -122,6 +128,4 @@ def plain_source(unit: int, index_size: int, n_units_a_thread: int) -> KernelSou
                 else:
                     store(target + k * THREADS * unit, scalars[k])
 
-    # As many as fit without spills: the compiler takes a few more, and a multiprocessor has less in flight.
-    max_registers = None if is_alone or index_size == 8 else 40
-    return KernelSource(gather_plain, PLACE_TABLES, max_registers)
+    return gather_plain

@@ -5,25 +5,10 @@ from typing import Any
 from numba import types
 
 from kernels_cuda.gather_nd.indices import index_functions
-from kernels_cuda.offsets import offset_functions, table_lengths
+from kernels_cuda.offsets import offset_functions
 from kernels_cuda.runtime.compiler import device_function
 
 i64 = types.int64
-
-# The parameters that columns of a `Table` are passed as.
-RUN_TABLES = table_lengths(
-    (
-        "multipliers",
-        "shifts",
-        "sizes",
-        "x_strides",
-        "index_strides",
-        "output_strides",
-        "bounds",
-        "coordinate_strides",
-    ),
-    wide=False,
-)
 
 
 def run_function() -> Any:

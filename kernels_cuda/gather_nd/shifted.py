@@ -5,21 +5,23 @@ such a one takes bytes from lie in the slice, they are read whole and shifted; a
 words that lie in it are, and single bytes: nothing else is read or written.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.indices import index_functions
-from kernels_cuda.gather_nd.places import PLACE_TABLES, along
-from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
+from kernels_cuda.gather_nd.places import along
+from kernels_cuda.gather_nd.sizes import PLAIN_COORDINATES, PLAIN_DIMS, STRIDED_THREADS, VECTOR
 from kernels_cuda.offsets import arithmetic
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.runtime.compiler import device_function, integers
 
 i32 = types.int32
 u32 = types.uint32
 i64 = types.int64
 
 
-def shifted_source(index_size: int) -> KernelSource:
+def shifted_source(index_size: int) -> Any:
     """Make the kernel, for elements of any size; runs have two vectors at least."""
     _, read_index, bring = index_functions(index_size, index_size == 8)
     _, divide = arithmetic(wide=False)
@@ -41,6 +43,7 @@ def shifted_source(index_size: int) -> KernelSource:
         word = ptx.read_if_u32(address, u32(is_read and address >= first and address + 4 <= end))
         return bits if address == straddling else word
 
+    @cuda.jit
     def gather_shifted(
         x,
         indices,
@@ -57,11 +60,11 @@ def shifted_source(index_size: int) -> KernelSource:
         coordinate_bytes,
         least,
         clips,
-        x_strides,
-        index_strides,
-        output_strides,
-        bounds,
-        coordinate_strides,
+        x_strides: integers(PLAIN_DIMS),
+        index_strides: integers(PLAIN_DIMS),
+        output_strides: integers(PLAIN_DIMS),
+        bounds: integers(PLAIN_COORDINATES),
+        coordinate_strides: integers(PLAIN_COORDINATES),
     ):
         position = u32(cuda.blockIdx.x) * STRIDED_THREADS + u32(cuda.threadIdx.x)
         if position >= u32(n_vectors):
@@ -156,4 +159,4 @@ def shifted_source(index_size: int) -> KernelSource:
                 if part + k >= low and part + k < high:
                     ptx.store_u8(target + i64(part) + k, bits >> u32(8 * k))
 
-    return KernelSource(gather_shifted, PLACE_TABLES)
+    return gather_shifted

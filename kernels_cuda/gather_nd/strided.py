@@ -4,13 +4,14 @@ Runs of the output are covered by 16-byte vectors on 16-byte boundaries, as rows
 thread has one, and takes so few registers and instructions that many are in flight.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.gather_nd.runs import RUN_TABLES, run_function
+from kernels_cuda.gather_nd.runs import run_function
 from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
-from kernels_cuda.offsets import arithmetic
-from kernels_cuda.runtime.compiler import KernelSource
+from kernels_cuda.offsets import NarrowColumn, arithmetic
 from kernels_cuda.strided import LOADED_WORDS, strided_functions
 
 i32 = types.int32
@@ -18,7 +19,7 @@ u32 = types.uint32
 i64 = types.int64
 
 
-def strided_source(element_size: int) -> KernelSource:
+def strided_source(element_size: int) -> Any:
     """Make the kernel."""
     per_vector = VECTOR // element_size
     size_shift = element_size.bit_length() - 1
@@ -29,6 +30,7 @@ def strided_source(element_size: int) -> KernelSource:
     scalar = ptx.REGISTER[element_size]
     read_strided, pack = strided_functions(element_size)
 
+    @cuda.jit
     def gather_strided(
         x,
         indices,
@@ -45,14 +47,14 @@ def strided_source(element_size: int) -> KernelSource:
         least,
         clips,
         n_dims,
-        multipliers,
-        shifts,
-        sizes,
-        x_strides,
-        index_strides,
-        output_strides,
-        bounds,
-        coordinate_strides,
+        multipliers: NarrowColumn,
+        shifts: NarrowColumn,
+        sizes: NarrowColumn,
+        x_strides: NarrowColumn,
+        index_strides: NarrowColumn,
+        output_strides: NarrowColumn,
+        bounds: NarrowColumn,
+        coordinate_strides: NarrowColumn,
     ):
         words = cuda.local.array(LOADED_WORDS, u32)
         elements = cuda.local.array(per_vector, scalar)
@@ -114,4 +116,4 @@ def strided_source(element_size: int) -> KernelSource:
             if column >= -e and i32(column + e) < run_end:
                 store(target + e * element_size, elements[e])
 
-    return KernelSource(gather_strided, RUN_TABLES)
+    return gather_strided

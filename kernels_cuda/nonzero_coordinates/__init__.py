@@ -42,12 +42,12 @@ from kernels_cuda.nonzero_coordinates.sizes import (
     small_threads,
 )
 from kernels_cuda.runtime.launch import (
-    N_BASES,
-    NOTHING,
+    NULL,
     WORKSPACE_ALIGNMENT,
     Kernel,
     Launch,
     LaunchList,
+    Pointer,
     as_signed,
     load,
 )
@@ -57,8 +57,8 @@ DIRECT_LIMIT = 8192  # counts that every block of `expand` may read: 32 KiB from
 MAX_GRANULES_A_TILE = 4
 SMALL_FILL = 1 << 16  # coordinates that one block may fill
 FILL_ROWS_A_BLOCK = 1 << 13
-# Bases of the pointers of launches.
-_X, _COORDINATES, _COUNT, _WORKSPACE = range(N_BASES)
+# The addresses that lists of launches are told, in order.
+_X, _COORDINATES, _COUNT, _WORKSPACE = range(4)
 
 
 def variants() -> Iterator[Variant]:
@@ -242,11 +242,15 @@ class Plan:
             tables = self._table.arguments(stream, workspace + self._table_at)
             numbers = (self._n_elements, self._magnitude, self._n_dims, *tables)
         assert self._mask is not None
-        pointers = (_X, -skipped * self._element_size), (_WORKSPACE, 0), (_WORKSPACE, self._counts_at)
+        pointers = (
+            Pointer(_X, -skipped * self._element_size),
+            Pointer(_WORKSPACE),
+            Pointer(_WORKSPACE, self._counts_at),
+        )
         return [Launch(self._mask, n_blocks, MASK_THREADS, 0, pointers, numbers)]
 
     def _scan_steps(self, x: int) -> list[Launch]:
-        pointers = (_WORKSPACE, self._counts_at), (_WORKSPACE, self._prefix_at), (_COUNT, 0)
+        pointers = Pointer(_WORKSPACE, self._counts_at), Pointer(_WORKSPACE, self._prefix_at), Pointer(_COUNT)
         return [Launch(self._scan, 1, SCAN_THREADS, 0, pointers, (self._granules(x), self._count_size))]
 
     def _expand_steps(
@@ -295,14 +299,14 @@ class Plan:
                 self._count_size,
                 *columns.arguments,
             )
-            prefix = (NOTHING, 0) if is_direct else (_WORKSPACE, self._prefix_at)
+            prefix = NULL if is_direct else Pointer(_WORKSPACE, self._prefix_at)
             tells = is_direct and offset == 0
             pointers = (
-                (_WORKSPACE, 0),
-                (_WORKSPACE, self._counts_at),
+                Pointer(_WORKSPACE),
+                Pointer(_WORKSPACE, self._counts_at),
                 prefix,
-                (_COORDINATES, offset),
-                (_COUNT if tells else NOTHING, 0),
+                Pointer(_COORDINATES, offset),
+                Pointer(_COUNT) if tells else NULL,
             )
             steps.append(Launch(self._expand, blocks, EXPAND_THREADS, 0, pointers, numbers))
         return steps
@@ -402,7 +406,7 @@ def plan(
     table_at = prefix_at + _aligned(masked // GRANULE * 8 + 8)
     turned_steps: list[Launch] = []
     if matrices is not None:
-        pointers = (_X, 0), (_WORKSPACE, 0), (_WORKSPACE, counts_at)
+        pointers = Pointer(_X), Pointer(_WORKSPACE), Pointer(_WORKSPACE, counts_at)
         turned_steps = plan_turned.steps_of(matrices, element_size, magnitude, pointers, target)
     if magnitude < 1 << (8 * element_size) and element_size < 4:
         magnitude *= 0xFFFFFFFF // ((1 << (8 * element_size)) - 1)

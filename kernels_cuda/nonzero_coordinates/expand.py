@@ -8,7 +8,7 @@ from kernels_cuda import ptx
 from kernels_cuda.nonzero_coordinates.sizes import EXPAND_THREADS as THREADS
 from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE, SCAN_THREADS, column_depth
 from kernels_cuda.offsets import arithmetic
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.runtime.compiler import device_function, integers
 from kernels_cuda.scan import block_scan
 
 u16 = types.uint16
@@ -41,10 +41,11 @@ def four_counts(counts, at, end):
     return a, b, c, u32(0)
 
 
-def scan_source() -> KernelSource:
+def scan_source() -> Any:
     """Make the kernel that turns counts into sums of the counts before, one block for all."""
     exclusive_sum = block_scan(SCAN_THREADS)
 
+    @cuda.jit
     def scan(counts, prefix, count_output, n_granules, count_size):
         """Write the sum of all counts before each granule, and of all of them, as 64 bits."""
         ptx.take_turn()
@@ -76,7 +77,7 @@ def scan_source() -> KernelSource:
             ptx.store_u64(prefix + n_granules * 8, u64(carried))
             store_count(count_output, count_size, carried)
 
-    return KernelSource(scan)
+    return scan
 
 
 def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
@@ -175,7 +176,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
     return writers[n_columns]
 
 
-def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
+def expand_source(n_columns: int, size: int, wide: bool) -> Any:
     """Make the kernel that writes `n_columns` coordinates a row, or any number up to `GENERAL_COLUMNS`."""
     write_rows = _row_writer(n_columns, size, wide)
     exclusive_sum = block_scan(THREADS)
@@ -211,6 +212,7 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
             place += 1
         return place
 
+    @cuda.jit
     def expand(
         mask,
         counts,
@@ -232,9 +234,9 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
         multiplier,
         shift,
         period,
-        m,
-        s,
-        p,
+        m: integers(column_depth(n_columns)),
+        s: integers(column_depth(n_columns)),
+        p: integers(column_depth(n_columns)),
     ):
         ptx.take_turn()
         positions = cuda.shared.array(GRANULE, u16)
@@ -382,4 +384,4 @@ def expand_source(n_columns: int, size: int, wide: bool) -> KernelSource:
                 )
             cuda.syncthreads()
 
-    return KernelSource(expand, dict.fromkeys(("m", "s", "p"), column_depth(n_columns)))
+    return expand

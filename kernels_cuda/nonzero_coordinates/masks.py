@@ -6,8 +6,8 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.nonzero_coordinates.sizes import CHUNK, GRANULE, MASK_THREADS, block_elements
-from kernels_cuda.offsets import offset_functions, table_lengths
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.offsets import column_type, offset_functions
+from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.scan import block_add
 
 u32 = types.uint32
@@ -53,7 +53,7 @@ def _low_fields(width: int) -> int:
     return sum(((1 << width) - 1) << i for i in range(0, 32, 2 * width))
 
 
-def mask_contiguous_source(element_size: int) -> KernelSource:
+def mask_contiguous_source(element_size: int) -> Any:
     """Make the kernel for contiguous input, whose vectors start on 16-byte boundaries."""
     per_vector = 16 // element_size
     per_word = 4 // element_size if element_size < 8 else 1
@@ -96,6 +96,7 @@ def mask_contiguous_source(element_size: int) -> KernelSource:
                     word = holds
         return word
 
+    @cuda.jit
     def mask_contiguous(base, mask, counts, skipped, end, magnitude):
         ptx.take_turn()
         warp_counts = cuda.shared.array(_WARPS, u32)
@@ -154,18 +155,31 @@ def mask_contiguous_source(element_size: int) -> KernelSource:
                 total += warp_counts[thread * warps_a_granule + k]
             ptx.store_u32(counts + (i64(cuda.blockIdx.x) * granules + thread) * 4, total)
 
-    return KernelSource(mask_contiguous)
+    return mask_contiguous
 
 
-def mask_strided_source(element_size: int, wide: bool) -> KernelSource:
+def mask_strided_source(element_size: int, wide: bool) -> Any:
     """Make the kernel for input of any layout, a granule a block."""
     warp_elements = GRANULE // _WARPS
     in_flight = 1 if wide else 8
     read = ptx.READ[element_size]
     register = ptx.REGISTER[element_size]
+    column = column_type(wide)
     one_offset, _, _ = offset_functions(wide)
 
-    def mask_strided(x, mask, counts, end, magnitude, n_dims, multipliers, shifts, sizes, strides):
+    @cuda.jit
+    def mask_strided(
+        x,
+        mask,
+        counts,
+        end,
+        magnitude,
+        n_dims,
+        multipliers: column,
+        shifts: column,
+        sizes: column,
+        strides: column,
+    ):
         ptx.take_turn()
         totals = cuda.shared.array(_WARPS, u32)
         elements = cuda.local.array(in_flight, register)
@@ -193,4 +207,4 @@ def mask_strided_source(element_size: int, wide: bool) -> KernelSource:
         if thread == 0:
             ptx.store_u32(counts + i64(cuda.blockIdx.x) * 4, total)
 
-    return KernelSource(mask_strided, table_lengths(("multipliers", "shifts", "sizes", "strides"), wide))
+    return mask_strided

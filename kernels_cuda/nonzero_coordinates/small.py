@@ -1,12 +1,14 @@
 """All steps in one block, for inputs that it reads in about the time of one more launch."""
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.nonzero_coordinates.expand import store_count
 from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, SMALL_IN_FLIGHT, SMALL_LIMIT
-from kernels_cuda.offsets import arithmetic, offset_functions, table_lengths
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.offsets import NarrowColumn, arithmetic, offset_functions
+from kernels_cuda.runtime.compiler import device_function, integers
 
 u32 = types.uint32
 u64 = types.uint64
@@ -15,7 +17,7 @@ i64 = types.int64
 _WORDS = SMALL_LIMIT // 32
 
 
-def small_source(element_size: int) -> KernelSource:
+def small_source(element_size: int) -> Any:
     """Make the kernel for any layout of up to `SMALL_LIMIT` elements, and up to `GENERAL_COLUMNS` columns.
 
     A warp turns every element into a bit of a word, and adds up the counts of all words before its own.
@@ -35,6 +37,7 @@ def small_source(element_size: int) -> KernelSource:
             ptx.store_u32(address, quotient)
         return rest - quotient * u32(period)
 
+    @cuda.jit
     def small(
         x,
         output,
@@ -50,13 +53,13 @@ def small_source(element_size: int) -> KernelSource:
         fill,
         count_size,
         n_dims,
-        multipliers,
-        shifts,
-        sizes,
-        strides,
-        m,
-        s,
-        p,
+        multipliers: NarrowColumn,
+        shifts: NarrowColumn,
+        sizes: NarrowColumn,
+        strides: NarrowColumn,
+        m: integers(GENERAL_COLUMNS),
+        s: integers(GENERAL_COLUMNS),
+        p: integers(GENERAL_COLUMNS),
     ):
         words = cuda.shared.array(_WORDS, u32)
         elements = cuda.local.array(SMALL_IN_FLIGHT, register)
@@ -129,5 +132,4 @@ def small_source(element_size: int) -> KernelSource:
                         ptx.store_u32(address, u32(fill))
                 row += i64(threads)
 
-    tables = table_lengths(("multipliers", "shifts", "sizes", "strides"), wide=False)
-    return KernelSource(small, tables | dict.fromkeys(("m", "s", "p"), GENERAL_COLUMNS))
+    return small

@@ -4,11 +4,12 @@ A lane has a row, so that a warp's loads are of neighbours, and fills words of t
 granule of these words counts is found by a launch of its own.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.nonzero_coordinates.sizes import FILLED_WORDS, GRANULE, TURNED_THREADS
-from kernels_cuda.runtime.compiler import KernelSource
 from kernels_cuda.scan import block_add
 
 u32 = types.uint32
@@ -18,12 +19,13 @@ _WARPS = TURNED_THREADS // 32
 _COUNTED_WORDS = GRANULE // 32 // TURNED_THREADS  # of a thread
 
 
-def mask_source(element_size: int) -> KernelSource:
+def mask_source(element_size: int) -> Any:
     """Make the kernel that fills the mask."""
     in_flight = 16 if element_size == 8 else 32
     read = ptx.READ[element_size]
     register = ptx.REGISTER[element_size]
 
+    @cuda.jit
     def mask_turned(
         x, mask, magnitude, n_units, height, n_row_tiles, row_words, n_word_tiles, batch_bytes, column_bytes
     ):
@@ -53,12 +55,13 @@ def mask_source(element_size: int) -> KernelSource:
             ptx.store_u32(word_address, word)
             word_address += 4
 
-    return KernelSource(mask_turned)
+    return mask_turned
 
 
-def count_source() -> KernelSource:
+def count_source() -> Any:
     """Make the kernel that counts the bits of a granule, one a block."""
 
+    @cuda.jit
     def count_granules(mask, counts, n_words):
         ptx.take_turn()
         totals = cuda.shared.array(_WARPS, u32)
@@ -75,4 +78,4 @@ def count_source() -> KernelSource:
         if thread == 0:
             ptx.store_u32(counts + i64(cuda.blockIdx.x) * 4, total)
 
-    return KernelSource(count_granules)
+    return count_granules

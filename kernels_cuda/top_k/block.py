@@ -20,10 +20,12 @@ are in order, hence by ascending index where keys are equal: another launch over
 the index of each, finishes the row.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.ptx import global_timer, shared_from, sleep_some_nanoseconds, take_turn
-from kernels_cuda.runtime.compiler import KernelSource, device_function, linked_function
+from kernels_cuda.runtime.compiler import device_function, integers, linked_function
 from kernels_cuda.top_k.block_shape import SPARE
 from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
 from kernels_cuda.top_k.finish import write_function
@@ -49,7 +51,7 @@ _NAP = 100
 _LEAST_NAP = 8
 
 
-def block_source(element_size: int, n_threads: int) -> KernelSource:
+def block_source(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -125,6 +127,10 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         list_groups(keys, n_groups, bound, n_ties, listed, sums, thread, lane, warp)
         return n_reaching, bound, highest
 
+    # As many as let threads share a multiprocessor's; 8-byte keys would spill with fewer than 80.
+    max_registers = None if n_threads == 128 else 80 if (element_size, n_threads) == (8, 256) else 64
+
+    @cuda.jit(max_registers=max_registers)
     def block_top_k(
         x,
         values,
@@ -157,9 +163,9 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
         n_together,
         n_first,
         turn,
-        layout,
-        numbers,
-        masks,
+        layout: integers(N_LAYOUT),
+        numbers: integers(N_NUMBERS),
+        masks: integers(N_MASKS),
     ):
         keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
         words = cuda.shared.array(0, u32)
@@ -337,10 +343,4 @@ def block_source(element_size: int, n_threads: int) -> KernelSource:
             (thread, lane, warp),
         )
 
-    # As many as let threads share a multiprocessor's; 8-byte keys would spill with fewer than 80.
-    max_registers = None if n_threads == 128 else 80 if (element_size, n_threads) == (8, 256) else 64
-    return KernelSource(
-        block_top_k,
-        {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
-        max_registers=max_registers,
-    )
+    return block_top_k

@@ -17,10 +17,12 @@ several blocks lie above each other as columns of the workspace, which another l
 Reads the columns once.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, shared_address, take_turn
-from kernels_cuda.runtime.compiler import KernelSource, linked_function
+from kernels_cuda.runtime.compiler import integers, linked_function
 from kernels_cuda.top_k.candidates import NOWHERE, candidate_functions
 from kernels_cuda.top_k.column_shape import CHUNK_ROWS, LANES, POSITION_BYTES, POSITION_STEP, key_bytes
 from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS
@@ -32,7 +34,7 @@ u32 = types.uint32
 i64 = types.int64
 
 
-def columns_source(element_size: int) -> KernelSource:
+def columns_source(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -69,6 +71,7 @@ def columns_source(element_size: int) -> KernelSource:
                 position_slot += POSITION_STEP
         return slot, position_slot
 
+    @cuda.jit
     def column_top_k(
         x,
         values,
@@ -89,9 +92,9 @@ def columns_source(element_size: int) -> KernelSource:
         x_stride,
         value_stride,
         index_stride,
-        layout,
-        numbers,
-        masks,
+        layout: integers(N_LAYOUT),
+        numbers: integers(N_NUMBERS),
+        masks: integers(N_MASKS),
     ):
         take_turn()
         shared = shared_address(cuda.shared.array(0, key_type))
@@ -260,4 +263,4 @@ def columns_source(element_size: int) -> KernelSource:
                 position_slot += POSITION_STEP
                 left -= 1
 
-    return KernelSource(column_top_k, {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS})
+    return column_top_k

@@ -21,6 +21,23 @@ def key_masks(element_size: int, sign: int, flip: int, infinity: int, largest: b
     return tuple(as_signed(mask) for mask in masks)
 
 
+def last_element(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> int:
+    """Return the bits of an element that comes before no other.
+
+    Examples
+    --------
+    >>> [hex(last_element(2, 0x8000, 0x7FFF, 0x7C00, largest)) for largest in (True, False)]
+    ['0xfc00', '0x7fff']
+    >>> [hex(last_element(1, 0x80, 0, 0xFF, largest)) for largest in (True, False)]
+    ['0x80', '0x7f']
+    """
+    if flip:
+        # Minus infinity, or a NaN.
+        return sign | infinity if largest else flip
+    ones = (1 << 8 * element_size) - 1
+    return sign if largest else sign ^ ones
+
+
 def raw_numbers(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> tuple[int, ...]:
     """Return the `numbers` of raw keys (see the module).
 

@@ -5,10 +5,12 @@ vectors (128 bytes), and one `coarse` group, all of them. The block kernel then 
 these, reading few elements. Reads every row once; writes a key for 128 bytes and another for 4 KiB or more.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.ptx import STORE, take_turn
-from kernels_cuda.runtime.compiler import KernelSource, linked_function
+from kernels_cuda.runtime.compiler import integers, linked_function
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.elements import N_NUMBERS, VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, FINE_A_CHUNK, FINE_BITS, VECTORS_A_LANE, key_bytes
@@ -22,7 +24,7 @@ u32 = types.uint32
 i64 = types.int64
 
 
-def maxima_source(element_size: int) -> KernelSource:
+def maxima_source(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -41,6 +43,7 @@ def maxima_source(element_size: int) -> KernelSource:
         store_key(address + i64(first) * n_bytes, key)
         return key
 
+    @cuda.jit(max_registers=64)
     def top_k_maxima(
         x,
         fine,
@@ -53,8 +56,8 @@ def maxima_source(element_size: int) -> KernelSource:
         blocks_a_part,
         coarse_chunks,
         x_stride,
-        layout,
-        numbers,
+        layout: integers(N_LAYOUT),
+        numbers: integers(N_NUMBERS),
     ):
         take_turn()
         thread = u32(cuda.threadIdx.x)
@@ -98,4 +101,4 @@ def maxima_source(element_size: int) -> KernelSource:
         if lane == 0:
             store_key(coarse + number * n_bytes, best)
 
-    return KernelSource(top_k_maxima, {"layout": N_LAYOUT, "numbers": N_NUMBERS}, max_registers=64)
+    return top_k_maxima

@@ -6,10 +6,12 @@ elements, and the warps share the fine groups. Keys go through shared memory, fr
 of a row together. Reads every row once.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD, STORE, take_turn
-from kernels_cuda.runtime.compiler import KernelSource, linked_function
+from kernels_cuda.runtime.compiler import integers, linked_function
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.elements import N_NUMBERS, VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import FINE_A_CHUNK, TURNED_ROWS, fine_bits, key_bytes
@@ -29,7 +31,7 @@ TILE_KEYS = TURNED_ROWS * TILE_PITCH
 IN_FLIGHT = {1: 32, 2: 16, 4: 32, 8: 8}
 
 
-def maxima_turned_source(element_size: int) -> KernelSource:
+def maxima_turned_source(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -67,6 +69,7 @@ def maxima_turned_source(element_size: int) -> KernelSource:
             best = max(best, raw_element(elements[at * group_elements + element], mask))
         return whole_raw_key(best)
 
+    @cuda.jit(max_registers=64)
     def top_k_maxima_turned(
         x,
         fine,
@@ -79,8 +82,8 @@ def maxima_turned_source(element_size: int) -> KernelSource:
         n_rows,
         n_coarse,
         x_stride,
-        layout,
-        numbers,
+        layout: integers(N_LAYOUT),
+        numbers: integers(N_NUMBERS),
     ):
         take_turn()
         tile = cuda.shared.array(TILE_KEYS, key_type)
@@ -128,4 +131,4 @@ def maxima_turned_source(element_size: int) -> KernelSource:
                 if lane == 0:
                     store_key(coarse + number * n_bytes, best)
 
-    return KernelSource(top_k_maxima_turned, {"layout": N_LAYOUT, "numbers": N_NUMBERS}, max_registers=64)
+    return top_k_maxima_turned

@@ -3,14 +3,13 @@
 import math
 from typing import NamedTuple
 
+from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.top_k.block_shape import SPARE, BlockShape, largest_shape
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, COARSE, ELEMENTS, FINE, FINE_BITS, LARGEST_LANE_BITS
 from kernels_cuda.top_k.steps import (
     INDICES,
-    NULL,
     VALUES,
-    Pointer,
     Problem,
     Step,
     Workspace,

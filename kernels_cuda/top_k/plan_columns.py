@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.top_k.column_shape import (
     LANES,
     LONGEST_PART,
@@ -12,9 +13,7 @@ from kernels_cuda.top_k.column_shape import (
 from kernels_cuda.top_k.steps import (
     INDICES,
     LARGEST_NARROW_AXIS,
-    NULL,
     VALUES,
-    Pointer,
     Problem,
     Step,
     Workspace,

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.top_k.block_shape import BlockShape
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.group_shape import (
@@ -32,9 +33,7 @@ from kernels_cuda.top_k.plan_blocks import (
 from kernels_cuda.top_k.steps import (
     INDICES,
     LARGEST_NARROW_AXIS,
-    NULL,
     VALUES,
-    Pointer,
     Problem,
     Step,
     Workspace,

@@ -2,15 +2,13 @@
 
 import math
 
-from kernels_cuda.runtime.launch import WORKSPACE_ALIGNMENT
+from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.top_k import sort_shape, tile_shape
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.steps import (
     INDICES,
     LARGEST_GRID,
-    NULL,
     VALUES,
-    Pointer,
     Problem,
     Step,
     Workspace,

@@ -1,10 +1,10 @@
 """Plans of a warp a row."""
 
+from kernels_cuda.runtime.launch import Pointer
 from kernels_cuda.top_k import warp_shape
 from kernels_cuda.top_k.steps import (
     INDICES,
     VALUES,
-    Pointer,
     Problem,
     Step,
     Workspace,

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 
 from kernels_cuda.runtime.launch import Launch, LaunchList, load
 from kernels_cuda.runtime.variant import Target
-from kernels_cuda.top_k.elements import key_masks, raw_numbers
+from kernels_cuda.top_k.elements import key_masks, last_element, raw_numbers
+from kernels_cuda.top_k.optional_launches import (
+    RowLengths,
+    layout_with_lengths,
+    packed_rows,
+    with_optional_launches,
+)
 from kernels_cuda.top_k.plan_blocks import block_steps, fitting_shape
 from kernels_cuda.top_k.plan_columns import are_columns, columns_steps
 from kernels_cuda.top_k.plan_grid import grid_steps, is_long, is_turned
@@ -31,7 +37,6 @@ class Plan:
     def __init__(self, variant: str, workspace_size: int, steps: Sequence[Step], target: Target) -> None:
         self.variant = variant
         self.workspace_size = workspace_size
-        # A list's bases are the arrays of a pointer; nothing is the base that is not given.
         launches = [
             Launch(load(variant, target), grid, block, shared_bytes, pointers, integers)
             for variant, grid, block, pointers, integers, shared_bytes in steps
@@ -73,6 +78,11 @@ def plan(
     x_offset: int = 0,
     value_offset: int = 0,
     index_offset: int = 0,
+    is_sorted: bool = True,
+    length_size: int = 0,
+    length_signed: bool = True,
+    length_strides: Sequence[int] = (),
+    padding: int = 0,
     target: Target,
     variant: str | None = None,
 ) -> Plan:
@@ -95,6 +105,14 @@ def plan(
         Strides of x, values and indices along the axis.
     x_offset, value_offset, index_offset : int
         Not needed: addresses are those of the first elements.
+    is_sorted : bool
+        Whether the elements are wanted in order; otherwise the same ones by ascending position.
+    length_size, length_signed : int, bool
+        Bytes of a row's length (4, 8), or 0 where all rows have `axis_size` elements; whether it is signed.
+    length_strides : sequence of int
+        Strides of the lengths along the dimensions of `rows`.
+    padding : int
+        Bits of the value that positions from a row's length on hold; their indices have all bits set.
     target : Target
         The device.
     variant : {"warp", "block", "grid", "columns", "tile", "sort"}, optional
@@ -116,6 +134,17 @@ def plan(
     """
     del x_offset, value_offset, index_offset
     n_rows = math.prod(size for size, *_ in rows)
+    lengths = None
+    if length_size:
+        lengths = RowLengths(
+            size=length_size,
+            is_signed=length_signed,
+            layout=layout_with_lengths(rows, length_strides),
+            x_stride=axis_strides[0],
+            filler=last_element(element_size, sign, flip, infinity, largest),
+            padding=padding,
+        )
+        rows, axis_strides = packed_rows(rows, axis_size), (1, *axis_strides[1:])
     rows, n_neighbours = columns_last(rows, axis_strides[0])
     if n_rows == 0 or k == 0:
         return Plan("nothing to do", 0, (), target)
@@ -138,7 +167,7 @@ def plan(
         msg = f"top_k has no variant {name!r}; there are {', '.join(_STEPS)}"
         raise ValueError(msg)
     workspace = Workspace()
-    steps = _STEPS[name](problem, workspace)
+    steps = with_optional_launches(problem, _STEPS[name](problem, workspace), is_sorted, lengths, workspace)
     shape = f"{n_rows} rows of {axis_size}, k {k}, {element_size}-byte elements, launches: {len(steps)}"
     return Plan(f"{name} ({shape})", workspace.size, steps, target)
 

@@ -1,9 +1,11 @@
 """What kernels do with the layout of `rows`: find a row, and fill the table of rows."""
 
+from typing import Any
+
 from numba import cuda, types
 
-from kernels_cuda.ptx import load_u64, store_u32, store_u64, take_turn
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.ptx import load_u32, load_u64, store_u32, store_u64, take_turn
+from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS
 
 u32 = types.uint32
@@ -48,9 +50,16 @@ def store_index(address, index_size, index):
         store_u64(address, u64(index))
 
 
-def offsets_source() -> KernelSource:
+@device_function
+def load_index(address, index_size):
+    """Load an index of 4 or 8 bytes."""
+    return i64(load_u32(address)) if index_size == 4 else i64(load_u64(address))
+
+
+def offsets_source() -> Any:
     """Make the kernel that adds one dimension to the table of offsets; the first launch starts the table."""
 
+    @cuda.jit
     def add_dimension(offsets, n_rows, is_first, rows_below, size, x_stride, value_stride, index_stride):
         take_turn()
         row = i64(cuda.blockIdx.x) * OFFSETS_THREADS + i64(cuda.threadIdx.x)
@@ -69,4 +78,4 @@ def offsets_source() -> KernelSource:
             store_u64(entry + 8, u64(value_offset))
             store_u64(entry + 16, u64(index_offset))
 
-    return KernelSource(add_dimension)
+    return add_dimension

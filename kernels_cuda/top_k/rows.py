@@ -12,6 +12,9 @@ N_LAYOUT = 7
 OFFSETS_THREADS = 256
 # Three int64 a row.
 OFFSETS_BYTES = 24
+LENGTHS_THREADS = 256
+# A row's length in the workspace is an int64.
+LENGTH_BYTES = 8
 
 RowDimension = tuple[int, int, int, int]
 

@@ -36,7 +36,7 @@ from kernels_cuda.ptx import (
     store_u32x4,
     take_turn,
 )
-from kernels_cuda.runtime.compiler import KernelSource, device_function
+from kernels_cuda.runtime.compiler import device_function, integers
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions
@@ -61,19 +61,20 @@ i64 = types.int64
 _LOOKED_AT = 4
 
 
-def clear_source() -> KernelSource:
+def clear_source() -> Any:
     """Make `clear_words`, which sets vectors of 16 bytes to zero."""
 
+    @cuda.jit
     def clear_words(first, n_vectors):
         take_turn()
         vector = i64(cuda.blockIdx.x) * CLEARING_THREADS + i64(cuda.threadIdx.x)
         if vector < n_vectors:
             store_u32x4(first + vector * 16, u32(0), u32(0), u32(0), u32(0))
 
-    return KernelSource(clear_words)
+    return clear_words
 
 
-def histogram_source(element_size: int) -> KernelSource:
+def histogram_source(element_size: int) -> Any:
     """Make `digit_histograms` for one width of elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -81,8 +82,17 @@ def histogram_source(element_size: int) -> KernelSource:
     load_element = functions.load_element
     n_counters = element_size * N_DIGITS
 
+    @cuda.jit(max_registers=32)
     def digit_histograms(
-        x, histograms, offsets, first_row, axis_size, n_blocks_a_row, x_stride, layout, masks
+        x,
+        histograms,
+        offsets,
+        first_row,
+        axis_size,
+        n_blocks_a_row,
+        x_stride,
+        layout: integers(N_LAYOUT),
+        masks: integers(N_MASKS),
     ):
         take_turn()
         histogram = cuda.shared.array(n_counters, u32)
@@ -120,7 +130,7 @@ def histogram_source(element_size: int) -> KernelSource:
                 reduce_add_u64(at, u64(histogram[counter]))
             counter += COUNTING_THREADS
 
-    return KernelSource(digit_histograms, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers=32)
+    return digit_histograms
 
 
 @functools.cache
@@ -152,7 +162,7 @@ def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
 
 def sort_source(
     element_size: int, position_size: int, n_threads: int, n_items: int, max_registers: int
-) -> KernelSource:
+) -> Any:
     """Make `sort_digit` for one width of elements and positions."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -211,6 +221,7 @@ def sort_source(
                         before = i64(-1)
         return total
 
+    @cuda.jit(max_registers=max_registers)
     def sort_digit(
         x,
         source,
@@ -234,8 +245,8 @@ def sort_source(
         x_stride,
         value_stride,
         index_stride,
-        layout,
-        masks,
+        layout: integers(N_LAYOUT),
+        masks: integers(N_MASKS),
     ):
         take_turn()
         # Both lie at the same place: a tile exchanges its keys first, then its positions.
@@ -352,8 +363,4 @@ def sort_source(
                     at = indices + (index_row + rank * index_stride) * index_size
                     store_index(at, index_size, i64(position))
 
-    return KernelSource(
-        sort_digit,
-        {"layout": N_LAYOUT, "masks": N_MASKS},
-        max_registers=max_registers,
-    )
+    return sort_digit

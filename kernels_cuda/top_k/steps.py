@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kernels_cuda.runtime.launch import N_BASES, NOTHING, WORKSPACE_ALIGNMENT
+from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Arguments, Pointer
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.elements import VECTOR_BYTES
 from kernels_cuda.top_k.rows import OFFSETS_BYTES, OFFSETS_THREADS, RowLayout
@@ -23,8 +23,8 @@ MANY_ROWS = 8
 # All devices have this but the oldest, which have 64 KiB.
 LARGE_BLOCK_SHARED_BYTES = 99 << 10
 
-# The arrays of a launch, in the order of its arguments.
-X, VALUES, INDICES, WORKSPACE = range(N_BASES)
+# The addresses that a list of launches is told, in order.
+X, VALUES, INDICES, WORKSPACE = range(4)
 
 
 def ceil_div(dividend: int, divisor: int) -> int:
@@ -32,24 +32,14 @@ def ceil_div(dividend: int, divisor: int) -> int:
     return -(-dividend // divisor)
 
 
-class Pointer(NamedTuple):
-    """An address known at launch: an array and an offset in bytes."""
-
-    array: int
-    offset: int = 0
-
-
-NULL = Pointer(NOTHING)
-
-
 class Step(NamedTuple):
-    """One kernel launch: pointers, then integers."""
+    """One kernel launch: pointers, then integers and tuples of them."""
 
     variant: Variant
     grid: int
     block: int
     pointers: tuple[Pointer, ...]
-    integers: tuple[int, ...]
+    integers: Arguments
     shared_bytes: int = 0
 
 

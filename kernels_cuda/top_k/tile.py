@@ -5,10 +5,12 @@ position) pairs by their digit and exchanges them through shared memory. Reads t
 k values and indices.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.ptx import shuffle_from_u32, take_turn
-from kernels_cuda.runtime.compiler import KernelSource
+from kernels_cuda.runtime.compiler import integers
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions
@@ -26,7 +28,7 @@ i64 = types.int64
 REGISTERS = {256: 64, 384: 56, 512: 64, 1024: 64}
 
 
-def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource:
+def tile_source(element_size: int, n_threads: int, n_items: int) -> Any:
     """Make the kernel for rows of up to ``n_threads * n_items`` elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -40,6 +42,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
     n_counters = n_warps * N_DIGITS
     key_bits = 8 * element_size
 
+    @cuda.jit(max_registers=REGISTERS[n_threads])
     def sort_row(
         x,
         values,
@@ -52,8 +55,8 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
         x_stride,
         value_stride,
         index_stride,
-        layout,
-        masks,
+        layout: integers(N_LAYOUT),
+        masks: integers(N_MASKS),
     ):
         take_turn()
         # Both lie at the same place: the block exchanges its keys first, then its positions.
@@ -140,4 +143,4 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> KernelSource
                 at = indices + (index_row + rank * index_stride) * index_size
                 store_index(at, index_size, position)
 
-    return KernelSource(sort_row, {"layout": N_LAYOUT, "masks": N_MASKS}, max_registers=REGISTERS[n_threads])
+    return sort_row

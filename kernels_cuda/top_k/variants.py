@@ -15,6 +15,8 @@ WARP_ROWS = (256, 1024)
 # Threads of the block kernels: for rows of some thousand elements, for k of some hundred, and for all others:
 # many rows, or so few that each may have a multiprocessor.
 BLOCK_THREADS = (128, 256, 512, 1024)
+# Threads of the kernels that reorder by index: for short rows, and for all others.
+BY_INDEX_THREADS = (32, 512)
 # Blocks may have this of shared memory on the devices that have most of it.
 MOST_SHARED_BYTES = 227 << 10
 # Bytes of a position in the workspace of a sort: 8 for rows of more than 2^32 elements.
@@ -78,6 +80,22 @@ def offsets_variant() -> Variant:
     return Variant("top_k_offsets", "kernels_cuda.top_k.row_offsets:offsets_source")
 
 
+def by_index_variant(element_size: int, n_threads: int) -> Variant:
+    """Return the kernel that reorders selected elements by index in blocks of `n_threads`."""
+    factory = "kernels_cuda.top_k.by_index:by_index_source"
+    return Variant("top_k_by_index", factory, (element_size, n_threads))
+
+
+def mask_variant(element_size: int) -> Variant:
+    """Return the kernel that copies rows up to their lengths."""
+    return Variant("top_k_mask", "kernels_cuda.top_k.lengths:mask_source", (element_size,))
+
+
+def pad_variant(element_size: int) -> Variant:
+    """Return the kernel that fills the output of short rows up."""
+    return Variant("top_k_pad", "kernels_cuda.top_k.lengths:pad_source", (element_size,))
+
+
 def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets_variant()
@@ -88,6 +106,10 @@ def variants() -> Iterator[Variant]:
         yield columns_variant(element_size)
         for longest in WARP_ROWS:
             yield warp_variant(element_size, longest)
+        for n_threads in BY_INDEX_THREADS:
+            yield by_index_variant(element_size, n_threads)
+        yield mask_variant(element_size)
+        yield pad_variant(element_size)
         for n_threads in BLOCK_THREADS:
             yield block_variant(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:

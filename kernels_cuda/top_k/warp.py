@@ -12,6 +12,8 @@ above do not fit, the winners one by one: the largest key of the warp, and of th
 smallest position. Reads the row once, writes k values and indices.
 """
 
+from typing import Any
+
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
@@ -28,7 +30,7 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
     warp_min,
 )
-from kernels_cuda.runtime.compiler import KernelSource, linked_function
+from kernels_cuda.runtime.compiler import integers, linked_function, target_capability
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS, VECTOR_BYTES
 from kernels_cuda.top_k.keys import element_functions
@@ -48,7 +50,7 @@ LARGE_REGISTERS = 80
 _COMPARED = 4
 
 
-def warp_source(element_size: int, n_vectors: int) -> KernelSource:
+def warp_source(element_size: int, n_vectors: int) -> Any:
     """Make the kernel for rows of up to ``n_vectors * 512 // element_size`` elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -136,6 +138,10 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 live |= 1 << u32(place)
         return live
 
+    # Older devices might have to spill.
+    is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
+
+    @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
     def warp_top_k(
         x,
         values,
@@ -150,9 +156,9 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
         value_stride,
         index_stride,
         n_slots,
-        layout,
-        numbers,
-        masks,
+        layout: integers(N_LAYOUT),
+        numbers: integers(N_NUMBERS),
+        masks: integers(N_MASKS),
     ):
         take_turn()
         slot_keys = cuda.shared.array(0, slot_type, VECTOR_BYTES)
@@ -319,9 +325,4 @@ def warp_source(element_size: int, n_vectors: int) -> KernelSource:
                 store_index(at, index_size, i64(position))
             own += 32
 
-    return KernelSource(
-        warp_top_k,
-        {"layout": N_LAYOUT, "numbers": N_NUMBERS, "masks": N_MASKS},
-        max_registers=LARGE_REGISTERS if per_lane == 32 and element_size < 8 else None,
-        limited_from=(9, 0),
-    )
+    return warp_top_k
