@@ -112,7 +112,7 @@ class BoundCall:
         """How many arguments the kernels take before the arrays that are passed."""
         return len(self._leading)
 
-    # What new outputs do not need waits until it is asked for, as many a shape is met once only.
+    # Computed when first needed: a single call that allocates its outputs needs none of it.
     @functools.cached_property
     def _extents(self) -> tuple[ByteExtent, ...]:
         """Where each operand begins and ends."""

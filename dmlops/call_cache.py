@@ -1,7 +1,8 @@
-"""The one cache of calls: what was bound for arguments of some kinds is found again, and replayed.
+"""The one cache of calls: a call that was bound for arguments of some kinds is found again, and replayed.
 
-A call is known by its parameters and by the signatures of its arrays. Entries are found by what can be had at
-once, of arrays that nobody has vouched for: the signature of the first input, and the sizes of the second.
+Two calls are the same if their parameters and the libraries and signatures of all their arrays are. An entry
+is found by less, which arrays tell before anybody has vouched for them: the parameters, the signature of the
+first input, and the shape of the second.
 """
 
 import logging
@@ -14,9 +15,9 @@ from dmlops.array_libraries import SIGNATURES, Operand
 from dmlops.call import BoundCall
 from dmlops.replay import make_replay, prepare
 
-_is_told = logging.getLogger("dmlops").isEnabledFor
+_is_logged = logging.getLogger("dmlops").isEnabledFor
 
-# Calls of one entry differ in libraries, in layouts of outputs, or in the type of indices.
+# The calls of one entry differ in libraries, in the layout of outputs, or in the type of indices.
 _CALLS_PER_ENTRY = 2
 
 # Asking for sizes and strides raises these where there are none, or none that can be hashed. Not any
@@ -58,7 +59,7 @@ class CallCache:
         sequence of array, or None
             The outputs; None with nothing done where `run` must be asked.
         """
-        if _is_told(DEBUG):  # the ordinary path says what it does
+        if _is_logged(DEBUG):  # the ordinary path logs its algorithm
             return None
         key = parameters
         try:
@@ -87,9 +88,9 @@ class CallCache:
         stream: Any = None,
         workspace: Operand | None = None,
     ) -> Sequence[Any]:
-        """Run a call on arrays that their libraries vouch for, and keep it.
+        """Run a call on arrays that their libraries vouch for, and return its outputs.
 
-        The parameters are those of `replay` and of `BoundCall`; `bind` makes the call where there is none.
+        `bind` makes the call if the cache has none. See `replay` and `BoundCall` for the others.
         """
         operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
         key = parameters
@@ -113,7 +114,7 @@ class CallCache:
         return call(inputs, out, stream, workspace)
 
     def _find(self, key: Hashable, kinds: Hashable) -> BoundCall | None:
-        """Return the call of an entry that was bound for such operands, which is then its newest."""
+        """Return the call of an entry that was bound for such operands, and make it the newest there."""
         entry = self._entries.get(key, ())
         for call in entry:
             if call.kinds == kinds:

@@ -1,13 +1,14 @@
-"""Where kernels run: on the host, or on a stream of a GPU. A call does the same on either.
+"""Where kernels run: on the host, or on a stream of a GPU.
 
-An executor gives scratch memory, and knows how plans of its device launch, check and count. On the host a
-plan's functions return what they found; on a GPU they leave it in device memory, which is waited for.
+An executor provides scratch memory, and knows how the plans of its device launch, check and count. On the
+host a plan's functions return their answers. On a GPU they leave the answers in device memory, and the
+executor waits for them.
 """
 
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from dmlops.enums import TensorDataType
 from dmlops.errors import DmlError
 from dmlops.memory import Device, aligned, read_integer, take_scratch
 
+if TYPE_CHECKING:
+    from dmlops.call import BoundCall
+
 # The check of gather indices writes this on a GPU where every tuple is in range.
 _NO_OFFENDER = 2**63 - 1
 _POSITION = np.dtype(np.int64)
@@ -27,7 +31,7 @@ class Host:
     """Runs plans of the CPU, in the calling thread and the pool's."""
 
     leading: Sequence[int] = ()
-    """The arguments that come before all others where a plan is launched."""
+    """The first arguments of every launch."""
 
     def scratch(self, size: int) -> AbstractContextManager[int]:
         """Return memory inside a ``with`` block, which is given its aligned address."""
@@ -43,19 +47,19 @@ class Host:
         indices : int
             Their address.
         meanwhile : callable, optional
-            A launch that need not wait for the answer; 0 where it has found that all tuples are in range.
+            Launches the gather before the answer is known; returns 0 if it has found all tuples in range.
         """
         if meanwhile is not None and meanwhile() == 0:
             return -1
         return plan.check(indices)  # type: ignore[no-any-return]
 
-    def count(self, call: Any, x: int, count: int, scratch: int) -> int:
+    def count(self, call: "BoundCall", x: int, count: int, scratch: int) -> int:
         """Write and return the number of non-zero elements."""
-        if call.counts_in_one_pass:  # writes the coordinates, too
+        if call.counts_in_one_pass:  # this writes the coordinates, too
             return call.plan.launch(x, scratch, count, 0)  # type: ignore[no-any-return]
         return call.plan.count(x, count, scratch)  # type: ignore[no-any-return]
 
-    def expand(self, call: Any, x: int, coordinates: int, rows: int, scratch: int) -> None:
+    def expand(self, call: "BoundCall", x: int, coordinates: int, rows: int, scratch: int) -> None:
         """Write as many coordinates as were counted with the same scratch memory."""
         if call.counts_in_one_pass:
             result = call.results[0]
@@ -72,16 +76,16 @@ HOST = Host()
 
 
 class Stream:
-    """Runs plans of a CUDA device that is current, on one stream.
+    """Runs plans of the current CUDA device, on one stream.
 
-    Inside a ``with`` block an error waits for the stream: nothing may be at work on memory that is let go of.
+    An error that leaves a ``with`` block waits for the stream: no kernel may work on memory that is freed.
 
     Parameters
     ----------
     handle : int
         The stream.
     library : ArrayLibrary
-        Whose allocator gives scratch memory.
+        Allocates scratch memory.
     device : Device
         The device of the stream.
     """
@@ -94,7 +98,7 @@ class Stream:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        # Our own errors are raised before anything is launched, or after a wait.
+        # Errors of dmlops are raised before anything is launched, or after a wait.
         if error is not None and not isinstance(error, DmlError):
             cuda.finish(self.handle)
 
@@ -120,12 +124,12 @@ class Stream:
         first = self.read(self._library.address(answer), _POSITION)
         return -1 if first == _NO_OFFENDER else first
 
-    def count(self, call: Any, x: int, count: int, scratch: int) -> int:
+    def count(self, call: "BoundCall", x: int, count: int, scratch: int) -> int:
         """Write the number of non-zero elements, and wait for it."""
         call.plan.count(self.handle, x, count, scratch)
         return self.read(count, numpy_dtype(call.results[0].data_type))
 
-    def expand(self, call: Any, x: int, coordinates: int, rows: int, scratch: int) -> None:
+    def expand(self, call: "BoundCall", x: int, coordinates: int, rows: int, scratch: int) -> None:
         """Write as many coordinates as were counted with the same scratch memory."""
         call.plan.expand(self.handle, x, coordinates, scratch)
 

@@ -1,7 +1,8 @@
-"""The fast path: a call on the host, on arrays of the kinds that such a call had before.
+"""The fast path: how a bound call is replayed on arrays that nobody has vouched for.
 
-Around a small array's kernel every look-up shows. Here remain new outputs, and one native call, which looks
-at the arrays itself, and launches a small kernel. Where it finds anything else, the ordinary path is taken.
+Every look-up takes noticeable time next to the kernel of a small array. A replay does two things only: it
+allocates the outputs, and makes one native call, which checks the arrays and launches a small kernel. If that
+finds anything else than the call was bound for, the ordinary path must be taken.
 """
 
 import sys
@@ -36,16 +37,16 @@ _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
 
 class Replay:
-    """Runs a bound call on arrays that nobody has vouched for; one native call looks at them.
+    """Runs a bound call on arrays that one native call checks.
 
     Parameters
     ----------
     call : BoundCall
-        What is run.
+        The call.
     library : ArrayLibrary
-        Whose arrays all operands are.
+        The library of all operands.
     allocators : sequence of callable
-        What makes the outputs; empty where the caller gives them.
+        Make the outputs; empty if the caller gives them.
     operands : sequence of NativeOperand
         The arrays: inputs, outputs and the workspace, if there is one.
     """
@@ -60,7 +61,7 @@ class Replay:
         self._call, self._library, self._allocators = call, library, allocators
         self._n_given = len(operands) - len(allocators)
         self._reaches = [*call.reaches, call.workspace_size][: self._n_given]
-        # Native calls look at all that there is to say of a NumPy array.
+        # Native calls check everything about a NumPy array.
         self._are_plain = None if type(library).are_plain is ArrayLibrary.are_plain else library.are_plain
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
@@ -75,12 +76,12 @@ class Replay:
         return self._run((*arrays, *made) if made else arrays, made)
 
     def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
-        """Return the outputs that were made, after the native call; None where that finds something else."""
+        """Make the native call, and return the new outputs; None if it finds anything else."""
         raise NotImplementedError
 
 
 class _SmallScratch:
-    """Memory that all native calls share, as only one thread at a time holds the GIL."""
+    """Memory that all small calls share: only one thread at a time holds the GIL."""
 
     def __init__(self) -> None:
         self.memory = np.empty(0, np.uint8)
@@ -169,7 +170,7 @@ class _StreamLaunch(Replay):
 
 
 class _CheckedRun(Replay):
-    """Looks at the arrays in the native call, and runs the call as always on the addresses that it finds."""
+    """Checks the arrays in the native call, and runs the bound call on the addresses that it returns."""
 
     def __init__(
         self,
@@ -201,7 +202,7 @@ class _CheckedRun(Replay):
 
 
 class _SmallCount(_CheckedRun):
-    """Writes all coordinates that there could be, by more than one kernel, and keeps those that there are."""
+    """Writes coordinates with several kernels to room for all that there could be, and trims the result."""
 
     def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
         addresses = self._look(arrays)

@@ -1,6 +1,6 @@
-"""The two operations that wait for what a kernel finds: checked gathers, and coordinates of unknown number.
+"""The two operations that wait for an answer of a kernel: checked gathers, and listings of unknown length.
 
-Each is written once, over the executor of either device.
+Each is one function for both devices.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ def check_then_gather(
     Parameters
     ----------
     call : BoundCall
-        A gather whose plan is safe for any index.
+        A gather whose plan is safe for any indices.
     executor : Executor
         Where it runs.
     addresses : sequence of int
         Of input, indices and output.
     is_new : bool
-        Whether nobody has seen the output yet: it may be written before the answer is there.
+        Whether nobody has seen the output yet, so that it may be written before the check has ended.
     """
     gather = partial(call.launch, executor, addresses) if is_new else None
     first = executor.first_offender(call.plan, addresses[1], gather)
