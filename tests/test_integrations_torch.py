@@ -514,7 +514,7 @@ class TestVmap:
     @pytest.mark.parametrize(
         ("call", "text"),
         [
-            (lambda x: top_k(x, 1, axis=-2), r"TopK1\.axis: got -1, but input_tensor has 1 dimension;"),
+            (lambda x: top_k(x, 1, axis=-2), r"TopK1\.axis: got -2, but input_tensor has 1 dimension;"),
             (lambda x: top_k(x, 6), r"TopK1\.k: got 6, but axis 0 of input_tensor has 5 elements"),
             (lambda x: gather_nd(x, TUPLES), r"1 dimension of input_tensor can be indexed"),
             (lambda x: gather_nd(x, x.long()[:, None], batch_dims=-1), r"batch_dimension_count: got -1"),
