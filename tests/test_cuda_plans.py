@@ -16,7 +16,7 @@ from dmlops import (
     TensorDataType,
     TensorDesc,
 )
-from dmlops.problems import Options
+from dmlops.operators import Options
 from tests.cuda_plans import SHARED_BYTES, planned
 from tests.test_cuda_workspace import TOP_K, nonzero, top_k
 

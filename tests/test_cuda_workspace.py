@@ -15,7 +15,7 @@ from dmlops import (
     TensorDesc,
     TopK1,
 )
-from dmlops.problems import Options
+from dmlops.operators import Options
 from tests.cuda_areas import check_areas
 from tests.cuda_plans import planned
 
