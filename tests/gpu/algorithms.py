@@ -81,7 +81,7 @@ def _top_k(name, algorithm=None, changes=None, multiprocessors=None):
     return Choice(name, arguments=arguments)
 
 
-def _way(name: str, *settings: tuple[Any, str, Any]) -> Choice:
+def _patched(name: str, *settings: tuple[Any, str, Any]) -> Choice:
     return Choice(name, settings)
 
 
@@ -159,36 +159,36 @@ ALGORITHMS = {
         _top_k("many_launches", changes=_FEW_BLOCKS),
     ),
     "nonzero_coordinates": (
-        _way("masks", _MASKS),
-        _way("masks-turned", _MASKS, (plan_turned, "LEAST_ROWS", 1)),
-        _way("masks-strided", _MASKS, (plan_turned, "LEAST_ROWS", ENDLESS)),
-        _way("masks-small_tiles", _MASKS, (nonzero_coordinates, "MAX_GRANULES_A_TILE", 1)),
-        _way("masks-large_tiles", _MASKS, _multiprocessors(0)),
-        _way("scan", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0)),
-        _way("scan-wide", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0), _WIDE),
-        _way("wide", _MASKS, _WIDE, (nonzero_coordinates, "NARROW_LIMIT", 0)),
+        _patched("masks", _MASKS),
+        _patched("masks-turned", _MASKS, (plan_turned, "LEAST_ROWS", 1)),
+        _patched("masks-strided", _MASKS, (plan_turned, "LEAST_ROWS", ENDLESS)),
+        _patched("masks-small_tiles", _MASKS, (nonzero_coordinates, "MAX_GRANULES_A_TILE", 1)),
+        _patched("masks-large_tiles", _MASKS, _multiprocessors(0)),
+        _patched("scan", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0)),
+        _patched("scan-wide", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0), _WIDE),
+        _patched("wide", _MASKS, _WIDE, (nonzero_coordinates, "NARROW_LIMIT", 0)),
     ),
     "gather_nd": (
-        _way("few", (plan_plain, "FEW_UNITS", ENDLESS), *_NO_VECTORS),
-        _way("plain", (plan_plain, "FEW_UNITS", 0), *_NO_VECTORS),
-        _way("strided", _UNITS, (plan_strided, "LEAST_RUN_BYTES", 1)),
-        _way(
+        _patched("few", (plan_plain, "FEW_UNITS", ENDLESS), *_NO_VECTORS),
+        _patched("plain", (plan_plain, "FEW_UNITS", 0), *_NO_VECTORS),
+        _patched("strided", _UNITS, (plan_strided, "LEAST_RUN_BYTES", 1)),
+        _patched(
             "shifted",
             (plan_strided, "LEAST_SHIFTED_UNITS", ((1, 1), (2, 1), (4, 1), (8, 1))),
             (plan_strided, "LEAST_SHIFTED_UNITS_ALL", 1),
         ),
-        _way("units", _UNITS, *_NO_VECTORS),
-        _way("wide", _UNITS, (layout, "NARROW_LIMIT", 64), (gather_nd, "NARROW_LIMIT", 64)),
-        _way("long_registers", _UNITS, (problem, "SHORT_BOUND", 0)),
-        _way("one_multiprocessor", _multiprocessors(1)),
+        _patched("units", _UNITS, *_NO_VECTORS),
+        _patched("wide", _UNITS, (layout, "NARROW_LIMIT", 64), (gather_nd, "NARROW_LIMIT", 64)),
+        _patched("long_registers", _UNITS, (problem, "SHORT_BOUND", 0)),
+        _patched("one_multiprocessor", _multiprocessors(1)),
     ),
     "diagonal_matrix": (
-        _way("elements", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS)),
-        _way("elements-wide", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS), _WIDE),
-        _way("short_rows", (diagonal_matrix, "_MIN_ROW_BYTES", 1)),
-        _way("turned", (diagonal_matrix, "_MIN_ROW_BYTES", 1), (diagonal_turned, "LEAST_ROWS", 1)),
-        _way("strided", (diagonal_matrix, "_MIN_ROW_BYTES", 1), (diagonal_turned, "LEAST_ROWS", ENDLESS)),
-        _way(
+        _patched("elements", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS)),
+        _patched("elements-wide", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS), _WIDE),
+        _patched("short_rows", (diagonal_matrix, "_MIN_ROW_BYTES", 1)),
+        _patched("turned", (diagonal_matrix, "_MIN_ROW_BYTES", 1), (diagonal_turned, "LEAST_ROWS", 1)),
+        _patched("strided", (diagonal_matrix, "_MIN_ROW_BYTES", 1), (diagonal_turned, "LEAST_ROWS", ENDLESS)),
+        _patched(
             "many_launches",
             (diagonal_matrix, "_MAX_VECTORS", 1 << 14),
             # A row must fit into a launch, one vector more than its bytes fill included.
