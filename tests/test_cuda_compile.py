@@ -66,8 +66,7 @@ def check_shared_memory(variant, ptx):
         expected = shapes.TileShape(*shape).shared_bytes(element_size)
         assert n_bytes + variant.dynamic_shared_bytes == expected
     elif variant.name == "top_k_block":
-        shape = shapes.BlockShape(variant.parameters[1], 0, 0, 0, 4)
-        assert n_bytes <= shape.shared_bytes - shape.dynamic_bytes
+        assert n_bytes <= shapes.block_static_bytes(variant.parameters[1])
     else:
         assert n_bytes <= 48 << 10
 

@@ -29,11 +29,11 @@ def check_block(launch, element_size):
     assert launch.n_slots * key_bytes % 16 == 0
     assert launch.n_slots * (key_bytes + 4) <= list_begin
     assert not is_grouped or groups_end <= list_begin
-    assert list_begin + max(4 * launch.n_listed, 2 * launch.n_slots) <= bins_begin
+    assert list_begin + max(4 * launch.n_candidate_groups, 2 * launch.n_slots) <= bins_begin
     assert bins_begin + 16 * launch.block <= launch.shared_bytes
     # Candidates are numbered in 16 bits; ties and listed groups have room.
     assert k <= launch.n_slots <= 1 << 16
-    assert k <= launch.most_groups <= launch.n_listed
+    assert k <= launch.most_groups <= launch.n_candidate_groups
 
 
 @pytest.mark.parametrize("arch", SHARED_BYTES)

@@ -223,7 +223,7 @@ def shared_bytes(launch, element_size):
     if launch.variant.name == "top_k_tile":
         return shapes.TileShape(*launch.variant.parameters[1:]).shared_bytes(element_size)
     is_block = launch.variant.name == "top_k_block"
-    return launch.shared_bytes + (4 * launch.block + 1024 if is_block else OWN_BYTES)
+    return launch.shared_bytes + (shapes.block_static_bytes(launch.block) if is_block else OWN_BYTES)
 
 
 @pytest.mark.parametrize("element_size", [1, 2, 4, 8])

@@ -1,18 +1,18 @@
-"""A lane a column: rows that are neighbours in memory, as along any axis but the last.
+"""One lane per row, where rows are columns of neighbours in memory, as along any axis but the last.
 
 Neighbouring lanes walk down neighbouring columns, so every load is coalesced. A lane keeps candidates of its
 column in shared memory, and all lanes of a warp do the same at the same time:
 
-1. Append what reaches the lane's threshold, which is nothing at first.
-2. Once the candidates of any lane might overflow, bisect for a higher threshold that at least k of them
-   reach, and drop the others. Should ties leave too many, the last position to stay is bisected, too.
+1. Append what is at or above the lane's threshold, of which there is none at first.
+2. Once the candidates of any lane might overflow, bisect for a higher threshold that at least k of them are
+   at or above, and drop the others. Should ties leave too many, the last position to stay is bisected, too.
 3. In the end exactly k are kept and sorted.
 
 So that a trend along the axis does not make every element a candidate, a column is walked in chunks of rows
-that lie far from each other. Elements are compared with the threshold by their raw keys (`keys`).
+that lie far from each other. Elements are compared with the threshold by their unfolded keys (`keys`).
 
-If there are few columns, each is split: warps of a block take parts of it and merge their winners; winners of
-several blocks lie above each other as columns of the workspace, which another launch finishes.
+If there are few columns, each is split: warps of a block take parts of it and merge what they select; what
+several blocks select lies stacked as columns of the workspace, which another launch finishes.
 
 Reads the columns once.
 """
@@ -38,11 +38,11 @@ def columns_source(element_size: int) -> Any:
     functions = element_functions(element_size)
     key_type = functions.key_type
     restore = functions.restore
-    raw_mask = functions.raw_mask
-    raw_element = functions.raw_element
-    raw_floor = functions.raw_floor
-    raw_beyond = functions.raw_beyond
-    keep_first, sort_candidates, merge_winners = candidate_functions(element_size)
+    unfolding_of = functions.unfolding_of
+    unfolded_element = functions.unfolded_element
+    unfold_threshold = functions.unfold_threshold
+    unfold_next_above = functions.unfold_next_above
+    keep_first, sort_candidates, merge_selected = candidate_functions(element_size)
     load_element = functions.load_element
     store_element = functions.store_element
     load_source_u32 = LOAD[4]
@@ -56,14 +56,14 @@ def columns_source(element_size: int) -> Any:
     n_rows_ahead = CHUNK_ROWS[element_size]
 
     @linked_function
-    def walk_chunk(ahead, address, step, at, bound, is_open, slot, position_slot, mask):
-        """Append what reaches the bound of a chunk; load another chunk from `address` instead."""
+    def walk_chunk(ahead, address, step, at, threshold, is_open, slot, position_slot, unfolding):
+        """Append what is at or above the threshold in a chunk; load another chunk from `address` instead."""
         for place in range(n_rows_ahead):
             bits = ahead[place]
             ahead[place] = load_element(address)
             address += step
             # Not `and`, which would branch.
-            if (raw_element(bits, mask) >= bound) & is_open:
+            if (unfolded_element(bits, unfolding) >= threshold) & is_open:
                 store_key(slot, bits)
                 store_position(position_slot, at + u32(place))
                 slot += key_step
@@ -77,17 +77,17 @@ def columns_source(element_size: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        wanted = u32(p.k)
-        mask = raw_mask(p.unfolded_format, False)
+        n_selected = u32(p.k)
+        unfolding = unfolding_of(p.unfolded_format, False)
         n_parts = u32(p.parts_per_block)
         group = warp // n_parts
         part = warp - group * n_parts
-        groups_a_block = (u32(cuda.blockDim.x) >> 5) // n_parts
+        groups_per_block = (u32(cuda.blockDim.x) >> 5) // n_parts
         block = u32(cuda.blockIdx.x)
         above = block // u32(p.n_column_blocks)
         stacked = i64(above)
         column_block = i64(block - above * u32(p.n_column_blocks))
-        column = (column_block * i64(groups_a_block) + i64(group)) * WARP_LANES + i64(lane)
+        column = (column_block * i64(groups_per_block) + i64(group)) * WARP_LANES + i64(lane)
         row = min(column, p.n_rows - 1)
         x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         begin = i64(0)
@@ -142,8 +142,8 @@ def columns_source(element_size: int) -> Any:
 
         full = first_slot + u32((p.n_slots - n_rows_ahead) * key_step)
         held = u32(0)
-        low_bound = key_type(0)
-        above_bound = key_type(0)
+        low_threshold = key_type(0)
+        next_above = key_type(0)
         last_tie = u32(NOWHERE)
         while True:
             if remaining > 0:
@@ -158,18 +158,18 @@ def columns_source(element_size: int) -> Any:
                     chunk = u32(0)
                 new_at = first_chunk + chunk * n_rows_ahead
                 address = base + i64(new_at) * step
-                bound = low_bound
+                threshold = low_threshold
                 is_open = True
                 if at > last_tie:
-                    bound = above_bound
-                    is_open = above_bound != 0
+                    threshold = next_above
+                    is_open = next_above != 0
                 if is_odd:
                     slot, position_slot = walk_chunk(
-                        odds, address, step, at, bound, is_open, slot, position_slot, mask
+                        odds, address, step, at, threshold, is_open, slot, position_slot, unfolding
                     )
                 else:
                     slot, position_slot = walk_chunk(
-                        evens, address, step, at, bound, is_open, slot, position_slot, mask
+                        evens, address, step, at, threshold, is_open, slot, position_slot, unfolding
                     )
                 is_odd = not is_odd
                 at = next_at
@@ -178,50 +178,50 @@ def columns_source(element_size: int) -> Any:
                 continue
 
             count = (slot - first_slot) // key_step
-            most = wanted
+            most = n_selected
             if remaining > 0:
-                most = wanted + u32(p.n_spare)
+                most = n_selected + u32(p.n_spare)
             held, smallest, last_tie = keep_first(
-                first_slot, first_position, count, held, wanted, most, p.key_format
+                first_slot, first_position, count, held, n_selected, most, p.key_format
             )
             slot = first_slot + held * key_step
             position_slot = first_position + held * POSITION_STEP
-            # Whatever comes after the last of `wanted` candidates must have a larger key than it.
-            if held >= wanted:
-                low_bound = raw_floor(smallest, p.key_format)
-                above_bound = raw_beyond(smallest, p.key_format)
+            # Whatever comes after the last of `n_selected` candidates must have a larger key than it.
+            if held >= n_selected:
+                low_threshold = unfold_threshold(smallest, p.key_format)
+                next_above = unfold_next_above(smallest, p.key_format)
             else:
                 last_tie = u32(NOWHERE)
             if remaining == 0:
                 break
-        sort_candidates(first_slot, first_position, wanted)
+        sort_candidates(first_slot, first_position, n_selected)
 
-        # Winners move between the first and the second `wanted` slots.
+        # What is selected moves between the first and the second `n_selected` slots.
         own = u32(0)
-        free = wanted
+        free = n_selected
         distance = u32(1)
         while distance < n_parts:
             cuda.syncthreads()
             if part & ((distance << 1) - 1) == 0:
                 theirs = own + distance * warp_slots
-                merge_winners(
+                merge_selected(
                     first_slot + own * key_step,
                     first_position + own * POSITION_STEP,
                     first_slot + theirs * key_step,
                     first_position + theirs * POSITION_STEP,
                     first_slot + free * key_step,
                     first_position + free * POSITION_STEP,
-                    wanted,
+                    n_selected,
                 )
-            own = wanted - own
-            free = wanted - free
+            own = n_selected - own
+            free = n_selected - free
             distance <<= 1
         if part == 0 and column < p.n_rows:
             slot = first_slot + own * key_step
             position_slot = first_position + own * POSITION_STEP
             value = values + (value_row + stacked * p.k * p.strides.values) * element_size
             index = indices + (index_row + stacked * p.k * p.strides.indices) * p.index_size
-            left = wanted
+            left = n_selected
             while left > 0:
                 source = i64(load_position(position_slot))
                 bits = restore(load_key(slot), p.key_format, base + source * step)

@@ -1,4 +1,4 @@
-"""What the lanes of a warp and the warps of a block do together: maxima, sums, histograms."""
+"""Maxima over a warp, sums over a block, and keys in shared memory 16 bytes at a time."""
 
 import functools
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from kernels_cuda.ptx import (
     warp_max,
 )
 from kernels_cuda.runtime.compiler import device_function
+from kernels_cuda.top_k.shapes import VECTOR_BYTES
 
 u32 = types.uint32
 u64 = types.uint64
@@ -60,11 +61,11 @@ def block_inclusive_sum(n_threads: int) -> Any:
     return inclusive_sum
 
 
-QUAD_BYTES = 16
+class SharedVectors(NamedTuple):
+    """Device functions for 16-byte vectors of a shared array, by number; `vector` is a local array of `size`.
 
-
-class QuadFunctions(NamedTuple):
-    """Device functions for quads of a shared array, by their numbers; `quad` is a local array of `size`."""
+    A thread has several keys under way: four of 32 bits, or two of 64.
+    """
 
     size: int
     load: Any
@@ -72,31 +73,31 @@ class QuadFunctions(NamedTuple):
 
 
 @functools.cache
-def quad_functions(key_type: Any) -> QuadFunctions:
+def shared_vectors(key_type: Any) -> SharedVectors:
     """Make the functions for one type of keys; arrays begin on a multiple of 16 bytes."""
 
     @device_function
     def place_of(array, number):
-        return shared_address(array) + number * QUAD_BYTES
+        return shared_address(array) + number * VECTOR_BYTES
 
     if key_type is u64:
 
         @device_function
-        def load(quad, array, number):
-            quad[0], quad[1] = load_shared_u64x2(place_of(array, number))
+        def load(vector, array, number):
+            vector[0], vector[1] = load_shared_u64x2(place_of(array, number))
 
         @device_function
-        def store(quad, array, number):
-            store_shared_u64x2(place_of(array, number), quad[0], quad[1])
+        def store(vector, array, number):
+            store_shared_u64x2(place_of(array, number), vector[0], vector[1])
 
     else:
 
         @device_function
-        def load(quad, array, number):
-            quad[0], quad[1], quad[2], quad[3] = load_shared_u32x4(place_of(array, number))
+        def load(vector, array, number):
+            vector[0], vector[1], vector[2], vector[3] = load_shared_u32x4(place_of(array, number))
 
         @device_function
-        def store(quad, array, number):
-            store_shared_u32x4(place_of(array, number), quad[0], quad[1], quad[2], quad[3])
+        def store(vector, array, number):
+            store_shared_u32x4(place_of(array, number), vector[0], vector[1], vector[2], vector[3])
 
-    return QuadFunctions(2 if key_type is u64 else 4, load, store)
+    return SharedVectors(2 if key_type is u64 else 4, load, store)

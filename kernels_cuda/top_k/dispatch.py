@@ -229,7 +229,7 @@ def plan(
     x_offset, value_offset, index_offset : int
         Not needed: addresses are those of the first elements.
     is_sorted : bool
-        Whether the elements are wanted in order; otherwise the same ones by ascending position.
+        Whether the elements are to be in order; otherwise the same ones come by ascending position.
     length_size, length_signed : int, bool
         Bytes of a row's length (4, 8), or 0 where all rows have `axis_size` elements; whether it is signed.
     length_strides : sequence of int

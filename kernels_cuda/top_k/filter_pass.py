@@ -1,7 +1,7 @@
-"""A block looks at the vectors of the listed groups of a row, or at all of its vectors.
+"""Filter passes: a block reads the vectors of listed groups, or all vectors of a row, and keeps candidates.
 
-A vector holds elements, or raw keys of a level of group maxima. Its number within what is looked at is an
-item; items are in order of position.
+A vector holds elements, or unfolded keys of a stage of group maxima. Its number in the pass is an item; items
+are in order of position.
 """
 
 import functools
@@ -31,21 +31,22 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-NO_EDGE = 1 << 31
+# The position of no unaligned element.
+NOT_UNALIGNED = 1 << 31
 _NO_VECTOR = 0xFFFFFFFF
 # In place of the step from an element to the next; any other number, 0 too, may be one.
-SIDE_BY_SIDE = 1 << 62
+CONTIGUOUS = 1 << 62
 _WORDS = 4 * VECTORS_AHEAD
 
 
-class SweepFunctions(NamedTuple):
+class FilterFunctions(NamedTuple):
     """Device functions for one element width and block size.
 
-    `items` are ``(listed, n_items, is_listed, group_bits, n_vectors)``: the shared list of groups, how many
-    items there are, whether they are of listed groups of ``1 << group_bits`` vectors or of all, and how many
-    vectors exist. `source` is ``(address, step, first_position, are_raw)``: of the first vector, from an
-    element to the next or `SIDE_BY_SIDE`, the position of the first element, and whether the vectors hold
-    raw keys.
+    `items` are ``(candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors)``: the shared list
+    of groups, how many items there are, whether they are of listed groups of ``1 << group_bits`` vectors or
+    of all groups, and how many vectors exist. `source` is ``(address, step, first_position, are_unfolded)``:
+    the address of the first vector, the bytes from an element to the next or `CONTIGUOUS`, the position of
+    the first element, and whether the vectors hold unfolded keys.
     """
 
     collect: Any
@@ -57,17 +58,17 @@ class SweepFunctions(NamedTuple):
 
 
 @functools.cache
-def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
+def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
     """Make the device functions."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
-    reaching = functions.reaching
-    key_of_raw = functions.key_of_raw
+    at_or_above = functions.at_or_above
+    fold = functions.fold
     per_vector = VECTOR_BYTES // element_size
-    keys_a_vector = VECTOR_BYTES // group_key_bytes(element_size)
-    # Vectors whose elements' bits a mask of 32 bits holds.
+    keys_per_vector = VECTOR_BYTES // group_key_bytes(element_size)
+    # Vectors whose elements have a bit each in a mask of 32 bits.
     per_mask = min(VECTORS_AHEAD, 32 // per_vector)
     n_masks = VECTORS_AHEAD // per_mask
     element_bits = 8 * element_size
@@ -80,13 +81,13 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     @device_function
     def vector_of(item, items):
         """Return the vector of an item, or `_NO_VECTOR`."""
-        listed, n_items, is_listed, group_bits, n_vectors = items
+        candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors = items
         vector = item
         if item >= n_items:
             vector = u32(_NO_VECTOR)
-        elif is_listed:
+        elif has_candidate_groups:
             within = item & ((1 << group_bits) - 1)
-            vector = (listed[item >> group_bits] << group_bits) + within
+            vector = (candidate_groups[item >> group_bits] << group_bits) + within
         if vector >= n_vectors:
             vector = u32(_NO_VECTOR)
         return vector
@@ -110,7 +111,7 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
     def load_vector(words, at, vector, source):
         address, step, _, _ = source
         words[at], words[at + 1], words[at + 2], words[at + 3] = load_if_u32x4(
-            address + i64(vector) * VECTOR_BYTES, vector != _NO_VECTOR and step == SIDE_BY_SIDE
+            address + i64(vector) * VECTOR_BYTES, vector != _NO_VECTOR and step == CONTIGUOUS
         )
 
     @device_function
@@ -123,28 +124,26 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         words[at + 3] = u32(further >> 32)
 
     @device_function
-    def key_at(nearer, further, element, are_raw, unfolded_format, key_format):
-        """Return the ordered key of an element of a vector, or of one of its raw keys."""
+    def key_at(nearer, further, element, are_unfolded, unfolded_format, key_format):
+        """Return the ordered key of an element of a vector, or of one of its unfolded keys."""
         if element_size == 8:
             key = nearer
             if element != 0:
                 key = further
         else:
             shift = element * element_bits
-            if are_raw:
+            if are_unfolded:
                 shift = element << 5
             bits = nearer
             if shift >= 64:
                 bits = further
             key = u32(bits >> u64(shift & 63))
-        return (
-            key_of_raw(key, unfolded_format, key_format) if are_raw else ordered_key(key & ones, key_format)
-        )
+        return fold(key, unfolded_format, key_format) if are_unfolded else ordered_key(key & ones, key_format)
 
     @device_function
     def low_of(vector, element, source):
-        _, _, first_position, are_raw = source
-        n_each = u32(keys_a_vector) if are_raw else u32(per_vector)
+        _, _, first_position, are_unfolded = source
+        n_each = u32(keys_per_vector) if are_unfolded else u32(per_vector)
         return ~(vector * n_each + u32(first_position) + element)
 
     @linked_function
@@ -167,10 +166,10 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
 
     @device_function
     def load_one(vector, element, source):
-        """Load an element again; a vector that was just looked at is still in the L1 cache."""
+        """Load an element again; a vector that was just read is still in the L1 cache."""
         address, step, _, _ = source
         offset = i64(vector) * VECTOR_BYTES + i64(element) * element_size
-        if step != SIDE_BY_SIDE:
+        if step != CONTIGUOUS:
             offset = i64(vector * per_vector + element) * step
         return load_element(address + offset)
 
@@ -194,10 +193,12 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         return slot
 
     @linked_function
-    def collect(keys, lows, n_slots, counters, items, source, floor, limit, mask, sums, thread, lane):
-        """Keep what has a raw key of at least `floor`, and count it; stop some time after `limit`.
+    def collect(
+        keys, lows, n_slots, counters, items, source, unfolded_threshold, limit, unfolding, sums, thread, lane
+    ):
+        """Keep what is at or above a threshold, and count it; stop some time after `limit`.
 
-        Elements are kept as they are, not as keys. Of a level only the positions are kept, and in order, for
+        Elements are kept as they are, not as keys. Of a stage only the positions are kept, and in order, for
         they will be a list.
         """
         words = cuda.local.array(_WORDS, u32)
@@ -205,13 +206,13 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         # A bit an element; each of these holds those of some vectors.
         kept = cuda.local.array(n_masks, u32)
         n_items = items[1]
-        is_strided = source[1] != SIDE_BY_SIDE
-        are_raw = source[3]
+        is_strided = source[1] != CONTIGUOUS
+        are_unfolded = source[3]
         n_found = u32(0)
         half = u32(0)
         own = thread
         apart = u32(n_threads)
-        if are_raw:
+        if are_unfolded:
             own = thread * VECTORS_AHEAD
             apart = u32(1)
         # The first item of the warp: it skips together what none of its lanes has.
@@ -233,14 +234,14 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
                 kept[part] = u32(0)
             for ahead in range(VECTORS_AHEAD):
                 if warp_item + u32(ahead) * apart < n_items:
-                    found = reaching(words, 4 * ahead, floor, mask, are_raw)
+                    found = at_or_above(words, 4 * ahead, unfolded_threshold, unfolding, are_unfolded)
                     if vectors[ahead] != _NO_VECTOR:
                         kept[ahead // per_mask] |= found << u32(ahead % per_mask * per_vector)
             amount = u32(0)
             for part in range(n_masks):
                 amount += popcount_u32(kept[part])
             slot = u32(0)
-            if are_raw:
+            if are_unfolded:
                 before, total = exclusive_sum(amount, thread, shared_from(sums, half))
                 half = 32 - half
                 slot = n_found + before
@@ -252,79 +253,96 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
                     slot = keep(keys, lows, slot, kept[part], vectors, part * per_mask, source)
             first += u32(VECTORS_AHEAD * n_threads)
             warp_item += u32(VECTORS_AHEAD * n_threads)
-            if first < n_items and not are_raw and ballot(counters[FOUND] > limit) != 0:
+            if first < n_items and not are_unfolded and ballot(counters[FOUND] > limit) != 0:
                 n_found = limit + 1
-        if are_raw and thread == 0:
+        if are_unfolded and thread == 0:
             counters[FOUND] = n_found
 
     @linked_function
-    def count_keys(histogram, items, source, bound, end, shift, unfolded_format, key_format, thread):
-        """Count the keys from `bound` to `end` by ``(key - bound) >> shift``."""
+    def count_keys(histogram, items, source, threshold, end, shift, unfolded_format, key_format, thread):
+        """Count the keys from `threshold` to `end` by ``(key - threshold) >> shift``."""
         words = cuda.local.array(4, u32)
-        are_raw = source[3]
-        n_each = u32(keys_a_vector) if are_raw else u32(per_vector)
+        are_unfolded = source[3]
+        n_each = u32(keys_per_vector) if are_unfolded else u32(per_vector)
         bins = shared_address(histogram)
-        width = end - bound
+        width = end - threshold
         item = thread
         while item < items[1]:
             vector = vector_of(item, items)
             load_vector(words, 0, vector, source)
-            if source[1] != SIDE_BY_SIDE:
+            if source[1] != CONTIGUOUS:
                 gather(words, 0, vector, source)
             nearer = u64(words[0]) | (u64(words[1]) << 32)
             further = u64(words[2]) | (u64(words[3]) << 32)
             element = u32(0)
             while element < n_each:
-                beyond = key_at(nearer, further, element, are_raw, unfolded_format, key_format) - bound
-                digit = u32(beyond >> key_type(shift))
-                counts = vector != _NO_VECTOR and beyond <= width
+                above_threshold = (
+                    key_at(nearer, further, element, are_unfolded, unfolded_format, key_format) - threshold
+                )
+                digit = u32(above_threshold >> key_type(shift))
+                counts = vector != _NO_VECTOR and above_threshold <= width
                 count_shared_if(bins + (digit << 2), counts)
                 element += 1
             item += n_threads
 
     @linked_function
     def collect_ties(
-        keys, lows, n_found, n_wanted, items, source, edge, head, bound, floor, beyond, mask, sums, thread
+        keys,
+        lows,
+        n_found,
+        n_kept,
+        items,
+        source,
+        unaligned,
+        prefix,
+        threshold,
+        unfolded_threshold,
+        next_above,
+        unfolding,
+        sums,
+        thread,
     ):
-        """Keep the first `n_wanted` elements with the key `bound`, which lie from `floor` to below `beyond`.
+        """Keep the first `n_kept` elements with the key `threshold`.
 
-        `edge` is the position of the thread's element outside all vectors if that has the key, or `NO_EDGE`;
-        of such elements, those before `head` come before all vectors.
+        Their unfolded keys lie from `unfolded_threshold` to below `next_above`.
+
+        `unaligned` is the position of the thread's element outside all vectors if that has the key, or
+        `NOT_UNALIGNED`; of such elements, those before `prefix` come before all vectors.
         """
         words = cuda.local.array(4, u32)
         n_ties = u32(0)
         half = u32(0)
         first = u32(0)
         steps = u32(0)
-        while n_ties < n_wanted and first < items[1] + n_threads:
+        while n_ties < n_kept and first < items[1] + n_threads:
             # The first step is for what comes before the vectors, the last one for what comes after them.
             ties = u32(0)
-            low = ~edge
+            low = ~unaligned
             if steps == 0:
-                ties = u32(edge < head)
+                ties = u32(unaligned < prefix)
             elif first >= items[1]:
-                ties = u32(edge >= head and edge < NO_EDGE)
+                ties = u32(unaligned >= prefix and unaligned < NOT_UNALIGNED)
                 first += n_threads
             else:
                 vector = vector_of(first + thread, items)
                 load_vector(words, 0, vector, source)
-                if source[1] != SIDE_BY_SIDE:
+                if source[1] != CONTIGUOUS:
                     gather(words, 0, vector, source)
                 if vector != _NO_VECTOR:
-                    ties = reaching(words, 0, floor, mask, source[3])
-                    if beyond != 0:
-                        ties &= ~reaching(words, 0, beyond, mask, source[3])
+                    ties = at_or_above(words, 0, unfolded_threshold, unfolding, source[3])
+                    if next_above != 0:
+                        ties &= ~at_or_above(words, 0, next_above, unfolding, source[3])
                 low = low_of(vector, u32(0), source)
                 first += n_threads
             steps = u32(1)
             before, total = exclusive_sum(popcount_u32(ties), thread, shared_from(sums, half))
             half = 32 - half
             rank = n_ties + before
-            while ties != 0 and rank < n_wanted:
+            while ties != 0 and rank < n_kept:
                 # The lowest bit is the first element.
                 lowest = ties & (0 - ties)
                 ties ^= lowest
-                keys[n_found + rank] = bound
+                keys[n_found + rank] = threshold
                 lows[n_found + rank] = low - (31 - leading_zeros_u32(lowest))
                 rank += 1
             n_ties += total
@@ -334,11 +352,11 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         histogram,
         items,
         source,
-        edge_key,
-        has_edge,
-        bound,
+        unaligned_key,
+        has_unaligned,
+        threshold,
         end,
-        wanted,
+        n_selected,
         limit,
         unfolded_format,
         key_format,
@@ -346,29 +364,29 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
         counters,
         thread,
     ):
-        """Return a higher bound, and whether no more than `limit` keys reach it: if not, the last wanted key.
+        """Return a higher threshold, and whether `limit` holds all keys at or above it: if not, the k-th key.
 
-        At least `wanted` keys must lie from `bound` to `end`, and all that reach `bound`.
+        At least `n_selected` keys must lie from `threshold` to `end`, and none above `end`.
         """
         lane = thread & 31
         warp = thread >> 5
         bins = shared_address(histogram)
-        needed = wanted
+        needed = n_selected
         fits = False
         narrowing = True
         while narrowing:
-            shift = max(needed_bits(end - bound), u32(digit_bits)) - digit_bits
-            count_keys(histogram, items, source, bound, end, shift, unfolded_format, key_format, thread)
-            digit = u32((edge_key - bound) >> key_type(shift))
-            count_shared_if(bins + (digit << 2), has_edge and bound <= edge_key <= end)
+            shift = max(needed_bits(end - threshold), u32(digit_bits)) - digit_bits
+            count_keys(histogram, items, source, threshold, end, shift, unfolded_format, key_format, thread)
+            digit = u32((unaligned_key - threshold) >> key_type(shift))
+            count_shared_if(bins + (digit << 2), has_unaligned and threshold <= unaligned_key <= end)
             digit, larger, amount = find_digit(histogram, sums, counters, needed, thread, lane, warp)
             needed -= larger
-            fits = wanted - needed + amount <= limit
-            bound += key_type(digit) << key_type(shift)
-            reach = (1 << key_type(shift)) - 1
-            end = bound + min(end - bound, reach)
+            fits = n_selected - needed + amount <= limit
+            threshold += key_type(digit) << key_type(shift)
+            widest = (1 << key_type(shift)) - 1
+            end = threshold + min(end - threshold, widest)
             narrowing = shift > 0 and not fits
-        return bound, fits
+        return threshold, fits
 
     @device_function
     def count_before(lows, first, end, position):
@@ -382,4 +400,4 @@ def sweep_functions(element_size: int, n_threads: int) -> SweepFunctions:
                 end = middle
         return first - begin
 
-    return SweepFunctions(collect, collect_ties, reserve, forget_found, narrow, count_before)
+    return FilterFunctions(collect, collect_ties, reserve, forget_found, narrow, count_before)

@@ -1,8 +1,15 @@
-"""Group maxima of long rows, by as many blocks as fill the device.
+"""Many blocks per row: group maxima of long rows, by as many blocks as fill the device.
 
-A warp reads a chunk, or several of a very long row, and writes the raw keys of their groups: `fine` ones of 8
-vectors (128 bytes), and one `coarse` group, all of them. The block kernel then finds the row's answer from
-these, reading few elements. Reads every row once; writes a key for 128 bytes and another for 4 KiB or more.
+One block per row (`block`) then finds the answer from these, reading few elements.
+
+`group_maxima`: a warp reads a chunk, or several of a very long row, and writes the unfolded keys of their
+groups: fine ones of 8 vectors (128 bytes), and one coarse group, all of them. It reads every row once, and
+writes a key for 128 bytes and another for 4 KiB or more.
+
+`transposed_group_maxima` does the same for rows that lie side by side in memory, as along any axis but the
+last. Its fine groups are smaller, and 32 of them are a chunk and a coarse group. A block has a chunk of each
+of 32 rows: a lane walks down a row of its own, so that neighbouring lanes load neighbouring elements, and the
+warps share the fine groups. Keys go through shared memory, from where a warp stores those of a row together.
 """
 
 from typing import Any
@@ -31,15 +38,22 @@ from kernels_cuda.top_k.shapes import (
 u32 = types.uint32
 i64 = types.int64
 
+ROWS_PER_WARP = TRANSPOSED_ROWS // MAXIMA_WARPS
+# From row to row of the tile, so that lanes which each write to a row of their own meet no bank twice.
+TILE_PITCH = FINE_PER_CHUNK + 1
+TILE_KEYS = TRANSPOSED_ROWS * TILE_PITCH
+# Elements that a lane loads before it uses the first: a fine group or several.
+IN_FLIGHT = {1: 32, 2: 16, 4: 32, 8: 8}
+
 
 def maxima_source(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    raw_mask = functions.raw_mask
+    unfolding_of = functions.unfolding_of
     warp_max = warp_maximum(key_type)
     load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
-    whole_raw_key = functions.whole_raw_key
+    whole_key = functions.whole_key
     n_bytes = group_key_bytes(element_size)
     store_key = STORE[n_bytes]
 
@@ -47,12 +61,12 @@ def maxima_source(element_size: int) -> Any:
     def store_maxima(maxima, address, lane):
         """Store the fine maxima of a chunk; return this lane's."""
         first = reduce_maxima(maxima, lane, u32(FINE_BITS))
-        key = whole_raw_key(maxima[0])
+        key = whole_key(maxima[0])
         store_key(address + i64(first) * n_bytes, key)
         return key
 
     @cuda.jit(max_registers=64)
-    def top_k_maxima(x, fine, coarse, offsets, p: MaximaParameters):
+    def group_maxima(x, fine, coarse, offsets, p: MaximaParameters):
         take_turn()
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
@@ -64,7 +78,7 @@ def maxima_source(element_size: int) -> Any:
         )
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_PER_LANE, key_type)
-        mask = raw_mask(p.unfolded_format, False)
+        unfolding = unfolding_of(p.unfolded_format, False)
         vector = coarse_group * p.coarse_chunks * CHUNK_VECTORS + i64(lane)
         available = u32(min(max(n_vectors - vector, 0), p.coarse_chunks * CHUNK_VECTORS))
         number = unit * p.blocks_per_part * MAXIMA_WARPS + coarse_group
@@ -75,17 +89,19 @@ def maxima_source(element_size: int) -> Any:
             address += vector * VECTOR_BYTES
             load_first(words, address, available)
             while chunk < u32(p.coarse_chunks):
-                beyond = max(available, u32(CHUNK_VECTORS)) - CHUNK_VECTORS
-                next_maxima(words, maxima, address, available, CHUNK_VECTORS * VECTOR_BYTES, beyond, mask)
+                available_next = max(available, u32(CHUNK_VECTORS)) - CHUNK_VECTORS
+                next_maxima(
+                    words, maxima, address, available, CHUNK_VECTORS * VECTOR_BYTES, available_next, unfolding
+                )
                 address += CHUNK_VECTORS * VECTOR_BYTES
                 best = max(best, store_maxima(maxima, fine_address, lane))
                 fine_address += FINE_PER_CHUNK * n_bytes
-                available = beyond
+                available = available_next
                 chunk += 1
         else:
             address += vector * VECTOR_BYTES * p.x_stride
             while chunk < u32(p.coarse_chunks):
-                load_strided_maxima(maxima, address, p.x_stride, available, mask)
+                load_strided_maxima(maxima, address, p.x_stride, available, unfolding)
                 best = max(best, store_maxima(maxima, fine_address, lane))
                 address += CHUNK_VECTORS * VECTOR_BYTES * p.x_stride
                 fine_address += FINE_PER_CHUNK * n_bytes
@@ -95,24 +111,16 @@ def maxima_source(element_size: int) -> Any:
         if lane == 0:
             store_key(coarse + number * n_bytes, best)
 
-    return top_k_maxima
-
-
-ROWS_PER_WARP = TRANSPOSED_ROWS // MAXIMA_WARPS
-# From row to row of the tile, so that lanes which each write to a row of their own meet no bank twice.
-TILE_PITCH = FINE_PER_CHUNK + 1
-TILE_KEYS = TRANSPOSED_ROWS * TILE_PITCH
-# Elements that a lane loads before it looks at the first: a fine group or several.
-IN_FLIGHT = {1: 32, 2: 16, 4: 32, 8: 8}
+    return group_maxima
 
 
 def transposed_maxima_source(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    raw_mask = functions.raw_mask
-    raw_element = functions.raw_element
-    whole_raw_key = functions.whole_raw_key
+    unfolding_of = functions.unfolding_of
+    unfolded_element = functions.unfolded_element
+    whole_key = functions.whole_key
     warp_max = warp_maximum(key_type)
     n_bytes = group_key_bytes(element_size)
     store_key = STORE[n_bytes]
@@ -120,8 +128,8 @@ def transposed_maxima_source(element_size: int) -> Any:
     per_vector = VECTOR_BYTES // element_size
     group_elements = per_vector << fine_bits(element_size, is_transposed=True)
     in_flight = IN_FLIGHT[element_size]
-    groups_a_batch = in_flight // group_elements
-    n_batches = FINE_PER_CHUNK // groups_a_batch // MAXIMA_WARPS
+    groups_per_batch = in_flight // group_elements
+    n_batches = FINE_PER_CHUNK // groups_per_batch // MAXIMA_WARPS
 
     @linked_function
     def load_batch(elements, address, step, n_left):
@@ -137,15 +145,15 @@ def transposed_maxima_source(element_size: int) -> Any:
                     address += step
 
     @linked_function
-    def group_key(elements, at, mask):
-        """Return the largest raw key of a group of elements."""
+    def group_key(elements, at, unfolding):
+        """Return the largest unfolded key of a group of elements."""
         best = key_type(0)
         for element in range(group_elements):
-            best = max(best, raw_element(elements[at * group_elements + element], mask))
-        return whole_raw_key(best)
+            best = max(best, unfolded_element(elements[at * group_elements + element], unfolding))
+        return whole_key(best)
 
     @cuda.jit(max_registers=64)
-    def top_k_transposed_maxima(x, fine, coarse, offsets, p: TransposedMaximaParameters):
+    def transposed_group_maxima(x, fine, coarse, offsets, p: TransposedMaximaParameters):
         take_turn()
         tile = cuda.shared.array(TILE_KEYS, key_type)
         thread = u32(cuda.threadIdx.x)
@@ -171,18 +179,18 @@ def transposed_maxima_source(element_size: int) -> Any:
             element_size,
             p.layout,
         )
-        mask = raw_mask(p.unfolded_format, False)
+        unfolding = unfolding_of(p.unfolded_format, False)
         step = p.x_stride * element_size
         elements = cuda.local.array(in_flight, key_type)
-        group = warp * u32(n_batches * groups_a_batch)
+        group = warp * u32(n_batches * groups_per_batch)
         first = (chunk * FINE_PER_CHUNK + i64(group)) * group_elements
         address += first * step
         n_left = u32(max(n_vectors * per_vector - first, 0))
         for _ in range(n_batches):
             load_batch(elements, address, step, n_left)
             address += in_flight * step
-            for at in range(groups_a_batch):
-                key = group_key(elements, at, mask)
+            for at in range(groups_per_batch):
+                key = group_key(elements, at, unfolding)
                 if n_left <= u32(at * group_elements):
                     key = key_type(0)
                 tile[lane * TILE_PITCH + group] = key
@@ -200,4 +208,4 @@ def transposed_maxima_source(element_size: int) -> Any:
                 if lane == 0:
                     store_key(coarse + number * n_bytes, best)
 
-    return top_k_transposed_maxima
+    return transposed_group_maxima

@@ -78,7 +78,7 @@ def fitting_block(problem: Problem, policy: Policy) -> BlockShape | None:
         return None
     shape = large[problem.n_rows <= problem.multiprocessors]
     is_served = axis_size <= shape.n_slots or (k <= block.largest_k and _fits(problem, shape))
-    return shape if is_served and k <= shape.n_listed else None
+    return shape if is_served and k <= shape.n_candidate_groups else None
 
 
 def _fits(problem: Problem, shape: BlockShape) -> bool:
@@ -112,7 +112,7 @@ class Stages(NamedTuple):
 def block_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
     """Give every row a block."""
     shape = fitting_block(problem, policy)
-    if shape is None or min(problem.k, problem.axis_size) > shape.n_listed:
+    if shape is None or min(problem.k, problem.axis_size) > shape.n_candidate_groups:
         raise unserved(problem, "block")
     return finish_rows(problem, policy, shape, problem.axis_size, Stages(), OPERANDS, Sources(), workspace)
 
@@ -169,7 +169,7 @@ def finish_rows(
                 lane_bits=lane_bits,
                 most_groups=most_groups,
                 n_slots=shape.n_slots,
-                n_listed=shape.n_listed,
+                n_candidate_groups=shape.n_candidate_groups,
                 list_word=shape.list_offset // 4,
                 bins_word=shape.bins_offset // 4,
                 n_coarse=stages.n_coarse,
@@ -221,12 +221,14 @@ def _needed_shape(k: int, part_size: int, n_groups: int, largest: BlockShape) ->
     n_groups = max(n_groups, 1)
     is_grouped = n_groups > k and (part_size > largest.n_slots or 4 * k < part_size)
     n_slots = min(largest.n_slots, 2 * k + SPARE_CANDIDATES if is_grouped else part_size)
-    n_listed = min(largest.n_listed, 2 * k + SPARE_CANDIDATES)
+    n_candidate_groups = min(largest.n_candidate_groups, 2 * k + SPARE_CANDIDATES)
     fitting = int(n_groups * (1 - math.exp(-0.9 * n_slots / n_groups)))
-    most_groups = max(k, min(k + k // 8 + 8, fitting, n_listed))
+    most_groups = max(k, min(k + k // 8 + 8, fitting, n_candidate_groups))
     # A warp writes the maxima of whole chunks, of at most one for each vector.
     held_groups = ceil_div(n_groups, CHUNK_VECTORS) * CHUNK_VECTORS if is_grouped else 0
-    shape = largest._replace(n_slots=ceil_div(n_slots, 4) * 4, n_groups=held_groups, n_listed=n_listed)
+    shape = largest._replace(
+        n_slots=ceil_div(n_slots, 4) * 4, n_groups=held_groups, n_candidate_groups=n_candidate_groups
+    )
     return shape, most_groups
 
 
@@ -259,7 +261,7 @@ def grid_split(problem: Problem, policy: Policy) -> Split | None:
         shape = block.shapes[0]
     else:
         shape = block.shapes[1]
-    if k > min(block.largest_k, shape.n_listed):
+    if k > min(block.largest_k, shape.n_candidate_groups):
         return None
     per_vector = VECTOR_BYTES // problem.element_size
     most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * (VECTOR_BYTES // shape.key_bytes)
@@ -353,8 +355,8 @@ def _finish_microseconds(k: int, policy: Policy, shape: BlockShape, maxima: Maxi
     if stages.top == FINE:
         return coarse_bytes * fine_per_coarse / block_rate
     # At worst all coarse groups are listed.
-    n_listed = k if maxima.n_coarse >= enough_groups(k, policy) else maxima.n_coarse
-    listed_bytes = n_listed * fine_per_coarse * shape.key_bytes
+    n_candidate_groups = k if maxima.n_coarse >= enough_groups(k, policy) else maxima.n_coarse
+    listed_bytes = n_candidate_groups * fine_per_coarse * shape.key_bytes
     rounds = listed_bytes / (VECTOR_BYTES * VECTORS_AHEAD * shape.n_threads)
     n_stages = 1 if stages.has_unit_groups else 2
     return coarse_bytes / block_rate + rounds * grid.round_microseconds + n_stages * grid.stage_microseconds

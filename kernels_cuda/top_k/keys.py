@@ -42,17 +42,17 @@ class ElementFunctions(NamedTuple):
     restore: Any
     load_element: Any
     store_element: Any
-    raw_mask: Any
-    raw_element: Any
-    raw_maximum: Any
+    unfolding_of: Any
+    unfolded_element: Any
+    unfolded_maximum: Any
     integer_maximum: Any
-    spread_raw_keys: Any
+    spread_unfolded_keys: Any
     first_of_equals: Any
-    whole_raw_key: Any
-    key_of_raw: Any
-    raw_floor: Any
-    raw_beyond: Any
-    reaching: Any
+    whole_key: Any
+    fold: Any
+    unfold_threshold: Any
+    unfold_next_above: Any
+    at_or_above: Any
 
 
 @functools.cache
@@ -96,24 +96,24 @@ def element_functions(element_size: int) -> ElementFunctions:
 
 
 def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
-    """Make the functions of raw keys (see the module)."""
+    """Make the functions of unfolded keys (see the module)."""
     key_type = REGISTER[element_size]
-    raw_key = raw_key_u64 if element_size == 8 else raw_key_u32
+    unfolded_key = raw_key_u64 if element_size == 8 else raw_key_u32
     per_word = max(1, 4 // element_size)
     bits_each = 8 * element_size
     unused = 0 if element_size == 8 else 32 - bits_each
     ones = (1 << bits_each) - 1
-    # A factor, but of 64 bits a mask.
+    # It is a factor, or a mask of 64 bits.
     unturned = 0 if element_size == 8 else 1
 
     @linked_function
-    def raw_mask(unfolded_format, are_raw):
-        """Return flip, turn, offset and change of elements, or of words that hold a raw key each."""
+    def unfolding_of(unfolded_format, are_unfolded):
+        """Return flip, turn, offset and change of elements, or of words that hold an unfolded key each."""
         flip = key_type(unfolded_format.flip)
         turn = key_type(unfolded_format.turn)
         offset = key_type(unfolded_format.offset)
         change = key_type(unfolded_format.change)
-        if are_raw:
+        if are_unfolded:
             flip = key_type(0)
             turn = key_type(unturned)
             offset = key_type(0)
@@ -121,8 +121,8 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
         return flip, turn, offset, change
 
     @linked_function
-    def key_of_raw(raw, unfolded_format, key_format):
-        moved = raw >> unused
+    def fold(unfolded, unfolded_format, key_format):
+        moved = unfolded >> unused
         key = (moved + key_type(unfolded_format.shift)) & ones
         if key == key_type(unfolded_format.lone_zero):
             key = key_type(key_format.positive)
@@ -131,9 +131,9 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
         return key
 
     @linked_function
-    def first_of_equals(raw, unfolded_format, key_format):
-        """Return the least raw key of elements that have the same key."""
-        moved = raw >> unused
+    def first_of_equals(unfolded, unfolded_format, key_format):
+        """Return the least unfolded key of elements that have the same key."""
+        moved = unfolded >> unused
         key = (moved + key_type(unfolded_format.shift)) & ones
         if key_format.flip != 0 and key == max(
             key_type(unfolded_format.lone_zero), key_type(key_format.positive)
@@ -144,134 +144,147 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
         return moved << unused
 
     @linked_function
-    def whole_raw_key(raw):
+    def whole_key(unfolded):
         """Clear what an element of less than 32 bits leaves free."""
-        return raw & (key_type(ones) << key_type(unused))
+        return unfolded & (key_type(ones) << key_type(unused))
 
     @linked_function
-    def raw_element(bits, mask):
-        return raw_key(bits << unused, mask[0], mask[1], mask[2])
+    def unfolded_element(bits, unfolding):
+        return unfolded_key(bits << unused, unfolding[0], unfolding[1], unfolding[2])
 
     @linked_function
-    def raw_floor(key, key_format):
-        """Return the least raw key of elements with this key or above, or 0 if there can be none.
+    def unfold_threshold(key, key_format):
+        """Return the least unfolded key of elements with this key or above, or 0 if there can be none.
 
         They are ordered keys moved on by as much as brings the NaNs together; only zeros are out of order.
         """
-        raw = key
+        unfolded = key
         if key_format.flip != 0:
             lowest = key_type(key_format.flip ^ key_format.infinity)
             highest = key_type(key_format.sign ^ key_format.infinity)
             inside = min(max(key, lowest), highest + 1)
             if key_format.unordered == 0:
-                raw = inside + lowest
+                unfolded = inside + lowest
                 if key == key_type(key_format.positive) + 1:
-                    raw += 1
+                    unfolded += 1
                 if key == 0:
-                    raw = key_type(0)
+                    unfolded = key_type(0)
             else:
-                raw = inside - lowest
+                unfolded = inside - lowest
                 if key == key_type(key_format.positive):
-                    raw -= 1
-        return raw << unused
+                    unfolded -= 1
+        return unfolded << unused
 
     @linked_function
-    def raw_beyond(key, key_format):
-        """Return the least raw key of elements with a larger key than this, 0 if there are none."""
-        beyond = key_type(0)
+    def unfold_next_above(key, key_format):
+        """Return the least unfolded key of elements with a larger key than this, 0 if there are none."""
+        next_above = key_type(0)
         if key != ones:
-            beyond = raw_floor(key + 1, key_format)
-        return beyond
+            next_above = unfold_threshold(key + 1, key_format)
+        return next_above
 
     if element_size == 8:
 
         @linked_function
-        def spread_raw_keys(words, raws, at, mask):
-            """Put the raw keys of a vector, four words, into a local array from `at` on."""
+        def spread_unfolded_keys(words, unfolded_keys, at, unfolding):
+            """Put the unfolded keys of a vector, four words, into a local array from `at` on."""
             for element in range(2):
                 low = u64(words[2 * element])
-                raws[at + element] = raw_key(
-                    low | (u64(words[2 * element + 1]) << 32), mask[0], mask[1], mask[2]
+                unfolded_keys[at + element] = unfolded_key(
+                    low | (u64(words[2 * element + 1]) << 32), unfolding[0], unfolding[1], unfolding[2]
                 )
 
         @linked_function
-        def raw_maximum(words, at, mask):
-            """Return the largest raw key of a vector, the words from `at` on."""
-            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << 32), mask[0], mask[1], mask[2])
+        def unfolded_maximum(words, at, unfolding):
+            """Return the largest unfolded key of a vector, the words from `at` on."""
+            first = unfolded_key(
+                u64(words[at]) | (u64(words[at + 1]) << 32), unfolding[0], unfolding[1], unfolding[2]
+            )
             return max(
                 first,
-                raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << 32), mask[0], mask[1], mask[2]),
+                unfolded_key(
+                    u64(words[at + 2]) | (u64(words[at + 3]) << 32), unfolding[0], unfolding[1], unfolding[2]
+                ),
             )
 
-        integer_maximum = raw_maximum
+        integer_maximum = unfolded_maximum
 
         @linked_function
-        def reaching(words, at, floor, mask, are_raw):
-            """Return a bit an element of a vector that is set where its raw key is at least `floor`."""
-            first = raw_key(u64(words[at]) | (u64(words[at + 1]) << 32), mask[0], mask[1], mask[2])
-            second = raw_key(u64(words[at + 2]) | (u64(words[at + 3]) << 32), mask[0], mask[1], mask[2])
-            return u32(first >= floor) | (u32(second >= floor) << 1)
+        def at_or_above(words, at, threshold, unfolding, are_unfolded):
+            """Return one bit per element of a vector, set where its unfolded key is at least `threshold`."""
+            first = unfolded_key(
+                u64(words[at]) | (u64(words[at + 1]) << 32), unfolding[0], unfolding[1], unfolding[2]
+            )
+            second = unfolded_key(
+                u64(words[at + 2]) | (u64(words[at + 3]) << 32), unfolding[0], unfolding[1], unfolding[2]
+            )
+            return u32(first >= threshold) | (u32(second >= threshold) << 1)
 
     else:
 
         @linked_function
-        def spread_raw_keys(words, raws, at, mask):
-            """Put the raw keys of a vector, four words, into a local array from `at` on."""
+        def spread_unfolded_keys(words, unfolded_keys, at, unfolding):
+            """Put the unfolded keys of a vector, four words, into a local array from `at` on."""
             for word in range(4):
                 for part in range(per_word):
                     bits = words[word] << u32(unused - part * bits_each)
-                    raws[at + word * per_word + part] = raw_key(bits, mask[0], mask[1], mask[2])
+                    unfolded_keys[at + word * per_word + part] = unfolded_key(
+                        bits, unfolding[0], unfolding[1], unfolding[2]
+                    )
 
         @linked_function
-        def raw_maximum(words, at, mask):
-            """Return the largest raw key of a vector, the words from `at` on."""
+        def unfolded_maximum(words, at, unfolding):
+            """Return the largest unfolded key of a vector, the words from `at` on."""
             best = u32(0)
             for word in range(4):
                 bits = words[at + word]
-                best = max(best, raw_key(bits, mask[0], mask[1], mask[2]))
+                best = max(best, unfolded_key(bits, unfolding[0], unfolding[1], unfolding[2]))
                 for part in range(1, per_word):
-                    best = max(best, raw_key(bits << u32(part * bits_each), mask[0], mask[1], mask[2]))
+                    best = max(
+                        best,
+                        unfolded_key(bits << u32(part * bits_each), unfolding[0], unfolding[1], unfolding[2]),
+                    )
             return best
 
         @linked_function
-        def integer_maximum(words, at, mask):
-            """Do the same for integers: a whole word is made raw at once."""
+        def integer_maximum(words, at, unfolding):
+            """Do the same for integers: a whole word is made unfolded at once."""
             best = u32(0)
             for word in range(4):
-                raw = words[at + word] ^ mask[3]
-                best = max(best, raw)
+                unfolded = words[at + word] ^ unfolding[3]
+                best = max(best, unfolded)
                 for part in range(1, per_word):
-                    best = max(best, raw << u32(part * bits_each))
+                    best = max(best, unfolded << u32(part * bits_each))
             return best
 
         @linked_function
-        def reaching(words, at, floor, mask, are_raw):
-            """Return a bit an element of a vector that is set where its raw key is at least `floor`.
+        def at_or_above(words, at, threshold, unfolding, are_unfolded):
+            """Return one bit per element of a vector, set where its unfolded key is at least `threshold`.
 
-            Of words that hold a raw key each there are four, whatever the width.
+            Of words that hold an unfolded key each there are four, whatever the width.
             """
             found = u32(0)
-            if are_raw:
+            if are_unfolded:
                 for word in range(4):
-                    found |= u32(words[at + word] >= floor) << u32(word)
+                    found |= u32(words[at + word] >= threshold) << u32(word)
             else:
                 for word in range(4):
                     for part in range(per_word):
                         bits = words[at + word] << u32(unused - part * bits_each)
-                        raw = raw_key(bits, mask[0], mask[1], mask[2])
-                        found |= u32(raw >= floor) << u32(word * per_word + part)
+                        unfolded = unfolded_key(bits, unfolding[0], unfolding[1], unfolding[2])
+                        found |= u32(unfolded >= threshold) << u32(word * per_word + part)
             return found
 
     return (
-        raw_mask,
-        raw_element,
-        raw_maximum,
+        unfolding_of,
+        unfolded_element,
+        unfolded_maximum,
         integer_maximum,
-        spread_raw_keys,
+        spread_unfolded_keys,
         first_of_equals,
-        whole_raw_key,
-        key_of_raw,
-        raw_floor,
-        raw_beyond,
-        reaching,
+        whole_key,
+        fold,
+        unfold_threshold,
+        unfold_next_above,
+        at_or_above,
     )

@@ -46,7 +46,7 @@ class BlockParameters(NamedTuple):
         Bits of the vectors of a group in the first stage.
     most_groups : int
         How many groups may be at or above the threshold.
-    n_slots, n_listed, list_word, bins_word : int
+    n_slots, n_candidate_groups, list_word, bins_word : int
         Candidates and groups for which there is room, and where the list of groups and the bins begin in
         shared memory, in words.
     n_coarse, coarse_bits, fine_bits : int
@@ -68,7 +68,7 @@ class BlockParameters(NamedTuple):
     lane_bits: int
     most_groups: int
     n_slots: int
-    n_listed: int
+    n_candidate_groups: int
     list_word: int
     bins_word: int
     n_coarse: int

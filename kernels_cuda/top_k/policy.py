@@ -274,7 +274,9 @@ def block_shape(element_size: int, n_threads: int, block_bytes: int) -> BlockSha
     if n_threads == 256:
         return BlockShape(n_threads, 2048, 24576 // n_bytes, 2048, n_bytes)
     large, less = (
-        BlockShape(n_threads, size // (n_bytes + 4) // 512 * 512, size // n_bytes, n_listed, n_bytes)
-        for size, n_listed in ((65536, 6144), (57344, 5632))
+        BlockShape(
+            n_threads, size // (n_bytes + 4) // 512 * 512, size // n_bytes, n_candidate_groups, n_bytes
+        )
+        for size, n_candidate_groups in ((65536, 6144), (57344, 5632))
     )
     return large if large.shared_bytes <= block_bytes else less

@@ -15,7 +15,7 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.cooperate import quad_functions
+from kernels_cuda.top_k.cooperate import shared_vectors
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.rows import store_index
 from kernels_cuda.top_k.shapes import BINS_PER_THREAD
@@ -59,8 +59,8 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     needed_bits = bit_length(key_type)
     _, block_extremes, _, _ = threshold_functions(n_threads, key_type)
     exclusive_sum = block_scan(n_threads)
-    per_quad, load_keys, _ = quad_functions(key_type)
-    _, load_lows, _ = quad_functions(u32)
+    keys_per_vector, load_keys, _ = shared_vectors(key_type)
+    _, load_lows, _ = shared_vectors(u32)
 
     @device_function
     def bin_of(key, low, bins):
@@ -125,8 +125,8 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         return lowest, u32(~(count - 1)), left, right, low_right, last, tie_base, tie_shift
 
     @linked_function
-    def fill_bins(keys, lows, order, n_pairs, wanted, bins, ends, sums, counters, thread):
-        """Return how many places of `order` hold the first `wanted` pairs, or 0 if a bin is crowded.
+    def fill_bins(keys, lows, order, n_pairs, n_selected, bins, ends, sums, counters, thread):
+        """Return how many places of `order` hold the first `n_selected` pairs, or 0 if a bin is crowded.
 
         If not 0, `order` and `ends`, of the bins, are filled in.
         """
@@ -154,7 +154,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         for bin in range(BINS_PER_THREAD):
             ends[own + u32(bin)] = before
             through = before + amounts[bin]
-            if before < wanted <= through:
+            if before < n_selected <= through:
                 counters[AMOUNT] = through
             before = through
         cuda.syncthreads()
@@ -171,7 +171,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
 
     @linked_function
     def rank_by_counting(keys, lows, n_pairs, thread, lane_bits):
-        other_keys = cuda.local.array(per_quad, key_type)
+        other_keys = cuda.local.array(keys_per_vector, key_type)
         other_lows = cuda.local.array(4, u32)
         pair = thread >> lane_bits
         lanes = 1 << lane_bits
@@ -182,10 +182,10 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             other = (thread & (lanes - 1)) << 2
             while other < n_pairs:
                 load_lows(other_lows, lows, other >> 2)
-                for part in range(4 // per_quad):
-                    load_keys(other_keys, keys, other // per_quad + u32(part))
-                    for at in range(per_quad):
-                        place = part * per_quad + at
+                for part in range(4 // keys_per_vector):
+                    load_keys(other_keys, keys, other // keys_per_vector + u32(part))
+                    for at in range(keys_per_vector):
+                        place = part * keys_per_vector + at
                         is_before = other_keys[at] > key
                         is_before |= other_keys[at] == key and other_lows[place] > low
                         if is_before and other + u32(place) < n_pairs:
@@ -275,7 +275,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def index_of(position, first, sources, source_size):
-        """Return the index of an element of a part that begins at `first`, or of the winner that it was."""
+        """Return the index of an element of a part that begins at `first`; `sources` hold indices."""
         index = first + position
         if sources != 0:
             if source_size == 4:
@@ -286,13 +286,23 @@ def write_function(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def write_first(
-        memory, row, output, origin, n_pairs, wanted, bound, highest, is_bound_close, key_format, ids
+        memory,
+        row,
+        output,
+        origin,
+        n_pairs,
+        n_selected,
+        threshold,
+        highest,
+        is_threshold_close,
+        key_format,
+        ids,
     ):
-        """Write the first `wanted` of the candidates, in order.
+        """Write the first `n_selected` of the candidates, in order.
 
         `memory` are the shared arrays, `row` is ``(address, stride, count)``, `output` is ``(values, indices,
         value_stride, index_stride, index_size)``, `origin` what `index_of` needs, and `ids` are ``(thread,
-        lane, warp)``. All keys lie from `bound` to `highest`; if these are not close, they are found.
+        lane, warp)``. All keys lie from `threshold` to `highest`; if these are not close, they are found.
         """
         keys, lows, order, bin_ends, sums, extremes, counters = memory
         address, stride, count = row
@@ -316,19 +326,19 @@ def write_function(element_size: int, n_threads: int) -> Any:
         else:
             attempt = 0
             while attempt < 2 and not is_binned:
-                if attempt == 1 or not is_bound_close:
-                    bound, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
+                if attempt == 1 or not is_threshold_close:
+                    threshold, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
                 bins = make_bins(
-                    keys, lows, n_pairs, count, bound, highest, attempt == 1, sums, thread, lane, warp
+                    keys, lows, n_pairs, count, threshold, highest, attempt == 1, sums, thread, lane, warp
                 )
                 n_placed = fill_bins(
-                    keys, lows, order, n_pairs, wanted, bins, bin_ends, sums, counters, thread
+                    keys, lows, order, n_pairs, n_selected, bins, bin_ends, sums, counters, thread
                 )
                 is_binned = n_placed > 0
                 attempt += 1
             if not is_binned:
                 sort_pairs(keys, lows, n_pairs, thread)
-                n_placed = wanted
+                n_placed = n_selected
         while place < n_placed:
             pair = place
             if is_binned:
@@ -336,7 +346,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
                 rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins)
             elif not counts_ranks:
                 rank = place
-            if rank < wanted:
+            if rank < n_selected:
                 position = i64(~lows[pair])
                 bits = restore(keys[pair], key_format, address + position * stride * element_size)
                 store_element(values + i64(rank) * value_stride * element_size, bits)

@@ -60,7 +60,7 @@ class BlockShape(NamedTuple):
     n_threads: int
     n_slots: int
     n_groups: int
-    n_listed: int
+    n_candidate_groups: int
     key_bytes: int
 
     @property
@@ -72,7 +72,7 @@ class BlockShape(NamedTuple):
     @property
     def bins_offset(self) -> int:
         """Where the bins lie that the candidates are ordered by."""
-        size = max(4 * self.n_listed, 2 * self.n_slots)
+        size = max(4 * self.n_candidate_groups, 2 * self.n_slots)
         return self.list_offset + -(-size // VECTOR_BYTES) * VECTOR_BYTES
 
     @property
@@ -82,8 +82,13 @@ class BlockShape(NamedTuple):
 
     @property
     def shared_bytes(self) -> int:
-        """All shared memory of a block, at most: the kernel has some of its own."""
-        return self.dynamic_bytes + 4 * self.n_threads + 1024
+        """All shared memory of a block, at most."""
+        return self.dynamic_bytes + block_static_bytes(self.n_threads)
+
+
+def block_static_bytes(n_threads: int) -> int:
+    """Return the shared memory that the block kernel has of its own, at most."""
+    return 4 * n_threads + 1024
 
 
 class ColumnShape(NamedTuple):

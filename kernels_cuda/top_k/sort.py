@@ -57,7 +57,7 @@ u64 = types.uint64
 i64 = types.int64
 
 # Tiles whose state is asked for at once.
-_LOOKED_AT = 4
+_LOOKBACK_TILES = 4
 
 
 def clear_source() -> Any:
@@ -124,7 +124,7 @@ def histogram_source(element_size: int) -> Any:
 
 @functools.cache
 def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
-    """Make `digit_of`, whose digits ascend as keys descend, and `rank_in_warp` for `n_items` keys a lane."""
+    """Make `digit_of`, whose digits ascend as keys descend, and `rank_in_warp`, `n_items` keys per lane."""
 
     @device_function
     def digit_of(key, shift):
@@ -193,15 +193,15 @@ def sort_source(
     @device_function
     def look_back(states, before):
         """Return the sum over the tiles up to `before` of what they have of the digit of `states`."""
-        seen = cuda.local.array(_LOOKED_AT, position_type)
+        seen = cuda.local.array(_LOOKBACK_TILES, position_type)
         total = position_type(0)
         while before >= 0:
-            for back in range(_LOOKED_AT):
+            for back in range(_LOOKBACK_TILES):
                 seen[back] = position_type(of_all)
                 if before - back >= 0:
                     seen[back] = load_state(states + (before - back) * (N_DIGITS * position_size))
             is_known = True
-            for back in range(_LOOKED_AT):
+            for back in range(_LOOKBACK_TILES):
                 is_known = is_known and seen[back] != 0 and before >= 0
                 if is_known:
                     total += seen[back] & count_mask
