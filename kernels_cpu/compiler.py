@@ -43,7 +43,7 @@ def compile_kernel(kernel: Kernel) -> bytes:
     if numba.config.DISABLE_JIT:
         msg = f"dmlops: the kernel {kernel.label} must be compiled, but NUMBA_DISABLE_JIT is set; unset it"
         raise RuntimeError(msg)
-    from kernels_cpu.pointers import type_of  # noqa: PLC0415
+    from kernels_cpu.intrinsics.pointers import type_of  # noqa: PLC0415
 
     module_name, _, attribute = kernel.source.partition(":")
     dispatcher: Any = getattr(importlib.import_module(module_name), attribute)

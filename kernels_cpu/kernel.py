@@ -23,7 +23,7 @@ def pointer(kind: str, element_size: int) -> str:
     return f"*{kind}{8 * element_size}"
 
 
-BYTES, WORDS = pointer("u", 1), pointer("u", 8)
+BYTES, INTEGERS = pointer("u", 1), pointer("i", 8)
 
 
 class Kernel(NamedTuple):

@@ -8,9 +8,9 @@ makes them equal.
 
 from typing import Any, NamedTuple
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper
-from kernels_cpu.pointers import structure
+from kernels_cpu.intrinsics import simd
+from kernels_cpu.intrinsics.pointers import structure
+from kernels_cpu.jit import njit
 
 
 class KeyMasks(NamedTuple):
@@ -32,7 +32,7 @@ unpack_masks = structure(KeyMasks)
 """Return the constants of `key_constants` as scalars, which loops keep in registers."""
 
 
-@helper
+@njit
 def key(bits: Any, masks: KeyMasks) -> Any:
     """Return the key of an element, or the keys of a vector of elements."""
     above = simd.add(bits, simd.fill(bits, masks.plus))

@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from kernels_cpu.jit import helper, kernel
+from kernels_cpu.jit import njit
 from kernels_cpu.native_call import MAX_ARGUMENTS, MAX_LAUNCH_VALUES, MISMATCH
 
 _WORD = ir.IntType(64)
@@ -124,7 +124,7 @@ def _describe(typing_context, describe, array, tensor):  # type: ignore[no-untyp
     return types.int64(types.int64, types.int64, types.int64), generate
 
 
-@helper
+@njit
 def _is_known(n_dims: int, kind: int, shape: int, strides: int, known: int) -> bool:
     """Return whether what an interface says of an array is what the table says at an address."""
     if n_dims != _load(known + _N_DIMS) or kind != _load(known + _KIND):
@@ -138,14 +138,14 @@ def _is_known(n_dims: int, kind: int, shape: int, strides: int, known: int) -> b
     return True
 
 
-@helper
+@njit
 def _has_type(item: int, expected: int) -> bool:
     kind: int = _type_of(item)
     _release(kind)
     return kind == expected
 
 
-@helper
+@njit
 def _numpy_address(name: int, item: int, known: int) -> int:
     """Return where an array of the known kind has its elements; 0 for any other."""
     capsule = _attribute(item, name)
@@ -164,7 +164,7 @@ def _numpy_address(name: int, item: int, known: int) -> int:
     return address
 
 
-@helper
+@njit
 def _dlpack_address(describe: int, array: int, tensor: int, known: int) -> int:
     """Return where an array of the known kind has its elements; 0 for any other."""
     if _describe(describe, array, tensor) != 0:
@@ -182,7 +182,7 @@ def _dlpack_address(describe: int, array: int, tensor: int, known: int) -> int:
     return 0 if address & _load(known + _FLAGS) else address
 
 
-@helper
+@njit
 def _addresses(table: int, arrays: int, words: int) -> bool:
     """Write the template with the arrays' addresses; return whether all are of known kinds and apart."""
     tensor = words + 8 * MAX_ARGUMENTS
@@ -213,7 +213,7 @@ def _addresses(table: int, arrays: int, words: int) -> bool:
     return True
 
 
-@kernel
+@njit
 def native_call(table: int, arrays: int, workspace: int, stream: int) -> int:
     """Launch a kernel on arrays of known kinds; its last arguments are the workspace and the stream."""
     words = _stack_words()
@@ -231,7 +231,7 @@ def native_call(table: int, arrays: int, workspace: int, stream: int) -> int:
     return result
 
 
-@kernel
+@njit
 def native_launch(table: int, n_bases: int, a: int, b: int, c: int, d: int, e: int) -> int:
     """Launch a list on a GPU; return 0, or the driver's error. The stream comes after `n_bases` addresses."""
     frame = _frame_words()
@@ -269,7 +269,7 @@ def native_launch(table: int, n_bases: int, a: int, b: int, c: int, d: int, e: i
     return 0
 
 
-@kernel
+@njit
 def native_look(table: int, arrays: int) -> int:
     """Return the addresses of arrays of known kinds as a bytes object, which is empty if there are others."""
     words = _stack_words()

@@ -20,7 +20,7 @@ from kernels_cpu.kernel import (
     ELEMENT_SIZES,
     INDEX_SIZES,
     INTEGER,
-    WORDS,
+    INTEGERS,
     Kernel,
     LoadedKernel,
     Table,
@@ -120,13 +120,13 @@ class Plan:
 @cache
 def _mark_kernel(element_size: int) -> Kernel:
     source = "kernels_cpu.nonzero_coordinates.kernels:mark"
-    return Kernel("nonzero_mark", source, (WORDS, INTEGER, pointer("u", element_size), BYTES))
+    return Kernel("nonzero_mark", source, (INTEGERS, INTEGER, pointer("u", element_size), BYTES))
 
 
 @cache
 def _total_kernel(count_size: int) -> Kernel:
     source = "kernels_cpu.nonzero_coordinates.kernels:total_count"
-    return Kernel("nonzero_total", source, (WORDS, pointer("u", count_size), BYTES))
+    return Kernel("nonzero_total", source, (INTEGERS, pointer("u", count_size), BYTES))
 
 
 @cache
@@ -137,7 +137,7 @@ def _expand_kernel(
     return Kernel(
         "nonzero_expand",
         "kernels_cpu.nonzero_coordinates.kernels:expand_kernel",
-        (WORDS, INTEGER, *operands, BYTES),
+        (INTEGERS, INTEGER, *operands, BYTES),
         (from_elements, columns),
     )
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper, inline
+from kernels_cpu.intrinsics import bitops, simd
+from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.problem import GROUP, MAX_REFINED, MIN_REFINED, STREAMS, WORD
 from kernels_cpu.top_k.records import bound_of, count_at_most, shrink
@@ -77,12 +77,12 @@ def chosen(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     return mask
 
 
-@helper
+@njit
 def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
     """Do what `chosen` does for an `n` that vectors do not divide."""
     mask = chosen(x, at, n, bound, masks)
     for i in range(n & -simd.lanes_of(x), n):
-        is_chosen = simd.int64(key(simd.get(x, at + i), masks)) <= bound
+        is_chosen = int64(key(x[at + i], masks)) <= bound
         mask |= np.uint64(is_chosen) << np.uint64(i)
     return mask
 
@@ -90,11 +90,11 @@ def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any
 @inline
 def list_element(x: Array, i: int, first_position: int, masks: KeyMasks, scratch: Scratch, to: int) -> None:
     """Make the record `to` of an element."""
-    value = simd.int64(key(simd.get(x, i), masks))
-    simd.put(scratch.records, to, (value << 32) | (first_position + i))
+    value = int64(key(x[i], masks))
+    scratch.records[to] = (value << 32) | (first_position + i)
 
 
-@helper
+@njit
 def list_chosen(
     x: Array,
     at: int,
@@ -106,21 +106,21 @@ def list_chosen(
     count: int,
 ) -> int:
     """Append the elements that `mask` chooses from those at `at` to the list; return how long it then is."""
-    total: int = count + simd.population(mask)
+    total: int = count + bitops.set_bits(mask)
     if wide:
         for to in range(count, total):
-            i = at + simd.trailing_zeros(mask)
-            simd.put(scratch.records, to, simd.int64(key(simd.get(x, i), masks)))
-            simd.put(scratch.positions, to, first_position + i)
+            i = at + bitops.trailing_zeros(mask)
+            scratch.records[to] = int64(key(x[i], masks))
+            scratch.positions[to] = first_position + i
             mask &= mask - np.uint64(1)
         return total
     for to in range(count, count + FEW):
         # This is the first element where no bit is left, listed beyond the end.
-        i = at + (simd.trailing_zeros(mask) & (WORD - 1))
+        i = at + (bitops.trailing_zeros(mask) & (WORD - 1))
         list_element(x, i, first_position, masks, scratch, to)
         mask &= mask - np.uint64(1)
     for to in range(count + FEW, total):
-        list_element(x, at + simd.trailing_zeros(mask), first_position, masks, scratch, to)
+        list_element(x, at + bitops.trailing_zeros(mask), first_position, masks, scratch, to)
         mask &= mask - np.uint64(1)
     return total
 
@@ -163,7 +163,7 @@ def scan(
     return Search(count, bound, until_strict, closed)
 
 
-@helper
+@njit
 def minimum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) -> Any:
     """Return the minimum, lane by lane, of the keys at `at`, ``at + step`` and so on before `end`."""
     result = key(simd.load(x, at), masks)
@@ -172,7 +172,7 @@ def minimum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) 
     return result
 
 
-@helper
+@njit
 def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return the k-th least of the first `n` elements, a multiple of the lanes and at most `FEW_GROUPS`."""
     lanes = simd.lanes_of(groups)
@@ -182,13 +182,13 @@ def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
         group = simd.load(groups, i)
         beyond = simd.fill(any_vector, -k)
         for j in range(n):
-            beyond = simd.count_less(beyond, simd.fill(group, simd.get(groups, j)), group)
+            beyond = simd.count_less(beyond, simd.fill(group, groups[j]), group)
         result = simd.maximum(result, simd.where_negative(beyond, group, simd.fill(any_vector, lowest)))
-    kth: int = simd.int64(simd.greatest(result))
+    kth: int = int64(simd.greatest(result))
     return kth
 
 
-@helper
+@njit
 def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return a bound that `k` groups, and only few more, do not exceed."""
     if n <= FEW_GROUPS:
@@ -196,7 +196,7 @@ def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
     return bound_of(groups, n, n, k, k >> 3)
 
 
-@helper
+@njit
 def tighten(groups: Array, n_groups: int, limits: Limits, listed: int, bound: int) -> int:
     """Return `bound`, or less where the first `n_groups` groups tell so and enough of them are within it."""
     k = limits.k
@@ -212,7 +212,7 @@ def fold(groups: Array, slot: int, minima: Any) -> Any:
     return simd.least(minima)
 
 
-@helper
+@njit
 def fold_tiles(
     x: Array,
     begin: int,
@@ -243,16 +243,16 @@ def fold_tiles(
             second = simd.minimum(second, key(simd.load(x, i + apart), masks))
             third = simd.minimum(third, key(simd.load(x, i + 2 * apart), masks))
             fourth = simd.minimum(fourth, key(simd.load(x, i + 3 * apart), masks))
-        simd.put(minima, t, fold(groups, slot, first))
-        simd.put(minima, t + n_steps, fold(groups, slot + lanes, second))
-        simd.put(minima, t + 2 * n_steps, fold(groups, slot + 2 * lanes, third))
-        simd.put(minima, t + 3 * n_steps, fold(groups, slot + 3 * lanes, fourth))
+        minima[t] = fold(groups, slot, first)
+        minima[t + n_steps] = fold(groups, slot + lanes, second)
+        minima[t + 2 * n_steps] = fold(groups, slot + 2 * lanes, third)
+        minima[t + 3 * n_steps] = fold(groups, slot + 3 * lanes, fourth)
         slot += STREAMS * lanes
         if slot == n_groups:
             slot = 0
     for t in range(STREAMS * n_steps, n_tiles):
         at = begin + t * tile
-        simd.put(minima, t, fold(groups, 0, minimum_of_vectors(x, at, at + tile, lanes, masks)))
+        minima[t] = fold(groups, 0, minimum_of_vectors(x, at, at + tile, lanes, masks))
 
 
 @inline
@@ -265,14 +265,14 @@ def tiles_within(minima: Array, t: int, n_tiles: int, bound: int) -> Any:
     return mask & (np.uint64(ALL_TILES) >> np.uint64(max(t + WORD - n_tiles, 0)))
 
 
-@helper
+@njit
 def pair_up(
     x: Array, begin: int, n_tiles: int, most: int, bound: int, masks: KeyMasks, groups: Array, minima: Array
 ) -> int:
     """Make groups of the pairs in the tiles within `bound`; return how many, or 0 for over `most` tiles."""
     n = 0
     for first in range(0, n_tiles, WORD):
-        n += simd.population(tiles_within(minima, first, n_tiles, bound))
+        n += bitops.set_bits(tiles_within(minima, first, n_tiles, bound))
     if n > most:
         return 0
     lanes = simd.lanes_of(x)
@@ -281,7 +281,7 @@ def pair_up(
     for first in range(0, n_tiles, WORD):
         mask = tiles_within(minima, first, n_tiles, bound)
         while mask:
-            at = begin + (first + simd.trailing_zeros(mask)) * tile
+            at = begin + (first + bitops.trailing_zeros(mask)) * tile
             mask &= mask - np.uint64(1)
             for i in range(at, at + tile, 2 * lanes):
                 simd.store(groups, slot, minimum_of_vectors(x, i, i + 2 * lanes, lanes, masks))
@@ -332,13 +332,13 @@ def search_run(
         if n_tiles - first < WORD:
             mask |= np.uint64(1) << np.uint64(n_tiles - first)  # what tiles leave over
         while mask and not search.closed:
-            t = first + simd.trailing_zeros(mask)
+            t = first + bitops.trailing_zeros(mask)
             mask &= mask - np.uint64(1)
             at = begin + t * tile
             end = at + tile
             if t == n_tiles:
                 end = begin + n
-            elif simd.int64(simd.get(scratch.minima, t)) > search.bound:
+            elif int64(scratch.minima[t]) > search.bound:
                 continue
             search = scan(x, at, end, first_position, masks, limits, scratch, search)
     return search

@@ -4,10 +4,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper, kernel
+from kernels_cpu.intrinsics import bitops, simd
+from kernels_cpu.intrinsics.pointers import elements_at
+from kernels_cpu.jit import int64, njit
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.pointers import elements_at
 from kernels_cpu.top_k.finish import finish
 from kernels_cpu.top_k.output import write_padding
 from kernels_cpu.top_k.records import midpoint
@@ -18,7 +18,7 @@ from kernels_cpu.top_k.stage import copy_to_stage
 Array = NDArray[Any]
 
 
-@helper
+@njit
 def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMasks) -> int:
     """Return how many keys of ``x[begin:end]`` are at most `bound`."""
     total = 0
@@ -26,14 +26,14 @@ def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMas
     at = begin
     while at + lanes <= end:
         keys = key(simd.load(x, at), masks)
-        total += simd.population(simd.mask_at_most(keys, simd.fill(keys, bound)))
+        total += bitops.set_bits(simd.mask_at_most(keys, simd.fill(keys, bound)))
         at += lanes
     for i in range(at, end):
-        total += simd.int64(key(simd.get(x, i), masks)) <= bound
+        total += int64(key(x[i], masks)) <= bound
     return total
 
 
-@helper
+@njit
 def bound_of_keys(
     x: Array, begin: int, end: int, wanted: int, slack: int, lowest: int, masks: KeyMasks
 ) -> int:
@@ -51,19 +51,19 @@ def bound_of_keys(
     return high
 
 
-@helper
+@njit
 def list_all(x: Array, begin: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
     """Make a record of every element."""
     for i in range(n):
-        value = simd.int64(key(simd.get(x, begin + i), masks))
+        value = int64(key(x[begin + i], masks))
         if wide:
-            simd.put(scratch.records, i, value)
-            simd.put(scratch.positions, i, i)
+            scratch.records[i] = value
+            scratch.positions[i] = i
         else:
-            simd.put(scratch.records, i, (value << 32) | i)
+            scratch.records[i] = (value << 32) | i
 
 
-@kernel
+@njit
 def select(
     constants: Array, first_row: int, last_row: int, task: int,
     lengths: int, x: int, values: int, indices: int, workspace: int,
