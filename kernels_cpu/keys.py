@@ -1,4 +1,4 @@
-"""Bit patterns to keys: signed integers whose ascending order is the order that is wanted.
+"""From bit patterns to keys: signed integers whose ascending order is the order of selection.
 
 One formula serves unsigned and signed integers and every float format; what differs are five constants.
 For floats, ``infinity + magnitude`` (``infinity - magnitude`` below zero) puts -inf at 0, both zeros at
@@ -19,9 +19,9 @@ class KeyMasks(NamedTuple):
     negative: Any
     """The bit that tells negative floats; 0 for integers."""
     plus: Any
-    """What bits are added to."""
+    """Bits are added to this."""
     minus: Any
-    """What the bits of negative floats are subtracted from."""
+    """The bits of negative floats are subtracted from this."""
     limit: Any
     """The key of NaN before `direction`; the greatest integer for integers."""
     direction: Any

@@ -126,7 +126,7 @@ def _describe(typing_context, describe, array, tensor):  # type: ignore[no-untyp
 
 @njit
 def _is_known(n_dims: int, kind: int, shape: int, strides: int, known: int) -> bool:
-    """Return whether what an interface says of an array is what the table says at an address."""
+    """Return whether an interface describes an array as the table at an address does."""
     if n_dims != _load(known + _N_DIMS) or kind != _load(known + _KIND):
         return False
     sizes = known + _SIZES

@@ -65,7 +65,7 @@ def _blend(x: Any, x_row: Any, output: Any, output_row: Any, y: Any, table: Any)
     n_line = memory.line_elements(output)
     first = y + table[BEGIN]
     n_values = table[END] - table[BEGIN]
-    if table[INVERTED]:  # what is not in the band is in the one that begins where it ends, and wraps around
+    if table[INVERTED]:  # the elements off a band are the band that begins where it ends, and wraps around
         first += n_values
         n_values = -n_values
     n = table[WIDTH]

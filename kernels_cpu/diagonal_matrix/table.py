@@ -1,4 +1,4 @@
-"""What the plan of DIAGONAL_MATRIX1 and its kernels agree on: the table that describes a problem."""
+"""The table by which a plan describes its problem to the kernels."""
 
 # How the columns of the output lie. Each has its own kernel.
 CONTIGUOUS, STREAMED, STRIDED = range(3)

@@ -1,4 +1,4 @@
-"""What a gather's plan and its kernels agree on: the table that describes a problem."""
+"""The table by which a plan describes its problem to the kernels."""
 
 HALF = (1 << 32) - 1  # of a word: vectors multiply such numbers fast
 CHECKED_COORDINATES = 4  # of a tuple, at most, to lay out the bounds of several tuples next to each other

@@ -1,4 +1,4 @@
-"""What kernels need and Numba does not have, written in LLVM's generic IR: the only place that makes any.
+"""Operations that Numba lacks, written in LLVM's generic IR: the only modules that make any for operators.
 
 Kernels work on plain pointers, which are indexed as arrays are: passing a Numba array on costs two atomic
 updates of its reference count. Nothing here checks bounds: a caller proves that every byte which an intrinsic

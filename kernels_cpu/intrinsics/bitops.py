@@ -1,4 +1,4 @@
-"""Words of bits: what is set in them, and words of the elements that are not zero."""
+"""Words of bits: how many are set and where, and words that tell which elements are not zero."""
 
 from typing import Any
 

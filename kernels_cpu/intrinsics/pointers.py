@@ -1,4 +1,4 @@
-"""Typed pointers inside kernels: an argument is an address, and a kernel says what it points at.
+"""Typed pointers inside kernels: an argument is an address, and a kernel says which elements lie there.
 
 Numba counts the references to an array and passes seven numbers for it to every function; a pointer is one
 number.
@@ -23,7 +23,7 @@ def type_of(name: str) -> Any:
 
 
 def _pointer_at(address: Any, dtype: Any, *others: Any) -> Any:
-    """Return the signature and the code of what makes a pointer of an integer, or of another pointer."""
+    """Return the signature and the code of a conversion from an integer, or from another pointer."""
     kind, is_pointer = types.CPointer(dtype), isinstance(address, types.CPointer)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -13,7 +13,7 @@ LANES = 64
 VECTORS = processor.WIDTH > 0
 LISTED = 2048  # positions after which a list is full
 ALL_POSITIONS = bitops.BIT_POSITIONS[255]  # of a byte whose bits are all set
-LIST = 2048 + 64 + 8  # a word's positions may follow, and the last store of 8 may reach beyond them
+LIST = 2048 + 64 + 8  # a word's positions may follow, and the last store of 8 may reach behind them
 
 
 @inline
@@ -51,7 +51,7 @@ def mark_words(x: Any, index: Any, n: Any, words: Any, magnitude: Any) -> Any:
     """Write the `n` words of the contiguous elements from `index` on; return how many bits are set."""
     quarter = n // 4
     count = 0
-    # Memory is read faster from several places at a time.
+    # Memory is read faster as several streams.
     for i in range(quarter):
         for stream in range(4):
             word = stream * quarter + i

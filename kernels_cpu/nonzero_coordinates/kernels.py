@@ -46,7 +46,7 @@ from kernels_cpu.streaming import flush, stream_copy
 
 ROW_CHUNK = 1 << 16  # elements of one logical row whose positions fit 16 bits
 CHUNK = 2048  # elements of a chunk that spans several logical rows
-TILE_BYTES = 1 << 17  # of the input, read in four places: a page or more each
+TILE_BYTES = 1 << 17  # of the input, read as four streams: a page or more each
 TILE_WORDS = (1 << 17) // 64  # of single bytes
 PROBES = 64  # words that tell about how many rows there will be
 
@@ -188,7 +188,7 @@ def _last_word(x: Any, elements: Any, table: Any) -> Any:
 
 @functools.cache
 def expand_kernel(from_elements: bool, columns: int) -> Any:
-    """Return the kernel that lists what to write from the input's elements, or from the workspace.
+    """Return the kernel that lists elements as it reads the input, or from words in the workspace.
 
     It writes `columns` columns, one to four, of packed rows, one logical row after the other; 0 is for all
     other outputs.

@@ -79,7 +79,7 @@ class Plan:
 
     @cached_property
     def count(self) -> Callable[[int, int, int], int]:
-        """Write and return the full count, and leave in the workspace what `expand` needs.
+        """Write and return the full count, and leave in the workspace the words that `expand` reads.
 
         Called as ``count(x, count, workspace)``.
         """
@@ -216,9 +216,9 @@ def plan(
     layout = dims or ((1, 1),)
     fields = [n_elements, n_parts, part_words, magnitude, len(layout), len(sizes)]
     fields += [x_offset, capacity, *coordinate_strides, fill is not None, fill or 0]
-    # The places are in words, as the kernels count them.
-    places, workspace_size = lay_out({"words": 8 * part_words * n_parts, "counts": 8 * n_parts})
-    fields += [processor.streaming_bytes() // max(len(sizes) * coordinate_size, 1), places["counts"] // 8]
+    # Kernels count in words.
+    offsets, workspace_size = lay_out({"words": 8 * part_words * n_parts, "counts": 8 * n_parts})
+    fields += [processor.streaming_bytes() // max(len(sizes) * coordinate_size, 1), offsets["counts"] // 8]
     for entry in layout:
         fields += entry
     fields += sizes

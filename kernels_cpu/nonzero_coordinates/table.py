@@ -1,4 +1,4 @@
-"""What the plan of NONZERO_COORDINATES and its kernels agree on: the table that describes a problem."""
+"""The table by which a plan describes its problem to the kernels."""
 
 # Fields of the table of integers that describes a problem to the kernels.
 N_ELEMENTS, N_PARTS, PART_WORDS, MAGNITUDE, N_DIMS, N_SIZES = range(6)

@@ -26,7 +26,7 @@ from kernels_cpu.top_k.stage import copy_to_stage
 Array = NDArray[Any]
 
 # The state of a column's search between two runs, `ROW_STATE` integers.
-LISTED, BOUND, UNTIL_STRICT, CLOSED, LENGTH = range(5)
+LISTED, THRESHOLD, UNTIL_STRICT, CLOSED, LENGTH = range(5)
 
 
 @functools.cache
@@ -62,7 +62,7 @@ def select(sorts: bool) -> Any:
                 longest = max(longest, length)
                 s = ROW_STATE * j
                 searches[s + LISTED] = 0
-                searches[s + BOUND] = ~problem.lowest
+                searches[s + THRESHOLD] = ~problem.lowest
                 searches[s + UNTIL_STRICT] = min(problem.k, length)
                 searches[s + CLOSED] = 0
                 searches[s + LENGTH] = length
@@ -76,7 +76,7 @@ def select(sorts: bool) -> Any:
                     own = scratch_of_column(workspace, scratch, problem, task, j)
                     s = ROW_STATE * j
                     search = Search(
-                        searches[s + LISTED], searches[s + BOUND],
+                        searches[s + LISTED], searches[s + THRESHOLD],
                         searches[s + UNTIL_STRICT], searches[s + CLOSED] != 0,
                     )  # fmt: skip
                     length = searches[s + LENGTH]
@@ -87,8 +87,8 @@ def select(sorts: bool) -> Any:
                     staged = j * problem.pitch
                     own_n = max(min(n, length - begin), 0)
                     search = search_run(stage, staged, own_n, begin - staged, masks, limits, own, search)
-                    searches[s + LISTED] = search.listed
-                    searches[s + BOUND] = search.bound
+                    searches[s + LISTED] = search.n_candidates
+                    searches[s + THRESHOLD] = search.threshold
                     searches[s + UNTIL_STRICT] = search.until_strict
                     searches[s + CLOSED] = search.closed
             for j in range(n_columns):

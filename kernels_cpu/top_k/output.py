@@ -21,10 +21,10 @@ def write_ranked(
     """Write the best `k` records, found through `order`."""
     x_at, value_at, index_at = at
     for r in range(k):
-        place = order[r]
-        position = records[place] & LOW_HALF
+        i = order[r]
+        position = records[i] & LOW_HALF
         if problem.wide:
-            position = int64(positions[place])
+            position = int64(positions[i])
         values[value_at + r * problem.value_step] = x[x_at + position * problem.x_step]
         put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
 
@@ -60,7 +60,7 @@ def write_listed(
 
 @njit
 def write_padding(values: Array, indices: int, at: tuple[int, int, int], problem: Problem, k: int) -> None:
-    """Write what stands behind the `k` elements of a short row."""
+    """Write the padding behind the `k` elements of a row that has no more."""
     _, value_at, index_at = at
     for r in range(k, problem.k):
         values[value_at + r * problem.value_step] = problem.padding

@@ -18,7 +18,7 @@ from kernels_cpu.top_k.problem import DIGIT_BITS, PADDED_TO
 Array = NDArray[Any]
 
 PADDING = np.iinfo(np.int64).max
-"""Fills a list up to whole vectors; no bound that is searched for reaches it."""
+"""Fills a list up to whole vectors; no threshold that is searched for reaches it."""
 LOW_HALF = 0xFFFFFFFF
 
 
@@ -29,21 +29,21 @@ def midpoint(low: int, high: int) -> int:
 
 
 @njit
-def count_at_most(array: Array, n: int, bound: int) -> int:
-    """Return how many of the first `n` elements are at most `bound`; `n` is a multiple of the lanes."""
+def count_at_most(array: Array, n: int, threshold: int) -> int:
+    """Return how many of the first `n` elements are at most `threshold`; `n` is a multiple of the lanes."""
     total = 0
     lanes = simd.lanes_of(array)
-    limit = simd.fill(simd.load(array, 0), bound)
+    limit = simd.fill(simd.load(array, 0), threshold)
     for i in range(0, n, lanes):
         total += bitops.set_bits(simd.mask_at_most(simd.load(array, i), limit))
     return total
 
 
 @njit
-def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
-    """Return a bound that `wanted` to ``wanted + slack`` of the first `n` elements do not exceed.
+def threshold_of(array: Array, n: int, padded: int, k: int, slack: int) -> int:
+    """Return a threshold that `k` to ``k + slack`` of the first `n` elements do not exceed.
 
-    Where ties make that impossible it is the least bound that at least `wanted` elements do not exceed. From
+    Where ties make that impossible it is the least threshold that at least `k` elements do not exceed. From
     `n` to `padded`, a multiple of the lanes, the array holds its type's greatest integer.
     """
     lanes = simd.lanes_of(array)
@@ -62,11 +62,11 @@ def bound_of(array: Array, n: int, padded: int, wanted: int, slack: int) -> int:
     while low < high:
         middle = midpoint(low, high)
         count = count_at_most(array, padded, middle)
-        if count < wanted:
+        if count < k:
             low = middle + 1
         else:
             high = middle
-            if count <= wanted + slack:
+            if count <= k + slack:
                 break
     return high
 
@@ -79,7 +79,7 @@ def padded_count(count: int) -> int:
 
 @inline
 def pad(records: Array, count: int) -> int:
-    """Fill the list up to whole vectors and beyond, and return how long it then is."""
+    """Fill the list up to whole vectors, and some more, and return how long it then is."""
     padding = simd.fill(simd.load(records, 0), PADDING)
     for i in range(0, PADDED_TO, simd.lanes_of(records)):
         simd.store(records, count + i, padding)
@@ -95,10 +95,10 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
     tuple of int
         How many are left, and a record that `k` of them do not exceed.
     """
-    bound = bound_of(records, count, pad(records, count), k, slack)
+    threshold = threshold_of(records, count, pad(records, count), k, slack)
     less = 0
     for i in range(count):
-        less += records[i] < bound
+        less += records[i] < threshold
     equal = max(k - less, 0)
     kept = 0
     for i in range(count):
@@ -106,15 +106,15 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
         records[kept] = record
         if wide:
             positions[kept] = positions[i]
-        is_equal = (record == bound) & (equal > 0)
+        is_equal = (record == threshold) & (equal > 0)
         equal -= is_equal
-        kept += (record < bound) | is_equal
-    return kept, bound
+        kept += (record < threshold) | is_equal
+    return kept, threshold
 
 
 @njit
 def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, taken: Array) -> None:
-    """Set ``order[r]`` to the place of the record of rank `r`, by comparing each with each.
+    """Set ``order[r]`` to the index of the record of rank `r`, by comparing each with each.
 
     `ranks`, `order` and `taken` are scratch; the first two have room for a padded list. No loop depends on
     more of `count` than how many vectors hold it: a branch that is guessed wrong costs as much as a vector.

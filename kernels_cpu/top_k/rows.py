@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 @functools.cache
 def select(sorts: bool) -> Any:
-    """Return the kernel for contiguous rows; `sorts` where more are wanted than ranking is for."""
+    """Return the kernel for contiguous rows; `sorts`: for lists that are too long to be ranked."""
 
     @njit
     def select_rows(
@@ -54,7 +54,7 @@ def select(sorts: bool) -> Any:
                 search = search_run(elements, at[0] + begin, n, -at[0], masks, limits, scratch, search)
             if problem.segments == 1:
                 records, positions = scratch.records, scratch.positions
-                count = search.listed
+                count = search.n_candidates
                 if sorts:
                     finish(
                         elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
@@ -65,7 +65,7 @@ def select(sorts: bool) -> Any:
                     )
                 write_padding(outputs, indices, at, problem, k)
                 continue
-            count = search.listed
+            count = search.n_candidates
             if count > k:
                 count, _ = shrink(scratch.records, scratch.positions, limits.wide, count, k, k >> 2)
             start = workspace + task * problem.task_size
@@ -76,7 +76,7 @@ def select(sorts: bool) -> Any:
 
 @functools.cache
 def merge(sorts: bool) -> Any:
-    """Return what follows where several tasks searched segments of a row."""
+    """Return the kernel that runs after several tasks have searched segments of a row."""
 
     @njit
     def merge_segments(

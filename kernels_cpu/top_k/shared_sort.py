@@ -105,8 +105,8 @@ def count_part(
 
 
 @njit
-def find_places(constants: Array, n_parts: int, n: int, workspace: int) -> bool:
-    """Turn counts into places; return whether there is more than one digit."""
+def find_offsets(constants: Array, n_parts: int, n: int, workspace: int) -> bool:
+    """Turn counts into offsets; return whether there is more than one digit."""
     problem = unpack(numbers_of(constants))
     state = integers_at(workspace + problem.counters)
     counts = EXTENTS + 2 * int64(problem.segments)
@@ -127,7 +127,7 @@ def find_places(constants: Array, n_parts: int, n: int, workspace: int) -> bool:
 def scatter_part(
     constants: Array, number: int, is_moved: bool, first: int, last: int, part: int, workspace: int
 ) -> None:
-    """Move the records of a part to their places."""
+    """Move the records of a part to where they belong."""
     problem = unpack(numbers_of(constants))
     state = integers_at(workspace + problem.counters)
     records, positions, to_records, to_positions = lists_of(problem, is_moved, workspace)

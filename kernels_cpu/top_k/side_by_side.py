@@ -30,7 +30,7 @@ from kernels_cpu.top_k.scratch import (
 Array = NDArray[Any]
 
 NEIGHBOURS = 4  # elements of a row that are in the same group
-BITS = 16  # of a bound, below those that all groups share; more would be less work saved than done
+BITS = 16  # of a threshold, below those that all groups share; more would be less work saved than done
 
 
 @njit
@@ -73,8 +73,10 @@ def write_keys(
 
 
 @njit
-def lower_bounds(groups: Array, n_groups: int, n_columns: int, k: int, lowest: int, bounds: Array) -> None:
-    """Lower each row's bound to what `k` of its groups do not exceed, and few more."""
+def lower_thresholds(
+    groups: Array, n_groups: int, n_columns: int, k: int, lowest: int, thresholds: Array
+) -> None:
+    """Lower each row's threshold to what `k` of its groups do not exceed, and few more."""
     for c in range(0, n_columns, simd.lanes_of(groups)):
         least = greatest = simd.load(groups, c)
         for g in range(1, n_groups):
@@ -92,16 +94,16 @@ def lower_bounds(groups: Array, n_groups: int, n_columns: int, k: int, lowest: i
             for g in range(n_groups):
                 less = simd.count_less(less, simd.load(groups, g * COLUMNS + c), higher)
             kth = simd.where_negative(less, higher, kth)
-        bound = simd.add(kth, simd.fill(kth, (1 << last) - 1))
-        simd.store(bounds, c, simd.minimum(simd.load(bounds, c), bound))
+        threshold = simd.add(kth, simd.fill(kth, (1 << last) - 1))
+        simd.store(thresholds, c, simd.minimum(simd.load(thresholds, c), threshold))
 
 
 @inline
-def within_bounds(keys: Array, at: int, bounds: Array) -> Any:
-    """Return a mask of the rows whose key of those at `at` is at most their bound."""
+def within_thresholds(keys: Array, at: int, thresholds: Array) -> Any:
+    """Return a mask of the rows whose key of those at `at` is at most their threshold."""
     mask = np.uint64(0)
     for c in range(0, COLUMNS, simd.lanes_of(keys)):
-        is_within = simd.mask_at_most(simd.load(keys, at + c), simd.load(bounds, c))
+        is_within = simd.mask_at_most(simd.load(keys, at + c), simd.load(thresholds, c))
         mask |= is_within << np.uint64(c)
     return mask
 
@@ -109,14 +111,14 @@ def within_bounds(keys: Array, at: int, bounds: Array) -> Any:
 @njit
 def list_keys(
     keys: Array, n: int, first_position: int, used: Any, k: int, lowest: int, wide: bool, list_length: int,
-    lists: Scratch, bounds: Array, counts: Array,
+    lists: Scratch, thresholds: Array, counts: Array,
 ) -> Any:  # fmt: skip
-    """List the keys within the bounds; return which rows may have more.
+    """List the keys within the thresholds; return which rows may have more.
 
     A row whose list is full keeps its best `k`; of what follows, only better ones than those count.
     """
     for i in range(n):
-        mask = within_bounds(keys, i * COLUMNS, bounds) & used
+        mask = within_thresholds(keys, i * COLUMNS, thresholds) & used
         while mask:
             c = bitops.trailing_zeros(mask)
             mask &= mask - np.uint64(1)
@@ -141,7 +143,7 @@ def list_keys(
                     used &= ~(np.uint64(1) << np.uint64(c))
                     mask &= used
                 else:
-                    bounds[c] = min(int64(bounds[c]), worst - 1)
+                    thresholds[c] = min(int64(thresholds[c]), worst - 1)
     return used
 
 
@@ -161,7 +163,7 @@ def select(
     counts = integers_at(start + problem.row_states)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
     k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
-    bounds = scratch.minima
+    thresholds = scratch.minima
     n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)]
     stripes = (n_columns_all + problem.columns - 1) // problem.columns
     for stripe in range(first_stripe, last_stripe):
@@ -174,7 +176,7 @@ def select(
         for c in range(n_columns):
             counts[c] = 0
         for c in range(COLUMNS):
-            bounds[c] = ~lowest
+            thresholds[c] = ~lowest
         for begin in range(0, problem.axis_size, problem.run):
             n = min(problem.run, problem.axis_size - begin)
             n_groups = min(problem.fold, n // NEIGHBOURS)
@@ -183,9 +185,9 @@ def select(
                 masks, keys, scratch.groups,
             )  # fmt: skip
             if n_groups >= k:
-                lower_bounds(scratch.groups, n_groups, n_columns, k, lowest, bounds)
+                lower_thresholds(scratch.groups, n_groups, n_columns, k, lowest, thresholds)
             used = list_keys(
-                keys, n, begin, used, k, lowest, wide, problem.list_length, scratch, bounds, counts
+                keys, n, begin, used, k, lowest, wide, problem.list_length, scratch, thresholds, counts
             )
         for c in range(n_columns):
             own = scratch_of_column(workspace, scratch, problem, task, c)

@@ -19,34 +19,34 @@ Array = NDArray[Any]
 
 
 @njit
-def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMasks) -> int:
-    """Return how many keys of ``x[begin:end]`` are at most `bound`."""
+def count_keys_at_most(x: Array, begin: int, end: int, threshold: int, masks: KeyMasks) -> int:
+    """Return how many keys of ``x[begin:end]`` are at most `threshold`."""
     total = 0
     lanes = simd.lanes_of(x)
     at = begin
     while at + lanes <= end:
         keys = key(simd.load(x, at), masks)
-        total += bitops.set_bits(simd.mask_at_most(keys, simd.fill(keys, bound)))
+        total += bitops.set_bits(simd.mask_at_most(keys, simd.fill(keys, threshold)))
         at += lanes
     for i in range(at, end):
-        total += int64(key(x[i], masks)) <= bound
+        total += int64(key(x[i], masks)) <= threshold
     return total
 
 
 @njit
-def bound_of_keys(
-    x: Array, begin: int, end: int, wanted: int, slack: int, lowest: int, masks: KeyMasks
+def threshold_of_keys(
+    x: Array, begin: int, end: int, k: int, slack: int, lowest: int, masks: KeyMasks
 ) -> int:
-    """Return a bound that `wanted` to ``wanted + slack`` keys do not exceed; with ties the least possible."""
+    """Return a threshold that `k` to ``k + slack`` keys do not exceed; with ties the least possible."""
     low, high = lowest, ~lowest
     while low < high:
         middle = midpoint(low, high)
         count = count_keys_at_most(x, begin, end, middle, masks)
-        if count < wanted:
+        if count < k:
             low = middle + 1
         else:
             high = middle
-            if count <= wanted + slack:
+            if count <= k + slack:
                 break
     return high
 
@@ -68,7 +68,7 @@ def select(
     constants: Array, first_row: int, last_row: int, task: int,
     lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
-    """Sort rows of which a large part is wanted."""
+    """Sort rows of which a large part is selected."""
     numbers = numbers_of(constants)
     problem = unpack(numbers)
     masks = unpack_masks(constants)
@@ -88,9 +88,9 @@ def select(
             run, begin = stage, 0
         count = n
         if problem.capacity < n:
-            bound = bound_of_keys(run, begin, begin + n, k, k >> 3, problem.lowest, masks)
-            search = Search(0, bound, k, False)
-            count = scan(run, begin, begin + n, -begin, masks, limits, scratch, search).listed
+            threshold = threshold_of_keys(run, begin, begin + n, k, k >> 3, problem.lowest, masks)
+            search = Search(0, threshold, k, False)
+            count = scan(run, begin, begin + n, -begin, masks, limits, scratch, search).n_candidates
         else:
             list_all(run, begin, n, masks, scratch, problem.wide != 0)
         finish(
