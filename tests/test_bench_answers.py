@@ -7,6 +7,8 @@ from dmlops.bench import answers
 from dmlops.bench.peers import Task
 from dmlops.bench.workloads import DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(params=["numpy", "torch"])
 def convert(request):

@@ -9,6 +9,8 @@ import pytest
 from dmlops.bench import timing
 from dmlops.bench.timing import HostClock, Lane, Sample
 
+pytestmark = pytest.mark.quick
+
 
 class Clock:
     """A clock that stands still between calls."""

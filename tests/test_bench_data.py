@@ -5,6 +5,8 @@ import pytest
 
 from dmlops.bench import data, libraries
 
+pytestmark = pytest.mark.quick
+
 SHAPE = (4, 5000)
 
 

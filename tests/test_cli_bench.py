@@ -10,6 +10,8 @@ from dmlops.bench.cliffs import Finding, Verdict
 from dmlops.bench.runner import Outcome, Row
 from dmlops.bench.workloads import CPU
 
+pytestmark = pytest.mark.quick
+
 BANDWIDTH = 8012 / 1e-3 * 2  # bytes a second: the first row moves half of this
 
 

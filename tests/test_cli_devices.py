@@ -13,6 +13,8 @@ from dmlops import cuda
 from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli.placement import Device, place
 
+pytestmark = pytest.mark.quick
+
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 
 

@@ -13,6 +13,8 @@ import pytest
 from dmlops.cli import ending
 from tests.command_line import assert_refused
 
+pytestmark = pytest.mark.quick
+
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if hasattr(signal, name)

@@ -25,6 +25,8 @@ from dmlops import (
     UnsupportedFeatureError,
 )
 
+pytestmark = pytest.mark.quick
+
 F32, F16, I32, U32, U64 = (
     TensorDataType[name] for name in ("FLOAT32", "FLOAT16", "INT32", "UINT32", "UINT64")
 )

@@ -5,6 +5,8 @@ import random
 
 import pytest
 
+pytestmark = pytest.mark.quick
+
 pytest.importorskip("cuda.core")
 layout = importlib.import_module("kernels_cuda.layout")
 

@@ -18,6 +18,8 @@ from dmlops.problems import Options
 from tests.cuda_plans import SHARED_BYTES, planned
 from tests.test_cuda_workspace import TOP_K, WAYS, nonzero, top_k, ways
 
+pytestmark = pytest.mark.quick
+
 T = TensorDataType
 LARGEST_GRID = (1 << 31) - 1
 DEFAULT_SHARED_BYTES = 48 << 10

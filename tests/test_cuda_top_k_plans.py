@@ -5,6 +5,8 @@ from unittest import mock
 
 import pytest
 
+pytestmark = pytest.mark.quick
+
 pytest.importorskip("cuda.core")
 block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
 group_shape = importlib.import_module("kernels_cuda.top_k.group_shape")

@@ -7,6 +7,8 @@ import pytest
 from dmlops import DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc
 from dmlops.operators import Descriptor
 
+pytestmark = pytest.mark.quick
+
 X = {"data_type": "FLOAT32", "sizes": [3, 4]}
 TOP_K1 = {"operator": "TopK1", "input_tensor": X, "axis": 1, "k": 2, "axis_direction": "DECREASING"}
 DIAGONAL = {

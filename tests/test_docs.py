@@ -7,6 +7,8 @@ import pytest
 
 from tests.scripts import ROOT
 
+pytestmark = pytest.mark.quick
+
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 

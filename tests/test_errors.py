@@ -6,6 +6,8 @@ import pytest
 import dmlops
 from dmlops import DeviceMismatchError, IndexOutOfRangeError, InvalidDescriptorError, UnsupportedFeatureError
 
+pytestmark = pytest.mark.quick
+
 X = np.arange(12, dtype="float32").reshape(3, 4)
 INDICES = np.array([[0], [2]])
 

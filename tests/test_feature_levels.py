@@ -21,6 +21,8 @@ from dmlops import (
     UnsupportedFeatureError,
 )
 
+pytestmark = pytest.mark.quick
+
 SMALL = "FLOAT32 FLOAT16 INT32 INT16 INT8 UINT32 UINT16 UINT8"
 WITH_I64 = f"{SMALL} INT64 UINT64"
 WITH_64 = f"{WITH_I64} FLOAT64"

@@ -15,6 +15,8 @@ from dmlops import (
 from tests import reference
 from tests.data import assert_same, sample
 
+pytestmark = pytest.mark.quick
+
 CANARY = 0xA5
 
 

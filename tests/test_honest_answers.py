@@ -12,6 +12,8 @@ from tests import reference
 from tests.data import assert_same
 from tests.libraries import NUMPY
 
+pytestmark = pytest.mark.quick
+
 X = np.arange(12, dtype="float32").reshape(3, 4)
 PICKS = np.array([[0], [2]])
 

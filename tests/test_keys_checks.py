@@ -11,6 +11,8 @@ from tests import reference
 from tests.data import as_strided, assert_same, unaligned
 from tests.kept_calls import needs_gil, place, python_calls, settle
 
+pytestmark = pytest.mark.quick
+
 X = np.random.default_rng(3).integers(-3, 4, (6, 8)).astype("float32")
 PICKS = np.random.default_rng(4).integers(-6, 6, (5, 2))
 MEMORIES = ["own", "view"]

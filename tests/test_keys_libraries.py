@@ -9,6 +9,8 @@ from tests import reference
 from tests.data import assert_same
 from tests.kept_calls import needs_gil, python_calls, settle
 
+pytestmark = pytest.mark.quick
+
 X = np.random.default_rng(3).integers(-3, 4, (6, 8)).astype("float32")
 PICKS = np.random.default_rng(4).integers(0, 6, (5, 2))
 MEMORIES = ["own", "view"]

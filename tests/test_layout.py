@@ -12,6 +12,8 @@ from dmlops.layout import merge
 from dmlops.scalars import scalar_bits
 from tests.data import DTYPES, bits
 
+pytestmark = pytest.mark.quick
+
 
 def addresses(dims, tensor):
     """Return the addresses that a walk over merged dimensions visits, in order."""

@@ -23,6 +23,8 @@ from dmlops import (
 )
 from tests.compiled import cpu_answer, make_inputs, make_outputs
 
+pytestmark = pytest.mark.quick
+
 F32, F64, I32, I64, U32 = (
     TensorDataType[name] for name in ("FLOAT32", "FLOAT64", "INT32", "INT64", "UINT32")
 )

@@ -5,6 +5,8 @@ import pytest
 
 import dmlops
 
+pytestmark = pytest.mark.quick
+
 
 def test_masked_arrays():
     x = np.arange(24, dtype="float32").reshape(4, 6)

@@ -6,6 +6,8 @@ import pytest
 import dmlops
 from tests.data import random
 
+pytestmark = pytest.mark.quick
+
 SHAPE = (5, 4, 3, 6, 7)
 
 

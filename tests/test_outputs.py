@@ -7,6 +7,8 @@ import dmlops
 from dmlops import InvalidDescriptorError
 from tests.data import as_strided
 
+pytestmark = pytest.mark.quick
+
 X = np.arange(12, dtype="float32").reshape(3, 4)
 
 

@@ -13,6 +13,8 @@ from dmlops.operators import Descriptor
 from dmlops.scalars import real_of, scalar_bits
 from tests.data import FLOATS, INTEGERS, bits, float_from_bits, special_values
 
+pytestmark = pytest.mark.quick
+
 
 def data_type_of(dtype):
     return TensorDataType[np.dtype(dtype).name.upper()]

@@ -7,6 +7,8 @@ import pytest
 
 from kernels_cpu import threads
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5, None])
 def test_each_block_runs_once(n_threads):
