@@ -13,6 +13,7 @@ import dmlops
 from dmlops.bench import answers, data, libraries, peers, report, runner, timing
 from dmlops.bench.peers import Contender, Task, contenders
 from dmlops.bench.runner import Bench, Outcome, Row
+from dmlops.bench.workload_table import workloads
 from dmlops.bench.workloads import (
     CPU,
     CUDA,
@@ -20,7 +21,6 @@ from dmlops.bench.workloads import (
     GatherND,
     NonzeroCoordinates,
     TopK,
-    workloads,
 )
 
 SMALL = [

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from dmlops.bench.peers import contenders
-from dmlops.bench.workloads import CPU, CUDA, workloads
+from dmlops.bench.workload_table import workloads
+from dmlops.bench.workloads import CPU, CUDA
 from tests.scripts import ROOT
 
 pytest.importorskip("pytest_benchmark")

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from dmlops.bench import cliffs
-from dmlops.bench.cliffs import Finding, Verdict
+from dmlops.bench import sweep_analysis
 from dmlops.bench.runner import Outcome, Row
+from dmlops.bench.sweep_analysis import Finding, Verdict
 from dmlops.bench.workloads import CPU
 
 pytestmark = pytest.mark.quick
@@ -152,9 +152,11 @@ def finding(what, point, factor, limit, amount=1e-3, other="the base"):
 
 def test_what_is_said_of_a_sweep(command, play, monkeypatch, tmp_path):
     asked = play(Harness())
-    monkeypatch.setattr(cliffs, "shares", lambda harness, table, budget: ((each, 1.0) for each in table))
+    monkeypatch.setattr(
+        sweep_analysis, "shares", lambda harness, table, budget: ((each, 1.0) for each in table)
+    )
 
-    def walk(harness, sweep, share, told):
+    def measure(harness, sweep, share, told):
         rows = [Row.of(point) for point in sweep.points]
         for number, row in enumerate(rows):
             row.outcomes = [untimed("dmlops", "skipped", "out of time") if number < 2 else timed("dmlops", 1)]
@@ -167,7 +169,7 @@ def test_what_is_said_of_a_sweep(command, play, monkeypatch, tmp_path):
             ]
         return Verdict(sweep, rows, findings)
 
-    monkeypatch.setattr(cliffs, "walk", walk)
+    monkeypatch.setattr(sweep_analysis, "measure", measure)
     options = ("--operator", "diagonal_matrix", "--threads", 2, "--json", "r.json")
     code, printed, _ = command("bench", "sweep", *options)
     assert code == 0

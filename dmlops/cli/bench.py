@@ -69,7 +69,7 @@ def bench(
     """Time dmlops beside the other libraries that are installed, each in its fairest form."""
     if context.invoked_subcommand is not None:
         return
-    from dmlops.bench.workloads import workloads  # noqa: PLC0415 - for this command only
+    from dmlops.bench.workload_table import workloads  # noqa: PLC0415 - for this command only
 
     operators = chosen_operators(operator)
     table = [row for row in workloads(device) if (not quick or row.quick) and row.operator in operators]

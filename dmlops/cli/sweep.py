@@ -20,8 +20,8 @@ from dmlops.cli.options import Operators, Seconds, chosen_operators
 from dmlops.cli.output_files import check_output
 
 if TYPE_CHECKING:
-    from dmlops.bench.cliffs import Finding, Verdict
     from dmlops.bench.runner import Row
+    from dmlops.bench.sweep_analysis import Finding, Verdict
 
 SECONDS = {"cpu": 240.0, "cuda": 150.0}
 MOST_BESIDE_TORCH = 5  # a sweep's points that are slower than torch; the results file has all
@@ -39,7 +39,7 @@ def sweep(
     ] = None,
 ) -> None:
     """Look for cliffs: time every size, k and number of rows, and every kind of data, type and layout."""
-    from dmlops.bench import cliffs  # noqa: PLC0415 - for this command only
+    from dmlops.bench import sweep_analysis  # noqa: PLC0415 - for this command only
     from dmlops.bench.sweeps import sweeps  # noqa: PLC0415
 
     operators = chosen_operators(operator)
@@ -51,7 +51,7 @@ def sweep(
     verdicts: list[Verdict] = []
     with progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=sum(len(each.points) for each in table))
-        harness = bench.open_bench(device, record["threads"], cliffs.pace(device))
+        harness = bench.open_bench(device, record["threads"], sweep_analysis.pace(device))
         record["bandwidth"] = harness.bandwidth
 
         def told(row: "Row") -> None:
@@ -60,8 +60,8 @@ def sweep(
                 err.print(bench.line(row))
 
         budget = (seconds or SECONDS[device]) - (time.perf_counter() - started)
-        for each, share in cliffs.shares(harness, table, budget):
-            verdicts.append(cliffs.walk(harness, each, share, told))
+        for each, share in sweep_analysis.shares(harness, table, budget):
+            verdicts.append(sweep_analysis.measure(harness, each, share, told))
             record["seconds"] = round(time.perf_counter() - started, 1)
             record["workloads"] = [row.to_json() for verdict in verdicts for row in verdict.rows]
             record["sweeps"] = [verdict.to_json() for verdict in verdicts]
@@ -132,7 +132,7 @@ def _megabytes(size: float) -> str:
 
 
 def _summarise(verdicts: Sequence["Verdict"]) -> None:
-    from dmlops.bench.cliffs import worst  # noqa: PLC0415
+    from dmlops.bench.sweep_analysis import worst  # noqa: PLC0415
 
     left_out = [row for verdict in verdicts for row in verdict.left_out]
     by_reason = sorted((bench.why_not(row), row.name) for row in left_out)
