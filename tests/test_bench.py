@@ -299,7 +299,7 @@ def test_an_unknown_workload_is_answered_with_the_names(command, workload):
     assert code == 1
     assert printed.splitlines() == [row.name for row in workloads(CPU)]
     assert error == (
-        "dmlops: --workload nothing: no workload has that in its name; standard output lists the names\n"
+        "dmlops: --workload nothing: no workload has this in its name; standard output lists the names\n"
     )
     _, printed, _ = command("bench", "--quick", "--operator", "gather_nd", *options)
     names = [row.name for row in workloads(CPU) if row.quick and row.operator == "gather_nd"]

@@ -106,7 +106,7 @@ def test_the_table_and_what_is_said_of_it(command, play, tmp_path):
     assert "  failed: no room: torch.nonzero, torch.embedding\n" in printed
     assert "  skipped: no kernel: dmlops\n" in printed
     assert printed.splitlines()[-2] == (
-        "dmlops is the fastest on 2 of 3 workloads; the best peer takes 1.00 times as long, median."
+        "dmlops is the fastest on 2 of 3 workloads; in the median, the best peer takes 1.00 times as long."
     )
     assert said.splitlines() == [
         "top_k small 1 x 1000, k 5: 1 ms, torch.topk 9 ms",

@@ -40,7 +40,7 @@ class NumPySource:
         return array.copy()
 
     def laid_out(self, array: Any, layout: str) -> Any:
-        """Return the same elements in another layout: with gaps between them, or with the last axes swapped."""
+        """Return the same elements in another layout: with gaps between elements, or transposed."""
         if layout == "contiguous":
             return array
         *leading, height, width = array.shape if array.ndim > 1 else (1, *array.shape)
