@@ -1,4 +1,4 @@
-"""The benchmark: its tables, the answers of everybody in them, its budget of time, and what it writes."""
+"""The benchmark: its tables, the answers of all contenders, its time budget, and its output."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The benchmark's check of dmlops' answers: which mistakes it must see, and what is no mistake."""
+"""The benchmark's check of dmlops' answers: it finds mistakes, and only mistakes."""
 
 import numpy as np
 import pytest

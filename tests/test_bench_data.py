@@ -1,4 +1,4 @@
-"""The inputs of the benchmark: each distribution is what its name says, from either library."""
+"""The benchmark's inputs: each distribution is what its name says, for both libraries."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The pytest-benchmark suites in bench/: a benchmark of each workload and contender, from the same tables."""
+"""The pytest-benchmark suites in bench/: one benchmark per workload and contender, from the same tables."""
 
 import os
 import subprocess

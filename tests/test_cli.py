@@ -1,4 +1,4 @@
-"""The command line, run as a user runs it: arguments in, text, files and an exit code out."""
+"""The command line as a user runs it: arguments in; text, files and an exit code out."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""What `dmlops bench` and `dmlops bench sweep` say about what they measured, whatever that is."""
+"""The output of `dmlops bench` and `dmlops bench sweep`, for all kinds of measurements."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The files that commands read: whatever is in them, nothing is unpickled and one line says what is wrong."""
+"""The input files of commands: nothing is ever unpickled, and a bad file is a one-line error."""
 
 import io
 import json

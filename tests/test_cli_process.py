@@ -1,4 +1,4 @@
-"""What a command leaves behind in the process that runs it: streams, signals and hooks are as they were."""
+"""A command restores the streams, signals and hooks of the process that runs it."""
 
 import errno
 import io

@@ -1,6 +1,6 @@
-"""DirectML's pages, statement by statement, as far as they bind descriptors.
+"""The statements of DirectML's pages that concern descriptors, one by one.
 
-The examples of the pages, which bind values too, are in the operators' own tests.
+The examples on the pages, which also define values, are in the tests of the operators.
 """
 
 import itertools

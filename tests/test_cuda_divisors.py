@@ -1,4 +1,4 @@
-"""The divisors of CUDA kernels, emulated in integers of the kernels' width."""
+"""Division by precomputed divisors in CUDA kernels, emulated with integers of the same width."""
 
 import importlib
 import random

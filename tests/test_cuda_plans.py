@@ -1,4 +1,4 @@
-"""What CUDA plans launch, asked without a GPU: within limits, all the work once, shared memory."""
+"""Launches of CUDA plans, without a GPU: they respect limits and do all the work exactly once."""
 
 import math
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""`Descriptor.from_json` of text that `to_json` did not write: one error, with the field and the rule."""
+"""`Descriptor.from_json` refuses other text than that of `to_json` with one error that names the field."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""TensorDesc and the operators' descriptors: inference, constraints and their texts, JSON."""
+"""TensorDesc and the operators' descriptors: inference, constraints, error texts and JSON."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The examples in the README and on the site do what they say."""
+"""The examples in the README and the documentation are correct, and links have targets."""
 
 import doctest
 import re

@@ -1,4 +1,4 @@
-"""Bad arguments of the functions: one form of text, found before anything is written."""
+"""Bad arguments of functions: all error texts have one form, and come before anything is written."""
 
 import numpy as np
 import pytest

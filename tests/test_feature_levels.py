@@ -1,4 +1,4 @@
-"""Feature levels: the support tables against a second copy, and what follows from them."""
+"""Feature levels: the support tables, compared with an independent copy, and their consequences."""
 
 import itertools
 

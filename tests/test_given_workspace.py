@@ -1,4 +1,4 @@
-"""A workspace of exactly the size that an operator asks for, wherever it begins: nothing else is written."""
+"""A workspace of exactly the required size, at any address: nothing outside it is written."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Kept calls: what is wrong with an array is seen, however often arrays of its kind were right."""
+"""The cache of calls: an invalid array is refused, however many valid ones came before it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Kept calls of torch's tensors and of JAX's arrays: what else they depend on is looked at each time."""
+"""The cache of calls with torch tensors and JAX arrays: each call checks what else the answer depends on."""
 
 import numpy as np
 import pytest

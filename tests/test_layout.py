@@ -1,4 +1,4 @@
-"""Layouts as plain integers: merging dimensions and scalar bits change nothing that a kernel sees."""
+"""Layouts as plain integers: merging dimensions keeps the order of elements, and scalars keep their bits."""
 
 import itertools
 

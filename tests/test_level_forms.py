@@ -1,4 +1,4 @@
-"""Older forms of operators, and dimensions in front: one computation as each feature level takes it."""
+"""One computation at each feature level: older forms of operators, and added leading dimensions."""
 
 import dataclasses
 

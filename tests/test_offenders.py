@@ -1,4 +1,4 @@
-"""`mode="raise"` finds any tuple that is out of range, and of several the first in C order."""
+"""`mode="raise"` finds a tuple out of range anywhere, and the first in C order if there are several."""
 
 import numpy as np
 import pytest

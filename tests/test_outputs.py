@@ -1,4 +1,4 @@
-"""`out`: what does not fit is refused with a text, and before anything is written."""
+"""`out`: unsuitable arrays are refused before anything is written, with an error that says why."""
 
 import numpy as np
 import pytest

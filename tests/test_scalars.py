@@ -1,4 +1,4 @@
-"""The scalar of DIAGONAL_MATRIX and DIAGONAL_MATRIX1: held as its type holds it, bit for bit."""
+"""The scalar of DIAGONAL_MATRIX and DIAGONAL_MATRIX1 is rounded to its type, and keeps all bits of a NaN."""
 
 import dataclasses
 import pickle

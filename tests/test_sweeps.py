@@ -1,4 +1,4 @@
-"""Sweeps: what the table covers, what is judged a cliff, and the command."""
+"""Sweeps: the coverage of the table, the judgement of cliffs, and the command."""
 
 import json
 from dataclasses import replace

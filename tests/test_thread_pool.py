@@ -1,4 +1,4 @@
-"""The pool of threads by itself: every block runs once, errors come back, and nothing runs on."""
+"""The thread pool: every block runs once, errors reach the caller, and nothing keeps running."""
 
 import threading
 import time

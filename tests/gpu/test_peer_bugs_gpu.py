@@ -1,4 +1,4 @@
-"""The bugs of `tests/peer_bugs/` on GPU arrays, and those that take gigabytes of them to see."""
+"""The bugs of `tests/peer_bugs/` on GPU arrays, and bugs that take gigabytes to reproduce."""
 
 import importlib
 
