@@ -2,7 +2,8 @@
 
 Every array of a problem is flush against pages that end the process when they are touched, at either end and
 between its rows. Inputs are read-only, and canaries fill the rest of their pages.
-`DMLOPS_GUARDED_PROBLEMS` asks for more problems than in the ordinary suite, and `DMLOPS_STRESS_SEED` for other problems.
+`DMLOPS_GUARDED_PROBLEMS` asks for more problems than in the ordinary suite, and `DMLOPS_STRESS_SEED` for
+others.
 """
 
 import os
