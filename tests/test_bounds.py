@@ -1,4 +1,4 @@
-"""No kernel reads or writes outside the arrays it is given: there, the memory is not accessible."""
+"""Kernels never read or write outside their arrays: the memory there is inaccessible."""
 
 import ctypes
 import mmap
