@@ -8,8 +8,8 @@ import importlib
 import itertools
 from typing import NamedTuple
 
-_nonzero_sizes = importlib.import_module("kernels_cuda.nonzero_coordinates.sizes")
-GRANULE = _nonzero_sizes.GRANULE
+_nonzero = importlib.import_module("kernels_cuda.nonzero_coordinates.parameters")
+GRANULE = _nonzero.GRANULE
 N_DIGITS = 256
 FINE_PER_CHUNK = 32
 WARPS = 8
@@ -161,7 +161,7 @@ def _pad_rows(launch):
 
 
 def _mask(launch):
-    n_elements = launch.grid * _nonzero_sizes.block_elements(launch.variant.parameters[0])
+    n_elements = launch.grid * _nonzero.block_elements(launch.variant.parameters[0])
     assert launch.end <= n_elements
     yield "mask", True, 0, n_elements // 8
     yield "counts", True, 0, n_elements // GRANULE * 4
@@ -176,7 +176,7 @@ def _mask_strided(launch):
             yield name, False, 0, launch.n_dims * 8
 
 
-def _mask_turned(launch):
+def _mask_transposed(launch):
     n_matrices = launch.n_units // (launch.n_row_tiles * launch.n_word_tiles)
     yield "mask", True, 0, n_matrices * launch.height * launch.row_words * 4
 
@@ -234,19 +234,19 @@ KERNELS = {
     "nonzero_small": _none,
     "nonzero_mask": _mask,
     "nonzero_mask_strided": _mask_strided,
-    "nonzero_mask_turned": _mask_turned,
+    "nonzero_mask_transposed": _mask_transposed,
     "nonzero_count": _count,
     "nonzero_scan": _scan,
     "nonzero_expand": _expand,
     "write_table": _write_table,
-    "gather": _wide_columns,
-    "gather_plain": _none,
+    "gather_units": _wide_columns,
+    "gather_planar": _none,
     "gather_strided": _none,
-    "gather_shifted": _none,
+    "gather_unaligned": _none,
     "diagonal_elements": _wide_columns,
     "diagonal_rows": _none,
     "diagonal_strided": _none,
-    "diagonal_turned": _none,
+    "diagonal_transposed": _none,
 }
 
 

@@ -46,7 +46,7 @@ def mask_source(element_size: int) -> Any:
     """Make the kernel that copies rows and fills them up, one thread per element."""
     element_type = REGISTER[element_size]
     load_element, store_element = LOAD[element_size], STORE[element_size]
-    _, divide = arithmetic(wide=True)
+    _, _, divide = arithmetic(wide=True)
 
     @cuda.jit
     def mask_rows(x, lengths, masked, clamped_lengths, offsets, p: MaskParameters):
@@ -71,7 +71,7 @@ def mask_source(element_size: int) -> Any:
 def pad_source(element_size: int) -> Any:
     """Make the kernel that fills the output up where a row has fewer elements, one thread per output."""
     element_type, store_element = REGISTER[element_size], STORE[element_size]
-    _, divide = arithmetic(wide=True)
+    _, _, divide = arithmetic(wide=True)
 
     @cuda.jit
     def pad_rows(values, indices, clamped_lengths, offsets, p: PadParameters):

@@ -138,7 +138,7 @@ def _mask(
     """Copy the rows of x, and write the clamped lengths down."""
     offsets, launches = fill_offsets(replace(problem, rows=lengths.rows), workspace)
     n_elements = problem.n_rows * problem.axis_size
-    multiplier, shift = divisor(problem.axis_size, wide=True)
+    _, multiplier, shift = divisor(problem.axis_size, wide=True)
     return launches + [
         Launch(
             kernels.mask(problem.element_size),
@@ -190,7 +190,7 @@ def _pad(
 ) -> list[Launch]:
     """Fill the output up where rows have fewer than k elements."""
     n_outputs = problem.n_rows * problem.k
-    multiplier, shift = divisor(problem.k, wide=True)
+    _, multiplier, shift = divisor(problem.k, wide=True)
     return [
         Launch(
             kernels.pad(problem.element_size),

@@ -1,8 +1,7 @@
 """The algorithms that CUDA plans choose between, and what has each of them taken.
 
-`top_k` is forced by arguments of its plans: an algorithm, and a policy with other thresholds. The other
-operators choose by plain numbers of their modules, which say something else inside `forced`. Calls that were
-planned before are forgotten there.
+They are forced by arguments of plans: a policy with other thresholds, and for `top_k` an algorithm. Calls
+that were planned before are forgotten inside `forced`.
 """
 
 import functools
@@ -11,13 +10,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-import kernels_cuda.runtime.launch
 from dmlops.call import CALLS
 from dmlops.replay import REPLAYS
-from kernels_cuda import diagonal_matrix, gather_nd, layout, nonzero_coordinates, top_k
-from kernels_cuda.diagonal_matrix import plan_turned as diagonal_turned
-from kernels_cuda.gather_nd import plan_plain, plan_strided, problem
-from kernels_cuda.nonzero_coordinates import plan_turned
+from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.runtime.variant import capability_of
 from kernels_cuda.top_k.policy import BLOCK_THREADS, Policy, block_shape
 
@@ -29,11 +24,14 @@ class CannotServeError(Exception):
 
 
 class Choice(NamedTuple):
-    """A name, and what forces this choice: values for attributes of modules, or arguments of `top_k.plan`."""
+    """A name, an operator, and the arguments of its plans that force this choice.
+
+    `arguments` takes the element size and the target that a plan is made for.
+    """
 
     name: str
-    settings: tuple[tuple[Any, str, Any], ...] = ()
-    arguments: Callable[[int, Any], dict[str, Any]] | None = None
+    operator: Any
+    arguments: Callable[[int, Any], dict[str, Any]]
 
     def __str__(self) -> str:
         return self.name
@@ -45,16 +43,14 @@ def forced(choice):
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(CALLS._calls, clear=True))
         stack.enter_context(mock.patch.dict(REPLAYS._replays, clear=True))
-        for module, attribute, value in choice.settings if choice else ():
-            stack.enter_context(mock.patch.object(module, attribute, value))
-        if choice and choice.arguments:
-            stack.enter_context(mock.patch.object(top_k, "plan", _forced_plan(choice)))
+        if choice:
+            stack.enter_context(mock.patch.object(choice.operator, "plan", _forced_plan(choice)))
         yield
 
 
 def _forced_plan(choice):
-    """Return `top_k.plan` with the arguments of a choice."""
-    plan = top_k.plan
+    """Return an operator's `plan` with the arguments of a choice."""
+    plan = choice.operator.plan
 
     def forced_plan(**problem):
         given = problem | choice.arguments(problem["element_size"], problem["target"])
@@ -78,21 +74,24 @@ def _top_k(name, algorithm=None, changes=None, multiprocessors=None):
             target = target._replace(multiprocessors=multiprocessors)
         return {"algorithm": algorithm, "policy": policy, "target": target}
 
-    return Choice(name, arguments=arguments)
+    return Choice(name, top_k, arguments)
 
 
-def _patched(name: str, *settings: tuple[Any, str, Any]) -> Choice:
-    return Choice(name, settings)
+def _choice(operator, name, *, multiprocessors=None, **thresholds):
+    """Return a choice of an operator whose policy is the same for all problems."""
+
+    def arguments(element_size, target):
+        if multiprocessors is not None:
+            target = target._replace(multiprocessors=multiprocessors)
+        return {"policy": operator.Policy(**thresholds), "target": target}
+
+    return Choice(name, operator, arguments)
 
 
-def _multiprocessors(number: int) -> tuple[Any, str, Callable[..., Any]]:
-    real = kernels_cuda.runtime.launch.target
-
-    @functools.cache
-    def target(device_id):
-        return real(device_id)._replace(multiprocessors=number)
-
-    return kernels_cuda.runtime.launch, "target", target
+# Masks are made, however small the input.
+_nonzero = functools.partial(_choice, nonzero_coordinates, small_elements=0)
+_gather = functools.partial(_choice, gather_nd)
+_diagonal = functools.partial(_choice, diagonal_matrix)
 
 
 def _blocks_of(n_threads: int) -> dict[str, Any]:
@@ -114,13 +113,7 @@ def _tiles_from(n_threads: int) -> dict[str, Any]:
     return {"tile.shapes": shapes}
 
 
-_MASKS = (nonzero_coordinates, "SMALL_LIMIT", 0)
-_UNITS = (plan_plain, "LARGEST_STRIDE", -1)
-_NO_VECTORS = (
-    (plan_strided, "LEAST_RUN_BYTES", ENDLESS),
-    (plan_strided, "LEAST_SHIFTED_UNITS", ()),
-)
-_WIDE = (layout, "NARROW_LIMIT", 0)
+_NO_VECTORS = {"strided_run_bytes": ENDLESS, "unaligned_run_units": ()}
 _NO_UNIT_GROUPS = {"block.unit_groups_per_thread": 0, "block.unit_fine_groups": 0}
 # Rows of any length, begun with coarse groups.
 _COARSE = {"block.unit_fine_groups": 0, "block.fine_bytes": 0}
@@ -159,40 +152,32 @@ ALGORITHMS = {
         _top_k("many_launches", changes=_FEW_BLOCKS),
     ),
     "nonzero_coordinates": (
-        _patched("masks", _MASKS),
-        _patched("masks-turned", _MASKS, (plan_turned, "LEAST_ROWS", 1)),
-        _patched("masks-strided", _MASKS, (plan_turned, "LEAST_ROWS", ENDLESS)),
-        _patched("masks-small_tiles", _MASKS, (nonzero_coordinates, "MAX_GRANULES_A_TILE", 1)),
-        _patched("masks-large_tiles", _MASKS, _multiprocessors(0)),
-        _patched("scan", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0)),
-        _patched("scan-wide", _MASKS, (nonzero_coordinates, "DIRECT_LIMIT", 0), _WIDE),
-        _patched("wide", _MASKS, _WIDE, (nonzero_coordinates, "NARROW_LIMIT", 0)),
+        _nonzero("masks"),
+        _nonzero("masks-transposed", transposed_rows=1),
+        _nonzero("masks-strided", transposed_rows=ENDLESS),
+        _nonzero("masks-small_tiles", most_granules_per_tile=1),
+        _nonzero("masks-large_tiles", multiprocessors=0),
+        _nonzero("scan", direct_granules=0),
+        _nonzero("scan-wide", direct_granules=0, narrow_elements=0),
+        _nonzero("wide", narrow_elements=0, narrow_rows=0),
     ),
     "gather_nd": (
-        _patched("few", (plan_plain, "FEW_UNITS", ENDLESS), *_NO_VECTORS),
-        _patched("plain", (plan_plain, "FEW_UNITS", 0), *_NO_VECTORS),
-        _patched("strided", _UNITS, (plan_strided, "LEAST_RUN_BYTES", 1)),
-        _patched(
-            "shifted",
-            (plan_strided, "LEAST_SHIFTED_UNITS", ((1, 1), (2, 1), (4, 1), (8, 1))),
-            (plan_strided, "LEAST_SHIFTED_UNITS_ALL", 1),
-        ),
-        _patched("units", _UNITS, *_NO_VECTORS),
-        _patched("wide", _UNITS, (layout, "NARROW_LIMIT", 64), (gather_nd, "NARROW_LIMIT", 64)),
-        _patched("long_registers", _UNITS, (problem, "SHORT_BOUND", 0)),
-        _patched("one_multiprocessor", _multiprocessors(1)),
+        _gather("few", single_units=ENDLESS, **_NO_VECTORS),
+        _gather("planar", single_units=0, **_NO_VECTORS),
+        _gather("strided", planar_stride=-1, strided_run_bytes=1),
+        _gather("unaligned", unaligned_run_units=((1, 1), (2, 1), (4, 1), (8, 1)), unaligned_units=1),
+        _gather("units", planar_stride=-1, **_NO_VECTORS),
+        _gather("wide", planar_stride=-1, narrow_elements=64),
+        _gather("long_registers", planar_stride=-1, short_bound=0),
+        _gather("one_multiprocessor", multiprocessors=1),
     ),
     "diagonal_matrix": (
-        _patched("elements", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS)),
-        _patched("elements-wide", (diagonal_matrix, "_MIN_ROW_BYTES", ENDLESS), _WIDE),
-        _patched("short_rows", (diagonal_matrix, "_MIN_ROW_BYTES", 1)),
-        _patched("turned", (diagonal_matrix, "_MIN_ROW_BYTES", 1), (diagonal_turned, "LEAST_ROWS", 1)),
-        _patched("strided", (diagonal_matrix, "_MIN_ROW_BYTES", 1), (diagonal_turned, "LEAST_ROWS", ENDLESS)),
-        _patched(
-            "many_launches",
-            (diagonal_matrix, "_MAX_VECTORS", 1 << 14),
-            # A row must fit into a launch, one vector more than its bytes fill included.
-            (diagonal_matrix, "_MAX_ROW_BYTES", ((1 << 14) - 1) * 16),
-        ),
+        _diagonal("elements", vector_row_bytes=ENDLESS),
+        _diagonal("elements-wide", vector_row_bytes=ENDLESS, narrow_elements=0),
+        _diagonal("short_rows", vector_row_bytes=1),
+        _diagonal("transposed", vector_row_bytes=1, transposed_rows=1),
+        _diagonal("strided", vector_row_bytes=1, transposed_rows=ENDLESS),
+        # A row must fit into a launch, one vector more than its bytes fill included.
+        _diagonal("many_launches", launch_vectors=1 << 14, longest_row_bytes=((1 << 14) - 1) * 16),
     ),
 }

@@ -187,7 +187,7 @@ SEARCHED = {
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("shape", SEARCHED)
 @pytest.mark.parametrize(
-    "algorithm", ["masks", "masks-turned", "masks-strided", "masks-large_tiles", "scan", "wide"]
+    "algorithm", ["masks", "masks-transposed", "masks-strided", "masks-large_tiles", "scan", "wide"]
 )
 def test_nonzero(algorithm, shape, dtype, density, torch):
     sizes, axes = SEARCHED[shape]
@@ -258,7 +258,7 @@ GATHERS = {
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize("index_dtype", ["int32", "int64"])
 @pytest.mark.parametrize("kind", GATHERS)
-@pytest.mark.parametrize("algorithm", ["few", "plain", "shifted", "units", "wide", "long_registers"])
+@pytest.mark.parametrize("algorithm", ["few", "planar", "unaligned", "units", "wide", "long_registers"])
 def test_gather(algorithm, kind, index_dtype, dtype, mode, torch):
     """Tuples whose coordinates are out of range one by one, at both ends, and just beyond them."""
     shape, n_coordinates = GATHERS[kind]
@@ -319,19 +319,19 @@ BANDS = ((0, 1), (-1, 2), (-1000, 5), (3, -2), (40, 200), (1000, 0))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64"])
-@pytest.mark.parametrize("layout", ["packed", "gaps", "every_other", "turned"])
-@pytest.mark.parametrize("algorithm", ["elements", "elements-wide", "short_rows", "strided", "turned"])
+@pytest.mark.parametrize("layout", ["packed", "gaps", "every_other", "transposed"])
+@pytest.mark.parametrize("algorithm", ["elements", "elements-wide", "short_rows", "strided", "transposed"])
 def test_diagonal_matrix(algorithm, layout, dtype, torch):
     shape = (2, 133, 261)
     memory = sample(dtype, (2, 133, 600), "diagonal")
-    if layout == "turned":
+    if layout == "transposed":
         memory = sample(dtype, (2, 261, 133), "diagonal")
     host, x = memory, torch.from_numpy(memory).cuda()
     cut = {
         "packed": lambda array: array[..., :261] + 0,
         "gaps": lambda array: array[..., 5:266],
         "every_other": lambda array: array[..., 1:522:2],
-        "turned": lambda array: array.swapaxes(1, 2),
+        "transposed": lambda array: array.swapaxes(1, 2),
     }[layout]
     host, x = cut(host), cut(x)
     assert host.shape == shape
@@ -343,11 +343,11 @@ def test_diagonal_matrix(algorithm, layout, dtype, torch):
 
 
 @pytest.mark.parametrize("lead", range(16))
-@pytest.mark.parametrize("layout", ["packed", "turned"])
+@pytest.mark.parametrize("layout", ["packed", "transposed"])
 def test_diagonal_matrix_written_anywhere(layout, lead, torch):
     host = sample("uint8", (41, 77), "anywhere")
     x = torch.from_numpy(host).cuda()
-    if layout == "turned":
+    if layout == "transposed":
         x = torch.from_numpy(host.T.copy()).cuda().T
     memory = torch.full((41 * 77 + 32,), 99, dtype=torch.uint8, device="cuda")
     out = memory[lead : lead + 41 * 77].reshape(41, 77)

@@ -6,7 +6,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from kernels_cuda import nonzero_coordinates
+from kernels_cuda.nonzero_coordinates import launches as nonzero_launches
 from kernels_cuda.top_k import launches
 from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
 from tests.gpu.memory import execute
@@ -19,7 +19,7 @@ GAP = 512
 def areas_apart():
     """Have plans leave gaps between the areas of their workspaces; serve the list of these gaps."""
     gaps, n_bytes = [], 0
-    take, aligned = launches.Workspace.take, nonzero_coordinates._aligned
+    take, aligned = launches.Workspace.take, nonzero_launches._aligned
 
     def take_apart(workspace, size):
         piece = take(workspace, size)
@@ -35,7 +35,7 @@ def areas_apart():
 
     with (
         mock.patch.object(launches.Workspace, "take", take_apart),
-        mock.patch.object(nonzero_coordinates, "_aligned", aligned_apart),
+        mock.patch.object(nonzero_launches, "_aligned", aligned_apart),
     ):
         yield gaps
 

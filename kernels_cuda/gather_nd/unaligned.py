@@ -10,21 +10,24 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.gather_nd.indices import index_functions
-from kernels_cuda.gather_nd.places import along
-from kernels_cuda.gather_nd.sizes import PLAIN_COORDINATES, PLAIN_DIMS, STRIDED_THREADS, VECTOR
+from kernels_cuda.gather_nd.addressing import along, index_functions
+from kernels_cuda.gather_nd.parameters import (
+    STRIDED_THREADS,
+    VECTOR,
+    UnalignedParameters,
+)
 from kernels_cuda.offsets import arithmetic
-from kernels_cuda.runtime.compiler import device_function, integers
+from kernels_cuda.runtime.compiler import device_function
 
 i32 = types.int32
 u32 = types.uint32
 i64 = types.int64
 
 
-def shifted_source(index_size: int) -> Any:
+def unaligned_kernel(index_size: int) -> Any:
     """Make the kernel, for elements of any size; runs have two vectors at least."""
     _, read_index, bring = index_functions(index_size, index_size == 8)
-    _, divide = arithmetic(wide=False)
+    _, divide, _ = arithmetic(wide=False)
 
     @device_function
     def follow(address, place, bound, stride, least):
@@ -44,54 +47,38 @@ def shifted_source(index_size: int) -> Any:
         return bits if address == straddling else word
 
     @cuda.jit
-    def gather_shifted(
-        x,
-        indices,
-        output,
-        n_vectors,
-        vectors_a_run,
-        multiplier,
-        shift,
-        run_bytes,
-        inner_size,
-        inner_multiplier,
-        inner_shift,
-        n_coordinates,
-        coordinate_bytes,
-        least,
-        clips,
-        x_strides: integers(PLAIN_DIMS),
-        index_strides: integers(PLAIN_DIMS),
-        output_strides: integers(PLAIN_DIMS),
-        bounds: integers(PLAIN_COORDINATES),
-        coordinate_strides: integers(PLAIN_COORDINATES),
-    ):
+    def gather_unaligned(x, indices, output, p: UnalignedParameters):
+        runs = p.runs
         position = u32(cuda.blockIdx.x) * STRIDED_THREADS + u32(cuda.threadIdx.x)
-        if position >= u32(n_vectors):
+        if position >= u32(p.n_vectors):
             return
-        run = divide(position, multiplier, shift)
-        vector = position - run * u32(vectors_a_run)
-        outer = divide(run, inner_multiplier, inner_shift)
-        inner = run - outer * u32(inner_size)
-        place = along(indices, outer, inner, index_strides)
-        first = along(x, outer, inner, x_strides)
-        first, is_read = follow(first, place, bounds[0], coordinate_strides[0], least)
+        run = divide(position, p.vectors_per_run)
+        vector = position - run * u32(p.vectors_per_run.size)
+        outer = divide(run, runs.inner_size)
+        inner = run - outer * u32(runs.inner_size.size)
+        place = along(indices, outer, inner, runs.index_strides)
+        first = along(x, outer, inner, runs.x_strides)
+        first, is_read = follow(first, place, runs.bounds[0], runs.coordinate_strides[0], runs.least_index)
         # Not a loop, which the compiler would not unroll: columns have no addresses.
-        if u32(n_coordinates) > 1:
-            place += coordinate_bytes
-            first, is_in_range = follow(first, place, bounds[1], coordinate_strides[1], least)
+        if u32(runs.n_coordinates) > 1:
+            place += runs.coordinate_bytes
+            first, is_in_range = follow(
+                first, place, runs.bounds[1], runs.coordinate_strides[1], runs.least_index
+            )
             is_read = is_read and is_in_range
-        if u32(n_coordinates) > 2:
-            place += coordinate_bytes
-            first, is_in_range = follow(first, place, bounds[2], coordinate_strides[2], least)
+        if u32(runs.n_coordinates) > 2:
+            place += runs.coordinate_bytes
+            first, is_in_range = follow(
+                first, place, runs.bounds[2], runs.coordinate_strides[2], runs.least_index
+            )
             is_read = is_read and is_in_range
-        is_read = is_read or u32(clips) != 0
-        target = along(output, outer, inner, output_strides)
+        is_read = is_read or u32(runs.clips) != 0
+        target = along(output, outer, inner, runs.output_strides)
         # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
         start = i32(i32(vector << 4) - i32(target & (VECTOR - 1)))
-        behind = i32(i32(run_bytes) - start)
+        behind = i32(i32(p.run_bytes) - start)
         target += i64(start)
-        end = first + run_bytes
+        end = first + p.run_bytes
         source = first + i64(start)
         lead = i32(source & (VECTOR - 1))
         n_bytes = u32(lead) & 3
@@ -159,4 +146,4 @@ def shifted_source(index_size: int) -> Any:
                 if part + k >= low and part + k < high:
                     ptx.store_u8(target + i64(part) + k, bits >> u32(8 * k))
 
-    return gather_shifted
+    return gather_unaligned

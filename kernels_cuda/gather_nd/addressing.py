@@ -1,4 +1,4 @@
-"""Reading indices, and bringing them into range."""
+"""Indices: read, and brought into range; and the addresses of runs along up to two dimensions."""
 
 from typing import Any
 
@@ -50,3 +50,9 @@ def index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
         return at, is_in_range
 
     return register, read_index, bring
+
+
+@device_function
+def along(address, outer, inner, strides):
+    """Return the address of a run in a tensor that begins at `address`."""
+    return ptx.add_product(ptx.add_product(address, outer, strides[0]), inner, strides[1])
