@@ -52,7 +52,7 @@ class TensorDataType(IntEnum):
     @property
     def is_signed(self) -> bool:
         """Whether the type holds negative values."""
-        return self.is_float or self.name.startswith("INT")
+        return self in _SIGNED
 
     @property
     def infinity(self) -> int:
@@ -105,6 +105,11 @@ _INFINITY = {
     TensorDataType.FLOAT32: 0x7F800000,
     TensorDataType.FLOAT64: 0x7FF0000000000000,
 }
+
+
+_SIGNED = frozenset(
+    [*_INFINITY, *(data_type for data_type in TensorDataType if data_type.name.startswith("INT"))]
+)
 
 
 class AxisDirection(IntEnum):

@@ -5,12 +5,13 @@ one where there is none, and returns what it gives.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, Unpack, overload
 
 from numpy.typing import NDArray
 
 from dmlops import arguments, binding, cuda, scalars
-from dmlops.array_libraries import Operand, as_input, as_output
+from dmlops.array_libraries import SIGNATURES, Operand, as_input, as_output, as_plain
 from dmlops.array_types import (
     Array,
     DataType,
@@ -26,12 +27,11 @@ from dmlops.array_types import (
     TopKOptions,
     Values,
 )
-from dmlops.call import CALLS, BoundCall
+from dmlops.call import BoundCall
+from dmlops.call_cache import CALLS
 from dmlops.data_types import index_data_type
 from dmlops.dispatch import level_set
 from dmlops.errors import counted, error_text, refuse, shown
-from dmlops.memory import CPU
-from dmlops.replay import REPLAYS, prepare
 from kernels_cpu.threads import get_num_threads
 
 # A named tuple's own constructor calls this too, and takes three times as long.
@@ -141,20 +141,12 @@ def top_k(
         largest = arguments.boolean(largest, "top_k.largest")
         sorted = arguments.boolean(sorted, "top_k.sorted")
     index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
-    others = k, axis, largest, sorted, index_type
-    parameters = ("top_k", others, lengths is None, level_set(), get_num_threads(), out is None)
-    if stream is None:
-        inputs = (x,) if lengths is None else (x, lengths)
-        results = REPLAYS.run(parameters, inputs if out is None else (*inputs, *_listed(out)))
-        if results is not None:
-            return _new(TopKResult, results)  # type: ignore[no-any-return]
-    handle = None if stream is None else cuda.stream_handle(stream, "top_k.stream")
-    operands: tuple[Operand, ...] = (as_input(x, "top_k.x", handle, True),)
-    if lengths is not None:
-        operands += (as_input(lengths, "top_k.lengths", handle, False),)
-    outputs = () if out is None else _outputs(out, ("top_k.out[0]", "top_k.out[1]"))
-    bind = binding.bind_top_k if lengths is None else binding.bind_top_k_of_lengths
-    results = _run(parameters, operands, outputs, bind, others, stream)
+    inputs = (x,) if lengths is None else (x, lengths)
+    parameters = ("top_k", k, axis, largest, sorted, index_type, level_set(), get_num_threads(), out is None)
+    results = CALLS.replay(parameters, inputs, () if out is None else _given(out)) if stream is None else None
+    if results is None:
+        function = _TOP_K if lengths is None else _TOP_K_OF_LENGTHS
+        results = _run(function, parameters, inputs, out, stream, k, axis, largest, sorted, index_type)
     return _new(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
@@ -232,15 +224,9 @@ def nonzero_coordinates(
     fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
     parameters = (where, size, fill, index_type, level_set(), get_num_threads(), out is None)
-    if stream is None:
-        results = REPLAYS.run(parameters, (x,) if out is None else (x, *_listed(out)))
-        if results is not None:
-            return _new(NonzeroResult, results)  # type: ignore[no-any-return]
-    handle = None if stream is None else cuda.stream_handle(stream, f"{where}.stream")
-    operands = (as_input(x, "nonzero_coordinates.x", handle, False),)
-    outputs = () if out is None else _outputs(out, (f"{where}.out[0]", f"{where}.out[1]"))
-    others = size, fill, index_type
-    results = _run(parameters, operands, outputs, binding.bind_nonzero_coordinates, others, stream)
+    results = CALLS.replay(parameters, (x,), () if out is None else _given(out)) if stream is None else None
+    if results is None:
+        results = _run(_NONZERO_COORDINATES, parameters, (x,), out, stream, size, fill, index_type)
     return _new(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
@@ -320,17 +306,10 @@ def gather_nd(
     if type(mode) is not str:
         refuse("gather_nd.mode", shown(mode), "it is no mode", 'mode must be "raise", "clip" or "fill"')
     parameters = ("gather_nd", batch, mode, level_set(), get_num_threads(), out is None)
-    if stream is None:
-        results = REPLAYS.run(parameters, (x, indices) if out is None else (x, indices, out))
-        if results is not None:
-            return results[0]
-    handle = None if stream is None else cuda.stream_handle(stream, "gather_nd.stream")
-    operands = (
-        as_input(x, "gather_nd.x", handle, True),
-        as_input(indices, "gather_nd.indices", handle, False),
-    )
-    outputs = () if out is None else (as_output(out, "gather_nd.out"),)
-    results = _run(parameters, operands, outputs, binding.bind_gather_nd, (batch, mode), stream)
+    given = () if out is None else _given(out)
+    results = CALLS.replay(parameters, (x, indices), given) if stream is None else None
+    if results is None:
+        results = _run(_GATHER_ND, parameters, (x, indices), out, stream, batch, mode)
     return results[0] if out is None else out
 
 
@@ -427,21 +406,98 @@ def diagonal_matrix(
         made = binding.made_from(shape, dtype, like, out)
     number = scalars.scalar_key(value)
     parameters = (where, number, begin, end, made, level_set(), get_num_threads(), out is None)
-    if stream is None:
-        given = () if out is None else (out,)
-        results = REPLAYS.run(parameters, given if x is None else (x, *given))
-        if results is not None:
-            return results[0]
-    handle = None if stream is None else cuda.stream_handle(stream, f"{where}.stream")
-    operands = () if x is None else (as_input(x, f"{where}.x", handle, True),)
-    outputs = () if out is None else (as_output(out, "diagonal_matrix.out"),)
-    bind = binding.bind_diagonal_matrix if x is not None else binding.bind_matrix_without_input
-    results = _run(parameters, operands, outputs, bind, (made, value, begin, end), stream)
+    inputs, given = () if x is None else (x,), () if out is None else _given(out)
+    results = CALLS.replay(parameters, inputs, given) if stream is None else None
+    if results is None:
+        function = _DIAGONAL_MATRIX if x is not None else _MATRIX_WITHOUT_INPUT
+        results = _run(function, parameters, inputs, out, stream, made, value, begin, end)
     return results[0] if out is None else out
 
 
+class _Function(NamedTuple):
+    """What the functions differ in, once their arguments are plain.
+
+    Attributes
+    ----------
+    name : str
+        As users call it.
+    inputs : tuple of (str, bool)
+        What error texts call each input, and whether the result has a derivative by it.
+    outputs : tuple of str
+        What they call the arrays of ``out``.
+    bind : callable
+        Makes a bound call of the inputs, the outputs and the other arguments.
+    """
+
+    name: str
+    inputs: tuple[tuple[str, bool], ...]
+    outputs: tuple[str, ...]
+    bind: Callable[..., BoundCall]
+
+
+_TOP_K = _Function("top_k", (("top_k.x", True),), ("top_k.out[0]", "top_k.out[1]"), binding.bind_top_k)
+_TOP_K_OF_LENGTHS = _Function(
+    "top_k",
+    (("top_k.x", True), ("top_k.lengths", False)),
+    ("top_k.out[0]", "top_k.out[1]"),
+    binding.bind_top_k_of_lengths,
+)
+_NONZERO_COORDINATES = _Function(
+    "nonzero_coordinates",
+    (("nonzero_coordinates.x", False),),
+    ("nonzero_coordinates.out[0]", "nonzero_coordinates.out[1]"),
+    binding.bind_nonzero_coordinates,
+)
+_GATHER_ND = _Function(
+    "gather_nd",
+    (("gather_nd.x", True), ("gather_nd.indices", False)),
+    ("gather_nd.out",),
+    binding.bind_gather_nd,
+)
+_DIAGONAL_MATRIX = _Function(
+    "diagonal_matrix", (("diagonal_matrix.x", True),), ("diagonal_matrix.out",), binding.bind_diagonal_matrix
+)
+_MATRIX_WITHOUT_INPUT = _Function(
+    "diagonal_matrix", (), ("diagonal_matrix.out",), binding.bind_matrix_without_input
+)
+
+
+def _run(
+    function: _Function,
+    parameters: Hashable,
+    inputs: tuple[Any, ...],
+    out: Any,
+    stream: Any,
+    *others: Any,
+) -> Sequence[Any]:
+    """Run the call that is bound for such arguments, on arrays that their libraries vouch for.
+
+    `parameters` holds all that the call depends on but its arrays, and `others` what binding needs of that.
+    """
+    if stream is None and any(type(array) not in SIGNATURES for array in inputs):
+        inputs = tuple([as_plain(array, name) for array, (name, _) in zip(inputs, function.inputs)])  # noqa: B905
+        results = CALLS.replay(parameters, inputs, () if out is None else _given(out))
+        if results is not None:
+            return results
+    handle = None if stream is None else cuda.stream_handle(stream, f"{function.name}.stream")
+    operands = [
+        as_input(array, name, handle, differentiable)
+        for array, (name, differentiable) in zip(inputs, function.inputs)  # noqa: B905
+    ]
+    outputs = () if out is None else _outputs(out, function.outputs)
+    bind = partial(function.bind, *operands, outputs, *others)
+    return CALLS.run(parameters, operands, outputs, bind, stream)
+
+
+def _given(out: Any) -> tuple[Any, ...]:
+    """Return the arrays of an ``out`` argument, for the fast path to look at."""
+    return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+
 def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
-    """Return the arrays of an ``out`` argument."""
+    """Return the arrays of an ``out`` argument, for which their libraries vouch."""
+    if len(names) == 1:
+        return (as_output(out, names[0]),)
     if not isinstance(out, (tuple, list)) or len(out) != len(names):
         reason = f"there are {len(names)} results"
         got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
@@ -449,46 +505,6 @@ def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
             error_text(names[0].partition("[")[0], got, reason, f"out must be {len(names)} arrays")
         )
     return [as_output(array, name) for array, name in zip(out, names, strict=True)]
-
-
-def _listed(out: Any) -> Sequence[Any]:
-    """Return what an ``out`` argument of several outputs holds, for the fast path to look at."""
-    return out if type(out) in (tuple, list) else (out,)
-
-
-def _run(
-    parameters: Hashable,
-    operands: tuple[Operand, ...],
-    outputs: Sequence[Operand],
-    bind: Callable[..., BoundCall],
-    others: tuple[Any, ...],
-    stream: Any,
-) -> Sequence[Any]:
-    """Run the call that is bound for such arguments; `bind` makes one of operands, outputs and `others`."""
-    key: list[Hashable] = [parameters]
-    for library, _, signature, _ in operands:
-        key += library, signature
-    for library, _, signature, _ in outputs:
-        key += library, signature
-    call = CALLS.find(tuple(key))
-    if call is None:
-        call = CALLS.keep(tuple(key), bind(*operands, outputs, *others))
-        prepare(call, call.library)
-    elif stream is None and call.replay is not False:
-        results = REPLAYS.learn(parameters, call, operands, outputs)
-        if results is not None:
-            return results
-    return call(operands, outputs, None if stream is None else _handle(call, stream))
-
-
-def _handle(call: BoundCall, stream: Any) -> int:
-    """Return the handle of a stream that the caller gave, if it is one of the arrays' device."""
-    where = f"{call.name}.stream"
-    if call.device == CPU:
-        refuse(where, shown(stream), "the arrays live on cpu", "stream must be None")
-    handle = cuda.stream_handle(stream, where)
-    cuda.check_stream_device(handle, call.device.number, where)
-    return handle
 
 
 def _refuse_with_input(**given: Any) -> None:

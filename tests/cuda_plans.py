@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from dmlops import dispatch
-from dmlops.problems import Options
+from dmlops.operators import Options
 
 KIB = 1 << 10
 # A block may have this of shared memory, by the CUDA programming guide.
@@ -198,7 +198,7 @@ def planned(
     )
     lowest = descriptor.lower()
     operator = dispatch.OPERATORS[type(lowest)]
-    kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")
+    kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
     fields = [field for field in operator.operands if field != "lengths" or (options and options.lengths)]
     n_operands = len(fields)
     all_leads = (*leads, *(0 for _ in range(n_operands)))

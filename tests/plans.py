@@ -1,10 +1,10 @@
-"""Plans on the host, launched with addresses: for what no public call lets a test choose."""
+"""Plans on the host that tests launch with addresses, for choices that no public function offers."""
 
 import numpy as np
 
 from dmlops import dispatch
 from dmlops.memory import CPU
-from dmlops.problems import Options
+from dmlops.operators import Options
 
 FENCE = 4096
 CANARY = 0xA5

@@ -1,4 +1,4 @@
-"""Random problems of every operator, in any layout, each with what plain NumPy answers.
+"""Random problems of every operator in any layout, each with the answer of plain NumPy.
 
 A problem knows the memory of every operand before the call and after it: inputs and the gaps of a layout must
 come out as they went in. `DMLOPS_RANDOM_PROBLEMS` and `DMLOPS_STRESS_SEED` set how many of them tests make,
@@ -13,8 +13,7 @@ import numpy as np
 
 from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
 from dmlops.data_types import SUPPORTED
-from dmlops.operators import Descriptor
-from dmlops.problems import Options
+from dmlops.operators import Descriptor, Options
 from tests import reference
 from tests.data import DTYPES, FLOATS, INDEX_DTYPES, as_strided, bits, float_from_bits, random, special_values
 

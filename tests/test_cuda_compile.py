@@ -1,4 +1,4 @@
-"""Every CUDA kernel compiles for every architecture, without a GPU, and keeps its values in registers."""
+"""CUDA kernels compile for every architecture without a GPU, and keep their values in registers."""
 
 import importlib
 import os
@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
-from dmlops import cuda, kernel_store
+from dmlops import cuda, dispatch, kernel_store
 from tests.cuda_plans import planned
 from tests.test_cuda_plans import PROBLEMS
 
@@ -20,7 +20,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 # Of these every run tries the examples of kernels.
 ORDINARY_ARCHITECTURES = ("sm_90", "sm_120")
 ELF_MAGIC = b"\x7fELF"
-OPERATORS = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
+OPERATORS = tuple(operator.name for operator in dispatch.OPERATORS.values())
 # Operators share some kernels; a kernel's label stands for its code.
 VARIANTS = {
     variant.label: variant

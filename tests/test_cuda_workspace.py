@@ -1,4 +1,4 @@
-"""CUDA plans' workspaces suffice: what launches write lies in them, area by area, whatever the size."""
+"""Workspaces of CUDA plans are large enough: all writes stay in their areas, for problems of any size."""
 
 import importlib
 
@@ -15,7 +15,7 @@ from dmlops import (
     TensorDesc,
     TopK1,
 )
-from dmlops.problems import Options
+from dmlops.operators import Options
 from tests.cuda_areas import check_areas
 from tests.cuda_plans import planned
 

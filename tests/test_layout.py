@@ -1,4 +1,4 @@
-"""Layouts as plain integers: merging dimensions and scalar bits change nothing that a kernel sees."""
+"""Layouts as plain integers: merging dimensions keeps the order of elements, and scalars keep their bits."""
 
 import itertools
 
@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmlops import TensorDataType
-from dmlops.layout import merge
+from dmlops.operators.layout import merge
 from dmlops.scalars import scalar_bits
 from tests.data import DTYPES, bits
+
+pytestmark = pytest.mark.quick
 
 
 def addresses(dims, tensor):

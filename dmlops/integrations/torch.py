@@ -19,7 +19,10 @@ from dmlops import NonzeroResult, TensorDataType, TensorDesc, TopKResult
 from dmlops.array_types import Mode
 from dmlops.data_types import data_type_of
 from dmlops.errors import error_text
-from dmlops.integrations import inference
+from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
+from dmlops.operators.gather_nd import infer_gather_nd
+from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
+from dmlops.operators.top_k import infer_top_k
 from dmlops.tensor import sizes_stand_in
 
 # No tensor has so many elements along a dimension.
@@ -162,7 +165,7 @@ def _fake_top_k(
             *(symbols.describe(lengths, "top_k.lengths"), lengths.shape),
             *([data.sizes[d] for d in rows], [x.shape[d] for d in rows]),
         )
-    values, indices = inference.top_k(data, int(k), axis, _INDEX_TYPE, row_lengths)
+    values, indices = infer_top_k(data, int(k), axis, _INDEX_TYPE, row_lengths)
     return symbols.empty(x, values), symbols.empty(x, indices)
 
 
@@ -219,7 +222,7 @@ def _fake_nonzero_coordinates_static(x: Tensor, size: int, fill_value: int | Non
     symbols = _Symbols()
     # The sizes of x reach neither result.
     data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), (1,) * x.dim())
-    coordinates, count = inference.nonzero_coordinates(data, symbols.number(size), _INDEX_TYPE)
+    coordinates, count = infer_nonzero_coordinates(data, symbols.number(size), _INDEX_TYPE)
     return symbols.empty(x, coordinates), symbols.empty(x, count)
 
 
@@ -233,7 +236,7 @@ def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> T
     data, picks = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
     picks = TensorDesc(picks.data_type, (*picks.sizes[:-1], *map(int, indices.shape[-1:])))
     picks = _equated(picks, indices.shape[:batch_dims], data.sizes, x.shape[:batch_dims])
-    return symbols.empty(x, inference.gather_nd(data, picks, batch_dims, mode))
+    return symbols.empty(x, infer_gather_nd(data, picks, batch_dims, mode))
 
 
 def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
@@ -297,7 +300,8 @@ def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end:
     symbols = _Symbols()
     # Neither the bounds nor a value that is traced have a say in the result's shape.
     known = value if isinstance(value, (int, float)) else 0
-    return symbols.empty(x, inference.diagonal_matrix(symbols.describe(x, "diagonal_matrix.x"), known, 0, 1))
+    data = symbols.describe(x, "diagonal_matrix.x")
+    return symbols.empty(x, infer_diagonal_matrix(data.data_type, data.sizes, known))
 
 
 def _differentiable_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
