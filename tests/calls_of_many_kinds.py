@@ -121,7 +121,9 @@ def many_kinds(n_calls, n_before):
     calls.run(n_before)
     before, full = resident_bytes(), kept_entries()
     calls.run(n_calls)
-    assert kept_entries() == full <= MOST_ENTRIES
+    # An entry holds one call or two.
+    assert min(full, kept_entries()) >= MOST_ENTRIES // 2
+    assert max(full, kept_entries()) <= MOST_ENTRIES
     print(before, resident_bytes())
 
 

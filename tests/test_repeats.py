@@ -14,6 +14,7 @@ from dmlops import (
     TensorDataType,
     TensorDesc,
     TopK1,
+    backend,
 )
 from tests import reference
 from tests.data import assert_same, sample, unaligned
@@ -156,6 +157,28 @@ def test_layouts_of_one_shape_take_turns_on_the_fast_path(name):
         for array in arrays:
             FUNCTIONS[name](array)
     assert {path_of(lambda array=array: FUNCTIONS[name](array)) for array in arrays} == {"fast"}
+
+
+@pytest.mark.parametrize("kind", ["owner", "strided", "transposed", "list"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_later_calls_load_no_kernel(name, kind):
+    for shape in ((5, 11), (150, 161)):
+        x = KINDS[kind][0](sample("int16", shape, "loads"))
+        FUNCTIONS[name](x)
+        loaded = len(backend._loaded)
+        for _ in range(4):
+            FUNCTIONS[name](x)
+        assert len(backend._loaded) == loaded
+
+
+@needs_gil
+def test_calls_that_are_logged_take_the_ordinary_path(caplog):
+    x = sample("float32", (5, 41), "logged")
+    for name, function in FUNCTIONS.items():
+        assert settled_path(lambda function=function: function(x)) == "fast"
+        with caplog.at_level("DEBUG", logger="dmlops"):
+            assert path_of(lambda function=function: function(x)) == "ordinary"
+        assert caplog.messages[-1].startswith(f"{name} on cpu: ")
 
 
 @needs_gil
