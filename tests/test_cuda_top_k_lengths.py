@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
-from dmlops.problems import Options
+from dmlops.operators import Options
 from tests.cuda_areas import check_areas
 from tests.cuda_plans import APART, planned
 
