@@ -1,6 +1,6 @@
-"""Devices and the command line: which one a command takes, what `info` and `warmup` make of them.
+"""Devices on the command line: the choice of a device, and the output of `info` and `warmup`.
 
-The GPUs are played, so that machines without any see these tests too.
+Stand-ins replace the GPUs, so that these tests also run on machines without one.
 """
 
 import re
@@ -12,6 +12,8 @@ import pytest
 from dmlops import cuda
 from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli.placement import Device, place
+
+pytestmark = pytest.mark.quick
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 

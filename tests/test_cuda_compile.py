@@ -1,4 +1,4 @@
-"""Every CUDA kernel compiles for every architecture, without a GPU, and keeps its values in registers."""
+"""CUDA kernels compile for every architecture without a GPU, and keep their values in registers."""
 
 import importlib
 import os

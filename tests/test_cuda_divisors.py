@@ -1,9 +1,11 @@
-"""The divisors of CUDA kernels, emulated in integers of the kernels' width."""
+"""Division by precomputed divisors in CUDA kernels, emulated with integers of the same width."""
 
 import importlib
 import random
 
 import pytest
+
+pytestmark = pytest.mark.quick
 
 pytest.importorskip("cuda.core")
 layout = importlib.import_module("kernels_cuda.layout")

@@ -1,4 +1,4 @@
-"""What CUDA plans launch, asked without a GPU: within limits, all the work once, shared memory."""
+"""Launches of CUDA plans, without a GPU: they respect limits and do all the work exactly once."""
 
 import dataclasses
 import importlib
@@ -21,6 +21,8 @@ from tests.cuda_plans import SHARED_BYTES, planned
 from tests.test_cuda_workspace import TOP_K, nonzero, top_k
 
 Policy = importlib.import_module("kernels_cuda.top_k").Policy
+pytestmark = pytest.mark.quick
+
 T = TensorDataType
 LARGEST_GRID = (1 << 31) - 1
 DEFAULT_SHARED_BYTES = 48 << 10

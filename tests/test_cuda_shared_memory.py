@@ -1,4 +1,4 @@
-"""The areas of a block's shared memory, as top-k plans lay them out, are large enough and do not overlap."""
+"""The areas of shared memory in top-k plans are large enough and do not overlap."""
 
 import pytest
 

@@ -4,6 +4,8 @@ import importlib
 
 import pytest
 
+pytestmark = pytest.mark.quick
+
 pytest.importorskip("cuda.core")
 dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
 policies = importlib.import_module("kernels_cuda.top_k.policy")

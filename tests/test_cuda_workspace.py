@@ -1,4 +1,4 @@
-"""CUDA plans' workspaces suffice: what launches write lies in them, area by area, whatever the size."""
+"""Workspaces of CUDA plans are large enough: all writes stay in their areas, for problems of any size."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""`compile` and `execute`: what they take, what they refuse, what they log; one plan for many calls."""
+"""`compile` and `execute`: what they accept, refuse and log, and that one plan serves many calls."""
 
 import logging
 import pickle

@@ -1,4 +1,4 @@
-"""`dmlops.integrations.torch`: custom operators in graphs, their inferred shapes, their gradients."""
+"""`dmlops.integrations.torch`: custom operators in graphs, their inferred shapes and their gradients."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""Data that reach every part of a kernel: the last elements of each thread, ties in between, odd beginnings.
+"""Data for every part of a kernel: the last elements of each thread, ties between them, odd offsets.
 
-Each kernel is forced in turn, and the answers are plain NumPy's.
+Each kernel is forced in turn, and the answers are compared with plain NumPy.
 """
 
 import numpy as np

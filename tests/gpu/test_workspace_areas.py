@@ -1,4 +1,4 @@
-"""Each area of a workspace has a fence of its own: no kernel writes beyond the one that it was given."""
+"""Each area of a workspace has its own fence: no kernel writes outside its area."""
 
 from contextlib import contextmanager
 from unittest import mock

@@ -1,4 +1,4 @@
-"""Walks through sweeps and judges them: which point takes longer than another one lets expect."""
+"""Sweep analysis: measure the points of sweeps, and find those that take longer than expected."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,23 +10,23 @@ from dmlops.bench.runner import SKIPPED, Bench, DeviceLostError, Outcome, Pace, 
 from dmlops.bench.sweeps import Sweep
 from dmlops.bench.workloads import CPU
 
-# Each form of torch that does the whole work is timed beside dmlops.
+# The forms of torch that do the whole work are timed beside dmlops.
 TORCH = ("torch.topk", "torch.sort", "torch.nonzero", "torch indexing", "torch.tril")
 POINT_SECONDS = 0.02
-# Of NumPy's check on the host; a GPU checks everything.
+# On the host, NumPy checks answers up to this size; a GPU checks all of them.
 CHECKED_SIZE = 1 << 21
-# A peer is left out of the rest of a sweep when a call takes half of what a point lets it take.
+# A peer is left out of the rest of a sweep as soon as a call takes half of this time.
 PATIENCE = 0.25
 PEERS_WEIGHT = 2
 SLACK = 2.0
-# Clocks tell no smaller difference from torch.
+# Clocks cannot resolve a smaller difference from torch.
 TIE = 1.05
 SCRATCH_SHARE = 1 / 8
 SCRATCH_BYTES = 1 << 20
 
 
 def pace(device: str) -> Pace:
-    """Return how much a point is looked at: briefly, for there are hundreds."""
+    """Return the pace for a point: brief, because there are hundreds of points."""
     checked = {"checked_size": CHECKED_SIZE} if device == CPU else {}
     return Pace(POINT_SECONDS, PATIENCE, scratch_size=SCRATCH_BYTES, **checked)
 
@@ -40,11 +40,11 @@ class Finding:
     what : str
         "step", "kind", "torch" or "memory".
     point, other : str
-        What was compared with what.
+        The names of the two sides of the comparison.
     amount, other_amount : float
-        Seconds; bytes of memory.
+        Seconds, or bytes of memory.
     factor, limit : float
-        How many times the amount that was to be expected it is, and how many it may be.
+        The ratio of the amount to the expected amount, and the largest ratio allowed.
     """
 
     what: str
@@ -57,7 +57,7 @@ class Finding:
 
     @property
     def is_violation(self) -> bool:
-        """Whether it is beyond the limit."""
+        """Whether the factor exceeds the limit."""
         return self.factor > self.limit
 
     @property
@@ -68,7 +68,7 @@ class Finding:
 
 @dataclass
 class Verdict:
-    """A sweep, what was measured of it, and what was found."""
+    """A sweep with its measurements and findings."""
 
     sweep: Sweep
     rows: Sequence[Row]
@@ -76,7 +76,7 @@ class Verdict:
 
     @property
     def violations(self) -> list[Finding]:
-        """What is beyond its limit, the worst first."""
+        """The findings beyond their limits, the worst first."""
         return sorted((each for each in self.findings if each.is_violation), key=lambda each: -each.excess)
 
     @property
@@ -102,14 +102,14 @@ class Verdict:
 
 
 def worst(findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding that is most beyond its limit, or closest to it."""
+    """Return the finding with the largest excess: the most beyond its limit, or the closest to it."""
     return max(findings, key=lambda each: each.excess, default=None)
 
 
 def judge(sweep: Sweep, rows: Sequence[Row], threads: int) -> Verdict:
-    """Compare the points of a sweep with each other, with torch, and with the memory that they may take.
+    """Compare the points of a sweep with each other, with torch, and with the memory that they may use.
 
-    The times are the least of each point's samples, which other work on the machine disturbs the least.
+    The time of a point is the minimum of its samples, which other work on the machine disturbs least.
     """
     ours = {row.name: row.ours for row in rows if row.ours is not None}
     findings = [*_against_each_other(sweep, ours), *_against_torch(rows)]
@@ -148,10 +148,10 @@ def _torch(row: Row) -> Outcome | None:
     return min((each for each in row.timed if each.contender in TORCH), key=_least, default=None)
 
 
-def walk(bench: Bench, sweep: Sweep, seconds: float, told: Callable[[Row], None]) -> Verdict:
-    """Measure the points of a sweep; what is beyond a limit is measured again, and the better time counts.
+def measure(bench: Bench, sweep: Sweep, seconds: float, on_row: Callable[[Row], None]) -> Verdict:
+    """Measure the points of a sweep. Points beyond a limit are measured again, and the better time counts.
 
-    What `seconds` do not suffice for is skipped. `told` is called with each row.
+    Points that do not fit into `seconds` are skipped. `on_row` is called with each row.
     """
     deadline = time.perf_counter() + seconds
     names = {OURS, *TORCH} if sweep.has_peers else {OURS}
@@ -163,7 +163,7 @@ def walk(bench: Bench, sweep: Sweep, seconds: float, told: Callable[[Row], None]
             row = bench.skipped(workload, "out of time", names)
         names -= {outcome.contender for outcome in row.outcomes if _is_slow(outcome)}
         rows[workload.name] = row
-        told(row)
+        on_row(row)
     violations = judge(sweep, [*rows.values()], bench.threads).violations
     doubtful = {each.point for each in violations if each.what != "memory"}
     for workload in sweep.points:
@@ -194,7 +194,7 @@ def _better(row: Row, again: Row) -> Row:
 
 
 def shares(bench: Bench, table: Sequence[Sweep], seconds: float) -> Iterator[tuple[Sweep, float]]:
-    """Yield each sweep and the seconds that it may use: some more than its share, as most use less."""
+    """Yield each sweep and the seconds that it may use: more than its share, because most sweeps use less."""
     deadline = time.perf_counter() + seconds
     weights = [_weight(bench, sweep) for sweep in table]
     for done, sweep in enumerate(table):
