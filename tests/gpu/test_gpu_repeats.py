@@ -51,7 +51,6 @@ def test_kinds_in_turn(gpu_library):
             check_calls(gpu_library, x, host, indices, picks)
 
 
-@pytest.mark.parametrize("name", DESCRIPTORS)
 def test_paths_of_repeated_calls(torch):
     """Views and strided tensors take the same path as tensors that own their memory, on all alignments."""
     x = torch.from_numpy(sample("float32", (6, 70), "paths")).cuda()
@@ -80,6 +79,7 @@ def test_paths_of_repeated_calls(torch):
         assert settled_path(call) == "fast"
 
 
+@pytest.mark.parametrize("name", DESCRIPTORS)
 def test_executions_one_after_the_other(name, torch):
     bound = Bound(torch, DESCRIPTORS[name])
     arrays = bound.inputs | bound.outputs

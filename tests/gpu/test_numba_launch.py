@@ -11,7 +11,7 @@ from tests.cuda_plans import planned
 from tests.data import assert_same
 
 # Small problems are enough to see what a kernel does.
-pytestmark = pytest.mark.filterwarnings("ignore:Grid size:Warning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*Grid size:Warning")
 
 WORKSPACE_BYTES = 1 << 20
 FILL = 0xA5
