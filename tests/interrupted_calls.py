@@ -15,7 +15,7 @@ from tests.data import assert_same
 
 
 class CallInterruptedError(Exception):
-    """What the signal handler raises."""
+    """The exception that the signal handler raises."""
 
 
 signals = []
@@ -111,7 +111,7 @@ def functions(rng):
 
 
 def results(rng):
-    """Return calls that make their outputs, which are copied to where they are looked at."""
+    """Return calls that make new outputs, whose elements are copied to be checked."""
 
     def kept(call):
         def run(given, out):

@@ -257,7 +257,7 @@ def run(name, device, *, is_warm):
 
 
 def main(device):
-    """Run every check in a process of its own, cold and warm; return how many failed."""
+    """Run every check in a separate process, in first and in repeated calls; return the failures."""
     failures = 0
     # Compiled before, so that processes have something to load.
     child = os.fork()

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.quick
 
 
 class Clock:
-    """A clock that stands still between calls."""
+    """A clock that stops between calls."""
 
     def __init__(self):
         self.now = 0.0

@@ -62,7 +62,7 @@ def check_descriptor(descriptor, at_end):
 
 
 def check_all(at_end):
-    """Check everything; run in a process of its own, which a stray access ends."""
+    """Check everything; this runs in a separate process, which a stray access ends."""
     check_functions(at_end, cases.ALL)
     for name, descriptor in DESCRIPTORS.items():
         print(name, flush=True)

@@ -22,7 +22,7 @@ needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no
 
 
 def write_pipe(path, content):
-    """Write to a named pipe from another thread; whoever reads may stop early."""
+    """Write to a named pipe from another thread; the reader may stop early."""
 
     def write():
         try:

@@ -416,7 +416,7 @@ class TestTransformations:
 
 
 class TestTracked:
-    """What is differentiated is, apart from that, the same."""
+    """A call that is differentiated gives the same answer as any other."""
 
     CALLS = (
         lambda x: top_k(x, 3, axis=0),

@@ -28,7 +28,7 @@ FOUND, COMPILED = f"{ANSWER} False", f"{ANSWER} True"
 
 
 def call(directory, *, errors=False, **environment):
-    """Make the call in a process of its own; return what it prints, and its log if asked."""
+    """Make the call in a separate process; return its output, and its log if asked."""
     settings = {"DMLOPS_CACHE_DIR": str(directory), **environment}
     if errors:
         return run_script(CALL, errors=True, **settings)

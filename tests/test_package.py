@@ -124,7 +124,7 @@ def test_imports_point_one_way(place):
 
 
 def test_numba_is_imported_by_compilers_and_kernels_only():
-    """What plans and calls import must not import Numba, which takes longer than all else in a first call."""
+    """Modules that plans and calls import must not import Numba, which takes most of the time of a first call."""
     script = """
         import importlib, sys
         for device in ("kernels_cpu", "kernels_cuda"):

@@ -34,7 +34,7 @@ def fenced(shape, dtype, *, transposed=False):
 
 
 def check_outputs(function, expected, *, transposed=False):
-    """Call a function with outputs given, and check them and what lies around them."""
+    """Call a function with given outputs, and check them and the memory around them."""
     outputs = [fenced(array.shape, array.dtype, transposed=transposed) for array in expected]
     arrays = tuple(array for array, _ in outputs)
     function(out=arrays if len(arrays) > 1 else arrays[0])
