@@ -162,7 +162,7 @@ def was_interrupted(work, delay, by_thread):
                 signal.setitimer(signal.ITIMER_REAL, delay)
             work.call(work.inputs, work.outputs)
         finally:
-            # A timer that is left must not end the check.
+            # A remaining timer must not end the check.
             while timer is not None and timer.ident is not None and timer.is_alive():
                 timer.join()
             signal.setitimer(signal.ITIMER_REAL, 0)

@@ -122,7 +122,7 @@ HOSTILE = {
             "(" + "1, " * 65 + ")",
         )
     },
-    # These are no types, or none of ours.
+    # These are not types, or not supported types.
     **{
         f"type {kind[:30]}": header(descr(kind)) + bytes(64)
         for kind in (

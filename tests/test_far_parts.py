@@ -8,7 +8,7 @@ import pytest
 import dmlops
 from tests.data import assert_same, random
 
-# A row that is worth seven threads.
+# A row long enough for seven threads.
 LONG = 8_000_003
 
 
@@ -93,7 +93,7 @@ def test_negative_ascending_rows(n_threads, largest):
 def test_sorted_parts_of_different_ranges(dtype, n_threads):
     dmlops.set_num_threads(n_threads)
     n = 100_003
-    # From part to part a hundred times the range, so that the last part alone has the greatest and the least.
+    # The range grows a hundredfold per part, so the last part has the largest and the smallest elements.
     reach = 10.0 ** np.linspace(0, 12, n)
     x = (random("ranges").uniform(-1, 1, n) * reach).round().astype(dtype)
     x[x == 0] = 1

@@ -329,7 +329,7 @@ def execute_operators(first, last):
 
 
 LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
-# Problems of all types need all kernels; without vectors the ordinary run tries those of test_bounds.py only.
+# Problems of all types need all kernels; the ordinary run tests scalar kernels in test_bounds.py only.
 SIMD = pytest.mark.parametrize("simd", [exhaustive("0"), "1"])
 
 

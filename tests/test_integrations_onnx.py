@@ -177,7 +177,7 @@ def tensor(*sizes, data_type=TensorDataType.FLOAT32):
     return TensorDesc(data_type, sizes)
 
 
-# What onnx's evaluator knows how to handle, and dmlops does not.
+# Models that onnx's own evaluator supports, and dmlops does not.
 NOT_OURS = ("U4", object, "complex64", ml_dtypes.int4, ml_dtypes.float8_e4m3fn, ">f4")
 
 

@@ -13,7 +13,7 @@ from tests.data import float_from_bits, unaligned
 from tests.kept_calls import Call, needs_gil, place, settle
 from tests.scripts import run_script
 
-# Small calls are replayed in one step, larger ones let go of the GIL, and some are looked at only.
+# Small calls run inside the native call, larger calls release the GIL, and some are only checked there.
 SHAPES = {"small": (6, 8), "large": (150, 160)}
 NAN, OTHER_NAN = float_from_bits([0x7FC00001, 0xFFC00000], "float32")
 MEMORIES = ["own", "view"]
@@ -148,7 +148,7 @@ KINDS = {
 @pytest.mark.parametrize("shape", [(7, 9), (151, 161)], ids=str)
 @pytest.mark.parametrize("name", KINDS)
 def test_repeated_calls_take_a_shorter_way(name, shape, given):
-    """Repeated calls take the fast path, on owning arrays and on views; otherwise these tests prove nothing."""
+    """Repeated calls take the fast path, on owning arrays and views; otherwise these tests prove nothing."""
     call = KINDS[name](numbers(shape))
     own, view = [settle(call.made(memory, given=given)) for memory in MEMORIES]
     assert own[-1] == view[-1] < own[1] // 2 < own[0]

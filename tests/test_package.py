@@ -114,7 +114,7 @@ def test_imports_point_one_way(place):
     files = [at] if at.suffix else [path for path in at.rglob("*.py") if "integrations" not in path.parts]
     assert files
     for forbidden in FORBIDDEN[place]:
-        # A rule about a module that is gone would hold nothing back.
+        # A rule about a module that no longer exists would check nothing.
         assert not forbidden.startswith(PACKAGES) or find_spec(forbidden) is not None, forbidden
     for path in files:
         for name in _imports(path):
@@ -124,7 +124,7 @@ def test_imports_point_one_way(place):
 
 
 def test_numba_is_imported_by_compilers_and_kernels_only():
-    """Modules that plans and calls import must not import Numba, which takes most of the time of a first call."""
+    """Modules that plans and calls import must not import Numba, the slowest part of a first call."""
     script = """
         import importlib, sys
         for device in ("kernels_cpu", "kernels_cuda"):

@@ -21,7 +21,7 @@ from dmlops.memory import CPU
 from dmlops.problems import Options
 
 KIB, MIB = 1 << 10, 1 << 20
-# A problem of any size may ask for this beyond its share.
+# A problem of any size may require this many bytes beyond its share.
 SLACK = MIB
 BLOCK_SHARED_BYTES = {"sm_75": 64 * KIB, "sm_90": 227 * KIB}
 TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64)
@@ -98,7 +98,7 @@ def test_top_k_of_few(data_type, sizes, axis, k, workspace_of):
 def test_top_k_of_all(arch, data_type, sizes):
     descriptor = top_k(data_type, sizes, sizes[1])
     output = descriptor.input_tensor.element_count * (data_type.bytes + 4)
-    # Keys and positions twice, and some counts a tile.
+    # Two copies of keys and positions, and some counts per tile.
     assert on_cuda(arch)(descriptor) <= 2 * output + output // 16 + SLACK
 
 
