@@ -54,6 +54,7 @@ class TopKOptions(TypedDict, total=False):
     axis: int
     largest: bool
     sorted: bool
+    lengths: Any
     index_dtype: IndexType | None
     out: Any
     stream: Any

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from dmlops import arguments
 from dmlops.array_libraries import NUMPY, ArrayLibrary, Operand, as_input, as_output
+from dmlops.backend import HIGHEST_LEVELS
 from dmlops.call import BoundCall, Manner, Named
-from dmlops.dispatch import check_level, level_or, plan
-from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
+from dmlops.dispatch import check_level, level_or, plan_kernels
+from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import (
     DeviceMismatchError,
     IndexOutOfRangeError,
@@ -17,11 +18,14 @@ from dmlops.errors import (
     error_text,
     refuse,
 )
-from dmlops.function_errors import in_words_of
+from dmlops.function_errors import InWordsOf
 from dmlops.memory import CPU, Device
-from dmlops.operators import Descriptor, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TopK1
+from dmlops.operators import Descriptor, Options
+from dmlops.operators.diagonal_matrix import diagonal_matrix_descriptor, infer_diagonal_matrix
+from dmlops.operators.gather_nd import gather_nd_descriptor, infer_gather_nd
+from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates, nonzero_coordinates_descriptor
 from dmlops.operators.support import INDEX_TYPES
-from dmlops.problems import Options
+from dmlops.operators.top_k import infer_top_k, top_k_descriptor
 from dmlops.tensor import TensorDesc
 
 # A named tuple's own constructor calls this too, and takes three times as long.
@@ -29,45 +33,49 @@ _new: Any = tuple.__new__
 
 
 def bind_top_k(
-    x: Operand, out: Sequence[Operand], k: int, axis: int, largest: bool, index_type: TensorDataType | None
+    x: Operand,
+    out: Sequence[Operand],
+    k: int,
+    axis: int,
+    largest: bool,
+    is_sorted: bool,
+    index_type: TensorDataType | None,
+    lengths: Operand | None = None,
 ) -> BoundCall:
     """Bind a call of `top_k`."""
     library, array, *_ = x
     data, device = library.describe(array, "top_k.x"), library.device(array)
-    if data.dimension_count == 0:
-        data = TensorDesc(data.data_type, (1,))
-    rank = data.dimension_count
-    if not -rank <= axis < rank:
-        refuse(
-            "top_k.axis",
-            axis,
-            f"x has {counted(rank, 'dimension')}",
-            f"axis must be in [{-rank}, {rank - 1}]",
-        )
-    axis %= rank
-    size = data.sizes[axis]
-    if not 0 <= k <= size:
-        refuse("top_k.k", k, f"axis {axis} of x has {counted(size, 'element')}", f"k must be in [0, {size}]")
-    sizes = (*data.sizes[:axis], k, *data.sizes[axis + 1 :])
-    index_type = _index_type(index_type, library, out, "top_k")
-    inferred = tuple(_result("top_k", "x", type_, sizes) for type_ in (data.data_type, index_type))
-    values, indices = _check_outputs(out, ("values", "indices"), inferred, device, "top_k")
-    call = _Call("top_k", [x], [data], out, [values, indices], device)
-    if k == 0:
-        if level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
-            remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
-            raise UnsupportedFeatureError(error_text("top_k.k", 0, "DirectML selects at least 1", remedy))
-        return call.without_kernels()
-    with in_words_of("top_k", has_out=bool(out)):
-        descriptor = TopK1(
-            input_tensor=data,
-            axis=axis,
-            k=k,
-            axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
-            output_value_tensor=values,
-            output_index_tensor=indices,
-        )
-        return call.bind(descriptor)
+    inputs, input_descs, row_lengths = [x], [data], None
+    if lengths is not None:
+        row_lengths = lengths.library.describe(lengths.array, "top_k.lengths")
+        _check_device("top_k.lengths", lengths.library.device(lengths.array), device)
+        inputs, input_descs = [x, lengths], [data, row_lengths]
+    with InWordsOf("top_k", has_out=bool(out)):
+        index_type = _index_type(index_type, library, out, "top_k")
+        inferred = infer_top_k(data, k, axis, index_type, row_lengths)
+        values, indices = _check_outputs(out, ("values", "indices"), inferred, device, "top_k")
+        call = _Call("top_k", inputs, input_descs, out, [values, indices], device)
+        if lengths is not None:
+            _check_extended("top_k.lengths", "an array", "DirectML selects among all elements of a row")
+        if k == 0:
+            _check_extended("top_k.k", 0, "DirectML selects at least 1")
+            return call.without_kernels()
+        descriptor = top_k_descriptor(data, axis, k, largest, values, indices)
+        return call.bind(descriptor, Options(is_sorted=is_sorted, lengths=row_lengths))
+
+
+def bind_top_k_of_lengths(
+    x: Operand,
+    lengths: Operand,
+    out: Sequence[Operand],
+    k: int,
+    axis: int,
+    largest: bool,
+    is_sorted: bool,
+    index_type: TensorDataType | None,
+) -> BoundCall:
+    """Bind a call of `top_k` on the first elements of each row."""
+    return bind_top_k(x, out, k, axis, largest, is_sorted, index_type, lengths)
 
 
 def bind_nonzero_coordinates(
@@ -77,47 +85,34 @@ def bind_nonzero_coordinates(
     where = "nonzero_coordinates"
     library, array, *_ = x
     data, device = library.describe(array, f"{where}.x"), library.device(array)
-    rows, columns = data.element_count, data.dimension_count
+    rows = data.element_count
     if out and size is None:
         given = out[0].library.describe(out[0].array, f"{where}.out[0]")
         size = given.sizes[0] if given.sizes else 0
     is_trimmed = size is None
     capacity = rows if size is None else size
-    if capacity < 0:
-        refuse(f"{where}.size", capacity, "a result has no fewer than 0 rows", "size must be >= 0")
     if fill is not None and is_trimmed:
         refuse(
             f"{where}.fill_value", fill, "size is left out", "there are rows to fill only where size is given"
         )
     index_type = _index_type(index_type, library, out, where)
-    count_sizes: tuple[int, ...] = ()
+    with InWordsOf(where, has_out=bool(out), sizes="size"):
+        coordinates, count = infer_nonzero_coordinates(data, capacity, index_type)
     if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
-        count_sizes = (1,)
-    inferred = (
-        _result(where, "size", index_type, (capacity, columns)),
-        TensorDesc(index_type, count_sizes),
-    )
+        count = count.with_leading_ones(1)
+    inferred = coordinates, count
     coordinates, count = _check_outputs(out, ("coordinates", "count"), inferred, device, where)
     low, high = index_type.integer_range
     if fill is not None and not low <= fill <= high:
         reason = f"coordinates are {index_type.name}"
         refuse(f"{where}.fill_value", fill, reason, f"it must be in [{low}, {high}]")
-    if capacity != rows and level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
-        reason = f"DirectML writes one row per element, which are {rows}"
-        remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
-        raise UnsupportedFeatureError(error_text(f"{where}.size", capacity, reason, remedy))
+    if capacity != rows:
+        _check_extended(f"{where}.size", capacity, f"DirectML writes one row per element, which are {rows}")
     options = Options(coordinates=coordinates, fill=fill)
     call = _Call(where, [x], [data], out, [coordinates, count], device)
     manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
-    with in_words_of(where, has_out=bool(out), sizes="size"):
-        descriptor = NonzeroCoordinates(
-            input_tensor=data,
-            # The descriptor has a row for every element; the kernels write as many as there is room for.
-            output_coordinates_tensor=coordinates
-            if capacity == rows
-            else TensorDesc(index_type, (rows, columns)),
-            output_count_tensor=count,
-        )
+    with InWordsOf(where, has_out=bool(out), sizes="size"):
+        descriptor = nonzero_coordinates_descriptor(data, coordinates, count)
         return call.bind(descriptor, options, manner, even_if_empty=True)
 
 
@@ -128,28 +123,8 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     data = library.describe(x.array, f"{where}.x")
     tuples = indices.library.describe(indices.array, f"{where}.indices")
     _check_device(f"{where}.indices", indices.library.device(indices.array), device)
-    if mode not in ("raise", "clip", "fill"):
-        refuse(f"{where}.mode", repr(mode), "there is no such mode", 'mode must be "raise", "clip" or "fill"')
-    if tuples.data_type not in INDEX_TYPES:
-        allowed = "indices must be uint32, uint64, int32 or int64"
-        got = tuples.data_type.name.lower()
-        raise TypeError(error_text(f"{where}.indices", got, "it is no index type", allowed))
-    for name, desc in (("x", data), ("indices", tuples)):
-        if desc.dimension_count == 0:
-            reason = "a tuple names a position in x"
-            refuse(f"{where}.{name}", "0 dimensions", reason, "it must have at least 1")
-    limit = min(data.dimension_count, tuples.dimension_count) - 1
-    if not 0 <= batch <= limit:
-        ranks = data.dimension_count, tuples.dimension_count
-        reason = f"x has {counted(ranks[0], 'dimension')} and indices have {ranks[1]}"
-        refuse(f"{where}.batch_dims", batch, reason, f"batch_dims must be in [0, {limit}]")
-    indexable = data.dimension_count - batch
-    if tuples.sizes[-1] > indexable:
-        reason = f"{counted(indexable, 'dimension')} of x can be indexed"
-        allowed = f"their last size must be in [0, {indexable}]"
-        refuse(f"{where}.indices", f"shape {tuples.sizes}", reason, allowed)
-    sizes = tuples.sizes[:-1] + data.sizes[batch + tuples.sizes[-1] :]
-    inferred = _result(where, "indices", data.data_type, sizes)
+    with InWordsOf(where, has_out=bool(out), sizes="indices"):
+        inferred = infer_gather_nd(data, tuples, batch, mode)
     (output,) = _check_outputs(out, ("",), (inferred,), device, where)
     n_tuples = math.prod(tuples.sizes[:-1])
     if 0 in data.sizes[batch : batch + tuples.sizes[-1]] and n_tuples > 0 and mode != "fill":
@@ -160,16 +135,8 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     call = _Call(where, [x, indices], [data, tuples], out, [output], device)
     checks = mode == "raise" and tuples.sizes[-1] > 0
     manner = Manner.CHECK_THEN_GATHER if checks else Manner.LAUNCH
-    rank = max(data.dimension_count, tuples.dimension_count, len(sizes))
-    with in_words_of(where, has_out=bool(out)):
-        descriptor = GatherND1(
-            input_tensor=data.with_leading_ones(rank),
-            indices_tensor=tuples.with_leading_ones(rank),
-            output_tensor=output.with_leading_ones(rank),
-            input_dimension_count=data.dimension_count,
-            indices_dimension_count=tuples.dimension_count,
-            batch_dimension_count=batch,
-        )
+    with InWordsOf(where, has_out=bool(out)):
+        descriptor = gather_nd_descriptor(data, tuples, batch, output)
         return call.bind(descriptor, options, manner, even_if_empty=checks, batch_dims=batch)
 
 
@@ -179,23 +146,26 @@ def bind_diagonal_matrix(
     """Bind a call of `diagonal_matrix` that copies what is not on the band."""
     library, array, *_ = x
     data, device = library.describe(array, "diagonal_matrix.x"), library.device(array)
-    call = _matrix_call(data.sizes, data.data_type, "x", [x], [data], out, device, library)
-    with in_words_of("diagonal_matrix", has_out=bool(out)):
-        return call.bind(_matrix_descriptor(data, call, value, begin, end))
+    call = _matrix_call(data.sizes, data.data_type, value, "x", [x], [data], out, device, library)
+    with InWordsOf("diagonal_matrix", has_out=bool(out)):
+        output = call.output_descs[0]
+        return call.bind(diagonal_matrix_descriptor(data, output, value, begin, end))
 
 
 def bind_matrix_without_input(
     out: Sequence[Operand], made: "Made", value: Any, begin: int, end: int
 ) -> BoundCall:
     """Bind a call of `diagonal_matrix` that writes zeros where nothing is on the band."""
-    call = _matrix_call(made.sizes, made.data_type, "shape", [], [], out, made.device, made.library)
-    with in_words_of("diagonal_matrix", has_out=bool(out), sizes="shape"):
-        return call.bind(_matrix_descriptor(None, call, value, begin, end))
+    call = _matrix_call(made.sizes, made.data_type, value, "shape", [], [], out, made.device, made.library)
+    with InWordsOf("diagonal_matrix", has_out=bool(out), sizes="shape"):
+        output = call.output_descs[0]
+        return call.bind(diagonal_matrix_descriptor(None, output, value, begin, end))
 
 
 def _matrix_call(
     sizes: tuple[int, ...],
     data_type: TensorDataType,
+    value: Any,
     field: str,
     inputs: Sequence[Operand],
     input_descs: Sequence[TensorDesc],
@@ -204,24 +174,10 @@ def _matrix_call(
     library: ArrayLibrary,
 ) -> "_Call":
     where = "diagonal_matrix"
-    if len(sizes) < 2:
-        got, reason = counted(len(sizes), "dimension"), "a matrix has height and width"
-        refuse(f"{where}.{field}", got, reason, "it must have at least 2")
-    inferred = _result(where, field, data_type, sizes)
+    with InWordsOf(where, has_out=False, sizes=field):
+        inferred = infer_diagonal_matrix(data_type, sizes, value, f"{where}.{field}")
     (output,) = _check_outputs(out, ("",), (inferred,), device, where)
     return _Call(where, inputs, input_descs, out, [output], device, library)
-
-
-def _matrix_descriptor(
-    data: TensorDesc | None, call: "_Call", value: Any, begin: int, end: int
-) -> DiagonalMatrix1:
-    return DiagonalMatrix1(
-        input_tensor=data,
-        output_tensor=call.output_descs[0],
-        value=value,
-        diagonal_fill_begin=begin,
-        diagonal_fill_end=end,
-    )
 
 
 class Made(NamedTuple):
@@ -280,13 +236,14 @@ class _Call(NamedTuple):
     ) -> BoundCall:
         """Plan a descriptor for these arrays."""
         level = level_or(FeatureLevel.EXTENDED)
-        # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
-        served = descriptor if level is FeatureLevel.EXTENDED else descriptor.at_level(level)
-        check_level(served, level, self.device)
+        if level is not HIGHEST_LEVELS[self.device.kind]:
+            # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
+            served = descriptor if level is FeatureLevel.EXTENDED else descriptor.at_level(level)
+            check_level(served, level, self.device)
         self._check_representable()
         if not even_if_empty and all(desc.element_count == 0 for desc in self.output_descs):
             return self.without_kernels()
-        return self._bound(plan(descriptor, self.device, options).plan, manner, batch_dims)
+        return self._bound(plan_kernels(descriptor, self.device, options), manner, batch_dims)
 
     def without_kernels(self) -> BoundCall:
         """Return a call that has nothing to compute."""
@@ -295,40 +252,43 @@ class _Call(NamedTuple):
 
     def _check_representable(self) -> None:
         """Refuse results of a type that the library which makes them would silently change."""
-        if self.out:
+        library = self._library
+        if self.out or type(library).check_representable is ArrayLibrary.check_representable:
             return
         names = _TYPES_OF_RESULTS[self.function] if self.inputs else ("dtype",)
         for name, desc in zip(names, self.output_descs, strict=True):
-            self._library.check_representable(desc.data_type, f"{self.function}.{name}")
+            library.check_representable(desc.data_type, f"{self.function}.{name}")
 
     @property
     def _library(self) -> ArrayLibrary:
         return self.made_by or self.inputs[0].library
 
     def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:
-        names = _PARAMETERS[self.function]
-        inputs = [
-            Named(f"{self.function}.{name}", desc, operand.library)
-            for name, desc, operand in zip(names, self.input_descs, self.inputs)  # noqa: B905
-        ]
-        libraries = [operand.library for operand in self.out] or [self._library] * len(self.output_descs)
-        outputs = [
-            Named(f"{self.function}.{name}", desc, library)
-            for name, desc, library in zip(
-                names[-len(libraries) :], self.output_descs, libraries, strict=True
-            )
-        ]
+        n_inputs = len(self.inputs)
+        library = self._library
+        owners = [operand.library for operand in (*self.inputs, *self.out)]
+        if not self.out:
+            owners += [library] * len(self.output_descs)
+        names = _NAMES[self.function, n_inputs]
+        named = list(map(Named, names, (*self.input_descs, *self.output_descs), owners))
         return BoundCall(
-            self.function, kernels, inputs, outputs, self._library, self.device, manner, batch_dims
+            *(self.function, kernels, named[:n_inputs], named[n_inputs:]),
+            *(library, self.device, manner, batch_dims),
         )
 
 
-# Error texts call the arrays of each function by these names.
-_PARAMETERS = {
-    "top_k": ("x", "out[0]", "out[1]"),
-    "nonzero_coordinates": ("x", "out[0]", "out[1]"),
-    "gather_nd": ("x", "indices", "out"),
-    "diagonal_matrix": ("x", "out"),
+def _names(function: str, *parameters: str) -> tuple[str, ...]:
+    return tuple(f"{function}.{parameter}" for parameter in parameters)
+
+
+# What error texts call the arrays of each function, by how many inputs there are.
+_NAMES = {
+    ("top_k", 1): _names("top_k", "x", "out[0]", "out[1]"),
+    ("top_k", 2): _names("top_k", "x", "lengths", "out[0]", "out[1]"),
+    ("nonzero_coordinates", 1): _names("nonzero_coordinates", "x", "out[0]", "out[1]"),
+    ("gather_nd", 2): _names("gather_nd", "x", "indices", "out"),
+    ("diagonal_matrix", 0): _names("diagonal_matrix", "out"),
+    ("diagonal_matrix", 1): _names("diagonal_matrix", "x", "out"),
 }
 
 # The parameters that the types of results come from, where there are inputs.
@@ -340,10 +300,11 @@ _TYPES_OF_RESULTS = {
 }
 
 
-def _result(function: str, parameter: str, data_type: TensorDataType, sizes: tuple[int, ...]) -> TensorDesc:
-    """Return the description of a result, of which `parameter` decides how large it is."""
-    with in_words_of(function, has_out=False, sizes=parameter):
-        return TensorDesc(data_type, sizes)
+def _check_extended(where: str, got: object, reason: str) -> None:
+    """Refuse what no level of DirectML takes where one is set."""
+    if level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
+        remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
+        raise UnsupportedFeatureError(error_text(where, got, reason, remedy))
 
 
 def _check_outputs(

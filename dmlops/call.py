@@ -4,22 +4,18 @@ What is left for each call is to allocate, to check addresses, to launch, and on
 the libraries that take part.
 """
 
-import ctypes
 import functools
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
 
-import numpy as np
-
 from dmlops import cuda
 from dmlops.array_libraries import ArrayLibrary, Operand
-from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
-from dmlops.errors import DmlError, IndexOutOfRangeError, InvalidDescriptorError, error_text, refuse
+from dmlops.errors import InvalidDescriptorError, error_text, refuse, shown
+from dmlops.executors import HOST, Executor, Stream
 from dmlops.memory import (
     ALIGNMENT,
     CPU,
@@ -28,13 +24,15 @@ from dmlops.memory import (
     OverlapCandidate,
     aligned,
     overlap_candidate,
-    read_integer,
     share_memory,
-    take_scratch,
 )
 from dmlops.tensor import TensorDesc
+from dmlops.waiting import check_then_gather, count_then_expand
 
 _log = logging.getLogger("dmlops")
+
+# With so little room for all coordinates that there could be, one pass to it and a copy cost less than two.
+_ONE_PASS_BYTES = 1 << 20
 
 
 class Named(NamedTuple):
@@ -43,13 +41,6 @@ class Named(NamedTuple):
     name: str
     desc: TensorDesc
     library: ArrayLibrary
-
-
-# The check of gather indices writes this on a GPU where every tuple is in range.
-_NO_OFFENDER = 2**63 - 1
-# With so little room for all coordinates that there could be, one pass to it and a copy cost less than two.
-_ONE_PASS_BYTES = 1 << 20
-_POSITION = np.dtype(np.int64)
 
 
 class Manner(Enum):
@@ -94,35 +85,25 @@ class BoundCall:
         manner: Manner = Manner.LAUNCH,
         batch_dims: int = 0,
     ) -> None:
-        operands = (*inputs, *outputs)
         self.name, self.plan, self.library, self.device = name, plan, library, device
-        size = 0 if plan is None else plan.workspace_size
-        # So that an aligned part of it is as large as the plan wants.
-        self.workspace_size = size + ALIGNMENT if size else 0
-        self.results = tuple(output.desc for output in outputs)
-        self._batch_dims = batch_dims
-        self._names = tuple(operand.name for operand in operands)
-        self.libraries = tuple(operand.library for operand in operands)
-        self._extents = tuple(ByteExtent.of(operand.desc) for operand in operands)
+        self.manner, self.batch_dims = manner, batch_dims
+        self.workspace_size = workspace_bytes(plan)
+        self.inputs = tuple([operand.desc for operand in inputs])
+        self.results = tuple([operand.desc for operand in outputs])
+        self._operands = (*inputs, *outputs)
         # Only a matrix may lack its input, which its kernels take as address 0.
         self._leading = () if inputs else (0,)
-        self.overlap_candidates = tuple(
-            overlap_candidate(i, self._extents[i], j, self._extents[j])
-            for j in range(len(inputs), len(operands))
-            for i in range(j)
-        )
-        self.result_bytes = sum(desc.element_count * desc.data_type.bytes for desc in self.results[:1])
-        self.manner = manner
         allocators = [library.allocator(desc, device) for desc in self.results]
         # The coordinates are allocated when they have been counted.
         uncounted = 1 if manner is Manner.COUNT_THEN_EXPAND else 0
         self.allocators = tuple(allocators[uncounted:])
         # A small call writes all coordinates that there could be, and keeps a copy of those that there are.
         self.small_allocators = tuple(allocators)
-        passed = [*operands[: len(inputs)], *operands[len(inputs) + uncounted :]]
-        self._item_sizes = tuple(_item_size(operand.desc) for operand in passed)
-        self._passed_names = tuple(operand.name for operand in passed)
+        self._passed = (*inputs, *outputs[uncounted:])
+        self._item_sizes = tuple([_item_size(operand.desc) for operand in self._passed])
         self._finalizes = type(library).finalize is not ArrayLibrary.finalize
+        # Library and signature of each array that it was first run on; the cache tells calls apart by them.
+        self.kinds: Hashable = None
         # How `replay` runs this call: None before that was asked, False where it does not.
         self.replay: Any = None
 
@@ -131,15 +112,42 @@ class BoundCall:
         """How many arguments the kernels take before the arrays that are passed."""
         return len(self._leading)
 
+    # Computed when first needed: a single call that allocates its outputs needs none of it.
+    @functools.cached_property
+    def _extents(self) -> tuple[ByteExtent, ...]:
+        """Where each operand begins and ends."""
+        return tuple(ByteExtent.of(operand.desc) for operand in self._operands)
+
+    @functools.cached_property
+    def overlap_candidates(self) -> tuple[OverlapCandidate, ...]:
+        """How each output may share memory with the operands before it."""
+        extents = self._extents
+        return tuple(
+            overlap_candidate(i, extents[i], j, extents[j])
+            for j in range(len(self.inputs), len(extents))
+            for i in range(j)
+        )
+
     @property
     def reaches(self) -> list[int]:
         """How many bytes from its first element on each array must have."""
         return [extent.end for extent in self._extents]
 
-    @property
+    @functools.cached_property
+    def result_bytes(self) -> int:
+        """How large the first result is, with a row for each coordinate that there could be."""
+        return self.results[0].element_count * self.results[0].data_type.bytes
+
+    @functools.cached_property
     def counts_in_one_pass(self) -> bool:
         """Whether coordinates are few enough to be written before it is known how many there are."""
         return bool(self.plan.in_one_pass) and self.result_bytes <= _ONE_PASS_BYTES
+
+    @property
+    def counting_bytes(self) -> int:
+        """How much scratch memory the two passes of `count_then_expand` share."""
+        in_one_pass = self.device is CPU and self.counts_in_one_pass
+        return self.result_bytes if in_one_pass else self.workspace_size
 
     @property
     def bytes_moved(self) -> int:
@@ -151,7 +159,7 @@ class BoundCall:
         self,
         inputs: Sequence[Operand],
         out: Sequence[Operand] = (),
-        stream: int | None = None,
+        stream: Any = None,
         workspace: Operand | None = None,
     ) -> Sequence[Any]:
         """Run the operator and return the outputs.
@@ -160,20 +168,122 @@ class BoundCall:
         ----------
         inputs, out : sequence of Operand
             Arrays of the kinds that the call is bound to; without `out` the outputs are allocated.
-        stream : int, optional
-            Handle of the stream that the caller chose.
+        stream : int or stream object, optional
+            The stream that the caller chose.
         workspace : Operand, optional
             An array of at least `workspace_size` bytes; allocated where left out.
         """
+        handle = None if stream is None else self._handle(stream)
         if self.plan is None:
             return self._finalized([make() for make in self.allocators], 0)
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
         if self.device is not CPU:
-            return self._on_cuda(inputs, out, stream, workspace)
+            return self._on_cuda(inputs, out, handle, workspace)
         addresses, made = self._addresses(inputs, out, workspace)
-        outputs = self.run_on_host(addresses, made, 0 if workspace is None else workspace.address)
+        outputs = self.run(HOST, addresses, made, 0 if workspace is None else workspace.address)
         return self._finalized(outputs, 0) if self._finalizes else outputs
+
+    def _handle(self, stream: Any) -> int:
+        """Return the handle of a stream that the caller gave, if it is one of the arrays' device."""
+        where = f"{self.name}.stream"
+        if self.device == CPU:
+            refuse(where, shown(stream), "the arrays live on cpu", "stream must be None")
+        handle = cuda.stream_handle(stream, where)
+        cuda.check_stream_device(handle, self.device.number, where)
+        return handle
+
+    def run(
+        self, executor: Executor, addresses: Sequence[int], made: list[Any], workspace: int = 0
+    ) -> list[Any]:
+        """Run the plan on addresses that were checked, and return the new outputs.
+
+        Parameters
+        ----------
+        executor : Executor
+            Where it runs.
+        addresses : sequence of int
+            Of the inputs and of the outputs.
+        made : list of array
+            New outputs; empty where the outputs are the caller's.
+        workspace : int, optional
+            Address of at least `workspace_size` bytes; allocated where left out.
+        """
+        if self.manner is Manner.COUNT_THEN_EXPAND:
+            x, count = addresses
+            return [count_then_expand(self, executor, x, count), *made]
+        if self.manner is Manner.CHECK_THEN_GATHER:
+            check_then_gather(self, executor, addresses, is_new=bool(made))
+        else:
+            self.launch(executor, addresses, workspace)
+        return made
+
+    def launch(self, executor: Executor, addresses: Sequence[int], workspace: int = 0) -> Any:
+        """Launch the plan, and return what it does: on the host what its only kernel found, if it has one."""
+        arguments = (*executor.leading, *self._leading, *addresses)
+        if not self.workspace_size:
+            return self.plan.launch(*arguments, 0)
+        if workspace:
+            return self.plan.launch(*arguments, aligned(workspace))
+        with executor.scratch(self.workspace_size) as scratch:
+            return self.plan.launch(*arguments, scratch)
+
+    def run_on_cuda(
+        self, library: ArrayLibrary, addresses: Sequence[int], made: list[Any], workspace: int = 0
+    ) -> list[Any]:
+        """Run the plan as `run`, on a library's current stream."""
+        with cuda.device_made_current(self.device.number), _profiler_range(self.name):
+            stream = library.current_stream(self.device)
+            with Stream(stream, library, self.device) as executor:
+                self._check_capture(stream)
+                return self.run(executor, addresses, made, workspace)
+
+    def _on_cuda(
+        self,
+        inputs: Sequence[Operand],
+        out: Sequence[Operand],
+        stream: int | None,
+        workspace: Operand | None,
+    ) -> Sequence[Any]:
+        operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
+        first = operands[0].library if operands else self.library
+        with cuda.device_made_current(self.device.number), _profiler_range(self.name):
+            handle = first.current_stream(self.device) if stream is None else stream
+            ordering = self._order(handle, first, operands)
+            if ordering is not None:
+                ordering.begin()
+            with Stream(handle, first, self.device) as executor:
+                with nullcontext() if stream is None else first.on_stream(handle, self.device):
+                    self._check_capture(handle)
+                    addresses, made = self._addresses(inputs, out, workspace)
+                    at = 0 if workspace is None else workspace.address
+                    outputs = self.run(executor, addresses, made, at)
+                if ordering is not None:
+                    ordering.end()
+                return self._finalized(outputs, handle) if self._finalizes and outputs else outputs
+
+    def _order(self, handle: int, first: ArrayLibrary, operands: Sequence[Operand]) -> cuda.Ordering | None:
+        """Return the order between the call's stream and those of the libraries that do not own it."""
+        libraries = {operand.library for operand in operands}
+        if libraries <= {first} and not first.needs_ordering:
+            return None
+        streams = {library.current_stream(self.device) for library in libraries - {first}}
+        named = [operand.library.producer_stream(operand.array) for operand in operands]
+        streams.update(stream for stream in named if stream is not None)
+        return cuda.Ordering(
+            handle, streams, [operand.array for operand in operands if operand.library.is_lent]
+        )
+
+    def _check_capture(self, stream: int) -> None:
+        """Refuse a call that waits where the stream is being captured."""
+        if self.manner is Manner.LAUNCH or not cuda.is_capturing(stream):
+            return
+        reason = "the stream is being captured into a CUDA graph"
+        if self.manner is Manner.CHECK_THEN_GATHER:
+            reason += ", where nothing can be checked"
+            refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
+        allowed = "size must be a number of rows, so that nothing waits"
+        refuse("nonzero_coordinates.size", None, reason, allowed)
 
     def _addresses(
         self, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
@@ -190,191 +300,11 @@ class BoundCall:
             self._check_workspace(workspace.address, addresses)
         return addresses, made
 
-    def run_on_host(self, addresses: Sequence[int], made: list[Any], workspace: int = 0) -> list[Any]:
-        """Run the plan on addresses that were checked, and return the outputs.
-
-        Parameters
-        ----------
-        addresses : sequence of int
-            Of the inputs and of the outputs.
-        made : list of array
-            New outputs; empty where the outputs are the caller's.
-        workspace : int, optional
-            Address of at least `workspace_size` bytes; allocated where left out.
-        """
-        if self.manner is Manner.COUNT_THEN_EXPAND:
-            x, count = addresses
-            return self._count_on_host(x, count, made[0])
-        if self.manner is Manner.CHECK_THEN_GATHER:
-            # An output that nobody has seen yet may be written while the indices are checked.
-            if made and self.plan.reports and not self.plan.launch(*addresses, 0):
-                return made
-            first = self.plan.check(addresses[1])
-            if first >= 0:
-                self._raise_offender(addresses[1], first, ())
-        if not self.workspace_size:
-            self.plan.launch(*self._leading, *addresses, 0)
-        elif workspace:
-            self.plan.launch(*self._leading, *addresses, aligned(workspace))
-        else:
-            scratch = take_scratch(self.workspace_size)
-            self.plan.launch(*self._leading, *addresses, scratch.address)
-            scratch.give_back()
-        return made
-
-    def _count_on_host(self, x: int, count_at: int, count: Any) -> list[Any]:
-        coordinates = self.results[0]
-        columns, data_type = coordinates.sizes[1], coordinates.data_type
-        in_one_pass = self.counts_in_one_pass
-        scratch = take_scratch(self.result_bytes if in_one_pass else self.workspace_size)
-        count_rows = self.plan.count
-        rows = (
-            self.plan.launch(x, scratch.address, count_at, 0)
-            if in_one_pass
-            else count_rows(x, count_at, scratch.address)
-        )
-        written = self.library.empty((rows, columns), data_type, self.device)
-        at = self.library.address(written)
-        if in_one_pass:
-            ctypes.memmove(at, scratch.address, rows * columns * data_type.bytes)
-        elif rows and columns:
-            self.plan.expand(x, at, rows, scratch.address)
-        scratch.give_back()
-        return [written, count]
-
-    def _finalized(self, outputs: Sequence[Any], stream: int) -> Sequence[Any]:
-        finalize = self.library.finalize
-        return [finalize(array, stream) for array in outputs]
-
-    def _on_cuda(
-        self,
-        inputs: Sequence[Operand],
-        out: Sequence[Operand],
-        stream: int | None,
-        workspace: Operand | None,
-    ) -> Sequence[Any]:
-        operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
-        first = operands[0].library if operands else self.library
-        with cuda.device_made_current(self.device.number), _profiler_range(self.name):
-            handle = first.current_stream(self.device) if stream is None else stream
-            ordering = self._order(handle, first, operands)
-            if ordering is not None:
-                ordering.begin()
-            try:
-                with nullcontext() if stream is None else first.on_stream(handle, self.device):
-                    self._check_capture(handle)
-                    addresses, made = self._addresses(inputs, out, workspace)
-                    at = 0 if workspace is None else workspace.address
-                    outputs = self._run_on_cuda(handle, first, addresses, made, at)
-                if ordering is not None:
-                    ordering.end()
-                return self._finalized(outputs, handle) if self._finalizes and outputs else outputs
-            except BaseException as error:
-                _finish(error, handle)
-                raise
-
-    def _order(self, handle: int, first: ArrayLibrary, operands: Sequence[Operand]) -> cuda.Ordering | None:
-        """Return the order between the call's stream and those of the libraries that do not own it."""
-        libraries = {operand.library for operand in operands}
-        if libraries <= {first} and not first.needs_ordering:
-            return None
-        streams = {library.current_stream(self.device) for library in libraries - {first}}
-        named = [operand.library.producer_stream(operand.array) for operand in operands]
-        streams.update(stream for stream in named if stream is not None)
-        return cuda.Ordering(
-            handle, streams, [operand.array for operand in operands if operand.library.is_lent]
-        )
-
-    def run_on_cuda(
-        self, library: ArrayLibrary, addresses: Sequence[int], made: list[Any], workspace: int = 0
-    ) -> list[Any]:
-        """Run the plan on addresses that were checked, on a library's current stream.
-
-        The other parameters and what is returned are those of `run_on_host`.
-        """
-        with cuda.device_made_current(self.device.number), _profiler_range(self.name):
-            stream = library.current_stream(self.device)
-            try:
-                self._check_capture(stream)
-                return self._run_on_cuda(stream, library, addresses, made, workspace)
-            except BaseException as error:
-                _finish(error, stream)
-                raise
-
-    def _run_on_cuda(
-        self, stream: int, library: ArrayLibrary, addresses: Sequence[int], made: list[Any], workspace: int
-    ) -> list[Any]:
-        if self.manner is Manner.COUNT_THEN_EXPAND:
-            x, count = addresses
-            return self._count_on_cuda(stream, library, x, count, made[0])
-        if self.manner is Manner.CHECK_THEN_GATHER:
-            self._check_on_cuda(stream, library, addresses, is_new=bool(made))
-        else:
-            self._launch_on_cuda(stream, library, addresses, workspace)
-        return made
-
-    def _check_capture(self, stream: int) -> None:
-        """Refuse a call that waits where the stream is being captured."""
-        if self.manner is Manner.LAUNCH or not cuda.is_capturing(stream):
-            return
-        reason = "the stream is being captured into a CUDA graph"
-        if self.manner is Manner.CHECK_THEN_GATHER:
-            reason += ", where nothing can be checked"
-            refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
-        allowed = "size must be a number of rows, so that nothing waits"
-        refuse("nonzero_coordinates.size", None, reason, allowed)
-
-    def _launch_on_cuda(
-        self, stream: int, library: ArrayLibrary, addresses: Sequence[int], workspace: int = 0
-    ) -> None:
-        if workspace or not self.workspace_size:
-            self.plan.launch(stream, *self._leading, *addresses, aligned(workspace))
-        else:
-            with self._scratch_on_cuda(stream, library) as scratch:
-                self.plan.launch(stream, *self._leading, *addresses, scratch)
-
-    def _check_on_cuda(
-        self, stream: int, library: ArrayLibrary, addresses: Sequence[int], *, is_new: bool
-    ) -> None:
-        """Gather after a check of the indices; a new output may be written while the host waits for it."""
-        indices = addresses[1]
-        flag = library.empty((8,), TensorDataType.UINT8, self.device)
-        self.plan.check(stream, indices, library.address(flag))
-        if is_new:
-            self._launch_on_cuda(stream, library, addresses)
-        first = cuda.read_back(library.address(flag), _POSITION, stream)
-        if first != _NO_OFFENDER:
-            self._raise_offender(indices, first, (stream,))
-        if not is_new:
-            self._launch_on_cuda(stream, library, addresses)
-
-    def _count_on_cuda(
-        self, stream: int, library: ArrayLibrary, x: int, count_at: int, count: Any
-    ) -> list[Any]:
-        coordinates = self.results[0]
-        columns, data_type = coordinates.sizes[1], coordinates.data_type
-        with self._scratch_on_cuda(stream, library) as scratch:
-            self.plan.count(stream, x, count_at, scratch)
-            rows = cuda.read_back(count_at, numpy_dtype(data_type), stream)
-            written = self.library.empty((rows, columns), data_type, self.device)
-            if rows and columns:
-                self.plan.expand(stream, x, self.library.address(written), scratch)
-        return [written, count]
-
-    def _scratch_on_cuda(self, stream: int, library: ArrayLibrary) -> cuda.Scratch:
-        """Return memory that is the plan's inside a ``with`` block, which is given its address."""
-        # A library that keeps memory by the stream's handle would pass it on between threads.
-        is_shared = stream == cuda.PER_THREAD_STREAM or not library.allocates_on_streams
-        if is_shared or (not library.knows_capture and cuda.is_capturing(stream)):
-            return cuda.StreamMemory(self.workspace_size, stream)
-        array = library.empty((self.workspace_size,), TensorDataType.UINT8, self.device)
-        return cuda.LibraryMemory(aligned(library.address(array)), array)
-
     def _check_addresses(self, addresses: Sequence[int]) -> None:
         """Refuse addresses that kernels could not use: the last look, after the libraries' own."""
         for address, size in zip(addresses, self._item_sizes):  # noqa: B905 - slow with strict
             if size and (not address or address % size):
-                self._refuse_address(address, size, self._passed_names[addresses.index(address)])
+                self._refuse_address(address, size, self._passed[addresses.index(address)].name)
 
     def _refuse_address(self, address: int, size: int, name: str) -> NoReturn:
         got, reason = f"an array at address {address:#x}", f"it has elements of {size} bytes"
@@ -387,7 +317,8 @@ class BoundCall:
             if above < addresses[j] - addresses[i] < below and share_memory(
                 addresses[i], self._extents[i], addresses[j], self._extents[j]
             ):
-                _refuse_overlap(self._names[j], self._names[i], "an output must have memory of its own")
+                names = self._operands[j].name, self._operands[i].name
+                _refuse_overlap(*names, "an output must have memory of its own")
 
     @property
     def workspace_candidates(self) -> list[OverlapCandidate]:
@@ -405,42 +336,19 @@ class BoundCall:
     def _check_workspace(self, workspace: int, addresses: Sequence[int]) -> None:
         """Refuse a workspace that shares memory with an operand."""
         extent = self._workspace_extent
-        for address, other, name in zip(addresses, self._extents, self._names):  # noqa: B905 - slow with strict
+        for address, other, operand in zip(addresses, self._extents, self._operands, strict=True):
             if share_memory(address, other, workspace, extent):
-                _refuse_overlap(f"{self.name}.workspace", name, "it must have memory of its own")
+                _refuse_overlap(f"{self.name}.workspace", operand.name, "it must have memory of its own")
 
-    def _raise_offender(self, indices_at: int, first: int, stream: tuple[int, ...]) -> None:
-        """Raise the error that names the tuple at a position, in element order."""
-        x, indices = self._extents[0].desc, self._extents[1].desc
-        batch = self._batch_dims
-        position = tuple(int(i) for i in np.unravel_index(first, indices.sizes[:-1]))
-        *steps, step = indices.effective_strides
-        start = sum(i * stride for i, stride in zip(position, steps, strict=True))
-        dtype = numpy_dtype(indices.data_type)
-        coordinates = tuple(
-            self._read(indices_at + (start + j * step) * dtype.itemsize, dtype, stream)
-            for j in range(indices.sizes[-1])
-        )
-        for j, coordinate in enumerate(coordinates):
-            bound = x.sizes[batch + j]
-            low = -bound if indices.data_type.is_signed else 0
-            if not low <= coordinate < bound:
-                got = f"tuple {coordinates} at position {position}"
-                reason = (
-                    f"coordinate {j} is {coordinate}, and dimension {batch + j} of x has {bound} elements"
-                )
-                allowed = f"it must be in [{low}, {bound - 1}]"
-                raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, allowed))
-
-    def _read(self, address: int, dtype: "np.dtype[Any]", stream: tuple[int, ...]) -> int:
-        return cuda.read_back(address, dtype, *stream) if stream else read_integer(address, dtype)
+    def _finalized(self, outputs: Sequence[Any], stream: int) -> Sequence[Any]:
+        finalize = self.library.finalize
+        return [finalize(array, stream) for array in outputs]
 
 
-def _finish(error: BaseException, stream: int) -> None:
-    """Wait for a stream after an interrupt, say: nothing may be at work on memory that is let go of."""
-    # Our own errors are raised before anything is launched, or after a wait.
-    if not isinstance(error, DmlError):
-        cuda.finish(stream)
+def workspace_bytes(plan: Any) -> int:
+    """Return how large a workspace must be for an aligned part of it to be as large as the plan wants."""
+    size = 0 if plan is None else plan.workspace_size
+    return size + ALIGNMENT if size else 0
 
 
 def _item_size(desc: TensorDesc) -> int:
@@ -451,44 +359,6 @@ def _item_size(desc: TensorDesc) -> int:
 def _refuse_overlap(name: str, other: str, allowed: str) -> None:
     reason = f"it shares memory with {other}"
     raise InvalidDescriptorError(error_text(name, "an overlapping array", reason, allowed))
-
-
-class CallCache:
-    """The calls that have been bound, by everything that they depend on; the oldest leaves when it is full.
-
-    Parameters
-    ----------
-    max_entries : int
-        The most calls that are kept.
-    """
-
-    def __init__(self, max_entries: int) -> None:
-        self._calls: OrderedDict[Hashable, BoundCall] = OrderedDict()
-        self._max_entries = max_entries
-        # A look-up asks the dictionary by this: None for a call that has not been bound.
-        self.find = self._calls.get
-
-    def keep(self, key: Hashable, call: BoundCall) -> BoundCall:
-        """Keep a call for the next time that `key` is asked for, and return it."""
-        while len(self._calls) >= self._max_entries:
-            try:
-                self._calls.popitem(last=False)
-            except KeyError:  # another thread was faster
-                break
-        self._calls[key] = call
-        return call
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def clear(self) -> None:
-        """Forget all calls."""
-        self._calls.clear()
-
-
-# Of calls of eight dimensions that several threads share, each takes some 12 KB with its replay.
-CALLS = CallCache(max_entries=2048)
-"""All that is kept of past calls of functions."""
 
 
 @functools.cache

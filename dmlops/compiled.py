@@ -1,22 +1,22 @@
 """An operator that is planned for one device, and executed on arrays that fit its descriptor."""
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from dmlops import cuda
-from dmlops.array_libraries import NUMPY, Operand, as_input, as_output
-from dmlops.call import BoundCall, Named
+from dmlops.array_libraries import Operand, as_input, as_output
+from dmlops.call import BoundCall, Named, workspace_bytes
+from dmlops.call_cache import CallCache
 from dmlops.enums import FeatureLevel
 from dmlops.errors import DeviceMismatchError, InvalidDescriptorError, counted, error_text, shown
-from dmlops.memory import CPU, Device
+from dmlops.memory import Device
 from dmlops.operators import Descriptor
-from dmlops.replay import Replay, prepare
 from dmlops.tensor import TensorDesc
 
-# Kinds of arrays that an operator remembers as fitting; there are few, as a descriptor leaves little open.
-_KNOWN_KINDS = 64
+# A descriptor leaves little open: calls with a workspace and without.
+_MAX_ENTRIES = 2
 
 
 class CompiledOperator:
@@ -38,11 +38,11 @@ class CompiledOperator:
     """
 
     __slots__ = (
-        "_call",
-        "_fitting",
+        "_calls",
+        "_descs",
         "_n_inputs",
         "_places",
-        "_replays",
+        "_plan",
         "descriptor",
         "device",
         "inputs",
@@ -57,19 +57,15 @@ class CompiledOperator:
         self.inputs: Mapping[str, TensorDesc] = MappingProxyType(descriptor.inputs)
         self.outputs: Mapping[str, TensorDesc] = MappingProxyType(descriptor.outputs)
         self._places = tuple((field, f"{descriptor.name}.{field}") for field, _ in operands)
-        named = [Named(f"{descriptor.name}.{field}", desc, NUMPY) for field, desc in operands]
-        self._n_inputs = len(named) - len(self.outputs)
-        inputs, outputs = named[: self._n_inputs], named[self._n_inputs :]
-        self._call = BoundCall(descriptor.name, plan, inputs, outputs, NUMPY, device)
-        # Libraries and signatures of arrays that were found to fit, for some kinds of them.
-        self._fitting: OrderedDict[Any, None] = OrderedDict()
-        # Of the last kinds without and with a workspace: None before they were met twice.
-        self._replays: list[Replay | None] = [None, None]
+        self._n_inputs = len(operands) - len(self.outputs)
+        self._plan, self._descs = plan, tuple(desc for _, desc in operands)
+        # For kinds of arrays that were found to fit.
+        self._calls = CallCache(_MAX_ENTRIES, by_inputs=False)
 
     @property
     def workspace_size(self) -> int:
         """Bytes of temporary memory that one execution needs."""
-        return self._call.workspace_size
+        return workspace_bytes(self._plan)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _planned_anew, (self.descriptor, str(self.device))
@@ -115,42 +111,32 @@ class CompiledOperator:
                 error_text(f"{name}.execute", got, "the operator has other fields", allowed)
             )
         has_workspace = workspace is not None
-        replay = self._replays[has_workspace]
-        if replay is not None and stream is None:
-            given = (*arrays, workspace) if has_workspace else tuple(arrays)
-            if replay(given) is not None:
-                return
-        handle = None if stream is None else self._handle(stream)
-        n_inputs = self._n_inputs
-        inputs = [as_input(arrays[i], self._places[i][1], handle) for i in range(n_inputs)]
-        outputs = [as_output(arrays[i], self._places[i][1]) for i in range(n_inputs, len(arrays))]
-        scratch = self._workspace(workspace) if has_workspace else None
-        kinds = tuple([(library, signature) for library, _, signature, _ in (*inputs, *outputs)])
-        if kinds in self._fitting:
-            self._replays[has_workspace] = Replay.of(self._call, inputs, outputs, scratch)
-        else:
-            self._check_all([*inputs, *outputs])
-            prepare(self._call, outputs[0].library)
-            self._fitting[kinds] = None
-            while len(self._fitting) > _KNOWN_KINDS:
-                self._fitting.popitem(last=False)
-        self._call(inputs, outputs, handle, scratch)
-
-    def _handle(self, stream: Any) -> int | None:
         if stream is None:
-            return None
-        where = f"{self.descriptor.name}.stream"
-        if self.device == CPU:
-            reason = "the operator is compiled for cpu"
-            raise InvalidDescriptorError(error_text(where, shown(stream), reason, "stream must be None"))
-        handle = cuda.stream_handle(stream, where)
-        cuda.check_stream_device(handle, self.device.number, where)
-        return handle
+            given = (*arrays, workspace) if has_workspace else tuple(arrays)
+            if self._calls.replay(has_workspace, (), given) is not None:
+                return
+        handle = None if stream is None else cuda.stream_handle(stream, f"{name}.stream")
+        n = self._n_inputs
+        inputs = [as_input(array, where, handle) for array, (_, where) in zip(arrays[:n], self._places)]  # noqa: B905
+        outputs = [
+            as_output(array, where) for array, (_, where) in zip(arrays[n:], self._places[n:], strict=True)
+        ]
+        scratch = as_output(workspace, f"{name}.workspace") if has_workspace else None
+        bind = partial(self._bind, inputs, outputs, scratch)
+        self._calls.run(has_workspace, inputs, outputs, bind, stream, scratch)
 
-    def _check_all(self, operands: Sequence[Operand]) -> None:
-        expected = {**self.inputs, **self.outputs}
-        for (field, where), operand in zip(self._places, operands, strict=True):
-            self._check(where, operand, expected[field])
+    def _bind(
+        self, inputs: Sequence[Operand], outputs: Sequence[Operand], workspace: Operand | None
+    ) -> BoundCall:
+        """Return the plan bound to arrays that fit."""
+        if workspace is not None:
+            self._check_workspace(workspace)
+        described, named = {**self.inputs, **self.outputs}, []
+        for (field, where), desc, operand in zip(self._places, self._descs, (*inputs, *outputs), strict=True):
+            self._check(where, operand, described[field])
+            named.append(Named(where, desc, operand.library))
+        n, library = self._n_inputs, outputs[0].library
+        return BoundCall(self.descriptor.name, self._plan, named[:n], named[n:], library, self.device)
 
     def _check(self, where: str, operand: Operand, desc: TensorDesc) -> None:
         library, array = operand.library, operand.array
@@ -177,14 +163,10 @@ class CompiledOperator:
             got, allowed = f"an array on {device}", "both must be the same"
             raise DeviceMismatchError(error_text(where, got, reason, allowed))
 
-    def _workspace(self, workspace: Any) -> Operand:
-        """Return a workspace that is large enough."""
+    def _check_workspace(self, workspace: Operand) -> None:
+        """Refuse a workspace that is too small."""
         where = f"{self.descriptor.name}.workspace"
-        operand = as_output(workspace, where)
-        library, array = operand.library, operand.array
-        kind = library, operand.signature
-        if kind in self._fitting:
-            return operand
+        library, array = workspace.library, workspace.array
         self._check_device(where, library.device(array))
         desc = library.describe(array, where)
         size = desc.element_count * desc.data_type.bytes
@@ -196,8 +178,6 @@ class CompiledOperator:
         if desc.extent != desc.element_count or desc.offset:
             got, allowed = f"strides {desc.effective_strides}", "it must be contiguous"
             raise InvalidDescriptorError(error_text(where, got, "it has gaps or runs backwards", allowed))
-        self._fitting[kind] = None
-        return operand
 
 
 def _planned_anew(descriptor: Descriptor, device: str) -> CompiledOperator:

@@ -12,6 +12,7 @@ SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType i
 """The data types that operators take, by the name that NumPy, torch and JAX all use."""
 
 _INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
+_OF_NUMPY: "dict[np.dtype[Any], TensorDataType]" = {}
 _NUMPY_DTYPES: "dict[TensorDataType, np.dtype[Any]]" = {}
 
 
@@ -45,6 +46,20 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
 def data_type_of(dtype: Any, where: str) -> TensorDataType:
     """Return the data type that a ``dtype`` argument of any library names."""
     return named_data_type(dtype_name(dtype), where)
+
+
+def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> TensorDataType:
+    """Return the data type that a type of NumPy in the machine's own byte order is.
+
+    Raises
+    ------
+    TypeError
+        If no operator takes it; the text begins with `where`.
+    """
+    found = _OF_NUMPY.get(dtype)
+    if found is None:
+        found = _OF_NUMPY[dtype] = named_data_type(dtype.name, where)
+    return found
 
 
 def dtype_name(dtype: Any) -> str:

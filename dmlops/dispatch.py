@@ -10,76 +10,27 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dmlops import backend, cuda, problems
+from dmlops import backend, cuda, operators
 from dmlops.arguments import as_integer, level_of, member_of
 from dmlops.compiled import CompiledOperator
 from dmlops.enums import Feature, FeatureLevel, TensorDataType
 from dmlops.errors import UnsupportedFeatureError, error_text, refuse, shown
 from dmlops.memory import CPU, Device
-from dmlops.operators import (
-    Descriptor,
-    DiagonalMatrix,
-    DiagonalMatrix1,
-    GatherND,
-    GatherND1,
-    NonzeroCoordinates,
-    TopK,
-    TopK1,
-)
-from dmlops.problems import Options
+from dmlops.operators import Descriptor, Operator, Options
 from dmlops.tensor import TensorDesc
 
-
-class Operator(NamedTuple):
-    """How a descriptor reaches its kernels.
-
-    Attributes
-    ----------
-    kernels : str
-        Module name in ``kernels_cpu`` and ``kernels_cuda``.
-    problem : callable
-        Makes the keywords of the kernels' ``plan``.
-    operands : tuple of str
-        Fields in the order in which the kernels take them.
-    """
-
-    kernels: str
-    problem: Callable[[Any, Options], problems.Problem]
-    operands: tuple[str, ...]
-
-
+_REGISTRY = (
+    operators.nonzero_coordinates.OPERATOR,
+    operators.gather_nd.OPERATOR,
+    operators.diagonal_matrix.OPERATOR,
+    operators.top_k.OPERATOR,
+)
 OPERATORS: Mapping[type[Descriptor], Operator] = MappingProxyType(
-    {
-        TopK1: Operator(
-            "top_k",
-            problems.top_k_problem,
-            ("input_tensor", "output_value_tensor", "output_index_tensor"),
-        ),
-        NonzeroCoordinates: Operator(
-            "nonzero_coordinates",
-            problems.nonzero_coordinates_problem,
-            ("input_tensor", "output_coordinates_tensor", "output_count_tensor"),
-        ),
-        GatherND1: Operator(
-            "gather_nd",
-            problems.gather_nd_problem,
-            ("input_tensor", "indices_tensor", "output_tensor"),
-        ),
-        DiagonalMatrix1: Operator(
-            "diagonal_matrix", problems.diagonal_matrix_problem, ("input_tensor", "output_tensor")
-        ),
-    }
+    {operator.forms[-1]: operator for operator in _REGISTRY}
 )
+"""The operators by the newest form of their descriptor."""
 
-DESCRIPTORS: tuple[type[Descriptor], ...] = (
-    NonzeroCoordinates,
-    GatherND,
-    GatherND1,
-    DiagonalMatrix,
-    DiagonalMatrix1,
-    TopK,
-    TopK1,
-)
+DESCRIPTORS = tuple(form for operator in _REGISTRY for form in operator.forms)
 """Every descriptor, older forms included; those lower to the ones in `OPERATORS`."""
 
 
@@ -282,11 +233,16 @@ class Planned(NamedTuple):
 def plan(descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS) -> Planned:
     """Plan a descriptor, whose level has been checked, for a device."""
     lowest = descriptor.lower()
+    operands = OPERATORS[type(lowest)].tensors(lowest, options)
+    return Planned(plan_kernels(descriptor, device, options), tuple(operands.items()))
+
+
+def plan_kernels(descriptor: Descriptor, device: Device, options: Options) -> Any:
+    """Return the kernels' plan alone."""
+    lowest = descriptor.lower()
     operator = OPERATORS[type(lowest)]
     problem = operator.problem(lowest, options)
-    kernels = backend.plan(operator.kernels, problem, device, f"{descriptor.name}.device")
-    tensors = problems.operand_tensors(lowest, options)
-    return Planned(kernels, tuple((key, tensors[key]) for key in operator.operands if key in tensors))
+    return backend.plan(operator.name, problem, device, f"{descriptor.name}.device")
 
 
 def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> None:

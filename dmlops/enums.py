@@ -52,7 +52,7 @@ class TensorDataType(IntEnum):
     @property
     def is_signed(self) -> bool:
         """Whether the type holds negative values."""
-        return self.is_float or self.name.startswith("INT")
+        return self in _SIGNED
 
     @property
     def infinity(self) -> int:
@@ -66,6 +66,18 @@ class TensorDataType(IntEnum):
             return 0, 1
         low = -(2 ** (self.bits - 1)) if self.is_signed else 0
         return low, low + 2**self.bits - 1
+
+    @property
+    def lowest_bits(self) -> int:
+        """Bits of the lowest value: of minus infinity, or of the lowest integer."""
+        if self.is_float:
+            return self.infinity | 1 << (self.bits - 1)
+        return self.integer_range[0] % (1 << self.bits)
+
+    @property
+    def highest_bits(self) -> int:
+        """Bits of the highest value: of plus infinity, or of the highest integer."""
+        return self.infinity if self.is_float else self.integer_range[1]
 
 
 _BITS = {
@@ -93,6 +105,11 @@ _INFINITY = {
     TensorDataType.FLOAT32: 0x7F800000,
     TensorDataType.FLOAT64: 0x7FF0000000000000,
 }
+
+
+_SIGNED = frozenset(
+    [*_INFINITY, *(data_type for data_type in TensorDataType if data_type.name.startswith("INT"))]
+)
 
 
 class AxisDirection(IntEnum):

@@ -1,9 +1,9 @@
 """Errors that descriptors raise, in the words of the functions that made the descriptors."""
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from typing import Any
 
+from dmlops.dispatch import DESCRIPTORS
 from dmlops.errors import DmlError
 
 # Fields of descriptors by what a function's caller knows them as.
@@ -31,14 +31,13 @@ _MADE = {
     "output_coordinates_tensor": "index_dtype",
     "output_count_tensor": "index_dtype",
 }
-_OPERATOR = re.compile(r"\b(TopK|NonzeroCoordinates|GatherND|DiagonalMatrix)1?\.")
+_OPERATOR = re.compile(rf"^({'|'.join(form.__name__ for form in DESCRIPTORS)})\.")
 _TENSOR = re.compile(r"^TensorDesc\.sizes:")
 _FIELD = re.compile(rf"\b({'|'.join([*_FIELDS, *_OUTPUTS])})(\.sizes|\.data_type|\.strides)?\b")
 
 
-@contextmanager
-def in_words_of(function: str, *, has_out: bool, sizes: str = "x") -> Iterator[None]:
-    """Raise the errors of descriptors with the names of a function and its parameters.
+class InWordsOf:
+    """In a ``with`` block, raise errors of descriptors with the names of a function and its parameters.
 
     Parameters
     ----------
@@ -49,17 +48,23 @@ def in_words_of(function: str, *, has_out: bool, sizes: str = "x") -> Iterator[N
     sizes : str
         The parameter that sizes come from which no tensor may have.
     """
-    names = {**_FIELDS, **(_OUTPUTS if has_out else _MADE)}
-    try:
-        yield
-    except DmlError as error:
-        text = _renamed(str(error), function, names, sizes)
-        if text == str(error):
-            raise
-        raise type(error)(text) from None
 
+    __slots__ = ("_function", "_has_out", "_sizes")
 
-def _renamed(text: str, function: str, names: Mapping[str, str], sizes: str) -> str:
-    text = _TENSOR.sub(f"{function}.{sizes}:", text)
-    text = _OPERATOR.sub(f"{function}.", text)
-    return _FIELD.sub(lambda match: names[match[1]], text)
+    def __init__(self, function: str, *, has_out: bool, sizes: str = "x") -> None:
+        self._function, self._has_out, self._sizes = function, has_out, sizes
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, DmlError):
+            text = self._renamed(str(error))
+            if text != str(error):
+                raise type(error)(text) from None
+
+    def _renamed(self, text: str) -> str:
+        names = {**_FIELDS, **(_OUTPUTS if self._has_out else _MADE)}
+        text = _TENSOR.sub(f"{self._function}.{self._sizes}:", text)
+        text = _OPERATOR.sub(f"{self._function}.", text)
+        return _FIELD.sub(lambda match: names[match[1]], text)

@@ -5,12 +5,13 @@ one where there is none, and returns what it gives.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, Unpack, overload
 
 from numpy.typing import NDArray
 
 from dmlops import arguments, binding, cuda, scalars
-from dmlops.array_libraries import Operand, as_input, as_output
+from dmlops.array_libraries import SIGNATURES, Operand, as_input, as_output, as_plain
 from dmlops.array_types import (
     Array,
     DataType,
@@ -26,12 +27,11 @@ from dmlops.array_types import (
     TopKOptions,
     Values,
 )
-from dmlops.call import CALLS, BoundCall
+from dmlops.call import BoundCall
+from dmlops.call_cache import CALLS
 from dmlops.data_types import index_data_type
 from dmlops.dispatch import level_set
 from dmlops.errors import counted, error_text, refuse, shown
-from dmlops.memory import CPU
-from dmlops.replay import REPLAYS, prepare
 from kernels_cpu.threads import get_num_threads
 
 # A named tuple's own constructor calls this too, and takes three times as long.
@@ -68,6 +68,7 @@ def top_k(
     axis: int = -1,
     largest: bool = True,
     sorted: bool = True,
+    lengths: Any = None,
     index_dtype: IndexType | None = None,
     out: Any = None,
     stream: Any = None,
@@ -85,7 +86,11 @@ def top_k(
     largest : bool
         Largest first; False for smallest first.
     sorted : bool
-        Accepted for NumPy's sake; the result is always sorted.
+        Whether the results are in order of value. False selects the same elements, and returns them in
+        ascending order of index.
+    lengths : array of uint32, uint64, int32 or int64, optional
+        How many elements of each row count, from the first on; clamped to the size of the axis. Of the shape
+        of `x` without the axis.
     index_dtype : data type, optional
         uint32, uint64, int32 or int64. Where left out, the type of the second array of `out`; without that
         int64, for JAX its default integer, and at DirectML's levels uint32.
@@ -99,22 +104,27 @@ def top_k(
     TopKResult
         ``values`` of `x`'s type and ``indices`` along the axis, both with `k` for the size of the axis.
         Ties stand by ascending index, whichever end is selected. NaN is the largest value and all NaNs
-        tie; -0.0 ties with +0.0. Values are those of `x` bit for bit.
+        tie; -0.0 ties with +0.0. Values are those of `x` bit for bit. Where a row has fewer than `k` elements
+        by `lengths`, the rest of its results hold index -1 (all bits set where the type is unsigned) and the
+        value that no element loses to: minus infinity or the lowest integer, with ``largest=False`` plus
+        infinity or the highest.
 
     Raises
     ------
     InvalidDescriptorError
-        If `axis` or `k` is out of range, or `out` does not fit.
+        If `axis` or `k` is out of range, or `lengths` or `out` does not fit.
     TypeError
-        If `x` is no array or has no supported type.
+        If `x` or `lengths` is no array or has no supported type.
     DeviceMismatchError
-        If `out` or `stream` is on another device.
+        If `lengths`, `out` or `stream` is on another device.
     UnsupportedFeatureError
         If the feature level that is set does not take it, or CUDA arrays meet no driver or no cuda extra.
 
     Notes
     -----
-    Never waits. Reads `x` about once; scratch memory comes from the array's own library.
+    Never waits: `lengths` are read where they are. Reads `x` about once; scratch memory comes from its
+    library. At DirectML's levels there are no `lengths`; ``sorted=False`` is taken, as it changes the
+    order of the results alone.
 
     References
     ----------
@@ -126,20 +136,17 @@ def top_k(
     >>> dmlops.top_k([1, 3, 2, 3], 2)
     TopKResult(values=array([3, 3]), indices=array([1, 3]))
     """
-    if not (type(k) is int is type(axis) and type(largest) is bool):
+    if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted)):
         k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
         largest = arguments.boolean(largest, "top_k.largest")
+        sorted = arguments.boolean(sorted, "top_k.sorted")
     index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
-    parameters = ("top_k", k, axis, largest, index_type, level_set(), get_num_threads(), out is None)
-    if stream is None:
-        results = REPLAYS.run(parameters, (x,) if out is None else _flat(x, out))
-        if results is not None:
-            return _new(TopKResult, results)  # type: ignore[no-any-return]
-    handle = None if stream is None else cuda.stream_handle(stream, "top_k.stream")
-    operands = (as_input(x, "top_k.x", handle, True),)
-    outputs = () if out is None else _outputs(out, ("top_k.out[0]", "top_k.out[1]"))
-    others = k, axis, largest, index_type
-    results = _run(parameters, operands, outputs, binding.bind_top_k, others, stream)
+    inputs = (x,) if lengths is None else (x, lengths)
+    parameters = ("top_k", k, axis, largest, sorted, index_type, level_set(), get_num_threads(), out is None)
+    results = CALLS.replay(parameters, inputs, () if out is None else _given(out)) if stream is None else None
+    if results is None:
+        function = _TOP_K if lengths is None else _TOP_K_OF_LENGTHS
+        results = _run(function, parameters, inputs, out, stream, k, axis, largest, sorted, index_type)
     return _new(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
@@ -217,15 +224,9 @@ def nonzero_coordinates(
     fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
     parameters = (where, size, fill, index_type, level_set(), get_num_threads(), out is None)
-    if stream is None:
-        results = REPLAYS.run(parameters, (x,) if out is None else _flat(x, out))
-        if results is not None:
-            return _new(NonzeroResult, results)  # type: ignore[no-any-return]
-    handle = None if stream is None else cuda.stream_handle(stream, f"{where}.stream")
-    operands = (as_input(x, "nonzero_coordinates.x", handle, False),)
-    outputs = () if out is None else _outputs(out, (f"{where}.out[0]", f"{where}.out[1]"))
-    others = size, fill, index_type
-    results = _run(parameters, operands, outputs, binding.bind_nonzero_coordinates, others, stream)
+    results = CALLS.replay(parameters, (x,), () if out is None else _given(out)) if stream is None else None
+    if results is None:
+        results = _run(_NONZERO_COORDINATES, parameters, (x,), out, stream, size, fill, index_type)
     return _new(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
@@ -305,17 +306,10 @@ def gather_nd(
     if type(mode) is not str:
         refuse("gather_nd.mode", shown(mode), "it is no mode", 'mode must be "raise", "clip" or "fill"')
     parameters = ("gather_nd", batch, mode, level_set(), get_num_threads(), out is None)
-    if stream is None:
-        results = REPLAYS.run(parameters, (x, indices) if out is None else (x, indices, out))
-        if results is not None:
-            return results[0]
-    handle = None if stream is None else cuda.stream_handle(stream, "gather_nd.stream")
-    operands = (
-        as_input(x, "gather_nd.x", handle, True),
-        as_input(indices, "gather_nd.indices", handle, False),
-    )
-    outputs = () if out is None else (as_output(out, "gather_nd.out"),)
-    results = _run(parameters, operands, outputs, binding.bind_gather_nd, (batch, mode), stream)
+    given = () if out is None else _given(out)
+    results = CALLS.replay(parameters, (x, indices), given) if stream is None else None
+    if results is None:
+        results = _run(_GATHER_ND, parameters, (x, indices), out, stream, batch, mode)
     return results[0] if out is None else out
 
 
@@ -412,21 +406,98 @@ def diagonal_matrix(
         made = binding.made_from(shape, dtype, like, out)
     number = scalars.scalar_key(value)
     parameters = (where, number, begin, end, made, level_set(), get_num_threads(), out is None)
-    if stream is None:
-        given = () if out is None else (out,)
-        results = REPLAYS.run(parameters, given if x is None else (x, *given))
-        if results is not None:
-            return results[0]
-    handle = None if stream is None else cuda.stream_handle(stream, f"{where}.stream")
-    operands = () if x is None else (as_input(x, f"{where}.x", handle, True),)
-    outputs = () if out is None else (as_output(out, "diagonal_matrix.out"),)
-    bind = binding.bind_diagonal_matrix if x is not None else binding.bind_matrix_without_input
-    results = _run(parameters, operands, outputs, bind, (made, value, begin, end), stream)
+    inputs, given = () if x is None else (x,), () if out is None else _given(out)
+    results = CALLS.replay(parameters, inputs, given) if stream is None else None
+    if results is None:
+        function = _DIAGONAL_MATRIX if x is not None else _MATRIX_WITHOUT_INPUT
+        results = _run(function, parameters, inputs, out, stream, made, value, begin, end)
     return results[0] if out is None else out
 
 
+class _Function(NamedTuple):
+    """What the functions differ in, once their arguments are plain.
+
+    Attributes
+    ----------
+    name : str
+        As users call it.
+    inputs : tuple of (str, bool)
+        What error texts call each input, and whether the result has a derivative by it.
+    outputs : tuple of str
+        What they call the arrays of ``out``.
+    bind : callable
+        Makes a bound call of the inputs, the outputs and the other arguments.
+    """
+
+    name: str
+    inputs: tuple[tuple[str, bool], ...]
+    outputs: tuple[str, ...]
+    bind: Callable[..., BoundCall]
+
+
+_TOP_K = _Function("top_k", (("top_k.x", True),), ("top_k.out[0]", "top_k.out[1]"), binding.bind_top_k)
+_TOP_K_OF_LENGTHS = _Function(
+    "top_k",
+    (("top_k.x", True), ("top_k.lengths", False)),
+    ("top_k.out[0]", "top_k.out[1]"),
+    binding.bind_top_k_of_lengths,
+)
+_NONZERO_COORDINATES = _Function(
+    "nonzero_coordinates",
+    (("nonzero_coordinates.x", False),),
+    ("nonzero_coordinates.out[0]", "nonzero_coordinates.out[1]"),
+    binding.bind_nonzero_coordinates,
+)
+_GATHER_ND = _Function(
+    "gather_nd",
+    (("gather_nd.x", True), ("gather_nd.indices", False)),
+    ("gather_nd.out",),
+    binding.bind_gather_nd,
+)
+_DIAGONAL_MATRIX = _Function(
+    "diagonal_matrix", (("diagonal_matrix.x", True),), ("diagonal_matrix.out",), binding.bind_diagonal_matrix
+)
+_MATRIX_WITHOUT_INPUT = _Function(
+    "diagonal_matrix", (), ("diagonal_matrix.out",), binding.bind_matrix_without_input
+)
+
+
+def _run(
+    function: _Function,
+    parameters: Hashable,
+    inputs: tuple[Any, ...],
+    out: Any,
+    stream: Any,
+    *others: Any,
+) -> Sequence[Any]:
+    """Run the call that is bound for such arguments, on arrays that their libraries vouch for.
+
+    `parameters` holds all that the call depends on but its arrays, and `others` what binding needs of that.
+    """
+    if stream is None and any(type(array) not in SIGNATURES for array in inputs):
+        inputs = tuple([as_plain(array, name) for array, (name, _) in zip(inputs, function.inputs)])  # noqa: B905
+        results = CALLS.replay(parameters, inputs, () if out is None else _given(out))
+        if results is not None:
+            return results
+    handle = None if stream is None else cuda.stream_handle(stream, f"{function.name}.stream")
+    operands = [
+        as_input(array, name, handle, differentiable)
+        for array, (name, differentiable) in zip(inputs, function.inputs)  # noqa: B905
+    ]
+    outputs = () if out is None else _outputs(out, function.outputs)
+    bind = partial(function.bind, *operands, outputs, *others)
+    return CALLS.run(parameters, operands, outputs, bind, stream)
+
+
+def _given(out: Any) -> tuple[Any, ...]:
+    """Return the arrays of an ``out`` argument, for the fast path to look at."""
+    return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+
 def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
-    """Return the arrays of an ``out`` argument."""
+    """Return the arrays of an ``out`` argument, for which their libraries vouch."""
+    if len(names) == 1:
+        return (as_output(out, names[0]),)
     if not isinstance(out, (tuple, list)) or len(out) != len(names):
         reason = f"there are {len(names)} results"
         got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
@@ -434,46 +505,6 @@ def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
             error_text(names[0].partition("[")[0], got, reason, f"out must be {len(names)} arrays")
         )
     return [as_output(array, name) for array, name in zip(out, names, strict=True)]
-
-
-def _flat(x: Any, out: Any) -> tuple[Any, ...]:
-    """Return an input and the outputs of an ``out`` argument, for the fast path to look at."""
-    return (x, *out) if type(out) in (tuple, list) else (x, out)
-
-
-def _run(
-    parameters: Hashable,
-    operands: tuple[Operand, ...],
-    outputs: Sequence[Operand],
-    bind: Callable[..., BoundCall],
-    others: tuple[Any, ...],
-    stream: Any,
-) -> Sequence[Any]:
-    """Run the call that is bound for such arguments; `bind` makes one of operands, outputs and `others`."""
-    key: list[Hashable] = [parameters]
-    for library, _, signature, _ in operands:
-        key += library, signature
-    for library, _, signature, _ in outputs:
-        key += library, signature
-    call = CALLS.find(tuple(key))
-    if call is None:
-        call = CALLS.keep(tuple(key), bind(*operands, outputs, *others))
-        prepare(call, call.library)
-    elif stream is None and call.replay is not False:
-        results = REPLAYS.learn(parameters, call, operands, outputs)
-        if results is not None:
-            return results
-    return call(operands, outputs, None if stream is None else _handle(call, stream))
-
-
-def _handle(call: BoundCall, stream: Any) -> int:
-    """Return the handle of a stream that the caller gave, if it is one of the arrays' device."""
-    where = f"{call.name}.stream"
-    if call.device == CPU:
-        refuse(where, shown(stream), "the arrays live on cpu", "stream must be None")
-    handle = cuda.stream_handle(stream, where)
-    cuda.check_stream_device(handle, call.device.number, where)
-    return handle
 
 
 def _refuse_with_input(**given: Any) -> None:

@@ -107,7 +107,11 @@ class Scratch(NamedTuple):
     size: int
     owner: Any
 
-    def give_back(self) -> None:
+    def __enter__(self) -> int:
+        """Return where the memory begins."""
+        return self.address
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """Keep the memory for the thread's next call."""
         if self.size <= _KEPT_SCRATCH and not _idle.kept:
             _idle.kept.append(self)
@@ -124,7 +128,7 @@ _idle = _Idle()
 
 
 def take_scratch(size: int) -> Scratch:
-    """Return at least `size` bytes of aligned scratch that nothing else uses until it is given back.
+    """Return at least `size` bytes of aligned scratch that nothing else uses inside a ``with`` block.
 
     A signal handler or a finalizer may call dmlops in between, on the same thread.
     """

@@ -1,15 +1,12 @@
-"""The fast path: a call on the host, on arrays of the kinds that such a call had before.
+"""The fast path: how a bound call is replayed on arrays that nobody has vouched for.
 
-Around a small array's kernel every look-up shows. Here remain one look-up by the other arguments, new
-outputs, and one native call, which looks at the arrays itself, and launches a small kernel. Where it finds
-anything else, the ordinary path is taken.
+Every look-up takes noticeable time next to the kernel of a small array. A replay does two things only: it
+allocates the outputs, and makes one native call, which checks the arrays and launches a small kernel. If that
+finds anything else than the call was bound for, the ordinary path must be taken.
 """
 
-import logging
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +16,13 @@ from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.call import BoundCall, Manner, is_profiled
 from dmlops.cuda import PER_THREAD_STREAM
 from dmlops.enums import TensorDataType
+from dmlops.executors import HOST
 from dmlops.memory import CPU, aligned, take_scratch
 from kernels_cpu.kernel import BoundKernel, LoadedKernel, Table
 from kernels_cpu.native_call import (
     CALL,
     LAUNCH,
     LOOK,
-    MAX_LAUNCH_VALUES,
     MISMATCH,
     native_call,
     native_look,
@@ -36,16 +33,55 @@ from kernels_cpu.native_call import Operand as NativeOperand
 _MAX_BYTES = 1 << 16
 # Launches on a GPU depend on where operands begin, modulo this.
 _LAUNCH_ALIGNMENT = 16
-_log = logging.getLogger("dmlops")
 _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
-# Asking for shape and type raises these where there are none, or none that can be hashed. Not any exception:
-# what a signal handler raises must reach the caller.
-_NO_ARRAY_ERRORS = (AttributeError, TypeError, ValueError, RuntimeError)
+
+class Replay:
+    """Runs a bound call on arrays that one native call checks.
+
+    Parameters
+    ----------
+    call : BoundCall
+        The call.
+    library : ArrayLibrary
+        The library of all operands.
+    allocators : sequence of callable
+        Make the outputs; empty if the caller gives them.
+    operands : sequence of NativeOperand
+        The arrays: inputs, outputs and the workspace, if there is one.
+    """
+
+    def __init__(
+        self,
+        call: BoundCall,
+        library: ArrayLibrary,
+        allocators: Sequence[Callable[[], Any]],
+        operands: Sequence[NativeOperand],
+    ) -> None:
+        self._call, self._library, self._allocators = call, library, allocators
+        self._n_given = len(operands) - len(allocators)
+        self._reaches = [*call.reaches, call.workspace_size][: self._n_given]
+        # Native calls check everything about a NumPy array.
+        self._are_plain = None if type(library).are_plain is ArrayLibrary.are_plain else library.are_plain
+
+    def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
+        """Return the outputs, or None with nothing done where the ordinary path must be taken."""
+        if len(arrays) != self._n_given:
+            return None
+        if self._are_plain is not None and not self._are_plain(arrays, self._reaches):
+            return None
+        made = []
+        for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
+            made.append(make())
+        return self._run((*arrays, *made) if made else arrays, made)
+
+    def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
+        """Make the native call, and return the new outputs; None if it finds anything else."""
+        raise NotImplementedError
 
 
-class _Scratch:
-    """Memory that all native calls share, as only one thread at a time holds the GIL."""
+class _SmallScratch:
+    """Memory that all small calls share: only one thread at a time holds the GIL."""
 
     def __init__(self) -> None:
         self.memory = np.empty(0, np.uint8)
@@ -56,160 +92,177 @@ class _Scratch:
         return self.memory
 
 
-_scratch = _Scratch()
+_small_scratch = _SmallScratch()
 
 
-class Replay:
-    """A bound call whose arrays one native call looks at; if it is small, that runs it too.
-
-    Parameters
-    ----------
-    call : BoundCall
-        What is run.
-    library : ArrayLibrary
-        Whose arrays it is run on.
-    operands : sequence of NativeOperand
-        The arrays: inputs, outputs and the workspace, if there is one.
-    launch : BoundKernel, optional
-        What is run, where that is no more than one kernel of the host, or launches on a GPU.
-    is_small : bool
-        Whether it may keep the GIL, and share memory with other calls that do.
-    has_out, has_workspace : bool
-        Whether the caller gives these.
-    """
+class _HostLaunch(Replay):
+    """Launches the only kernel of a call in the native call; a small one keeps the GIL meanwhile."""
 
     def __init__(
         self,
         call: BoundCall,
         library: ArrayLibrary,
+        allocators: Sequence[Callable[[], Any]],
         operands: Sequence[NativeOperand],
-        launch: BoundKernel | None,
         *,
         is_small: bool,
-        has_out: bool,
-        has_workspace: bool,
     ) -> None:
-        self._call, self._library, self._has_workspace = call, library, has_workspace
-        self._allocators = () if has_out else call.small_allocators if is_small else call.allocators
-        self._n_given = len(operands) - len(self._allocators)
-        self._reaches = [*call.reaches, call.workspace_size][: self._n_given]
-        self._outputs = slice(
-            self._n_given - has_workspace - len(call.results), self._n_given - has_workspace
-        )
-        overlaps = [*call.overlap_candidates] if has_out else []
-        if has_workspace:
-            overlaps += call.workspace_candidates
+        super().__init__(call, library, allocators, operands)
         self._is_counted = call.manner is Manner.COUNT_THEN_EXPAND
         # A gather that is checked while it writes says by any bit that an index is out of range.
         self._failure = -1 if call.manner is Manner.CHECK_THEN_GATHER else 0
-        # Native calls look at all that there is to say of a NumPy array.
-        self._are_plain = None if type(library).are_plain is ArrayLibrary.are_plain else library.are_plain
-        self._run: Callable[[tuple[Any, ...], int, int], int] | None = None
-        self._go_on: Callable[..., list[Any]] = (
-            call.run_on_host if call.device is CPU else partial(call.run_on_cuda, library)
-        )
-        self._is_on_gpu = call.device is not CPU
-        self._workspace, self._workspace_size = 0, call.workspace_size
-        array_type: Any = library.native_type
+        self._takes_scratch, self._workspace = call.workspace_size > 0 and not is_small, 0
         if is_small:
-            self._scratch = _scratch.of(call.workspace_size)
-            self._workspace = aligned(self._scratch.ctypes.data)
-        if launch is not None:
-            self._run = native_call(
-                *(launch, call.n_leading, operands, overlaps),
-                keeps_gil=is_small,
-                array_type=array_type,
-                load=backend.load_on_host,
-            )
-        else:
-            self._look = native_look(operands, overlaps, array_type=array_type, load=backend.load_on_host)
-
-    @classmethod
-    def of(
-        cls,
-        call: BoundCall,
-        inputs: Sequence[Operand],
-        out: Sequence[Operand],
-        workspace: Operand | None = None,
-    ) -> "Replay | None":
-        """Return a replay of a bound call, or None if that cannot be one."""
-        if call.plan is None or not _has_gil():
-            return None
-        given = [*inputs, *out, *([] if workspace is None else [workspace])]
-        library = given[0].library if given else call.library
-        if library.native_type is None or (not out and library is not call.library):
-            return None
-        on_host = call.device is CPU
-        is_one = workspace is None and on_host and _is_one_kernel(call, has_out=bool(out))
-        is_small = is_one and call.bytes_moved <= _MAX_BYTES
-        allocators = call.small_allocators if is_small else call.allocators
-        made = [] if out else [library.as_output(make(), call.name) for make in allocators]
-        operands = []
-        for place, operand in enumerate([*given, *made]):
-            if operand.library is not library:
-                return None
-            known = library.native_operand(operand, is_output=place >= len(inputs))
-            if known is None:
-                return None
-            operands.append(known)
-        launch = None
-        if is_small or (is_one and call.manner is not Manner.COUNT_THEN_EXPAND):
-            launch = call.plan.launch
-        elif workspace is None and not on_host:
-            launch = _launch_on_gpu(call, [operand.address for operand in (*given, *made)])
-            if launch is not None:
-                operands = [known.aligned_to(_LAUNCH_ALIGNMENT) for known in operands]
-        return cls(
-            *(call, library, operands, launch),
-            is_small=is_small,
-            has_out=bool(out),
-            has_workspace=workspace is not None,
+            self._memory = _small_scratch.of(call.workspace_size)
+            self._workspace = aligned(self._memory.ctypes.data)
+        self._launch = native_call(
+            *(call.plan.launch, call.n_leading, operands, _overlaps(call, allocators)),
+            keeps_gil=is_small,
+            array_type=_native_type(library),
+            load=backend.load_on_host,
         )
 
-    def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
-        """Return the outputs, or None with nothing done where the ordinary path must be taken."""
-        if len(arrays) != self._n_given:
-            return None
-        made = []
-        for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
-            made.append(make())
-        if self._are_plain is not None and not self._are_plain(arrays, self._reaches):
-            return None
-        view = (*arrays, *made)
-        if self._run is None:
-            addresses = self._look(view)
-            if not addresses:
-                return None
-            workspace = addresses[-1] if self._has_workspace else 0
-            made = self._go_on(addresses[: len(addresses) - self._has_workspace], made, workspace)
-        elif self._is_on_gpu:
-            if not self._launched(view):
-                return None
+    def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
+        if self._takes_scratch:
+            with take_scratch(self._call.workspace_size) as scratch:
+                status = self._launch(arrays, scratch, 0)
         else:
-            if self._workspace or not self._workspace_size:
-                status = self._run(view, self._workspace, 0)
-            else:
-                scratch = take_scratch(self._workspace_size)
-                status = self._run(view, scratch.address, 0)
-                scratch.give_back()
-            if status == MISMATCH or status & self._failure:
-                return None
-            if self._is_counted:
-                made[0] = self._library.trimmed(made[0], status)
-        return made or arrays[self._outputs]
+            status = self._launch(arrays, self._workspace, 0)
+        if status == MISMATCH or status & self._failure:
+            return None
+        if self._is_counted:
+            made[0] = self._library.trimmed(made[0], status)
+        return made
 
-    def _launched(self, view: tuple[Any, ...]) -> bool:
-        """Return whether one native call has launched everything; the ordinary path may do so again."""
-        library, call, run = self._library, self._call, self._run
-        if run is None or not library.is_current(call.device):
-            return False
+
+class _StreamLaunch(Replay):
+    """Launches all kernels of a call on a GPU's current stream in the native call."""
+
+    def __init__(
+        self,
+        call: BoundCall,
+        library: ArrayLibrary,
+        allocators: Sequence[Callable[[], Any]],
+        operands: Sequence[NativeOperand],
+        launch: BoundKernel,
+    ) -> None:
+        super().__init__(call, library, allocators, operands)
+        self._launch = native_call(
+            *(launch, call.n_leading, operands, _overlaps(call, allocators)),
+            keeps_gil=False,
+            array_type=_native_type(library),
+            load=backend.load_on_host,
+        )
+
+    def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
+        library, call = self._library, self._call
+        if not library.is_current(call.device):
+            return None
         stream = library.current_stream(call.device)
-        if not call.workspace_size:
-            return run(view, 0, stream) == 0
-        if stream == PER_THREAD_STREAM:
-            return False
-        scratch = library.empty((call.workspace_size,), TensorDataType.UINT8, call.device)
-        return run(view, aligned(library.address(scratch)), stream) == 0
+        workspace = 0
+        if call.workspace_size:
+            if stream == PER_THREAD_STREAM:
+                return None
+            scratch = library.empty((call.workspace_size,), TensorDataType.UINT8, call.device)
+            workspace = aligned(library.address(scratch))
+        # After an error of the driver the ordinary path launches everything again.
+        return None if self._launch(arrays, workspace, stream) else made
+
+
+class _CheckedRun(Replay):
+    """Checks the arrays in the native call, and runs the bound call on the addresses that it returns."""
+
+    def __init__(
+        self,
+        call: BoundCall,
+        library: ArrayLibrary,
+        allocators: Sequence[Callable[[], Any]],
+        operands: Sequence[NativeOperand],
+        *,
+        has_workspace: bool = False,
+    ) -> None:
+        super().__init__(call, library, allocators, operands)
+        self._has_workspace = has_workspace
+        overlaps = _overlaps(call, allocators)
+        if has_workspace:
+            overlaps += call.workspace_candidates
+        self._look = native_look(
+            operands, overlaps, array_type=_native_type(library), load=backend.load_on_host
+        )
+
+    def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
+        addresses = self._look(arrays)
+        if not addresses:
+            return None
+        workspace = addresses[-1] if self._has_workspace else 0
+        addresses = addresses[: len(addresses) - self._has_workspace]
+        if self._call.device is CPU:
+            return self._call.run(HOST, addresses, made, workspace)
+        return self._call.run_on_cuda(self._library, addresses, made, workspace)
+
+
+class _SmallCount(_CheckedRun):
+    """Writes coordinates with several kernels to room for all that there could be, and trims the result."""
+
+    def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
+        addresses = self._look(arrays)
+        if not addresses:
+            return None
+        rows = self._call.launch(HOST, addresses)
+        return [self._library.trimmed(made[0], rows), *made[1:]]
+
+
+def _overlaps(call: BoundCall, allocators: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Return which operands may share memory; new outputs share none."""
+    return [] if allocators else [*call.overlap_candidates]
+
+
+def _native_type(library: ArrayLibrary) -> Any:
+    return library.native_type
+
+
+def make_replay(
+    call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None = None
+) -> Replay | None:
+    """Return a replay of a bound call for arrays like these, or None if that cannot be one."""
+    given = [*inputs, *out, *([] if workspace is None else [workspace])]
+    library = given[0].library if given else call.library
+    is_mixed = not out and library is not call.library
+    if call.plan is None or library.native_type is None or is_mixed or not _has_gil():
+        return None
+    on_host = call.device is CPU
+    is_one = workspace is None and on_host and _is_one_kernel(call, has_out=bool(out))
+    is_counted = on_host and call.manner is Manner.COUNT_THEN_EXPAND and call.result_bytes > 0
+    is_small = (is_one or is_counted) and call.bytes_moved <= _MAX_BYTES
+    allocators = () if out else call.small_allocators if is_small else call.allocators
+    made = [library.as_output(make(), call.name) for make in allocators]
+    operands = _native_operands(library, inputs, [*given[len(inputs) :], *made])
+    if operands is None:
+        return None
+    if is_counted and is_small and not is_one:
+        return _SmallCount(call, library, allocators, operands)
+    if is_small or (is_one and call.manner is not Manner.COUNT_THEN_EXPAND):
+        return _HostLaunch(call, library, allocators, operands, is_small=is_small)
+    if workspace is None and not on_host:
+        launch = _launch_on_gpu(call, [operand.address for operand in (*given, *made)])
+        if launch is not None:
+            operands = [known.aligned_to(_LAUNCH_ALIGNMENT) for known in operands]
+            return _StreamLaunch(call, library, allocators, operands, launch)
+    return _CheckedRun(call, library, allocators, operands, has_workspace=workspace is not None)
+
+
+def _native_operands(
+    library: ArrayLibrary, inputs: Sequence[Operand], others: Sequence[Operand]
+) -> list[NativeOperand] | None:
+    """Return how native calls know these arrays of one library; None where they cannot."""
+    known = []
+    for place, operand in enumerate((*inputs, *others)):
+        is_output = place >= len(inputs)
+        native = library.native_operand(operand, is_output=is_output) if operand.library is library else None
+        if native is None:
+            return None
+        known.append(native)
+    return known
 
 
 def prepare(call: BoundCall, library: ArrayLibrary) -> None:
@@ -225,7 +278,7 @@ def _launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | N
         return None
     bases = [*[0] * call.n_leading, *addresses]
     launches = call.plan.launches(*bases)
-    words = None if launches is None else launches.words(MAX_LAUNCH_VALUES)
+    words = None if launches is None else launches.words()
     if words is None:
         return None
     launch: LoadedKernel = backend.load_on_host(LAUNCH)
@@ -239,59 +292,3 @@ def _is_one_kernel(call: BoundCall, *, has_out: bool) -> bool:
     if call.manner is Manner.COUNT_THEN_EXPAND:
         return call.counts_in_one_pass and call.result_bytes > 0
     return call.manner is Manner.LAUNCH or (call.plan.reports and not has_out)
-
-
-def _key(parameters: Hashable, arrays: Sequence[Any]) -> Hashable:
-    """Return what most calls that need other plans differ in; the native call looks at the rest."""
-    if not arrays:
-        return parameters
-    first = arrays[0]
-    if len(arrays) == 1:
-        return parameters, first.shape, first.dtype
-    return parameters, first.shape, first.dtype, arrays[1].shape
-
-
-class Replays:
-    """Calls that may be replayed, by the other arguments and by sizes and types of the first two arrays.
-
-    The oldest leaves when it is full.
-    """
-
-    def __init__(self, max_entries: int) -> None:
-        self._replays: OrderedDict[Hashable, Replay] = OrderedDict()
-        self._max_entries = max_entries
-
-    def run(self, parameters: Hashable, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
-        """Return the outputs of a call, or None with nothing done where the ordinary path must be taken."""
-        if _log.isEnabledFor(logging.DEBUG):  # that path says what it does
-            return None
-        try:
-            replay = self._replays.get(_key(parameters, arrays))
-        except _NO_ARRAY_ERRORS:
-            return None
-        return None if replay is None else replay(arrays)
-
-    def learn(
-        self, parameters: Hashable, call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand]
-    ) -> Sequence[Any] | None:
-        """Let a call that was found bound be replayed from now on, and do so, as `run`."""
-        if call.replay is None:
-            call.replay = Replay.of(call, inputs, out) or False
-        if call.replay is False:
-            return None
-        arrays = tuple([operand.array for operand in (*inputs, *out)])
-        key = _key(parameters, arrays)
-        while len(self._replays) >= self._max_entries and key not in self._replays:
-            try:
-                self._replays.popitem(last=False)
-            except KeyError:  # another thread was faster
-                break
-        self._replays[key] = call.replay
-        return call.replay(arrays)  # type: ignore[no-any-return]
-
-    def __len__(self) -> int:
-        return len(self._replays)
-
-
-REPLAYS = Replays(max_entries=1024)
-"""Together with `call.CALLS`, all that is kept of past calls of functions."""

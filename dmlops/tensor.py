@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dmlops.arguments import as_integer, member_of
@@ -35,7 +35,7 @@ def sizes_stand_in() -> Iterator[None]:
         _sizes_stand_in.reset(token)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class TensorDesc:
     """Describe a tensor in memory.
 
@@ -75,52 +75,51 @@ class TensorDesc:
 
     data_type: TensorDataType
     sizes: tuple[int, ...]
-    strides: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None
+    element_count: int = field(repr=False, compare=False)
+    """Number of elements, broadcast ones counted as often as they appear."""
+    effective_strides: tuple[int, ...] = field(repr=False, compare=False)
+    """The strides in elements; those of a packed tensor where none were given."""
+    extent: int = field(repr=False, compare=False)
+    """Distance in elements from the lowest-addressed element to one past the highest."""
+    offset: int = field(repr=False, compare=False)
+    """Distance in elements from the lowest-addressed element to element [0, ..., 0]."""
 
-    def __post_init__(self) -> None:
-        data_type = member_of(TensorDataType, self.data_type)
-        if data_type is None:
-            reason, allowed = "there is no such data type", "data_type must be a TensorDataType"
-            refuse("TensorDesc.data_type", shown(self.data_type), reason, allowed)
-        object.__setattr__(self, "data_type", data_type)
-        object.__setattr__(self, "sizes", _integers("sizes", self.sizes))
-        if self.strides is not None:
-            object.__setattr__(self, "strides", _integers("strides", self.strides))
-        self._check_sizes()
-
-    def _check_sizes(self) -> None:
-        elements = 1
-        for size in self.sizes:
-            if size < 0:
-                refuse("TensorDesc.sizes", self.sizes, "a size is negative", "sizes must be >= 0")
-            elements *= size or 1
-            if elements > _MAX_INT64 and not _sizes_stand_in.get():
-                reason = "these are more than 2**63 - 1 elements"
-                refuse("TensorDesc.sizes", self.sizes, reason, "a 64-bit integer must be able to count them")
-        span = elements
-        if self.strides is not None:
-            if len(self.strides) != len(self.sizes):
-                reason = f"sizes has {counted(len(self.sizes), 'dimension')}"
-                refuse("TensorDesc.strides", self.strides, reason, "strides must have as many")
-            if any(abs(stride) > _MAX_INT64 for stride in self.strides):
-                allowed = "strides must be in [1 - 2**63, 2**63 - 1]"
-                refuse("TensorDesc.strides", self.strides, "one needs more than 64 bits", allowed)
-            span = self.extent
-        if span * self.data_type.bits > 8 * _MAX_INT64 and not _sizes_stand_in.get():
-            field = "sizes" if self.strides is None else "strides"
-            reason = f"{self.data_type.name} elements then span more than 2**63 - 1 bytes"
-            allowed = "a 64-bit integer must be able to count them"
-            refuse(f"TensorDesc.{field}", getattr(self, field), reason, allowed)
+    def __init__(
+        self, data_type: TensorDataType, sizes: tuple[int, ...], strides: tuple[int, ...] | None = None
+    ) -> None:
+        if type(data_type) is not TensorDataType:
+            data_type = _data_type(data_type)
+        sizes = _integers("sizes", sizes)
+        element_count = extent = math.prod(sizes)
+        # A size of 0 must not hide the others.
+        span = element_count or math.prod([size or 1 for size in sizes])
+        if span > _MAX_INT64 or (sizes and min(sizes) < 0):
+            _refuse_sizes(sizes)
+        offset = 0
+        if strides is None:
+            effective_strides = packed_strides(sizes)
+        else:
+            effective_strides = strides = _integers("strides", strides)
+            _check_strides(sizes, strides)
+            if element_count:
+                extent, offset = _reach(sizes, strides)
+            span = extent
+        if span > _MAX_INT64 >> 3 and not _sizes_stand_in.get():
+            _check_bytes(data_type, sizes, strides, span)
+        put = object.__setattr__
+        put(self, "data_type", data_type)
+        put(self, "sizes", sizes)
+        put(self, "strides", strides)
+        put(self, "element_count", element_count)
+        put(self, "effective_strides", effective_strides)
+        put(self, "extent", extent)
+        put(self, "offset", offset)
 
     @property
     def dimension_count(self) -> int:
         """Number of dimensions."""
         return len(self.sizes)
-
-    @property
-    def element_count(self) -> int:
-        """Number of elements, broadcast ones counted as often as they appear."""
-        return math.prod(self.sizes)
 
     @property
     def effective_rank(self) -> int:
@@ -129,27 +128,6 @@ class TensorDesc:
         while leading < len(self.sizes) and self.sizes[leading] == 1:
             leading += 1
         return len(self.sizes) - leading
-
-    @property
-    def effective_strides(self) -> tuple[int, ...]:
-        """The strides in elements; those of a packed tensor where none were given."""
-        return packed_strides(self.sizes) if self.strides is None else self.strides
-
-    @property
-    def extent(self) -> int:
-        """Distance in elements from the lowest-addressed element to one past the highest."""
-        if self.element_count == 0:
-            return 0
-        reach = zip(self.sizes, self.effective_strides, strict=True)
-        return sum((size - 1) * abs(stride) for size, stride in reach) + 1
-
-    @property
-    def offset(self) -> int:
-        """Distance in elements from the lowest-addressed element to element [0, ..., 0]."""
-        if self.element_count == 0:
-            return 0
-        reach = zip(self.sizes, self.effective_strides, strict=True)
-        return sum((size - 1) * -stride for size, stride in reach if stride < 0)
 
     @property
     def total_tensor_size_in_bytes(self) -> int:
@@ -166,13 +144,11 @@ class TensorDesc:
     @property
     def overlaps_itself(self) -> bool:
         """Whether two elements share an address, so that the tensor cannot be written to."""
-        dims = sorted(
-            (abs(stride), size)
-            for size, stride in zip(self.sizes, self.effective_strides, strict=True)
-            if size > 1
-        )
-        if self.element_count <= 1:
+        if self.strides is None or self.element_count <= 1:
             return False
+        dims = sorted(
+            (abs(stride), size) for size, stride in zip(self.sizes, self.strides, strict=True) if size > 1
+        )
         reach = 0
         for stride, size in dims:
             if stride <= reach:
@@ -208,6 +184,8 @@ class TensorDesc:
     def with_leading_ones(self, dimension_count: int) -> "TensorDesc":
         """Return the same tensor with dimensions of size 1 in front, `dimension_count` in all."""
         missing = dimension_count - self.dimension_count
+        if missing == 0:
+            return self
         strides = None if self.strides is None else (0,) * missing + self.strides
         return TensorDesc(self.data_type, (1,) * missing + self.sizes, strides)
 
@@ -283,29 +261,80 @@ class TensorDesc:
         return cls(data["data_type"], data["sizes"], data.get("strides"))
 
 
+_INT = frozenset((int,))
 _NO_SEQUENCES = (str, bytes, bytearray, Mapping, Set)
 _MEMBERS = "data_type, sizes and, where it is not packed, strides"
+
+
+def _refuse_sizes(sizes: tuple[int, ...]) -> None:
+    """Refuse sizes that are negative, or too many elements where no sizes stand in for others."""
+    if min(sizes) < 0:
+        refuse("TensorDesc.sizes", sizes, "a size is negative", "sizes must be >= 0")
+    if not _sizes_stand_in.get():
+        reason = "these are more than 2**63 - 1 elements"
+        refuse("TensorDesc.sizes", sizes, reason, "a 64-bit integer must be able to count them")
+
+
+def _check_bytes(
+    data_type: TensorDataType, sizes: tuple[int, ...], strides: tuple[int, ...] | None, span: int
+) -> None:
+    """Refuse a tensor that spans more elements than fit into the bytes that can be counted."""
+    if span * data_type.bits > 8 * _MAX_INT64:
+        field_name, got = ("sizes", sizes) if strides is None else ("strides", strides)
+        reason = f"{data_type.name} elements then span more than 2**63 - 1 bytes"
+        refuse(f"TensorDesc.{field_name}", got, reason, "a 64-bit integer must be able to count them")
+
+
+def _check_strides(sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    if len(strides) != len(sizes):
+        reason = f"sizes has {counted(len(sizes), 'dimension')}"
+        refuse("TensorDesc.strides", strides, reason, "strides must have as many")
+    for stride in strides:
+        if not -_MAX_INT64 <= stride <= _MAX_INT64:
+            allowed = "strides must be in [1 - 2**63, 2**63 - 1]"
+            refuse("TensorDesc.strides", strides, "one needs more than 64 bits", allowed)
+
+
+def _reach(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+    """Return the extent of a tensor that has elements, and the offset of its first one."""
+    below = above = 0
+    for size, stride in zip(sizes, strides):  # noqa: B905 - slow with strict
+        distance = (size - 1) * stride
+        if distance < 0:
+            below -= distance
+        else:
+            above += distance
+    return below + above + 1, below
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
     """Return the strides, in elements, of a packed tensor of these sizes."""
     strides = []
     stride = 1
-    for size in reversed(sizes):
+    for size in sizes[::-1]:
         strides.append(stride)
-        stride *= max(size, 1)
-    return tuple(reversed(strides))
+        stride *= size or 1
+    return tuple(strides[::-1])
+
+
+def _data_type(value: Any) -> TensorDataType:
+    data_type = member_of(TensorDataType, value)
+    if data_type is None:
+        reason, allowed = "there is no such data type", "data_type must be a TensorDataType"
+        refuse("TensorDesc.data_type", shown(value), reason, allowed)
+    return data_type
 
 
 def _integers(field: str, values: Any) -> tuple[int, ...]:
+    if type(values) is tuple and _INT.issuperset(map(type, values)):
+        return values
     try:
         # Of text only an empty one would pass below, and of mappings and sets the order is not meant.
         numbers = (None,) if isinstance(values, _NO_SEQUENCES) else tuple(values)
     except TypeError:
         numbers = (None,)
-    if {*map(type, numbers)} - {int}:
-        numbers = tuple([as_integer(number) for number in numbers])
-        if None in numbers:
-            reason, allowed = "it is not a sequence of integers", f"{field} must be one"
-            refuse(f"TensorDesc.{field}", shown(values), reason, allowed)
+    numbers = tuple([as_integer(number) for number in numbers])
+    if None in numbers:
+        reason, allowed = "it is not a sequence of integers", f"{field} must be one"
+        refuse(f"TensorDesc.{field}", shown(values), reason, allowed)
     return numbers

@@ -1,8 +1,8 @@
 """A kernel by name, and once it is loaded: all that plans need, without Numba and LLVM."""
 
-import ctypes
 import functools
 import struct
+from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -114,14 +114,17 @@ class Table:
     __slots__ = ("_words", "address")
 
     def __init__(self, words: Sequence[int]) -> None:
-        self._words = (ctypes.c_uint64 * len(words))(*[int(word) & WORD_MASK for word in words])
-        self.address = ctypes.addressof(self._words)
+        try:
+            self._words = array("q", words)
+        except OverflowError:  # an unsigned integer beyond the signed ones
+            self._words = array("Q", [word & WORD_MASK for word in words])
+        self.address, _ = self._words.buffer_info()
 
     def replaced(self, words: Mapping[int, int]) -> "Table":
-        """Return a copy with other words in some places."""
+        """Return a copy in which the words at some indices are others."""
         copied = list(self._words)
-        for place, word in words.items():
-            copied[place] = word
+        for i, word in words.items():
+            copied[i] = word
         return Table(copied)
 
 

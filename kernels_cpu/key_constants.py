@@ -1,9 +1,15 @@
 """The constants that turn bit patterns into keys; `keys` has the formula."""
 
+import functools
+import struct
 import sys
 
+KEY_WORDS = 8
+"""Words that the constants fill, with what is left of a line of the cache."""
 
-def key_constants(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> bytes:
+
+@functools.cache
+def key_constants(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> tuple[int, ...]:
     """Return the five constants of `keys.KeyMasks` as they lie in memory.
 
     Parameters
@@ -18,8 +24,9 @@ def key_constants(element_size: int, sign: int, flip: int, infinity: int, larges
 
     Returns
     -------
-    bytes
-        Five integers of `element_size` bytes, in the order of `keys.KeyMasks`.
+    tuple of int
+        `KEY_WORDS` words of 64 bits, which begin with five integers of `element_size` bytes in the order of
+        `keys.KeyMasks`.
     """
     width = 8 * element_size
     top = 1 << (width - 1)
@@ -29,4 +36,5 @@ def key_constants(element_size: int, sign: int, flip: int, infinity: int, larges
     minus = infinity + top + to_signed
     limit = (2 * infinity + 1 if flip else infinity) + to_signed
     constants = (negative, plus, minus, limit, -1 if largest else 0)
-    return b"".join((value % (1 << width)).to_bytes(element_size, sys.byteorder) for value in constants)
+    packed = b"".join((value % (1 << width)).to_bytes(element_size, sys.byteorder) for value in constants)
+    return struct.unpack(f"={KEY_WORDS}q", packed.ljust(8 * KEY_WORDS, b"\0"))

@@ -17,11 +17,10 @@ from kernels_cpu.kernel import INTEGER, BoundKernel, Kernel, Load, Table
 
 CALL = Kernel("native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGER,) * 4, uses_python=True)
 LOOK = Kernel("native_look", "kernels_cpu.native_call_kernel:native_look", (INTEGER,) * 2, uses_python=True)
-LAUNCH = Kernel("native_launch", "kernels_cpu.native_call_kernel:native_launch", (INTEGER,) * 7)
-"""Launches a list on a GPU: its words, how many addresses, these and, after them, the stream."""
+LAUNCH = Kernel("native_launch", "kernels_cpu.native_call_kernel:native_launch", (INTEGER,) * 8)
+"""Launches a list on a GPU: its words, the number of addresses, and these, with the stream after the last."""
 KERNELS = (CALL, LOOK, LAUNCH)
 MAX_ARGUMENTS = 16
-MAX_LAUNCH_VALUES = 64
 
 # A native call returns this where it did nothing; no kernel of an operator returns a negative number.
 MISMATCH = -1

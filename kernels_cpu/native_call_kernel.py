@@ -7,7 +7,15 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from kernels_cpu.jit import helper, kernel
-from kernels_cpu.native_call import MAX_ARGUMENTS, MAX_LAUNCH_VALUES, MISMATCH
+from kernels_cpu.launch_list import (
+    ATTRIBUTE_AT,
+    ATTRIBUTES_AT,
+    MAX_ADDRESSES,
+    MAX_VALUES,
+    STREAM_AT,
+    VALUES_AT,
+)
+from kernels_cpu.native_call import MAX_ARGUMENTS, MISMATCH
 
 _WORD = ir.IntType(64)
 # Fields of the table, in bytes.
@@ -22,10 +30,11 @@ _ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_DATA = 24, 32, 40
 _TENSOR_DATA, _TENSOR_DEVICE_TYPE, _TENSOR_DEVICE_ID, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = 0, 8, 12, 16, 20
 _TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 24, 32, 40
 _TENSOR_WORDS = 6
-# Fields of the structure CUlaunchConfig, the attribute after it, and what they take together, in words.
-_CONFIG_STREAM, _CONFIG_ATTRIBUTES, _CONFIG_END = 32, 40, 56
-_LAUNCH_WORDS = 16
-_MAX_BASES = 5
+# Words of the memory of a launch: its frame, with the address of each value, the null pointer, and the
+# addresses that the list is launched with, with the stream after them.
+_CONFIG_WORDS = VALUES_AT // 8
+_NULL_AT = VALUES_AT + 16 * MAX_VALUES
+_LAUNCH_WORDS = _NULL_AT // 8 + 1 + MAX_ADDRESSES + 1
 
 _external: Any = types.ExternalFunction
 # Python's C interface.
@@ -78,11 +87,11 @@ def _stack_words(typing_context):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _frame_words(typing_context):  # type: ignore[no-untyped-def]
-    """Return the address of words for one launch and the bases of its pointers, as `_stack_words`."""
+    """Return the address of `_LAUNCH_WORDS` words, as `_stack_words`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         with builder.goto_entry_block():
-            memory = builder.alloca(_WORD, _LAUNCH_WORDS + 2 * MAX_LAUNCH_VALUES + _MAX_BASES)
+            memory = builder.alloca(_WORD, _LAUNCH_WORDS)
         return builder.ptrtoint(memory, _WORD)
 
     return types.int64(), generate
@@ -232,38 +241,43 @@ def native_call(table: int, arrays: int, workspace: int, stream: int) -> int:
 
 
 @kernel
-def native_launch(table: int, n_bases: int, a: int, b: int, c: int, d: int, e: int) -> int:
-    """Launch a list on a GPU; return 0, or the driver's error. The stream comes after `n_bases` addresses."""
+def native_launch(table: int, n_addresses: int, a: int, b: int, c: int, d: int, e: int, f: int) -> int:
+    """Launch a list (`launch_list`) on a GPU; return 0, or the driver's error.
+
+    The stream comes after `n_addresses` addresses.
+    """
     frame = _frame_words()
-    bases = frame + 8 * (_LAUNCH_WORDS + 2 * MAX_LAUNCH_VALUES)
-    _store(bases, a)
-    _store(bases + 8, b)
-    _store(bases + 16, c)
-    _store(bases + 24, d)
-    _store(bases + 32, e)
-    stream = _load(bases + 8 * n_bases)
-    _store(bases + 8 * (_MAX_BASES - 1), 0)  # the base of pointers at nothing
+    # Slot -1 is the null pointer.
+    addresses = frame + _NULL_AT + 8
+    _store(frame + _NULL_AT, 0)
+    _store(addresses, a)
+    _store(addresses + 8, b)
+    _store(addresses + 16, c)
+    _store(addresses + 24, d)
+    _store(addresses + 32, e)
+    _store(addresses + 40, f)
+    stream = _load(addresses + 8 * n_addresses)
     driver = _load(table)
     at = table + 16
     for _ in range(_load(table + 8)):
         function, n_pointers, n_values = _load(at), _load(at + 8), _load(at + 16)
-        n_words = _LAUNCH_WORDS + n_values
+        n_words = _CONFIG_WORDS + n_values
         at += 24
         for i in range(n_words):
             _store(frame + 8 * i, _load(at + 8 * i))
         at += 8 * n_words
-        _store(frame + _CONFIG_STREAM, stream)
-        if _load(frame + _CONFIG_ATTRIBUTES):
-            _store(frame + _CONFIG_ATTRIBUTES, frame + _CONFIG_END)
-        values = frame + 8 * _LAUNCH_WORDS
+        _store(frame + STREAM_AT, stream)
+        if _load(frame + ATTRIBUTES_AT):
+            _store(frame + ATTRIBUTES_AT, frame + ATTRIBUTE_AT)
+        values = frame + VALUES_AT
         for i in range(n_pointers):
-            base, offset = _load(at + 16 * i), _load(at + 16 * i + 8)
-            _store(values + 8 * i, _load(bases + 8 * base) + offset)
+            slot, offset = _load(at + 16 * i), _load(at + 16 * i + 8)
+            _store(values + 8 * i, _load(addresses + 8 * slot) + offset)
         at += 16 * n_pointers
-        addresses = values + 8 * n_values
+        value_addresses = values + 8 * n_values
         for i in range(n_values):
-            _store(addresses + 8 * i, values + 8 * i)
-        status: int = _ask_driver(driver, frame, function, addresses, 0)
+            _store(value_addresses + 8 * i, values + 8 * i)
+        status: int = _ask_driver(driver, frame, function, value_addresses, 0)
         if status != 0:
             return status
     return 0

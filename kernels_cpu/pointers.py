@@ -58,15 +58,23 @@ def elements_at(typing_context, address, like):  # type: ignore[no-untyped-def]
     return kind(address, like), generate
 
 
-@intrinsic
-def integers_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Return a pointer to the integers of 64 bits at an address, as `elements_at` does."""
-    kind = Pointer(types.int64)
+def _pointer_to(dtype: Any, name: str) -> Any:
+    kind = Pointer(dtype)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _start(builder, types.int64, arguments[0], context.get_value_type(kind))
+    def pointer(typing_context, address):  # type: ignore[no-untyped-def]
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return _start(builder, types.int64, arguments[0], context.get_value_type(kind))
 
-    return kind(types.int64), generate
+        return kind(types.int64), generate
+
+    pointer.__name__ = pointer.__qualname__ = name
+    return intrinsic(pointer)
+
+
+integers_at = _pointer_to(types.int64, "integers_at")
+"""Return a pointer to the integers of 64 bits at an address, as `elements_at` does."""
+short_integers_at = _pointer_to(types.int32, "short_integers_at")
+"""Return a pointer to the integers of 32 bits at an address."""
 
 
 @intrinsic

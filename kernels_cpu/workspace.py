@@ -1,7 +1,6 @@
 """How a plan divides the workspace that its kernels get."""
 
 from collections.abc import Mapping
-from itertools import accumulate
 
 from kernels_cpu.processor import LINE_BYTES
 
@@ -19,5 +18,8 @@ def lay_out(areas: Mapping[str, int]) -> tuple[dict[str, int], int]:
     >>> lay_out({"words": 8, "counts": 72})
     ({'words': 0, 'counts': 64}, 192)
     """
-    ends = list(accumulate(-(-size // LINE_BYTES) * LINE_BYTES for size in areas.values()))
-    return dict(zip(areas, [0, *ends[:-1]], strict=True)), ends[-1]
+    offsets, size = {}, 0
+    for name, n_bytes in areas.items():
+        offsets[name] = size
+        size += n_bytes + -n_bytes % LINE_BYTES
+    return offsets, size

@@ -11,8 +11,7 @@ import numpy as np
 
 import dmlops
 from dmlops import TensorDesc, TopK1
-from dmlops.call import CALLS
-from dmlops.replay import REPLAYS
+from dmlops.call_cache import CALLS
 
 MOST_ENTRIES = 4096  # of all caches together
 FEWEST_ROWS = 300  # which several threads share
@@ -26,7 +25,7 @@ def resident_bytes():
 
 def kept_entries():
     """Return how many past calls are kept."""
-    return len(CALLS) + len(REPLAYS)
+    return len(CALLS)
 
 
 class SmallCalls:

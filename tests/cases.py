@@ -33,7 +33,7 @@ class Case:
         return self.name
 
 
-def _patterns(n):
+def patterns(n):
     """Return rows that selection by thresholds and by buckets finds hard."""
     rng = random(n)
     one_hot = np.zeros(n)
@@ -75,11 +75,11 @@ def _top_k():
                 largest=k % 2 == 0,
             )
     for n in (40, 3000, 50000):
-        for pattern in _patterns(1):
+        for pattern in patterns(1):
             for dtype, k in (("float32", 17), ("float16", 40)):
                 yield case(
                     f"{pattern}-{n}-{dtype}",
-                    lambda p=pattern, n=n, d=dtype: (_cast(_patterns(n)[p], d)[np.newaxis],),
+                    lambda p=pattern, n=n, d=dtype: (_cast(patterns(n)[p], d)[np.newaxis],),
                     k,
                 )
     for n, k, dtype in ((1_500_000, 100, "float32"), (1_200_000, 3000, "int64"), (700_000, 20, "uint8")):

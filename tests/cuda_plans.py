@@ -3,14 +3,13 @@
 import ctypes
 import functools
 import importlib
-import inspect
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest import mock
 
 from dmlops import dispatch
-from dmlops.problems import Options
+from dmlops.operators import Options
 
 KIB = 1 << 10
 # A block may have this of shared memory, by the CUDA programming guide.
@@ -72,9 +71,26 @@ class Asked:
 
 @functools.cache
 def _parameters(variant):
-    """Return a kernel's parameters and how many values each of them takes; 0 for a plain one."""
-    source = importlib.import_module("kernels_cuda.runtime.compiler").source_of(variant)
-    return {name: source.tables.get(name, 0) for name in inspect.signature(source.function).parameters}
+    """Return the names and the Numba types of a kernel's parameters."""
+    compiler = importlib.import_module("kernels_cuda.runtime.compiler")
+    return compiler.parameter_types(compiler.make_kernel(variant, (9, 0)))
+
+
+def _read(kind, values):
+    """Return the next argument of a Numba type from an iterator over what a launch passes."""
+    members = getattr(kind, "types", None) or (kind.dtype,) * len(kind) if hasattr(kind, "__len__") else ()
+    if not members:
+        return next(values)
+    read = [_read(member, values) for member in members]
+    return kind.instance_class(*read) if hasattr(kind, "instance_class") else tuple(read)
+
+
+def _by_name(arguments):
+    """Yield arguments, and those in NamedTuples, by name."""
+    for name, value in arguments.items():
+        yield name, value
+        if hasattr(value, "_asdict"):
+            yield from _by_name(value._asdict())
 
 
 class Recorder:
@@ -105,15 +121,15 @@ class Recorder:
         assert (*given.grid[1:], *given.block[1:], given.stream, extra) == (1, 1, 1, 1, STREAM, 0)
         is_early = given.n_attributes == 1
         assert not is_early or (given.attributes[0].id, given.attributes[0].value) == (6, 1)
-        parameters, places, arguments = _parameters(variant), iter(range(1 << 20)), {}
-        n_values = sum(max(length, 1) for length in parameters.values())
-        assert self.n_values[config] == n_values, f"{variant.label} takes {n_values} values"
-        for name, length in parameters.items():
-            values = [self._value(addresses, next(places)) for _ in range(max(length, 1))]
-            arguments[name] = tuple(values) if length else values[0]
-        self.asked.append(
-            Asked(variant, given.grid[0], given.block[0], given.shared_bytes, is_early, arguments)
-        )
+        n_values = self.n_values[config]
+        values = iter([self._value(addresses, place) for place in range(n_values)])
+        arguments = {name: _read(kind, values) for name, kind in _parameters(variant).items()}
+        assert next(values, None) is None, f"{variant.label} takes fewer than {n_values} values"
+        named = {}
+        for name, value in _by_name(arguments):
+            # A member of a parameter does not hide another parameter.
+            named.setdefault(name, value)
+        self.asked.append(Asked(variant, given.grid[0], given.block[0], given.shared_bytes, is_early, named))
         return 0
 
     @staticmethod
@@ -145,8 +161,18 @@ class Planned(NamedTuple):
     asked: list[Asked]
 
 
-def planned(descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multiprocessors=132, call="launch"):
-    """Plan a descriptor for a GPU and launch it with made-up addresses.
+def planned(
+    descriptor,
+    options=None,
+    *,
+    arch="sm_90",
+    leads=(0, 0, 0),
+    multiprocessors=132,
+    call="launch",
+    at=None,
+    **arguments,
+):
+    """Plan a descriptor for a GPU and launch it, with made-up addresses unless they are given.
 
     Parameters
     ----------
@@ -162,18 +188,26 @@ def planned(descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multipro
         How many the GPU has.
     call : {"launch", "count", "expand", "check"}
         The plan's method that is called.
+    at : sequence of int, optional
+        The addresses of the operands and of the workspace.
+    **arguments
+        What the kernels' `plan` takes besides the problem: an algorithm, a policy.
     """
     target = importlib.import_module("kernels_cuda.runtime.variant").Target(
         0, arch, multiprocessors, SHARED_BYTES[arch]
     )
     lowest = descriptor.lower()
     operator = dispatch.OPERATORS[type(lowest)]
-    kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")
-    n_operands = len(operator.operands)
-    addresses = tuple((1 + i) * APART + lead for i, lead in zip(range(n_operands), leads, strict=False))
+    kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
+    fields = [field for field in operator.operands if field != "lengths" or (options and options.lengths)]
+    n_operands = len(fields)
+    all_leads = (*leads, *(0 for _ in range(n_operands)))
+    addresses = tuple((1 + i) * APART + all_leads[i] for i in range(n_operands))
     workspace = (1 + n_operands) * APART
+    if at is not None:
+        *addresses, workspace = at
     with recorded() as recorder:
-        plan = kernels.plan(**operator.problem(lowest, options or Options()), target=target)
+        plan = kernels.plan(**operator.problem(lowest, options or Options()), target=target, **arguments)
         given = {
             "launch": (*addresses, workspace),
             "count": (addresses[0], addresses[-1], workspace),

@@ -8,6 +8,9 @@ import pytest
 
 import dmlops
 from dmlops import FeatureLevel
+from dmlops.array_libraries import detect
+from dmlops.call import BoundCall
+from dmlops.call_cache import CallCache
 from tests import reference
 from tests.data import assert_same
 
@@ -124,3 +127,41 @@ class Call:
             return count
 
         return make
+
+
+def path_of(call):
+    """Return which path a call takes, by the functions of dmlops that run.
+
+    ``"fast"``: its arrays go to a native call as they are; ``"converted"``: as what NumPy makes of them;
+    ``"vouched"``: after their library has looked at them; ``"ordinary"``: a bound call runs step by step;
+    ``"bound"``: it is planned.
+    """
+    seen = set()
+
+    def note(frame, event, argument):
+        if event == "call":
+            seen.add(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return next((path for path, function in PATHS.items() if function.__code__ in seen), "fast")
+
+
+PATHS = {
+    "bound": CallCache._keep,
+    "ordinary": BoundCall.__call__,
+    "vouched": detect.as_input,
+    "converted": detect.as_plain,
+}
+"""Functions that tell the paths apart: the first one that runs names the path."""
+
+
+def settled_path(call):
+    """Return which path a call takes when it has been made often enough."""
+    for _ in range(3):
+        call()
+    return path_of(call)

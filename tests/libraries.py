@@ -111,16 +111,20 @@ NUMPY = NumPy()
 
 def call(library, case):
     """Call the case's function on arrays of `library`; return NumPy arrays."""
-    options = {
-        name: library.dtype(value) if name in ("dtype", "index_dtype") else value
-        for name, value in case.options.items()
-    }
+    options = {name: _option(library, name, value) for name, value in case.options.items()}
     operands = [library.from_numpy(array) for array in case.operands()]
     if not operands:
         options["like"] = library.from_numpy(np.zeros(1))
     results = getattr(dmlops, case.operator)(*operands, *case.arguments, **options)
     results = results if isinstance(results, tuple) else (results,)
     return tuple(library.to_numpy(result) for result in results)
+
+
+def _option(library, name, value):
+    """Return an option as the library has it."""
+    if name in ("dtype", "index_dtype"):
+        return library.dtype(value)
+    return library.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
 def expected(library, case):

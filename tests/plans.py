@@ -4,7 +4,7 @@ import numpy as np
 
 from dmlops import dispatch
 from dmlops.memory import CPU
-from dmlops.problems import Options
+from dmlops.operators import Options
 
 FENCE = 4096
 CANARY = 0xA5

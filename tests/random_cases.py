@@ -13,8 +13,7 @@ import numpy as np
 
 from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
 from dmlops.data_types import SUPPORTED
-from dmlops.operators import Descriptor
-from dmlops.problems import Options
+from dmlops.operators import Descriptor, Options
 from tests import reference
 from tests.data import DTYPES, FLOATS, INDEX_DTYPES, as_strided, bits, float_from_bits, random, special_values
 
@@ -208,7 +207,16 @@ def _top_k(maker):
     values, indices = maker.desc(dtype, selected), maker.desc(index_dtype, selected)
     largest = maker.chance(0.5)
     storage = maker.values(dtype, x)
-    answers = reference.top_k(view_of(storage, x), k, axis=axis, largest=largest)
+    inputs, options, row_lengths = {"input_tensor": (x, storage)}, Options(), None
+    if maker.chance(0.3):
+        options = options._replace(is_sorted=False)
+    if maker.chance(0.3):
+        lengths, row_lengths = _lengths(maker, (*sizes[:axis], *sizes[axis + 1 :]), most)
+        inputs["lengths"] = lengths
+        options = options._replace(lengths=lengths[0])
+    answers = reference.top_k(
+        view_of(storage, x), k, axis=axis, largest=largest, sorted=options.is_sorted, lengths=row_lengths
+    )
     descriptor = TopK1(
         input_tensor=x,
         axis=axis,
@@ -221,7 +229,17 @@ def _top_k(maker):
         "output_value_tensor": (values, answers[0]),
         "output_index_tensor": (indices, answers[1].astype(index_dtype)),
     }
-    return descriptor, Options(), {"input_tensor": (x, storage)}, outputs
+    return descriptor, options, inputs, outputs
+
+
+def _lengths(maker, sizes, axis_size):
+    """Return the description and the storage of the lengths of rows, and a view of them."""
+    dtype = maker.pick(INDEX_DTYPES)
+    desc, info = maker.desc(dtype, sizes, broadcasts=True), np.iinfo(dtype)
+    shortest, longest = maker.pick(((0, axis_size), (-2, 3), (axis_size - 2, axis_size + 3)))
+    storage = maker.rng.integers(max(shortest, info.min), longest, desc.extent, endpoint=True).astype(dtype)
+    storage[maker.rng.random(desc.extent) < 0.05] = maker.pick((info.min, info.max))
+    return (desc, storage), view_of(storage, desc)
 
 
 def _nonzero_coordinates(maker):

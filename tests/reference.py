@@ -12,13 +12,41 @@ def _numbers(x):
     return x.astype(np.uint8) if x.dtype == bool else x
 
 
-def top_k(x, k, *, axis=-1, largest=True):
+def top_k(x, k, *, axis=-1, largest=True, sorted=True, lengths=None):
     """NaN is the largest value and all NaNs tie, as -0.0 and 0.0 do; ties go by ascending index."""
+    x = np.atleast_1d(x)
+    if lengths is not None:
+        return _top_k_of_lengths(x, k, axis, largest, sorted, lengths)
     with np.errstate(invalid="ignore"):  # comparing signalling NaNs
         rank = np.unique(_numbers(x), return_inverse=True)[1].reshape(x.shape)
     order = np.argsort(-rank if largest else rank, axis=axis, kind="stable")
     indices = np.take(order, range(k), axis=axis)
+    if not sorted:
+        indices = np.sort(indices, axis=axis)
     return np.take_along_axis(x, indices, axis=axis), indices
+
+
+def _top_k_of_lengths(x, k, axis, largest, sorted, lengths):
+    """Select from the first elements of one row after the other; the rest of the output is padding."""
+    rows = np.moveaxis(x, axis, -1)
+    values = np.full((*rows.shape[:-1], k), padding(x.dtype, largest))
+    indices = np.full(values.shape, -1)
+    for place in np.ndindex(rows.shape[:-1]):
+        row = rows[place][: max(int(lengths[place]), 0)]
+        n = min(k, len(row))
+        values[place][:n], indices[place][:n] = top_k(row, n, largest=largest, sorted=sorted)
+    return np.moveaxis(values, -1, axis), np.moveaxis(indices, -1, axis)
+
+
+def padding(dtype, largest):
+    """Return the value of `dtype` that no element loses to."""
+    dtype = np.dtype(dtype)
+    lowest, highest = -np.inf, np.inf
+    if dtype.kind == "b":
+        lowest, highest = False, True
+    elif dtype.kind in "iu":
+        lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return np.array(lowest if largest else highest, dtype)
 
 
 def nonzero_coordinates(x, *, size=None, fill_value=0):

@@ -7,7 +7,7 @@ import pytest
 
 import dmlops
 from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
-from dmlops.problems import Options
+from dmlops.operators import Options
 from kernels_cpu import processor
 from tests import reference
 from tests.data import assert_same, random

@@ -44,14 +44,14 @@ def test_as_in_c(name):
 
 
 def test_other_functions_are_typed_as_numba_does():
-    compiler.compile_ptx(compiler.KernelSource(lambda n: None), "nothing", (9, 0))
+    compiler.compile_ptx(cuda.jit(lambda n: None), "nothing", (9, 0))
     assert result_type(lambda a, b: a + b, (u32, u32)) == u64
     assert result_type(lambda a, b: a + 1, (u32, u32)) == i64
 
 
 def test_numba_has_its_own_rules_back_after_an_error():
     as_numba_does = types.functions.BaseFunction.get_call_type
-    source = compiler.KernelSource(lambda n: n.nothing)
+    kernel = cuda.jit(lambda n: n.nothing)
     with pytest.raises(Exception, match="nothing"):
-        compiler.compile_ptx(source, "nothing", (9, 0))
+        compiler.compile_ptx(kernel, "nothing", (9, 0))
     assert types.functions.BaseFunction.get_call_type is as_numba_does

@@ -39,7 +39,7 @@ WITHOUT_GPU = """
             }
 
     cuda.bindings.driver = driver = Driver()
-    from dmlops import cuda, kernel_store
+    from dmlops import cuda, dispatch, kernel_store
 
     launch, n_launched = importlib.import_module("kernels_cuda.runtime.launch"), 0
 
@@ -49,8 +49,8 @@ WITHOUT_GPU = """
         return 0
 
     launch.launch_entry = lambda: entry
-    for operator in ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix"):
-        for variant in importlib.import_module(f"kernels_cuda.{operator}").variants():
+    for operator in dispatch.OPERATORS.values():
+        for variant in importlib.import_module(f"kernels_cuda.{operator.name}").variants():
             with kernel_store.LOCK:
                 kernel_store.find_or_compile(cuda.key(variant, "sm_90"), lambda: b"\\x7fELF")
 """

@@ -10,15 +10,17 @@ import pytest
 
 from dmlops import backend
 from kernels_cpu.kernel import Table
-from kernels_cpu.native_call import LAUNCH, MAX_LAUNCH_VALUES
+from kernels_cpu.launch_list import MAX_ADDRESSES, MAX_VALUES
+from kernels_cpu.native_call import LAUNCH
 from tests.cuda_plans import Config
 
 pytest.importorskip("cuda.core")
 CUresult = importlib.import_module("cuda.bindings.driver").CUresult
 launch = importlib.import_module("kernels_cuda.runtime.launch")
+Pointer = launch.Pointer
 
 STREAM = 777
-BASES = (1000, 2000, 3000, 4000)
+ADDRESSES = (1000, 2000, 3000, 4000)
 
 
 LAUNCH_EX = ctypes.CFUNCTYPE(
@@ -68,10 +70,10 @@ def two_launches(driver, arch="sm_90"):
         (1 << 31) - 1,
         256,
         100_000,
-        ((0, 16), (3, -8), (4, 0)),
+        (Pointer(0, 16), Pointer(3, -8), launch.NULL),
         (-5, 1 << 40),
     )
-    second = kernel(driver, 12, 3, arch), 3, 64, 0, ((2, 4), (1, 0)), (7,)
+    second = kernel(driver, 12, 3, arch), 3, 64, 0, (Pointer(2, 4), Pointer(1)), (7,)
     return launch.LaunchList([launch.Launch(*first), launch.Launch(*second)])
 
 
@@ -82,11 +84,12 @@ def by_python(launches):
 
 def by_compiled_code(launches):
     """Return what launches a list as a call does that is replayed."""
-    table = Table(launches.words(MAX_LAUNCH_VALUES))
+    table = Table(launches.words())
 
-    def call(stream, *bases):
-        rest = [0] * (4 - len(bases))
-        status = backend.load_on_host(LAUNCH).bind((table, len(bases)), 5)(*bases, stream, *rest)
+    def call(stream, *addresses):
+        rest = [0] * (MAX_ADDRESSES - len(addresses))
+        bound = backend.load_on_host(LAUNCH).bind((table, len(addresses)), MAX_ADDRESSES + 1)
+        status = bound(*addresses, stream, *rest)
         if status:
             raise RuntimeError(CUresult(status).name)
 
@@ -102,10 +105,10 @@ def way(request):
 @pytest.mark.parametrize(("arch", "overlaps"), [("sm_90", True), ("sm_89", False)])
 def test_launches_follow_each_other(driver, arch, overlaps, way):
     launches = way(two_launches(driver, arch))
-    for bases in (BASES, (5, 6, 7, 1 << 40)):
+    for addresses in (ADDRESSES, (5, 6, 7, 1 << 40)):
         driver.asked.clear()
-        launches(STREAM, *bases)
-        a, b, c, d = bases
+        launches(STREAM, *addresses)
+        a, b, c, d = addresses
         assert driver.asked == [
             (11, (1 << 31) - 1, 1, 1, 256, 1, 1, 100_000, STREAM, False, [a + 16, d - 8, 0, -5, 1 << 40]),
             (12, 3, 1, 1, 64, 1, 1, 0, STREAM, overlaps, [c + 4, b, 7]),
@@ -129,13 +132,30 @@ def test_arguments_that_are_known_only_now(driver):
 def test_a_refused_launch_ends_the_list(driver, way):
     driver.refused = {11: 700}
     with pytest.raises(RuntimeError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
-        way(two_launches(driver))(STREAM, *BASES)
+        way(two_launches(driver))(STREAM, *ADDRESSES)
     assert [function for function, *_ in driver.asked] == [11]
 
 
 def test_lists_that_compiled_code_has_no_room_for(driver):
-    assert kernel(driver, 5, 64).prepare(1, 32, 0, 2, *range(62)).words(64)
-    assert kernel(driver, 5, 65).prepare(1, 32, 0, 2, *range(63)).words(64) is None
+    def words(n_values, slot=0):
+        found = kernel(driver, 5, n_values)
+        return launch.LaunchList(
+            [launch.Launch(found, 1, 32, 0, (Pointer(slot),), range(n_values - 1))]
+        ).words()
+
+    assert words(MAX_VALUES)
+    assert words(MAX_VALUES + 1) is None
+    assert words(9, slot=MAX_ADDRESSES - 1)
+    assert words(9, slot=MAX_ADDRESSES) is None
+
+
+def test_any_number_of_addresses(driver, way):
+    pointers = tuple(Pointer(slot, 8 * slot) for slot in reversed(range(MAX_ADDRESSES)))
+    found = kernel(driver, 5, MAX_ADDRESSES + 4)
+    launches = way(launch.LaunchList([launch.Launch(found, 1, 32, 0, pointers, (1, (2, (3,)), 4))]))
+    launches(STREAM, *range(100, 100 + MAX_ADDRESSES))
+    (asked,) = driver.asked
+    assert asked[-1] == [*(100 + 9 * slot for slot in reversed(range(MAX_ADDRESSES))), 1, 2, 3, 4]
 
 
 def test_many_threads_launch_one_list(driver, way):
@@ -153,7 +173,7 @@ def test_many_threads_launch_one_list(driver, way):
 @pytest.mark.parametrize(("version", "overlaps"), [(12_029, False), (12_030, True), (13_000, True)])
 def test_drivers_that_cannot_record_early_launches(driver, version, overlaps, monkeypatch):
     monkeypatch.setattr(launch, "_driver_version", lambda: version)
-    two_launches(driver)(STREAM, *BASES)
+    two_launches(driver)(STREAM, *ADDRESSES)
     assert [asked[8] for asked in driver.asked] == [STREAM, STREAM]
     assert [asked[9] for asked in driver.asked] == [False, overlaps]
 

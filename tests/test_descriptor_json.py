@@ -5,6 +5,7 @@ import json
 import pytest
 
 from dmlops import DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc
+from dmlops.dispatch import DESCRIPTORS
 from dmlops.operators import Descriptor
 
 pytestmark = pytest.mark.quick
@@ -18,7 +19,7 @@ DIAGONAL = {
     "diagonal_fill_begin": 0,
     "diagonal_fill_end": 1,
 }
-NAMES = "DiagonalMatrix, DiagonalMatrix1, GatherND, GatherND1, NonzeroCoordinates, TopK, TopK1"
+NAMES = ", ".join(sorted(form.__name__ for form in DESCRIPTORS))
 
 
 def read(data=TOP_K1, *without, **changes):

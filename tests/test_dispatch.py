@@ -18,6 +18,8 @@ from dmlops import (
     TopK1,
     UnsupportedFeatureError,
 )
+from dmlops.dispatch import OPERATORS
+from dmlops.operators import Options
 from tests import cases, reference
 from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
 from tests.data import LAYOUTS, assert_same, sample, storage
@@ -440,7 +442,9 @@ class TestReuse:
 def test_debug_log_names_the_variant(caplog):
     with caplog.at_level(logging.DEBUG, "dmlops"):
         dmlops.top_k([3.0, 1.0], 1)
-    (record,) = [record for record in caplog.records if record.name == "dmlops"]
+    # A kernel that is not in the store is told of at INFO.
+    found = [record for record in caplog.records if record.name == "dmlops"]
+    (record,) = [record for record in found if record.levelno == logging.DEBUG]
     assert "top_k on cpu: " in record.getMessage()
     assert len(record.getMessage()) > len("top_k on cpu: ")
 
@@ -461,3 +465,41 @@ def test_mixed_devices_are_named():
         dmlops.gather_nd(np.ones(2, "float32"), OnDevice())
     assert "cpu" in str(error.value)
     assert "cuda:0" in str(error.value)
+
+
+class TestTopKProblem:
+    """What kernels are told of the order of results, and of rows that end early."""
+
+    @staticmethod
+    def problem(data_type, sizes, axis=-1, direction=AxisDirection.DECREASING, **options):
+        x = TensorDesc(data_type, sizes)
+        desc = TopK1(input_tensor=x, axis=axis % len(sizes), k=1, axis_direction=direction)
+        return OPERATORS[TopK1].problem(desc, Options(**options))
+
+    def test_lengths_stop_dimensions_from_merging(self):
+        def rows(strides):
+            lengths = TensorDesc(TensorDataType.INT32, (2, 3), strides)
+            problem = self.problem(TensorDataType.FLOAT32, (2, 3, 4), is_sorted=False, lengths=lengths)
+            assert not problem["is_sorted"]
+            assert (problem["length_size"], problem["length_signed"]) == (4, True)
+            return problem["rows"], problem["length_strides"]
+
+        assert rows((3, 1)) == (((6, 4, 1, 1),), (1,))
+        assert rows((1, 2)) == (((2, 12, 3, 3), (3, 4, 1, 1)), (1, 2))
+        assert rows((0, 0)) == (((6, 4, 1, 1),), (0,))
+
+    @pytest.mark.parametrize("name", ["bool", "int8", "uint8", "int64", "uint64", "float16", "float64"])
+    def test_padding_loses_to_every_element(self, name):
+        data_type, dtype = TensorDataType[name.upper()], np.dtype(name)
+        if dtype.kind == "f":
+            lowest, highest = -np.inf, np.inf
+        else:
+            limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+            lowest, highest = (limits.min, limits.max) if limits else (False, True)
+        lengths = TensorDesc(TensorDataType.UINT64, ())
+        for direction, value in (("DECREASING", lowest), ("INCREASING", highest)):
+            problem = self.problem(data_type, (4,), direction=AxisDirection[direction], lengths=lengths)
+            bits = np.array(value, dtype).view(f"u{dtype.itemsize}")
+            assert problem["padding"] == int(bits)
+            assert (problem["length_size"], problem["length_signed"]) == (8, False)
+            assert problem["length_strides"] == ()

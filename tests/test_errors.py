@@ -67,6 +67,33 @@ ERRORS = [
         "top_k.axis: got '0', but it is not an integer; axis must be an integer",
     ),
     (top_k, (np.float32(1), 2), {}, INVALID, "top_k.k: got 2, but axis 0 of x has 1 element; k must be in"),
+    (top_k, (), {"sorted": "no"}, TYPE, "top_k.sorted: got 'no', but it is not a truth value; "),
+    (top_k, (), {"sorted": None}, TYPE, "top_k.sorted: got None, but it is not a truth value; "),
+    (
+        top_k,
+        (),
+        {"lengths": [1, 2]},
+        INVALID,
+        "top_k.lengths: got shape (2,), but x without axis 1 has shape (3,); shapes must be equal",
+    ),
+    (
+        top_k,
+        (),
+        {"lengths": [[1, 2, 3]], "axis": 0},
+        INVALID,
+        "top_k.lengths: got shape (1, 3), but x without axis 0 has shape (4,); shapes must be equal",
+    ),
+    (top_k, (np.arange(3), 0), {"lengths": [1]}, INVALID, "top_k.lengths: got shape (1,), but"),
+    (top_k, (np.float32(1), 1), {"lengths": [1]}, INVALID, "top_k.lengths: got shape (1,), but x without"),
+    (
+        top_k,
+        (),
+        {"lengths": [1.0, 2.0, 3.0]},
+        TYPE,
+        "top_k.lengths: got float64, but it is no index type; lengths must be uint32, uint64, int32 or int64",
+    ),
+    (top_k, (), {"lengths": np.zeros(3, np.int16)}, TYPE, "top_k.lengths: got int16, but it is"),
+    (top_k, (), {"lengths": object()}, TYPE, "top_k.lengths: got object, but "),
     (top_k, (), {"index_dtype": "int16"}, TYPE, "top_k.index_dtype: got 'int16', but it is no index type; "),
     (
         top_k,
@@ -343,6 +370,15 @@ def test_k_of_zero_has_no_directml_form():
         dmlops.top_k(X, 0)
     assert str(error.value) == (
         "top_k.k: got 0, but DirectML selects at least 1; the lowest level that would do is EXTENDED"
+    )
+
+
+def test_lengths_have_no_directml_form():
+    with dmlops.feature_level("DML_6_4"), pytest.raises(UnsupportedFeatureError) as error:
+        dmlops.top_k(X, 1, lengths=[1, 2, 3])
+    assert str(error.value) == (
+        "top_k.lengths: got an array, but DirectML selects among all elements of a row; "
+        "the lowest level that would do is EXTENDED"
     )
 
 

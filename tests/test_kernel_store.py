@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlops import backend, kernel_store
+from dmlops import backend, dispatch, kernel_store
 from kernels_cpu import native_call
 from tests.scripts import run_script
 
@@ -358,8 +358,7 @@ def test_output_of_python_is_not_needed():
 
 
 def test_no_two_kernels_of_the_host_share_a_label():
-    operators = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
-    modules = [importlib.import_module(f"kernels_cpu.{name}") for name in operators]
+    modules = [importlib.import_module(f"kernels_cpu.{each.name}") for each in dispatch.OPERATORS.values()]
     kernels = [*native_call.KERNELS, *(kernel for module in modules for kernel in module.all_kernels())]
     labels = {kernel.label for kernel in kernels}
     assert len(labels) == len(set(kernels)) == len(kernels) > 200

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmlops import TensorDataType
-from dmlops.layout import merge
+from dmlops.operators.layout import merge
 from dmlops.scalars import scalar_bits
 from tests.data import DTYPES, bits
 

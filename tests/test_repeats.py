@@ -16,8 +16,8 @@ from dmlops import (
     TopK1,
 )
 from tests import reference
-from tests.data import assert_same, sample
-from tests.kept_calls import place, python_calls, settle
+from tests.data import assert_same, sample, unaligned
+from tests.kept_calls import needs_gil, path_of, place, python_calls, settle, settled_path
 
 
 class Sub(np.ndarray):
@@ -84,6 +84,146 @@ def test_outputs_of_other_kinds():
         else:
             with pytest.raises(InvalidDescriptorError, match="types must be equal"):
                 dmlops.diagonal_matrix(x, value=0, begin=1, end=3, out=other)
+
+
+class Interface:
+    """An array that is known by NumPy's protocol alone."""
+
+    def __init__(self, array):
+        self.__array_interface__ = array.__array_interface__
+        self.owner = array
+
+
+class Exchanged:
+    """An array that is known by DLPack alone."""
+
+    def __init__(self, array):
+        self.owner = array
+
+    def __dlpack__(self, **options):
+        return self.owner.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.owner.__dlpack_device__()
+
+
+def locked(x):
+    """Return a copy that may not be written to."""
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+# Arrays of the same elements, and the path that repeated calls on them take.
+KINDS = {
+    "owner": (np.copy, "fast"),
+    "view": (lambda x: place(x, "view"), "fast"),
+    "read-only": (locked, "fast"),
+    "strided": (lambda x: np.repeat(x, 2, -1)[:, ::2], "fast"),
+    "backwards": (lambda x: x[:, ::-1].copy()[:, ::-1], "fast"),
+    "transposed": (lambda x: x.T.copy().T, "fast"),
+    "subclass": (lambda x: x.copy().view(Sub), "converted"),
+    "list": (np.ndarray.tolist, "converted"),
+    "rows": (list, "converted"),
+    "interface": (Interface, "converted"),
+    "dlpack": (Exchanged, "converted"),
+    "unaligned": (unaligned, "vouched"),
+}
+FUNCTIONS = {
+    "top_k": lambda x: dmlops.top_k(x, 3),
+    "nonzero_coordinates": dmlops.nonzero_coordinates,
+    "gather_nd": lambda x: dmlops.gather_nd(x, np.array([[1], [-2]])),
+    "diagonal_matrix": lambda x: dmlops.diagonal_matrix(x, value=3),
+}
+
+
+@needs_gil
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_path_of_each_kind_of_array(name, kind):
+    convert, path = KINDS[kind]
+    # Of doubles, which is what lists become, and of sizes that no other test has.
+    x = convert(sample("float64", (5, 19), "paths"))
+    assert settled_path(lambda: FUNCTIONS[name](x)) == path
+
+
+@needs_gil
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_layouts_of_one_shape_take_turns_on_the_fast_path(name):
+    x = sample("float32", (5, 23), "turns")
+    arrays = [KINDS[kind][0](x) for kind in ("owner", "strided", "transposed", "view", "backwards")]
+    for _ in range(3):
+        for array in arrays:
+            FUNCTIONS[name](array)
+    assert {path_of(lambda array=array: FUNCTIONS[name](array)) for array in arrays} == {"fast"}
+
+
+@needs_gil
+def test_a_list_takes_the_entry_of_the_array_that_it_becomes():
+    x = sample("float64", (3, 29), "list")
+    for name, function in FUNCTIONS.items():
+        assert settled_path(lambda function=function: function(x)) == "fast", name
+        assert path_of(lambda function=function: function(x.tolist())) == "converted"
+        assert path_of(lambda function=function: function(x.view(Sub))) == "converted"
+
+
+@needs_gil
+def test_path_with_outputs_given():
+    x, picks = sample("float32", (5, 31), "given"), np.array([[1], [-2]])
+    best, band, rows = dmlops.top_k(x, 3), np.empty_like(x), np.empty((2, 31), "float32")
+    found = dmlops.nonzero_coordinates(x, size=x.size)
+    for call in (
+        lambda: dmlops.top_k(x, 3, out=best),
+        lambda: dmlops.top_k(x, 3, out=[*best]),
+        lambda: dmlops.nonzero_coordinates(x, out=tuple(found)),
+        lambda: dmlops.gather_nd(x, picks, out=rows),
+        lambda: dmlops.gather_nd(x, picks, mode="clip", out=rows),
+        lambda: dmlops.diagonal_matrix(x, value=3, out=band),
+        lambda: dmlops.diagonal_matrix(value=3, out=band),
+    ):
+        assert settled_path(call) == "fast"
+    other = np.empty((10, 31), "float32")[::2]
+    for _ in range(3):
+        for out in (band, other):
+            dmlops.diagonal_matrix(x, value=3, out=out)
+    paths = {path_of(lambda out=out: dmlops.diagonal_matrix(x, value=3, out=out)) for out in (other, band)}
+    assert paths <= {"fast", "vouched"}
+
+
+@needs_gil
+@pytest.mark.parametrize("has_workspace", [False, True])
+def test_path_of_executions(has_workspace):
+    data = TensorDesc(TensorDataType.FLOAT32, (3, 50))
+    descriptor = TopK1(input_tensor=data, axis=1, k=4, axis_direction=AxisDirection.DECREASING)
+    operator = dmlops.compile(descriptor)
+    x = sample("float32", (3, 50), "executions")
+    arrays = {
+        "input_tensor": x,
+        "output_value_tensor": np.empty((3, 4), "float32"),
+        "output_index_tensor": np.empty((3, 4), "uint32"),
+    }
+    workspace = np.empty(max(operator.workspace_size, 1), np.uint8) if has_workspace else None
+    for kind in ("owner", "view", "read-only"):
+        arrays["input_tensor"] = KINDS[kind][0](x)
+        assert settled_path(lambda: operator.execute(arrays, workspace)) == "fast"
+    arrays["input_tensor"] = x.view(Sub)
+    assert settled_path(lambda: operator.execute(arrays, workspace)) == "vouched"
+
+
+@needs_gil
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_path_of_torch_tensors(name):
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(sample("float32", (5, 37), "torch"))
+    tensors = [x, torch.stack([x, x])[1], x.T.contiguous().T, x.repeat_interleave(2, -1)[:, ::2]]
+    calls = {
+        "top_k": lambda tensor: dmlops.top_k(tensor, 3),
+        "gather_nd": lambda tensor: dmlops.gather_nd(tensor, torch.tensor([[1], [-2]])),
+    }
+    function = calls.get(name, FUNCTIONS[name])
+    for tensor in tensors:
+        assert settled_path(lambda tensor=tensor: function(tensor)) == "fast"
+    assert {path_of(lambda tensor=tensor: function(tensor)) for tensor in tensors} == {"fast"}
 
 
 def test_an_array_that_changes_its_shape():

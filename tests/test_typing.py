@@ -27,6 +27,7 @@ scores = np.zeros((3, 4), np.float32)
 tuples = np.zeros((3, 1), np.int64)
 assert_type(dmlops.top_k(scores, 2).values, NDArray[np.float32])
 assert_type(dmlops.top_k(scores, 2, axis=0, index_dtype="uint32").indices, NDArray[Any])
+assert_type(dmlops.top_k(scores, 2, sorted=False, lengths=[1, 2, 3]).values, NDArray[np.float32])
 assert_type(dmlops.top_k([1, 2], 1).values, NDArray[Any])
 assert_type(dmlops.top_k(Tensor(), 1).values, Tensor)
 values, indices = dmlops.top_k(Tensor(), k=1, index_dtype=np.int32)
@@ -46,6 +47,7 @@ MISTAKES = {
     'dmlops.gather_nd(np.zeros(3), [[0]], mode="wrap")': "gather_nd",
     'dmlops.top_k(np.zeros(3), 1, index_dtype="int8")': "top_k",
     'dmlops.top_k(np.zeros(3), "1")': "top_k",
+    'dmlops.top_k(np.zeros(3), 1, sorted="no")': "top_k",
     'dmlops.nonzero_coordinates(np.zeros(3), size="all")': "nonzero_coordinates",
     "dmlops.diagonal_matrix(np.zeros((3, 3)), shape=(3, 3))": "diagonal_matrix",
 }

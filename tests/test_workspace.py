@@ -18,7 +18,7 @@ from dmlops import (
     dispatch,
 )
 from dmlops.memory import CPU
-from dmlops.problems import Options
+from dmlops.operators import Options
 
 KIB, MIB = 1 << 10, 1 << 20
 # A problem of any size may require this many bytes beyond its share.
@@ -40,7 +40,7 @@ def on_cuda(arch):
         variant = importlib.import_module("kernels_cuda.runtime.variant")
         lowest = descriptor.lower()
         operator = dispatch.OPERATORS[type(lowest)]
-        kernels = importlib.import_module(f"kernels_cuda.{operator.kernels}")
+        kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
         modules = [module for name, module in sys.modules.items() if name.startswith("kernels_cuda.")]
         with ExitStack() as stack:
             for module in modules:

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1, dispatch
+from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
+from dmlops import dispatch as operators
 from dmlops.memory import CPU
 from kernels_cpu import workspace
 from kernels_cpu.nonzero_coordinates import planning as nonzero_planning
-from kernels_cpu.top_k import planning as top_k_planning
+from kernels_cpu.top_k import dispatch, problem
 from tests import reference
 from tests.data import random
 from tests.plans import CANARY, launch
@@ -49,9 +50,9 @@ class Areas:
 def areas(monkeypatch):
     made = Areas()
     # Even short rows are worth several threads.
-    monkeypatch.setattr(top_k_planning, "TASK_TIME", 1000)
-    for planning in (top_k_planning, nonzero_planning):
-        monkeypatch.setattr(planning, "lay_out", made.lay_out)
+    monkeypatch.setattr(dispatch, "TASK_TIME", 1000)
+    for module in (problem, nonzero_planning):
+        monkeypatch.setattr(module, "lay_out", made.lay_out)
     return made
 
 
@@ -98,7 +99,7 @@ SELECTIONS = {
         (1, (2, 5000), 1, 600),
         (1, (700, 3), 0, 700),
     ],
-    "shared sort": [(5, (1, 100_003), 1, 100_003), (3, (70_001, 1), 0, 60_000)],
+    "shared_sort": [(5, (1, 100_003), 1, 100_003), (3, (70_001, 1), 0, 60_000)],
 }
 
 
@@ -171,7 +172,7 @@ def test_plans_of_more_elements_than_32_bits_count(n, areas):
             axis_direction=AxisDirection.DECREASING,
             output_index_tensor=TensorDesc("UINT64", (k,)),
         )
-        dispatch.plan(descriptor, CPU)
+        operators.plan(descriptor, CPU)
         # Records have 32 bits for a position: of more elements it is kept beside them.
         assert areas.sizes["positions"] >= (8 * k if n > 2**32 else 0)
         assert (areas.sizes["positions"] > 0) == (n > 2**32)
@@ -180,6 +181,6 @@ def test_plans_of_more_elements_than_32_bits_count(n, areas):
         output_count_tensor=TensorDesc("UINT64", (1,)),
         output_coordinates_tensor=TensorDesc("UINT64", (n, 1)),
     )
-    plan = dispatch.plan(descriptor, CPU).plan
+    plan = operators.plan(descriptor, CPU).plan
     assert areas.sizes["words"] >= n // 8
     assert plan.workspace_size >= n // 8 + areas.sizes["counts"]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
-from dmlops.data_types import named_data_type
+from dmlops.data_types import data_type_of_numpy
 from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, error_text
 from dmlops.memory import Device
@@ -41,8 +41,8 @@ new_operand: Any = functools.partial(tuple.__new__, Operand)
 class ArrayLibrary:
     """What dmlops asks of an array library.
 
-    `as_input` and `as_output` are the only places where arrays are vouched for; all other methods take arrays
-    that were.
+    `as_input` and `as_output` are the only places where arrays are vouched for; but for `as_plain` and
+    `signature`, all other methods take arrays that were.
     """
 
     name: str
@@ -57,6 +57,16 @@ class ArrayLibrary:
     """Whether memory that it allocates and frees is not used again before the stream has done with it."""
     knows_capture = False
     """Whether what it allocates during a graph capture belongs to the graph."""
+
+    def as_plain(self, array: Any, where: str) -> Any:
+        """Return what the library makes of a list, a subclass or the like; its own arrays as they are.
+
+        Raises
+        ------
+        TypeError
+            If more than elements would be lost, or silently copied; the text names the remedy.
+        """
+        return array
 
     def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
         """Return an array that kernels may read.
@@ -93,6 +103,10 @@ class ArrayLibrary:
 
     def owns(self, kind: type) -> bool:
         """Return whether all objects of a type are arrays of this library, and never of another one."""
+        raise NotImplementedError
+
+    def signature(self, array: Any) -> Hashable:
+        """Return what `Operand.signature` says; nobody need have vouched for an array of `native_type`."""
         raise NotImplementedError
 
     def device(self, array: Any) -> Device:
@@ -173,21 +187,26 @@ def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> Ten
         allowed = 'use x.astype(x.dtype.newbyteorder("="))'
         got = f"{dtype.name} in foreign byte order"
         raise TypeError(error_text(where, got, "kernels read the machine's own order", allowed))
-    data_type = named_data_type(dtype.name, where)
+    data_type = data_type_of_numpy(dtype, where)
     size = data_type.bytes
-    if any(stride % size for n, stride in zip(shape, strides, strict=True) if n > 1):
-        reason = f"it has elements of {size} bytes"
-        raise TypeError(
-            error_text(where, f"strides {tuple(strides)}", reason, "strides must be multiples of that")
-        )
-    return described(data_type, shape, [stride // size for stride in strides])
+    steps = []
+    for n, stride in zip(shape, strides, strict=True):
+        # The strides of a dimension without neighbours mean nothing, and libraries fill in what they like.
+        step, rest = divmod(stride, size) if n > 1 else (0, 0)
+        if rest:
+            reason = f"it has elements of {size} bytes"
+            raise TypeError(
+                error_text(where, f"strides {tuple(strides)}", reason, "strides must be multiples of that")
+            )
+        steps.append(step)
+    return TensorDesc(data_type, tuple(shape), tuple(steps))
 
 
 def described(data_type: TensorDataType, sizes: Any, strides: Any) -> TensorDesc:
     """Return a description with strides in elements."""
-    # The strides of a dimension without neighbours mean nothing, and libraries fill in what they like.
-    steps = tuple(stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True))
-    return TensorDesc(data_type, tuple(sizes), steps)
+    # As in `describe_numpy_like`, for libraries whose strides count elements.
+    steps = [stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True)]
+    return TensorDesc(data_type, tuple(sizes), tuple(steps))
 
 
 def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeError:

@@ -1,7 +1,7 @@
 """Which library an array belongs to."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from dmlops.errors import error_text
 # The types whose objects all belong to one library; of any other type each object is looked at.
 _BY_TYPE: dict[type, ArrayLibrary] = {np.ndarray: NUMPY, list: NUMPY, float: NUMPY, int: NUMPY}
 _instances: dict[str, ArrayLibrary] = {}
+
+SIGNATURES: dict[type, Callable[[Any], Hashable]] = {np.ndarray: NUMPY.signature}
+"""Says the signature of an array that nobody has vouched for, by the types that native calls can look at."""
 
 # DLDeviceType, of dlpack.h.
 _HOST_DEVICES = {1: "CPU", 3: "CUDA's page-locked memory", 11: "ROCm's page-locked memory"}
@@ -31,6 +34,11 @@ _OTHER_DEVICES = {
     17: "MAIA",
     18: "Trainium",
 }
+
+
+def as_plain(array: Any, where: str) -> Any:
+    """Return what an input's library makes of it; see `ArrayLibrary.as_plain`."""
+    return array if type(array) in SIGNATURES else find_library(array, where).as_plain(array, where)
 
 
 def as_input(array: Any, where: str, stream: int | None = None, differentiable: bool = False) -> Operand:
@@ -56,15 +64,17 @@ def find_library(array: Any, where: str) -> ArrayLibrary:
     kind = type(array)
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
+    if isinstance(array, np.ndarray):
+        return NUMPY
     for module, attribute, make in _KNOWN:
         base = getattr(sys.modules.get(module), attribute, None)
         if base is not None and isinstance(array, base):
             library = _instance(module, make)
             if library.owns(kind):
                 _BY_TYPE[kind] = library
+            if library.native_type is kind:
+                SIGNATURES[kind] = library.signature
             return library
-    if isinstance(array, np.ndarray):
-        return NUMPY
     if hasattr(array, "__cuda_array_interface__"):
         return _instance("cuda_array_interface", _cuda_array_interface)
     if hasattr(array, "__dlpack_device__") and hasattr(array, "__dlpack__"):

@@ -7,7 +7,7 @@ import numpy as np
 from dmlops import cuda
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
-from dmlops.array_libraries.numpy import NumPy
+from dmlops.array_libraries.numpy import NUMPY, NumPy
 from dmlops.errors import refuse
 
 
@@ -45,14 +45,15 @@ class DLPack(CudaArrayInterface):
 
 
 class HostDLPack(NumPy):
-    """Arrays in host memory that are known by DLPack alone."""
+    """Arrays in host memory that are known by DLPack alone; they become NumPy's."""
 
-    name = "dlpack"
+    def as_plain(self, array: Any, where: str) -> Any:
+        return np.from_dlpack(array)
 
     def as_input(
         self, array: Any, where: str, stream: int | None = None, differentiable: bool = False
     ) -> Operand:
-        return super().as_input(np.from_dlpack(array), where)
+        return NUMPY.as_input(np.from_dlpack(array), where)
 
     def as_output(self, array: Any, where: str) -> Operand:
-        return super().as_output(np.from_dlpack(array), where)
+        return NUMPY.as_output(np.from_dlpack(array), where)

@@ -21,7 +21,10 @@ from dmlops.arguments import integer
 from dmlops.array_types import Mode
 from dmlops.data_types import data_type_of, index_data_type, numpy_dtype
 from dmlops.errors import error_text, refuse, shown
-from dmlops.integrations import inference
+from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
+from dmlops.operators.gather_nd import infer_gather_nd
+from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
+from dmlops.operators.top_k import infer_top_k
 from dmlops.scalars import real_number
 
 # How many chunks' candidates are merged at a time.
@@ -50,7 +53,7 @@ def top_k(
     index_type = index_data_type(index_dtype, "top_k.index_dtype")
     if -x.ndim <= axis < x.ndim:
         _check_known(x, axis, where)
-    inference.top_k(_describe(x, where), k, axis, index_type)
+    infer_top_k(_describe(x, where), k, axis, index_type)
     axis %= x.ndim
     if k == 0:
         # dask does not merge chunks where all are empty.
@@ -76,7 +79,7 @@ def nonzero_coordinates(x: Any, *, index_dtype: Any = "int64") -> NonzeroResult[
     x = _lazy(x, where)
     index_type = index_data_type(index_dtype, "nonzero_coordinates.index_dtype")
     columns = x.ndim
-    inference.nonzero_coordinates(_describe(x, where), 0, index_type)
+    infer_nonzero_coordinates(_describe(x, where), 0, index_type)
     x = x.reshape(1) if columns == 0 else x
     _check_known(x, 0, where)
     chunked = [axis for axis in range(1, x.ndim) if x.numblocks[axis] > 1]
@@ -123,7 +126,7 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
             reason = f"there are {indices.numblocks[axis]} of them, and {x.numblocks[axis]} of x"
             refuse(where_indices, got, reason, "call compute_chunk_sizes() on both first")
     data, picks = _describe(x, where_x), _describe(indices, where_indices)
-    inference.gather_nd(data, picks, batch_dims, mode)
+    infer_gather_nd(data, picks, batch_dims, mode)
     end = batch_dims + picks.sizes[-1]
     chunked = [axis for axis in range(batch_dims, end) if x.numblocks[axis] > 1]
     for axis in chunked:
@@ -173,7 +176,8 @@ def diagonal_matrix(
                 allowed = f"{name} describes a result without x"
                 refuse(f"{where}.{name}", shown(argument), "x is given", allowed)
         x = _lazy(x, f"{where}.x")
-        inference.diagonal_matrix(_describe(x, f"{where}.x"), **band)
+        data = _describe(x, f"{where}.x")
+        infer_diagonal_matrix(data.data_type, data.sizes, band["value"])
         _check_known(x, -1, f"{where}.x")
         _check_known(x, -2, f"{where}.x")
         return x.map_blocks(_fill_chunk, **band, meta=meta_from_array(x))
@@ -186,7 +190,7 @@ def diagonal_matrix(
         raise TypeError(error_text(f"{where}.shape", shown(shape), reason, allowed)) from None
     data_type = data_type_of(np.float64 if dtype is None else dtype, f"{where}.dtype")
     dtype = numpy_dtype(data_type)
-    inference.diagonal_matrix(TensorDesc(data_type, sizes), **band)
+    infer_diagonal_matrix(data_type, sizes, band["value"])
     try:
         chunks = da.core.normalize_chunks("auto" if chunks is None else chunks, sizes, dtype=dtype)
     except ZeroDivisionError:

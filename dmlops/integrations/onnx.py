@@ -28,7 +28,7 @@ from dmlops import (
 )
 from dmlops.data_types import SUPPORTED, data_type_of
 from dmlops.errors import refuse
-from dmlops.integrations.inference import gather_nd_descriptor
+from dmlops.operators.gather_nd import gather_nd_descriptor
 from dmlops.operators.support import INDEX_TYPES
 
 _INT32_LIMITS = -(2**31), 2**31 - 1

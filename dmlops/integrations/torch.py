@@ -19,7 +19,10 @@ from dmlops import NonzeroResult, TensorDataType, TensorDesc, TopKResult
 from dmlops.array_types import Mode
 from dmlops.data_types import data_type_of
 from dmlops.errors import error_text
-from dmlops.integrations import inference
+from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
+from dmlops.operators.gather_nd import infer_gather_nd
+from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
+from dmlops.operators.top_k import infer_top_k
 from dmlops.tensor import sizes_stand_in
 
 # No tensor has so many elements along a dimension.
@@ -28,10 +31,19 @@ _INDEX_TYPE = TensorDataType.INT64
 _LIBRARY = torch.library.Library("dmlops", "FRAGMENT")
 
 
-def top_k(x: Tensor, k: int, *, axis: int = -1, largest: bool = True) -> TopKResult[Tensor, Tensor]:
+def top_k(
+    x: Tensor,
+    k: int,
+    *,
+    axis: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    lengths: Tensor | None = None,
+) -> TopKResult[Tensor, Tensor]:
     """Return the `k` largest or smallest elements along an axis, and their int64 indices.
 
-    As `dmlops.top_k`: sorted, ties by ascending index. Differentiable with respect to `x`.
+    As `dmlops.top_k`: ties by ascending index. Differentiable with respect to `x`; results beyond the length
+    of a row, of index -1, have no derivative.
 
     Examples
     --------
@@ -42,7 +54,7 @@ def top_k(x: Tensor, k: int, *, axis: int = -1, largest: bool = True) -> TopKRes
     >>> indices, x.grad
     (tensor([1]), tensor([0., 1., 0.]))
     """
-    return TopKResult(*_top_k(x, k, axis, largest))
+    return TopKResult(*_top_k(x, k, axis, largest, sorted, lengths))
 
 
 def nonzero_coordinates(
@@ -124,29 +136,72 @@ class _Symbols:
         return x.new_empty(sizes, dtype=getattr(torch, desc.data_type.name.lower()))
 
 
+def _equated(desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: Any) -> TensorDesc:
+    """Return the description of a tensor with the leading sizes of another, where those are unknown."""
+    sizes = [*desc.sizes]
+    for d, (ours, theirs) in enumerate(zip(shape, other_shape, strict=False)):
+        if not (isinstance(ours, int) and isinstance(theirs, int)):
+            torch._check(ours == theirs)
+            sizes[d] = other[d]
+    return TensorDesc(desc.data_type, tuple(sizes))
+
+
 # These functions run on the tensors themselves: they know nothing of derivatives, and are given none.
-def _run_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
-    return tuple(dmlops.top_k(x.detach(), k, axis=axis, largest=largest))
+def _run_top_k(
+    x: Tensor, k: int, axis: int, largest: bool, sorted: bool, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    return tuple(dmlops.top_k(x.detach(), k, axis=axis, largest=largest, sorted=sorted, lengths=lengths))
 
 
 @sizes_stand_in()
-def _fake_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+def _fake_top_k(
+    x: Tensor, k: int, axis: int, largest: bool, sorted: bool, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
-    values, indices = inference.top_k(symbols.describe(x, "top_k.x"), int(k), axis, _INDEX_TYPE)
+    data, row_lengths = symbols.describe(x, "top_k.x"), None
+    if lengths is not None:
+        rows = [d for d in range(x.dim()) if d != axis % x.dim()]
+        row_lengths = _equated(
+            *(symbols.describe(lengths, "top_k.lengths"), lengths.shape),
+            *([data.sizes[d] for d in rows], [x.shape[d] for d in rows]),
+        )
+    values, indices = infer_top_k(data, int(k), axis, _INDEX_TYPE, row_lengths)
     return symbols.empty(x, values), symbols.empty(x, indices)
 
 
-def _differentiable_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
-    _, indices = _top_k(x.detach(), k, axis, largest)
-    return (x if x.dim() else x.reshape(1)).gather(axis, indices), indices
+def _differentiable_top_k(
+    x: Tensor, k: int, axis: int, largest: bool, sorted: bool, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    values, indices = _top_k(x.detach(), k, axis, largest, sorted, lengths)
+    x = x if x.dim() else x.reshape(1)
+    if lengths is None:
+        return x.gather(axis, indices), indices
+    selected = x.gather(axis, indices.clamp(min=0))
+    return torch.where(indices < 0, values, selected), indices
 
 
 def _batched_top_k(
-    in_dims: tuple[int, ...], x: Tensor, k: int, axis: int, largest: bool
+    in_dims: tuple[int | None, ...],
+    x: Tensor,
+    k: int,
+    axis: int,
+    largest: bool,
+    sorted: bool,
+    lengths: Tensor | None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    x = x.movedim(in_dims[0], 0)
+    of_x, of_lengths = in_dims[0], in_dims[-1]
+    if of_x is None:
+        assert lengths is not None
+        x = x.expand(lengths.shape[of_lengths], *x.shape)
+    else:
+        x = x.movedim(of_x, 0)
+    if lengths is not None:
+        if of_lengths is None:
+            lengths = lengths.expand(x.shape[0], *lengths.shape)
+        else:
+            lengths = lengths.movedim(of_lengths, 0)
     x = x if x.dim() > 1 else x.unsqueeze(1)
-    return _top_k(x, k, axis if axis < 0 else axis + 1, largest), (0, 0)
+    return _top_k(x, k, axis if axis < 0 else axis + 1, largest, sorted, lengths), (0, 0)
 
 
 def _run_nonzero_coordinates(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -167,7 +222,7 @@ def _fake_nonzero_coordinates_static(x: Tensor, size: int, fill_value: int | Non
     symbols = _Symbols()
     # The sizes of x reach neither result.
     data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), (1,) * x.dim())
-    coordinates, count = inference.nonzero_coordinates(data, symbols.number(size), _INDEX_TYPE)
+    coordinates, count = infer_nonzero_coordinates(data, symbols.number(size), _INDEX_TYPE)
     return symbols.empty(x, coordinates), symbols.empty(x, count)
 
 
@@ -179,13 +234,9 @@ def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Te
 def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
     symbols = _Symbols()
     data, picks = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
-    sizes = [*picks.sizes[:-1], *map(int, indices.shape[-1:])]
-    for d, (ours, theirs) in enumerate(zip(x.shape[:batch_dims], indices.shape[:batch_dims], strict=False)):
-        if not (isinstance(ours, int) and isinstance(theirs, int)):
-            torch._check(ours == theirs)
-            sizes[d] = data.sizes[d]
-    picks = TensorDesc(picks.data_type, tuple(sizes))
-    return symbols.empty(x, inference.gather_nd(data, picks, batch_dims, mode))
+    picks = TensorDesc(picks.data_type, (*picks.sizes[:-1], *map(int, indices.shape[-1:])))
+    picks = _equated(picks, indices.shape[:batch_dims], data.sizes, x.shape[:batch_dims])
+    return symbols.empty(x, infer_gather_nd(data, picks, batch_dims, mode))
 
 
 def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
@@ -249,7 +300,8 @@ def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end:
     symbols = _Symbols()
     # Neither the bounds nor a value that is traced have a say in the result's shape.
     known = value if isinstance(value, (int, float)) else 0
-    return symbols.empty(x, inference.diagonal_matrix(symbols.describe(x, "diagonal_matrix.x"), known, 0, 1))
+    data = symbols.describe(x, "diagonal_matrix.x")
+    return symbols.empty(x, infer_diagonal_matrix(data.data_type, data.sizes, known))
 
 
 def _differentiable_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:

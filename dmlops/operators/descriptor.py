@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 from dmlops.arguments import Member, as_integer, level_of, member_of
 from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, counted, error_text, refuse, shown
-from dmlops.operators.support import SupportRow, SupportTable
+from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
 from dmlops.scalars import real_of, scalar_bits
 from dmlops.tensor import TensorDesc
 
@@ -51,11 +51,16 @@ class Descriptor:
         """The operator's name."""
         return type(self).__name__
 
+    @classmethod
+    def _fields(cls) -> list[str]:
+        """Return the names of the fields, in their order."""
+        return [field.name for field in fields(cls)]  # type: ignore[arg-type]
+
     @property
     def tensors(self) -> dict[str, TensorDesc]:
         """The tensors that are present, by field name."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return {name: value for name, value in values.items() if isinstance(value, TensorDesc)}
+        values = {name: getattr(self, name) for name in self._fields() if name.endswith("_tensor")}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def inputs(self) -> dict[str, TensorDesc]:
@@ -66,6 +71,14 @@ class Descriptor:
     def outputs(self) -> dict[str, TensorDesc]:
         """The tensors that are written, by field name."""
         return {name: desc for name, desc in self.tensors.items() if name.startswith("output_")}
+
+    @classmethod
+    def of_inferred(cls, **values: Any) -> Self:
+        """Return a descriptor that need not check itself: its outputs were inferred from the other fields."""
+        made = object.__new__(cls)
+        for field, value in values.items():
+            object.__setattr__(made, field, value)
+        return made
 
     def lower(self) -> "Descriptor":
         """Return the same computation in the newest form of the operator."""
@@ -217,8 +230,8 @@ class Descriptor:
             If it holds an integer of more digits than JSON readers take.
         """
         data: dict[str, Any] = {"operator": self.name}
-        for field in fields(self):  # type: ignore[arg-type]
-            data[field.name] = _to_plain(getattr(self, field.name))
+        for field in self._fields():
+            data[field] = _to_plain(getattr(self, field))
         try:
             return json.dumps(data)
         except ValueError as error:
@@ -344,18 +357,16 @@ class Descriptor:
             self._refuse(field, shown(got), "it is not a tensor", f"{field} must be a TensorDesc")
         return got
 
-    def _infer(self, field: str, data_type: TensorDataType, sizes: Sequence[int]) -> TensorDesc:
-        """Return the packed tensor that an output is by the inputs."""
-        return _described(f"{self.name}.{field}", lambda: TensorDesc(data_type, tuple(sizes)))
-
-    def _check_output(self, field: str, inferred: TensorDesc) -> TensorDesc:
-        """Fill in an output that was left out; check one that was given."""
+    def _check_output(self, field: str, data_type: TensorDataType, sizes: tuple[int, ...]) -> TensorDesc:
+        """Check the sizes of an output that was given; make a packed one of those where it was left out."""
         if getattr(self, field) is None:
+            inferred = _described(f"{self.name}.{field}", lambda: TensorDesc(data_type, sizes))
             self._set(field, inferred)
+            return inferred
         given = self._tensor(field)
-        if given.sizes != inferred.sizes:
-            reason = f"the inputs give {inferred.sizes}"
-            self._refuse(f"{field}.sizes", given.sizes, reason, f"sizes must be {inferred.sizes}")
+        if given.sizes != sizes:
+            reason = f"the inputs give {sizes}"
+            self._refuse(f"{field}.sizes", given.sizes, reason, f"sizes must be {sizes}")
         if given.overlaps_itself:
             reason = f"sizes {given.sizes} then share addresses"
             allowed = "the strides of an output must not overlap"
@@ -368,16 +379,22 @@ class Descriptor:
             reason = f"{other} is {expected.name}"
             self._refuse(f"{field}.data_type", got.name, reason, f"data_type must be {expected.name}")
 
-    def _holds(self, field: str, largest: int, what: str) -> None:
-        """Check that an output of integers can hold the value `largest`."""
-        data_type = self._tensor(field).data_type
-        if data_type.is_float or data_type.bits == 0:
-            allowed = "data_type must be an integer type"
-            self._refuse(f"{field}.data_type", data_type.name, f"it holds {what}", allowed)
-        limit = data_type.integer_range[1]
-        if largest > limit:
-            allowed = f"data_type must hold {largest}"
-            self._refuse(f"{field}.data_type", data_type.name, f"{what} reaches {largest}", allowed)
+
+def check_holds(where: str, data_type: TensorDataType, largest: int, what: str) -> None:
+    """Refuse a type of an output of integers which cannot hold the value `largest`."""
+    if data_type.is_float or data_type.bits == 0:
+        allowed = "data_type must be an integer type"
+        refuse(f"{where}.data_type", data_type.name, f"it holds {what}", allowed)
+    if largest > data_type.integer_range[1]:
+        reason, allowed = f"{what} reaches {largest}", f"data_type must hold {largest}"
+        refuse(f"{where}.data_type", data_type.name, reason, allowed)
+
+
+def check_index_type(where: str, desc: TensorDesc) -> None:
+    """Refuse an argument of a function which does not hold indices."""
+    if desc.data_type not in INDEX_TYPES:
+        allowed = f"{where.rpartition('.')[2]} must be uint32, uint64, int32 or int64"
+        raise TypeError(error_text(where, desc.data_type.name.lower(), "it is no index type", allowed))
 
 
 def _described(where: str, describe: Callable[[], TensorDesc]) -> TensorDesc:

@@ -1,12 +1,14 @@
 """DIAGONAL_MATRIX and DIAGONAL_MATRIX1: matrices filled along a band of diagonals."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dmlops.enums import FeatureLevel, TensorDataType
-from dmlops.errors import InvalidDescriptorError, counted, shown
+from dmlops.errors import InvalidDescriptorError, counted, refuse, shown
 from dmlops.operators.descriptor import INFERRED, Descriptor, Objection
+from dmlops.operators.layout import merge
+from dmlops.operators.problem import Operator, Options, Problem
 from dmlops.operators.support import (
     EVERY_TYPE,
     FLOATS_64,
@@ -28,6 +30,62 @@ _FROM_5_1 = (
 )
 
 
+def check_matrices(where: str, sizes: tuple[int, ...]) -> None:
+    """Refuse sizes that are not those of matrices, {batch..., height, width}."""
+    if len(sizes) < 2:
+        got, reason = counted(len(sizes), "dimension"), "a matrix has height and width"
+        refuse(where, got, reason, "it must have at least 2")
+
+
+def held_value(operator: str, value: Any, data_type: TensorDataType) -> int | float:
+    """Return a value as a plain number that the type holds, or refuse it."""
+    where, number, reason = f"{operator}.value", as_real(value), f"it fills {data_type.name}"
+    if data_type.is_float:
+        if number is None:
+            refuse(where, shown(value), reason, "value must be a real number")
+        return scalar_as(number, data_type)
+    low, high = data_type.integer_range
+    if number is None or not low <= number <= high or number % 1:
+        refuse(where, shown(value), reason, f"value must be an integer in [{low}, {high}]")
+    return int(number)
+
+
+def infer_diagonal_matrix(
+    data_type: TensorDataType,
+    sizes: tuple[int, ...],
+    value: Any,
+    where: str = "DiagonalMatrix1.output_tensor.sizes",
+) -> TensorDesc:
+    """Return the result of the function `diagonal_matrix`.
+
+    Parameters
+    ----------
+    data_type, sizes : TensorDataType, tuple of int
+        Those of the input, or those that were asked for.
+    value : scalar
+        As the function takes it; it has no say in the result.
+    where : str
+        What the text of an error about the sizes begins with.
+    """
+    check_matrices(where, sizes)
+    held_value("DiagonalMatrix1", value, data_type)
+    return TensorDesc(data_type, sizes)
+
+
+def diagonal_matrix_descriptor(
+    data: TensorDesc | None, output: TensorDesc, value: Any, begin: int, end: int
+) -> "DiagonalMatrix1":
+    """Return the descriptor of a call of which the result was inferred."""
+    return DiagonalMatrix1.of_inferred(
+        input_tensor=data,
+        output_tensor=output,
+        value_data_type=output.data_type,
+        value=held_value("DiagonalMatrix1", value, output.data_type),
+        diagonal_fill_begin=begin,
+        diagonal_fill_end=end,
+    )
+
+
 class _DiagonalDescriptor(Descriptor):
     """Base class of both forms: matrices, bounds that DirectML keeps in an INT, equality by bits."""
 
@@ -42,7 +100,7 @@ class _DiagonalDescriptor(Descriptor):
 
     def _compared(self) -> tuple[Any, ...]:
         # Zeros of either sign are equal as numbers, and no NaN equals itself.
-        values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+        values = [getattr(self, field) for field in self._fields()]
         return tuple([scalar_bits(v, TensorDataType.FLOAT64) if type(v) is float else v for v in values])
 
     def _objection(self, row: SupportRow) -> Objection | None:
@@ -54,24 +112,8 @@ class _DiagonalDescriptor(Descriptor):
 
     def _check_matrices(self) -> TensorDesc:
         output = self._tensor("output_tensor")
-        if output.dimension_count < 2:
-            allowed = "it must have at least 2"
-            got = counted(output.dimension_count, "dimension")
-            self._refuse("output_tensor.sizes", got, "a matrix has height and width", allowed)
-        return self._check_output("output_tensor", output)
-
-    def _held(self, data_type: TensorDataType) -> int | float:
-        """Return `value` as a plain number that the type holds, or refuse it."""
-        given = self.value  # type: ignore[attr-defined]
-        number, reason = as_real(given), f"it fills {data_type.name}"
-        if data_type.is_float:
-            if number is None:
-                self._refuse("value", shown(given), reason, "value must be a real number")
-            return scalar_as(number, data_type)
-        low, high = data_type.integer_range
-        if number is None or not low <= number <= high or number % 1:
-            self._refuse("value", shown(given), reason, f"value must be an integer in [{low}, {high}]")
-        return int(number)
+        check_matrices(f"{self.name}.output_tensor.sizes", output.sizes)
+        return self._check_output("output_tensor", output.data_type, output.sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -106,7 +148,7 @@ class DiagonalMatrix(_DiagonalDescriptor):
     def __post_init__(self) -> None:
         output = self._check_matrices()
         self._integer("offset")
-        self._set("value", self._held(TensorDataType.FLOAT32))
+        self._set("value", held_value(self.name, self.value, TensorDataType.FLOAT32))
         if not output.data_type.is_float:
             low, high = output.data_type.integer_range
             if not low - 1 < self.value < high + 1:
@@ -170,7 +212,7 @@ class DiagonalMatrix1(_DiagonalDescriptor):
     def __post_init__(self) -> None:
         if self.input_tensor is not None:
             data = self._tensor("input_tensor")
-            self._check_output("output_tensor", self._infer("output_tensor", data.data_type, data.sizes))
+            self._check_output("output_tensor", data.data_type, data.sizes)
             self._same_type("output_tensor", "input_tensor")
         output = self._check_matrices()
         if self.value_data_type is None:
@@ -181,7 +223,7 @@ class DiagonalMatrix1(_DiagonalDescriptor):
             self._refuse("value_data_type", value_type.name, reason, f"it must be {output.data_type.name}")
         for field in self._bounds:
             self._integer(field)
-        self._set("value", self._held(output.data_type))
+        self._set("value", held_value(self.name, self.value, output.data_type))
 
     def older_form(self) -> DiagonalMatrix | None:
         """Return the DiagonalMatrix that computes the same, or None.
@@ -198,3 +240,35 @@ class DiagonalMatrix1(_DiagonalDescriptor):
         except InvalidDescriptorError:  # the FLOAT nearest to the value is out of the type's range
             return None
         return older if older.lower() == self else None
+
+
+def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> Problem:
+    """Return the keywords of ``diagonal_matrix.plan``."""
+    x, output = desc.input_tensor, desc.output_tensor
+    x_strides = output.effective_strides if x is None else x.effective_strides
+    height, width = output.sizes[-2:]
+    first, last = sorted((desc.diagonal_fill_begin, desc.diagonal_fill_end))
+    return {
+        "element_size": output.data_type.bytes,
+        "has_input": x is not None,
+        "value": scalar_bits(desc.value, output.data_type),
+        "batch": merge(output.sizes[:-2], x_strides[:-2], output.effective_strides[:-2]),
+        "height": height,
+        "width": width,
+        "x_strides": x_strides[-2:],
+        "output_strides": output.effective_strides[-2:],
+        # Beyond the matrix all bounds mean the same; kept near it, none can overflow.
+        "begin": min(max(first, -height), width),
+        "end": min(max(last, -height), width),
+        "inverted": desc.diagonal_fill_begin > desc.diagonal_fill_end,
+        "x_offset": 0 if x is None else x.offset,
+        "output_offset": output.offset,
+    }
+
+
+OPERATOR = Operator(
+    "diagonal_matrix",
+    (DiagonalMatrix, DiagonalMatrix1),
+    diagonal_matrix_problem,
+    ("input_tensor", "output_tensor"),
+)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlops.enums import FeatureLevel
-from dmlops.errors import counted
-from dmlops.operators.descriptor import INFERRED, Descriptor
+from dmlops.errors import counted, refuse, shown
+from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type
+from dmlops.operators.layout import merge
+from dmlops.operators.problem import Operator, Options, Problem
 from dmlops.operators.support import (
     EVERY_TYPE,
     FLOATS_64,
@@ -30,6 +32,82 @@ _FROM_3_0 = (
     ),
     SupportRow(FeatureLevel.EXTENDED, at_least(1), EVERY_TYPE, {"indices_tensor": INDEX_TYPES}),
 )
+
+
+def gathered_sizes(
+    operator: str, data: TensorDesc, indices: TensorDesc, data_rank: int, indices_rank: int, batch: int
+) -> tuple[int, ...]:
+    """Return the sizes of what is gathered, without padding.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If a rank is 0, or the batch sizes or the tuple size do not fit.
+    """
+    for name, rank in (("input_tensor", data_rank), ("indices_tensor", indices_rank)):
+        if rank == 0:
+            reason = "a tuple of indices names a position in it"
+            if name == "indices_tensor":
+                reason = "its last dimension is that of the tuples"
+            refuse(f"{operator}.{name}.sizes", "0 dimensions", reason, "it must have at least 1")
+    limit = min(data_rank, indices_rank) - 1
+    if not 0 <= batch <= limit:
+        reason = f"input_tensor has {counted(data_rank, 'dimension')} and indices_tensor {indices_rank}"
+        refuse(f"{operator}.batch_dimension_count", batch, reason, f"it must be in [0, {limit}]")
+    input_sizes = data.sizes[data.dimension_count - data_rank :]
+    indices_sizes = indices.sizes[indices.dimension_count - indices_rank :]
+    if input_sizes[:batch] != indices_sizes[:batch]:
+        reason = f"input_tensor has batches {input_sizes[:batch]}"
+        refuse(f"{operator}.indices_tensor.sizes", indices.sizes, reason, "the batch sizes must be equal")
+    indexable, tuple_size = data_rank - batch, indices_sizes[-1]
+    if tuple_size > indexable:
+        reason = f"{counted(indexable, 'dimension')} of input_tensor can be indexed"
+        allowed = f"their last size must be in [0, {indexable}]"
+        refuse(f"{operator}.indices_tensor.sizes", f"shape {indices.sizes}", reason, allowed)
+    return indices_sizes[:-1] + input_sizes[batch + tuple_size :]
+
+
+def infer_gather_nd(
+    data: TensorDesc, indices: TensorDesc, batch_dims: int, mode: str = "raise"
+) -> TensorDesc:
+    """Return the result of the function `gather_nd`.
+
+    Parameters
+    ----------
+    data, indices : TensorDesc
+        The inputs, of any numbers of dimensions.
+    batch_dims : int
+        As the function takes it.
+    mode : str
+        As the function takes it; it has no say in the result.
+    """
+    if mode not in ("raise", "clip", "fill"):
+        allowed = 'mode must be "raise", "clip" or "fill"'
+        refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
+    check_index_type("gather_nd.indices", indices)
+    ranks = data.dimension_count, indices.dimension_count
+    sizes = gathered_sizes("GatherND1", data, indices, *ranks, batch_dims)
+    return TensorDesc(data.data_type, sizes)
+
+
+def gather_nd_descriptor(
+    data: TensorDesc, indices: TensorDesc, batch_dims: int, output: TensorDesc | None = None
+) -> "GatherND1":
+    """Return the descriptor of a gather from tensors of any ranks: ones in front make these equal.
+
+    Without `output`, that is inferred; one that is given was.
+    """
+    if output is None:
+        output = infer_gather_nd(data, indices, batch_dims)
+    rank = max(data.dimension_count, indices.dimension_count, output.dimension_count)
+    return GatherND1.of_inferred(
+        input_tensor=data.with_leading_ones(rank),
+        indices_tensor=indices.with_leading_ones(rank),
+        output_tensor=output.with_leading_ones(rank),
+        input_dimension_count=data.dimension_count,
+        indices_dimension_count=indices.dimension_count,
+        batch_dimension_count=batch_dims,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,19 +176,14 @@ class GatherND(Descriptor):
             self._refuse("indices_tensor.data_type", indices.data_type.name, "indices are integers", allowed)
         self._check_padding("input_dimension_count", data)
         self._check_padding("indices_dimension_count", indices)
-        self._check_batch()
-        indexable = self.input_dimension_count - self.batch_dimensions
-        if not 0 <= self.index_tuple_size <= indexable:
-            reason = f"{counted(indexable, 'dimension')} of input_tensor can be indexed"
-            allowed = f"the last size of indices_tensor must be in [0, {indexable}]"
-            self._refuse("indices_tensor.sizes", indices.sizes, reason, allowed)
-        sizes = self.indices_sizes[:-1] + self.input_sizes[self.batch_dimensions + self.index_tuple_size :]
+        ranks = self.input_dimension_count, self.indices_dimension_count
+        sizes = gathered_sizes(self.name, data, indices, *ranks, self.batch_dimensions)
         if len(sizes) > data.dimension_count:
             reason = f"the output {sizes} has more"
             allowed = f"all tensors must have at least {counted(len(sizes), 'dimension')}"
             self._refuse("input_tensor.sizes", counted(data.dimension_count, "dimension"), reason, allowed)
         padded = (1,) * (data.dimension_count - len(sizes)) + sizes
-        self._check_output("output_tensor", self._infer("output_tensor", data.data_type, padded))
+        self._check_output("output_tensor", data.data_type, padded)
         self._same_type("output_tensor", "input_tensor")
 
     def _check_padding(self, field: str, desc: TensorDesc) -> None:
@@ -122,20 +195,6 @@ class GatherND(Descriptor):
         if any(size != 1 for size in desc.sizes[: desc.dimension_count - count]):
             reason = f"{tensor} has sizes {desc.sizes}"
             self._refuse(field, count, reason, "the dimensions before these must have size 1")
-
-    def _check_batch(self) -> None:
-        batch = self.batch_dimensions
-        limit = min(self.input_dimension_count, self.indices_dimension_count) - 1
-        if not 0 <= batch <= limit:
-            reason = (
-                f"input_dimension_count is {self.input_dimension_count} and "
-                f"indices_dimension_count is {self.indices_dimension_count}"
-            )
-            self._refuse("batch_dimension_count", batch, reason, f"it must be in [0, {limit}]")
-        if self.input_sizes[:batch] != self.indices_sizes[:batch]:
-            reason = f"input_tensor has batches {self.input_sizes[:batch]}"
-            allowed = "the batch sizes must be equal"
-            self._refuse("indices_tensor.sizes", self.indices_tensor.sizes, reason, allowed)
 
     def lower(self) -> "GatherND1":
         """Return the GatherND1 that computes the same."""
@@ -195,3 +254,38 @@ class GatherND1(GatherND):
             input_dimension_count=self.input_dimension_count,
             indices_dimension_count=self.indices_dimension_count,
         )
+
+
+def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
+    """Return the keywords of ``gather_nd.plan``."""
+    x, indices, output = desc.input_tensor, desc.indices_tensor, desc.output_tensor
+    batch, coordinates = desc.batch_dimension_count, desc.index_tuple_size
+    x_sizes, index_sizes = desc.input_sizes, desc.indices_sizes
+    x_strides = x.effective_strides[x.dimension_count - len(x_sizes) :]
+    index_strides = indices.effective_strides[indices.dimension_count - len(index_sizes) :]
+    sliced = batch + coordinates
+    output_rank = len(index_sizes) - 1 + len(x_sizes) - sliced
+    output_strides = output.effective_strides[output.dimension_count - output_rank :]
+    tuple_dims = len(index_sizes) - 1
+    return {
+        "element_size": x.data_type.bytes,
+        "index_size": indices.data_type.bytes,
+        "index_signed": indices.data_type.is_signed,
+        "batch": merge(x_sizes[:batch], x_strides[:batch], index_strides[:batch], output_strides[:batch]),
+        "tuples": merge(index_sizes[batch:-1], index_strides[batch:-1], output_strides[batch:tuple_dims]),
+        "coordinate_stride": index_strides[-1],
+        "bounds": tuple(zip(x_sizes[batch:sliced], x_strides[batch:sliced], strict=True)),
+        "slices": merge(x_sizes[sliced:], x_strides[sliced:], output_strides[tuple_dims:]),
+        "mode": options.mode,
+        "x_offset": x.offset,
+        "index_offset": indices.offset,
+        "output_offset": output.offset,
+    }
+
+
+OPERATOR = Operator(
+    "gather_nd",
+    (GatherND, GatherND1),
+    gather_nd_problem,
+    ("input_tensor", "indices_tensor", "output_tensor"),
+)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlops.enums import FeatureLevel, TensorDataType
-from dmlops.errors import counted
-from dmlops.operators.descriptor import INFERRED, Descriptor
+from dmlops.errors import counted, refuse
+from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds
+from dmlops.operators.layout import merge
+from dmlops.operators.problem import Operator, Options, Problem, key_masks
 from dmlops.operators.support import (
     EVERY_TYPE,
     INDEX_TYPES,
@@ -18,6 +20,49 @@ from dmlops.operators.support import (
     dims,
 )
 from dmlops.tensor import TensorDesc
+
+
+def check_held(data: TensorDesc, count_type: TensorDataType, coordinate_type: TensorDataType) -> None:
+    """Refuse types which cannot hold the count, or a coordinate."""
+    where, largest = "NonzeroCoordinates", max(data.sizes, default=1) - 1
+    check_holds(f"{where}.output_count_tensor", count_type, data.element_count, "the count")
+    check_holds(f"{where}.output_coordinates_tensor", coordinate_type, largest, "a coordinate")
+
+
+def infer_nonzero_coordinates(
+    data: TensorDesc, capacity: int, index_type: TensorDataType
+) -> tuple[TensorDesc, TensorDesc]:
+    """Return the coordinates and the count that the function `nonzero_coordinates` returns.
+
+    Parameters
+    ----------
+    data : TensorDesc
+        The input.
+    capacity : int
+        Rows of the coordinates.
+    index_type : TensorDataType
+        That of both results.
+    """
+    if capacity < 0:
+        reason, allowed = "a result has no fewer than 0 rows", "size must be >= 0"
+        refuse("nonzero_coordinates.size", capacity, reason, allowed)
+    check_held(data, index_type, index_type)
+    return TensorDesc(index_type, (capacity, data.dimension_count)), TensorDesc(index_type, ())
+
+
+def nonzero_coordinates_descriptor(
+    data: TensorDesc, coordinates: TensorDesc, count: TensorDesc
+) -> "NonzeroCoordinates":
+    """Return the descriptor of a call of which the results were inferred.
+
+    It has a row for every element; the kernels write as many as there is room for.
+    """
+    rows, columns = data.element_count, data.dimension_count
+    if coordinates.sizes[0] != rows:
+        coordinates = TensorDesc(coordinates.data_type, (rows, columns))
+    return NonzeroCoordinates.of_inferred(
+        input_tensor=data, output_count_tensor=count, output_coordinates_tensor=coordinates
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,21 +127,17 @@ class NonzeroCoordinates(Descriptor):
         rows, rank = data.element_count, data.dimension_count
         if self.output_count_tensor is None:
             self._set("output_count_tensor", TensorDesc(TensorDataType.UINT32, (1,) * max(rank, 1)))
-        if self.output_coordinates_tensor is None:
-            sizes = (1,) * max(rank - 2, 0) + (rows, rank)
-            inferred = self._infer("output_coordinates_tensor", TensorDataType.UINT32, sizes)
-            self._set("output_coordinates_tensor", inferred)
         count = self._tensor("output_count_tensor")
         if count.element_count != 1:
             allowed = "every size must be 1"
             self._refuse("output_count_tensor.sizes", count.sizes, "the count is a scalar", allowed)
-        coordinates = self._tensor("output_coordinates_tensor")
-        self._check_columns(coordinates.sizes, data)
-        expected = (1,) * (coordinates.dimension_count - 2) + (rows, coordinates.sizes[-1])
-        inferred = self._infer("output_coordinates_tensor", coordinates.data_type, expected)
-        self._check_output("output_coordinates_tensor", inferred)
-        self._holds("output_count_tensor", rows, "the count")
-        self._holds("output_coordinates_tensor", max(data.sizes, default=1) - 1, "a coordinate")
+        sizes = (1,) * max(rank - 2, 0) + (rows, rank)
+        if self.output_coordinates_tensor is not None:
+            given = self._tensor("output_coordinates_tensor").sizes
+            self._check_columns(given, data)
+            sizes = (1,) * (len(given) - 2) + (rows, given[-1])
+        coordinates = self._check_output("output_coordinates_tensor", TensorDataType.UINT32, sizes)
+        check_held(data, count.data_type, coordinates.data_type)
 
     def _check_columns(self, sizes: tuple[int, ...], data: TensorDesc) -> None:
         low, high = data.effective_rank, data.dimension_count
@@ -108,3 +149,32 @@ class NonzeroCoordinates(Descriptor):
             reason = f"input_tensor has effective rank {low} and {counted(high, 'dimension')}"
             allowed = f"the last size must be in [{low}, {high}]"
             self._refuse("output_coordinates_tensor.sizes", sizes, reason, allowed)
+
+
+def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> Problem:
+    """Return the keywords of ``nonzero_coordinates.plan``."""
+    x, fill = desc.input_tensor, options.fill
+    coordinates = options.coordinates or desc.output_coordinates_tensor
+    masks = key_masks(x.data_type)
+    columns = coordinates.sizes[-1]
+    return {
+        "element_size": x.data_type.bytes,
+        "magnitude": masks["flip"] or (1 << x.data_type.bits) - 1,
+        "sizes": x.sizes[x.dimension_count - columns :],
+        "dims": merge(x.sizes, x.effective_strides),
+        "x_offset": x.offset,
+        "coordinate_offset": coordinates.offset,
+        "capacity": coordinates.sizes[-2],
+        "coordinate_strides": coordinates.effective_strides[-2:],
+        "coordinate_size": coordinates.data_type.bytes,
+        "count_size": desc.output_count_tensor.data_type.bytes,
+        "fill": None if fill is None else fill % (1 << coordinates.data_type.bits),
+    }
+
+
+OPERATOR = Operator(
+    "nonzero_coordinates",
+    (NonzeroCoordinates,),
+    nonzero_coordinates_problem,
+    ("input_tensor", "output_coordinates_tensor", "output_count_tensor"),
+)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
-from dmlops.errors import counted
-from dmlops.operators.descriptor import INFERRED, Descriptor
+from dmlops.errors import counted, refuse
+from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, check_index_type
+from dmlops.operators.layout import merge
+from dmlops.operators.problem import Operator, Options, Problem, key_masks
 from dmlops.operators.support import (
     EVERY_TYPE,
     INDEX_TYPES,
@@ -31,6 +33,78 @@ _FROM_2_1 = (
     ),
     SupportRow(FeatureLevel.EXTENDED, at_least(1), EVERY_TYPE, {"output_index_tensor": INDEX_TYPES}),
 )
+
+
+def selected_sizes(
+    operator: str, sizes: tuple[int, ...], axis: int, k: int, *, lowest_axis: int = 0, lowest_k: int = 1
+) -> tuple[int, ...]:
+    """Return the sizes of both results of a selection.
+
+    Functions also take negative axes, and a `k` of 0.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If the axis or `k` is out of range.
+    """
+    rank = len(sizes)
+    if not lowest_axis <= axis < rank:
+        reason = f"input_tensor has {counted(rank, 'dimension')}"
+        allowed = f"axis must be in [{lowest_axis}, {rank - 1}]" if rank else "it must have at least 1"
+        refuse(f"{operator}.axis", axis, reason, allowed)
+    axis %= rank
+    size = sizes[axis]
+    if not lowest_k <= k <= size:
+        reason = f"axis {axis} of input_tensor has {counted(size, 'element')}"
+        allowed = f"k must be in [{lowest_k}, {size}]" if lowest_k <= size else "it must have at least 1"
+        refuse(f"{operator}.k", k, reason, allowed)
+    return (*sizes[:axis], k, *sizes[axis + 1 :])
+
+
+def infer_top_k(
+    data: TensorDesc, k: int, axis: int, index_type: TensorDataType, lengths: TensorDesc | None = None
+) -> tuple[TensorDesc, TensorDesc]:
+    """Return the values and the indices that the function `top_k` returns.
+
+    Parameters
+    ----------
+    data : TensorDesc
+        The input; one of 0 dimensions counts as one of shape (1,).
+    k, axis : int
+        As the function takes them.
+    index_type : TensorDataType
+        That of the indices.
+    lengths : TensorDesc, optional
+        How many elements each row has.
+    """
+    given = data.sizes or (1,)
+    rank = len(given)
+    sizes = selected_sizes("TopK1", given, axis, k, lowest_axis=-rank, lowest_k=0)
+    axis %= rank
+    if lengths is not None:
+        check_index_type("top_k.lengths", lengths)
+        rows = given[:axis] + given[axis + 1 :]
+        if lengths.sizes != rows:
+            reason = f"x without axis {axis} has shape {rows}"
+            refuse("top_k.lengths", f"shape {lengths.sizes}", reason, "shapes must be equal")
+    if k:
+        check_holds("TopK1.output_index_tensor", index_type, given[axis] - 1, "an index")
+    return TensorDesc(data.data_type, sizes), TensorDesc(index_type, sizes)
+
+
+def top_k_descriptor(
+    data: TensorDesc, axis: int, k: int, largest: bool, values: TensorDesc, indices: TensorDesc
+) -> "TopK1":
+    """Return the descriptor of a selection of which the results were inferred."""
+    data = data if data.sizes else data.with_leading_ones(1)
+    return TopK1.of_inferred(
+        input_tensor=data,
+        axis=axis % data.dimension_count,
+        k=k,
+        output_value_tensor=values,
+        output_index_tensor=indices,
+        axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,20 +135,11 @@ class TopK(Descriptor):
 
     def __post_init__(self) -> None:
         data, axis, k = self._tensor("input_tensor"), self._integer("axis"), self._integer("k")
-        if not 0 <= axis < data.dimension_count:
-            reason = f"input_tensor has {counted(data.dimension_count, 'dimension')}"
-            allowed = f"axis must be in [0, {data.dimension_count - 1}]"
-            self._refuse("axis", axis, reason, allowed if data.sizes else "it must have at least 1")
-        size = data.sizes[axis]
-        if not 1 <= k <= size:
-            reason = f"axis {axis} of input_tensor has {counted(size, 'element')}"
-            self._refuse("k", k, reason, f"k must be in [1, {size}]" if size else "it must have at least 1")
-        sizes = (*data.sizes[:axis], k, *data.sizes[axis + 1 :])
-        self._check_output("output_value_tensor", self._infer("output_value_tensor", data.data_type, sizes))
+        sizes = selected_sizes(self.name, data.sizes, axis, k)
+        self._check_output("output_value_tensor", data.data_type, sizes)
         self._same_type("output_value_tensor", "input_tensor")
-        indices = self._infer("output_index_tensor", TensorDataType.UINT32, sizes)
-        self._check_output("output_index_tensor", indices)
-        self._holds("output_index_tensor", size - 1, "an index")
+        indices = self._check_output("output_index_tensor", TensorDataType.UINT32, sizes)
+        check_holds(f"{self.name}.output_index_tensor", indices.data_type, data.sizes[axis] - 1, "an index")
 
     def padded(self, dimension_count: int) -> Self:
         """Return the same computation on tensors of `dimension_count` dimensions; see `Descriptor.padded`."""
@@ -136,3 +201,44 @@ class TopK1(TopK):
             output_value_tensor=self.output_value_tensor,
             output_index_tensor=self.output_index_tensor,
         )
+
+
+def top_k_problem(desc: TopK1, options: Options) -> Problem:
+    """Return the keywords of ``top_k.plan``."""
+    x, values, indices = desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor
+    axis, lengths = desc.axis, options.lengths
+    strides = [tensor.effective_strides for tensor in (x, values, indices)]
+    outer = [(*each[:axis], *each[axis + 1 :]) for each in (x.sizes, *strides)]
+    is_largest = desc.axis_direction == AxisDirection.DECREASING
+    problem: Problem = {
+        "element_size": x.data_type.bytes,
+        "index_size": indices.data_type.bytes,
+        **key_masks(x.data_type),
+        "largest": is_largest,
+        "k": desc.k,
+        "axis_size": x.sizes[axis],
+        "axis_strides": tuple([each[axis] for each in strides]),
+        "x_offset": x.offset,
+        "value_offset": values.offset,
+        "index_offset": indices.offset,
+        "is_sorted": options.is_sorted,
+    }
+    if lengths is None:
+        problem["rows"] = merge(*outer)
+        return problem
+    merged = merge(*outer, lengths.effective_strides)
+    return problem | {
+        "rows": tuple([row[:-1] for row in merged]),
+        "length_size": lengths.data_type.bytes,
+        "length_signed": lengths.data_type.is_signed,
+        "length_strides": tuple([row[-1] for row in merged]),
+        "padding": x.data_type.lowest_bits if is_largest else x.data_type.highest_bits,
+    }
+
+
+OPERATOR = Operator(
+    "top_k",
+    (TopK, TopK1),
+    top_k_problem,
+    ("input_tensor", "lengths", "output_value_tensor", "output_index_tensor"),
+)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 from kernels_cpu import processor
@@ -24,6 +25,7 @@ class Plan:
     """Writes the output: ``launch(x, output, workspace)`` by address, 0 for an absent input."""
 
 
+@cache
 def _band_kernel(kind: int, x_is_contiguous: bool, element_size: int) -> Kernel:
     elements = pointer("u", element_size)
     return Kernel(

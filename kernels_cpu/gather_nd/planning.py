@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import product
 
 from kernels_cpu import processor
@@ -23,7 +24,6 @@ from kernels_cpu.kernel import (
     INTEGER,
     WORD_MASK,
     WORDS,
-    BoundKernel,
     Kernel,
     Table,
     pointer,
@@ -36,7 +36,7 @@ STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
 PART_BYTES = 1 << 19  # of indices and slices, some 100 us of work
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """A gather problem, ready to run any number of times from any thread."""
 
@@ -46,16 +46,27 @@ class Plan:
     """Copies the slice of every tuple: ``launch(x, indices, output, workspace)``, all by address."""
     reports: bool
     """Whether `launch` returns if any tuple was out of range, for which a slice was written none the less."""
-    _checks: list[BoundKernel]
-    _threads: int
+    _check_parts: list[tuple[int, int]]
+    _index_size: int
+    _table: Table
+    _target: Target
 
-    def check(self, indices: int) -> int:
-        """Return the position of the first tuple that is out of range, or -1."""
-        found = []
-        run(lambda check: found.append(check(indices)), self._checks, self._threads)
-        return min((position for position in found if position >= 0), default=-1)
+    @cached_property
+    def check(self) -> Callable[[int], int]:
+        """Return the position of the first tuple that is out of range, or -1: ``check(indices)``."""
+        kernel = self._target.load(_check_kernel(self._index_size))
+        table, threads = self._table.replaced({int(CLIPS): 0}), self._target.threads
+        checks = [kernel.bind((table, *part), 1) for part in self._check_parts]
+
+        def check(indices: int) -> int:
+            found: list[int] = []
+            run(lambda bound: found.append(bound(indices)), checks, threads)
+            return min((position for position in found if position >= 0), default=-1)
+
+        return check
 
 
+@cache
 def _gather_kernel(kind: int, element_size: int, index_size: int) -> Kernel:
     elements, indices = pointer("u", element_size), pointer("u", index_size)
     return Kernel(
@@ -66,6 +77,7 @@ def _gather_kernel(kind: int, element_size: int, index_size: int) -> Kernel:
     )
 
 
+@cache
 def _check_kernel(index_size: int) -> Kernel:
     source = "kernels_cpu.gather_nd.index_tuples:find_outside"
     return Kernel("gather_nd_check", source, (WORDS, INTEGER, INTEGER, pointer("u", index_size)))
@@ -141,7 +153,7 @@ def plan(
             kind = STREAMED
     clips = mode == "clip" and all(size for size, _ in bounds)
     modulus = 1 << 8 * index_size if index_signed else 0
-    highest = modulus // 2 - 1 if index_signed else WORD_MASK
+    highest = modulus // 2 - 1  # of all unsigned integers, all ones
     # One coordinate has no neighbour, and libraries give that dimension whatever stride they like.
     coordinate_stride = 1 if len(bounds) == 1 else coordinate_stride
     packed = (
@@ -150,14 +162,13 @@ def plan(
         and dimensions[-1][2] == len(bounds)
         and all(size >> 8 * index_size == 0 for size, _ in bounds)
     )
-    fields = [n_slice, slice_bytes, clips, modulus, highest, packed, len(bounds), len(dimensions)]
+    fields = [n_slice, slice_bytes, clips, modulus & WORD_MASK, highest, packed, len(bounds), len(dimensions)]
     narrow = all(size <= HALF and 0 <= stride <= HALF for size, stride in bounds)
     fields += [len(slices), coordinate_stride, x_offset, narrow]
     for entry in (*dimensions, *bounds, *slices):
         fields += entry
     table = Table(fields)
     index_bytes = n_tuples * len(bounds) * index_size
-    check, check_table = target.load(_check_kernel(index_size)), table.replaced({int(CLIPS): 0})
     gather = target.load(_gather_kernel(kind, element_size, index_size))
     ranges = _parts(n_tuples, index_bytes + n_tuples * slice_bytes, target.threads) if n_slice else []
     return Plan(
@@ -165,11 +176,10 @@ def plan(
         workspace_size=0,
         launch=launcher(gather, [(table, *part) for part in ranges], 4, target.threads),
         reports=len(ranges) == 1,
-        _checks=[
-            check.bind((check_table, *part), 1)
-            for part in (_parts(n_tuples, index_bytes, target.threads) if bounds else ())
-        ],
-        _threads=target.threads,
+        _check_parts=_parts(n_tuples, index_bytes, target.threads) if bounds else [],
+        _index_size=index_size,
+        _table=table,
+        _target=target,
     )
 
 

@@ -10,7 +10,7 @@ of both passes run side by side. Moves the input once, 1/4 byte an element in tw
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
@@ -117,16 +117,19 @@ class Plan:
         return self._target.load(_expand_kernel(from_elements, columns, *sizes))
 
 
+@cache
 def _mark_kernel(element_size: int) -> Kernel:
     source = "kernels_cpu.nonzero_coordinates.kernels:mark"
     return Kernel("nonzero_mark", source, (WORDS, INTEGER, pointer("u", element_size), BYTES))
 
 
+@cache
 def _total_kernel(count_size: int) -> Kernel:
     source = "kernels_cpu.nonzero_coordinates.kernels:total_count"
     return Kernel("nonzero_total", source, (WORDS, pointer("u", count_size), BYTES))
 
 
+@cache
 def _expand_kernel(
     from_elements: bool, columns: int, element_size: int, coordinate_size: int, count_size: int
 ) -> Kernel:

@@ -8,8 +8,8 @@ from kernels_cpu import simd
 from kernels_cpu.jit import helper
 from kernels_cpu.keys import KeyMasks
 from kernels_cpu.pointers import put_index
+from kernels_cpu.top_k.problem import Problem
 from kernels_cpu.top_k.records import LOW_HALF
-from kernels_cpu.top_k.sizes import Problem
 
 Array = NDArray[Any]
 
@@ -17,11 +17,11 @@ Array = NDArray[Any]
 @helper
 def write_ranked(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
-    records: Array, positions: Array, order: Array,
+    records: Array, positions: Array, order: Array, k: int,
 ) -> None:  # fmt: skip
-    """Write the best k records, found through `order`."""
+    """Write the best `k` records, found through `order`."""
     x_at, value_at, index_at = at
-    for r in range(problem.k):
+    for r in range(k):
         place = simd.get(order, r)
         position = simd.get(records, place) & LOW_HALF
         if problem.wide:
@@ -31,11 +31,14 @@ def write_ranked(
 
 
 @helper
-def write_sorted(
+def write_listed(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write records `first` to `last`, with bits computed from the key where it tells them: no far read."""
+    """Write records `first` to `last` of the list, with bits computed from the key where it tells them.
+
+    That saves a far read of `x`.
+    """
     x_at, value_at, index_at = at
     zero, nan = simd.int64(masks.plus), simd.int64(masks.limit)
     minus, direction = simd.int64(masks.minus), simd.int64(masks.direction)
@@ -54,3 +57,12 @@ def write_sorted(
             if ordered in (zero, nan):
                 bits = simd.int64(simd.get(x, x_at + position * problem.x_step))
         simd.put(values, value_at + r * problem.value_step, bits)
+
+
+@helper
+def write_padding(values: Array, indices: int, at: tuple[int, int, int], problem: Problem, k: int) -> None:
+    """Write what stands behind the `k` elements of a short row."""
+    _, value_at, index_at = at
+    for r in range(k, problem.k):
+        simd.put(values, value_at + r * problem.value_step, problem.padding)
+        put_index(indices, problem.index_size, index_at + r * problem.index_step, -1)

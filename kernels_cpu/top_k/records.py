@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu import simd
 from kernels_cpu.jit import helper, inline
-from kernels_cpu.top_k.sizes import DIGIT_BITS, PADDED_TO
+from kernels_cpu.top_k.problem import DIGIT_BITS, PADDED_TO
 
 Array = NDArray[Any]
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from kernels_cpu import simd
 from kernels_cpu.jit import helper, inline
 from kernels_cpu.keys import KeyMasks, key
+from kernels_cpu.top_k.problem import GROUP, MAX_REFINED, MIN_REFINED, STREAMS, WORD
 from kernels_cpu.top_k.records import bound_of, count_at_most, shrink
-from kernels_cpu.top_k.sizes import GROUP, LEAST_REFINED, MOST_REFINED, PLACES, WORD
 
 Array = NDArray[Any]
 
@@ -229,7 +229,7 @@ def fold_tiles(
     greatest = simd.fill(simd.load(x, begin), ~lowest)
     for i in range(0, n_groups, lanes):
         simd.store(groups, i, greatest)
-    n_steps = n_tiles // PLACES
+    n_steps = n_tiles // STREAMS
     apart = n_steps * tile
     slot = 0
     for t in range(n_steps):
@@ -247,10 +247,10 @@ def fold_tiles(
         simd.put(minima, t + n_steps, fold(groups, slot + lanes, second))
         simd.put(minima, t + 2 * n_steps, fold(groups, slot + 2 * lanes, third))
         simd.put(minima, t + 3 * n_steps, fold(groups, slot + 3 * lanes, fourth))
-        slot += PLACES * lanes
+        slot += STREAMS * lanes
         if slot == n_groups:
             slot = 0
-    for t in range(PLACES * n_steps, n_tiles):
+    for t in range(STREAMS * n_steps, n_tiles):
         at = begin + t * tile
         simd.put(minima, t, fold(groups, 0, minimum_of_vectors(x, at, at + tile, lanes, masks)))
 
@@ -297,10 +297,10 @@ def bound_run(
     """Return a lower bound for a run, if it can be told, and keep the minimum of each tile."""
     groups, minima = scratch.groups, scratch.minima
     lanes = simd.lanes_of(x)
-    n_groups = max(min(limits.fold, n_tiles) & -PLACES, 1) * lanes
+    n_groups = max(min(limits.fold, n_tiles) & -STREAMS, 1) * lanes
     fold_tiles(x, begin, n_tiles, n_groups, limits.lowest, masks, groups, minima)
     bound = tighten(groups, n_groups, limits, listed, bound)
-    most = max(LEAST_REFINED, min((limits.k + (limits.k >> 1)) // lanes, MOST_REFINED))
+    most = max(MIN_REFINED, min((limits.k + (limits.k >> 1)) // lanes, MAX_REFINED))
     n_groups = pair_up(x, begin, n_tiles, most, bound, masks, groups, minima)
     return tighten(groups, n_groups, limits, listed, bound)
 

@@ -13,9 +13,9 @@ from kernels_cpu import simd
 from kernels_cpu.jit import inline, kernel
 from kernels_cpu.keys import key, unpack_masks
 from kernels_cpu.pointers import elements_at, integers_at
-from kernels_cpu.top_k.output import write_sorted
-from kernels_cpu.top_k.problem import numbers_of, offsets_of, unpack
-from kernels_cpu.top_k.sizes import BINS, BITS, DIGIT_BITS, LEAST, STATE, Problem
+from kernels_cpu.top_k.output import write_listed
+from kernels_cpu.top_k.problem import BINS, BITS, DIGIT_BITS, EXTENTS, LEAST, Problem
+from kernels_cpu.top_k.scratch import numbers_of, offsets_of, unpack
 
 Array = NDArray[Any]
 
@@ -54,8 +54,8 @@ def list_part(constants: Array, row: int, first: int, last: int, part: int, x: i
             record = (record << 32) | i
         simd.put(records, i, record)
         low, high = min(low, record), max(high, record)
-    simd.put(state, STATE + 2 * part, low)
-    simd.put(state, STATE + 2 * part + 1, high)
+    simd.put(state, EXTENTS + 2 * part, low)
+    simd.put(state, EXTENTS + 2 * part + 1, high)
 
 
 @kernel
@@ -63,10 +63,10 @@ def plan_passes(constants: Array, n_parts: int, workspace: int) -> int:
     """Return how many passes the keys need, and leave what each pass must know."""
     problem = unpack(numbers_of(constants))
     state = integers_at(workspace + problem.counters)
-    low, high = simd.get(state, STATE), simd.get(state, STATE + 1)
+    low, high = simd.get(state, EXTENTS), simd.get(state, EXTENTS + 1)
     for part in range(1, n_parts):
-        low = min(low, simd.get(state, STATE + 2 * part))
-        high = max(high, simd.get(state, STATE + 2 * part + 1))
+        low = min(low, simd.get(state, EXTENTS + 2 * part))
+        high = max(high, simd.get(state, EXTENTS + 2 * part + 1))
     shift = key_shift_of(problem)
     least = (low >> shift) << shift
     key_range = np.uint64(high - least) >> np.uint64(shift)
@@ -97,7 +97,7 @@ def count_part(
     least, bits = simd.get(state, LEAST), simd.get(state, BITS)
     shift = np.uint64(key_shift_of(problem) + number * bits)
     mask = (1 << bits) - 1
-    counts = STATE + 2 * n_parts + part * BINS
+    counts = EXTENTS + 2 * n_parts + part * BINS
     for i in range(BINS):
         simd.put(state, counts + i, 0)
     for i in range(first, last):
@@ -110,7 +110,7 @@ def find_places(constants: Array, n_parts: int, n: int, workspace: int) -> bool:
     """Turn counts into places; return whether there is more than one digit."""
     problem = unpack(numbers_of(constants))
     state = integers_at(workspace + problem.counters)
-    counts = STATE + 2 * simd.int64(problem.segments)
+    counts = EXTENTS + 2 * simd.int64(problem.segments)
     total = 0
     for digit in range(BINS):
         before = total
@@ -135,7 +135,7 @@ def scatter_part(
     least, bits = simd.get(state, LEAST), simd.get(state, BITS)
     shift = np.uint64(key_shift_of(problem) + number * bits)
     mask = (1 << bits) - 1
-    counts = STATE + 2 * simd.int64(problem.segments) + part * BINS
+    counts = EXTENTS + 2 * simd.int64(problem.segments) + part * BINS
     for i in range(first, last):
         record = simd.get(records, i)
         at = counts + (simd.int64(np.uint64(record - least) >> shift) & mask)
@@ -155,7 +155,7 @@ def write_part(
     problem = unpack(numbers_of(constants))
     records, positions, _, _ = lists_of(problem, is_moved, workspace)
     at = offsets_of(numbers_of(constants), problem.n_dims, row)
-    write_sorted(
+    write_listed(
         elements_at(x, constants), elements_at(values, constants), indices, at, problem,
         unpack_masks(constants), records, positions, first, last,
     )  # fmt: skip

@@ -15,8 +15,13 @@ from kernels_cpu import simd
 from kernels_cpu.jit import helper, inline, kernel
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.pointers import elements_at, integers_at
-from kernels_cpu.top_k.output import write_ranked
-from kernels_cpu.top_k.problem import (
+from kernels_cpu.top_k.finish import finish_unsorted
+from kernels_cpu.top_k.output import write_padding, write_ranked
+from kernels_cpu.top_k.problem import RANK_LIMIT, ROW_STATE, WORD
+from kernels_cpu.top_k.records import bound_of, count_at_most, pad, rank
+from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, bound_of_groups
+from kernels_cpu.top_k.scratch import (
+    length_of,
     numbers_of,
     offsets_of,
     scratch_of,
@@ -24,15 +29,12 @@ from kernels_cpu.top_k.problem import (
     sorting_of,
     unpack,
 )
-from kernels_cpu.top_k.records import bound_of, pad, rank
-from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, bound_of_groups
-from kernels_cpu.top_k.sizes import RANK_LIMIT, WORD
 
 Array = NDArray[Any]
 
 MOSTLY = 5  # elements of a word that are listed without a branch that depends on how many there are
-# This is known of a row, in the order in which it is kept.
-X, VALUE, INDEX, FOUND, STATE = 0, 1, 2, 3, 4
+# The state of a row, `ROW_STATE` integers.
+X, VALUE, INDEX, FOUND, LENGTH = range(5)
 
 
 @inline
@@ -109,26 +111,35 @@ def list_keys(keys: Array, n: int, bound: int, wide: bool, scratch: Scratch) -> 
 
 @helper
 def list_best(keys: Array, n: int, k: int, lowest: int, wide: bool, scratch: Scratch) -> int:
-    """List the best `k` keys, or a few more; of those that tie with the k-th only the first ones."""
+    """List the best `k` keys, or few more, in their order; of those that tie with the k-th the first ones."""
     padded = padded_size(n)
     bound = bound_of(keys, n, padded, k, RANK_LIMIT - k)
     count = list_keys(keys, padded, bound, wide, scratch)
     if count <= RANK_LIMIT:
         return count
-    count = list_keys(keys, padded, bound - 1, wide, scratch) if bound > lowest else 0
-    i = 0
+    n_ties = k - (count_at_most(keys, padded, bound - 1) if bound > lowest else 0)
+    count = at = 0
     while count < k:
-        if simd.int64(simd.get(keys, i)) == bound:
-            list_key(keys, i, wide, scratch, count)
+        mask = simd.word_at_most(keys, at, bound)
+        ties = mask & ~simd.word_at_most(keys, at, bound - 1) if bound > lowest else mask
+        n_ties -= simd.population(ties)
+        while n_ties < 0:  # the last ones are too many
+            last_tie = np.uint64(1) << np.uint64(63 - simd.leading_zeros(ties))
+            ties ^= last_tie
+            mask ^= last_tie
+            n_ties += 1
+        while mask:
+            list_key(keys, at + simd.trailing_zeros(mask), wide, scratch, count)
+            mask &= mask - np.uint64(1)
             count += 1
-        i += 1
+        at += WORD
     return count
 
 
 @kernel
-def select_short_rows(
+def select(
     constants: Array, first_row: int, last_row: int, task: int,
-    x: int, values: int, indices: int, workspace: int,
+    lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Search short rows whose elements are contiguous."""
     numbers = numbers_of(constants)
@@ -138,44 +149,51 @@ def select_short_rows(
     sorting = sorting_of(workspace, problem, task)
     start = workspace + task * problem.task_size
     keys = elements_at(start + problem.stage, constants)
-    states = integers_at(start + problem.searches)
+    states = integers_at(start + problem.row_states)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
-    n, k, lowest, wide = problem.axis_size, problem.k, problem.lowest, problem.wide != 0
-    wanted = 2 * k if 2 * k <= FEW_GROUPS else 4 * k
+    lowest, wide = problem.lowest, problem.wide != 0
+    wanted = 2 * problem.k if 2 * problem.k <= FEW_GROUPS else 4 * problem.k
     lanes = simd.lanes_of(keys)
     n_groups = (wanted + lanes - 1) & -lanes
     for first in range(first_row, last_row, problem.columns):
         n_rows = min(problem.columns, last_row - first)
         for r in range(n_rows):
             at = offsets_of(numbers, problem.n_dims, first + r)
-            simd.put(states, STATE * r + X, at[0])
-            simd.put(states, STATE * r + VALUE, at[1])
-            simd.put(states, STATE * r + INDEX, at[2])
+            n = length_of(numbers, problem, lengths, first + r)
+            simd.put(states, ROW_STATE * r + X, at[0])
+            simd.put(states, ROW_STATE * r + VALUE, at[1])
+            simd.put(states, ROW_STATE * r + INDEX, at[2])
+            simd.put(states, ROW_STATE * r + LENGTH, n)
             write_keys(
                 elements, at[0], n, n_groups, lowest, masks,
                 simd.tail(keys, r * problem.pitch), simd.tail(scratch.groups, r * n_groups),
             )  # fmt: skip
         for r in range(n_rows):
+            k = min(problem.k, simd.get(states, ROW_STATE * r + LENGTH))
             bound = bound_of_groups(simd.tail(scratch.groups, r * n_groups), n_groups, k, lowest)
-            simd.put(states, STATE * r + FOUND, bound)
+            simd.put(states, ROW_STATE * r + FOUND, bound)
         for r in range(n_rows):
             own = scratch_of_column(workspace, scratch, problem, task, r)
             keys_of_row = simd.tail(keys, r * problem.pitch)
-            bound = simd.get(states, STATE * r + FOUND)
+            bound = simd.get(states, ROW_STATE * r + FOUND)
+            n = simd.get(states, ROW_STATE * r + LENGTH)
             count = list_keys(keys_of_row, padded_size(n), bound, wide, own)
             if count > RANK_LIMIT:
-                count = list_best(keys_of_row, n, k, lowest, wide, own)
+                count = list_best(keys_of_row, n, min(problem.k, n), lowest, wide, own)
             pad(own.records, count)
-            simd.put(states, STATE * r + FOUND, count)
+            simd.put(states, ROW_STATE * r + FOUND, count)
         for r in range(n_rows):
             own = scratch_of_column(workspace, scratch, problem, task, r)
-            rank(
-                own.records, wide, simd.get(states, STATE * r + FOUND),
-                sorting.ranks, sorting.order, sorting.taken,
-            )  # fmt: skip
             at = (
-                simd.get(states, STATE * r + X),
-                simd.get(states, STATE * r + VALUE),
-                simd.get(states, STATE * r + INDEX),
+                simd.get(states, ROW_STATE * r + X),
+                simd.get(states, ROW_STATE * r + VALUE),
+                simd.get(states, ROW_STATE * r + INDEX),
             )
-            write_ranked(elements, outputs, indices, at, problem, own.records, own.positions, sorting.order)
+            records, positions, count = own.records, own.positions, simd.get(states, ROW_STATE * r + FOUND)
+            k = min(problem.k, simd.get(states, ROW_STATE * r + LENGTH))
+            if problem.is_sorted:
+                rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
+                write_ranked(elements, outputs, indices, at, problem, records, positions, sorting.order, k)
+            else:
+                finish_unsorted(elements, outputs, indices, at, problem, masks, records, positions, count, k)
+            write_padding(outputs, indices, at, problem, k)

@@ -13,8 +13,12 @@ from kernels_cpu import simd
 from kernels_cpu.jit import helper, inline, kernel
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.pointers import elements_at, integers_at
-from kernels_cpu.top_k.output import write_ranked
-from kernels_cpu.top_k.problem import (
+from kernels_cpu.top_k.finish import finish_few
+from kernels_cpu.top_k.problem import DIMENSION, HEADER, RANK_LIMIT
+from kernels_cpu.top_k.problem import SIDE_BY_SIDE_COLUMNS as COLUMNS
+from kernels_cpu.top_k.records import shrink
+from kernels_cpu.top_k.scan import Scratch
+from kernels_cpu.top_k.scratch import (
     numbers_of,
     offsets_of,
     scratch_of,
@@ -22,10 +26,6 @@ from kernels_cpu.top_k.problem import (
     sorting_of,
     unpack,
 )
-from kernels_cpu.top_k.records import pad, rank, shrink
-from kernels_cpu.top_k.scan import Scratch
-from kernels_cpu.top_k.sizes import HEADER, RANK_LIMIT
-from kernels_cpu.top_k.sizes import SIDE_BY_SIDE_COLUMNS as COLUMNS
 
 Array = NDArray[Any]
 
@@ -146,11 +146,11 @@ def list_keys(
 
 
 @kernel
-def select_side_by_side(
+def select(
     constants: Array, first_stripe: int, last_stripe: int, task: int,
-    x: int, values: int, indices: int, workspace: int,
+    lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
-    """Search rows that lie side by side, up to 64 of them at a time."""
+    """Search rows that lie side by side, up to 64 of them at a time; `lengths` is 0: all are whole."""
     numbers = numbers_of(constants)
     problem = unpack(numbers)
     masks = unpack_masks(constants)
@@ -158,11 +158,11 @@ def select_side_by_side(
     sorting = sorting_of(workspace, problem, task)
     start = workspace + task * problem.task_size
     keys = elements_at(start + problem.stage, constants)
-    counts = integers_at(start + problem.searches)
+    counts = integers_at(start + problem.row_states)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
     k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
     bounds = scratch.minima
-    n_columns_all = simd.get(numbers, HEADER + 4 * (problem.n_dims - 1))
+    n_columns_all = simd.get(numbers, HEADER + DIMENSION * (problem.n_dims - 1))
     stripes = (n_columns_all + problem.columns - 1) // problem.columns
     for stripe in range(first_stripe, last_stripe):
         outer = stripe // stripes
@@ -189,8 +189,8 @@ def select_side_by_side(
             )
         for c in range(n_columns):
             own = scratch_of_column(workspace, scratch, problem, task, c)
-            count = simd.get(counts, c)
-            pad(own.records, count)
-            rank(own.records, wide, count, sorting.ranks, sorting.order, sorting.taken)
             at = offsets_of(numbers, problem.n_dims, first_row + c)
-            write_ranked(elements, outputs, indices, at, problem, own.records, own.positions, sorting.order)
+            finish_few(
+                elements, outputs, indices, at, problem, masks, own.records, own.positions, sorting,
+                simd.get(counts, c), k,
+            )  # fmt: skip

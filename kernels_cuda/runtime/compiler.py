@@ -9,12 +9,12 @@ import operator
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import signature
 from pkgutil import resolve_name
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -51,31 +51,6 @@ _TYPED: dict[tuple[Any, tuple[Any, ...]], Any] = {}
 
 # Spellings that numba-cuda still looks up while its modules are imported, and NumPy has dropped.
 _DROPPED_BY_NUMPY = {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}
-
-
-class KernelSource(NamedTuple):
-    """What Numba compiles: every parameter is an int64, or a tuple of them if named in `tables`.
-
-    Attributes
-    ----------
-    function : callable
-        The kernel as a plain Python function.
-    tables : mapping of str to int
-        Lengths of the parameters that are tuples; a launch passes their elements one by one.
-    max_registers : int or None
-        Limit on the registers of a thread.
-    limited_from : tuple of two ints
-        The compute capability from which on the limit holds; older ones might have to spill.
-    """
-
-    function: Callable[..., None]
-    tables: Mapping[str, int] = {}
-    max_registers: int | None = None
-    limited_from: tuple[int, int] = (0, 0)
-
-    def registers_on(self, capability: tuple[int, int]) -> int | None:
-        """Return the limit on the registers of a thread for a compute capability."""
-        return self.max_registers if capability >= self.limited_from else None
 
 
 def device_function(function: Callable[..., Any]) -> Any:
@@ -192,29 +167,9 @@ def _import_numba_registries() -> None:
         import numba.cuda.np.arrayobj  # noqa: F401, PLC0415
 
 
-def _supported_capability(capability: tuple[int, int]) -> tuple[int, int]:
-    # An architecture newer than the toolkit runs code for the newest one that it knows.
-    from numba.cuda.cudadrv.nvrtc import get_supported_ccs  # noqa: PLC0415
-
-    return max((known for known in get_supported_ccs() if known <= capability), default=capability)
-
-
-def compile_ptx(source: KernelSource, name: str, capability: tuple[int, int]) -> str:
-    """Compile a kernel to PTX whose only entry is `name`.
-
-    Parameters
-    ----------
-    source : KernelSource
-        The kernel and its options.
-    name : str
-        Name of the entry in the PTX and in profilers: letters, digits and underscores.
-    capability : tuple of two ints
-        Compute capability, for example ``(9, 0)``.
-    """
-    arguments = [
-        types.UniTuple(types.int64, source.tables[parameter]) if parameter in source.tables else types.int64
-        for parameter in signature(source.function).parameters
-    ]
+@contextmanager
+def _compilation(capability: tuple[int, int]) -> Iterator[None]:
+    """Compile for a capability, with our typing, and without Numba's warnings."""
     with _LOCK:
         _import_numba_registries()
         with (
@@ -224,15 +179,92 @@ def compile_ptx(source: KernelSource, name: str, capability: tuple[int, int]) ->
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")
-            ptx: str
-            ptx, _ = cuda.compile_ptx(
-                source.function, types.void(*arguments), cc=_supported_capability(capability)
-            )
+            yield
+
+
+def _supported_capability(capability: tuple[int, int]) -> tuple[int, int]:
+    # An architecture newer than the toolkit runs code for the newest one that it knows.
+    from numba.cuda.cudadrv.nvrtc import get_supported_ccs  # noqa: PLC0415
+
+    return max((known for known in get_supported_ccs() if known <= capability), default=capability)
+
+
+def parameter_type(annotation: Any) -> Any:
+    """Return the Numba type of a kernel's parameter.
+
+    A parameter is an int64, unless its annotation is a Numba type, a tuple such as ``tuple[int, int]``, or a
+    NamedTuple class: then it is a tuple of such parameters, which a launch passes one by one, in order.
+    """
+    if isinstance(annotation, types.Type):
+        return annotation
+    fields = getattr(annotation, "_fields", None)
+    if fields is not None:
+        hints = get_type_hints(annotation)
+        return types.BaseTuple.from_types([parameter_type(hints[field]) for field in fields], annotation)
+    return integers(len(get_args(annotation))) if get_origin(annotation) is tuple else types.int64
+
+
+def integers(count: int) -> Any:
+    """Return the type of a parameter that is a tuple of int64."""
+    return types.UniTuple(types.int64, count)
+
+
+def parameter_types(kernel: Any) -> dict[str, Any]:
+    """Return the names and the types of a kernel's parameters."""
+    return {
+        name: parameter_type(parameter.annotation)
+        for name, parameter in signature(kernel.py_func).parameters.items()
+    }
+
+
+def _signature(kernel: Any) -> Any:
+    return types.void(*parameter_types(kernel).values())
+
+
+def make_kernel(variant: Variant, capability: tuple[int, int]) -> Any:
+    """Return the ``@cuda.jit`` function of a variant, as it is for a compute capability."""
+    with _LOCK:
+        _STATE.capability = capability
+        return resolve_name(variant.factory)(*variant.parameters)
+
+
+def max_registers(kernel: Any) -> int | None:
+    """Return the limit on the registers of a thread that a kernel was declared with."""
+    limit: int | None = kernel.targetoptions.get("max_registers")
+    return limit
+
+
+def compile_ptx(kernel: Any, name: str, capability: tuple[int, int]) -> str:
+    """Compile a kernel to PTX whose only entry is `name`.
+
+    Parameters
+    ----------
+    kernel : numba.cuda dispatcher
+        A function decorated with ``@cuda.jit``.
+    name : str
+        Name of the entry in the PTX and in profilers: letters, digits and underscores.
+    capability : tuple of two ints
+        Compute capability, for example ``(9, 0)``.
+    """
+    with _compilation(capability):
+        ptx: str
+        ptx, _ = cuda.compile_ptx(kernel.py_func, _signature(kernel), cc=_supported_capability(capability))
     mangled = _ENTRY.search(ptx)
     if mangled is None:
         msg = f"{name}: the PTX has no entry"
         raise RuntimeError(msg)
     return ptx.replace(mangled[1], name)
+
+
+def compile_for_numba(kernel: Any) -> None:
+    """Compile a kernel for Numba's own launches, ``kernel[blocks, threads](...)``, on the current device.
+
+    Numba alone would type integers in its own way (`_typing_as_in_c`): from here on it launches the kernel
+    with arguments of the declared types, and compiles it for no others.
+    """
+    with _compilation(cuda.get_current_device().compute_capability):
+        kernel.compile(_signature(kernel))
+    kernel.disable_compile()
 
 
 def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> bytes:
@@ -246,12 +278,6 @@ def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> byte
         program.close()
 
 
-def source_of(variant: Variant) -> KernelSource:
-    """Make the function that Numba compiles."""
-    source: KernelSource = resolve_name(variant.factory)(*variant.parameters)
-    return source
-
-
 def compile_variant(variant: Variant, arch: str) -> bytes:
     """Return the cubin of a variant for an architecture such as ``"sm_90"``.
 
@@ -263,6 +289,6 @@ def compile_variant(variant: Variant, arch: str) -> bytes:
     if config.DISABLE_JIT:
         msg = f"dmlops: the kernel {variant.label} must be compiled, but NUMBA_DISABLE_JIT is set; unset it"
         raise RuntimeError(msg)
-    source, capability = source_of(variant), capability_of(arch)
-    ptx = compile_ptx(source, variant.label, capability)
-    return compile_cubin(ptx, arch, source.registers_on(capability))
+    capability = capability_of(arch)
+    kernel = make_kernel(variant, capability)
+    return compile_cubin(compile_ptx(kernel, variant.label, capability), arch, max_registers(kernel))

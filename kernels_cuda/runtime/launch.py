@@ -5,24 +5,31 @@ All of it is kept between launches, as a `_Frame`, which one launch at a time ta
 of host threads may launch.
 
 From compute capability 9.0 on, a launch that follows another in a list begins while that one ends, and waits
-for it on the device (`ptx.take_turn`), which hides most of what a launch takes.
+for it on the device (`ptx.grid_dependency_wait`), which hides most of what a launch takes.
 """
 
 import ctypes
 import functools
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from cuda.bindings import driver
 
+from kernels_cpu.launch_list import (
+    ATTRIBUTE,
+    ATTRIBUTE_AT,
+    CONFIG,
+    NULL_SLOT,
+    STREAM_AT,
+    VALUES_AT,
+    fits,
+    list_words,
+)
 from kernels_cuda.runtime.variant import Target, Variant, capability_of
 
-# Addresses that the pointers of a list of launches may count from; the base after them is null.
-N_BASES = 4
-NOTHING = N_BASES
 # Kernels may rely on this where their workspace begins.
 WORKSPACE_ALIGNMENT = 256
 
@@ -32,32 +39,27 @@ _LOCK = threading.RLock()
 # From this driver on, launches that begin early can be recorded into graphs.
 _OVERLAPPING_DRIVER = 12_030
 
-# A frame in bytes: the driver's CUlaunchConfig, the one CUlaunchAttribute that it may point at, the values of
-# the parameters, and the address of each.
-_CONFIG = struct.Struct("=7I4xQQI4x")  # grid, block, shared memory, stream, attributes, their number
-_STREAM_AT, _ATTRIBUTE_AT, _VALUES_AT = 32, _CONFIG.size, _CONFIG.size + 72
-_ATTRIBUTE = struct.Struct("=I4xI")
 _put_word = struct.Struct("=Q").pack_into
 
 
 class _Frame:
-    """Memory that describes one launch to the driver."""
+    """Memory that describes one launch to the driver (`launch_list`)."""
 
     __slots__ = ("config", "memory", "parameters")
 
     def __init__(self, sizes: tuple[int, int, int], is_early: bool, values: Sequence[int]) -> None:
         grid, block, shared_bytes = sizes
         count = len(values)
-        parameters_at = _VALUES_AT + 8 * count
+        parameters_at = VALUES_AT + 8 * count
         self.memory = ctypes.create_string_buffer(parameters_at + 8 * count)
         self.config = ctypes.addressof(self.memory)
         self.parameters = self.config + parameters_at
-        attributes = self.config + _ATTRIBUTE_AT if is_early else 0
-        _CONFIG.pack_into(self.memory, 0, grid, 1, 1, block, 1, 1, shared_bytes, 0, attributes, int(is_early))
+        attributes = self.config + ATTRIBUTE_AT if is_early else 0
+        CONFIG.pack_into(self.memory, 0, grid, 1, 1, block, 1, 1, shared_bytes, 0, attributes, int(is_early))
         early = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        _ATTRIBUTE.pack_into(self.memory, _ATTRIBUTE_AT, int(early), 1)
-        struct.pack_into(f"={count}q", self.memory, _VALUES_AT, *values)
-        first = self.config + _VALUES_AT
+        ATTRIBUTE.pack_into(self.memory, ATTRIBUTE_AT, int(early), 1)
+        struct.pack_into(f"={count}q", self.memory, VALUES_AT, *values)
+        first = self.config + VALUES_AT
         struct.pack_into(f"={count}Q", self.memory, parameters_at, *range(first, first + 8 * count, 8))
 
 
@@ -71,14 +73,14 @@ class Kernel:
         self.device_id = target.device_id
         self.may_overlap = capability_of(target.arch) >= (9, 0) and _driver_version() >= _OVERLAPPING_DRIVER
 
-    def launch(self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: int) -> None:
+    def launch(self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: Any) -> None:
         """Put one launch on `stream`, whose arguments are told only now; see `Launch`."""
-        frame = _Frame((grid, block, shared_bytes), False, arguments)
+        frame = _Frame((grid, block, shared_bytes), False, flat(arguments))
         self.launch_frame(frame, stream)
 
     def launch_frame(self, frame: _Frame, stream: int) -> None:
         """Put the launch that a frame describes on `stream`."""
-        _put_word(frame.memory, _STREAM_AT, stream)
+        _put_word(frame.memory, STREAM_AT, stream)
         status = launch_entry()(frame.config, self.function, frame.parameters, 0)
         if status == _NO_CONTEXT:
             with current_device(self.device_id):
@@ -87,17 +89,52 @@ class Kernel:
             _check((driver.CUresult(status),))
 
     def prepare(
-        self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: int
+        self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: Any
     ) -> "LaunchList":
         """Return a launch whose parameters after the first `n_pointers` are these."""
-        pointers = tuple((base, 0) for base in range(n_pointers))
+        pointers = tuple(Pointer(slot) for slot in range(n_pointers))
         return LaunchList([Launch(self, grid, block, shared_bytes, pointers, arguments)])
 
 
 _NO_CONTEXT = int(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
 
-Pointer = tuple[int, int]
-"""An address of a list's launch: the number of a base, and how many bytes on it is."""
+
+class Pointer(NamedTuple):
+    """An address that is known when a list is launched.
+
+    Attributes
+    ----------
+    slot : int
+        Which of the addresses that the list is launched with.
+    offset : int
+        How many bytes after it.
+    """
+
+    slot: int
+    offset: int = 0
+
+
+NULL = Pointer(NULL_SLOT)
+
+Arguments = Iterable["int | Arguments"]
+"""Integers, and tuples of them; a kernel's NamedTuple of parameters is one."""
+
+
+def flat(arguments: Arguments) -> tuple[int, ...]:
+    """Return the values that a kernel takes for arguments of which some are tuples, in order.
+
+    Examples
+    --------
+    >>> flat([1, (2, 3, (4,)), 5])
+    (1, 2, 3, 4, 5)
+    """
+    values: list[int] = []
+    for argument in arguments:
+        if isinstance(argument, int):
+            values.append(argument)
+        else:
+            values += flat(argument)
+    return tuple(values)
 
 
 class Launch(NamedTuple):
@@ -111,8 +148,8 @@ class Launch(NamedTuple):
         Blocks, threads per block and dynamic shared memory.
     pointers : tuple of Pointer
         The first parameters, known when the list is launched.
-    arguments : tuple of int
-        The other parameters, each from -2^63 to 2^63 - 1 (see `as_signed`).
+    arguments : tuple
+        The other parameters: integers from -2^63 to 2^63 - 1 (see `as_signed`), and tuples of them.
     """
 
     kernel: Kernel
@@ -120,7 +157,7 @@ class Launch(NamedTuple):
     block: int
     shared_bytes: int
     pointers: tuple[Pointer, ...]
-    arguments: tuple[int, ...]
+    arguments: Arguments
 
 
 class _Repeated:
@@ -133,27 +170,25 @@ class _Repeated:
         self._kernel = kernel
         self._sizes = grid, block, shared_bytes
         self._is_early = is_early and kernel.may_overlap
-        self._arguments = (0,) * len(self._pointers) + arguments
+        self._arguments = (0,) * len(self._pointers) + flat(arguments)
         self._put_pointers = struct.Struct(f"={len(self._pointers)}q").pack_into
         self._idle: list[_Frame] = []
 
-    def words(self, most_values: int) -> list[int] | None:
-        """Return the launch as compiled host code reads it; None if it passes more than `most_values`."""
-        frame = _Frame(self._sizes, self._is_early, self._arguments)
+    def described(self) -> tuple[int, bytes, tuple[Pointer, ...]] | None:
+        """Return the launch as `list_words` takes it; None if compiled host code has no room for it."""
         n_values = len(self._arguments)
-        if n_values > most_values:
+        if not fits(n_values, (slot for slot, _ in self._pointers)):
             return None
-        image = struct.unpack_from(f"={_VALUES_AT // 8 + n_values}Q", frame.memory)
-        pointers = [word for pointer in self._pointers for word in pointer]
-        return [self._kernel.function, len(self._pointers), n_values, *image, *pointers]
+        frame = _Frame(self._sizes, self._is_early, self._arguments)
+        return self._kernel.function, frame.memory.raw[: VALUES_AT + 8 * n_values], self._pointers
 
-    def __call__(self, stream: int, bases: tuple[int, ...]) -> None:
+    def __call__(self, stream: int, addresses: tuple[int, ...]) -> None:
         try:
             frame = self._idle.pop()
         except IndexError:
             frame = _Frame(self._sizes, self._is_early, self._arguments)
-        addresses = [bases[base] + offset for base, offset in self._pointers]
-        self._put_pointers(frame.memory, _VALUES_AT, *addresses)
+        pointers = [addresses[slot] + offset for slot, offset in self._pointers]
+        self._put_pointers(frame.memory, VALUES_AT, *pointers)
         self._kernel.launch_frame(frame, stream)
         self._idle.append(frame)
 
@@ -161,7 +196,7 @@ class _Repeated:
 class LaunchList:
     """Launches one after the other, of which only the addresses change from one time to the next.
 
-    From the second on, a launch may begin before the one before it has ended (`ptx.take_turn`).
+    From the second on, a launch may begin before the one before it has ended (`ptx.grid_dependency_wait`).
 
     Parameters
     ----------
@@ -174,21 +209,19 @@ class LaunchList:
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._launches = tuple(_Repeated(launch, number > 0) for number, launch in enumerate(launches))
 
-    def words(self, most_values: int) -> list[int] | None:
-        """Return the list as compiled host code reads it; None if a launch passes more than `most_values`."""
-        words = [ctypes.cast(launch_entry(), ctypes.c_void_p).value or 0, len(self._launches)]
-        for launch in self._launches:
-            of_launch = launch.words(most_values)
-            if of_launch is None:
-                return None
-            words += of_launch
-        return words
+    def words(self) -> list[int] | None:
+        """Return the list as compiled host code reads it; None if that has no room for it."""
+        launches = [launch.described() for launch in self._launches]
+        described = [launch for launch in launches if launch is not None]
+        if len(described) < len(launches):
+            return None
+        return list_words(ctypes.cast(launch_entry(), ctypes.c_void_p).value or 0, described)
 
-    def __call__(self, stream: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> None:
-        """Put the launches on `stream`, a ``cudaStream_t``; the others are the bases of pointers."""
-        bases = (a, b, c, d, 0)
+    def __call__(self, stream: int, *addresses: int) -> None:
+        """Put the launches on `stream`, a ``cudaStream_t``; pointers count from the addresses."""
+        with_null = (*addresses, 0)
         for launch in self._launches:
-            launch(stream, bases)
+            launch(stream, with_null)
 
 
 def as_signed(bits: int) -> int:

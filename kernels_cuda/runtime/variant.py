@@ -13,8 +13,8 @@ class Variant(NamedTuple):
     name : str
         Unique among all variants, with the parameters told by `label`: letters, digits and underscores.
     factory : str
-        The function that returns the `KernelSource`, as ``"module:function"``: the module is not imported
-        before the kernel must be compiled.
+        The function that returns the ``@cuda.jit`` kernel, as ``"module:function"``: the module is not
+        imported before the kernel must be compiled.
     parameters : tuple
         What the factory is called with.
     dynamic_shared_bytes : int

@@ -15,8 +15,7 @@ import pytest
 
 import dmlops
 from dmlops import cuda
-from dmlops.call import CALLS
-from dmlops.replay import REPLAYS
+from dmlops.call_cache import CALLS
 from tests import reference
 from tests.data import assert_same
 
@@ -274,8 +273,7 @@ def check_refused(field, call, launches, text=""):
 def unknown_calls():
     """Return a context in which no call is known."""
     known = ExitStack()
-    known.enter_context(mock.patch.dict(CALLS._calls, clear=True))
-    known.enter_context(mock.patch.dict(REPLAYS._replays, clear=True))
+    known.enter_context(mock.patch.dict(CALLS._entries, clear=True))
     return known
 
 

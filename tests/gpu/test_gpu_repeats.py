@@ -1,5 +1,7 @@
 """Repeated calls on a GPU take the fast path, which distinguishes arrays and makes all necessary checks."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from tests import reference
 from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import assert_same, sample
 from tests.gpu.bound import Bound
+from tests.kept_calls import path_of, settled_path
 
 ROUNDS = 4
 
@@ -49,6 +52,34 @@ def test_kinds_in_turn(gpu_library):
 
 
 @pytest.mark.parametrize("name", DESCRIPTORS)
+def test_paths_of_repeated_calls(torch):
+    """Views and strided tensors take the same path as tensors that own their memory, on all alignments."""
+    x = torch.from_numpy(sample("float32", (6, 70), "paths")).cuda()
+    picks, best = torch.tensor([[1], [-2], [4]], device="cuda"), dmlops.top_k(x, 3)
+    band = torch.empty_like(x)
+    tensors = [x, torch.stack([x, x])[1], x.repeat_interleave(2, -1)[:, ::2], x.T.contiguous().T]
+    calls = [
+        lambda x: dmlops.top_k(x, 3),
+        lambda x: dmlops.top_k(x, 3, out=best),
+        dmlops.nonzero_coordinates,
+        lambda x: dmlops.nonzero_coordinates(x, size=9),
+        lambda x: dmlops.gather_nd(x, picks),
+        lambda x: dmlops.gather_nd(x, picks, mode="clip"),
+        lambda x: dmlops.diagonal_matrix(x, value=3),
+        lambda x: dmlops.diagonal_matrix(x, value=3, out=band),
+    ]
+    for call in calls:
+        for tensor in tensors:
+            assert settled_path(lambda call=call, tensor=tensor: call(tensor)) == "fast"
+        assert {path_of(lambda call=call, x=tensor: call(x)) for tensor in tensors} == {"fast"}
+    bound = Bound(torch, DESCRIPTORS["top_k-long_row"])
+    bound.feed(make_inputs(bound.descriptor, 1))
+    arrays = bound.inputs | bound.outputs
+    for workspace in (None, bound.workspace):
+        call = functools.partial(bound.operator.execute, arrays, workspace=workspace)
+        assert settled_path(call) == "fast"
+
+
 def test_executions_one_after_the_other(name, torch):
     bound = Bound(torch, DESCRIPTORS[name])
     arrays = bound.inputs | bound.outputs

@@ -1,0 +1,172 @@
+"""Host time of small calls, in microseconds: what a call costs around its kernel.
+
+Each figure is the shortest mean of many short rounds, which other work on the machine seldom disturbs. On a
+GPU it is the time until the call returns. Run it as ``python bench/host_times.py [--device cuda]``.
+"""
+
+import argparse
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import dmlops
+from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
+
+ROUND_SECONDS = 0.001
+ROUNDS = 200
+NEW_SHAPES = 150
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((4, 64)).astype("float32")
+INDICES = RNG.integers(0, 4, (6, 1))
+# What each function is called with.
+INPUTS = {
+    "top_k": (X,),
+    "nonzero_coordinates": (np.where(RNG.random(X.shape) < 0.2, X, np.float32(0)),),
+    "gather_nd": (X, INDICES),
+    "diagonal_matrix": (X,),
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "top_k": functools.partial(dmlops.top_k, k=5),
+    "nonzero_coordinates": dmlops.nonzero_coordinates,
+    "gather_nd": dmlops.gather_nd,
+    "diagonal_matrix": functools.partial(dmlops.diagonal_matrix, value=3),
+}
+
+
+class Subclass(np.ndarray):
+    """A subclass of NumPy's arrays, which becomes a plain one."""
+
+
+def microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
+    """Return the shortest mean time of a call over many short rounds."""
+    for _ in range(4):
+        call()
+    start = time.perf_counter()
+    for _ in range(20):
+        call()
+    n_calls = max(int(20 * ROUND_SECONDS / (time.perf_counter() - start)), 5)
+    best = float("inf")
+    for _ in range(ROUNDS):
+        wait()
+        start = time.perf_counter()
+        for _ in range(n_calls):
+            call()
+        best = min(best, time.perf_counter() - start)
+    return best / n_calls * 1e6
+
+
+def numpy_kinds(x: Any) -> Iterator[tuple[str, Any]]:
+    """Yield arrays of equal elements: what each is called, and the array."""
+    yield "owner", x.copy()
+    yield "view", np.stack([x, x])[1]
+    locked = x.copy()
+    locked.flags.writeable = False
+    yield "read-only", locked
+    yield "subclass", x.copy().view(Subclass)
+    yield "strided", np.repeat(x, 2, -1)[..., ::2]
+    yield "list", x.tolist()
+
+
+def torch_kinds(x: Any) -> Iterator[tuple[str, Any]]:
+    """Yield tensors of equal elements, as `numpy_kinds`."""
+    yield "owner", x.clone()
+    yield "view", x.new_zeros(2, *x.shape).copy_(x)[1]
+    yield "strided", x.repeat_interleave(2, -1)[..., ::2]
+
+
+def new_shape_microseconds(name: str, convert: Callable[[Any], Any]) -> float:
+    """Return the shortest time of the first call of a shape."""
+    best = float("inf")
+    for number in range(NEW_SHAPES):
+        x = RNG.standard_normal((3, 70 + number)).astype("float32")
+        indices = RNG.integers(0, 3, (7 + number, 1))
+        given = [convert(array) for array in ((x, indices) if name == "gather_nd" else (x,))]
+        start = time.perf_counter()
+        FUNCTIONS[name](*given)
+        best = min(best, time.perf_counter() - start)
+    return best * 1e6
+
+
+def given_outputs(name: str, inputs: Any) -> dict[str, Any]:
+    """Return an ``out`` argument that fits; coordinates that are given have a row for each element."""
+    results = FUNCTIONS[name](*inputs, **({"size": X.size} if name == "nonzero_coordinates" else {}))
+    return {"out": results}
+
+
+def execution(name: str, device: str, convert: Callable[[Any], Any]) -> Callable[[], None]:
+    """Return an execution of the compiled operator on arrays that fit it."""
+    x, indices = TensorDesc("FLOAT32", X.shape), TensorDesc("INT64", INDICES.shape)
+    descriptors = {
+        "top_k": TopK1(input_tensor=x, axis=1, k=5, axis_direction=AxisDirection.DECREASING),
+        "nonzero_coordinates": NonzeroCoordinates(input_tensor=x),
+        "gather_nd": GatherND1(
+            input_tensor=x,
+            indices_tensor=indices,
+            input_dimension_count=2,
+            indices_dimension_count=2,
+            batch_dimension_count=0,
+        ),
+        "diagonal_matrix": DiagonalMatrix1(
+            input_tensor=x, value=3, diagonal_fill_begin=0, diagonal_fill_end=1
+        ),
+    }
+    operator = dmlops.compile(descriptors[name], device=device)
+    arrays = dict(zip(operator.inputs, INPUTS[name], strict=True))
+    for field, desc in operator.outputs.items():
+        arrays[field] = np.empty(desc.sizes, desc.data_type.name.lower())
+    tensors = {field: convert(array) for field, array in arrays.items()}
+    return lambda: operator.execute(tensors)
+
+
+def rows(library: str, device: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each function's figures by what it is called on."""
+    wait: Callable[[], None] = lambda: None  # noqa: E731
+    convert, kinds = np.asarray, numpy_kinds
+    if library == "torch":
+        import torch  # noqa: PLC0415
+
+        convert, kinds = lambda array: torch.from_numpy(array).to(device), torch_kinds
+        if device == "cuda":
+            wait = torch.cuda.synchronize
+    for name, function in FUNCTIONS.items():
+        x, *rest = map(convert, INPUTS[name])
+        figures = {}
+        for kind, array in kinds(x):
+            figures[kind] = microseconds(functools.partial(function, array, *rest), wait)
+        arrays = [array for kind, array in kinds(x) if kind in ("owner", "view", "strided")]
+
+        def in_turn(function: Any = function, arrays: Any = arrays, rest: Any = rest) -> None:
+            for array in arrays:
+                function(array, *rest)
+
+        figures["in turn"] = microseconds(in_turn, wait) / len(arrays)
+        out = given_outputs(name, (x, *rest))
+        figures["out given"] = microseconds(functools.partial(function, x, *rest, **out), wait)
+        figures["compiled"] = microseconds(execution(name, device, convert), wait)
+        figures["new shape"] = new_shape_microseconds(name, convert)
+        yield name, figures
+
+
+def main() -> None:
+    """Print one table for each library."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    device = parser.parse_args().device
+    for library in ("numpy", "torch") if device == "cpu" else ("torch",):
+        heads: list[str] = []
+        try:
+            for name, figures in rows(library, device):
+                if not heads:
+                    heads = list(figures)
+                    print(f"{library + ' on ' + device:20s}" + "".join(f"{head:>11s}" for head in heads))
+                print(f"{name:20s}" + "".join(f"{figures[head]:11.2f}" for head in heads), flush=True)
+        except ImportError:
+            print(f"{library} is not installed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""The one cache of calls: a call that was bound for arguments of some kinds is found again, and replayed.
+
+Two calls are the same if their parameters and the libraries and signatures of all their arrays are. An entry
+is found by less, which arrays tell before anybody has vouched for them: the parameters, the signature of the
+first input, and the shape of the second.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from logging import DEBUG
+from typing import Any
+
+from dmlops.array_libraries import SIGNATURES, Operand
+from dmlops.call import BoundCall
+from dmlops.replay import make_replay, prepare
+
+_is_logged = logging.getLogger("dmlops").isEnabledFor
+
+# The calls of one entry differ in libraries, in the layout of outputs, or in the type of indices.
+_CALLS_PER_ENTRY = 2
+
+# Asking for sizes and strides raises these where there are none, or none that can be hashed. Not any
+# exception: what a signal handler raises must reach the caller.
+_NO_ARRAY_ERRORS = (AttributeError, TypeError, ValueError, RuntimeError)
+
+
+class CallCache:
+    """Bound calls by all that they depend on; the oldest entry leaves when it is full.
+
+    Parameters
+    ----------
+    max_entries : int
+        How many entries there may be, each of one call or two.
+    by_inputs : bool
+        Whether entries differ in the inputs. Otherwise the parameters alone tell them apart, and `replay`
+        takes all arrays as its `others`.
+    """
+
+    def __init__(self, max_entries: int, *, by_inputs: bool = True) -> None:
+        # The newest call of an entry comes first. Entries are replaced, never changed: threads share them.
+        self._entries: OrderedDict[Hashable, tuple[BoundCall, ...]] = OrderedDict()
+        self._max_entries, self._by_inputs = max_entries, by_inputs
+
+    def replay(
+        self, parameters: Hashable, inputs: tuple[Any, ...], others: tuple[Any, ...] = ()
+    ) -> Sequence[Any] | None:
+        """Run a call like one before on arrays that nobody has vouched for.
+
+        Parameters
+        ----------
+        parameters : hashable
+            The arguments that are no arrays, and whatever else a plan depends on.
+        inputs, others : tuple of array
+            As the caller gave them: what is read, and outputs and workspace.
+
+        Returns
+        -------
+        sequence of array, or None
+            The outputs; None with nothing done where `run` must be asked.
+        """
+        if _is_logged(DEBUG):  # the ordinary path logs its algorithm
+            return None
+        key = parameters
+        try:
+            if inputs:
+                first = inputs[0]
+                signature_of = SIGNATURES.get(type(first))
+                if signature_of is None:
+                    return None
+                key = key, signature_of(first)
+                if len(inputs) > 1:
+                    key = key, inputs[1].shape
+            entry = self._entries.get(key)
+        except _NO_ARRAY_ERRORS:
+            return None
+        if entry is None:
+            return None
+        replay = entry[0].replay
+        return replay(inputs + others) if replay else None
+
+    def run(
+        self,
+        parameters: Hashable,
+        inputs: Sequence[Operand],
+        out: Sequence[Operand],
+        bind: Callable[[], BoundCall],
+        stream: Any = None,
+        workspace: Operand | None = None,
+    ) -> Sequence[Any]:
+        """Run a call on arrays that their libraries vouch for, and return its outputs.
+
+        `bind` makes the call if the cache has none. See `replay` and `BoundCall` for the others.
+        """
+        operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
+        key = parameters
+        if inputs and self._by_inputs:
+            key = key, inputs[0].signature
+            if len(inputs) > 1:
+                key = key, inputs[1].array.shape
+        kinds = tuple([(operand.library, operand.signature) for operand in operands])
+        call = self._find(key, kinds)
+        if call is None:
+            call = bind()
+            call.kinds = kinds
+            prepare(call, call.library)
+            self._keep(key, call)
+        elif stream is None:
+            if call.replay is None:
+                call.replay = make_replay(call, inputs, out, workspace) or False
+            results = call.replay(tuple([operand.array for operand in operands])) if call.replay else None
+            if results is not None:
+                return results  # type: ignore[no-any-return]
+        return call(inputs, out, stream, workspace)
+
+    def _find(self, key: Hashable, kinds: Hashable) -> BoundCall | None:
+        """Return the call of an entry that was bound for such operands, and make it the newest there."""
+        entry = self._entries.get(key, ())
+        for call in entry:
+            if call.kinds == kinds:
+                if call is not entry[0]:
+                    self._entries[key] = (call, *[other for other in entry if other is not call])
+                return call
+        return None
+
+    def _keep(self, key: Hashable, call: BoundCall) -> None:
+        """Make a call the newest of its entry."""
+        while len(self._entries) >= self._max_entries and key not in self._entries:
+            try:
+                self._entries.popitem(last=False)
+            except KeyError:  # another thread was faster
+                break
+        self._entries[key] = (call, *self._entries.get(key, ())[: _CALLS_PER_ENTRY - 1])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._entries.values()))
+
+
+CALLS = CallCache(max_entries=2048)
+"""All that is kept of past calls of functions. Of eight dimensions and for several threads, a call takes some
+12 KB with its replay."""

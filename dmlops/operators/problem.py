@@ -1,0 +1,75 @@
+"""What an operator's kernels are given: a problem of plain integers, free of types and of shapes."""
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dmlops.enums import TensorDataType
+from dmlops.tensor import TensorDesc
+
+if TYPE_CHECKING:
+    from dmlops.operators.descriptor import Descriptor
+
+Problem = dict[str, Any]
+"""Keywords of the kernels' ``plan`` functions, which are the same on either device."""
+
+
+class Options(NamedTuple):
+    """What a function may ask for beyond DirectML's descriptors.
+
+    Attributes
+    ----------
+    mode : str
+        What gather does with indices out of range: ``"clip"`` or ``"fill"``.
+    coordinates : TensorDesc or None
+        The coordinates as they lie in memory, with as many rows as may be written; None for one per element.
+    fill : int or None
+        Value of the coordinate rows from the count on; None leaves them as they are.
+    is_sorted : bool
+        Whether top-k's results are in order of value; in ascending order of index otherwise.
+    lengths : TensorDesc or None
+        Integers that say how many elements each row of top-k's input has; None for all.
+    """
+
+    mode: str = "clip"
+    coordinates: TensorDesc | None = None
+    fill: int | None = None
+    is_sorted: bool = True
+    lengths: TensorDesc | None = None
+
+
+class Operator(NamedTuple):
+    """An operator in all its forms, and how it reaches its kernels.
+
+    Attributes
+    ----------
+    name : str
+        The module's name in ``kernels_cpu`` and ``kernels_cuda``.
+    forms : tuple of type
+        The descriptors, oldest first; those lower to the newest.
+    problem : callable
+        Makes the problem of a descriptor of the newest form.
+    operands : tuple of str
+        The tensors by field name, in the order in which the kernels take them.
+    """
+
+    name: str
+    forms: "tuple[type[Descriptor], ...]"
+    problem: Callable[[Any, Options], Problem]
+    operands: tuple[str, ...]
+
+    def tensors(self, descriptor: "Descriptor", options: Options) -> dict[str, TensorDesc]:
+        """Return the operands that are present, as they lie in memory."""
+        tensors = descriptor.tensors
+        if options.coordinates is not None:
+            tensors["output_coordinates_tensor"] = options.coordinates
+        if options.lengths is not None:
+            tensors["lengths"] = options.lengths
+        return {field: tensors[field] for field in self.operands if field in tensors}
+
+
+@functools.cache
+def key_masks(data_type: TensorDataType) -> Problem:
+    """Return the integers by which kernels turn the bits of an element into a key that orders as it does."""
+    sign = 1 << (data_type.bits - 1) if data_type.is_signed else 0
+    return {"sign": sign, "flip": sign - 1 if data_type.is_float else 0, "infinity": data_type.infinity}

@@ -1,0 +1,111 @@
+"""Rows that are not contiguous, of which few elements are selected: parts are copied, then searched."""
+
+import functools
+from typing import Any
+
+from numpy.typing import NDArray
+
+from kernels_cpu import simd
+from kernels_cpu.jit import kernel
+from kernels_cpu.keys import unpack_masks
+from kernels_cpu.pointers import elements_at, integers_at
+from kernels_cpu.top_k.finish import finish, finish_few
+from kernels_cpu.top_k.output import write_padding
+from kernels_cpu.top_k.problem import DIMENSION, HEADER, ROW_STATE
+from kernels_cpu.top_k.scan import Limits, Search, search_run
+from kernels_cpu.top_k.scratch import (
+    length_of,
+    numbers_of,
+    offsets_of,
+    scratch_of,
+    scratch_of_column,
+    sorting_of,
+    unpack,
+)
+from kernels_cpu.top_k.stage import copy_to_stage
+
+Array = NDArray[Any]
+
+# The state of a column's search between two runs, `ROW_STATE` integers.
+LISTED, BOUND, UNTIL_STRICT, CLOSED, LENGTH = range(5)
+
+
+@functools.cache
+def select(sorts: bool) -> Any:
+    """Return the kernel for rows that are not contiguous."""
+
+    @kernel
+    def select_columns(
+        constants: Array, first_stripe: int, last_stripe: int, task: int,
+        lengths: int, x: int, values: int, indices: int, workspace: int,
+    ) -> None:  # fmt: skip
+        """Search rows that are not contiguous, some side by side, through a copy of a part of each."""
+        numbers = numbers_of(constants)
+        problem = unpack(numbers)
+        masks = unpack_masks(constants)
+        scratch = scratch_of(workspace, constants, problem, task)
+        sorting = sorting_of(workspace, problem, task)
+        start = workspace + task * problem.task_size
+        stage = elements_at(start + problem.stage, constants)
+        searches = integers_at(start + problem.row_states)
+        elements, outputs = elements_at(x, constants), elements_at(values, constants)
+        n_columns_all = simd.get(numbers, HEADER + DIMENSION * (problem.n_dims - 1)) if problem.n_dims else 1
+        stripes = (n_columns_all + problem.columns - 1) // problem.columns
+        for stripe in range(first_stripe, last_stripe):
+            outer = stripe // stripes
+            column = (stripe - outer * stripes) * problem.columns
+            first_row = outer * n_columns_all + column
+            n_columns = min(problem.columns, n_columns_all - column)
+            x_at, _, _ = offsets_of(numbers, problem.n_dims, first_row)
+            longest = 0
+            for j in range(n_columns):
+                length = length_of(numbers, problem, lengths, first_row + j)
+                longest = max(longest, length)
+                s = ROW_STATE * j
+                simd.put(searches, s + LISTED, 0)
+                simd.put(searches, s + BOUND, ~problem.lowest)
+                simd.put(searches, s + UNTIL_STRICT, min(problem.k, length))
+                simd.put(searches, s + CLOSED, 0)
+                simd.put(searches, s + LENGTH, length)
+            for begin in range(0, longest, problem.run):
+                n = min(problem.run, longest - begin)
+                copy_to_stage(
+                    elements, x_at + begin * problem.x_step, problem.x_step, problem.column_step,
+                    n, n_columns, stage, problem.pitch,
+                )  # fmt: skip
+                for j in range(n_columns):
+                    own = scratch_of_column(workspace, scratch, problem, task, j)
+                    s = ROW_STATE * j
+                    search = Search(
+                        simd.get(searches, s + LISTED), simd.get(searches, s + BOUND),
+                        simd.get(searches, s + UNTIL_STRICT), simd.get(searches, s + CLOSED) != 0,
+                    )  # fmt: skip
+                    length = simd.get(searches, s + LENGTH)
+                    limits = Limits(
+                        min(problem.k, length), problem.capacity, problem.fold, problem.lowest,
+                        problem.wide != 0,
+                    )  # fmt: skip
+                    staged = j * problem.pitch
+                    own_n = max(min(n, length - begin), 0)
+                    search = search_run(stage, staged, own_n, begin - staged, masks, limits, own, search)
+                    simd.put(searches, s + LISTED, search.listed)
+                    simd.put(searches, s + BOUND, search.bound)
+                    simd.put(searches, s + UNTIL_STRICT, search.until_strict)
+                    simd.put(searches, s + CLOSED, search.closed)
+            for j in range(n_columns):
+                at = offsets_of(numbers, problem.n_dims, first_row + j)
+                own = scratch_of_column(workspace, scratch, problem, task, j)
+                records, positions = own.records, own.positions
+                count = simd.get(searches, ROW_STATE * j + LISTED)
+                k = min(problem.k, simd.get(searches, ROW_STATE * j + LENGTH))
+                if sorts:
+                    finish(
+                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                    )
+                else:
+                    finish_few(
+                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                    )
+                write_padding(outputs, indices, at, problem, k)
+
+    return select_columns

@@ -1,0 +1,122 @@
+"""Contiguous rows of which few elements are selected, searched in place.
+
+Where there are fewer rows than threads, several tasks search segments of a row, and one kernel merges what
+they listed.
+"""
+
+import functools
+from typing import Any
+
+from numpy.typing import NDArray
+
+from kernels_cpu import simd
+from kernels_cpu.jit import kernel
+from kernels_cpu.keys import unpack_masks
+from kernels_cpu.pointers import elements_at, integers_at
+from kernels_cpu.top_k.finish import finish, finish_few
+from kernels_cpu.top_k.output import write_padding
+from kernels_cpu.top_k.problem import DIMENSION, HEADER
+from kernels_cpu.top_k.records import shrink
+from kernels_cpu.top_k.scan import Limits, Search, search_run
+from kernels_cpu.top_k.scratch import length_of, numbers_of, offsets_of, scratch_of, sorting_of, unpack
+
+Array = NDArray[Any]
+
+
+@functools.cache
+def select(sorts: bool) -> Any:
+    """Return the kernel for contiguous rows; `sorts` where more are wanted than ranking is for."""
+
+    @kernel
+    def select_rows(
+        constants: Array, first_unit: int, last_unit: int, task: int,
+        lengths: int, x: int, values: int, indices: int, workspace: int,
+    ) -> None:  # fmt: skip
+        """Search rows whose elements are contiguous, or segments of them, then one for each task."""
+        numbers = numbers_of(constants)
+        problem = unpack(numbers)
+        masks = unpack_masks(constants)
+        scratch = scratch_of(workspace, constants, problem, task)
+        sorting = sorting_of(workspace, problem, task)
+        elements, outputs = elements_at(x, constants), elements_at(values, constants)
+        for unit in range(first_unit, last_unit):
+            row = unit // problem.segments if problem.segments > 1 else unit
+            last = length_of(numbers, problem, lengths, row)
+            k = min(problem.k, last)
+            first = 0
+            if problem.segments > 1:
+                first = (unit - row * problem.segments) * problem.segment
+                last = min(first + problem.segment, last)
+            at = offsets_of(numbers, problem.n_dims, row)
+            limits = Limits(k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
+            search = Search(0, ~problem.lowest, k, False)
+            for begin in range(first, last, problem.run):
+                n = min(problem.run, last - begin)
+                search = search_run(elements, at[0] + begin, n, -at[0], masks, limits, scratch, search)
+            if problem.segments == 1:
+                records, positions = scratch.records, scratch.positions
+                count = search.listed
+                if sorts:
+                    finish(
+                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                    )
+                else:
+                    finish_few(
+                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                    )
+                write_padding(outputs, indices, at, problem, k)
+                continue
+            count = search.listed
+            if count > k:
+                count, _ = shrink(scratch.records, scratch.positions, limits.wide, count, k, k >> 2)
+            start = workspace + task * problem.task_size
+            simd.put(integers_at(start + problem.row_states), 0, count)
+
+    return select_rows
+
+
+@functools.cache
+def merge(sorts: bool) -> Any:
+    """Return what follows where several tasks searched segments of a row."""
+
+    @kernel
+    def merge_segments(
+        constants: Array, lengths: int, x: int, values: int, indices: int, workspace: int
+    ) -> None:
+        """Add the lists of a row's segments to the first segment's, which has room for two of them."""
+        numbers = numbers_of(constants)
+        problem = unpack(numbers)
+        masks = unpack_masks(constants)
+        elements, outputs = elements_at(x, constants), elements_at(values, constants)
+        wide = problem.wide != 0
+        n_rows = 1
+        for d in range(problem.n_dims):
+            n_rows *= simd.get(numbers, HEADER + DIMENSION * d)
+        for row in range(n_rows):
+            k = min(problem.k, length_of(numbers, problem, lengths, row))
+            task = row * problem.segments
+            scratch = scratch_of(workspace, constants, problem, task)
+            sorting = sorting_of(workspace, problem, task)
+            records, positions = scratch.records, scratch.positions
+            count = 0
+            for other in range(task, task + problem.segments):
+                start = workspace + other * problem.task_size
+                size = simd.get(integers_at(start + problem.row_states), 0)
+                added = scratch_of(workspace, constants, problem, other)
+                for i in range(size):
+                    simd.put(records, count + i, simd.get(added.records, i))
+                    if wide:
+                        simd.put(positions, count + i, simd.get(added.positions, i))
+                count += size
+                if count > k:
+                    count, _ = shrink(records, positions, wide, count, k, k >> 2)
+            at = offsets_of(numbers, problem.n_dims, row)
+            if sorts:
+                finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k)
+            else:
+                finish_few(
+                    elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                )
+            write_padding(outputs, indices, at, problem, k)
+
+    return merge_segments

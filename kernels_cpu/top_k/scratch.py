@@ -1,0 +1,114 @@
+"""One top-k problem as the kernels see it: an array of integers, and the workspace that they describe."""
+
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from kernels_cpu import simd
+from kernels_cpu.jit import helper, inline
+from kernels_cpu.pointers import address_of, elements_at, integers_at, short_integers_at, structure
+from kernels_cpu.top_k.problem import DIMENSION, HEADER, KEY_BYTES, Problem
+from kernels_cpu.top_k.records import LOW_HALF
+from kernels_cpu.top_k.scan import Scratch
+
+Array = NDArray[Any]
+
+unpack = structure(Problem)
+"""Return the integers of a problem as scalars, which loops keep in registers."""
+
+
+class Sorting(NamedTuple):
+    """Arrays that ordering a list of records needs."""
+
+    spare_records: Any
+    spare_positions: Any
+    ranks: Any
+    order: Any
+    taken: Any
+    counters: Any
+
+
+@inline
+def numbers_of(constants: Array) -> Array:
+    """Return the integers behind the constants of keys."""
+    numbers: Array = integers_at(address_of(constants) + KEY_BYTES)
+    return numbers
+
+
+@helper
+def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
+    """Return where a row starts in the input, the values and the indices."""
+    x = value = index = 0
+    for d in range(n_dims - 1, -1, -1):
+        at = HEADER + DIMENSION * d
+        coordinate = row
+        if d > 0:
+            row = row // simd.get(numbers, at)
+            coordinate -= row * simd.get(numbers, at)
+        x += coordinate * simd.get(numbers, at + 1)
+        value += coordinate * simd.get(numbers, at + 2)
+        index += coordinate * simd.get(numbers, at + 3)
+    return x, value, index
+
+
+@helper
+def length_of(numbers: Array, problem: Problem, lengths: int, row: int) -> int:
+    """Return how many elements a row has; `lengths` is the address of all lengths, or 0."""
+    if not lengths:
+        return problem.axis_size
+    index = 0
+    for d in range(problem.n_dims - 1, -1, -1):
+        at = HEADER + DIMENSION * d
+        coordinate = row
+        if d > 0:
+            row = row // simd.get(numbers, at)
+            coordinate -= row * simd.get(numbers, at)
+        index += coordinate * simd.get(numbers, at + 4)
+    if problem.length_size == 8:
+        length: int = simd.get(integers_at(lengths), index)
+        if length < 0 and not problem.length_is_signed:
+            return problem.axis_size
+    else:
+        length = simd.int64(simd.get(short_integers_at(lengths), index))
+        if not problem.length_is_signed:
+            length &= LOW_HALF
+    return min(max(length, 0), problem.axis_size)
+
+
+@inline
+def scratch_of(workspace: int, keys: Array, problem: Problem, task: int) -> Scratch:
+    """Return a task's arrays for its search; `keys` has the data type of keys."""
+    start = workspace + task * problem.task_size
+    return Scratch(
+        integers_at(start + problem.records),
+        integers_at(start + problem.positions),
+        elements_at(start + problem.groups, keys),
+        elements_at(start + problem.minima, keys),
+    )
+
+
+@inline
+def scratch_of_column(workspace: int, shared: Scratch, problem: Problem, task: int, column: int) -> Scratch:
+    """Return a task's arrays for its search of one of several columns."""
+    start = workspace + task * problem.task_size
+    first = column * problem.list_length
+    return Scratch(
+        integers_at(start + problem.records + 8 * first),
+        integers_at(start + problem.positions + 8 * first),
+        shared.groups,
+        shared.minima,
+    )
+
+
+@inline
+def sorting_of(workspace: int, problem: Problem, task: int) -> Sorting:
+    """Return a task's arrays for ordering records."""
+    start = workspace + task * problem.task_size
+    return Sorting(
+        integers_at(start + problem.spare_records),
+        integers_at(start + problem.spare_positions),
+        integers_at(start + problem.ranks),
+        integers_at(start + problem.order),
+        integers_at(start + problem.taken),
+        integers_at(start + problem.counters),
+    )

@@ -1,0 +1,101 @@
+"""Kernels are Numba's: those that a plan chooses, launched as ``kernel[blocks, threads](...)``."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from dmlops import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDataType, TensorDesc, TopK1
+from dmlops.enums import AxisDirection
+from tests.cuda_plans import planned
+from tests.data import assert_same
+
+# Small problems are enough to see what a kernel does.
+pytestmark = pytest.mark.filterwarnings("ignore:Grid size:Warning")
+
+WORKSPACE_BYTES = 1 << 20
+FILL = 0xA5
+
+
+def launched_by_numba(descriptor, inputs, outputs):
+    """Launch with Numba what a plan launches; return the outputs, and the names of the kernels."""
+    compiler = importlib.import_module("kernels_cuda.runtime.compiler")
+    cuda = compiler.cuda
+    capability = tuple(cuda.get_current_device().compute_capability)
+    arrays = [cuda.to_device(array) for array in (*inputs, *outputs)]
+    workspace = cuda.to_device(np.full(WORKSPACE_BYTES, FILL, np.uint8))
+    at = [array.__cuda_array_interface__["data"][0] for array in (*arrays, workspace)]
+    found = planned(descriptor, arch="sm_90" if capability >= (9, 0) else "sm_75", at=at)
+    assert found.plan.workspace_size <= WORKSPACE_BYTES
+    for launch in found.asked:
+        kernel = compiler.make_kernel(launch.variant, capability)
+        compiler.compile_for_numba(kernel)
+        arguments = [launch.arguments[name] for name in compiler.parameter_types(kernel)]
+        kernel[launch.grid, launch.block, 0, launch.shared_bytes](*arguments)
+        assert len(kernel.overloads) == 1
+    cuda.synchronize()
+    return [array.copy_to_host() for array in arrays[len(inputs) :]], [launch.name for launch in found.asked]
+
+
+def desc(array):
+    """Describe an array of one of these tests."""
+    return TensorDesc(TensorDataType[str(array.dtype).upper()], array.shape)
+
+
+@pytest.mark.parametrize(("axis_size", "kernel"), [(300, "top_k_warp"), (5000, "top_k_block")])
+def test_top_k(axis_size, kernel):
+    x = np.random.default_rng(1).integers(-99, 99, (40, axis_size)).astype(np.float32)
+    order = np.argsort(-x, axis=1, kind="stable")[:, :7]
+    descriptor = TopK1(
+        input_tensor=desc(x),
+        axis=1,
+        k=7,
+        axis_direction=AxisDirection.DECREASING,
+        output_value_tensor=TensorDesc(TensorDataType.FLOAT32, (40, 7)),
+        output_index_tensor=TensorDesc(TensorDataType.INT64, (40, 7)),
+    )
+    outputs = np.empty((40, 7), np.float32), np.empty((40, 7), np.int64)
+    (values, indices), names = launched_by_numba(descriptor, [x], outputs)
+    assert kernel in names
+    assert_same(indices, order)
+    assert_same(values, np.take_along_axis(x, order, 1))
+
+
+def test_nonzero_coordinates():
+    x = np.random.default_rng(2).integers(0, 3, (300, 200)).astype(np.int32)
+    descriptor = NonzeroCoordinates(
+        input_tensor=desc(x),
+        output_coordinates_tensor=TensorDesc(TensorDataType.INT64, (x.size, 2)),
+        output_count_tensor=TensorDesc(TensorDataType.INT64, (1,)),
+    )
+    outputs = np.full((x.size, 2), -7, np.int64), np.zeros(1, np.int64)
+    (coordinates, count), names = launched_by_numba(descriptor, [x], outputs)
+    assert names == ["nonzero_mask", "nonzero_expand"]
+    expected = np.argwhere(x)
+    assert count[0] == len(expected)
+    assert_same(coordinates[: len(expected)], expected)
+    assert (coordinates[len(expected) :] == -7).all()
+
+
+def test_gather_nd():
+    rng = np.random.default_rng(3)
+    x = rng.integers(-99, 99, (30, 20)).astype(np.float32)
+    indices = np.stack([rng.integers(-30, 30, 500), rng.integers(-20, 20, 500)], 1)
+    descriptor = GatherND1(
+        input_tensor=desc(x),
+        indices_tensor=desc(indices),
+        input_dimension_count=2,
+        indices_dimension_count=2,
+        batch_dimension_count=0,
+        output_tensor=TensorDesc(TensorDataType.FLOAT32, (1, 500)),
+    )
+    (output,), _ = launched_by_numba(descriptor, [x, indices], [np.empty((1, 500), np.float32)])
+    assert_same(output[0], x[indices[:, 0], indices[:, 1]])
+
+
+def test_diagonal_matrix():
+    x = np.random.default_rng(4).integers(-99, 99, (3, 50, 70)).astype(np.float32)
+    descriptor = DiagonalMatrix1(input_tensor=desc(x), value=5, diagonal_fill_begin=-2, diagonal_fill_end=4)
+    (output,), _ = launched_by_numba(descriptor, [x], [np.empty_like(x)])
+    distance = np.arange(70) - np.arange(50)[:, None]
+    assert_same(output, np.where((distance >= -2) & (distance < 4), np.float32(5), x))
