@@ -313,25 +313,22 @@ def thresholds(policy: Policy, multiprocessors: int) -> list[Threshold]:
 
 def crossing(values: list[int], below: list[float | None], above: list[float | None]) -> str:
     """Tell from which value on `above` is faster."""
-    faster = [
-        value
+    served = [
+        (value, second < first)
         for value, first, second in zip(values, below, above, strict=True)
-        if first is not None and second is not None and second < first
+        if first is not None and second is not None
     ]
-    served = [value for value, first, second in zip(values, below, above, strict=True) if first and second]
     if not served:
         return "not measured: no problem is served by both"
-    if not faster:
-        return f"above {served[-1]}"
-    # The last value at which `below` is at least as fast.
-    slower = [value for value in served if value not in faster]
+    slower = [value for value, is_faster in served if not is_faster]
     if not slower:
-        return f"below {served[0]}"
-    later = [value for value in faster if value > slower[-1]]
+        return f"below {served[0][0]}"
+    later = [value for value, _ in served if value > slower[-1]]
     return f"from {slower[-1]} to {later[0]}" if later else f"above {slower[-1]}"
 
 
-def _value(policy: Policy, name: str) -> Any:
+def value_of(policy: Policy, name: str) -> Any:
+    """Return a value of a policy by its name, and what may follow that."""
     found: Any = policy
     for part in name.partition(" ")[0].split("."):
         found = getattr(found, part)
@@ -351,7 +348,7 @@ def measure_thresholds(watch: Stopwatch, element_size: int) -> list[dict[str, An
             below.append(times[0])
             above.append(times[1])
         found = crossing(values, below, above)
-        is_known = _value(policy, threshold.name)
+        is_known = value_of(policy, threshold.name)
         print(f"\n{threshold.name}: policy {is_known}, crossing {found}; {element_size}-byte elements")
         print(f"  {'':>10} {threshold.below!s:>24.24} {threshold.above!s:>24.24}")
         for value, first, second in zip(values, below, above, strict=True):

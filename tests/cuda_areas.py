@@ -148,9 +148,12 @@ def _mask_rows(launch):
 
 
 def _by_index(launch):
-    n_rows = launch.first_row + launch.grid
+    n_parts, n_units = launch.n_parts, launch.first_unit + launch.grid
+    n_rows = -(-n_units // n_parts)
     yield "x", False, 0, n_rows * launch.axis_size * launch.variant.parameters[0]
     yield "lengths", False, 0, n_rows * 8
+    # A row's threshold comes before the counts of its parts.
+    yield "parts", launch.is_counting != 0, 0, (n_units + n_rows) * 8
     yield from _offsets(launch, n_rows)
 
 

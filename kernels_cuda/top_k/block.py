@@ -29,7 +29,7 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import global_timer, shared_from, sleep_some_nanoseconds, take_turn
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.filter_pass import CONTIGUOUS, filter_functions
+from kernels_cuda.top_k.filter_pass import CONTIGUOUS, Items, Source, filter_functions
 from kernels_cuda.top_k.groups import block_maxima
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import BlockParameters
@@ -286,8 +286,8 @@ def block_source(element_size: int, n_threads: int) -> Any:
             n_above, n_ties, threshold = select(
                 (keys, lows, histogram, sums, counters),
                 u32(p.n_slots),
-                (candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors),
-                (address, step, first_position, are_unfolded),
+                Items(candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors),
+                Source(address, step, first_position, are_unfolded),
                 (has_unaligned and not are_unfolded, unaligned_bits, unaligned_key, unaligned, u32(prefix)),
                 threshold,
                 highest,

@@ -39,15 +39,51 @@ CONTIGUOUS = 1 << 62
 _WORDS = 4 * VECTORS_AHEAD
 
 
-class FilterFunctions(NamedTuple):
-    """Device functions for one element width and block size.
+class Items(NamedTuple):
+    """The vectors of a pass.
 
-    `items` are ``(candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors)``: the shared list
-    of groups, how many items there are, whether they are of listed groups of ``1 << group_bits`` vectors or
-    of all groups, and how many vectors exist. `source` is ``(address, step, first_position, are_unfolded)``:
-    the address of the first vector, the bytes from an element to the next or `CONTIGUOUS`, the position of
-    the first element, and whether the vectors hold unfolded keys.
+    Attributes
+    ----------
+    candidate_groups : shared array
+        The list of groups.
+    n_items : uint32
+        How many vectors there are.
+    has_candidate_groups : bool
+        Whether they are of listed groups, of ``1 << group_bits`` vectors each, or of all groups.
+    n_vectors : uint32
+        How many vectors exist.
     """
+
+    candidate_groups: Any
+    n_items: Any
+    has_candidate_groups: Any
+    group_bits: Any
+    n_vectors: Any
+
+
+class Source(NamedTuple):
+    """Where the vectors of a pass lie.
+
+    Attributes
+    ----------
+    address : int64
+        That of the first vector.
+    step : int64
+        Bytes from an element to the next, or `CONTIGUOUS`.
+    first_position : int64
+        The position of the first element.
+    are_unfolded : bool
+        Whether the vectors hold unfolded keys.
+    """
+
+    address: Any
+    step: Any
+    first_position: Any
+    are_unfolded: Any
+
+
+class FilterFunctions(NamedTuple):
+    """Device functions for one element width and block size; `items` are `Items`, `source` is a `Source`."""
 
     collect: Any
     collect_ties: Any
@@ -81,14 +117,13 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
     @device_function
     def vector_of(item, items):
         """Return the vector of an item, or `_NO_VECTOR`."""
-        candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors = items
         vector = item
-        if item >= n_items:
+        if item >= items.n_items:
             vector = u32(_NO_VECTOR)
-        elif has_candidate_groups:
-            within = item & ((1 << group_bits) - 1)
-            vector = (candidate_groups[item >> group_bits] << group_bits) + within
-        if vector >= n_vectors:
+        elif items.has_candidate_groups:
+            within = item & ((1 << items.group_bits) - 1)
+            vector = (items.candidate_groups[item >> items.group_bits] << items.group_bits) + within
+        if vector >= items.n_vectors:
             vector = u32(_NO_VECTOR)
         return vector
 
@@ -109,15 +144,14 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
 
     @device_function
     def load_vector(words, at, vector, source):
-        address, step, _, _ = source
         words[at], words[at + 1], words[at + 2], words[at + 3] = load_if_u32x4(
-            address + i64(vector) * VECTOR_BYTES, vector != _NO_VECTOR and step == CONTIGUOUS
+            source.address + i64(vector) * VECTOR_BYTES, vector != _NO_VECTOR and source.step == CONTIGUOUS
         )
 
     @device_function
     def gather(words, at, vector, source):
-        address, step, _, _ = source
-        nearer, further = gather_vector(address + i64(vector) * per_vector * step, step, vector != _NO_VECTOR)
+        address = source.address + i64(vector) * per_vector * source.step
+        nearer, further = gather_vector(address, source.step, vector != _NO_VECTOR)
         words[at] = u32(nearer)
         words[at + 1] = u32(nearer >> 32)
         words[at + 2] = u32(further)
@@ -142,9 +176,8 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
 
     @device_function
     def low_of(vector, element, source):
-        _, _, first_position, are_unfolded = source
-        n_each = u32(keys_per_vector) if are_unfolded else u32(per_vector)
-        return ~(vector * n_each + u32(first_position) + element)
+        n_each = u32(keys_per_vector) if source.are_unfolded else u32(per_vector)
+        return ~(vector * n_each + u32(source.first_position) + element)
 
     @linked_function
     def reserve(counters, amount, lane):
@@ -167,11 +200,10 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
     @device_function
     def load_one(vector, element, source):
         """Load an element again; a vector that was just read is still in the L1 cache."""
-        address, step, _, _ = source
         offset = i64(vector) * VECTOR_BYTES + i64(element) * element_size
-        if step != CONTIGUOUS:
-            offset = i64(vector * per_vector + element) * step
-        return load_element(address + offset)
+        if source.step != CONTIGUOUS:
+            offset = i64(vector * per_vector + element) * source.step
+        return load_element(source.address + offset)
 
     @device_function
     def keep(keys, lows, slot, kept, vectors, at, source):
@@ -186,7 +218,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
                 if which == u32(other):
                     vector = vectors[at + other]
             element = bit % per_vector
-            if not source[3]:
+            if not source.are_unfolded:
                 keys[slot] = load_one(vector, element, source)
             lows[slot] = low_of(vector, element, source)
             slot += 1
@@ -205,9 +237,9 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         vectors = cuda.local.array(VECTORS_AHEAD, u32)
         # A bit an element; each of these holds those of some vectors.
         kept = cuda.local.array(n_masks, u32)
-        n_items = items[1]
-        is_strided = source[1] != CONTIGUOUS
-        are_unfolded = source[3]
+        n_items = items.n_items
+        is_strided = source.step != CONTIGUOUS
+        are_unfolded = source.are_unfolded
         n_found = u32(0)
         half = u32(0)
         own = thread
@@ -262,15 +294,15 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
     def count_keys(histogram, items, source, threshold, end, shift, unfolded_format, key_format, thread):
         """Count the keys from `threshold` to `end` by ``(key - threshold) >> shift``."""
         words = cuda.local.array(4, u32)
-        are_unfolded = source[3]
+        are_unfolded = source.are_unfolded
         n_each = u32(keys_per_vector) if are_unfolded else u32(per_vector)
         bins = shared_address(histogram)
         width = end - threshold
         item = thread
-        while item < items[1]:
+        while item < items.n_items:
             vector = vector_of(item, items)
             load_vector(words, 0, vector, source)
-            if source[1] != CONTIGUOUS:
+            if source.step != CONTIGUOUS:
                 gather(words, 0, vector, source)
             nearer = u64(words[0]) | (u64(words[1]) << 32)
             further = u64(words[2]) | (u64(words[3]) << 32)
@@ -314,24 +346,24 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         half = u32(0)
         first = u32(0)
         steps = u32(0)
-        while n_ties < n_kept and first < items[1] + n_threads:
+        while n_ties < n_kept and first < items.n_items + n_threads:
             # The first step is for what comes before the vectors, the last one for what comes after them.
             ties = u32(0)
             low = ~unaligned
             if steps == 0:
                 ties = u32(unaligned < prefix)
-            elif first >= items[1]:
+            elif first >= items.n_items:
                 ties = u32(unaligned >= prefix and unaligned < NOT_UNALIGNED)
                 first += n_threads
             else:
                 vector = vector_of(first + thread, items)
                 load_vector(words, 0, vector, source)
-                if source[1] != CONTIGUOUS:
+                if source.step != CONTIGUOUS:
                     gather(words, 0, vector, source)
                 if vector != _NO_VECTOR:
-                    ties = at_or_above(words, 0, unfolded_threshold, unfolding, source[3])
+                    ties = at_or_above(words, 0, unfolded_threshold, unfolding, source.are_unfolded)
                     if next_above != 0:
-                        ties &= ~at_or_above(words, 0, next_above, unfolding, source[3])
+                        ties &= ~at_or_above(words, 0, next_above, unfolding, source.are_unfolded)
                 low = low_of(vector, u32(0), source)
                 first += n_threads
             steps = u32(1)

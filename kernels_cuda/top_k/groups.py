@@ -86,7 +86,7 @@ def group_functions(element_size: int) -> GroupFunctions:
             for at in range(VECTORS_PER_LANE):
                 load(words, at, address, n_left)
         address += step
-        are_integers = unfolding[0] == 0
+        are_integers = unfolding.flip == 0
         if are_integers:
             for at in range(VECTORS_PER_LANE):
                 maxima[at] = integer_maximum(words, 4 * at, unfolding)

@@ -34,6 +34,15 @@ u32 = types.uint32
 u64 = types.uint64
 
 
+class Unfolding(NamedTuple):
+    """How words become unfolded keys: as a `problem.UnfoldedFormat` says, or not at all if they are such."""
+
+    flip: Any
+    turn: Any
+    offset: Any
+    change: Any
+
+
 class ElementFunctions(NamedTuple):
     """Device functions for one element width; `words` are the four uint32 of a vector."""
 
@@ -98,13 +107,17 @@ def element_functions(element_size: int) -> ElementFunctions:
 def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
     """Make the functions of unfolded keys (see the module)."""
     key_type = REGISTER[element_size]
-    unfolded_key = raw_key_u64 if element_size == 8 else raw_key_u32
+    make_unfolded = raw_key_u64 if element_size == 8 else raw_key_u32
     per_word = max(1, 4 // element_size)
     bits_each = 8 * element_size
     unused = 0 if element_size == 8 else 32 - bits_each
     ones = (1 << bits_each) - 1
     # It is a factor, or a mask of 64 bits.
     unturned = 0 if element_size == 8 else 1
+
+    @device_function
+    def unfold(element, unfolding):
+        return make_unfolded(element, unfolding.flip, unfolding.turn, unfolding.offset)
 
     @linked_function
     def unfolding_of(unfolded_format, are_unfolded):
@@ -118,7 +131,7 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
             turn = key_type(unturned)
             offset = key_type(0)
             change = key_type(0)
-        return flip, turn, offset, change
+        return Unfolding(flip, turn, offset, change)
 
     @linked_function
     def fold(unfolded, unfolded_format, key_format):
@@ -150,7 +163,7 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
 
     @linked_function
     def unfolded_element(bits, unfolding):
-        return unfolded_key(bits << unused, unfolding[0], unfolding[1], unfolding[2])
+        return unfold(bits << unused, unfolding)
 
     @linked_function
     def unfold_threshold(key, key_format):
@@ -190,21 +203,15 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
             """Put the unfolded keys of a vector, four words, into a local array from `at` on."""
             for element in range(2):
                 low = u64(words[2 * element])
-                unfolded_keys[at + element] = unfolded_key(
-                    low | (u64(words[2 * element + 1]) << 32), unfolding[0], unfolding[1], unfolding[2]
-                )
+                unfolded_keys[at + element] = unfold(low | (u64(words[2 * element + 1]) << 32), unfolding)
 
         @linked_function
         def unfolded_maximum(words, at, unfolding):
             """Return the largest unfolded key of a vector, the words from `at` on."""
-            first = unfolded_key(
-                u64(words[at]) | (u64(words[at + 1]) << 32), unfolding[0], unfolding[1], unfolding[2]
-            )
+            first = unfold(u64(words[at]) | (u64(words[at + 1]) << 32), unfolding)
             return max(
                 first,
-                unfolded_key(
-                    u64(words[at + 2]) | (u64(words[at + 3]) << 32), unfolding[0], unfolding[1], unfolding[2]
-                ),
+                unfold(u64(words[at + 2]) | (u64(words[at + 3]) << 32), unfolding),
             )
 
         integer_maximum = unfolded_maximum
@@ -212,12 +219,8 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
         @linked_function
         def at_or_above(words, at, threshold, unfolding, are_unfolded):
             """Return one bit per element of a vector, set where its unfolded key is at least `threshold`."""
-            first = unfolded_key(
-                u64(words[at]) | (u64(words[at + 1]) << 32), unfolding[0], unfolding[1], unfolding[2]
-            )
-            second = unfolded_key(
-                u64(words[at + 2]) | (u64(words[at + 3]) << 32), unfolding[0], unfolding[1], unfolding[2]
-            )
+            first = unfold(u64(words[at]) | (u64(words[at + 1]) << 32), unfolding)
+            second = unfold(u64(words[at + 2]) | (u64(words[at + 3]) << 32), unfolding)
             return u32(first >= threshold) | (u32(second >= threshold) << 1)
 
     else:
@@ -228,9 +231,7 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
             for word in range(4):
                 for part in range(per_word):
                     bits = words[word] << u32(unused - part * bits_each)
-                    unfolded_keys[at + word * per_word + part] = unfolded_key(
-                        bits, unfolding[0], unfolding[1], unfolding[2]
-                    )
+                    unfolded_keys[at + word * per_word + part] = unfold(bits, unfolding)
 
         @linked_function
         def unfolded_maximum(words, at, unfolding):
@@ -238,11 +239,11 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
             best = u32(0)
             for word in range(4):
                 bits = words[at + word]
-                best = max(best, unfolded_key(bits, unfolding[0], unfolding[1], unfolding[2]))
+                best = max(best, unfold(bits, unfolding))
                 for part in range(1, per_word):
                     best = max(
                         best,
-                        unfolded_key(bits << u32(part * bits_each), unfolding[0], unfolding[1], unfolding[2]),
+                        unfold(bits << u32(part * bits_each), unfolding),
                     )
             return best
 
@@ -251,7 +252,7 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
             """Do the same for integers: a whole word is made unfolded at once."""
             best = u32(0)
             for word in range(4):
-                unfolded = words[at + word] ^ unfolding[3]
+                unfolded = words[at + word] ^ unfolding.change
                 best = max(best, unfolded)
                 for part in range(1, per_word):
                     best = max(best, unfolded << u32(part * bits_each))
@@ -271,7 +272,7 @@ def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
                 for word in range(4):
                     for part in range(per_word):
                         bits = words[at + word] << u32(unused - part * bits_each)
-                        unfolded = unfolded_key(bits, unfolding[0], unfolding[1], unfolding[2])
+                        unfolded = unfold(bits, unfolding)
                         found |= u32(unfolded >= threshold) << u32(word * per_word + part)
             return found
 

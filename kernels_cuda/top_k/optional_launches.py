@@ -24,10 +24,13 @@ from kernels_cuda.top_k.launches import (
 from kernels_cuda.top_k.parameters import ByIndexParameters, MaskParameters, PadParameters
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import Problem, RowDimension, Rows, describe_rows
-from kernels_cuda.top_k.shapes import BY_INDEX_THREADS, LENGTH_BYTES, LENGTHS_THREADS
+from kernels_cuda.top_k.shapes import BY_INDEX_THREADS, LENGTH_BYTES, LENGTHS_THREADS, PART_BYTES
 
 # The longest rows that one warp reorders.
 LONGEST_WARP_ROW = 1024
+# Few rows are split into parts of at least so many elements, for so many blocks per multiprocessor.
+PART_ELEMENTS = 1 << 15
+BLOCKS_PER_MULTIPROCESSOR = 4
 # The pointer slots of a launch if rows have lengths, in order.
 LENGTHS = WORKSPACE + 1
 WITH_LENGTHS = (X, LENGTHS, VALUES, INDICES, WORKSPACE)
@@ -102,11 +105,11 @@ def with_optional_launches(
     offsets, table = fill_offsets(problem, workspace)
     launches = [*algorithm, *table]
     if lengths is None:
-        return launches + _reorder(problem, policy, offsets, NULL)
+        return launches + _reorder(problem, policy, offsets, NULL, workspace)
     masked = workspace.take(problem.n_rows * problem.axis_size * problem.element_size)
     clamped = workspace.take(problem.n_rows * LENGTH_BYTES)
     if not is_sorted:
-        launches += _reorder(problem, policy, offsets, clamped)
+        launches += _reorder(problem, policy, offsets, clamped, workspace)
     launches += _pad(problem, policy, lengths, offsets, clamped)
     launches = [_with_pointers(launch, lambda pointer: _in_copy(pointer, masked)) for launch in launches]
     launches = _mask(problem, policy, lengths, masked, clamped, workspace) + launches
@@ -162,18 +165,27 @@ def _mask(
     ]
 
 
-def _reorder(problem: Problem, policy: Policy, offsets: Pointer, lengths: Pointer) -> list[Launch]:
-    """Bring the selected elements into the order of their indices, one block per row."""
+def _reorder(
+    problem: Problem, policy: Policy, offsets: Pointer, lengths: Pointer, workspace: Workspace
+) -> list[Launch]:
+    """Bring the selected elements into the order of their indices, one block per row or part of a row."""
     n_threads = BY_INDEX_THREADS[problem.axis_size > LONGEST_WARP_ROW]
+    n_wanted = ceil_div(BLOCKS_PER_MULTIPROCESSOR * problem.multiprocessors, problem.n_rows)
+    part_size = max(PART_ELEMENTS, ceil_div(problem.axis_size, n_wanted))
+    n_parts = ceil_div(problem.axis_size, part_size)
+    parts = NULL if n_parts == 1 else workspace.take(problem.n_rows * (n_parts + 1) * PART_BYTES)
     return [
         Launch(
             kernels.by_index(problem.element_size, n_threads),
             n_blocks,
             n_threads,
-            (Pointer(X), Pointer(VALUES), Pointer(INDICES), lengths, offsets),
+            (Pointer(X), Pointer(VALUES), Pointer(INDICES), lengths, parts, offsets),
             ByIndexParameters(
                 index_size=problem.index_size,
-                first_row=first,
+                is_counting=is_counting,
+                first_unit=first,
+                n_parts=n_parts,
+                part_size=part_size,
                 axis_size=problem.axis_size,
                 k=problem.k,
                 strides=problem.strides,
@@ -181,7 +193,8 @@ def _reorder(problem: Problem, policy: Policy, offsets: Pointer, lengths: Pointe
                 key_format=problem.key_format,
             ),
         )
-        for first, n_blocks in batches(problem.n_rows, policy.launch_blocks)
+        for is_counting in ((0,) if n_parts == 1 else (1, 0))
+        for first, n_blocks in batches(problem.n_rows * n_parts, policy.launch_blocks)
     ]
 
 

@@ -189,10 +189,13 @@ class SortParameters(NamedTuple):
 
 
 class ByIndexParameters(NamedTuple):
-    """Parameters of `by_index.order_by_index`."""
+    """Parameters of `by_index.order_by_index`, whose blocks have one part of a row each."""
 
     index_size: int
-    first_row: int
+    is_counting: int
+    first_unit: int
+    n_parts: int
+    part_size: int
     axis_size: int
     k: int
     strides: AxisStrides

@@ -54,7 +54,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
         keys, lows, histogram, sums, counters = memory
         is_unaligned, unaligned_bits, unaligned_key, unaligned_position, prefix = unaligned
         thread, lane, warp = ids
-        are_unfolded = source[3]
+        are_unfolded = source.are_unfolded
         unfolding = unfolding_of(unfolded_format, are_unfolded)
         unfolded_threshold = unfold_threshold(threshold, key_format)
         next_above = key_type(0)

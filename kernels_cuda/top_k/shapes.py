@@ -16,6 +16,8 @@ LENGTH_BYTES = 8
 LENGTHS_THREADS = 256
 # Threads of the kernels that reorder by index: for short rows, and for all others.
 BY_INDEX_THREADS = (32, 512)
+# A row's threshold, and what a part of it selects, are an int64 each.
+PART_BYTES = 8
 
 # Groups of vectors (`groups`, `grid`).
 VECTORS_PER_LANE = 8

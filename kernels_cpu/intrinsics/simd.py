@@ -3,23 +3,19 @@
 A vector of `lanes` elements is a value like any other inside a kernel: ``load`` makes one, ``store`` ends
 it. Where there are no vector registers to use (or ``DMLOPS_SIMD=0``) a vector has one lane and *is* its
 element, so the same kernel source is the scalar path. Comparisons are signed, the only kind that every target
-has for every width. Arrays are pointers, as `pointers.elements_at` makes them. Indices are taken as they are:
-no function here wraps negative ones around.
+has for every width.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
+from kernels_cpu.intrinsics.building import declared, filled
 from kernels_cpu.processor import WIDTH, lanes
-
-int64: Any = np.int64
-"""The conversion as kernels use it; `Any`, so that type checkers mix its results with plain integers."""
 
 
 class Vector(types.Type):
@@ -51,20 +47,6 @@ def _llvm_type(kind: types.Type) -> ir.Type:
     return ir.VectorType(element, kind.count) if isinstance(kind, Vector) else element
 
 
-def _fill(builder: ir.IRBuilder, kind: ir.Type, scalar: ir.Value) -> ir.Value:
-    if not isinstance(kind, ir.VectorType):
-        return scalar
-    first = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
-    lanes_of_first = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
-    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), lanes_of_first)
-
-
-def _function(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
-    kind = ir.FunctionType(result, arguments)
-    known = builder.module.globals
-    return known[name] if name in known else ir.Function(builder.module, kind, name)
-
-
 def _address(builder: ir.IRBuilder, array: ir.Value, index: ir.Value, to: ir.Type) -> ir.Value:
     return builder.bitcast(builder.gep(array, [index]), to.as_pointer())
 
@@ -86,16 +68,6 @@ def lanes_of(typing_context, array):  # type: ignore[no-untyped-def]
         return ir.Constant(ir.IntType(64), count)
 
     return types.int64(array), generate
-
-
-@intrinsic
-def tail(typing_context, array, index):  # type: ignore[no-untyped-def]
-    """Return a pointer to `array[index]`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.gep(arguments[0], [arguments[1]])
-
-    return array(array, types.int64), generate
 
 
 @intrinsic
@@ -172,34 +144,11 @@ def transpose(typing_context, source, at, pitch, target, to, target_pitch):  # t
 
 
 @intrinsic
-def get(typing_context, array, index):  # type: ignore[no-untyped-def]
-    """Return `array[index]` of a contiguous array, without Numba's check for negative indices."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(builder, arguments[0], arguments[1], _llvm_type(array.dtype))
-        return builder.load(address)
-
-    return array.dtype(array, types.int64), generate
-
-
-@intrinsic
-def put(typing_context, array, index, value):  # type: ignore[no-untyped-def]
-    """Set ``array[index] = value``, the fellow of ``get``; `value` is converted as it were by a cast in C."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(builder, arguments[0], arguments[1], _llvm_type(array.dtype))
-        builder.store(arguments[2], address)
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, array.dtype), generate
-
-
-@intrinsic
 def fill(typing_context, vector, scalar):  # type: ignore[no-untyped-def]
     """Return a vector like `vector` with `scalar` in every lane."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _fill(builder, _llvm_type(vector), arguments[1])
+        return filled(builder, _llvm_type(vector), arguments[1])
 
     return vector(vector, _element(vector)), generate
 
@@ -276,7 +225,7 @@ def word_at_most(typing_context, array, index, limit):  # type: ignore[no-untype
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = _llvm_type(_vector_of(element))
-        limit = _fill(builder, kind, arguments[2])
+        limit = filled(builder, kind, arguments[2])
         count = lanes(element.bitwidth // 8)
         joined = max(min(WIDTH // 8, 64), count)
         word = ir.IntType(64)
@@ -311,7 +260,7 @@ def _reduction(vector: types.Type, operation: str) -> Any:
             return arguments[0]
         kind = _llvm_type(vector)
         name = f"llvm.vector.reduce.{operation}.v{vector.count}i{element.bitwidth}"
-        return builder.call(_function(builder, name, kind.element, kind), [arguments[0]])
+        return builder.call(declared(builder, name, kind.element, kind), [arguments[0]])
 
     return element(vector), generate
 
@@ -326,33 +275,3 @@ def least(typing_context, vector):  # type: ignore[no-untyped-def]
 def greatest(typing_context, vector):  # type: ignore[no-untyped-def]
     """Return the greatest element of `vector`."""
     return _reduction(vector, "smax")
-
-
-@intrinsic
-def trailing_zeros(typing_context, word):  # type: ignore[no-untyped-def]
-    """Return how many bits are below the lowest set bit of `word` (uint64); 64 where none is set."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(types.uint64), generate
-
-
-@intrinsic
-def population(typing_context, word):  # type: ignore[no-untyped-def]
-    """Return how many bits of `word` (uint64) are set."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), generate
-
-
-@intrinsic
-def leading_zeros(typing_context, word):  # type: ignore[no-untyped-def]
-    """Return how many bits are above the highest set bit of `word` (uint64); 64 where none is set."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(types.uint64), generate
