@@ -1,4 +1,4 @@
-"""Makes one benchmark of each workload and contender in dmlops.bench: see docs/benchmarks.md."""
+"""One benchmark per workload and contender of dmlops.bench: see docs/benchmarks.md."""
 
 import functools
 
@@ -19,9 +19,9 @@ CUDA_SAMPLES = 20
 
 def pytest_addoption(parser):
     group = parser.getgroup("dmlops")
-    group.addoption("--device", choices=(CPU, CUDA), default=CPU, help="where to measure")
-    group.addoption("--threads", type=int, default=dmlops.get_num_threads(), help="for every library")
-    group.addoption("--quick", action="store_true", help="the workloads of `dmlops bench --quick`")
+    group.addoption("--device", choices=(CPU, CUDA), default=CPU, help="the device to measure on")
+    group.addoption("--threads", type=int, default=dmlops.get_num_threads(), help="threads for every library")
+    group.addoption("--quick", action="store_true", help="only the workloads of `dmlops bench --quick`")
 
 
 def pytest_generate_tests(metafunc):
@@ -47,7 +47,7 @@ def bench(pytestconfig):
 
 @pytest.fixture(scope="session")
 def tasks(bench):
-    """Make inputs, and keep those of the latest workload for its next contender."""
+    """Make inputs, and keep those of the last workload for its next contender."""
     return functools.lru_cache(maxsize=1)(bench.tasks)
 
 
@@ -85,7 +85,7 @@ def timed(request, benchmark, bench, tasks):
 
 
 def _time_on_gpu(benchmark, bench, contender, call):
-    """Let pytest-benchmark time calls with their wait, and return what the CUDA events say."""
+    """Let pytest-benchmark time calls with their wait, and return the time by CUDA events."""
     lane = Lane(call, has_own_stream=contender.has_own_stream)
     timing.warm_up(lane, bench.clock)
     timing.take_turns([lane], bench.clock, MAX_SECONDS)

@@ -424,7 +424,7 @@ def _diagonal():
                 value=0,
             )
     for dtype in ("uint8", "float16", "float32", "float64"):
-        # Tiles that are whole, and those at the ends of rows and columns; rows that begin anywhere, or not.
+        # Whole tiles, and tiles at the ends of rows and columns; rows with aligned and unaligned beginnings.
         for shape, begin, end in (((256, 256), 1, 2**31), ((2, 3, 130, 141), 9, -8)):
             band = {"value": 1, "begin": begin, "end": end}
             yield case(

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.scripts import ROOT
 
-# A command that was interrupted ends within this, which is far less than it takes to compile all kernels.
+# An interrupted command ends within this time, which is much shorter than compiling all kernels.
 LIMIT_S = 20
-# A command needs far less to begin with its work, and so does a call that compiles.
+# A command starts its work in much less time, and so does a call that compiles.
 START_S = 120
 # `command` gives each test a folder, which all examples of a test may share.
 fuzz = settings(
@@ -51,7 +51,7 @@ def start_command(*arguments, folder, **environment):
 def start_python(*arguments, folder, **environment):
     """Start an interpreter in the same way."""
     path = os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")]))
-    # It would inherit what is ignored where the tests are a job in the background, or below `nohup`.
+    # Otherwise it would inherit ignored signals if the tests run in the background or under `nohup`.
     ours = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     if hasattr(signal, "SIGHUP"):
         ours[signal.SIGHUP] = signal.SIG_DFL

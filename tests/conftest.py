@@ -18,10 +18,10 @@ HAS_GPU = cuda.device_count() > 0
 
 collect_ignore = [] if HAS_GPU else ["gpu"]
 
-# JAX would take most of a GPU's memory for itself, as soon as it is imported.
+# Otherwise JAX reserves most of a GPU's memory when it is imported.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-# Compilers make objects by the million and few cycles, and would often stop to look for some.
+# Compilers make millions of objects and few cycles, so frequent garbage collections would waste time.
 gc.set_threshold(50_000, 20, 100)
 
 settings.register_profile("dmlops", deadline=None, derandomize=True, max_examples=60, database=None)
@@ -44,13 +44,13 @@ def command(monkeypatch, capsys, tmp_path):
     """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    # The benchmark copies this much to learn the bandwidth.
+    # The number of bytes that the benchmark copies to measure the bandwidth.
     monkeypatch.setattr("dmlops.bench.timing.COPY_BYTES", 1 << 16)
     before = dmlops.get_num_threads()
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["dmlops", *(str(argument) for argument in arguments)])
-        # The extra that the command line needs may be missing where no test asks for it.
+        # Imported here, because the extra that the command line needs may be missing.
         code = importlib.import_module("dmlops.cli").main()
         captured = capsys.readouterr()
         return code, captured.out, captured.err

@@ -12,7 +12,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Guarded:
-    """An array of some layout in memory of its own.
+    """An array of some layout in a separate block of memory.
 
     The inner dimensions, packed, are one block. Blocks lie on pages of their own, at one end of them, and
     between blocks there is always a page that cannot be touched. What is left of a block's pages holds

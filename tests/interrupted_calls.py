@@ -15,7 +15,7 @@ from tests.data import assert_same
 
 
 class CallInterruptedError(Exception):
-    """What the signal handler raises."""
+    """The exception that the signal handler raises."""
 
 
 signals = []
@@ -111,7 +111,7 @@ def functions(rng):
 
 
 def results(rng):
-    """Return calls that make their outputs, which are copied to where they are looked at."""
+    """Return calls that make new outputs, whose elements are copied to be checked."""
 
     def kept(call):
         def run(given, out):
@@ -162,7 +162,7 @@ def was_interrupted(work, delay, by_thread):
                 signal.setitimer(signal.ITIMER_REAL, delay)
             work.call(work.inputs, work.outputs)
         finally:
-            # A timer that is left must not end the check.
+            # A remaining timer must not end the check.
             while timer is not None and timer.ident is not None and timer.is_alive():
                 timer.join()
             signal.setitimer(signal.ITIMER_REAL, 0)

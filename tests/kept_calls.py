@@ -82,7 +82,7 @@ class Call:
 
     @functools.cached_property
     def expected(self):
-        """What NumPy answers, and how many rows of it are defined."""
+        """The answer of NumPy, and the number of its rows that are defined."""
         options = dict(self.options)
         if self.operator == "nonzero_coordinates" and options.get("fill_value") is None:
             options.pop("fill_value", None)

@@ -82,7 +82,7 @@ KINDS = {
 }
 # These are taken as inputs, and only refused as outputs.
 INPUTS = {"imaginary"}
-# Integers have no derivatives, and then are plain.
+# Integers have no derivatives, so these tensors are plain.
 NO_SUCH_TENSOR = RuntimeError, IndexError, TypeError
 FLOATS_ONLY = {"requires_grad", "conjugate", "imaginary"}
 
@@ -257,9 +257,9 @@ def run(name, device, *, is_warm):
 
 
 def main(device):
-    """Run every check in a process of its own, cold and warm; return how many failed."""
+    """Run every check in separate processes, cold and warm; return the number of failures."""
     failures = 0
-    # Compiled before, so that processes have something to load.
+    # Compile the kernels first, so that the processes only load them.
     child = os.fork()
     if child == 0:
         for dtype in (torch.float32, torch.int64, torch.uint8):

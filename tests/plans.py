@@ -11,7 +11,7 @@ CANARY = 0xA5
 
 
 class Fenced:
-    """An array in memory of its own, which begins `lead` bytes after a multiple of 256, between canaries."""
+    """An array between canaries, which begins `lead` bytes after a multiple of 256."""
 
     def __init__(self, values, lead=0):
         self._memory = np.full(values.nbytes + 2 * FENCE + 256 + lead, CANARY, np.uint8)

@@ -50,7 +50,7 @@ def padding(dtype, largest):
 
 
 def nonzero_coordinates(x, *, size=None, fill_value=0):
-    """NaN is non-zero, -0.0 is zero; a row per element in ascending order, a column per dimension."""
+    """NaN is non-zero, -0.0 is zero; one row per non-zero element, one column per dimension."""
     with np.errstate(invalid="ignore"):
         found = np.argwhere(_numbers(x) != 0)
     rows = len(found) if size is None else size
@@ -78,7 +78,7 @@ def gather_nd(x, indices, *, batch_dims=0, mode="raise"):
 
 
 def diagonal_matrix(x=None, *, shape=None, dtype=None, value=1, begin=0, end=1):
-    """Write `value` where topX lies in [begin, end), or where it does not if the bounds are swapped."""
+    """Write `value` where topX is in [begin, end), or everywhere else if the bounds are swapped."""
     if x is None:
         x = np.zeros(shape, dtype)
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]

@@ -339,7 +339,7 @@ class TestJax:
         for result in (values, indices, coordinates, count, picked, filled):
             assert isinstance(result, self.jax.Array)
         assert_same(np.asarray(values), expected[0])
-        # JAX has 32 bits as long as 64 are not enabled.
+        # JAX uses 32 bits unless 64-bit types are enabled.
         assert_same(np.asarray(indices), expected[1].astype("int32"))
         np.testing.assert_array_equal(coordinates, np.argwhere(x))
         assert int(count) == np.count_nonzero(x)

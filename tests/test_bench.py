@@ -317,7 +317,7 @@ def test_the_tables_of_the_readme_have_the_names_of_workloads():
 
 @pytest.mark.parametrize("line", ["bench --operator gather_nd", "bench sweep --operator gather_nd"])
 def test_a_run_that_measured_nothing_is_no_success(command, monkeypatch, tmp_path, line):
-    # The first second is over when the copy has been timed.
+    # The time is over when the copy has been timed.
     monkeypatch.setattr("dmlops.cli.bench.SECONDS", {CPU: 1e-9})
     monkeypatch.setattr("dmlops.cli.sweep.SECONDS", {CPU: 1e-9})
     code, printed, error = command(*line.split(), "--threads", 1, "--json", "r.json")

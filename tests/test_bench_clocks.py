@@ -13,7 +13,7 @@ pytestmark = pytest.mark.quick
 
 
 class Clock:
-    """A clock that stands still between calls."""
+    """A clock that stops between calls."""
 
     def __init__(self):
         self.now = 0.0
@@ -79,7 +79,7 @@ def test_nobody_gets_more_samples_than_its_share(clock):
     fast, slow = Lane(clock.call("fast", 1e-3)), Lane(clock.call("slow", 1.0))
     timing.take_turns([fast, slow], HostClock(1), 1.0)
     assert len(fast.samples) == timing.MAX_SAMPLES
-    # Half a second is its share: the second sample makes it thrice that and more.
+    # Its share is half a second; with the second sample it has used more than three times that.
     assert len(slow.samples) == 2
     assert slow.spent == 2
 

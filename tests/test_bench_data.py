@@ -68,7 +68,7 @@ def test_integers_are_drawn_from_all_there_are(source, dtype):
 @pytest.mark.parametrize("dtype", ["uint32", "int64"])
 def test_indices_reach_each_bound(source, dtype):
     indices = source.indices((2, 500), (3, 7, 1), dtype)
-    # torch has next to nothing for uint32.
+    # torch barely supports uint32.
     expected = "int32" if libraries.is_torch(indices) and dtype == "uint32" else dtype
     indices = libraries.to_numpy(indices)
     assert (indices.shape, indices.dtype) == ((2, 500, 3), expected)

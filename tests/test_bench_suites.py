@@ -19,7 +19,7 @@ def run_suites(*options, **environment):
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options],
         cwd=ROOT,
-        # Within pytest-xdist nothing would be timed.
+        # Under pytest-xdist, nothing is timed.
         env={name: text for name, text in os.environ.items() if "XDIST" not in name} | environment,
         capture_output=True,
         text=True,

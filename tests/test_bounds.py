@@ -62,7 +62,7 @@ def check_descriptor(descriptor, at_end):
 
 
 def check_all(at_end):
-    """Check everything; run in a process of its own, which a stray access ends."""
+    """Check everything; this runs in a separate process, which a stray access ends."""
     check_functions(at_end, cases.ALL)
     for name, descriptor in DESCRIPTORS.items():
         print(name, flush=True)
@@ -82,7 +82,7 @@ def check_few(at_end):
     check_functions(at_end, chosen)
 
 
-# DMLOPS_SIMD=0 turns vector instructions off: other kernels run, and all cases are for them too.
+# DMLOPS_SIMD=0 turns vector instructions off, so other kernels run; they must pass all cases too.
 @pytest.mark.parametrize("simd", [exhaustive("0"), "1"])
 @pytest.mark.parametrize("at_end", [True, False])
 def test_all_cases(at_end, simd):

@@ -133,7 +133,7 @@ def test_demo_data():
     assert (words.shape, vectors.shape) == ((2048,), (2048, 96))
     assert list(words) == sorted(set(words))
     assert set(demo.QUERIES) <= set(words)
-    # Similarities are then whole numbers that float32 holds, so that no summation order can change them.
+    # Similarities are then integers that float32 holds exactly, so the order of summation cannot change them.
     assert np.abs(vectors).sum(axis=1).max() * 127 < 2**24
 
 
@@ -230,7 +230,7 @@ def test_a_cache_that_keeps_nothing_is_told(command, no_gpu, monkeypatch, tmp_pa
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_told(command, no_gpu, monkeypatch, tmp_path):
-    # A full disk takes an empty file, and fails when something is written to it.
+    # On a full disk, an empty file can be created, but writing to it fails.
     monkeypatch.setattr(info, "TemporaryFile", lambda dir: Path("/dev/full").open("wb"))  # noqa: SIM115
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path / "full"))
     assert_nothing_is_kept(command, monkeypatch, "full cannot be written: No space left on device")

@@ -61,7 +61,7 @@ WORDS = st.one_of(
         ]
     ),
 )
-# No size between: what they name would fill the memory rather than be refused.
+# There are no sizes between these, because they would fill the memory instead of being refused.
 NUMBERS = st.one_of(st.integers(-50, 50), st.integers(2**45, 2**70), st.integers(-(2**70), -(2**40))).map(str)
 SHAPES = st.one_of(
     st.lists(st.integers(-3, 30), max_size=5).map(lambda sizes: ",".join(map(str, sizes))),

@@ -22,7 +22,7 @@ needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no
 
 
 def write_pipe(path, content):
-    """Write to a named pipe from another thread; whoever reads may stop early."""
+    """Write to a named pipe from another thread; the reader may stop early."""
 
     def write():
         try:
@@ -122,7 +122,7 @@ HOSTILE = {
             "(" + "1, " * 65 + ")",
         )
     },
-    # These are no types, or none of ours.
+    # These are not types, or not supported types.
     **{
         f"type {kind[:30]}": header(descr(kind)) + bytes(64)
         for kind in (

@@ -80,7 +80,7 @@ def test_no_process_of_warmup_outlives_it(warmup, number):
 
 
 def test_a_process_of_warmup_that_is_lost_is_told(warmup):
-    # The first child keeps the books of multiprocessing; the others compile.
+    # The first child is the resource tracker of multiprocessing; the others compile.
     _, worker, *_ = sorted(number for _, number, parent, _ in processes() if parent == warmup.pid)
     os.kill(worker, signal.SIGKILL)
     assert end_of(warmup) == (1, "dmlops: warmup: a process that compiles ended with exit code -9\n")
@@ -95,7 +95,7 @@ def interrupt():
     time.sleep(0.001)
 
 class Interrupting(ValueError):
-    # The interrupt arrives while Python tells what it drops.
+    # The interrupt arrives while Python reports an exception that it ignores.
     def __str__(self):
         interrupt()
         return "dropped"
@@ -104,7 +104,7 @@ def fail():
     raise Interrupting
 
 def swallow(function=interrupt):
-    # Python drops what a callback from C raises.
+    # Python ignores exceptions of a callback from C.
     ctypes.CFUNCTYPE(None)(function)()
 
 def command():
@@ -138,7 +138,7 @@ def test_an_interrupt_while_something_else_is_dropped_ends_the_command(tmp_path)
 
 
 def test_an_interrupt_that_passes_through_exec_ends_in_the_same_way(tmp_path):
-    # Python would end itself by the signal, although the exception is caught.
+    # Python would end itself with the signal, although the exception is caught.
     then = "exec('interrupt()')"
     process = start_python("-c", SCRIPT.format(then=then), folder=tmp_path)
     assert end_of(process) == (130, "dmlops: interrupted\n")

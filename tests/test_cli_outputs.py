@@ -93,7 +93,7 @@ def test_places_that_cannot_be_written_are_refused_before_the_work(command, no_w
     assert_refused(outcome("folder.npz"), "-o folder.npz: it is a folder; name a file")
     assert_refused(outcome("no/best.npz"), "-o no/best.npz: there is no folder ")
     assert_refused(outcome("x.npy/best.npz"), "-o x.npy/best.npz: Not a directory")
-    # Root may write anywhere, so a place that refuses is played.
+    # Root may write anywhere, so the refusal is simulated.
     Path("old.npz").touch()
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
@@ -212,7 +212,7 @@ def test_what_was_there_survives_a_failed_write(command, monkeypatch, error):
     assert sorted(os.listdir()) == before
 
 
-# Stands for a long write: half of the file, and then word that it is time to be ended.
+# A stand-in for a long write: it writes half of the file, and then reports that it can be ended.
 SLOW = """
 import sys, time
 import numpy
@@ -252,7 +252,7 @@ def test_bfloat16_has_no_file(command, no_work):
         outcome = command("diagonal", "--shape", "3,3", "--dtype", "bfloat16", "-o", f"x.{suffix}")
         assert_refused(outcome, "bfloat16", "float32")
         assert not os.path.exists(f"x.{suffix}")
-    # What NumPy makes of it says two bytes, and no more.
+    # NumPy would write a type that says only that elements have two bytes.
     np.save("b.npy", np.ones(4, ml_dtypes.bfloat16))
     assert_refused(command("top-k", "b.npy", "-k", 1), "b.npy: its type is ", "bfloat16", "float32")
 

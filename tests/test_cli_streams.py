@@ -17,7 +17,7 @@ X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 
-# Runs the command line with standard output as `redirect` leaves it, in a process that Python then ends.
+# Runs the command line after `redirect` has changed standard output; the process ends as Python ends it.
 COMMAND = """
     import os, sys
     {redirect}
@@ -28,7 +28,7 @@ COMMAND = """
     code = main()
     sys.stderr.close()
     open("code.txt", "w").write(str(code))
-    # At its end Python flushes what is left, and would tell on the real standard error what fails then.
+    # At its end, Python flushes the streams, and would report a failure on the real standard error.
 """
 REDIRECTS = {
     "full": "os.dup2(os.open('/dev/full', os.O_WRONLY), 1)",
@@ -87,7 +87,7 @@ def test_results_of_a_benchmark_are_kept_although_nothing_can_be_printed(command
     assert error.splitlines()[-1] == f"{lost}; the result is in a.json"
     (row,) = json.loads((tmp_path / "a.json").read_text())["workloads"]
     assert row["outcomes"][0]["status"] == "ok"
-    # Without a file, what is printed is all there is.
+    # Without a file, the printed text is the only result.
     code, _, error = command("bench", *options)
     assert code == 1
     assert error.splitlines()[-1] == lost

@@ -20,9 +20,9 @@ from dmlops.operators import Options
 from tests.cuda_plans import SHARED_BYTES, planned
 from tests.test_cuda_workspace import TOP_K, nonzero, top_k
 
-Policy = importlib.import_module("kernels_cuda.top_k").Policy
 pytestmark = pytest.mark.quick
 
+Policy = importlib.import_module("kernels_cuda.top_k").Policy
 T = TensorDataType
 LARGEST_GRID = (1 << 31) - 1
 DEFAULT_SHARED_BYTES = 48 << 10

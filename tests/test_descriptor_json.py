@@ -37,7 +37,7 @@ def test_what_others_may_write():
     assert read(output_value_tensor=None, output_index_tensor=None) == expected
     assert read(**tensor(data_type=1, strides=None)) == expected
     assert read(DIAGONAL, input_tensor=None, value_data_type=None) == read(DIAGONAL, value_data_type=1)
-    # Python's own json writes these, which are no JSON.
+    # Python's json module writes these, although they are not JSON.
     assert Descriptor.from_json(json.dumps(DIAGONAL).replace('"value": 1', '"value": NaN')) == read(
         DIAGONAL, value="nan"
     )

@@ -83,7 +83,7 @@ class TestCompile:
             dmlops.compile(3)
 
     def test_missing_driver_or_extra(self):
-        # Hidden GPUs look like a machine that has none; without the extra the error says what to type.
+        # With hidden GPUs, the machine seems to have none; without the extra, the error says what to install.
         script = """
             import sys, dmlops
             from dmlops import TopK1, TensorDesc, TensorDataType
@@ -387,7 +387,7 @@ class TestReuse:
             function(**bad)
 
     def test_each_kind_of_operand_is_checked_again(self):
-        # The same shape and type as in a call before, but not the same in what else matters.
+        # These have the shape and type of an earlier call, but differ in another property that matters.
         x = sample("float32", (30, 20), "again")
         out = np.zeros_like(x)
         for _ in range(2):

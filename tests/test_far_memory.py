@@ -23,7 +23,7 @@ from tests.data import as_strided, assert_same, sample
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems may want all of the memory")
 
-# mmap names it from Python 3.13 on.
+# The mmap module has this constant from Python 3.13 on.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 STEPS = [2**31 + 1, 2**32 + 1, -(2**32) - 1]
 

@@ -8,7 +8,7 @@ import pytest
 import dmlops
 from tests.data import assert_same, random
 
-# A row that is worth seven threads.
+# A row long enough for seven threads.
 LONG = 8_000_003
 
 
@@ -93,7 +93,7 @@ def test_negative_ascending_rows(n_threads, largest):
 def test_sorted_parts_of_different_ranges(dtype, n_threads):
     dmlops.set_num_threads(n_threads)
     n = 100_003
-    # From part to part a hundred times the range, so that the last part alone has the greatest and the least.
+    # The range grows a hundredfold per part, so the last part has the largest and the smallest elements.
     reach = 10.0 ** np.linspace(0, 12, n)
     x = (random("ranges").uniform(-1, 1, n) * reach).round().astype(dtype)
     x[x == 0] = 1
@@ -138,7 +138,7 @@ def test_ties_that_later_runs_of_columns_bring(k, dtype):
 @pytest.mark.parametrize("n_left", [0, 1, 5, 63])
 @pytest.mark.parametrize("n_tiles", [1, 63, 64, 65, 128])
 def test_selected_at_the_end_of_rows(n_tiles, n_left):
-    """Tiles are looked at a word at a time, and behind the last of them is what they leave over."""
+    """A tile is examined one word at a time, and a remainder follows the last tile."""
     x = random((n_tiles, n_left)).random((3, n_tiles * 128 + n_left), dtype="float32") + 1
     x = np.pad(x, ((0, 0), (0, max(5000 - x.shape[1], 0))), constant_values=1)
     x[:, -1] = 3

@@ -444,7 +444,7 @@ class TestCheckFeatureSupport:
         )
         assert highest(*FeatureLevel) is FeatureLevel.EXTENDED
         assert highest("DML_3_0", "DML_2_0") is FeatureLevel.DML_3_0
-        # Applications written for a newer DirectML ask for its levels too.
+        # Applications written for a newer DirectML also request its levels.
         assert highest(0x5000, 0x6500) is FeatureLevel.DML_5_0
         assert highest(0x7000, 0x6400, 0x20000) is FeatureLevel.DML_6_4
 

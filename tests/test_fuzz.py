@@ -35,7 +35,7 @@ GOOD = {
     "gather_nd": ((np.ones((2, 3), "float32"), np.zeros((1, 1), int)), {}),
     "diagonal_matrix": ((np.ones((2, 3), "float32"),), {}),
 }
-# Sizes that no memory holds are another test's: an allocation that fails is no error of ours.
+# Another test has sizes that fit into no memory: a failed allocation is not a defect.
 SMALL = st.integers(-4, 9)
 EDGES = st.sampled_from([-(2**70), -(2**63), -(2**31), 2**63 - 1, 2**63, 2**64, 2**70])
 DTYPE_ARGUMENTS = st.sampled_from(
@@ -166,7 +166,7 @@ def calls(draw):
         options.pop("fill_value", None)
     for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2]))):
         place = draw(st.integers(0, len(PARAMETERS[name]) - 1))
-        # The size of a result that would not fit into memory is no error of ours.
+        # A result that does not fit into memory is not a defect.
         strategy = SMALL | NO_ARRAYS if PARAMETERS[name][place] in ("size", "shape") else anything
         if place < len(positional):
             changed = list(positional)

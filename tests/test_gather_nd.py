@@ -129,7 +129,7 @@ class TestRaise:
 
 
 def test_reads_nothing_outside_the_input():
-    # The input lies inside memory that would be noticed: clip and fill stay within its view.
+    # The elements around the input would show up in the result: clip and fill stay inside the view.
     memory = np.full((30, 30), 99, "uint8")
     x = memory[10:14, 10:15]
     x[...] = 1

@@ -66,7 +66,7 @@ class Problem:
         return tuple(sizes)
 
     def place(self, name, shape, dtype):
-        """Return a guarded array of any layout, of which nothing is written yet."""
+        """Return a guarded array of any layout, with no element written yet."""
         rank = len(shape)
         order = list(range(rank))
         if rank > 1 and self.chance(0.3):
@@ -99,7 +99,7 @@ class Problem:
         return torch.from_numpy(memory).view(data_type).as_strided(array.shape, steps)
 
     def check(self, expected):
-        """Check every element of the outputs, and all that lies around any array."""
+        """Check every element of the outputs, and the memory around all arrays."""
         for name, answer in expected.items():
             assert_same(self.arrays[name].array, answer)
         for name, guarded in self.arrays.items():
@@ -253,7 +253,7 @@ def call_on_rows():
 
 
 def _tensor(guarded):
-    """Return the description of an array that lies where a guarded one does."""
+    """Return the description of an array in the memory of a guarded one."""
     array = guarded.array
     steps = [stride // array.itemsize for stride in array.strides]
     return TensorDesc(SUPPORTED[array.dtype.name], array.shape, steps)
@@ -329,7 +329,7 @@ def execute_operators(first, last):
 
 
 LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
-# Problems of all types need all kernels; without vectors the ordinary run tries those of test_bounds.py only.
+# Problems of all types need all kernels; the ordinary run tests scalar kernels in test_bounds.py only.
 SIMD = pytest.mark.parametrize("simd", [exhaustive("0"), "1"])
 
 

@@ -191,7 +191,7 @@ FUNCTIONS = {
 
 
 class TestArgumentsAfterEqualOnes:
-    """What a call is known by holds types: what is refused at first is refused after its like."""
+    """The key of a call contains types: an argument refused at first is refused after an equal one, too."""
 
     def outcomes(self, name, good, bad):
         """Return what a bad call does, before and after good ones."""

@@ -34,7 +34,7 @@ TYPES = tuple(np.dtype(name) for name in ("float32", "float16", "float64", "int3
 
 
 def evaluate(op_type, *arrays, outputs=1, opset=18, ours=True, **attributes):
-    """Run a model of one node; None stands for an optional input that is left out."""
+    """Run a model of one node; None means an optional input that is left out."""
     names = ["" if array is None else f"x{place}" for place, array in enumerate(arrays)]
     given = {name: array for name, array in zip(names, arrays, strict=True) if name}
     node = helper.make_node(op_type, names, [f"y{i}" for i in range(outputs)], **attributes)
@@ -177,7 +177,7 @@ def tensor(*sizes, data_type=TensorDataType.FLOAT32):
     return TensorDesc(data_type, sizes)
 
 
-# What onnx's evaluator knows how to handle, and dmlops does not.
+# Models that onnx's own evaluator supports, and dmlops does not.
 NOT_OURS = ("U4", object, "complex64", ml_dtypes.int4, ml_dtypes.float8_e4m3fn, ">f4")
 
 

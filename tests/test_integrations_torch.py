@@ -18,7 +18,7 @@ from tests import reference  # noqa: E402
 from tests.data import sample  # noqa: E402
 from tests.scripts import ROOT  # noqa: E402
 
-# torch warns about parts of itself when its compiler is imported.
+# Importing torch's compiler raises warnings about torch itself.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu)) if torch.cuda.is_available() else ("cpu",)
@@ -31,7 +31,7 @@ def device(request):
 
 @pytest.fixture(autouse=True)
 def _fresh_compiler(monkeypatch, tmp_path_factory):
-    # The graphs that torch keeps on disk are known by their operators' names, not by what these do.
+    # torch's cache on disk knows graphs by the names of operators, not by their code.
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
     torch.compiler.reset()
 
@@ -127,7 +127,7 @@ class TestSameAsDmlops:
         x = normal(3, 6, 7, device=device)
         assert torch.equal(diagonal_matrix(x, value=0, begin=-6, end=2), x.triu(2))
         made = diagonal_matrix(shape=(4, 5), dtype=torch.int32, device=device)
-        # torch.equal knows nothing of types.
+        # torch.equal ignores types.
         assert (made.dtype, made.device.type) == (torch.int32, device)
         assert torch.equal(made, torch.eye(4, 5, dtype=torch.int32, device=device))
         assert diagonal_matrix(shape=(4, 5), device=device).dtype == torch.get_default_dtype()
@@ -152,7 +152,7 @@ def scores(x, queries, k):
 def test_compiles_as_one_graph(backend, dynamic, device):
     compiled = torch.compile(scores, fullgraph=True, backend=backend, dynamic=dynamic)
     arguments = normal(2, 6, 6, device=device), sparse(9, device=device), 3
-    # Triton adds up in an order of its own.
+    # Triton sums in a different order.
     tolerance = {} if (backend, device) == ("inductor", "cuda") else {"rtol": 0, "atol": 0}
     for actual, expected in zip(compiled(*arguments), scores(*arguments), strict=True):
         torch.testing.assert_close(actual, expected, **tolerance)
@@ -311,7 +311,7 @@ BATCHES = torch.tensor([[[1, 0], [2, 3]], [[2, 1], [0, 4]], [[0, 0], [3, 2]]])
 OUTSIDE = torch.tensor([[1, 0], [7, 3], [1, 0], [0, -9]])
 BAND = torch.ones(4, 5, dtype=torch.bool).tril(1).triu(-1)
 
-# Each on a tensor of shape (3, 4, 5), beside torch's own way to the same.
+# Each call on a tensor of shape (3, 4, 5), with the same computation in torch's own operators.
 OPERATIONS = {
     "top_k": (lambda x: top_k(x, 2, axis=1).values, lambda x: x.topk(2, dim=1).values),
     "bottom_k": (
@@ -403,7 +403,7 @@ TRANSFORMATIONS = {
     "grad_of_functionalize": lambda f, x, _: func.grad(func.functionalize(cubes(f)))(x),
     "functionalize_of_jvp": lambda f, x, t: func.functionalize(lambda x: func.jvp(f, (x,), (t,)))(x),
 }
-# One of each kind of nesting, as compilation takes seconds.
+# One case per kind of nesting, because compilation takes seconds.
 COMPILED = (
     *("jvp", "grad", "jacfwd", "jvp_of_grad", "vmap_last", "jvp_of_vmap", "vmap_of_grad"),
     *("grad_around_grad", "jvp_around_jvp"),
@@ -421,7 +421,7 @@ def everything(place):
     return lambda x: torch.cat([pair[place](x).reshape(-1) for pair in OPERATIONS.values()])
 
 
-# torch's own linearize, functionalize and export warn about themselves.
+# torch's linearize, functionalize and export raise warnings about torch itself.
 @pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore:.*LeafSpec:FutureWarning")
 class TestTransformations:
     @pytest.mark.parametrize("transformation", TRANSFORMATIONS.values(), ids=TRANSFORMATIONS)
@@ -456,7 +456,7 @@ class TestTransformations:
 
 
 class TestTracked:
-    """What is differentiated is, apart from that, the same."""
+    """A call that is differentiated gives the same answer as any other."""
 
     CALLS = (
         lambda x: top_k(x, 3, axis=0),

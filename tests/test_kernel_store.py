@@ -28,7 +28,7 @@ FOUND, COMPILED = f"{ANSWER} False", f"{ANSWER} True"
 
 
 def call(directory, *, errors=False, **environment):
-    """Make the call in a process of its own; return what it prints, and its log if asked."""
+    """Make the call in a separate process; return its output, and its log if asked."""
     settings = {"DMLOPS_CACHE_DIR": str(directory), **environment}
     if errors:
         return run_script(CALL, errors=True, **settings)
@@ -132,7 +132,7 @@ def test_a_damaged_kernel_costs_a_compilation_and_one_warning(own):
 
 def test_files_of_one_kernel_do_not_pass_for_another(own, tmp_path):
     directory, artifact = own
-    # The other needs no more than one kernel beside those that all calls share.
+    # The other process needs only one kernel besides those that all calls share.
     run_script(CALL.replace("uint8", "int64"), DMLOPS_CACHE_DIR=str(directory))
     (other,) = [
         path for path in artifacts(directory) if path.name.startswith("diagonal_matrix") and path != artifact
@@ -267,7 +267,7 @@ def test_the_digest_follows_contents(tmp_path):
 def test_each_part_of_a_key_makes_another_file():
     key = kernel_store.Key("cpu", "kernel_1", "target", "sources", "compilers")
     others = [key._replace(**{field: f"{getattr(key, field)}x"}) for field in key._fields]
-    # Parts that run into each other must not make one key of two.
+    # Two keys must differ even if the concatenation of their parts is equal.
     others += [
         key._replace(target="targets", sources="ources"),
         key._replace(kernel="kernel_", target="1target"),

@@ -13,7 +13,7 @@ from tests.data import float_from_bits, unaligned
 from tests.kept_calls import Call, needs_gil, place, settle
 from tests.scripts import run_script
 
-# Small calls are replayed in one step, larger ones let go of the GIL, and some are looked at only.
+# Small calls run inside the native call, larger calls release the GIL, and some are only checked there.
 SHAPES = {"small": (6, 8), "large": (150, 160)}
 NAN, OTHER_NAN = float_from_bits([0x7FC00001, 0xFFC00000], "float32")
 MEMORIES = ["own", "view"]
@@ -48,7 +48,7 @@ def backwards(array, memory):
 
 
 def pairs(size):
-    """Yield (name, call, the same call with one thing changed)."""
+    """Yield (name, call, the same call with one difference)."""
     rows, columns = SHAPES[size]
     x = numbers((rows, columns))
     changed_arrays = {
@@ -148,7 +148,7 @@ KINDS = {
 @pytest.mark.parametrize("shape", [(7, 9), (151, 161)], ids=str)
 @pytest.mark.parametrize("name", KINDS)
 def test_repeated_calls_take_a_shorter_way(name, shape, given):
-    """Else the tests here would show nothing; whoever owns the memory, it is the same."""
+    """Repeated calls take the fast path, on owning arrays and views; otherwise these tests prove nothing."""
     call = KINDS[name](numbers(shape))
     own, view = [settle(call.made(memory, given=given)) for memory in MEMORIES]
     assert own[-1] == view[-1] < own[1] // 2 < own[0]
@@ -199,7 +199,7 @@ def test_levels_that_do_not_take_the_call(name, given):
 
 @needs_gil
 def test_the_newest_calls_are_kept(monkeypatch):
-    """Whatever is made room for, two calls in turn stay planned, and take the short way."""
+    """Two alternating calls stay in the cache and take the fast path, whatever other entries leave."""
     x = numbers((2, 3))
     for value in range(2200):
         for _ in range(2):

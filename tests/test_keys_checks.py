@@ -314,7 +314,7 @@ class TestExecutions:
         size = execution.operator.workspace_size
         if not size:
             return
-        # All lie within larger memory, of which a defect may write what it likes.
+        # All arrays are parts of a larger block, so that a defect cannot damage other memory.
         memory = np.empty(4 * size, np.uint8)
         for workspace, text in (
             (memory[size:][: size - 1], "bytes are needed"),

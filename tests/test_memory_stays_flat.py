@@ -35,7 +35,7 @@ def test_calls_of_many_kinds(capsys):
     before, after = measured(f"many_kinds({CALLS}, 9000)", DMLOPS_NUM_THREADS="2")
     with capsys.disabled():
         print(f" {before / MIB:.1f} MiB before, {after / MIB:.1f} after {CALLS} calls", end="")
-    # Whatever the number of calls: what the allocator holds back settles within some MiB.
+    # For any number of calls, the memory that the allocator retains stays within a few MiB.
     assert after - before < 12 * MIB
 
 

@@ -75,7 +75,7 @@ def test_one_offender_among_rows_of_tuples(width):
 
 def test_one_offender_among_coordinates_of_any_stride():
     x = np.zeros(SHAPE, "float32")
-    # Zeros are in range of any bound: a check that takes one coordinate for another finds nothing wrong.
+    # Zeros are in range of any bound, so a check of the wrong coordinate would find no error.
     whole = np.zeros((70, 6), "int64")
     layouts = (
         np.zeros((70, 3), "int64", order="F"),

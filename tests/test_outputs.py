@@ -21,7 +21,7 @@ def read_only(array):
     return array
 
 
-# The outputs that each call accepts, and in what way others fail to fit.
+# The outputs that each call accepts, and the ways in which others are unsuitable.
 OUTPUTS = {
     "top_k": (lambda out: dmlops.top_k(X, 2, out=out), lambda: (full((3, 2)), full((3, 2), "uint32"))),
     "nonzero_coordinates": (

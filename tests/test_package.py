@@ -116,7 +116,7 @@ def test_imports_point_one_way(place):
     files = [at] if at.suffix else [path for path in at.rglob("*.py") if "integrations" not in path.parts]
     assert files
     for forbidden in FORBIDDEN[place]:
-        # A rule about a module that is gone would hold nothing back.
+        # A rule about a module that no longer exists would check nothing.
         assert not forbidden.startswith(PACKAGES) or find_spec(forbidden) is not None, forbidden
     for path in files:
         names = [name for name in _imports(path) if not f"{name}.".startswith(f"{SHARED.get(place)}.")]
@@ -139,7 +139,7 @@ def test_one_file_per_device_touches_the_insides_of_numba():
 
 
 def test_numba_is_imported_by_compilers_and_kernels_only():
-    """What plans and calls import must not import Numba, which takes longer than all else in a first call."""
+    """Modules that plans and calls import must not import Numba, the slowest part of a first call."""
     script = """
         import importlib, sys
         from dmlops.dispatch import OPERATORS

@@ -20,7 +20,7 @@ from tests.data import assert_same, random
 from tests.marks import exhaustive
 from tests.scripts import ROOT, run_script
 
-# Bytes around an output, which nobody may write to.
+# The number of bytes around an output that must not be written.
 FENCE = 512
 
 
@@ -34,7 +34,7 @@ def fenced(shape, dtype, *, transposed=False):
 
 
 def check_outputs(function, expected, *, transposed=False):
-    """Call a function with outputs given, and check them and what lies around them."""
+    """Call a function with given outputs, and check them and the memory around them."""
     outputs = [fenced(array.shape, array.dtype, transposed=transposed) for array in expected]
     arrays = tuple(array for array, _ in outputs)
     function(out=arrays if len(arrays) > 1 else arrays[0])
@@ -74,7 +74,7 @@ def top_k(dtype, shape, k):
     check_outputs(lambda **out: dmlops.top_k(x, k, **out), reference.top_k(x, k))
 
 
-# Calls that need different kernels of the same types, for which one was once taken for another.
+# Calls whose different kernels have the same types, and were once mistaken for each other.
 CALLS = {
     "one_element": lambda: gather("uint8", 1),
     "many_elements": lambda: gather("uint8", 200),
@@ -124,7 +124,7 @@ print("numba" in sys.modules)
         assert [path for path in files(directory) if path.name.startswith(".")] == []
 
 
-# One of each pair that was once taken for another.
+# One call of each pair whose kernels were once mistaken for each other.
 FEW = ("strided_elements", "rank_1", "columns", "best_of_bytes")
 
 
@@ -132,7 +132,7 @@ FEW = ("strided_elements", "rank_1", "columns", "best_of_bytes")
 def test_kernels_that_different_processes_compiled(names, tmp_path):
     at_once([f"CALLS[{name!r}]()" for name in names], tmp_path)
     check_directory(tmp_path, names)
-    # The second time a call may take a shorter way, which has a kernel of its own.
+    # The second call may take the fast path, which has a separate kernel.
     at_once([f"names = {names}\nfor name in (*reversed(names), *names, *names): CALLS[name]()"], tmp_path)
 
 
@@ -261,7 +261,7 @@ print(failures)
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="signals are others there")
 def test_a_process_that_dies_while_it_writes(tmp_path):
     size = 3000
-    # A limit on the size of files, and what it ends a process with unless that is told otherwise.
+    # A limit on the size of files, and the signal that ends a process beyond it by default.
     script = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -68,7 +68,7 @@ def test_nan_of_the_issue():
     value = np.uint32(0xFFC12345).view(np.float32)
     descriptor = band("float32", value)
     assert filled(descriptor, "float32") == 0xFFC12345
-    # The same NaN in other types: the high bits of the payload, and those only that are left of it.
+    # The same NaN in other types, which keep only the high bits of the payload.
     assert filled(band("float64", value), "float64") == 0xFFF82468A0000000
     assert filled(band("float16", value), "float16") == 0xFE09
     assert filled(

@@ -116,7 +116,7 @@ def test_the_table(device):
             assert [point.at for point in sweep.points] == sorted({point.at for point in sweep.points})
             assert {point.series for point in sweep.points} == {sweep.name}
         else:
-            # A difference where it can be seen, and of one thing only.
+            # The points differ in one property only, and visibly.
             assert sweep.points[0].bytes_moved > MIB
             assert {point.layout for point in sweep.points[:1]} == {"contiguous"}
             assert sweep.per_byte == (device == CUDA)
@@ -359,7 +359,7 @@ def test_each_sweep_gets_its_share(bench, monkeypatch):
     monkeypatch.setattr(sweep_analysis, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     table = [steps(1000), steps(1000, 1000), steps(1000)]
     given = [seconds for _, seconds in sweep_analysis.shares(bench, table, 40)]
-    # Nobody used any, so nothing is spared for others by the last one.
+    # No sweep used any time, so the last one may use all of it.
     assert given == pytest.approx([sweep_analysis.SLACK * 10, 40, 40], abs=0.01)
     beside = Steps(name="steps", points=table[0].points, has_peers=True)
     given = [seconds for _, seconds in sweep_analysis.shares(bench, [beside, steps(*[1000] * 6)], 40)]

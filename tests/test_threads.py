@@ -139,7 +139,7 @@ def test_one_compiled_operator_in_many_threads():
 
 
 def test_after_fork():
-    # The pool's threads do not exist in a forked child: it has to start its own.
+    # A forked child does not have the pool's threads, and has to start its own.
     script = """
         import os, sys, warnings
         warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested

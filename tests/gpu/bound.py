@@ -6,7 +6,7 @@ from tests.compiled import make_inputs, make_outputs
 
 
 class Bound:
-    """A descriptor compiled for a GPU, with device arrays of its own, on torch."""
+    """A descriptor compiled for a GPU, with torch tensors as its arrays."""
 
     def __init__(self, torch, descriptor, device="cuda:0"):
         self.torch = torch

@@ -24,7 +24,7 @@ def _ask(result):
 
 
 class Memory:
-    """A copy of host bytes in device memory of its own.
+    """A copy of host bytes in a separate block of device memory.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ def ask(result):
 
 
 class DriverGraph:
-    """A graph that the driver captures, on a stream of its own."""
+    """A graph that the driver captures on a separate stream."""
 
     def __init__(self, mode="RELAXED"):
         self.driver = importlib.import_module("cuda.bindings.driver")
@@ -334,7 +334,7 @@ def test_scratch_belongs_to_the_graph(name, library):
 @pytest.mark.parametrize("mode", ["GLOBAL", "THREAD_LOCAL", "RELAXED"])
 @pytest.mark.parametrize("name", CALLS)
 def test_modes_of_capture(name, mode):
-    """Nothing that a call asks of the driver ends a capture of any mode."""
+    """No request of a call to the driver ends a capture, in any mode."""
     call, graph = Prepared(name, OnNumba()), DriverGraph(mode)
     graph.capture(call)
     graph.replay()

@@ -184,7 +184,7 @@ FOUND, COMPILED = "[[7, 2, 2]] False", "[[7, 2, 2]] True"
 
 
 def one_call(directory, **environment):
-    """Make one call in a process of its own; return what it prints and its log."""
+    """Make one call in a separate process; return its output and its log."""
     output, log = run_script(BEGIN, ONE_CALL, errors=True, DMLOPS_CACHE_DIR=str(directory), **environment)
     return output.strip(), log
 

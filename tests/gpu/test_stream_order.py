@@ -229,7 +229,7 @@ NAMES_STREAMS = {"interface", "numba"}
 
 
 class Operands:
-    """The arrays of a call, each of a library of its own, all written late on their streams."""
+    """The arrays of a call, each of a different library, all written late on their streams."""
 
     def __init__(self, places, hosts):
         self.places = places
@@ -454,7 +454,7 @@ def test_default_streams_are_those_of_the_arrays(name, kind, handle, device):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_workspace_of_another_library(kind):
-    """What is written to a workspace after the call does not reach it."""
+    """A write to a workspace after the call does not affect the call."""
     descriptor = DESCRIPTORS["top_k-long_row"]
     bound = Bound(torch, descriptor)
     data = make_inputs(descriptor, 2)
