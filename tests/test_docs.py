@@ -7,8 +7,6 @@ import pytest
 
 from tests.scripts import ROOT
 
-pytestmark = pytest.mark.quick
-
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 
@@ -21,6 +19,7 @@ def test_examples(page):
     assert not report, "".join(report)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
