@@ -9,6 +9,7 @@ longer than the host needs to queue the call.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import math
@@ -224,12 +225,15 @@ def thresholds(policy: Policy, multiprocessors: int) -> list[Threshold]:
             warp,
             tile,
         ),
-        Threshold(
-            "tile.elements_per_selected",
-            powers(1, 16),
-            lambda n: Problem((4096, 4096), 1, 4096 // n),
-            tile,
-            block,
+        *(
+            Threshold(
+                f"tile.elements_per_selected (rows of {n})",
+                [2, 3, 4, 6, 7, 8, 12, 16],
+                functools.partial(lambda n, ratio: Problem((1 << 24 >> n.bit_length(), n), 1, n // ratio), n),
+                tile,
+                block,
+            )
+            for n in (2048, 4096, 8192)
         ),
         Threshold(
             "tile.sorted_elements",

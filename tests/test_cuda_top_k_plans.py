@@ -69,8 +69,9 @@ def planned(shape, k, element_size=4, arch="sm_90", algorithm=None, policy=None)
         ((64, 50_257, 4), 50, "block"),  # too few neighbours
         ((1, 50_257, 256), 1000, "grid"),
         ((1, 50_257, 256), 2000, "block"),  # too few groups for each winner
-        ((1, 4096, 32), 8, "block"),  # too little to read
-        ((1, 65_536, 8192), 16, "columns"),
+        ((1, 2048, 32), 8, "block"),  # too little to read
+        ((1, 4096, 16_384), 16, "columns"),
+        ((1, 65_536, 8192), 16, "grid"),  # too few columns for each selected element
         ((1, 65_536, 8192), 100, "grid"),
         ((8, 10_000, 1000), 64, "grid"),
         ((1, 1024, 4096), 20, "warp"),

@@ -12,7 +12,6 @@ from typing import Any
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
-    VECTOR_BYTES,
     BlockShape,
     TileShape,
     group_key_bytes,
@@ -118,10 +117,10 @@ class GridPolicy:
     thread_bytes_per_microsecond: int = 80
     launch_microseconds: float = 6.0
     # Transposed rows of less input than this: another launch takes longer than a block's strided loads.
-    transposed_bytes: int = MIB
+    transposed_bytes: int = 512 * KIB
     # Shorter transposed rows: maxima, which are those of whole chunks, would take a larger share of what the
     # rows do.
-    transposed_row_bytes: int = 8 * KIB
+    transposed_row_bytes: int
     # The fine groups, and the k, that the smallest blocks finish many rows of.
     small_block_groups: int = 1024
     small_block_k: int = 256
@@ -141,8 +140,8 @@ class ColumnsPolicy:
 
     # A larger k leaves shared memory for too few warps; smaller problems, and fewer columns, occupy too few.
     largest_k: int = 64
-    input_elements: int = 1 << 23
-    columns_per_selected: int = 512
+    input_elements: int = 1 << 20
+    columns_per_selected: int = 1024
     # Warps that keep a multiprocessor's share of the memory busy.
     warps_per_multiprocessor: int = 12
     # A part of a column must be worth the elements selected of it, and is counted in 16 bits.
@@ -185,7 +184,7 @@ class Policy:
     warp: WarpPolicy
     tile: TilePolicy
     block: BlockPolicy
-    grid: GridPolicy = GridPolicy()
+    grid: GridPolicy
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     # Rows that must lie side by side for lanes to read one each: of fewer, most of what is loaded along is
@@ -233,7 +232,7 @@ class Policy:
         """Return the policy for a device and the bytes of an element (1, 2, 4, 8)."""
         block_bytes = block_shared_bytes(capability)
         is_large = block_bytes >= LARGE_BLOCK_KIB * KIB
-        ranked, ranked_of_many = {1: (0, 128), 2: (64, 128), 4: (128, 256), 8: (128, 128)}[element_size]
+        ranked, ranked_of_many = {1: (0, 128), 2: (64, 256), 4: (128, 256), 8: (128, 128)}[element_size]
         tiles = [TileShape(*shape) for shape in TILE_SHAPES[element_size]]
         return Policy(
             capability=capability,
@@ -242,7 +241,7 @@ class Policy:
             warp=WarpPolicy(ranked_elements=ranked, ranked_elements_of_many_rows=ranked_of_many),
             tile=TilePolicy(
                 shapes=tuple(tile for tile in tiles if tile.shared_bytes(element_size) <= block_bytes),
-                elements_per_selected=max(4, VECTOR_BYTES // element_size),
+                elements_per_selected={1: 16, 2: 8, 4: 4, 8: 4}[element_size],
                 sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
                 selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
             ),
@@ -255,6 +254,7 @@ class Policy:
                 middle_k_of_many_rows=1024 if is_large else 2048,
                 largest_k=4096 if is_large else 2048,
             ),
+            grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
         )
 
 
