@@ -10,7 +10,8 @@ from dmlops.bench.libraries import NotServedError, missing
 from dmlops.bench.peers import contenders
 from dmlops.bench.runner import Bench
 from dmlops.bench.timing import CudaClock, Lane
-from dmlops.bench.workloads import CPU, CUDA, workloads
+from dmlops.bench.workload_table import workloads
+from dmlops.bench.workloads import CPU, CUDA
 
 MAX_SECONDS = 1.0
 CUDA_SAMPLES = 20

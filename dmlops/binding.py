@@ -241,7 +241,7 @@ class _Call(NamedTuple):
             served = descriptor if level is FeatureLevel.EXTENDED else descriptor.at_level(level)
             check_level(served, level, self.device)
         self._check_representable()
-        if not even_if_empty and all(desc.element_count == 0 for desc in self.output_descs):
+        if not even_if_empty and not any(desc.element_count for desc in self.output_descs):
             return self.without_kernels()
         return self._bound(plan_kernels(descriptor, self.device, options), manner, batch_dims)
 

@@ -43,7 +43,7 @@ def compile_kernel(kernel: Kernel) -> bytes:
     if numba.config.DISABLE_JIT:
         msg = f"dmlops: the kernel {kernel.label} must be compiled, but NUMBA_DISABLE_JIT is set; unset it"
         raise RuntimeError(msg)
-    from kernels_cpu.pointers import type_of  # noqa: PLC0415
+    from kernels_cpu.intrinsics.pointers import type_of  # noqa: PLC0415
 
     module_name, _, attribute = kernel.source.partition(":")
     dispatcher: Any = getattr(importlib.import_module(module_name), attribute)
@@ -63,15 +63,15 @@ def compile_kernel(kernel: Kernel) -> bytes:
 def _entry_ir(module: Any, name: str, *, is_direct: bool) -> str:
     """Return the entry: it loads each argument from its word and calls the kernel as Numba does.
 
-    Numba's functions return a status, and take a place for the result and one for an exception before their
+    Numba's functions return a status, and take addresses for the result and for an exception before their
     own arguments. Kernels raise nothing. An entry that `is_direct` takes the arguments themselves.
     """
     kinds = [str(argument.type) for argument in module.get_function(name).arguments]
     lines, arguments = [], ["ptr %result", "ptr %error"]
     for i, kind in enumerate(kinds[2:]):
         if not is_direct:
-            lines.append(f"%place{i} = getelementptr i64, ptr %words, i64 {i}")
-            lines.append(f"%word{i} = load i64, ptr %place{i}, align 1")
+            lines.append(f"%address{i} = getelementptr i64, ptr %words, i64 {i}")
+            lines.append(f"%word{i} = load i64, ptr %address{i}, align 1")
         conversion = "inttoptr i64 %word{} to ptr" if kind == "ptr" else "add i64 %word{}, 0"
         lines.append(f"%argument{i} = {conversion.format(i)}")
         arguments.append(f"{kind} %argument{i}")

@@ -1,37 +1,31 @@
-"""How CPU kernels are decorated: Numba's `njit` without the GIL, without checks, without Python wrappers.
+"""How CPU kernels are decorated: Numba's `njit` without the GIL and without checks.
 
-Kernels are compiled to object code by `compiler`, and called through `linking`.
+Kernels are compiled to object code by `compiler`, and called through `linking`; Numba's wrappers for calls
+from Python would only take time to compile.
 """
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "boundscheck": False,
-    "error_model": "numpy",
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-}
+int64: Any = np.int64
+uint64: Any = np.uint64
+"""Conversions as kernels use them; `Any`, so that type checkers mix their results with plain integers."""
 
 
-def kernel(function: F) -> F:
-    """Compile `function` as a kernel, which a plan names and `linking` calls."""
-    decorate: Any = numba.njit(**_OPTIONS)
-    return decorate(function)  # type: ignore[no-any-return]
-
-
-def helper(function: F) -> F:
-    """Compile `function` for the kernels that call it."""
-    decorate: Any = numba.njit(**_OPTIONS)
+def njit(function: F) -> F:
+    """Compile a function as a kernel, or for the kernels that call it."""
+    decorate: Any = numba.njit(
+        nogil=True, boundscheck=False, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )
     return decorate(function)  # type: ignore[no-any-return]
 
 
 def inline(function: F) -> F:
-    """Compile `function` as part of each function that calls it."""
+    """Compile a function as part of each function that calls it."""
     decorate: Any = numba.njit(inline="always", boundscheck=False, error_model="numpy")
     return decorate(function)  # type: ignore[no-any-return]

@@ -23,7 +23,7 @@ def pointer(kind: str, element_size: int) -> str:
     return f"*{kind}{8 * element_size}"
 
 
-BYTES, WORDS = pointer("u", 1), pointer("u", 8)
+BYTES, INTEGERS = pointer("u", 1), pointer("i", 8)
 
 
 class Kernel(NamedTuple):
@@ -39,7 +39,7 @@ class Kernel(NamedTuple):
     signature : tuple of str
         The type of each argument: ``"i64"``, or ``"*u32"`` for a pointer to uint32 and so on.
     parameters : tuple
-        What the function that makes the kernel is called with.
+        The arguments of the function that makes the kernel.
     uses_python : bool
         Whether the kernel takes its arguments as a C function does, and may call Python's C interface.
     """
@@ -139,4 +139,4 @@ def packed(arguments: Arguments) -> bytes:
 
 
 Load = Callable[[Kernel], LoadedKernel]
-"""Finds or compiles a kernel, and links it; what a plan gets its kernels from."""
+"""A function that finds or compiles a kernel, and links it."""

@@ -5,7 +5,7 @@ import struct
 import sys
 
 KEY_WORDS = 8
-"""Words that the constants fill, with what is left of a line of the cache."""
+"""Words that the constants take: a line of the cache, whose rest stays empty."""
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Bit patterns to keys: signed integers whose ascending order is the order that is wanted.
+"""From bit patterns to keys: signed integers whose ascending order is the order of selection.
 
 One formula serves unsigned and signed integers and every float format; what differs are five constants.
 For floats, ``infinity + magnitude`` (``infinity - magnitude`` below zero) puts -inf at 0, both zeros at
@@ -8,9 +8,9 @@ makes them equal.
 
 from typing import Any, NamedTuple
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper
-from kernels_cpu.pointers import structure
+from kernels_cpu.intrinsics import simd
+from kernels_cpu.intrinsics.pointers import structure
+from kernels_cpu.jit import njit
 
 
 class KeyMasks(NamedTuple):
@@ -19,9 +19,9 @@ class KeyMasks(NamedTuple):
     negative: Any
     """The bit that tells negative floats; 0 for integers."""
     plus: Any
-    """What bits are added to."""
+    """Bits are added to this."""
     minus: Any
-    """What the bits of negative floats are subtracted from."""
+    """The bits of negative floats are subtracted from this."""
     limit: Any
     """The key of NaN before `direction`; the greatest integer for integers."""
     direction: Any
@@ -32,7 +32,7 @@ unpack_masks = structure(KeyMasks)
 """Return the constants of `key_constants` as scalars, which loops keep in registers."""
 
 
-@helper
+@njit
 def key(bits: Any, masks: KeyMasks) -> Any:
     """Return the key of an element, or the keys of a vector of elements."""
     above = simd.add(bits, simd.fill(bits, masks.plus))

@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from kernels_cpu.jit import helper, kernel
+from kernels_cpu.jit import njit
 from kernels_cpu.launch_list import (
     ATTRIBUTE_AT,
     ATTRIBUTES_AT,
@@ -133,9 +133,9 @@ def _describe(typing_context, describe, array, tensor):  # type: ignore[no-untyp
     return types.int64(types.int64, types.int64, types.int64), generate
 
 
-@helper
+@njit
 def _is_known(n_dims: int, kind: int, shape: int, strides: int, known: int) -> bool:
-    """Return whether what an interface says of an array is what the table says at an address."""
+    """Return whether an interface describes an array as the table at an address does."""
     if n_dims != _load(known + _N_DIMS) or kind != _load(known + _KIND):
         return False
     sizes = known + _SIZES
@@ -147,14 +147,14 @@ def _is_known(n_dims: int, kind: int, shape: int, strides: int, known: int) -> b
     return True
 
 
-@helper
+@njit
 def _has_type(item: int, expected: int) -> bool:
     kind: int = _type_of(item)
     _release(kind)
     return kind == expected
 
 
-@helper
+@njit
 def _numpy_address(name: int, item: int, known: int) -> int:
     """Return where an array of the known kind has its elements; 0 for any other."""
     capsule = _attribute(item, name)
@@ -173,7 +173,7 @@ def _numpy_address(name: int, item: int, known: int) -> int:
     return address
 
 
-@helper
+@njit
 def _dlpack_address(describe: int, array: int, tensor: int, known: int) -> int:
     """Return where an array of the known kind has its elements; 0 for any other."""
     if _describe(describe, array, tensor) != 0:
@@ -191,7 +191,7 @@ def _dlpack_address(describe: int, array: int, tensor: int, known: int) -> int:
     return 0 if address & _load(known + _FLAGS) else address
 
 
-@helper
+@njit
 def _addresses(table: int, arrays: int, words: int) -> bool:
     """Write the template with the arrays' addresses; return whether all are of known kinds and apart."""
     tensor = words + 8 * MAX_ARGUMENTS
@@ -222,7 +222,7 @@ def _addresses(table: int, arrays: int, words: int) -> bool:
     return True
 
 
-@kernel
+@njit
 def native_call(table: int, arrays: int, workspace: int, stream: int) -> int:
     """Launch a kernel on arrays of known kinds; its last arguments are the workspace and the stream."""
     words = _stack_words()
@@ -240,7 +240,7 @@ def native_call(table: int, arrays: int, workspace: int, stream: int) -> int:
     return result
 
 
-@kernel
+@njit
 def native_launch(table: int, n_addresses: int, a: int, b: int, c: int, d: int, e: int, f: int) -> int:
     """Launch a list (`launch_list`) on a GPU; return 0, or the driver's error.
 
@@ -283,7 +283,7 @@ def native_launch(table: int, n_addresses: int, a: int, b: int, c: int, d: int, 
     return 0
 
 
-@kernel
+@njit
 def native_look(table: int, arrays: int) -> int:
     """Return the addresses of arrays of known kinds as a bytes object, which is empty if there are others."""
     words = _stack_words()

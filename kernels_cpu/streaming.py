@@ -5,89 +5,88 @@ more than one that is just written. So where a segment ends within a line, that 
 the next segment. It gets there and away in whole lines too, so the waiting line has room on both sides.
 
 All arrays are pointers. `filled` elements that belong right before `start` wait in `line` (of
-``intrinsics.stack_line``) from the segment before; each function returns how many wait then. At the end of an
+``memory.stack_line``) from the segment before; each function returns how many wait then. At the end of an
 unbroken stretch, `flush`.
 """
 
 from typing import Any
 
-from kernels_cpu import intrinsics
-from kernels_cpu.jit import helper
-from kernels_cpu.unsigned import ONE, ZERO
+from kernels_cpu.intrinsics import memory
+from kernels_cpu.jit import njit
 
 
-@helper
+@njit
 def stream_copy(output: Any, start: Any, n: Any, x: Any, x_start: Any, line: Any, filled: Any) -> Any:
     """Write ``x[x_start:x_start + n]`` to `start` on."""
-    n_line = intrinsics.line_elements(output)
+    n_line = memory.line_elements(output)
     if n >= n_line:
         if filled:
-            intrinsics.move_bytes(64, x, x_start, line, filled)
-            intrinsics.stream_line(line, output, start - filled)
+            memory.move_bytes(64, x, x_start, line, filled)
+            memory.stream_line(line, output, start - filled)
             done = n_line - filled
         else:
-            done = intrinsics.elements_to_line(output, start)
-            intrinsics.copy(x, x_start, output, start, done)
+            done = memory.elements_to_line(output, start)
+            memory.copy(x, x_start, output, start, done)
         while done + n_line <= n:
-            intrinsics.stream_copy(x, x_start + done, output, start + done)
+            memory.stream_copy(x, x_start + done, output, start + done)
             done += n_line
-        intrinsics.move_bytes(64, x, x_start + n - n_line, line, n - done - n_line)
+        memory.move_bytes(64, x, x_start + n - n_line, line, n - done - n_line)
         return n - done
     if filled:
         done = min(n_line - filled, n)
-        intrinsics.copy(x, x_start, line, filled, done)
+        memory.copy(x, x_start, line, filled, done)
         if filled + done < n_line:
             return filled + done
-        intrinsics.stream_line(line, output, start - filled)
+        memory.stream_line(line, output, start - filled)
     else:
-        done = min(intrinsics.elements_to_line(output, start), n)
-        intrinsics.copy(x, x_start, output, start, done)
-    intrinsics.copy(x, x_start + done, line, ZERO, n - done)
+        done = min(memory.elements_to_line(output, start), n)
+        memory.copy(x, x_start, output, start, done)
+    memory.copy(x, x_start + done, line, 0, n - done)
     return n - done
 
 
-@helper
+@njit
 def stream_strided(
     output: Any, start: Any, n: Any, x: Any, x_start: Any, x_stride: Any, line: Any, filled: Any
 ) -> Any:
     """Write ``x[x_start + i * x_stride]`` for each i below `n` to `start` on."""
-    n_line = intrinsics.line_elements(output)
-    done = ZERO
+    n_line = memory.line_elements(output)
+    done = 0
     if not filled:
-        done = min(intrinsics.elements_to_line(output, start), n)
+        done = min(memory.elements_to_line(output, start), n)
         for i in range(done):
             output[start + i] = x[x_start + i * x_stride]
     for i in range(done, n):
         line[filled] = x[x_start + i * x_stride]
-        filled += ONE
+        filled += 1
         if filled == n_line:
-            intrinsics.stream_line(line, output, start + i + ONE - n_line)
-            filled = ZERO
+            memory.stream_line(line, output, start + i + 1 - n_line)
+            filled = 0
     return filled
 
 
-@helper
+@njit
 def stream_fill(output: Any, start: Any, n: Any, value: Any, line: Any, filled: Any) -> Any:
     """Write `value` to `n` elements from `start` on."""
-    n_line = intrinsics.line_elements(output)
+    n_line = memory.line_elements(output)
     if filled:
-        intrinsics.fill_line(line, filled, value)
+        memory.fill_line(line, filled, value)
         done = n_line - filled
         if n < done:
             return filled + n
-        intrinsics.stream_line(line, output, start - filled)
+        memory.stream_line(line, output, start - filled)
     else:
-        done = min(intrinsics.elements_to_line(output, start), n)
+        done = min(memory.elements_to_line(output, start), n)
         for i in range(done):
             output[start + i] = value
     while done + n_line <= n:
-        intrinsics.stream_fill(output, start + done, value)
+        memory.stream_fill(output, start + done, value)
         done += n_line
-    intrinsics.fill_line(line, ZERO, value)
+    memory.fill_line(line, 0, value)
     return n - done
 
 
-@helper
+@njit
 def flush(output: Any, end: Any, line: Any, filled: Any) -> Any:
     """Write the `filled` elements that wait in `line` to right before `end`."""
-    intrinsics.copy(line, ZERO, output, end - filled, filled)
+    memory.copy(line, 0, output, end - filled, filled)

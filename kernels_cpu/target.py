@@ -1,4 +1,4 @@
-"""What kernels are planned for: how many threads may work, and where kernels come from."""
+"""The host that kernels are planned for: how many threads may work, and where kernels come from."""
 
 from typing import NamedTuple
 

@@ -49,7 +49,7 @@ def get_num_threads() -> int:
     Raises
     ------
     ValueError
-        If ``DMLOPS_NUM_THREADS`` is what counts, and is no whole number from 1 to 1024.
+        If ``DMLOPS_NUM_THREADS`` decides, and is no whole number from 1 to 1024.
     """
     return _chosen_num_threads or _default_num_threads()
 
@@ -234,7 +234,7 @@ def launcher(
 ) -> Callable[..., int | None]:
     """Return a function of `n_operands` addresses that runs each part, followed by them; see `run`.
 
-    It returns what the only part does; None where there are several, or none.
+    It returns the result of the only part; None where there are several, or none.
     """
     if len(parts) == 1:
         return kernel.bind(parts[0], n_operands)

@@ -1,14 +1,14 @@
 """Any layout as integers for kernels: divisors of positions in element order, and tables of dimensions.
 
 A kernel that takes any strides gets columns of integers, fastest dimension first: multipliers, shifts,
-sizes and a column of strides a tensor. Narrow kernels count elements in 31 bits and get up to
+sizes, and a column of strides per tensor. Narrow kernels count elements in 31 bits and get up to
 `NARROW_DEPTH` dimensions as parameters. Wide kernels count in 63 bits and read any number of dimensions
 from the workspace, where a launch before theirs has put them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels_cuda.runtime.launch import Kernel, load
 from kernels_cuda.runtime.variant import Target, Variant
@@ -18,13 +18,26 @@ NARROW_LIMIT = 1 << 31
 WRITTEN_AT_ONCE = 64  # integers of a table that one launch puts into the workspace
 
 
-def is_wide(n_elements: int, *n_dims: int) -> bool:
-    """Tell whether a problem needs a wide kernel."""
-    return n_elements > NARROW_LIMIT or max(n_dims, default=0) > NARROW_DEPTH
+def ceil_div(dividend: int, divisor: int) -> int:
+    """Return the quotient, rounded up."""
+    return -(-dividend // divisor)
 
 
-def divisor(size: int, wide: bool) -> tuple[int, int]:
-    """Return the multiplier and the shift that divide by `size`.
+def is_wide(n_elements: int, *n_dims: int, limit: int = NARROW_LIMIT) -> bool:
+    """Return whether a problem of more elements than `limit`, or of many dimensions, needs a wide kernel."""
+    return n_elements > limit or max(n_dims, default=0) > NARROW_DEPTH
+
+
+class Divisor(NamedTuple):
+    """A number that kernels divide by, with the multiplier and the shift that they do it with."""
+
+    size: int
+    multiplier: int
+    shift: int
+
+
+def divisor(size: int, wide: bool) -> Divisor:
+    """Return a divisor of positions.
 
     For x below 2^b, b = 31 or 63, x // size is the high half of 2x times the multiplier, shifted right: the
     multiplier exceeds 2^(b + shift) / size by less than one, so the quotient by less than x / 2^(b + shift),
@@ -32,47 +45,72 @@ def divisor(size: int, wide: bool) -> tuple[int, int]:
 
     Examples
     --------
-    >>> multiplier, shift = divisor(7, wide=False)
+    >>> _, multiplier, shift = divisor(7, wide=False)
     >>> (2 * 699 * multiplier >> 32) >> shift
     99
     """
     bits = 63 if wide else 31
     shift = (size - 1).bit_length()
-    multiplier = -(-(1 << (bits + shift)) // size)
-    return (multiplier - (1 << 64) if multiplier >= 1 << 63 else multiplier), shift
+    multiplier = ceil_div(1 << (bits + shift), size)
+    return Divisor(size, multiplier - (1 << 64) if multiplier >= 1 << 63 else multiplier, shift)
 
 
-TABLE_WRITER = Variant("write_table", "kernels_cuda.offsets:write_table_source")
+Column = tuple[int, ...] | int
+"""Integers of dimensions, fastest first: as many as `NARROW_DEPTH`, or the address of any number."""
+
+TABLE_WRITER = Variant("write_table", "kernels_cuda.offsets:write_table_kernel")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns of integers for one kernel: parameters of a narrow one, in the workspace for a wide one."""
+    """Dimensions for one kernel: parameters of a narrow one, in the workspace for a wide one.
+
+    Attributes
+    ----------
+    workspace_size : int
+        Bytes that they take there.
+    kind : type
+        The NamedTuple that the kernel takes: the number of dimensions, and columns.
+    columns : sequence of sequences of int
+        The columns.
+    """
 
     workspace_size: int
-    _values: tuple[int, ...]
-    _starts: tuple[int, ...]
+    kind: type
+    columns: Sequence[Sequence[int]]
     _writer: Kernel | None
 
-    def arguments(self, stream: Any, workspace: int) -> tuple[int, ...]:
-        """Return what a launch on `stream` passes for the columns; a wide table is written there first."""
+    def parameters(self, stream: int = 0, workspace: int = 0) -> tuple[Any, ...]:
+        """Return what a launch on `stream` passes; a wide table is written to the workspace first."""
+        made: tuple[Any, ...]
+        n_dims = len(self.columns[0])
         if self._writer is None:
-            return self._values
-        for first in range(0, len(self._values), WRITTEN_AT_ONCE):
-            values = self._values[first : first + WRITTEN_AT_ONCE]
-            padding = (0,) * (WRITTEN_AT_ONCE - len(values))
-            self._writer.launch(stream, 1, 1, 0, workspace + first * 8, len(values), *values, *padding)
-        return tuple(workspace + start * 8 for start in self._starts)
+            unused = (0,) * NARROW_DEPTH
+            made = self.kind(n_dims, *((*column, *unused)[:NARROW_DEPTH] for column in self.columns))
+            return made
+        values = [value for column in self.columns for value in column]
+        for first in range(0, len(values), WRITTEN_AT_ONCE):
+            written = values[first : first + WRITTEN_AT_ONCE]
+            padding = (0,) * (WRITTEN_AT_ONCE - len(written))
+            self._writer.launch(stream, 1, 1, 0, workspace + first * 8, len(written), *written, *padding)
+        starts = [sum(len(column) for column in self.columns[:i]) for i in range(len(self.columns))]
+        made = self.kind(n_dims, *(workspace + start * 8 for start in starts))
+        return made
 
 
-def make_table(columns: Sequence[Sequence[int]], wide: bool, target: Target) -> Table:
-    """Make the table of the given columns."""
+def make_table(
+    kind: type,
+    dims: Sequence[tuple[int, ...]],
+    scales: Sequence[int],
+    wide: bool,
+    target: Target,
+    *more: Sequence[int],
+) -> Table:
+    """Make the table of some dimensions (`dimension_columns`), and of more columns."""
+    columns = [*dimension_columns(dims, wide, scales), *more]
     if not wide:
-        values = [value for column in columns for value in (*column, *[0] * (NARROW_DEPTH - len(column)))]
-        return Table(0, tuple(values), (), None)
-    starts = [sum(len(column) for column in columns[:i]) for i in range(len(columns))]
-    values = [value for column in columns for value in column]
-    return Table(len(values) * 8, tuple(values), tuple(starts), load(TABLE_WRITER, target))
+        return Table(0, kind, columns, None)
+    return Table(8 * sum(map(len, columns)), kind, columns, load(TABLE_WRITER, target))
 
 
 def dimension_columns(
@@ -85,15 +123,15 @@ def dimension_columns(
     dims : sequence of tuples
         (size, stride, ...) of each dimension, slowest first, sizes positive.
     wide : bool
-        Whether it is for a wide kernel.
+        Whether they are for a wide kernel.
     scales : sequence of int
         What the strides of each tensor are multiplied with: its element size.
     """
     fastest_first = list(reversed(dims)) or [(1, *(0 for _ in scales))]
     divisors = [divisor(size, wide) for size, *_ in fastest_first]
     return [
-        [multiplier for multiplier, _ in divisors],
-        [shift for _, shift in divisors],
-        [size for size, *_ in fastest_first],
+        [divisor.multiplier for divisor in divisors],
+        [divisor.shift for divisor in divisors],
+        [divisor.size for divisor in divisors],
         *([dim[1 + i] * scale for dim in fastest_first] for i, scale in enumerate(scales)),
     ]

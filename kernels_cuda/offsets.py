@@ -21,31 +21,37 @@ def depth_of(wide: bool) -> int:
     return _ENDLESS if wide else NARROW_DEPTH
 
 
-NarrowColumn = integers(NARROW_DEPTH)
-
-
-def column_type(wide: bool) -> Any:
-    """Return the type of a kernel's parameter that is a column of a `Table`: its entries, or its address."""
-    return i64 if wide else NarrowColumn
+def dims_type(kind: Any, wide: bool) -> Any:
+    """Return the type of a kernel's dimensions: a NamedTuple of their number and columns (`layout.Table`)."""
+    column = i64 if wide else integers(NARROW_DEPTH)
+    return types.BaseTuple.from_types([i64, *[column] * (len(kind._fields) - 1)], kind)
 
 
 class Arithmetic(NamedTuple):
-    """The unsigned type that positions are counted in, and division in it."""
+    """The unsigned type that positions are counted in, and division in it.
+
+    ``divide(x, divisor)`` takes a `layout.Divisor`, ``quotient(x, multiplier, shift)`` what it consists of.
+    """
 
     register: Any
     divide: Any
+    quotient: Any
 
 
 @functools.cache
 def arithmetic(wide: bool) -> Arithmetic:
-    """Return the position arithmetic of narrow or wide kernels; ``divide(x, multiplier, shift)``."""
+    """Return the position arithmetic of narrow or wide kernels."""
     register, multiply_high = (u64, multiply_high_u64) if wide else (u32, multiply_high_u32)
 
     @device_function
-    def divide(x, multiplier, shift):
+    def quotient(x, multiplier, shift):
         return multiply_high(x << 1, register(multiplier)) >> register(shift)
 
-    return Arithmetic(register, divide)
+    @device_function
+    def divide(x, divisor):
+        return multiply_high(x << 1, register(divisor.multiplier)) >> register(divisor.shift)
+
+    return Arithmetic(register, divide, quotient)
 
 
 @functools.cache
@@ -82,64 +88,62 @@ def first_entry(wide: bool) -> Any:
 def offset_functions(wide: bool) -> tuple[Any, Any, Any]:
     """Return device functions that make one, two and three byte offsets of a position.
 
-    Each takes the position, the number of dimensions (at least one) and the columns of a `Table`. What is
-    left of the position after the last dimension but one belongs to the last, whose size is not looked at.
+    Each takes the position, the dimensions (at least one; `layout.Table`), and the strides of each tensor.
+    What is left of the position after the last dimension but one belongs to the last, whose size is not read.
     """
     return _wide_offset_functions() if wide else _narrow_offset_functions()
 
 
 def _narrow_offset_functions() -> tuple[Any, Any, Any]:
-    register, divide = arithmetic(wide=False)
+    register, _, quotient = arithmetic(wide=False)
 
     # None is a loop that ends at the last dimension: the compiler would not unroll it, and choose among the
     # entries of a column, which has no addresses, by branches.
     @device_function
-    def coordinates(position, n_dims, multipliers, shifts, sizes):
+    def coordinates(position, dims):
         first = register(position)
         second = register(0)
         third = register(0)
         fourth = register(0)
-        if n_dims > 1:
-            second = divide(first, multipliers[0], shifts[0])
-            first -= second * register(sizes[0])
-        if n_dims > 2:
-            third = divide(second, multipliers[1], shifts[1])
-            second -= third * register(sizes[1])
-        if n_dims > 3:
-            fourth = divide(third, multipliers[2], shifts[2])
-            third -= fourth * register(sizes[2])
+        if dims.n_dims > 1:
+            second = quotient(first, dims.multipliers[0], dims.shifts[0])
+            first -= second * register(dims.sizes[0])
+        if dims.n_dims > 2:
+            third = quotient(second, dims.multipliers[1], dims.shifts[1])
+            second -= third * register(dims.sizes[1])
+        if dims.n_dims > 3:
+            fourth = quotient(third, dims.multipliers[2], dims.shifts[2])
+            third -= fourth * register(dims.sizes[2])
         return first, second, third, fourth
 
     @device_function
-    def offset(first, second, third, fourth, n_dims, strides):
+    def offset(first, second, third, fourth, dims, strides):
         at = i64(first) * strides[0]
-        if n_dims > 1:
+        if dims.n_dims > 1:
             at += i64(second) * strides[1]
-        if n_dims > 2:
+        if dims.n_dims > 2:
             at += i64(third) * strides[2]
-        if n_dims > 3:
+        if dims.n_dims > 3:
             at += i64(fourth) * strides[3]
         return at
 
     @device_function
-    def one_offset(position, n_dims, multipliers, shifts, sizes, strides):
-        a, b, c, d = coordinates(position, n_dims, multipliers, shifts, sizes)
-        return offset(a, b, c, d, n_dims, strides)
+    def one_offset(position, dims, strides):
+        a, b, c, d = coordinates(position, dims)
+        return offset(a, b, c, d, dims, strides)
 
     @device_function
-    def two_offsets(position, n_dims, multipliers, shifts, sizes, first_strides, second_strides):
-        a, b, c, d = coordinates(position, n_dims, multipliers, shifts, sizes)
-        return offset(a, b, c, d, n_dims, first_strides), offset(a, b, c, d, n_dims, second_strides)
+    def two_offsets(position, dims, first_strides, second_strides):
+        a, b, c, d = coordinates(position, dims)
+        return offset(a, b, c, d, dims, first_strides), offset(a, b, c, d, dims, second_strides)
 
     @device_function
-    def three_offsets(
-        position, n_dims, multipliers, shifts, sizes, first_strides, second_strides, third_strides
-    ):
-        a, b, c, d = coordinates(position, n_dims, multipliers, shifts, sizes)
+    def three_offsets(position, dims, first_strides, second_strides, third_strides):
+        a, b, c, d = coordinates(position, dims)
         return (
-            offset(a, b, c, d, n_dims, first_strides),
-            offset(a, b, c, d, n_dims, second_strides),
-            offset(a, b, c, d, n_dims, third_strides),
+            offset(a, b, c, d, dims, first_strides),
+            offset(a, b, c, d, dims, second_strides),
+            offset(a, b, c, d, dims, third_strides),
         )
 
     return one_offset, two_offsets, three_offsets
@@ -147,65 +151,63 @@ def _narrow_offset_functions() -> tuple[Any, Any, Any]:
 
 def _wide_offset_functions() -> tuple[Any, Any, Any]:
     depth = depth_of(wide=True)
-    register, divide = arithmetic(wide=True)
+    register, _, quotient = arithmetic(wide=True)
     entry = column_entry(wide=True)
 
     @device_function
-    def one_offset(position, n_dims, multipliers, shifts, sizes, strides):
+    def one_offset(position, dims, strides):
         offset = i64(0)
         rest = register(position)
         for d in range(depth):
-            if d + 1 >= n_dims:
+            if d + 1 >= dims.n_dims:
                 offset += i64(rest) * entry(strides, d)
                 break
-            quotient = divide(rest, entry(multipliers, d), entry(shifts, d))
-            offset += i64(rest - quotient * register(entry(sizes, d))) * entry(strides, d)
-            rest = quotient
+            upper = quotient(rest, entry(dims.multipliers, d), entry(dims.shifts, d))
+            offset += i64(rest - upper * register(entry(dims.sizes, d))) * entry(strides, d)
+            rest = upper
         return offset
 
     @device_function
-    def two_offsets(position, n_dims, multipliers, shifts, sizes, first_strides, second_strides):
+    def two_offsets(position, dims, first_strides, second_strides):
         first = i64(0)
         second = i64(0)
         rest = position
         for d in range(depth):
-            if d + 1 >= n_dims:
+            if d + 1 >= dims.n_dims:
                 first += i64(rest) * entry(first_strides, d)
                 second += i64(rest) * entry(second_strides, d)
                 break
-            quotient = divide(rest, entry(multipliers, d), entry(shifts, d))
-            coordinate = i64(rest - quotient * register(entry(sizes, d)))
+            upper = quotient(rest, entry(dims.multipliers, d), entry(dims.shifts, d))
+            coordinate = i64(rest - upper * register(entry(dims.sizes, d)))
             first += coordinate * entry(first_strides, d)
             second += coordinate * entry(second_strides, d)
-            rest = quotient
+            rest = upper
         return first, second
 
     @device_function
-    def three_offsets(
-        position, n_dims, multipliers, shifts, sizes, first_strides, second_strides, third_strides
-    ):
+    def three_offsets(position, dims, first_strides, second_strides, third_strides):
         first = i64(0)
         second = i64(0)
         third = i64(0)
         rest = position
         for d in range(depth):
-            if d + 1 >= n_dims:
+            if d + 1 >= dims.n_dims:
                 first += i64(rest) * entry(first_strides, d)
                 second += i64(rest) * entry(second_strides, d)
                 third += i64(rest) * entry(third_strides, d)
                 break
-            quotient = divide(rest, entry(multipliers, d), entry(shifts, d))
-            coordinate = i64(rest - quotient * register(entry(sizes, d)))
+            upper = quotient(rest, entry(dims.multipliers, d), entry(dims.shifts, d))
+            coordinate = i64(rest - upper * register(entry(dims.sizes, d)))
             first += coordinate * entry(first_strides, d)
             second += coordinate * entry(second_strides, d)
             third += coordinate * entry(third_strides, d)
-            rest = quotient
+            rest = upper
         return first, second, third
 
     return one_offset, two_offsets, three_offsets
 
 
-def write_table_source() -> Any:
+def write_table_kernel() -> Any:
     """Make the kernel that puts integers of a table into the workspace."""
 
     @cuda.jit

@@ -4,7 +4,7 @@ Addresses are int64; a value narrower than 32 bits travels in a uint32. The fami
 
 - ``load_*``, ``store_*``: ordinary accesses to global memory.
 - ``read_*``: through the read-only path; the memory must not change while the kernel runs, nor be written by
-  the launch before it, if that may still run (`take_turn`).
+  the launch before it, if that may still run (`grid_dependency_wait`).
 - ``stream_*``: the same without a place in the L1 cache, for what is read once; ``store_stream_*`` likewise.
 - ``*_relaxed_*``: of GPU scope, for words that blocks share.
 - ``load_shared_*``, ``store_shared_*``: to shared memory, at a uint32 address from `shared_address`.
@@ -112,9 +112,10 @@ def _from_compute_90(text: str) -> Callable[[], str]:
 
 # Waits until the launch before is done and all that it wrote can be seen, then lets the next one begin, if it
 # may (`launch.LaunchList`). All threads of a kernel that follows another call it before they touch memory.
-take_turn = _instruction(
+grid_dependency_wait = _instruction(
     _void, [], _from_compute_90("griddepcontrol.wait; griddepcontrol.launch_dependents;")
 )
+take_turn = grid_dependency_wait
 
 load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
 load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")

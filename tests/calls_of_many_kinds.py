@@ -1,6 +1,6 @@
-"""Makes calls of ever other kinds, and says how much memory they leave behind.
+"""Makes calls of many different kinds, and reports how much memory they leave behind.
 
-A program, which `test_memory_stays_flat` runs in processes of its own.
+`test_memory_stays_flat` runs this program in separate processes.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Tables of calls, by operator: the CPU tests compare them with the oracles, the GPU tests with the CPU."""
+"""Tables of calls by operator. CPU tests compare them with the oracles, GPU tests with the CPU."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

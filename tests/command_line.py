@@ -1,4 +1,4 @@
-"""What tests of the command line have in common: processes of its own, and what an error looks like."""
+"""Helpers for tests of the command line: running it in a process, and checking its errors."""
 
 import os
 import re

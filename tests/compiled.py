@@ -1,4 +1,4 @@
-"""Descriptors of every kind with their arrays, for tests of what holds for all compiled operators."""
+"""Descriptors of every kind with their arrays, for tests of all compiled operators."""
 
 import numpy as np
 

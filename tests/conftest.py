@@ -1,4 +1,4 @@
-"""What every test may ask for."""
+"""Fixtures for all tests, and settings of the test run."""
 
 import gc
 import importlib

@@ -8,10 +8,10 @@ import importlib
 import itertools
 from typing import NamedTuple
 
-_nonzero_sizes = importlib.import_module("kernels_cuda.nonzero_coordinates.sizes")
-GRANULE = _nonzero_sizes.GRANULE
+_nonzero = importlib.import_module("kernels_cuda.nonzero_coordinates.parameters")
+GRANULE = _nonzero.GRANULE
 N_DIGITS = 256
-FINE_A_CHUNK = 32
+FINE_PER_CHUNK = 32
 WARPS = 8
 VECTOR = 16
 
@@ -50,16 +50,16 @@ def _add_dimension(launch):
 def _maxima(launch):
     first = launch.first_block * WARPS
     count, size = launch.grid * WARPS, _key_bytes(launch)
-    fine = launch.coarse_chunks * FINE_A_CHUNK * size
+    fine = launch.coarse_chunks * FINE_PER_CHUNK * size
     yield "fine", True, first * fine, count * fine
     yield "coarse", True, first * size, count * size
-    n_units = (launch.first_block + launch.grid) // launch.blocks_a_part
+    n_units = (launch.first_block + launch.grid) // launch.blocks_per_part
     yield from _offsets(launch, -(-n_units // launch.n_parts))
 
 
-def _maxima_turned(launch):
+def _transposed_maxima(launch):
     count, size = launch.n_rows * launch.n_parts * launch.n_coarse, _key_bytes(launch)
-    yield "fine", True, 0, count * FINE_A_CHUNK * size
+    yield "fine", True, 0, count * FINE_PER_CHUNK * size
     yield "coarse", True, 0, count * size
     yield from _offsets(launch, launch.n_rows)
 
@@ -77,8 +77,8 @@ def _block(launch):
     left = min(launch.k, launch.axis_size - (launch.n_parts - 1) * launch.part_size)
     places = (launch.n_parts - 1) * launch.k + left
     for name, stride, n_bytes, at in (
-        ("values", launch.value_stride, size, (1, 4)),
-        ("indices", launch.index_stride, launch.index_size, (2, 5)),
+        ("values", launch.strides.values, size, (1, 4)),
+        ("indices", launch.strides.indices, launch.index_size, (2, 5)),
     ):
         last = _last_row(launch, n_rows, at) + (places - 1) * stride
         yield name, True, 0, (last + 1) * n_bytes
@@ -92,13 +92,13 @@ def _columns(launch):
     if launch.offsets:
         return
     for name, stride, n_bytes, at in (
-        ("values", launch.value_stride, size, (1, 4)),
-        ("indices", launch.index_stride, launch.index_size, (2, 5)),
+        ("values", launch.strides.values, size, (1, 4)),
+        ("indices", launch.strides.indices, launch.index_size, (2, 5)),
     ):
         last = _last_row(launch, launch.n_rows, at) + (launch.n_stacked * launch.k - 1) * stride
         yield name, True, 0, (last + 1) * n_bytes
     yield "sources", False, 0, launch.axis_size * launch.n_rows * launch.source_size
-    last = _last_row(launch, launch.n_rows, (0, 3)) + (launch.axis_size - 1) * launch.x_stride
+    last = _last_row(launch, launch.n_rows, (0, 3)) + (launch.axis_size - 1) * launch.strides.x
     yield "x", False, 0, (last + 1) * size
 
 
@@ -112,7 +112,7 @@ def _clear(launch):
 
 
 def _histogram(launch):
-    n_rows = launch.grid // launch.n_blocks_a_row
+    n_rows = launch.grid // launch.blocks_per_row
     n_bytes = n_rows * launch.variant.parameters[0] * N_DIGITS * 8
     # It adds to what is there.
     yield "histograms", False, 0, n_bytes
@@ -137,8 +137,34 @@ def _sort(launch):
     yield from _offsets(launch, launch.first_row + n_rows)
 
 
+def _mask_rows(launch):
+    size = launch.variant.parameters[0]
+    end = min(launch.first + launch.grid * 256, launch.n_elements)
+    yield "masked", True, launch.first * size, (end - launch.first) * size
+    # The thread of a row's first element writes its length.
+    first_row, end_row = (-(-place // launch.axis_size) for place in (launch.first, end))
+    yield "clamped_lengths", True, first_row * 8, (end_row - first_row) * 8
+    yield from _offsets(launch, end_row)
+
+
+def _by_index(launch):
+    n_parts, n_units = launch.n_parts, launch.first_unit + launch.grid
+    n_rows = -(-n_units // n_parts)
+    yield "x", False, 0, n_rows * launch.axis_size * launch.variant.parameters[0]
+    yield "lengths", False, 0, n_rows * 8
+    # A row's threshold comes before the counts of its parts.
+    yield "parts", launch.is_counting != 0, 0, (n_units + n_rows) * 8
+    yield from _offsets(launch, n_rows)
+
+
+def _pad_rows(launch):
+    n_rows = -(-min(launch.first + launch.grid * 256, launch.n_outputs) // launch.k)
+    yield "clamped_lengths", False, 0, n_rows * 8
+    yield from _offsets(launch, n_rows)
+
+
 def _mask(launch):
-    n_elements = launch.grid * _nonzero_sizes.block_elements(launch.variant.parameters[0])
+    n_elements = launch.grid * _nonzero.block_elements(launch.variant.parameters[0])
     assert launch.end <= n_elements
     yield "mask", True, 0, n_elements // 8
     yield "counts", True, 0, n_elements // GRANULE * 4
@@ -153,7 +179,7 @@ def _mask_strided(launch):
             yield name, False, 0, launch.n_dims * 8
 
 
-def _mask_turned(launch):
+def _mask_transposed(launch):
     n_matrices = launch.n_units // (launch.n_row_tiles * launch.n_word_tiles)
     yield "mask", True, 0, n_matrices * launch.height * launch.row_words * 4
 
@@ -197,7 +223,7 @@ def _none(launch):
 KERNELS = {
     "top_k_offsets": _add_dimension,
     "top_k_maxima": _maxima,
-    "top_k_maxima_turned": _maxima_turned,
+    "top_k_transposed_maxima": _transposed_maxima,
     "top_k_block": _block,
     "top_k_columns": _columns,
     "top_k_warp": _rows_only,
@@ -205,22 +231,25 @@ KERNELS = {
     "top_k_clear": _clear,
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,
+    "top_k_mask": _mask_rows,
+    "top_k_by_index": _by_index,
+    "top_k_pad": _pad_rows,
     "nonzero_small": _none,
     "nonzero_mask": _mask,
     "nonzero_mask_strided": _mask_strided,
-    "nonzero_mask_turned": _mask_turned,
+    "nonzero_mask_transposed": _mask_transposed,
     "nonzero_count": _count,
     "nonzero_scan": _scan,
     "nonzero_expand": _expand,
     "write_table": _write_table,
-    "gather": _wide_columns,
-    "gather_plain": _none,
+    "gather_units": _wide_columns,
+    "gather_planar": _none,
     "gather_strided": _none,
-    "gather_shifted": _none,
+    "gather_unaligned": _none,
     "diagonal_elements": _wide_columns,
     "diagonal_rows": _none,
     "diagonal_strided": _none,
-    "diagonal_turned": _none,
+    "diagonal_transposed": _none,
 }
 
 

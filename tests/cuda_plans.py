@@ -125,10 +125,11 @@ class Recorder:
         values = iter([self._value(addresses, place) for place in range(n_values)])
         arguments = {name: _read(kind, values) for name, kind in _parameters(variant).items()}
         assert next(values, None) is None, f"{variant.label} takes fewer than {n_values} values"
-        arguments = dict(_by_name(arguments))
-        self.asked.append(
-            Asked(variant, given.grid[0], given.block[0], given.shared_bytes, is_early, arguments)
-        )
+        named = {}
+        for name, value in _by_name(arguments):
+            # A member of a parameter does not hide another parameter.
+            named.setdefault(name, value)
+        self.asked.append(Asked(variant, given.grid[0], given.block[0], given.shared_bytes, is_early, named))
         return 0
 
     @staticmethod
@@ -161,7 +162,15 @@ class Planned(NamedTuple):
 
 
 def planned(
-    descriptor, options=None, *, arch="sm_90", leads=(0, 0, 0), multiprocessors=132, call="launch", at=None
+    descriptor,
+    options=None,
+    *,
+    arch="sm_90",
+    leads=(0, 0, 0),
+    multiprocessors=132,
+    call="launch",
+    at=None,
+    **arguments,
 ):
     """Plan a descriptor for a GPU and launch it, with made-up addresses unless they are given.
 
@@ -181,6 +190,8 @@ def planned(
         The plan's method that is called.
     at : sequence of int, optional
         The addresses of the operands and of the workspace.
+    **arguments
+        What the kernels' `plan` takes besides the problem: an algorithm, a policy.
     """
     target = importlib.import_module("kernels_cuda.runtime.variant").Target(
         0, arch, multiprocessors, SHARED_BYTES[arch]
@@ -190,12 +201,13 @@ def planned(
     kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
     fields = [field for field in operator.operands if field != "lengths" or (options and options.lengths)]
     n_operands = len(fields)
-    addresses = tuple((1 + i) * APART + lead for i, lead in zip(range(n_operands), leads, strict=False))
+    all_leads = (*leads, *(0 for _ in range(n_operands)))
+    addresses = tuple((1 + i) * APART + all_leads[i] for i in range(n_operands))
     workspace = (1 + n_operands) * APART
     if at is not None:
         *addresses, workspace = at
     with recorded() as recorder:
-        plan = kernels.plan(**operator.problem(lowest, options or Options()), target=target)
+        plan = kernels.plan(**operator.problem(lowest, options or Options()), target=target, **arguments)
         given = {
             "launch": (*addresses, workspace),
             "count": (addresses[0], addresses[-1], workspace),

@@ -1,4 +1,4 @@
-"""Values that are hard on an operator, memory layouts that are hard on a kernel, comparison of bits."""
+"""Difficult values and memory layouts for tests, and bitwise comparison."""
 
 import itertools
 import zlib

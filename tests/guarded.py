@@ -1,4 +1,4 @@
-"""Memory that ends where an array does: pages around it, and between its rows, cannot be touched."""
+"""Arrays surrounded by inaccessible pages, which also lie between their rows."""
 
 import ctypes
 import mmap

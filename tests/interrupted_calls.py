@@ -1,6 +1,6 @@
-"""Interrupts calls at random moments, and checks after each that nothing of the call goes on.
+"""Interrupts calls at random moments, and checks that nothing of a call runs afterwards.
 
-A program, which `test_interrupts` runs in a process of its own.
+`test_interrupts` runs this program in a separate process.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Calls that are made often enough to take every short way, on memory of either kind."""
+"""Calls that are repeated often enough to take the fast path, on host and device memory."""
 
 import functools
 import sys

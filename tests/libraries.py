@@ -1,4 +1,4 @@
-"""Array libraries under one face, so that every test can serve each of them."""
+"""One interface for all array libraries, so that every test can use each of them."""
 
 import importlib
 

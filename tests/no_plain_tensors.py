@@ -1,6 +1,6 @@
-"""torch tensors that have no memory of their own, or less than they say: every call refuses them.
+"""Passes torch tensors that have no memory, or less than they claim; every call must refuse them.
 
-Before they were looked at, each of these ended the process. So each is tried in a process of its own.
+Each of these tensors used to end the process, so each is tried in a separate process.
 """
 
 import os

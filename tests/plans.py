@@ -1,4 +1,4 @@
-"""Plans on the host, launched with addresses: for what no public call lets a test choose."""
+"""Plans on the host that tests launch with addresses, for choices that no public function offers."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Random problems of every operator, in any layout, each with what plain NumPy answers.
+"""Random problems of every operator in any layout, each with the answer of plain NumPy.
 
 A problem knows the memory of every operand before the call and after it: inputs and the gaps of a layout must
 come out as they went in. `DMLOPS_RANDOM_PROBLEMS` and `DMLOPS_STRESS_SEED` set how many of them tests make,

@@ -1,4 +1,4 @@
-"""What each operator means, in plain NumPy: the oracles that the kernels are measured against."""
+"""The meaning of each operator in plain NumPy: the oracles that kernels are compared with."""
 
 import numpy as np
 from ml_dtypes import bfloat16

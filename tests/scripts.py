@@ -1,4 +1,4 @@
-"""Running Python code in processes of its own."""
+"""Runs Python code in separate processes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Outputs that begin anywhere in a line of the cache, written through the cache and past it."""
+"""Outputs that begin at any position of a cache line, written through the cache and past it."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Arrays of every library and kind: what is taken, what comes back, what is refused."""
+"""Arrays of every library and kind: which are accepted, which are returned, which are refused."""
 
 import array
 

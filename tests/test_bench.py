@@ -1,4 +1,4 @@
-"""The benchmark: its tables, the answers of everybody in them, its budget of time, and what it writes."""
+"""The benchmark: its tables, the answers of all contenders, its time budget, and its output."""
 
 import json
 import re
@@ -13,6 +13,7 @@ import dmlops
 from dmlops.bench import answers, data, libraries, peers, report, runner, timing
 from dmlops.bench.peers import Contender, Task, contenders
 from dmlops.bench.runner import Bench, Outcome, Row
+from dmlops.bench.workload_table import workloads
 from dmlops.bench.workloads import (
     CPU,
     CUDA,
@@ -20,7 +21,6 @@ from dmlops.bench.workloads import (
     GatherND,
     NonzeroCoordinates,
     TopK,
-    workloads,
 )
 
 SMALL = [
@@ -299,7 +299,7 @@ def test_an_unknown_workload_is_answered_with_the_names(command, workload):
     assert code == 1
     assert printed.splitlines() == [row.name for row in workloads(CPU)]
     assert error == (
-        "dmlops: --workload nothing: no workload has that in its name; standard output lists the names\n"
+        "dmlops: --workload nothing: no workload has this in its name; standard output lists the names\n"
     )
     _, printed, _ = command("bench", "--quick", "--operator", "gather_nd", *options)
     names = [row.name for row in workloads(CPU) if row.quick and row.operator == "gather_nd"]

@@ -1,4 +1,4 @@
-"""How the benchmark times: samples, rounds and medians, on a clock that only moves when a call says so."""
+"""The benchmark's samples, rounds and medians, on a clock that moves only when a call says so."""
 
 import gc
 from types import SimpleNamespace
@@ -8,6 +8,8 @@ import pytest
 
 from dmlops.bench import timing
 from dmlops.bench.timing import HostClock, Lane, Sample
+
+pytestmark = pytest.mark.quick
 
 
 class Clock:

@@ -1,9 +1,11 @@
-"""The inputs of the benchmark: each distribution is what its name says, from either library."""
+"""The benchmark's inputs: each distribution is what its name says, for both libraries."""
 
 import numpy as np
 import pytest
 
 from dmlops.bench import data, libraries
+
+pytestmark = pytest.mark.quick
 
 SHAPE = (4, 5000)
 

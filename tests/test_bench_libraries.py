@@ -1,4 +1,4 @@
-"""What the benchmark knows of the libraries that it compares with."""
+"""The benchmark's view of the libraries that it compares with dmlops."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""How the benchmark runs a workload: inputs, contenders, checks, and what counts as the best peer."""
+"""The benchmark's runner: inputs, contenders, checks, and the choice of the best peer."""
 
 import sys
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The pytest-benchmark suites in bench/: a benchmark of each workload and contender, from the same tables."""
+"""The pytest-benchmark suites in bench/: one benchmark per workload and contender, from the same tables."""
 
 import os
 import subprocess
@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from dmlops.bench.peers import contenders
-from dmlops.bench.workloads import CPU, CUDA, workloads
+from dmlops.bench.workload_table import workloads
+from dmlops.bench.workloads import CPU, CUDA
 from tests.scripts import ROOT
 
 pytest.importorskip("pytest_benchmark")

@@ -1,4 +1,4 @@
-"""No kernel reads or writes outside the arrays it is given: there, the memory is not accessible."""
+"""Kernels never read or write outside their arrays: the memory there is inaccessible."""
 
 import ctypes
 import mmap
@@ -108,5 +108,5 @@ def test_the_fence_holds(at_end, place):
 
 
 def test_the_switch_for_vector_instructions():
-    script = "from kernels_cpu import simd; print(simd.WIDTH)"
+    script = "from kernels_cpu import processor; print(processor.WIDTH)"
     assert run_script(script, DMLOPS_SIMD="0") != run_script(script, DMLOPS_SIMD="1")

@@ -1,4 +1,4 @@
-"""The command line, run as a user runs it: arguments in, text, files and an exit code out."""
+"""The command line as a user runs it: arguments in; text, files and an exit code out."""
 
 import re
 import signal
@@ -30,6 +30,7 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(info, "cuda_devices", none)
 
 
+@pytest.mark.quick
 def test_help_is_light():
     script = """
         import sys
@@ -44,12 +45,14 @@ def test_help_is_light():
         assert name in printed
 
 
+@pytest.mark.quick
 def test_no_command_shows_the_help(command):
     code, printed, _ = command()
     assert code == 0
     assert "dmlops demo" in printed
 
 
+@pytest.mark.quick
 def test_version(command):
     assert command("--version")[:2] == (0, f"dmlops {dmlops.__version__}\n")
 
@@ -134,6 +137,7 @@ def test_demo_data():
     assert np.abs(vectors).sum(axis=1).max() * 127 < 2**24
 
 
+@pytest.mark.quick
 def test_info(command, no_gpu):
     code, printed, error = command("info")
     assert (code, error) == (0, "")
@@ -248,6 +252,7 @@ def test_what_a_process_of_warmup_fails_with_is_told(command, no_gpu, monkeypatc
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 
 
+@pytest.mark.quick
 def test_top_k(command):
     np.save("x.npy", X)
     code, printed, _ = command("top-k", "x.npy", "-k", 2, "--device", "cpu", "-o", "best.npz")
@@ -259,6 +264,7 @@ def test_top_k(command):
         assert (best["values"].dtype, best["indices"].dtype) == (np.int16, np.uint32)
 
 
+@pytest.mark.quick
 def test_top_k_smallest_along_an_axis(command):
     np.save("x.npy", X)
     arguments = ("-k", 1, "--axis", 0, "--smallest", "--index-dtype", "int64", "-o", "best.npz")
@@ -269,6 +275,7 @@ def test_top_k_smallest_along_an_axis(command):
         assert best["indices"].dtype == np.int64
 
 
+@pytest.mark.quick
 def test_a_summary_is_printed_without_output(command):
     np.save("x[red].npy", X)
     code, printed, _ = command("top-k", "x[red].npy", "-k", 2, "--device", "cpu")
@@ -277,6 +284,7 @@ def test_a_summary_is_printed_without_output(command):
     assert "values int16 (2, 2)\n[[3 3]\n [5 5]]\n" in printed
 
 
+@pytest.mark.quick
 def test_nonzero(command):
     np.save("x.npy", X)
     code, printed, _ = command("nonzero", "x.npy", "-o", "there.npz")
@@ -287,6 +295,7 @@ def test_nonzero(command):
         assert there["count"] == 7
 
 
+@pytest.mark.quick
 def test_nonzero_of_a_size(command):
     np.save("x.npy", np.array([0, 1, 1]))
     assert command("nonzero", "x.npy", "--size", 3, "--fill-value", 9, "-o", "there.npz")[0] == 0
@@ -294,6 +303,7 @@ def test_nonzero_of_a_size(command):
         assert there["coordinates"].tolist() == [[1], [2], [9]]
 
 
+@pytest.mark.quick
 def test_gather(command):
     np.save("x.npy", X)
     np.save("indices.npy", np.array([[0, -1], [1, 0]]))
@@ -308,6 +318,7 @@ def test_gather(command):
         assert picked["output"].tolist() == [2, 5]
 
 
+@pytest.mark.quick
 def test_diagonal(command):
     np.save("x.npy", X)
     assert command("diagonal", "x.npy", "--begin", 1, "--end", 2**40, "--value", -7, "-o", "y.npy")[0] == 0
@@ -337,7 +348,7 @@ BAD = {
     "top-k x.npy -k 9": (1, "top-k: top_k.k: got 9, but axis 1 of x has 4 elements; k must be in [0, 4]"),
     "top-k x.npy -k 1 --axis 2": (1, "top-k: top_k.axis: got 2"),
     "top-k x.npy -k 1 --index-dtype float32": (1, "float32"),
-    "top-k x.npy -k 1 -o best.npy": (1, "-o best.npy: the result is .npz"),
+    "top-k x.npy -k 1 -o best.npy": (1, "-o best.npy: the name of the file must end with .npz"),
     "top-k x.npy -k 1 -o no/best.npz": (1, "-o no/best.npz: there is no folder"),
     "top-k missing.npy -k 1": (1, "missing.npy: No such file or directory"),
     "top-k text.npy -k 1": (1, "text.npy: not an .npy file"),
@@ -358,16 +369,16 @@ BAD = {
     "gather x.npy far.npy --mode wrap": (1, "wrap"),
     "diagonal": (1, "diagonal: give a FILE.npy, or --shape"),
     "diagonal x.npy --shape 2,2": (1, "FILE.npy has a shape and type of its own"),
-    "diagonal x.npy --value one": (1, "--value: 'one' is no number"),
+    "diagonal x.npy --value one": (1, "--value: 'one' is not a number"),
     "diagonal x.npy --value 1.5": (1, "1.5"),
-    "diagonal --shape 2,b": (1, "--shape: '2,b' is no shape"),
-    "diagonal --shape 4,,4": (1, "--shape: '4,,4' is no shape"),
-    "diagonal --shape 4,4,": (1, "--shape: '4,4,' is no shape"),
-    "diagonal --shape=": (1, "--shape: '' is no shape"),
+    "diagonal --shape 2,b": (1, "--shape: '2,b' is not a shape"),
+    "diagonal --shape 4,,4": (1, "--shape: '4,,4' is not a shape"),
+    "diagonal --shape 4,4,": (1, "--shape: '4,4,' is not a shape"),
+    "diagonal --shape=": (1, "--shape: '' is not a shape"),
     "diagonal --shape 2,2 --dtype=": (1, "diagonal_matrix.dtype: got ''"),
     "diagonal --shape 2,2 --dtype floaty": (1, "floaty"),
     "diagonal --shape 2": (1, "diagonal: "),
-    "bench --seconds inf": (2, "inf is no length of time"),
+    "bench --seconds inf": (2, "inf is not a length of time"),
     "bench sweep --seconds nan": (2, "Invalid value for '--seconds'"),
     "bogus": (2, "No such command 'bogus'"),
     "demo --bogus": (2, "No such option"),

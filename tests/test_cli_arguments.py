@@ -1,4 +1,4 @@
-"""Arguments of all kinds: a command ends in an answer, or in one line that says what is wrong."""
+"""Arbitrary arguments: every command ends with an answer or a one-line error."""
 
 import os
 from pathlib import Path

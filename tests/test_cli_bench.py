@@ -1,14 +1,16 @@
-"""What `dmlops bench` and `dmlops bench sweep` say about what they measured, whatever that is."""
+"""The output of `dmlops bench` and `dmlops bench sweep`, for all kinds of measurements."""
 
 import json
 import re
 
 import pytest
 
-from dmlops.bench import cliffs
-from dmlops.bench.cliffs import Finding, Verdict
+from dmlops.bench import sweep_analysis
 from dmlops.bench.runner import Outcome, Row
+from dmlops.bench.sweep_analysis import Finding, Verdict
 from dmlops.bench.workloads import CPU
+
+pytestmark = pytest.mark.quick
 
 BANDWIDTH = 8012 / 1e-3 * 2  # bytes a second: the first row moves half of this
 
@@ -104,7 +106,7 @@ def test_the_table_and_what_is_said_of_it(command, play, tmp_path):
     assert "  failed: no room: torch.nonzero, torch.embedding\n" in printed
     assert "  skipped: no kernel: dmlops\n" in printed
     assert printed.splitlines()[-2] == (
-        "dmlops is the fastest on 2 of 3 workloads; the best peer takes 1.00 times as long, median."
+        "dmlops is the fastest on 2 of 3 workloads; in the median, the best peer takes 1.00 times as long."
     )
     assert said.splitlines() == [
         "top_k small 1 x 1000, k 5: 1 ms, torch.topk 9 ms",
@@ -150,9 +152,11 @@ def finding(what, point, factor, limit, amount=1e-3, other="the base"):
 
 def test_what_is_said_of_a_sweep(command, play, monkeypatch, tmp_path):
     asked = play(Harness())
-    monkeypatch.setattr(cliffs, "shares", lambda harness, table, budget: ((each, 1.0) for each in table))
+    monkeypatch.setattr(
+        sweep_analysis, "shares", lambda harness, table, budget: ((each, 1.0) for each in table)
+    )
 
-    def walk(harness, sweep, share, told):
+    def measure(harness, sweep, share, told):
         rows = [Row.of(point) for point in sweep.points]
         for number, row in enumerate(rows):
             row.outcomes = [untimed("dmlops", "skipped", "out of time") if number < 2 else timed("dmlops", 1)]
@@ -165,7 +169,7 @@ def test_what_is_said_of_a_sweep(command, play, monkeypatch, tmp_path):
             ]
         return Verdict(sweep, rows, findings)
 
-    monkeypatch.setattr(cliffs, "walk", walk)
+    monkeypatch.setattr(sweep_analysis, "measure", measure)
     options = ("--operator", "diagonal_matrix", "--threads", 2, "--json", "r.json")
     code, printed, _ = command("bench", "sweep", *options)
     assert code == 0

@@ -1,6 +1,6 @@
-"""Devices and the command line: which one a command takes, what `info` and `warmup` make of them.
+"""Devices on the command line: the choice of a device, and the output of `info` and `warmup`.
 
-The GPUs are played, so that machines without any see these tests too.
+Stand-ins replace the GPUs, so that these tests also run on machines without one.
 """
 
 import re
@@ -12,6 +12,8 @@ import pytest
 from dmlops import cuda
 from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli.placement import Device, place
+
+pytestmark = pytest.mark.quick
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 
@@ -52,6 +54,30 @@ def test_info_names_each_gpu(command, gpus, monkeypatch):
     assert re.search(r"cuda:0 +GPU 0, sm_90, 132 multiprocessors\n", printed)
     assert re.search(r"cuda:1 +GPU 1, sm_120, 132 multiprocessors\n", printed)
     assert re.search(r"cuda:2 +GPU 2, ", printed)
+
+
+def test_info_shows_how_top_k_chooses(command):
+    pytest.importorskip("cuda.bindings")
+    code, printed, _ = command("info", "--arch", "sm_75")
+    assert code == 0
+    assert "How top_k chooses on sm_75" in printed
+    assert re.search(r"warp\.row_elements +256, 1,024\n", printed)
+    assert re.search(r"tile\.sorted_elements +8,192 \| 8,192 \| 8,192 \| 5,120\n", printed)
+    assert re.search(r"block\.shapes +128, 256 threads\n", printed)
+    assert re.search(r"sort\.batch_bytes +256 MiB\n", printed)
+    code, printed, _ = command("info", "--arch", "sm_90")
+    assert re.search(r"block_bytes +227 KiB\n", printed)
+    assert re.search(r"block\.shapes +128, 256, 512, 1024 threads\n", printed)
+    code, _, error = command("info", "--arch", "90")
+    assert code == 1
+    assert "--arch 90: it must be sm_ and a compute capability, as sm_90" in error
+
+
+def test_info_shows_how_top_k_chooses_on_each_kind_of_gpu(command, gpus, monkeypatch):
+    driver = pytest.importorskip("cuda.bindings.driver")
+    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (0, 12090))
+    _, printed, _ = command("info")
+    assert re.findall(r"How top_k chooses on (\w+)", printed) == ["sm_120", "sm_90"]
 
 
 @pytest.mark.parametrize(

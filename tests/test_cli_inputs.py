@@ -1,4 +1,4 @@
-"""The files that commands read: whatever is in them, nothing is unpickled and one line says what is wrong."""
+"""The input files of commands: nothing is ever unpickled, and a bad file is a one-line error."""
 
 import io
 import json
@@ -214,7 +214,7 @@ BAD_RECORDS = {
     "no outcomes": (without("workloads", 1, "outcomes"), "workloads[1]: there is no outcomes"),
     "no times": (without("workloads", 0, "outcomes", 2, "seconds"), "[0].outcomes[2]: there is no seconds"),
     "no workloads": (without("workloads"), "there is no workloads"),
-    "another format": (replaced(2, "format"), "these are no results of this version"),
+    "another format": (replaced(2, "format"), "the file has no results of this version"),
     "text": (replaced("fast", "bandwidth"), "the results: bandwidth is a string; it must be a number"),
     "true": (replaced(True, "threads"), "threads is true or false; it must be a whole number"),
     "a list": (replaced([], "machine"), "machine is a list; it must be an object"),

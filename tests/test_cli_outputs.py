@@ -1,4 +1,4 @@
-"""The files that commands write: nothing lost, nothing half written, refusals before the work."""
+"""The output files of commands: none is lost or partly written, and bad names are refused before the work."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""What a command leaves behind in the process that runs it: streams, signals and hooks are as they were."""
+"""A command restores the streams, signals and hooks of the process that runs it."""
 
 import errno
 import io
@@ -12,6 +12,8 @@ import pytest
 
 from dmlops.cli import ending
 from tests.command_line import assert_refused
+
+pytestmark = pytest.mark.quick
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 SIGNALS = [

@@ -1,4 +1,4 @@
-"""What the commands print: where an output is full, closed or cannot spell a name, and errors in one line."""
+"""Standard output and standard error: full, closed, or unable to encode a name; errors take one line."""
 
 import errno
 import io

@@ -1,4 +1,4 @@
-"""What the options of the commands mean: numbers, shapes, types, and what holds where they are left out."""
+"""The options of commands: numbers, shapes, types, and their defaults."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""DirectML's pages, statement by statement, as far as they bind descriptors.
+"""The statements of DirectML's pages that concern descriptors, one by one.
 
-The examples of the pages, which bind values too, are in the operators' own tests.
+The examples on the pages, which also define values, are in the tests of the operators.
 """
 
 import itertools
@@ -24,6 +24,8 @@ from dmlops import (
     TopK1,
     UnsupportedFeatureError,
 )
+
+pytestmark = pytest.mark.quick
 
 F32, F16, I32, U32, U64 = (
     TensorDataType[name] for name in ("FLOAT32", "FLOAT16", "INT32", "UINT32", "UINT64")

@@ -1,4 +1,4 @@
-"""Kernels' integers: unsigned ones keep their width, as in C; others' functions are typed as Numba does."""
+"""Integers in CUDA kernels: unsigned types keep their width, as in C; other code has Numba's own types."""
 
 import importlib
 

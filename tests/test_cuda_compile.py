@@ -1,4 +1,4 @@
-"""Every CUDA kernel compiles for every architecture, without a GPU, and keeps its values in registers."""
+"""CUDA kernels compile for every architecture without a GPU, and keep their values in registers."""
 
 import importlib
 import os
@@ -13,8 +13,7 @@ from tests.cuda_plans import planned
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
-block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
-tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
+shapes = importlib.import_module("kernels_cuda.top_k.shapes")
 capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
@@ -34,7 +33,7 @@ MOST_SPILLED = {
     "dmlops_top_k_block_8_": 1410,
     "dmlops_top_k_block_": 550,
     "dmlops_top_k_warp_": 100,
-    "dmlops_top_k_maxima_turned_": 0,
+    "dmlops_top_k_transposed_maxima_": 0,
     "dmlops_top_k_maxima_": 30,
     "dmlops_top_k_sort_8_": 900,
     "dmlops_top_k_sort_": 520,
@@ -63,9 +62,11 @@ def check_shared_memory(variant, ptx):
     """Check that a kernel has no more shared memory of its own than plans count with."""
     n_bytes = sum(map(int, re.findall(r"\.shared .*\[(\d+)\];", ptx)))
     if variant.name == "top_k_tile":
-        assert n_bytes + variant.dynamic_shared_bytes == tile_shape.shared_bytes(*variant.parameters)
+        element_size, *shape = variant.parameters
+        expected = shapes.TileShape(*shape).shared_bytes(element_size)
+        assert n_bytes + variant.dynamic_shared_bytes == expected
     elif variant.name == "top_k_block":
-        assert n_bytes <= block_shape.static_bytes(variant.parameters[1])
+        assert n_bytes <= shapes.block_static_bytes(variant.parameters[1])
     else:
         assert n_bytes <= 48 << 10
 

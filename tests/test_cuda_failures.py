@@ -1,4 +1,4 @@
-"""What a CUDA call leaves behind when something fails in its midst, with a driver that only takes notes."""
+"""The state that a failing CUDA call leaves behind, with a stand-in for the driver."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A first CUDA call whose kernels are in the cache imports no Numba, which would be most of its time."""
+"""A first CUDA call whose kernels are in the cache does not import Numba."""
 
 import pytest
 

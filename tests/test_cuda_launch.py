@@ -1,4 +1,4 @@
-"""A list of launches is what the driver is asked for, one after the other: seen by a driver of ours."""
+"""A list of launches reaches the driver in order, as a stand-in for the driver sees it."""
 
 import ctypes
 import importlib

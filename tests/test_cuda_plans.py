@@ -1,5 +1,7 @@
-"""What CUDA plans launch, asked without a GPU: within limits, all the work once, shared memory."""
+"""Launches of CUDA plans, without a GPU: they respect limits and do all the work exactly once."""
 
+import dataclasses
+import importlib
 import math
 from itertools import pairwise
 
@@ -16,7 +18,10 @@ from dmlops import (
 )
 from dmlops.operators import Options
 from tests.cuda_plans import SHARED_BYTES, planned
-from tests.test_cuda_workspace import TOP_K, WAYS, nonzero, top_k, ways
+from tests.test_cuda_workspace import TOP_K, nonzero, top_k
+
+Policy = importlib.import_module("kernels_cuda.top_k").Policy
+pytestmark = pytest.mark.quick
 
 T = TensorDataType
 LARGEST_GRID = (1 << 31) - 1
@@ -67,7 +72,7 @@ PROBLEMS = {
     "nonzero": lambda: nonzero((100, 1000)),
     "nonzero-few": lambda: nonzero((10, 100)),
     "nonzero-2^33": lambda: nonzero(((1 << 33) + 3,)),
-    "nonzero-turned": lambda: nonzero((2000, 320), (1, 2000)),
+    "nonzero-transposed": lambda: nonzero((2000, 320), (1, 2000)),
     "nonzero-strided-2^32": lambda: nonzero((1 << 16, (1 << 16) + 1), (1 << 20, 3)),
     "gather": lambda: gather((5000, 64), (900, 1)),
     "gather-scalars": lambda: gather((5000, 64), (900, 2)),
@@ -77,7 +82,7 @@ PROBLEMS = {
     "gather-backwards": lambda: gather((5, 1 << 30, 3), (900, 2), strides=(-(3 << 30), -3, 1)),
     "gather-wide-bounds": lambda: gather(((1 << 32) + 5,), (900, 1), index_type=T.UINT32),
     "gather-slices": lambda: gather((40, 1 << 20), (9000, 1), strides=(1 << 22, 3)),
-    "gather-shifted": lambda: gather((50, 30_001), (9000, 1), data_type=T.UINT8),
+    "gather-unaligned": lambda: gather((50, 30_001), (9000, 1), data_type=T.UINT8),
     "gather-five-dimensions": lambda: gather(
         (3, 4, 5, 6, 7), (3, 9, 2), batch=1, strides=(9999, 2000, 300, 30, 2)
     ),
@@ -86,7 +91,7 @@ PROBLEMS = {
     "diagonal-one-of-2^36": lambda: matrices((1 << 18, 1 << 18), -3, 9),
     "diagonal-strided-2^33": lambda: matrices((1 << 10, 1 << 12, 1 << 11), strides=(1 << 25, 1 << 13, 2)),
     "diagonal-three-of-2^33": lambda: matrices((3, 1 << 18, 1 << 15), -3, 9),
-    "diagonal-turned": lambda: matrices((9, 500, 300), strides=(150_000, 1, 500)),
+    "diagonal-transposed": lambda: matrices((9, 500, 300), strides=(150_000, 1, 500)),
     "diagonal-narrow": lambda: matrices((1 << 28, 3, 3)),
 }
 METHODS = {
@@ -119,7 +124,7 @@ def test_the_first_launch_of_a_call_does_not_begin_early(name, call):
     assert not first.is_early
     # Launches that are not in one list, as those of wide tables, all wait for what is before them.
     in_lists = [
-        launch for launch in others if launch.name not in ("write_table", "gather", "diagonal_elements")
+        launch for launch in others if launch.name not in ("write_table", "gather_units", "diagonal_elements")
     ]
     assert all(launch.is_early for launch in in_lists if first.name.startswith("top_k"))
     assert not any(launch.is_early for launch in planned(PROBLEMS[name](), call=call, arch="sm_86").asked)
@@ -130,19 +135,19 @@ def test_positions_fit_the_registers_that_count_them(name, call):
     for launch in planned(PROBLEMS[name](), call=call).asked:
         arguments = launch.arguments
         is_wide = launch.name in (
-            "gather",
+            "gather_units",
             "diagonal_elements",
             "nonzero_mask_strided",
             "nonzero_expand",
         ) and (launch.variant.parameters[-1] is True)
         for count in ("n_units", "n_vectors", "n_tuples", "n_elements"):
-            if count in arguments and launch.name not in ("top_k_clear", "nonzero_mask_turned"):
+            if count in arguments and launch.name not in ("top_k_clear", "nonzero_mask_transposed"):
                 assert is_wide or arguments[count] <= NARROW, (launch.name, count)
         if launch.name in ("nonzero_mask_strided", "nonzero_small"):
             assert is_wide or launch.end <= NARROW
         if launch.name == "nonzero_expand":
             assert is_wide or launch.n_granules <= NARROW // 16384 + 1
-        if launch.name == "gather_plain":
+        if launch.name == "gather_planar":
             strides = (
                 *launch.x_strides,
                 *launch.index_strides,
@@ -159,10 +164,10 @@ def test_positions_fit_the_registers_that_count_them(name, call):
             has_long_registers = launch.name == "gather_check" and launch.variant.parameters[1]
             bounds = launch.bounds
             index_size = launch.variant.parameters[
-                0 if launch.name in ("gather_check", "gather_shifted") else 1
+                0 if launch.name in ("gather_check", "gather_unaligned") else 1
             ]
             assert index_size == 8 or has_long_registers or max(bounds) < 1 << 32
-        if launch.name in ("top_k_maxima", "top_k_maxima_turned", "top_k_block"):
+        if launch.name in ("top_k_maxima", "top_k_transposed_maxima", "top_k_block"):
             assert launch.part_size <= NARROW
         if launch.name == "top_k_columns":
             assert -(-launch.axis_size // launch.n_stacked) <= 1 << 16
@@ -180,7 +185,7 @@ def spans(asked, name, first, n_each=1):
 
 
 @pytest.mark.parametrize(
-    ("way", "kernel", "sizes", "k", "n_units"),
+    ("algorithm", "kernel", "sizes", "k", "n_units"),
     [
         ("block", "top_k_block", (3000, 5000), 20, 3000),
         ("block", "top_k_block", (7, 5000), 20, 7),
@@ -189,11 +194,9 @@ def spans(asked, name, first, n_each=1):
         ("grid", "top_k_block", (30, 70_000), 5, 30),
     ],
 )
-def test_launches_share_the_rows(way, kernel, sizes, k, n_units):
-    many = WAYS["top_k"]["many_launches"]
-    settings = (*WAYS["top_k"][way].settings, *many.settings)
-    with ways.forced(many._replace(settings=settings)):
-        asked = planned(top_k(sizes, k)).asked
+def test_launches_share_the_rows(algorithm, kernel, sizes, k, n_units):
+    policy = dataclasses.replace(Policy.auto((9, 0), 4), launch_blocks=7)
+    asked = planned(top_k(sizes, k), algorithm=algorithm, policy=policy).asked
     found = spans(asked, kernel, "first_block" if kernel != "top_k_tile" else "first_row")
     assert len(found) == -(-n_units // 7)
     assert found[0][0] == 0
@@ -228,7 +231,7 @@ def test_units_of_copies_divide_all_that_lies_between_them(data_type):
                     )
                     found = planned(descriptor, leads=(lead, 0, lead))
                     (launch,) = found.asked
-                    assert launch.name in ("gather", "gather_plain")
+                    assert launch.name in ("gather_units", "gather_planar")
                     unit = launch.variant.parameters[0]
                     bytes_between = [
                         row * size,
@@ -299,14 +302,14 @@ def test_parts_of_matrices_cover_all_rows_once(name, lead):
         x_at = y * strides[-2] + (batch * strides[0] if len(sizes) == 3 else 0)
         assert launch.x - found.addresses[0] == x_at * 4
         # Rows that begin between two boundaries need a vector more.
-        assert launch.vectors_a_row == -(-(width * 4 + (12 if lead else 0)) // 16)
+        assert launch.vectors_per_row.size == -(-(width * 4 + (12 if lead else 0)) // 16)
         # The band of a part is counted from its first row.
         assert (launch.begin, launch.end) == tuple(
-            max(-launch.height, min(bound + y, width))
+            max(-launch.height.size, min(bound + y, width))
             for bound in (descriptor.diagonal_fill_begin, descriptor.diagonal_fill_end)
         )
         assert launch.grid * launch.block >= launch.n_vectors > (launch.grid - 1) * launch.block
-        at += launch.n_vectors // launch.vectors_a_row
+        at += launch.n_vectors // launch.vectors_per_row.size
     assert at == n_rows
 
 
@@ -322,14 +325,14 @@ def test_columns_of_coordinates():
     )
     asked = planned(descriptor, Options(coordinates=coordinates)).asked
     first, second = (launch for launch in asked if launch.name == "nonzero_expand")
-    assert (first.n_used, second.n_used) == (8, 2)
+    assert (first.n_columns, second.n_columns) == (8, 2)
     assert second.output - first.output == 8 * 8
-    assert first.p == tuple(math.prod(sizes[i + 1 :]) for i in range(8))
-    assert second.p[:2] == (5, 1)
+    assert first.periods == tuple(math.prod(sizes[i + 1 :]) for i in range(8))
+    assert second.periods[:2] == (5, 1)
     assert (first.period, second.period) == (math.prod(sizes), 20)
     assert first.count_output
     assert not second.count_output
-    assert (first.row_bytes, first.column_bytes, first.packed) == (96, 8, 0)
+    assert (first.row_bytes, first.column_bytes, first.is_packed) == (96, 8, 0)
 
 
 @pytest.mark.parametrize(("n_columns", "aligned_bytes"), [(1, 8), (2, 16), (4, 16)])
@@ -341,25 +344,25 @@ def test_rows_of_coordinates_are_packed_where_they_are_aligned(n_columns, aligne
             for launch in planned(nonzero(sizes), leads=(0, lead, 0)).asked
             if launch.name == "nonzero_expand"
         )
-        assert expand.packed == (lead % aligned_bytes == 0)
+        assert expand.is_packed == (lead % aligned_bytes == 0)
 
 
 def needed_threads(launch):
     """Return how many threads have something to do, or None where that does not hang on their number."""
     arguments, parameters = launch.arguments, launch.variant.parameters
-    if launch.name == "nonzero_mask_turned":
+    if launch.name == "nonzero_mask_transposed":
         n_matrices = launch.n_units // (launch.n_row_tiles * launch.n_word_tiles)
         assert launch.n_units == n_matrices * launch.n_row_tiles * launch.n_word_tiles
         assert launch.n_row_tiles * 32 >= launch.height
         assert launch.n_word_tiles * 4 >= launch.row_words
         return 32 * launch.n_units
-    if launch.name in ("gather_plain", "gather"):
-        n_each = parameters[2] if launch.name == "gather_plain" else 1 if parameters[2] else 4
+    if launch.name in ("gather_planar", "gather_units"):
+        n_each = parameters[2] if launch.name == "gather_planar" else 1 if parameters[2] else 4
         return -(
             -launch.n_units
-            // (n_each if parameters[0] == 16 or launch.name == "gather_plain" else min(n_each, 2))
+            // (n_each if parameters[0] == 16 or launch.name == "gather_planar" else min(n_each, 2))
         )
-    if launch.name in ("gather_strided", "gather_shifted", "diagonal_rows", "diagonal_strided"):
+    if launch.name in ("gather_strided", "gather_unaligned", "diagonal_rows", "diagonal_strided"):
         return launch.n_vectors
     if launch.name == "diagonal_elements":
         return launch.n_elements if parameters[1] else -(-launch.n_elements // 4)
@@ -368,7 +371,7 @@ def needed_threads(launch):
     if launch.name == "top_k_clear":
         return launch.n_vectors
     if launch.name == "top_k_columns":
-        n_each = launch.block // 32 // launch.parts_a_block * 32
+        n_each = launch.block // 32 // launch.parts_per_block * 32
         assert launch.n_column_blocks * n_each >= launch.n_rows
         return launch.n_column_blocks * launch.n_stacked * launch.block
     return arguments.get("n_rows", 0) * 32 if launch.name == "top_k_warp" else None
@@ -383,20 +386,20 @@ def test_threads_are_enough_and_not_too_many(name, call):
 
 
 @pytest.mark.parametrize("lead", range(0, 16, 4))
-@pytest.mark.parametrize("name", ["gather-slices", "gather-shifted", "gather-strided-few"])
+@pytest.mark.parametrize("name", ["gather-slices", "gather-unaligned", "gather-strided-few"])
 def test_vectors_of_runs_that_begin_anywhere_are_one_more(name, lead):
     descriptor = {
         "gather-slices": lambda: gather((40, 1 << 10), (9000, 1), strides=(1 << 22, 3)),
-        "gather-shifted": lambda: gather((50, 30_000), (9000, 1), strides=(30_001, 1), data_type=T.UINT8),
+        "gather-unaligned": lambda: gather((50, 30_000), (9000, 1), strides=(30_001, 1), data_type=T.UINT8),
         "gather-strided-few": lambda: gather((40, 21), (9000, 1), strides=(1 << 22, 3)),
     }[name]()
-    (launch,) = planned(descriptor, leads=(1 if name == "gather-shifted" else 0, 0, lead)).asked
-    assert launch.name in ("gather_strided", "gather_shifted")
+    (launch,) = planned(descriptor, leads=(1 if name == "gather-unaligned" else 0, 0, lead)).asked
+    assert launch.name in ("gather_strided", "gather_unaligned")
     n_bytes = descriptor.output_tensor.sizes[-1] * descriptor.input_tensor.data_type.bytes
     latest = max((lead + row * n_bytes) % 16 for row in range(16))
-    assert launch.vectors_a_run * 16 >= latest + n_bytes
-    assert launch.vectors_a_run * 16 < n_bytes + 32
-    assert launch.n_vectors == 9000 * launch.vectors_a_run
+    assert launch.vectors_per_run.size * 16 >= latest + n_bytes
+    assert launch.vectors_per_run.size * 16 < n_bytes + 32
+    assert launch.n_vectors == 9000 * launch.vectors_per_run.size
 
 
 @pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
@@ -415,7 +418,7 @@ def test_bands_of_transposed_matrices(begin, end):
     """Where the output's rows lie side by side, rows and columns change places; the elements set do not."""
     height, width = 40, 60
     (launch,) = planned(matrices((height, width), begin, end, output=(1, height), strides=(1, height))).asked
-    assert (launch.height, launch.width) == (width, height)
+    assert (launch.height.size, launch.width) == (width, height)
     for y in range(height):
         for x in range(width):
             is_set = min(begin, end) <= x - y < max(begin, end)

@@ -1,4 +1,4 @@
-"""The areas of a block's shared memory, as top-k plans lay them out, are large enough and do not overlap."""
+"""The areas of shared memory in top-k plans are large enough and do not overlap."""
 
 import pytest
 
@@ -6,7 +6,7 @@ pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import TensorDataType
 from tests.cuda_plans import SHARED_BYTES, planned
-from tests.test_cuda_workspace import WAYS, top_k, ways
+from tests.test_cuda_workspace import top_k
 
 T = TensorDataType
 
@@ -18,22 +18,22 @@ def check_block(launch, element_size):
         launch.part_size * element_size // 16,
         launch.n_coarse << launch.coarse_bits,
         launch.n_coarse * key_bytes // 16,
-    )[launch.top_level]
+    )[launch.top_stage]
     n_groups = -(-n_vectors >> launch.lane_bits)
     # A warp writes those of whole chunks of 256 vectors.
     groups_end = -(-n_vectors // 256) * (256 >> launch.lane_bits) * key_bytes
-    if launch.has_single_keys:
+    if launch.has_unit_groups:
         n_groups, groups_end = n_vectors * 16 // key_bytes, n_vectors * 16
     is_grouped = n_groups > k and (launch.part_size > launch.n_slots or 4 * k < launch.part_size)
-    list_begin, bins_begin = 4 * launch.list_at, 4 * launch.bins_at
+    list_begin, bins_begin = 4 * launch.list_word, 4 * launch.bins_word
     assert launch.n_slots * key_bytes % 16 == 0
     assert launch.n_slots * (key_bytes + 4) <= list_begin
     assert not is_grouped or groups_end <= list_begin
-    assert list_begin + max(4 * launch.n_listed, 2 * launch.n_slots) <= bins_begin
+    assert list_begin + max(4 * launch.n_candidate_groups, 2 * launch.n_slots) <= bins_begin
     assert bins_begin + 16 * launch.block <= launch.shared_bytes
     # Candidates are numbered in 16 bits; ties and listed groups have room.
     assert k <= launch.n_slots <= 1 << 16
-    assert k <= launch.enough <= launch.n_listed
+    assert k <= launch.most_groups <= launch.n_candidate_groups
 
 
 @pytest.mark.parametrize("arch", SHARED_BYTES)
@@ -54,30 +54,28 @@ def test_areas_of_a_block_do_not_overlap(arch, data_type):
                 check_block(launch, data_type.bytes)
                 n_checked += 1
     assert n_checked
-    with ways.forced(WAYS["top_k"]["block"]):
-        for n_rows, axis_size, k in ((3, 1000, 100), (3, 1000, 600), (3, 4000, 300), (2000, 2048, 900)):
-            (launch,) = planned(top_k((n_rows, axis_size), k, data_type=data_type), arch=arch).asked
-            check_block(launch, data_type.bytes)
+    for n_rows, axis_size, k in ((3, 1000, 100), (3, 1000, 600), (3, 4000, 300), (2000, 2048, 900)):
+        descriptor = top_k((n_rows, axis_size), k, data_type=data_type)
+        (launch,) = planned(descriptor, arch=arch, algorithm="block").asked
+        check_block(launch, data_type.bytes)
 
 
 @pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
 def test_areas_of_warps_do_not_overlap(data_type):
     size, k = data_type.bytes, 30
-    with ways.forced(WAYS["top_k"]["warp"]):
-        (launch,) = planned(top_k((900, 250), k, data_type=data_type)).asked
+    (launch,) = planned(top_k((900, 250), k, data_type=data_type), algorithm="warp").asked
     # Keys and positions apart where they are more than 8 bytes.
     assert launch.shared_bytes == 8 * launch.n_slots * (12 if size == 8 else 8)
     assert launch.n_slots >= 64
     for height, width in ((400, 900), (20_000, 64)):
-        with ways.forced(WAYS["top_k"]["columns"]):
-            (*_, launch) = planned(top_k((height, width), k, 0, data_type)).asked
+        (*_, launch) = planned(top_k((height, width), k, 0, data_type), algorithm="columns").asked
         n_warps = launch.block // 32
-        assert launch.position_begin >= n_warps * launch.n_slots * 32 * max(2, size)
-        assert launch.shared_bytes >= launch.position_begin + n_warps * launch.n_slots * 64
+        assert launch.position_offset >= n_warps * launch.n_slots * 32 * max(2, size)
+        assert launch.shared_bytes >= launch.position_offset + n_warps * launch.n_slots * 64
         assert launch.n_slots % 8 == 0
         # A lane has room for what a chunk adds; several warps merge two lists, and look beyond.
-        assert launch.n_slots >= k + launch.slack + (8 if size == 8 else 16)
-        assert launch.parts_a_block == 1 or launch.n_slots > 2 * k
+        assert launch.n_slots >= k + launch.n_spare + (8 if size == 8 else 16)
+        assert launch.parts_per_block == 1 or launch.n_slots > 2 * k
 
 
 def test_tiles_and_sorts_have_room_for_what_they_exchange():

@@ -1,16 +1,17 @@
-"""Which way top-k plans on CUDA choose, and that what they launch fits the device; no kernel is loaded."""
+"""Top-k plans on CUDA choose the right algorithm, and launch what fits the device; no kernel is loaded."""
 
 import importlib
-from unittest import mock
 
 import pytest
 
+pytestmark = pytest.mark.quick
+
 pytest.importorskip("cuda.core")
-block_shape = importlib.import_module("kernels_cuda.top_k.block_shape")
-group_shape = importlib.import_module("kernels_cuda.top_k.group_shape")
-planning = importlib.import_module("kernels_cuda.top_k.planning")
-tile_shape = importlib.import_module("kernels_cuda.top_k.tile_shape")
-ways = importlib.import_module("tests.gpu.ways")
+dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
+policies = importlib.import_module("kernels_cuda.top_k.policy")
+problems = importlib.import_module("kernels_cuda.top_k.problem")
+shapes = importlib.import_module("kernels_cuda.top_k.shapes")
+algorithms = importlib.import_module("tests.gpu.algorithms")
 Target = importlib.import_module("kernels_cuda.runtime.variant").Target
 
 KIB = 1 << 10
@@ -24,6 +25,15 @@ SHARED_BYTES = {
     "sm_100": 227 * KIB,
     "sm_120": 99 * KIB,
 }
+CAPABILITIES = {
+    "sm_75": (7, 5),
+    "sm_80": (8, 0),
+    "sm_86": (8, 6),
+    "sm_89": (8, 9),
+    "sm_90": (9, 0),
+    "sm_100": (10, 0),
+    "sm_120": (12, 0),
+}
 # A block may have this without asking for more.
 DEFAULT_BYTES = 48 * KIB
 # All kernels but those of blocks and tiles have at most this of their own.
@@ -31,35 +41,28 @@ OWN_BYTES = 4 * KIB
 LARGEST_PROBLEM = 1 << 30
 
 
-def planned(shape, k, element_size=4, arch="sm_90", variant=None):
-    """Plan a selection along the middle axis of packed elements; return its way, launches and workspace."""
+def planned(shape, k, element_size=4, arch="sm_90", algorithm=None, policy=None):
+    """Return the algorithm, launches and workspace of a selection along the middle of three axes."""
     outer, axis_size, inner = shape
     rows = [(outer, axis_size * inner, k * inner, k * inner), (inner, 1, 1, 1)]
-    given = []
-
-    def remember(name, workspace_size, steps, _):
-        given.extend(steps)
-        return name.split()[0], given, workspace_size
-
-    with mock.patch.object(planning, "Plan", remember):
-        return planning.plan(
-            element_size=element_size,
-            index_size=4,
-            sign=0,
-            flip=0,
-            infinity=(1 << 8 * element_size) - 1,
-            largest=True,
-            k=k,
-            axis_size=axis_size,
-            rows=[row for row in rows if row[0] > 1],
-            axis_strides=(inner, inner, inner),
-            target=Target(0, arch, 132, SHARED_BYTES[arch]),
-            variant=variant,
-        )
+    problem = problems.Problem(
+        element_size=element_size,
+        index_size=4,
+        key_format=problems.key_format(element_size, 0, 0, (1 << 8 * element_size) - 1, True),
+        unfolded_format=problems.unfolded_format(element_size, 0, 0, (1 << 8 * element_size) - 1, True),
+        k=k,
+        axis_size=axis_size,
+        rows=problems.describe_rows([row for row in rows if row[0] > 1], inner),
+        strides=problems.AxisStrides(inner, inner, inner),
+        multiprocessors=132,
+    )
+    if policy is None:
+        policy = policies.Policy.auto(CAPABILITIES[arch], element_size)
+    return dispatch.launches_of(problem, policy, algorithm)
 
 
 @pytest.mark.parametrize(
-    ("shape", "k", "way"),
+    ("shape", "k", "algorithm"),
     [
         ((1, 50_257, 256), 50, "grid"),
         ((256, 50_257, 1), 50, "block"),
@@ -73,8 +76,8 @@ def planned(shape, k, element_size=4, arch="sm_90", variant=None):
         ((1, 1024, 4096), 20, "warp"),
     ],
 )
-def test_rows_side_by_side(shape, k, way):
-    assert planned(shape, k)[0] == way
+def test_rows_side_by_side(shape, k, algorithm):
+    assert planned(shape, k)[0] == algorithm
 
 
 @pytest.mark.parametrize("element_size", [1, 2, 4, 8])
@@ -82,16 +85,16 @@ def test_rows_side_by_side(shape, k, way):
     ("shape", "k"), [((1, 50_257, 256), 50), ((3, 5000, 700), 4), ((2, 4200, 999), 8), ((1, 1 << 33, 16), 50)]
 )
 def test_maxima_of_rows_side_by_side(shape, k, element_size):
-    _, launches, workspace_size = planned(shape, k, element_size, variant="grid")
-    names = [step.variant.name for step in launches]
-    assert names[0] == "top_k_maxima_turned"
-    assert set(names) == {"top_k_maxima_turned", "top_k_block"}
+    _, launches, workspace_size = planned(shape, k, element_size, algorithm="grid")
+    names = [launch.variant.name for launch in launches]
+    assert names[0] == "top_k_transposed_maxima"
+    assert set(names) == {"top_k_transposed_maxima", "top_k_block"}
     if planned(shape, k, element_size)[0] == "grid":
         assert workspace_size <= shape[0] * shape[1] * shape[2] * element_size // 4
 
 
 @pytest.mark.parametrize(
-    ("element_size", "axis_size", "k", "way"),
+    ("element_size", "axis_size", "k", "algorithm"),
     [
         (4, 2048, 2048, ("tile", 256)),
         (4, 2048, 511, ("block", 128)),
@@ -114,9 +117,9 @@ def test_maxima_of_rows_side_by_side(shape, k, element_size):
     ],
 )
 @pytest.mark.parametrize("arch", ["sm_86", "sm_90"])
-def test_long_rows_of_many_winners_are_sorted_by_a_block(element_size, axis_size, k, way, arch):
+def test_long_rows_of_many_winners_are_sorted_by_a_block(element_size, axis_size, k, algorithm, arch):
     name, launches, _ = planned((256, axis_size, 1), k, element_size, arch)
-    assert (name, launches[-1].block) == way
+    assert (name, launches[-1].block) == algorithm
 
 
 @pytest.mark.parametrize(
@@ -143,28 +146,27 @@ def test_many_rows_have_smaller_blocks(n_rows, k, n_threads):
 def test_coarse_groups_are_larger_where_few_are_listed(element_size, axis_size, k, coarse_chunks):
     _, (maxima, _), _ = planned((1, axis_size, 1), k, element_size)
     n_chunks = -(-axis_size * element_size // (256 * 16))
-    blocks_a_part, chunks = maxima.integers[4:6]
+    chunks = maxima.parameters.coarse_chunks
     assert chunks == coarse_chunks
-    assert 0 <= blocks_a_part * 8 * chunks - n_chunks < 8 * chunks
+    assert 0 <= maxima.parameters.blocks_per_part * 8 * chunks - n_chunks < 8 * chunks
 
 
 def test_tiles_that_a_device_has_no_room_for():
     name, launches, _ = planned((256, 8192, 1), 8192, arch="sm_75")
     assert (name, launches[-1].block) == ("tile", 512)
     assert planned((256, 16_384, 1), 16_384, arch="sm_75")[0] == "sort"
-    with pytest.raises(ValueError, match="variant 'tile' does not take rows of 8193"):
-        planned((256, 8193, 1), 8193, arch="sm_75", variant="tile")
+    with pytest.raises(ValueError, match="algorithm 'tile' does not take k 8193 of rows of 8193"):
+        planned((256, 8193, 1), 8193, arch="sm_75", algorithm="tile")
 
 
-WAYS = {way.name: way for way in ways.WAYS["top_k"]}
+ALGORITHMS = {choice.name: choice for choice in algorithms.ALGORITHMS["top_k"]}
 
 
 def forced(name, shape, k):
-    """Return the launches of a problem that is solved in a forced way of the GPU's tests."""
-    variants = ("warp", "block", "grid", "tile")
-    variant = next((variant for variant in variants if name.startswith(variant)), None)
-    with ways.forced(WAYS[name]):
-        return planned(shape, k, variant=variant)[1]
+    """Return the launches of a problem that is solved by a forced algorithm of the GPU's tests."""
+    target = Target(0, "sm_90", 132, SHARED_BYTES["sm_90"])
+    given = ALGORITHMS[name].arguments(4, target)
+    return planned(shape, k, algorithm=given["algorithm"], policy=given["policy"]).launches
 
 
 @pytest.mark.parametrize(
@@ -184,9 +186,8 @@ def test_forced_blocks(name, n_threads, shape):
 @pytest.mark.parametrize(("name", "coarse_chunks"), [("grid-four_chunks", 4), ("grid-two_chunks", 2)])
 def test_forced_chunks(name, coarse_chunks):
     maxima, block = forced(name, (3, 1 << 18, 1), 2)
-    assert maxima.integers[5] == coarse_chunks
-    # The level that the block starts from.
-    assert block.integers[10] == group_shape.COARSE
+    assert maxima.parameters.coarse_chunks == coarse_chunks
+    assert block.parameters.top_stage == shapes.COARSE
 
 
 @pytest.mark.parametrize(
@@ -196,44 +197,46 @@ def test_forced_chunks(name, coarse_chunks):
         ("many_launches", (3000, 5000, 1), 5, "top_k_block"),
         ("many_launches", (3000, 5000, 1), 5000, "top_k_tile"),
         ("many_launches", (30, 70_000, 1), 5, "top_k_maxima"),
-        ("grid-turned-many_launches", (30, 70_000, 1), 5, "top_k_maxima_turned"),
+        ("grid-transposed-many_launches", (30, 70_000, 1), 5, "top_k_transposed_maxima"),
     ],
 )
 def test_forced_launches(name, shape, k, variant):
-    grids = [step.grid for step in forced(name, shape, k) if step.variant.name == variant]
+    grids = [launch.grid for launch in forced(name, shape, k) if launch.variant.name == variant]
     assert len(grids) > 1
     assert max(grids) == 7
 
 
-def problems(arch, element_size):
-    """Yield the launches of many problems, solved in every way that serves them."""
+def all_launches(arch, element_size):
+    """Yield the launches of many problems, solved by every algorithm that serves them."""
     for n_rows in (1, 100, 100_000):
         for axis_size in (100, 2000, 5000, 16_384, 70_000, 1 << 20, 1 << 25):
             for k in {1, 32, 400, 1000, 2048, 4096, 5000, axis_size}:
                 if k > axis_size or n_rows * axis_size > LARGEST_PROBLEM:
                     continue
-                for variant in (None, "block", "grid", "tile", "columns", "warp"):
+                for algorithm in (None, "block", "grid", "tile", "columns", "warp"):
                     try:
-                        yield from planned((n_rows, axis_size, 1), k, element_size, arch, variant)[1]
+                        yield from planned((n_rows, axis_size, 1), k, element_size, arch, algorithm).launches
                     except ValueError:
                         continue
 
 
-def shared_bytes(step):
+def shared_bytes(launch, element_size):
     """Return the shared memory of a block, with what the kernel has of its own."""
-    if step.variant.name == "top_k_tile":
-        return tile_shape.shared_bytes(*step.variant.parameters)
-    is_block = step.variant.name == "top_k_block"
-    return step.shared_bytes + (block_shape.static_bytes(step.block) if is_block else OWN_BYTES)
+    if launch.variant.name == "top_k_tile":
+        return shapes.TileShape(*launch.variant.parameters[1:]).shared_bytes(element_size)
+    is_block = launch.variant.name == "top_k_block"
+    return launch.shared_bytes + (shapes.block_static_bytes(launch.block) if is_block else OWN_BYTES)
 
 
 @pytest.mark.parametrize("element_size", [1, 2, 4, 8])
 @pytest.mark.parametrize("arch", SHARED_BYTES)
 def test_blocks_have_the_shared_memory_that_they_need(arch, element_size):
     seen = set()
-    for step in problems(arch, element_size):
-        assert shared_bytes(step) <= SHARED_BYTES[arch], step.variant.label
-        assert step.shared_bytes <= max(step.variant.dynamic_shared_bytes, DEFAULT_BYTES), step.variant.label
-        seen.add((step.variant.name, step.block))
+    for launch in all_launches(arch, element_size):
+        assert shared_bytes(launch, element_size) <= SHARED_BYTES[arch], launch.variant.label
+        assert launch.shared_bytes <= max(launch.variant.dynamic_shared_bytes, DEFAULT_BYTES), (
+            launch.variant.label
+        )
+        seen.add((launch.variant.name, launch.block))
     assert ("top_k_block", 256 if arch == "sm_75" else 1024) in seen
     assert {name for name, _ in seen} >= {"top_k_maxima", "top_k_tile", "top_k_columns", "top_k_warp"}

@@ -1,4 +1,4 @@
-"""CUDA plans' workspaces suffice: what launches write lies in them, area by area, whatever the size."""
+"""Workspaces of CUDA plans are large enough: all writes stay in their areas, for problems of any size."""
 
 import importlib
 
@@ -19,9 +19,12 @@ from dmlops.operators import Options
 from tests.cuda_areas import check_areas
 from tests.cuda_plans import planned
 
-ways = importlib.import_module("tests.gpu.ways")
+algorithms = importlib.import_module("tests.gpu.algorithms")
 T = TensorDataType
-WAYS = {operator: {way.name: way for way in of_operator} for operator, of_operator in ways.WAYS.items()}
+ALGORITHMS = {
+    operator: {choice.name: choice for choice in choices}
+    for operator, choices in algorithms.ALGORITHMS.items()
+}
 
 
 def top_k(sizes, k, axis=-1, data_type=T.FLOAT32, index_type=T.INT64, strides=None):
@@ -118,8 +121,8 @@ def test_tables_of_rows():
         check_areas(planned(top_k(sizes, k, strides=strides)))
 
 
-@pytest.mark.parametrize("name", WAYS["top_k"])
-def test_forced_ways_of_top_k(name):
+@pytest.mark.parametrize("name", ALGORITHMS["top_k"])
+def test_forced_algorithms_of_top_k(name):
     n_served = 0
     for sizes, k in (
         ((3, 300_000), 40),
@@ -130,9 +133,9 @@ def test_forced_ways_of_top_k(name):
     ):
         axis = 1
         try:
-            with ways.forced(WAYS["top_k"][name]):
+            with algorithms.forced(ALGORITHMS["top_k"][name]):
                 found = planned(top_k(sizes, k, axis))
-        except ways.CannotServeError:
+        except algorithms.CannotServeError:
             continue
         check_areas(found)
         n_served += 1
@@ -146,8 +149,8 @@ NONZERO = {
     "of_31_bits": ((1 << 31,), None),
     "beyond_31_bits": ((1 << 16, (1 << 15) + 1), None),
     "beyond_32_bits": (((1 << 33) + 3,), None),
-    "turned": ((1000, 64, 320), (64 * 1000 * 320, 1, 64)),
-    "turned_rest": ((3, 1001, 96), (96 * 1001, 1, 1001)),
+    "transposed": ((1000, 64, 320), (64 * 1000 * 320, 1, 64)),
+    "transposed_rest": ((3, 1001, 96), (96 * 1001, 1, 1001)),
     "strided": ((1000, 999), (4000, 3)),
     "strided_beyond_31_bits": ((1 << 16, (1 << 15) + 1), (1 << 18, 3)),
     "many_dimensions": ((7, 9, 11, 5, 3, 13), (1 << 20, 1 << 16, 1 << 12, 400, 60, 3)),
@@ -167,15 +170,15 @@ def test_nonzero(name, data_type):
         assert check_areas(found._replace(asked=written)) >= 3
 
 
-@pytest.mark.parametrize("name", WAYS["nonzero_coordinates"])
-def test_forced_ways_of_nonzero(name):
+@pytest.mark.parametrize("name", ALGORITHMS["nonzero_coordinates"])
+def test_forced_algorithms_of_nonzero(name):
     for sizes, strides in (
         ((100, 120), None),
         ((1000, 1003), None),
         ((33, 64), (1, 33)),
         ((70, 90), (300, 2)),
     ):
-        with ways.forced(WAYS["nonzero_coordinates"][name]):
+        with algorithms.forced(ALGORITHMS["nonzero_coordinates"][name]):
             found = planned(nonzero(sizes, strides), Options(fill=3), multiprocessors=4)
         assert check_areas(found) >= 2
 

@@ -1,4 +1,4 @@
-"""The lists of deliberate defects fit the sources as they are."""
+"""The lists of deliberate defects fit the current sources."""
 
 from tests.defects.catalogue import load
 

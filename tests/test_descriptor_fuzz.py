@@ -1,6 +1,6 @@
-"""Anything at all as a tensor, a descriptor or JSON: only errors of dmlops, and TypeError, come back.
+"""Arbitrary tensors, descriptors and JSON raise only errors of dmlops and TypeError.
 
-``DMLOPS_FUZZ_EXAMPLES`` says how many examples each test tries.
+``DMLOPS_FUZZ_EXAMPLES`` sets the number of examples per test.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""`Descriptor.from_json` of text that `to_json` did not write: one error, with the field and the rule."""
+"""`Descriptor.from_json` refuses other text than that of `to_json` with one error that names the field."""
 
 import json
 
@@ -7,6 +7,8 @@ import pytest
 from dmlops import DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc
 from dmlops.dispatch import DESCRIPTORS
 from dmlops.operators import Descriptor
+
+pytestmark = pytest.mark.quick
 
 X = {"data_type": "FLOAT32", "sizes": [3, 4]}
 TOP_K1 = {"operator": "TopK1", "input_tensor": X, "axis": 1, "k": 2, "axis_direction": "DECREASING"}

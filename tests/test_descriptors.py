@@ -1,4 +1,4 @@
-"""TensorDesc and the operators' descriptors: inference, constraints and their texts, JSON."""
+"""TensorDesc and the operators' descriptors: inference, constraints, error texts and JSON."""
 
 import dataclasses
 import json
@@ -23,6 +23,8 @@ from dmlops import (
 )
 from dmlops.operators import Descriptor
 from dmlops.tensor import sizes_stand_in
+
+pytestmark = pytest.mark.quick
 
 F32, F16, I32, U32, I64, U8 = (
     TensorDataType[name] for name in ("FLOAT32", "FLOAT16", "INT32", "UINT32", "INT64", "UINT8")

@@ -10,6 +10,7 @@ from dmlops import DiagonalMatrix, DiagonalMatrix1, InvalidDescriptorError, Tens
 from tests import cases, reference
 from tests.data import DTYPES, LAYOUTS, OUTPUT_LAYOUTS, assert_same, bits, sample
 from tests.libraries import check, execute
+from tests.marks import with_quick_cases
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 PAGE_INPUT = np.array([[4, 7, 3, 7, 9], [1, 2, 8, 6, 9], [9, 4, 1, 8, 7], [4, 3, 4, 2, 4]], "float32")
@@ -41,6 +42,7 @@ def example(request):
     return x, value, begin, end, np.array(output, "float32")
 
 
+@pytest.mark.quick
 class TestPageExamples:
     def test_function(self, example):
         x, value, begin, end, output = example
@@ -71,7 +73,7 @@ class TestPageExamples:
         assert_same(execute(descriptor)["output_tensor"], expected)
 
 
-@pytest.mark.parametrize("case", cases.DIAGONAL, ids=str)
+@pytest.mark.parametrize("case", with_quick_cases(cases.DIAGONAL), ids=str)
 def test_matches_the_oracle(case, library):
     check(library, case)
 

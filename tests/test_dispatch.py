@@ -1,4 +1,4 @@
-"""`compile` and `execute`: what they take, what they refuse, what they log; one plan for many calls."""
+"""`compile` and `execute`: what they accept, refuse and log, and that one plan serves many calls."""
 
 import logging
 import pickle
@@ -442,11 +442,10 @@ class TestReuse:
 def test_debug_log_names_the_variant(caplog):
     with caplog.at_level(logging.DEBUG, "dmlops"):
         dmlops.top_k([3.0, 1.0], 1)
-    # A kernel that is not in the store is told of at INFO.
-    found = [record for record in caplog.records if record.name == "dmlops"]
-    (record,) = [record for record in found if record.levelno == logging.DEBUG]
-    assert "top_k on cpu: " in record.getMessage()
-    assert len(record.getMessage()) > len("top_k on cpu: ")
+    # Kernels that had to be compiled are logged, too.
+    found = [record.getMessage() for record in caplog.records if record.name == "dmlops"]
+    (message,) = [message for message in found if "top_k on cpu: " in message]
+    assert len(message) > len("top_k on cpu: ")
 
 
 def test_mixed_devices_are_named():

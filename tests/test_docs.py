@@ -1,4 +1,4 @@
-"""The examples in the README and on the site do what they say."""
+"""The examples in the README and the documentation are correct, and links have targets."""
 
 import doctest
 import re
@@ -6,6 +6,8 @@ import re
 import pytest
 
 from tests.scripts import ROOT
+
+pytestmark = pytest.mark.quick
 
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 

@@ -1,10 +1,12 @@
-"""Bad arguments of the functions: one form of text, found before anything is written."""
+"""Bad arguments of functions: all error texts have one form, and come before anything is written."""
 
 import numpy as np
 import pytest
 
 import dmlops
 from dmlops import DeviceMismatchError, IndexOutOfRangeError, InvalidDescriptorError, UnsupportedFeatureError
+
+pytestmark = pytest.mark.quick
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
 INDICES = np.array([[0], [2]])

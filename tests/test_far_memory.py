@@ -1,4 +1,4 @@
-"""Elements more than 2^31 and 2^32 apart, in memory of which only touched pages are there; large plans."""
+"""Elements more than 2^31 and 2^32 apart, in sparse memory that exists only where it is touched."""
 
 import mmap
 import sys

@@ -1,4 +1,4 @@
-"""Selections whose answer lies in every part of a row: of each thread, run, tile, and what is left over."""
+"""Selections whose answer lies in every part of a row: of each thread, run, tile and remainder."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Feature levels: the support tables against a second copy, and what follows from them."""
+"""Feature levels: the support tables, compared with an independent copy, and their consequences."""
 
 import itertools
 
@@ -20,6 +20,8 @@ from dmlops import (
     TopK1,
     UnsupportedFeatureError,
 )
+
+pytestmark = pytest.mark.quick
 
 SMALL = "FLOAT32 FLOAT16 INT32 INT16 INT8 UINT32 UINT16 UINT8"
 WITH_I64 = f"{SMALL} INT64 UINT64"

@@ -1,7 +1,7 @@
-"""Any arguments of the functions and of `execute`: the right answer, or an error that names the wrong one.
+"""Arbitrary arguments of functions and of `execute`: the right answer, or an error that names the argument.
 
-Each call is made again, and again after a good one of its kind, and must do the same.
-``DMLOPS_FUZZ_EXAMPLES`` says how many examples each test tries.
+Each call is repeated, also after a good call of its kind, and must have the same outcome.
+``DMLOPS_FUZZ_EXAMPLES`` sets the number of examples per test.
 """
 
 import re

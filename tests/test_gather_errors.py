@@ -1,4 +1,4 @@
-"""`gather_nd` with `mode="raise"`: which tuple the error names, whatever the layout, and what is no error."""
+"""`gather_nd` with `mode="raise"`: the error names the right tuple for every layout."""
 
 import re
 

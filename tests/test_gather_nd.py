@@ -10,6 +10,7 @@ from dmlops import FeatureLevel, GatherND, GatherND1, TensorDataType, TensorDesc
 from tests import cases, reference
 from tests.data import DTYPES, INDEX_DTYPES, LAYOUTS, OUTPUT_LAYOUTS, assert_same, random, sample
 from tests.libraries import check, execute
+from tests.marks import with_quick_cases
 
 
 def _gather1(x, indices, input_count, indices_count, batch):
@@ -22,6 +23,7 @@ def _gather1(x, indices, input_count, indices_count, batch):
     )
 
 
+@pytest.mark.quick
 class TestPageExamples:
     X1 = np.array([[0, 1], [2, 3]], "float32")
     X2 = np.arange(12, dtype="float32").reshape(3, 2, 2)
@@ -67,7 +69,7 @@ class TestPageExamples:
         assert sizes == (1, 1, 1, 3, 4)
 
 
-@pytest.mark.parametrize("case", cases.GATHER, ids=str)
+@pytest.mark.parametrize("case", with_quick_cases(cases.GATHER), ids=str)
 def test_matches_the_oracle(case, library):
     check(library, case)
 

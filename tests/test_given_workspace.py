@@ -1,4 +1,4 @@
-"""A workspace of exactly the size that an operator asks for, wherever it begins: nothing else is written."""
+"""A workspace of exactly the required size, at any address: nothing outside it is written."""
 
 import numpy as np
 import pytest
@@ -14,6 +14,8 @@ from dmlops import (
 )
 from tests import reference
 from tests.data import assert_same, sample
+
+pytestmark = pytest.mark.quick
 
 CANARY = 0xA5
 

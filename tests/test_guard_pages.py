@@ -1,8 +1,9 @@
-"""No call reads or writes a byte that is not an element of its arrays: there, the memory cannot be touched.
+"""Calls touch only elements of their arrays: the memory around them is inaccessible.
 
-Each problem has every array flush against pages that end the process, at either end and between the rows;
-inputs cannot be written to, and canaries fill what is left of their pages. `DMLOPS_GUARDED_PROBLEMS` asks for
-more problems than the ordinary suite makes, and `DMLOPS_STRESS_SEED` for others.
+Every array of a problem is flush against pages that end the process when they are touched, at either end and
+between its rows. Inputs are read-only, and canaries fill the rest of their pages.
+`DMLOPS_GUARDED_PROBLEMS` asks for more problems than in the ordinary suite, and `DMLOPS_STRESS_SEED` for
+others.
 """
 
 import os

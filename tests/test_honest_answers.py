@@ -1,6 +1,6 @@
-"""What is no plain array of numbers in memory that can be reached, or not the argument that it seems to be.
+"""Objects that are not plain arrays of numbers, and arguments that are not what they seem to be, are refused.
 
-It is refused in so many words, the first time and after calls that were fine.
+The error says so, in a first call and after good calls.
 """
 
 import numpy as np
@@ -11,6 +11,8 @@ from dmlops import DmlError, InvalidDescriptorError, TensorDataType, TensorDesc,
 from tests import reference
 from tests.data import assert_same
 from tests.libraries import NUMPY
+
+pytestmark = pytest.mark.quick
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
 PICKS = np.array([[0], [2]])

@@ -1,4 +1,4 @@
-"""`dmlops.integrations.dask`: chunked arrays give what whole ones give."""
+"""`dmlops.integrations.dask`: chunked arrays give the same results as whole arrays."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""`dmlops.integrations.onnx`: nodes run by dmlops, and turned into descriptors."""
+"""`dmlops.integrations.onnx`: nodes that dmlops runs, and descriptors of nodes."""
 
 import re
 

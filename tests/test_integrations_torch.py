@@ -1,4 +1,4 @@
-"""`dmlops.integrations.torch`: custom operators in graphs, their inferred shapes, their gradients."""
+"""`dmlops.integrations.torch`: custom operators in graphs, their inferred shapes and their gradients."""
 
 import re
 
@@ -52,6 +52,8 @@ CALLS = {
     "top_k_integers": ("top_k", lambda: ((normal(4, 9) * 9).long(), 5, 1, True, True, None)),
     "top_k_none": ("top_k", lambda: (normal(4, 0), 0, 1, True, True, None)),
     "top_k_scalar": ("top_k", lambda: (normal(), 1, 0, True, True, None)),
+    "top_k_lengths": ("top_k", lambda: (normal(4, 9), 3, 1, False, False, torch.tensor([9, 0, 2, -1]))),
+    "top_k_lengths_scalar": ("top_k", lambda: (normal(9), 3, 0, True, True, torch.tensor(2).int())),
     "top_k_grad": ("top_k", lambda: (normal(3, 4, 5).requires_grad_(), 2, 1, True, True, None)),
     "nonzero": ("nonzero_coordinates", lambda: (sparse(5, 6, 2),)),
     "nonzero_scalar": ("nonzero_coordinates", lambda: (torch.ones(()),)),
@@ -89,6 +91,19 @@ class TestSameAsDmlops:
         expected = reference.top_k(x.cpu().numpy(), 7, largest=False)
         np.testing.assert_array_equal(values.cpu(), expected[0])
         np.testing.assert_array_equal(indices.cpu(), expected[1])
+
+    def test_top_k_of_lengths(self, device):
+        x = (normal(6, 5, device=device) * 3).round()
+        lengths = torch.tensor([5, 0, 2, 9, -3, 1], device=device)
+        for is_sorted in (True, False):
+            values, indices = top_k(x, 3, sorted=is_sorted, lengths=lengths)
+            for row, length in enumerate(lengths.clamp(0, 5).tolist()):
+                count = min(length, 3)
+                _, expected = reference.top_k(x[row, :length].cpu().numpy(), count)
+                expected = expected if is_sorted else np.sort(expected)
+                np.testing.assert_array_equal(indices[row].cpu(), [*expected, *[-1] * (3 - count)])
+                assert torch.equal(values[row, :count], x[row][indices[row, :count]])
+                assert torch.equal(values[row, count:], x.new_full((3 - count,), -torch.inf))
 
     def test_nonzero_coordinates(self, device):
         x = sparse(7, 8, device=device)
@@ -141,6 +156,18 @@ def test_compiles_as_one_graph(backend, dynamic, device):
     tolerance = {} if (backend, device) == ("inductor", "cuda") else {"rtol": 0, "atol": 0}
     for actual, expected in zip(compiled(*arguments), scores(*arguments), strict=True):
         torch.testing.assert_close(actual, expected, **tolerance)
+
+
+def test_compiles_for_lengths_of_any_number(device):
+    compiled = torch.compile(
+        lambda x, lengths: top_k(x * 2, 2, lengths=lengths), fullgraph=True, backend="aot_eager", dynamic=True
+    )
+    for rows in (3, 5):
+        x, lengths = normal(rows, 7, device=device), torch.arange(rows, device=device)
+        for actual, expected in zip(compiled(x, lengths), top_k(x * 2, 2, lengths=lengths), strict=True):
+            assert torch.equal(actual, expected)
+    with pytest.raises((RuntimeError, ValueError), match=r"lengths|size"):
+        compiled(x, lengths[1:])
 
 
 def test_new_sizes_compile_nothing_anew(device):
@@ -212,6 +239,19 @@ class TestGradients:
     )
     def test_top_k(self, shape, k, axis, device):
         self.check(lambda x: top_k(x, k, axis=axis)[0], double(*shape, device=device))
+
+    def test_top_k_of_lengths(self, device):
+        """What is beyond the length of a row has no derivative."""
+        lengths = torch.tensor([4, 1, 0], device=device)
+
+        def selected(x):
+            values, indices = top_k(x, 2, sorted=False, lengths=lengths)
+            return values.where(indices >= 0, 0)
+
+        self.check(selected, double(3, 4, device=device))
+        x = double(3, 4, device=device)
+        top_k(x, 2, lengths=lengths).values.sum().backward()
+        assert x.grad.count_nonzero(1).tolist() == [2, 1, 0]
 
     @pytest.mark.parametrize("mode", ["clip", "fill"])
     @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint32, torch.uint64])
@@ -499,6 +539,19 @@ class TestVmap:
         assert torch.equal(torch.vmap(lambda i: gather_nd(x, i), in_dims=1)(indices), expected)
         both = torch.vmap(gather_nd, in_dims=(2, 1))(torch.stack([x, x + 1], 2), indices)
         assert torch.equal(both, expected + torch.tensor([0.0, 1.0]).reshape(2, 1, 1))
+
+    @pytest.mark.parametrize("in_dims", [(0, 0), (1, None), (None, 1), (2, 1)])
+    def test_lengths(self, in_dims):
+        sizes, counts = [4, 5], [4]
+        for each, dim in zip((sizes, counts), in_dims, strict=True):
+            if dim is not None:
+                each.insert(dim, 3)
+        x, lengths = normal(*sizes), (normal(*counts).abs() * 4).int()
+        batched = torch.vmap(lambda x, n: top_k(x, 2, lengths=n), in_dims=in_dims)(x, lengths)
+        for i in range(3):
+            one = [a if d is None else a.select(d, i) for a, d in zip((x, lengths), in_dims, strict=True)]
+            for actual, expected in zip(batched, top_k(one[0], 2, lengths=one[1]), strict=True):
+                assert torch.equal(actual[i], expected)
 
     def test_indices_in_batches(self):
         x, indices = normal(3, 4, 5), torch.stack([BATCHES, BATCHES.flip(1)], 2)

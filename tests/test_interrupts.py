@@ -1,6 +1,6 @@
-"""Interrupts at random moments of calls on many threads: nothing of a call runs when the exception leaves it.
+"""Interrupts at random moments of calls on many threads: no part of a call runs afterwards.
 
-``DMLOPS_INTERRUPTS`` says how many calls are interrupted.
+``DMLOPS_INTERRUPTS`` sets the number of interrupts.
 """
 
 import os

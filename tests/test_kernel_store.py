@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: found by the next process, verified, and never in the way of a call."""
+"""Compiled kernels on disk: the next process finds them, verifies them, and never fails because of them."""
 
 import gc
 import importlib

@@ -1,7 +1,7 @@
-"""Kept calls: two that differ in one thing alone get an answer each, however often either was made.
+"""The cache of calls: two calls with one difference each get their own answer, however often they are made.
 
-Each thing that a plan or an answer depends on is changed alone, after so many repetitions that every short
-way is taken, and back again; with outputs made and given, on arrays that own their memory and on views.
+Each property that a plan or an answer depends on is changed alone, after enough repetitions to take the fast
+path, and changed back; with new and given outputs, on arrays that own their memory and on views.
 """
 
 import numpy as np

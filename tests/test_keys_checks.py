@@ -1,4 +1,4 @@
-"""Kept calls: what is wrong with an array is seen, however often arrays of its kind were right."""
+"""The cache of calls: an invalid array is refused, however many valid ones came before it."""
 
 import numpy as np
 import pytest
@@ -10,6 +10,8 @@ from dmlops import TensorDesc as Desc
 from tests import reference
 from tests.data import as_strided, assert_same, unaligned
 from tests.kept_calls import needs_gil, place, python_calls, settle
+
+pytestmark = pytest.mark.quick
 
 X = np.random.default_rng(3).integers(-3, 4, (6, 8)).astype("float32")
 PICKS = np.random.default_rng(4).integers(-6, 6, (5, 2))

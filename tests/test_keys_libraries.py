@@ -1,4 +1,4 @@
-"""Kept calls of torch's tensors and of JAX's arrays: what else they depend on is looked at each time."""
+"""The cache of calls with torch tensors and JAX arrays: each call checks what else the answer depends on."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,8 @@ from dmlops import DmlError
 from tests import reference
 from tests.data import assert_same
 from tests.kept_calls import needs_gil, python_calls, settle
+
+pytestmark = pytest.mark.quick
 
 X = np.random.default_rng(3).integers(-3, 4, (6, 8)).astype("float32")
 PICKS = np.random.default_rng(4).integers(0, 6, (5, 2))

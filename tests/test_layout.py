@@ -1,4 +1,4 @@
-"""Layouts as plain integers: merging dimensions and scalar bits change nothing that a kernel sees."""
+"""Layouts as plain integers: merging dimensions keeps the order of elements, and scalars keep their bits."""
 
 import itertools
 
@@ -11,6 +11,8 @@ from dmlops import TensorDataType
 from dmlops.operators.layout import merge
 from dmlops.scalars import scalar_bits
 from tests.data import DTYPES, bits
+
+pytestmark = pytest.mark.quick
 
 
 def addresses(dims, tensor):

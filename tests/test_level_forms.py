@@ -1,4 +1,4 @@
-"""Older forms of operators, and dimensions in front: one computation as each feature level takes it."""
+"""One computation at each feature level: older forms of operators, and added leading dimensions."""
 
 import dataclasses
 
@@ -22,6 +22,8 @@ from dmlops import (
     UnsupportedFeatureError,
 )
 from tests.compiled import cpu_answer, make_inputs, make_outputs
+
+pytestmark = pytest.mark.quick
 
 F32, F64, I32, I64, U32 = (
     TensorDataType[name] for name in ("FLOAT32", "FLOAT64", "INT32", "INT64", "UINT32")

@@ -1,6 +1,6 @@
-"""Memory over calls of ever other kinds: what is kept of past calls is bounded, all operators together.
+"""The memory of a process over calls of many different kinds: the cache of calls is bounded.
 
-``DMLOPS_MEMORY_CALLS`` says how many calls are made.
+``DMLOPS_MEMORY_CALLS`` sets the number of calls.
 """
 
 import os

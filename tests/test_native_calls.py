@@ -1,9 +1,11 @@
-"""The compiled step of calls that were made before: arrays that only seem to be like those."""
+"""The native part of the fast path refuses objects that only look like the arrays of an earlier call."""
 
 import numpy as np
 import pytest
 
 import dmlops
+
+pytestmark = pytest.mark.quick
 
 
 def test_masked_arrays():

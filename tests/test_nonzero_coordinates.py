@@ -10,10 +10,12 @@ from dmlops import NonzeroCoordinates, TensorDataType, TensorDesc
 from tests import cases, reference
 from tests.data import DTYPES, INDEX_DTYPES, LAYOUTS, assert_same, float_from_bits, sample
 from tests.libraries import NUMPY, call, check, execute
+from tests.marks import with_quick_cases
 
 PAGE_INPUT = np.array([[[[1.0, 0.0, 0.0, 2.0], [-0.0, 3.5, 0.0, -5.2]]]], "float32")
 
 
+@pytest.mark.quick
 class TestPageExamples:
     def test_example_with_three_columns(self):
         # The page has N = 3 columns for an input of 4 dimensions: they are the last three.
@@ -62,7 +64,7 @@ class TestPageExamples:
         assert results["output_coordinates_tensor"].item() == 0
 
 
-@pytest.mark.parametrize("case", cases.NONZERO, ids=str)
+@pytest.mark.parametrize("case", with_quick_cases(cases.NONZERO), ids=str)
 def test_matches_the_oracle(case, library):
     check(library, case)
 

@@ -1,10 +1,12 @@
-"""`mode="raise"` finds any tuple that is out of range, and of several the first in C order."""
+"""`mode="raise"` finds a tuple out of range anywhere, and the first in C order if there are several."""
 
 import numpy as np
 import pytest
 
 import dmlops
 from tests.data import random
+
+pytestmark = pytest.mark.quick
 
 SHAPE = (5, 4, 3, 6, 7)
 

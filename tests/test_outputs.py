@@ -1,4 +1,4 @@
-"""`out`: what does not fit is refused with a text, and before anything is written."""
+"""`out`: unsuitable arrays are refused before anything is written, with an error that says why."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,8 @@ import pytest
 import dmlops
 from dmlops import InvalidDescriptorError
 from tests.data import as_strided
+
+pytestmark = pytest.mark.quick
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
 

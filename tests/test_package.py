@@ -1,4 +1,4 @@
-"""The package as a whole: what importing it costs, who imports whom, what the wheel holds."""
+"""The package: the cost of importing it, which module may import which, and the contents of the wheel."""
 
 import ast
 import builtins

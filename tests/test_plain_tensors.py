@@ -1,4 +1,4 @@
-"""torch tensors that are not plain are refused, by processes that live on."""
+"""torch tensors that are not plain are refused, and the process survives."""
 
 import subprocess
 import sys

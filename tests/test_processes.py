@@ -1,6 +1,6 @@
 """Processes that share a cache directory, first calls from many threads, forks and kills.
 
-Every answer is right, and no process hangs: each is ended after some time.
+Every answer is right, and no process hangs: a time limit ends each of them.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Random problems on the CPU, against NumPy; see `tests.random_cases` for how to ask for more of them."""
+"""Random problems on the CPU, compared with NumPy; `tests.random_cases` says how to run more of them."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Calls like one before take a fast path: what it tells apart, and what it checks all the same."""
+"""Repeated calls take the fast path, which distinguishes arrays and makes all necessary checks."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor

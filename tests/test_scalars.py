@@ -1,4 +1,4 @@
-"""The scalar of DIAGONAL_MATRIX and DIAGONAL_MATRIX1: held as its type holds it, bit for bit."""
+"""The scalar of DIAGONAL_MATRIX and DIAGONAL_MATRIX1 is rounded to its type, and keeps all bits of a NaN."""
 
 import dataclasses
 import pickle
@@ -12,6 +12,8 @@ from dmlops import DiagonalMatrix, DiagonalMatrix1, FeatureLevel, TensorDataType
 from dmlops.operators import Descriptor
 from dmlops.scalars import real_of, scalar_bits
 from tests.data import FLOATS, INTEGERS, bits, float_from_bits, special_values
+
+pytestmark = pytest.mark.quick
 
 
 def data_type_of(dtype):

@@ -1,4 +1,4 @@
-"""Work that several threads share: each part of it is done, and lands where it belongs."""
+"""Work that several threads share: every part is done, and its results are in the right place."""
 
 import itertools
 

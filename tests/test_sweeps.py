@@ -1,4 +1,4 @@
-"""Sweeps: what the table covers, what is judged a cliff, and the command."""
+"""Sweeps: the coverage of the table, the judgement of cliffs, and the command."""
 
 import json
 from dataclasses import replace
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.bench import answers, cliffs, data, libraries, runner, timing
-from dmlops.bench.cliffs import judge
+from dmlops.bench import answers, data, libraries, runner, sweep_analysis, timing
 from dmlops.bench.peers import Task, contenders
 from dmlops.bench.runner import Bench, Outcome, Row
+from dmlops.bench.sweep_analysis import judge
 from dmlops.bench.sweeps import LIMITS, TYPES, Kinds, Steps, sweeps
 from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
 
@@ -262,7 +262,7 @@ def test_the_memory_of_a_call_is_that_of_a_first_one():
 def bench(monkeypatch):
     monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)
     before = dmlops.get_num_threads()
-    yield Bench(CPU, 1, cliffs.pace(CPU))
+    yield Bench(CPU, 1, sweep_analysis.pace(CPU))
     dmlops.set_num_threads(before)
 
 
@@ -289,7 +289,7 @@ def test_doubtful_points_are_measured_twice(bench, monkeypatch):
     times[8000]["dmlops"] = [1.0, 0.9]
     asked = clocked(bench, monkeypatch, times)
     told = []
-    verdict = cliffs.walk(bench, steps(1000, 2000, 4000, 8000), 60, told.append)
+    verdict = sweep_analysis.measure(bench, steps(1000, 2000, 4000, 8000), 60, told.append)
     assert [size for size, _ in asked] == [1000, 2000, 4000, 8000, 2000, 8000]
     assert [(each.point, each.amount) for each in verdict.violations] == [("steps: 8000", 0.9)]
     assert [row.size for row in told] == [1000, 2000, 4000, 8000]
@@ -297,15 +297,15 @@ def test_doubtful_points_are_measured_twice(bench, monkeypatch):
 
 def test_slow_peers_are_left_out_of_what_follows(bench, monkeypatch):
     sweep = Steps(name="steps", points=steps(1000, 2000, 4000).points, has_peers=True)
-    times = {1000: {}, 2000: {"torch.sort": cliffs.PATIENCE}, 4000: {}}
+    times = {1000: {}, 2000: {"torch.sort": sweep_analysis.PATIENCE}, 4000: {}}
     asked = clocked(bench, monkeypatch, times)
-    cliffs.walk(bench, sweep, 60, lambda row: None)
+    sweep_analysis.measure(bench, sweep, 60, lambda row: None)
     assert ["torch.sort" in names for _, names in asked] == [True, True, False]
     assert all("torch.topk" in names for _, names in asked)
 
 
 def test_what_time_does_not_suffice_for_is_skipped(bench):
-    verdict = cliffs.walk(bench, steps(1000, 2000), 0, lambda row: None)
+    verdict = sweep_analysis.measure(bench, steps(1000, 2000), 0, lambda row: None)
     assert len(verdict.left_out) == 2
     assert verdict.worst is None
     assert verdict.findings == []
@@ -325,7 +325,7 @@ def test_the_better_of_two_measurements_keeps_what_was_left_out(bench, monkeypat
 
     monkeypatch.setattr(bench, "measure", measure)
     sweep = Steps(name="steps", points=steps(1000, 2000).points, has_peers=True)
-    verdict = cliffs.walk(bench, sweep, 60, lambda row: None)
+    verdict = sweep_analysis.measure(bench, sweep, 60, lambda row: None)
     # Memory does not change from one call to the next: the first point is not measured again for it.
     assert asked == [1000, 2000, 2000]
     assert [each.what for each in verdict.violations] == ["memory"]
@@ -335,7 +335,7 @@ def test_the_better_of_two_measurements_keeps_what_was_left_out(bench, monkeypat
 
 def test_slow_calls_of_dmlops_are_still_timed(bench, monkeypatch):
     asked = clocked(bench, monkeypatch, {size: {"dmlops": 9.0} for size in (1000, 2000)})
-    cliffs.walk(bench, steps(1000, 2000), 60, lambda row: None)
+    sweep_analysis.measure(bench, steps(1000, 2000), 60, lambda row: None)
     assert [names for _, names in asked] == [["dmlops"], ["dmlops"]]
 
 
@@ -348,22 +348,22 @@ def test_the_least_of_the_samples_is_judged():
     assert verdict.worst.amount == 2
     # Beyond the limit as a share of it, whatever the limits are.
     found = [
-        cliffs.Finding("step", "a", "b", 3, 1, 3.0, 2.0),
-        cliffs.Finding("end", "c", "d", 2, 1, 2.0, 1.25),
+        sweep_analysis.Finding("step", "a", "b", 3, 1, 3.0, 2.0),
+        sweep_analysis.Finding("end", "c", "d", 2, 1, 2.0, 1.25),
     ]
-    assert cliffs.worst(found).point == "c"
-    assert [each.point for each in cliffs.Verdict(sweep, rows, found).violations] == ["c", "a"]
+    assert sweep_analysis.worst(found).point == "c"
+    assert [each.point for each in sweep_analysis.Verdict(sweep, rows, found).violations] == ["c", "a"]
 
 
 def test_each_sweep_gets_its_share(bench, monkeypatch):
-    monkeypatch.setattr(cliffs, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    monkeypatch.setattr(sweep_analysis, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     table = [steps(1000), steps(1000, 1000), steps(1000)]
-    given = [seconds for _, seconds in cliffs.shares(bench, table, 40)]
+    given = [seconds for _, seconds in sweep_analysis.shares(bench, table, 40)]
     # Nobody used any, so nothing is spared for others by the last one.
-    assert given == pytest.approx([cliffs.SLACK * 10, 40, 40], abs=0.01)
+    assert given == pytest.approx([sweep_analysis.SLACK * 10, 40, 40], abs=0.01)
     beside = Steps(name="steps", points=table[0].points, has_peers=True)
-    given = [seconds for _, seconds in cliffs.shares(bench, [beside, steps(*[1000] * 6)], 40)]
-    assert given[0] == pytest.approx(cliffs.SLACK * 10, abs=0.01)
+    given = [seconds for _, seconds in sweep_analysis.shares(bench, [beside, steps(*[1000] * 6)], 40)]
+    assert given[0] == pytest.approx(sweep_analysis.SLACK * 10, abs=0.01)
 
 
 def test_a_lost_gpu_ends_nothing(bench, monkeypatch):
@@ -372,7 +372,7 @@ def test_a_lost_gpu_ends_nothing(bench, monkeypatch):
         raise runner.DeviceLostError(message)
 
     monkeypatch.setattr(bench, "measure", measure)
-    verdict = cliffs.walk(bench, steps(1000), 60, lambda row: None)
+    verdict = sweep_analysis.measure(bench, steps(1000), 60, lambda row: None)
     assert verdict.left_out[0].outcomes[0].message == "the GPU was lost"
 
 

@@ -1,4 +1,4 @@
-"""The pool of threads by itself: every block runs once, errors come back, and nothing runs on."""
+"""The thread pool: every block runs once, errors reach the caller, and nothing keeps running."""
 
 import threading
 import time
@@ -6,6 +6,8 @@ import time
 import pytest
 
 from kernels_cpu import threads
+
+pytestmark = pytest.mark.quick
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5, None])

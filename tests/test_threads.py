@@ -1,4 +1,4 @@
-"""Threads: how many there are, that their number changes no answer, and who may call from where."""
+"""Threads: their number, answers that do not depend on it, and calls from several threads."""
 
 import os
 import threading

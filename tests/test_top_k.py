@@ -10,6 +10,7 @@ from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK, TopK1
 from tests import cases, reference
 from tests.data import DTYPES, LAYOUTS, OUTPUT_LAYOUTS, assert_same, bits, float_from_bits, sample
 from tests.libraries import check, execute
+from tests.marks import with_quick_cases
 
 DISTINCT = [[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]]
 TIED = [[1, 2, 2, 3], [3, 4, 5, 5], [6, 6, 6, 6]]
@@ -46,6 +47,7 @@ def example(request):
     )
 
 
+@pytest.mark.quick
 class TestPageExamples:
     def test_function(self, example):
         x, arguments, largest, values, indices = example
@@ -75,7 +77,7 @@ class TestPageExamples:
         np.testing.assert_array_equal(result.indices, [1, 0, 2])
 
 
-@pytest.mark.parametrize("case", cases.TOP_K, ids=str)
+@pytest.mark.parametrize("case", with_quick_cases(cases.TOP_K), ids=str)
 def test_matches_the_oracle(case, library):
     check(library, case)
 

@@ -1,4 +1,4 @@
-"""The numbers by which CUDA kernels make raw keys, and order keys of these, done here in Python."""
+"""The numbers by which CUDA kernels make unfolded keys, and ordered keys of these, done here in Python."""
 
 import importlib
 import random
@@ -6,7 +6,7 @@ import random
 import pytest
 
 pytest.importorskip("cuda.bindings")
-elements = importlib.import_module("kernels_cuda.top_k.elements")
+problems = importlib.import_module("kernels_cuda.top_k.problem")
 
 # Bits, and the bits of infinity where there are floats of that width.
 FORMATS = [(8, None), (16, 0x7C00), (16, 0x7F80), (32, 0x7F800000), (64, 0x7FF << 52)]
@@ -19,7 +19,7 @@ KINDS = [
 
 
 def expected_key(pattern, bits, kind, infinity, largest):
-    """Return the order key of a bit pattern: larger ones come first, NaNs share one, and so do the zeros."""
+    """Return the ordered key of a bit pattern: the largest comes first, NaNs share one, and so do zeros."""
     sign, ones = 1 << (bits - 1), (1 << bits) - 1
     if kind == "unsigned":
         key = pattern
@@ -48,14 +48,14 @@ def samples(bits):
 
 @pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
 @pytest.mark.parametrize(("bits", "kind", "infinity"), KINDS)
-def test_raw_keys(bits, kind, infinity, largest):
+def test_unfolded_keys(bits, kind, infinity, largest):
     sign, ones = 1 << (bits - 1), (1 << bits) - 1
     flip = sign - 1 if kind == "float" else 0
     format_ = (0 if kind == "unsigned" else sign, flip, infinity if kind == "float" else ones)
     register = max(bits, 32)
     unused, most = register - bits, (1 << register) - 1
-    masks = [mask & ones for mask in elements.key_masks(bits // 8, *format_, largest)]
-    numbers = [number & most for number in elements.raw_numbers(bits // 8, *format_, largest)]
+    masks = [mask & ones for mask in problems.key_format(bits // 8, *format_, largest)]
+    numbers = [number & most for number in problems.unfolded_format(bits // 8, *format_, largest)]
     shift, lone_zero, first_nan, last_nan, raw_flip, turn, offset, change = numbers
     draw = random.Random(1)
     keys = {}

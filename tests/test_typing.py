@@ -1,4 +1,4 @@
-"""What type checkers make of a user's program."""
+"""Type checkers accept users' programs and infer the right types."""
 
 import doctest
 import subprocess

@@ -1,4 +1,4 @@
-"""How much workspace an operator asks for: a share of its input or output, whatever the data."""
+"""The size of workspaces: a share of the input or output that does not depend on the data."""
 
 import importlib
 import sys

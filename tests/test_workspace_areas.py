@@ -1,4 +1,4 @@
-"""Whatever a plan gives its kernels of the workspace is enough: canaries stand behind each area of it."""
+"""Each area of a CPU plan's workspace is large enough: canaries lie behind it."""
 
 import numpy as np
 import pytest

@@ -63,32 +63,32 @@ def _of_lengths():
         x = sample(dtype, (13, 37), "lengths")
         for largest in (True, False):
             options = {"largest": largest, "sorted": number % 2 == 0}
-            yield _case(f"{dtype}-{largest}", x, 9, lengths=row_lengths(x, 1, 9), **options)
+            yield _case(f"lengths-{dtype}-{largest}", x, 9, lengths=row_lengths(x, 1, 9), **options)
     for number, (shape, axis, k) in enumerate(SHAPES):
         x = sample("float32", shape, "lengths")
         lengths = row_lengths(x, axis, k, INDEX_DTYPES[number % len(INDEX_DTYPES)])
         for is_sorted in (True, False):
             options = {"axis": axis, "largest": number % 2 == 1, "sorted": is_sorted}
-            yield _case(f"{shape}-{axis}-{k}-{is_sorted}", x, k, lengths=lengths, **options)
+            yield _case(f"lengths-{shape}-{axis}-{k}-{is_sorted}", x, k, lengths=lengths, **options)
     for name, row in patterns(300).items():
         x = np.tile(np.float32(row), (20, 1))
         for largest in (True, False):
-            yield _case(f"{name}-{largest}", x, 17, lengths=row_lengths(x, 1, 17), largest=largest)
+            yield _case(f"lengths-{name}-{largest}", x, 17, lengths=row_lengths(x, 1, 17), largest=largest)
     for layout, arrange in LAYOUTS.items():
         x = sample("float32", (6, 7, 9), "layout")
         for axis in (0, 1, 2):
             lengths, options = row_lengths(x, axis, 4), {"axis": axis, "sorted": axis != 1}
-            yield _case(f"x_{layout}-{axis}", arrange(x), 4, lengths=lengths, **options)
-            yield _case(f"lengths_{layout}-{axis}", x, 4, lengths=arrange(lengths), **options)
+            yield _case(f"lengths-x_{layout}-{axis}", arrange(x), 4, lengths=lengths, **options)
+            yield _case(f"lengths-{layout}-{axis}", x, 4, lengths=arrange(lengths), **options)
     for dtype in INDEX_DTYPES:
         x = sample("float32", (15, 300), "index")
         lengths = row_lengths(x, 1, 20, dtype)
-        yield _case(f"index_{dtype}", x, 20, lengths=lengths, index_dtype=dtype)
+        yield _case(f"lengths-index_{dtype}", x, 20, lengths=lengths, index_dtype=dtype)
     for shape, axis, k in EMPTY:
         lengths = np.ones(np.delete(shape, axis), "int64")
-        yield _case(f"empty-{shape}-{k}", np.zeros(shape, "float32"), k, axis=axis, lengths=lengths)
+        yield _case(f"lengths-empty-{shape}-{k}", np.zeros(shape, "float32"), k, axis=axis, lengths=lengths)
     for length in (-1, 0, 1, 2):
-        yield _case(f"zero_dimensions-{length}", np.array(2.5), 1, axis=0, lengths=np.array(length))
+        yield _case(f"lengths-zero_dimensions-{length}", np.array(2.5), 1, axis=0, lengths=np.array(length))
 
 
 UNSORTED = tuple(_unsorted())

@@ -1,5 +1,5 @@
-"""The benchmark that users run to see it on their own machine: one table of workloads, one of peers.
+"""The benchmark that users run on their own machine: a table of workloads and a table of peers.
 
-`dmlops bench` and the pytest-benchmark suites in the repository's bench/ both drive it. It imports the
-libraries it compares with, where they are installed, and nothing of dmlops imports it but its command.
+`dmlops bench` and the pytest-benchmark suites in the repository's bench/ both use it. It imports the
+libraries that it compares with if they are installed. Within dmlops, only the command line imports it.
 """

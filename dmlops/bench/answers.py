@@ -1,4 +1,4 @@
-"""Whether dmlops' answer to a workload is right: every element is checked, before anything is timed."""
+"""Check dmlops' answer to a workload: every element is checked before anything is timed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from dmlops.bench.peers import Task, band_mask, index_key
 
 
 def fault(task: Task, answer: Any) -> str | None:
-    """Return what is wrong with an answer, or None; torch tensors are checked where they are."""
+    """Return what is wrong with an answer, or None; torch tensors are checked on their own device."""
     results = answer if isinstance(answer, tuple) else (answer,)
     operator = task.workload.operator
     if all(libraries.is_torch(array) for array in (*task.inputs, *results)):
@@ -39,7 +39,7 @@ def _top_k(task: Task, values: Any, indices: Any) -> str | None:
     in_order = (before > after) | ((before == after) & (indices[..., :-1] < indices[..., 1:]))
     if not in_order.all():
         return "not sorted with ties by ascending index"
-    # All that come no later than the last one found must be the ones found.
+    # All elements up to the last one found, in the order of the result, must have been found.
     last_key, last_index = found[..., -1:], indices[..., -1:]
     positions = np.arange(x.shape[-1])
     selected = (keys > last_key) | ((keys == last_key) & (positions <= last_index))

@@ -1,4 +1,4 @@
-"""Inputs by the name of their distribution, made in host memory by NumPy or on a GPU by torch."""
+"""Inputs by the name of their distribution: NumPy makes them in host memory, torch on a GPU."""
 
 import importlib
 from typing import Any
@@ -21,13 +21,13 @@ class NumPySource:
         self._random = np.random.default_rng(SEED)
 
     def make(self, data: str, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return an array of a named distribution; `normal` means all values where there are integers."""
+        """Return an array of a named distribution; for integers, `normal` means all values."""
         if data == "normal" and "int" in dtype:
             return self._all_integers(shape, dtype)
         return self._cast(getattr(self, f"_{data}")(shape), dtype)
 
     def sparse(self, shape: tuple[int, ...], dtype: str, density: float) -> Any:
-        """Return an array of ones and zeros, a share `density` of it ones."""
+        """Return an array of zeros and ones, in which the share of ones is `density`."""
         return self._cast(self._uniform(shape) < density, dtype)
 
     def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
@@ -40,7 +40,7 @@ class NumPySource:
         return array.copy()
 
     def laid_out(self, array: Any, layout: str) -> Any:
-        """Return the same elements in another layout: every second one of rows, or the last axes swapped."""
+        """Return the same elements in another layout: with gaps between elements, or transposed."""
         if layout == "contiguous":
             return array
         *leading, height, width = array.shape if array.ndim > 1 else (1, *array.shape)
@@ -68,7 +68,7 @@ class NumPySource:
         return self._random.standard_normal(shape, dtype=np.float32)
 
     def _tiled(self, shape: tuple[int, ...]) -> Any:
-        # For operators whose time does not depend on the values: a quarter of the time to make.
+        # For operators whose time does not depend on the values: these take a quarter of the time to make.
         return np.resize(self._normal((TILE,)), shape)
 
     def _ties(self, shape: tuple[int, ...]) -> Any:
@@ -114,7 +114,7 @@ class TorchSource(NumPySource):
         self._torch.manual_seed(SEED)
 
     def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
-        """Return random index tuples below `bounds`; int32 stands for uint32, for which torch has little."""
+        """Return random index tuples below `bounds`; int32 replaces uint32, which torch barely supports."""
         kind = getattr(self._torch, dtype.replace("uint32", "int32"))
         integers = {"dtype": kind, "device": self._device}
         return self._torch.stack([self._torch.randint(bound, shape, **integers) for bound in bounds], dim=-1)
@@ -129,7 +129,7 @@ class TorchSource(NumPySource):
     def _all_integers(self, shape: tuple[int, ...], dtype: str) -> Any:
         kind = getattr(self._torch, dtype)
         limits = self._torch.iinfo(kind)
-        # The end of the range, which is not drawn itself, must be an int64 too.
+        # The exclusive end of the range must be an int64 too.
         end = min(limits.max, 2**63 - 2) + 1
         return self._torch.randint(limits.min, end, shape, dtype=kind, device=self._device)
 
@@ -181,12 +181,12 @@ class _CuPySource(NumPySource):
 
 
 def source(device: str) -> NumPySource:
-    """Return what makes the inputs for a device.
+    """Return the source of inputs for a device.
 
     Raises
     ------
     NotServedError
-        If there is no array library for it.
+        If there is no array library for the device.
     """
     if device == CPU:
         return NumPySource()

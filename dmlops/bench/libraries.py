@@ -1,4 +1,4 @@
-"""The array libraries that contenders come from: whether they are here, their threads, their arrays."""
+"""The array libraries of the contenders: whether they are installed, their threads, their arrays."""
 
 import importlib
 import os
@@ -16,7 +16,7 @@ _ONNX_OPSET, _ONNX_IR = 17, 8
 
 
 class NotServedError(Exception):
-    """A contender cannot do a workload; the text says why in a few words."""
+    """A contender does not support a workload; the text gives the reason in a few words."""
 
 
 def module(name: str) -> Any:
@@ -48,7 +48,7 @@ def set_threads(count: int, device: str) -> None:
 
 
 def release_memory() -> None:
-    """Return what the libraries keep of GPU memory for themselves, so that the next one finds it."""
+    """Free the GPU memory that the libraries hold in their pools, so that the next library can use it."""
     if find_spec("torch") and module("torch").cuda.is_initialized():
         module("torch").cuda.empty_cache()
     if find_spec("cupy"):
@@ -98,7 +98,7 @@ def to_jax(array: Any) -> Any:
     Raises
     ------
     NotServedError
-        If its type is one of those that JAX narrows.
+        If JAX would narrow its type.
     """
     jax = module("jax")
     if "int64" in str(array.dtype):
@@ -108,7 +108,7 @@ def to_jax(array: Any) -> Any:
 
 
 def to_long(indices: Any) -> Any:
-    """Return indices as the 64-bit integers that most peers want."""
+    """Return indices as 64-bit integers, which most peers require."""
     return indices.long() if is_torch(indices) else indices.astype(np.int64)
 
 
@@ -118,10 +118,10 @@ def to_int(indices: Any) -> Any:
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
-    """Return a new array of the library of `like`, and of its type where none is named."""
+    """Return a new array of the library of `like`, and by default of its type."""
     if is_torch(like):
         torch = module("torch")
-        # torch has next to nothing for uint32; the bytes are the same.
+        # torch barely supports uint32; int32 has the same bytes.
         kind = like.dtype if dtype is None else getattr(torch, dtype.replace("uint32", "int32"))
         return torch.empty(shape, dtype=kind, device=like.device)
     library = np if is_numpy(like) else module("cupy")
@@ -136,7 +136,7 @@ def arange(like: Any, stop: int) -> Any:
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with JAX. On the CPU a call returns when it is done; on a GPU the clock sees to that."""
+    """Compile with JAX. On the CPU, a call returns when it is done; on a GPU, the clock waits for it."""
     jax = module("jax")
     compiled: Callable[..., Any] = jax.jit(function)
     if jax.default_backend() != "cpu":
@@ -154,18 +154,18 @@ def onnx_call(
     operator : str
         Its name in ONNX.
     threads : int
-        How many it may use.
+        The number of threads that it may use.
     inputs : dict
         NumPy arrays, in the operator's order.
     outputs : dict
-        Arrays to write to; a type instead has a new array made in every call.
+        Arrays to write to. Where a type stands instead, every call makes a new array.
     **attributes
-        Of the operator.
+        The attributes of the operator.
 
     Raises
     ------
     NotServedError
-        If ONNX Runtime has no kernel for it.
+        If ONNX Runtime has no kernel for this operator and these types.
     """
     session = _onnx_session(operator, threads, inputs, outputs, attributes)
     binding = session.io_binding()
@@ -210,7 +210,7 @@ def _onnx_session(
         return runtime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-    except Exception as error:  # its exception types have no public names
+    except Exception as error:  # ONNX Runtime's exception types have no public names
         if "NOT_IMPLEMENTED" in str(error) or "invalid" in str(error).lower():
             message = "no kernel for this type"
             raise NotServedError(message) from error

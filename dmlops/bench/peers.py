@@ -1,7 +1,7 @@
-"""The one table of contenders: dmlops, and what people use today, each in its fairest form.
+"""The table of contenders: dmlops and the libraries that people use today, each in its best form.
 
-A contender writes to given outputs where it can and the workload gives them, and gets its indices in the type
-that it likes best. How its answer differs from dmlops' (sorted, stable, 32-bit indices) is said in its note.
+A contender writes to given outputs if it can and the workload gives them, and gets indices of its preferred
+type. Its note says how its answer differs from that of dmlops (sorted, stable, 32-bit indices).
 """
 
 import functools
@@ -18,13 +18,13 @@ from dmlops.bench.libraries import NotServedError, arange, empty, to_cupy, to_in
 from dmlops.bench.workloads import CPU, CUDA, GatherND, TopK
 
 OURS = "dmlops"
-FLAT = "flat indices given, which take time to make"
+FLAT = "flat indices made beforehand"
 Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Task:
-    """A workload with its arrays, which are NumPy's on the CPU, torch's or CuPy's on a GPU."""
+    """A workload with its arrays: NumPy arrays on the CPU, torch or CuPy arrays on a GPU."""
 
     workload: Any
     inputs: tuple[Any, ...]
@@ -33,20 +33,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to do an operator.
+    """One implementation of an operator.
 
     Attributes
     ----------
     name, operator : str
-        How it is called, and what it does; the name begins with the library.
+        Its name, which begins with the library, and the operator.
     devices : tuple of str
-        Where it can run.
+        The devices on which it can run.
     note : str
-        How its answer or its form differs from dmlops'.
+        How its answer or its form differs from that of dmlops.
     prepare : callable
-        Takes a task; returns the function without arguments that is timed.
+        Takes a task and returns the function without arguments that is timed.
     is_spared : bool
-        Part of the work is done beforehand. It is shown, and does not count as the best peer.
+        Whether part of its work is done beforehand. It is shown, but does not count as the best peer.
     """
 
     name: str
@@ -58,17 +58,17 @@ class Contender:
 
     @property
     def library(self) -> str:
-        """Whose it is."""
+        """The library that it belongs to."""
         return self.name.partition(" ")[0].partition(".")[0]
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is dmlops, on whichever arrays."""
+        """Whether it is dmlops, on the arrays of any library."""
         return self.library == OURS
 
     @property
     def has_own_stream(self) -> bool:
-        """Whether its GPU work is out of sight of events on the default stream."""
+        """Whether events on the default stream do not see its GPU work."""
         return self.library == "jax"
 
 
@@ -102,7 +102,7 @@ def _gathered_shape(workload: GatherND) -> tuple[int, ...]:
 
 
 def _last(workload: TopK) -> tuple[slice, ...]:
-    """Return the key of the last k along the axis."""
+    """Return the key that selects the last k elements along the axis."""
     key = [slice(None)] * len(workload.shape)
     key[workload.axis] = slice(workload.shape[workload.axis] - workload.k, None)
     return tuple(key)
@@ -124,7 +124,7 @@ def _sorts_all(task: Task) -> bool:
 
 
 def index_key(task: Task) -> tuple[Any, ...]:
-    """Return what `x[key]` takes for the same answer."""
+    """Return the key for which `x[key]` is the same answer."""
     indices = to_long(task.inputs[1])
     columns = tuple(indices[..., column] for column in range(task.workload.coordinates))
     if task.workload.batch_dims == 0:
@@ -133,7 +133,7 @@ def index_key(task: Task) -> tuple[Any, ...]:
 
 
 def _flat_gather(task: Task) -> tuple[Any, Any, Any]:
-    """Return the input as a matrix of rows to fetch, the rows' numbers, and an output."""
+    """Return the input as a matrix of rows, the numbers of the rows to gather, and an output."""
     workload: GatherND = task.workload
     sizes = workload.shape[: workload.batch_dims] + workload.bounds
     flat: Any = 0
@@ -146,7 +146,7 @@ def _flat_gather(task: Task) -> tuple[Any, Any, Any]:
 
 
 def band_mask(task: Task) -> Any:
-    """Return where the band is."""
+    """Return the mask of the band."""
     x, workload = task.inputs[0], task.workload
     height, width = workload.shape[-2:]
     steps = arange(x, width) - arange(x, height)[:, None]
@@ -194,7 +194,7 @@ def _own(operator: str, prepare: Callable[..., Call]) -> None:
     @_contender(f"{OURS} on CuPy arrays", operator, (CUDA,))
     def _(task: Task) -> Call:
         if "small" not in task.workload.name:
-            message = "differs in the cost of a call only"
+            message = "differs only in the cost of a call"
             raise NotServedError(message)
         if reason := libraries.missing("cupy", CUDA):
             raise NotServedError(reason)
@@ -211,11 +211,11 @@ _own("diagonal_matrix", _own_diagonal_matrix)
     "numpy.argpartition", "top_k", (CPU,), "then sorted; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    x, k, axis, winners = _largest_only(task), task.workload.k, task.workload.axis, _last(task.workload)
+    x, k, axis, selected = _largest_only(task), task.workload.k, task.workload.axis, _last(task.workload)
     size = x.shape[axis]
 
     def call() -> Any:
-        indices = np.argpartition(x, size - k, axis=axis)[winners] if k < size else np.argsort(x, axis=axis)
+        indices = np.argpartition(x, size - k, axis=axis)[selected] if k < size else np.argsort(x, axis=axis)
         values = np.take_along_axis(x, indices, axis)
         if k == size:
             return np.flip(values, axis), np.flip(indices, axis)
@@ -272,7 +272,7 @@ def _jax_top_k(k: int, axis: int) -> Callable[..., Any]:
     "bottleneck.argpartition", "top_k", (CPU,), "unsorted; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    x, k, axis, winners = _largest_only(task), task.workload.k, task.workload.axis, _last(task.workload)
+    x, k, axis, selected = _largest_only(task), task.workload.k, task.workload.axis, _last(task.workload)
     size = x.shape[axis]
     if (
         x.dtype.name not in ("float32", "float64", "int32", "int64")
@@ -284,7 +284,7 @@ def _(task: Task) -> Call:
     bottleneck = libraries.module("bottleneck")
 
     def call() -> Any:
-        indices = bottleneck.argpartition(x, size - k, axis=axis)[winners]
+        indices = bottleneck.argpartition(x, size - k, axis=axis)[selected]
         return np.take_along_axis(x, indices, axis), indices
 
     return call
@@ -427,7 +427,7 @@ def _(task: Task) -> Call:
     return lambda: np.tril(x)
 
 
-@_contender("numpy.where", "diagonal_matrix", (CPU,), "the mask is given; new outputs")
+@_contender("numpy.where", "diagonal_matrix", (CPU,), "mask made beforehand; new outputs")
 def _(task: Task) -> Call:
     (x,), mask, value = task.inputs, band_mask(task), np.float32(task.workload.value)
     return lambda: np.where(mask, value, x)
@@ -440,7 +440,7 @@ def _(task: Task) -> Call:
     return lambda: torch.tril(x, out=out)
 
 
-@_contender("torch.where", "diagonal_matrix", (CPU, CUDA), "the mask is given")
+@_contender("torch.where", "diagonal_matrix", (CPU, CUDA), "mask made beforehand")
 def _(task: Task) -> Call:
     torch, x, mask = libraries.module("torch"), to_torch(task.inputs[0]), to_torch(band_mask(task))
     value, out = torch.tensor(task.workload.value, dtype=x.dtype, device=x.device), torch.empty_like(x)
@@ -453,7 +453,7 @@ def _(task: Task) -> Call:
     return libraries.onnx_call("Trilu", task.threads, {"x": x}, {"output": np.empty_like(x)}, upper=0)
 
 
-@_contender("jax.numpy.where", "diagonal_matrix", (CPU, CUDA), "fused with making the mask; new outputs")
+@_contender("jax.numpy.where", "diagonal_matrix", (CPU, CUDA), "computes the mask as well; new outputs")
 def _(task: Task) -> Call:
     x, workload = to_jax(task.inputs[0]), task.workload
     end = min(workload.end, prod(workload.shape))
@@ -472,7 +472,7 @@ def _jax_band(begin: int, end: int, value: float) -> Callable[..., Any]:
     return libraries.jit(band)
 
 
-@_contender("cupy.where", "diagonal_matrix", (CUDA,), "the mask is given; new outputs")
+@_contender("cupy.where", "diagonal_matrix", (CUDA,), "mask made beforehand; new outputs")
 def _(task: Task) -> Call:
     cupy, x, mask = libraries.module("cupy"), to_cupy(task.inputs[0]), to_cupy(band_mask(task))
     value = x.dtype.type(task.workload.value)

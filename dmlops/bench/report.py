@@ -1,4 +1,4 @@
-"""One self-contained HTML page about one run of the benchmark, or about two beside each other."""
+"""Make one self-contained HTML page about one run of the benchmark, or about two runs side by side."""
 
 import io
 import warnings
@@ -162,7 +162,7 @@ def render(records: Sequence[Record], names: Sequence[str]) -> str:
     parts = [f"<h1>dmlops on {escape(_where(records[0]))}</h1>", _facts(records, names)]
     with mpl.rc_context(STYLE), warnings.catch_warnings(action="ignore"):  # of letters that its font lacks
         if len(records) == 2:
-            parts += ["<h2>The two runs beside each other</h2>", _svg(_comparison(records, names))]
+            parts += ["<h2>The two runs side by side</h2>", _svg(_comparison(records, names))]
         for record, name in zip(records, names, strict=True):
             parts += [f"<h1>{escape(name)}</h1>"] if len(records) == 2 else []
             parts += _about(record)
@@ -174,13 +174,14 @@ def render(records: Sequence[Record], names: Sequence[str]) -> str:
 
 
 def _about(record: Record) -> Iterator[str]:
-    yield "<h2>How many times as long the best peer takes</h2>"
-    yield "<p>Right of the line dmlops is faster. The label names the peer and both times.</p>"
+    yield "<h2>Time of the best peer divided by the time of dmlops</h2>"
+    yield "<p>To the right of the line, dmlops is faster. The label names the peer and both times.</p>"
     yield _svg(_ratios(record))
     yield "<h2>Share of the copy bandwidth</h2>"
     yield (
-        "<p>The least bytes that each workload must read and write, over the time taken, against what a "
-        f"plain copy moves here: {record['bandwidth'] / 1e9:,.0f} GB/s. What fits a cache can exceed it.</p>"
+        "<p>The bytes that each workload must at least read and write, divided by its time, as a share of "
+        f"the bandwidth of a plain copy on this machine: {record['bandwidth'] / 1e9:,.0f} GB/s. "
+        "Data that fit into a cache can exceed it.</p>"
     )
     yield _svg(_roofline(record))
     if any(row["series"] for row in record["workloads"]):

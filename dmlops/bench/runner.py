@@ -1,4 +1,4 @@
-"""Runs workloads: prepares the contenders, checks dmlops' answer, times them in turn, keeps the record."""
+"""Run workloads: prepare the contenders, check dmlops' answer, time them in rounds, and keep the record."""
 
 import itertools
 import math
@@ -15,10 +15,10 @@ from dmlops.bench.timing import Call, Clock, CudaClock, HostClock, Lane
 from dmlops.bench.workloads import CPU, CUDA, Workload
 
 OK, SKIPPED, FAILED, WRONG = "ok", "skipped", "failed", "wrong"
-OWN_STREAM = "by the wall clock, calls back to back"
-# A workload that moves this much gets twice the time of a small one.
+OWN_STREAM = "wall-clock time of calls back to back"
+# A workload that moves this many bytes gets twice the time of a small one.
 HEAVY_BYTES = {CPU: 4e7, CUDA: 1e9}
-# Inputs are rotated until they are this many times the GPU's cache.
+# There are enough copies of the inputs to fill this many times the GPU's cache.
 CACHE_FACTOR = 3
 MAX_COPIES = 64
 SMALL_COPIES = 8
@@ -26,23 +26,23 @@ SMALL_BYTES = 1 << 18
 
 
 class DeviceLostError(Exception):
-    """The GPU answers no more, and nothing else can be measured."""
+    """The GPU no longer responds, and nothing else can be measured."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How much a workload is looked at.
+    """How thoroughly a workload is measured.
 
     Attributes
     ----------
     least_seconds : float
-        For the samples of all contenders together, even where the workload's share is used up.
+        The minimum time for the samples of all contenders, even if the workload's share is used up.
     patience : float
-        Seconds that a single call of a peer may take where they are more than the workload's share.
+        Seconds that a single call of a peer may take, if they are more than the workload's share.
     checked_size : float
-        Elements of an input up to which the answer is checked.
+        The largest input, in elements, for which the answer is checked.
     scratch_size : float
-        Bytes of an input from which on the temporary memory of a call is measured; on the CPU only.
+        The smallest input, in bytes, for which the temporary memory of a call is measured; on the CPU only.
     """
 
     least_seconds: float = 0.3
@@ -53,9 +53,9 @@ class Pace:
 
 @dataclass
 class Outcome:
-    """How one contender did: median seconds of the work, of the host's part, and of a call with its wait.
+    """The result of one contender: median seconds of the work, of the host, and of a call with its wait.
 
-    `best` are the least seconds of the work, and `scratch` the bytes of temporary memory, where measured.
+    `best` is the minimum time of the work, and `scratch` the bytes of temporary memory, if measured.
     """
 
     contender: str
@@ -73,13 +73,13 @@ class Outcome:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is dmlops, on the library's usual arrays."""
+        """Whether it is dmlops, on the usual arrays."""
         return self.contender == dmlops.__name__
 
 
 @dataclass
 class Row:
-    """One workload and what became of it."""
+    """One workload and the outcomes of its contenders."""
 
     name: str
     operator: str
@@ -101,12 +101,12 @@ class Row:
 
     @property
     def ours(self) -> Outcome | None:
-        """What dmlops did, if it was timed."""
+        """The outcome of dmlops, if it was timed."""
         return next((outcome for outcome in self.timed if outcome.is_ours), None)
 
     @property
     def best_peer(self) -> Outcome | None:
-        """The fastest of the others that do the whole work."""
+        """The fastest of the peers that do the whole work."""
         peers = [each for each in self.timed if each.library != dmlops.__name__ and not each.is_spared]
         return min(peers, key=lambda peer: peer.seconds or 0, default=None)
 
@@ -117,7 +117,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long as dmlops the best peer takes."""
+        """The time of the best peer divided by that of dmlops."""
         ours, peer = self.ours, self.best_peer
         return None if ours is None or peer is None else (peer.seconds or 0) / (ours.seconds or 1)
 
@@ -133,16 +133,16 @@ class Bench:
     Parameters
     ----------
     device : {"cpu", "cuda"}
-        Where to measure.
+        The device to measure on.
     threads : int
-        How many each library may use on the CPU.
+        The number of threads that each library may use on the CPU.
     pace : Pace
-        How much each workload is looked at.
+        How thoroughly each workload is measured.
 
     Attributes
     ----------
     bandwidth : float
-        Bytes a second of a plain copy, measured when this is made.
+        Bytes per second of a plain copy, measured when the object is created.
     """
 
     def __init__(self, device: str, threads: int, pace: Pace = Pace()) -> None:
@@ -162,7 +162,7 @@ class Bench:
             libraries.release_memory()
 
     def run(self, table: Sequence[Workload], seconds: float) -> Iterator[Row]:
-        """Measure the workloads one after the other; what the time does not suffice for is skipped."""
+        """Measure the workloads one after the other, and skip those that do not fit into the time."""
         deadline = time.perf_counter() + seconds
         lost = ""
         for done, workload in enumerate(table):
@@ -178,7 +178,7 @@ class Bench:
                 yield self.skipped(workload, lost)
 
     def weight(self, workload: Workload) -> float:
-        """Return how much of the time a workload gets, of which a small one gets 1."""
+        """Return the weight of a workload in the distribution of the time; a small workload has weight 1."""
         return 1 + workload.bytes_moved / HEAVY_BYTES[self.device]
 
     def _contenders(self, workload: Workload, names: Collection[str] | None) -> list[Contender]:
@@ -203,12 +203,12 @@ class Bench:
         return row
 
     def measure(self, workload: Workload, seconds: float, names: Collection[str] | None = None) -> Row:
-        """Measure one workload in about `seconds`, of all contenders or of those that are named.
+        """Measure one workload in about `seconds`, for all contenders or for those in `names`.
 
         Raises
         ------
         DeviceLostError
-            If the GPU answers no more.
+            If the GPU no longer responds.
         """
         start = prepared = time.perf_counter()
         row = Row.of(workload)
@@ -233,12 +233,12 @@ class Bench:
                 lanes[who.name] = self._lane(who, tasks, outcome, allowed)
             except NotServedError as error:
                 outcome.status, outcome.message = SKIPPED, str(error)
-            except Exception as error:  # a peer that fails is told in its row, and ends nothing
+            except Exception as error:  # the row reports a peer that fails, and the run goes on
                 outcome.status, outcome.message = FAILED, timing.first_line(error)
                 del error
                 self._recover()
             if who.is_ours:
-                prepared = time.perf_counter()  # compiling takes none of the peers' time
+                prepared = time.perf_counter()  # compilation does not count against the peers
         left = max(seconds - (time.perf_counter() - start), self.pace.least_seconds)
         timing.take_turns(list(lanes.values()), self.clock, left)
         for outcome in row.outcomes:
@@ -250,7 +250,7 @@ class Bench:
         return row
 
     def tasks(self, workload: Workload) -> list[Task]:
-        """Make the inputs; on a GPU as often as it takes to outgrow its cache."""
+        """Make the inputs; on a GPU, make enough copies to exceed its cache."""
         inputs = workload.inputs(self._source)
         tasks = [Task(workload, inputs, self.threads)]
         if self.device == CUDA:
@@ -262,12 +262,12 @@ class Bench:
         return tasks
 
     def call(self, who: Contender, tasks: Sequence[Task]) -> Call:
-        """Return the call of a contender that is to be timed, which takes the tasks in turn.
+        """Return the function of a contender that is timed. It goes through the tasks in rotation.
 
         Raises
         ------
         NotServedError
-            If the contender cannot do this.
+            If the contender does not support the workload.
         """
         if reason := libraries.missing(who.library, self.device):
             raise NotServedError(reason)

@@ -1,7 +1,7 @@
-"""The one table of sweeps, which show that no operator has a cliff, at any size and for any kind of data.
+"""The table of sweeps, which look for cliffs: sizes or kinds of data for which an operator is much slower.
 
-Steps lead through sizes, numbers of rows or values of k, and compare neighbours. Kinds are the same problem
-with other data, another type, axis or layout, and compare each with the first.
+`Steps` go through sizes, numbers of rows or values of k, and compare neighbouring points. `Kinds` are one
+problem with different data, types, axes or layouts, and compare each with the first.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ from dmlops.bench.data import LAYOUTS
 from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
 
 STEP_LIMIT = 2.0
-# How many times as long as the first a kind may take. On the CPU it is per element, on a GPU per byte.
+# The largest ratio of a kind's time to that of the first kind: per element on the CPU, per byte on a GPU.
 LIMITS = {
     CPU: {"data": 3.0, "type": 3.0, "axis": 3.0, "layout": 3.0, "end": 1.25},
     CUDA: {"data": 2.0, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0, "end": 1.25},
@@ -33,21 +33,21 @@ DATA = (
 )
 TYPES = ("float32", "uint8", "int16", "float16", "bfloat16", "int32", "float64", "int64")
 ODD_EXPONENTS = range(4, 23, 3)
-EVERYTHING = 2**31  # as the end of a band: up to the right edge
+EVERYTHING = 2**31  # the end of a band that reaches the right edge of any matrix
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Problems that differ in one thing.
+    """Problems that differ in one property.
 
     Attributes
     ----------
     name : str
         Unique within a device.
     points : tuple of Workload
-        In the order in which they are measured; their names begin with the sweep's.
+        In the order in which they are measured. Their names begin with the name of the sweep.
     limit : float
-        How many times as long as expected from another one a point may take.
+        The largest allowed ratio of a point's time to the time expected from another point.
     has_peers : bool
         Whether torch is timed as well.
     """
@@ -61,11 +61,11 @@ class Sweep:
 
     @property
     def operator(self) -> str:
-        """What all points do."""
+        """The operator of all points."""
         return self.points[0].operator
 
     def pairs(self) -> Iterator[tuple[Workload, Workload]]:
-        """Yield a point, and the one from whose time its own is expected."""
+        """Yield each point with the point that predicts its time."""
         raise NotImplementedError
 
     def expected(self, point: Workload, other: Workload) -> float:
@@ -74,12 +74,12 @@ class Sweep:
 
 
 class Steps(Sweep):
-    """Neighbours, in both directions: more work takes its share, and less work takes no longer."""
+    """Compares neighbours in both directions: more work takes its share, and less work takes no longer."""
 
     word = "step"
 
     def pairs(self) -> Iterator[tuple[Workload, Workload]]:
-        """Yield a point, and the one from whose time its own is expected."""
+        """Yield each point with the point that predicts its time."""
         for before, after in pairwise(self.points):
             yield after, before
             yield before, after
@@ -91,13 +91,13 @@ class Steps(Sweep):
 
 @dataclass(frozen=True, kw_only=True)
 class Kinds(Sweep):
-    """Everyone against the first; `per_byte` or per element of the input."""
+    """Compares all points with the first one, by time per byte or per element of the input."""
 
     word = "kind"
     per_byte: bool
 
     def pairs(self) -> Iterator[tuple[Workload, Workload]]:
-        """Yield a point, and the one from whose time its own is expected."""
+        """Yield each point with the point that predicts its time."""
         first, *others = self.points
         return ((point, first) for point in others)
 
@@ -112,7 +112,7 @@ def sweeps(device: str) -> list[Sweep]:
 
 
 def powers(last: int) -> list[int]:
-    """Return the powers of two up to 2**last, and some odd sizes beside and between them."""
+    """Return the powers of two up to 2**last, and some other sizes next to them and between them."""
     sizes = {1 << exponent for exponent in range(last + 1)}
     for exponent in ODD_EXPONENTS:
         if exponent < last:
@@ -122,7 +122,7 @@ def powers(last: int) -> list[int]:
 
 
 def counts(size: int) -> list[int]:
-    """Return values of k for rows of a size: the powers of two, just more than half, and all but one."""
+    """Return values of k for rows of a size: the powers of two, just over half of it, and all but one."""
     return sorted({*(1 << exponent for exponent in range(size.bit_length())), size // 2 + 1, size - 1})
 
 
@@ -160,7 +160,7 @@ class _Table:
 
 
 class _Steps(_Table):
-    """Sizes, numbers of rows and values of k."""
+    """Makes the sweeps through sizes, numbers of rows and values of k."""
 
     def table(self) -> Iterator[Sweep]:
         last = 26 if self.is_host else 28
@@ -183,7 +183,7 @@ class _Steps(_Table):
 
 
 class _Kinds(_Table):
-    """Data, types, axes, layouts and the two ends of the order."""
+    """Makes the sweeps through data, types, axes, layouts, and largest and smallest elements."""
 
     def table(self) -> Iterator[Sweep]:
         logits = self.top_k((256, 50257), 50)
@@ -197,7 +197,7 @@ class _Kinds(_Table):
             yield self._kinds("end", workload, ({"largest": largest} for largest in (True, False)))
 
     def _of_types(self) -> Iterator[Sweep]:
-        # As long as it takes for the bytes to count, and not the launch.
+        # Problems large enough that their time depends on the bytes and not on the launch.
         if self.is_host:
             several = (self.top_k((1, 1 << 22), 100), self.top_k((256, 50257), 50))
             side, rows = 4096, 1 << 16

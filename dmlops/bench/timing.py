@@ -1,4 +1,4 @@
-"""Clocks for the host and for a GPU, and taking turns: contenders are sampled in rounds."""
+"""Clocks for the host and for a GPU, and the rounds in which contenders are sampled."""
 
 import gc
 import importlib
@@ -17,10 +17,10 @@ import numpy as np
 Call = Callable[[], Any]
 
 MIN_SAMPLES, MAX_SAMPLES = 3, 25
-SLOW_FACTOR = 3  # who has used this many times its share gets no further samples
-SLOW_SECONDS = 2.0  # from here on one call is warm-up enough
+SLOW_FACTOR = 3  # a contender that has used this many times its share gets no further samples
+SLOW_SECONDS = 2.0  # for a call that takes this long, one call is enough to warm up
 SAMPLE_SECONDS = 0.002  # shorter calls are repeated until a sample takes this long
-# OpenMP's and ONNX Runtime's threads spin for some milliseconds after a call, on cores the next one needs.
+# The threads of OpenMP and ONNX Runtime spin for some milliseconds after a call, on cores that others need.
 SETTLE_SECONDS = 0.004
 BACK_TO_BACK = 4
 MIN_SPIN, MAX_SPIN = 100e-6, 20e-3
@@ -47,7 +47,7 @@ again:
 
 
 class Sample(NamedTuple):
-    """Seconds that one call took: its work, on the host until it returned, and until all was done."""
+    """Seconds of one call: its work, the host's time until it returned, and the time until all was done."""
 
     work: float
     host: float | None = None
@@ -61,9 +61,9 @@ class Lane:
     Attributes
     ----------
     call : callable
-        What is timed.
+        The function that is timed.
     has_own_stream : bool
-        Events on the default stream do not see its GPU work.
+        Whether events on the default stream do not see its GPU work.
     """
 
     call: Call
@@ -74,25 +74,25 @@ class Lane:
     estimate: float = 0.0
 
     def median(self, what: str = "work") -> float | None:
-        """Return the median of one field of the samples, or None where they have none."""
+        """Return the median of one field of the samples, or None if no sample has it."""
         values = [value for sample in self.samples if (value := getattr(sample, what)) is not None]
         return statistics.median(values) if values else None
 
     def is_done(self, seconds: float) -> bool:
-        """Whether it has samples enough, or as many as its share of the time allows."""
+        """Whether it has enough samples, or as many as its share of the time allows."""
         enough = MIN_SAMPLES if self.spent < SLOW_FACTOR * seconds else 1
         count = len(self.samples)
         return bool(self.error) or count >= MAX_SAMPLES or (count >= enough and self.spent >= seconds)
 
 
 class Clock(Protocol):
-    """What times a call."""
+    """Times calls."""
 
     def sample(self, lane: Lane) -> Sample:
         """Time one call, or the mean of a few very short ones."""
 
     def settle(self) -> None:
-        """Let the machine come to rest between two contenders."""
+        """Let the machine become idle between two contenders."""
 
 
 class HostClock:
@@ -112,7 +112,7 @@ class HostClock:
         return Sample((time.perf_counter() - start) / repeats)
 
     def settle(self) -> None:
-        """Wait until other libraries' threads have gone to sleep."""
+        """Wait until the threads of other libraries have gone to sleep."""
         time.sleep(self._pause)
 
 
@@ -123,7 +123,7 @@ def spin_code(arch: str) -> Any:
 
 
 class CudaClock:
-    """Times GPU work between two events, behind a kernel that spins until all of it is in the queue."""
+    """Times GPU work between two events, behind a kernel that spins until all work is in the queue."""
 
     def __init__(self) -> None:
         core = importlib.import_module("cuda.core")
@@ -138,7 +138,7 @@ class CudaClock:
 
     @property
     def cache_bytes(self) -> int:
-        """The size of the L2 cache, which inputs must not fit."""
+        """The size of the L2 cache, into which inputs must not fit."""
         return int(self.device.properties.l2_cache_size)
 
     def sync(self) -> None:
@@ -146,7 +146,7 @@ class CudaClock:
         self.device.sync()
 
     def sample(self, lane: Lane) -> Sample:
-        """Time one call three ways; JAX's own stream by the wall clock only, several calls back to back."""
+        """Time the work, the host and the wait of one call; for JAX's own stream only the wall-clock time."""
         wall = self._wall(lane.call, 1)
         if lane.has_own_stream:
             return Sample(self._wall(lane.call, BACK_TO_BACK), None, wall)
@@ -159,7 +159,7 @@ class CudaClock:
         self._stream.record(self._end)
         self._end.sync()
         del result
-        # A call that returns only when the spinning is over has waited for the GPU.
+        # A call that returns only after the spin kernel has ended has waited for the GPU.
         return Sample((self._end - self._start) / 1e3, host if host < 0.9 * spin else None, wall)
 
     def settle(self) -> None:
@@ -176,7 +176,7 @@ class CudaClock:
 
 
 def warm_up(lane: Lane, clock: Clock) -> None:
-    """Call twice without keeping the times: compilation, caches, first touch of the outputs."""
+    """Call twice without keeping the times, for compilation, caches, and the first touch of the outputs."""
     sample = clock.sample(lane)
     if sample.work < SLOW_SECONDS:
         sample = clock.sample(lane)
@@ -184,7 +184,7 @@ def warm_up(lane: Lane, clock: Clock) -> None:
 
 
 def take_turns(lanes: Sequence[Lane], clock: Clock, seconds: float) -> None:
-    """Sample the lanes in rounds until each has samples enough or has used its share of `seconds`."""
+    """Sample the lanes in rounds until each has enough samples or has used its share of `seconds`."""
     share = seconds / max(len(lanes), 1)
     was_enabled = gc.isenabled()
     gc.disable()
@@ -197,7 +197,7 @@ def take_turns(lanes: Sequence[Lane], clock: Clock, seconds: float) -> None:
                 start = time.perf_counter()
                 try:
                     lane.samples.append(clock.sample(lane))
-                except Exception as error:  # whatever a peer raises is told in its row
+                except Exception as error:  # the row of a peer reports whatever it raises
                     lane.error = first_line(error)
                 lane.spent += time.perf_counter() - start
     finally:
@@ -212,7 +212,7 @@ def first_line(error: BaseException) -> str:
 
 
 def host_scratch(call: Call) -> int:
-    """Return the peak of the memory that a call takes for itself in a thread that has none kept for it."""
+    """Return the peak of the memory that a call allocates in a new thread, which has no memory to reuse."""
     peaks = []
 
     def traced() -> None:
@@ -230,7 +230,7 @@ def host_scratch(call: Call) -> int:
 
 
 def host_bandwidth(threads: int) -> float:
-    """Measure the bytes a second of a copy between two large arrays, read and written ones counted."""
+    """Measure the bytes per second of a copy between two large arrays; both reads and writes count."""
     source = np.ones(COPY_BYTES, np.uint8)
     target = np.empty_like(source)
     cuts = [COPY_BYTES * part // threads for part in range(threads + 1)]
@@ -244,7 +244,7 @@ def host_bandwidth(threads: int) -> float:
 
 
 def cuda_bandwidth(clock: CudaClock, array: Any, copy: Any) -> float:
-    """Measure the bytes a second of a copy on the GPU, read and written ones counted."""
+    """Measure the bytes per second of a copy on the GPU; both reads and writes count."""
     kind = type(array).__module__
     call = (
         (lambda: copy.copy_(array))

@@ -1,4 +1,4 @@
-"""`dmlops bench`: dmlops beside what people use today, on this machine, and a page about the results."""
+"""`dmlops bench`: compare dmlops with the libraries that people use today, and make a page of the results."""
 
 import json
 import os
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 SECONDS = {"quick": 72.0, "cpu": 420.0, "cuda": 200.0}
 PACKAGES = ("numpy", "numba", "numba-cuda", "cuda-core", "torch", "onnxruntime", "jax", "bottleneck", "cupy")
-WIDE = 130  # from here on the table shows every contender
+WIDE = 130  # the width from which on the table shows every contender
 BENCH_EXTRA = 'pip install "dmlops[bench]"'
 
 
@@ -44,32 +44,32 @@ class Where(StrEnum):
     CUDA = "cuda"
 
 
-app = typer.Typer(help="Time dmlops beside what people use today, on this machine.")
+app = typer.Typer(help="Compare dmlops with other libraries on this machine.")
 
 
 @app.callback(invoke_without_command=True)
 def bench(
     context: typer.Context,
-    device: Annotated[Where, typer.Option(help="Where to measure.")] = Where.CPU,
+    device: Annotated[Where, typer.Option(help="The device to measure on.")] = Where.CPU,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for every library; all that there are if left out.")
+        int | None, typer.Option(min=1, help="Threads for every library; by default all available ones.")
     ] = None,
     operator: Operators = None,
     workload: Annotated[
-        list[str] | None, typer.Option(help="Workloads with this in their name; may be repeated.")
+        list[str] | None, typer.Option(help="Only workloads with this text in their name; may be repeated.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="The most telling workloads, in 90 seconds.")
+        bool, typer.Option("--quick", help="Only the most telling workloads, in 90 seconds.")
     ] = False,
     seconds: Seconds = None,
     results: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT.json", help="Keep the results here.")
+        Path | None, typer.Option("--json", metavar="OUT.json", help="Write the results to this file.")
     ] = None,
 ) -> None:
-    """Time dmlops beside the other libraries that are installed, each in its fairest form."""
+    """Compare dmlops with the other libraries that are installed, each in its best form."""
     if context.invoked_subcommand is not None:
         return
-    from dmlops.bench.workloads import workloads  # noqa: PLC0415 - for this command only
+    from dmlops.bench.workload_table import workloads  # noqa: PLC0415 - for this command only
 
     operators = chosen_operators(operator)
     table = [row for row in workloads(device) if (not quick or row.quick) and row.operator in operators]
@@ -105,12 +105,12 @@ def bench(
 
 
 def _named(table: Sequence["Workload"], parts: Sequence[str]) -> list["Workload"]:
-    """Return the workloads that have one of `parts` in their name; print all names where one is in none."""
+    """Return the workloads that have one of `parts` in their name; if none has, print all names."""
     for part in parts:
         if not any(part in row.name for row in table):
             for row in table:
                 out.print(row.name)
-            message = f"--workload {part}: no workload has that in its name; standard output lists the names"
+            message = f"--workload {part}: no workload has this in its name; standard output lists the names"
             raise CommandError(message)
     return [row for row in table if any(part in row.name for part in parts)]
 
@@ -121,7 +121,7 @@ def check_rows(command: str, rows: Sequence["Row"]) -> None:
     Raises
     ------
     CommandError
-        If not.
+        If an answer was wrong, or nothing was timed.
     """
     if any(outcome.status == "wrong" for row in rows for outcome in row.outcomes):
         message = f"{command}: dmlops gave a wrong answer; please report it, with `dmlops info`"
@@ -137,10 +137,10 @@ def report(
     files: Annotated[list[Path], typer.Argument(metavar="A.json [B.json]", show_default=False)],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where to write the page; beside A.json if left out."),
+        typer.Option("--output", "-o", help="The file to write; by default next to A.json."),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page about one run, or about two beside each other."""
+    """Write one self-contained HTML page about one run, or about two runs side by side."""
     if len(files) > 2:
         message = "bench report: it takes one or two files"
         raise CommandError(message)
@@ -170,16 +170,16 @@ def _read(path: Path) -> dict[str, Any]:
             message = f"{path}: it is nested too deeply to be results"
             raise CommandError(message) from None
         if not isinstance(record, dict) or record.get("format") != FORMAT:
-            message = f"{path}: these are no results of this version of `dmlops bench --json`"
+            message = f"{path}: the file has no results of this version of `dmlops bench --json`"
             raise CommandError(message)
         check(record)
     return record
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file whole, so that whoever stops the run is left with what was measured."""
+    """Replace a file as a whole, so that an interrupted run keeps what it measured."""
     with users_errors(str(path)), replaced(path) as stream:
-        # The names of files may hold what UTF-8 cannot say.
+        # File names may contain surrogates, which UTF-8 cannot encode.
         stream.write(text.encode("utf-8", "backslashreplace"))
 
 
@@ -189,7 +189,7 @@ def open_bench(device: str, threads: int, pace: "Pace | None" = None) -> "Bench"
     Raises
     ------
     CommandError
-        If there is no library for its arrays.
+        If no installed library has arrays on the device.
     """
     from dmlops.bench.libraries import NotServedError  # noqa: PLC0415
     from dmlops.bench.runner import Bench, Pace  # noqa: PLC0415
@@ -223,14 +223,14 @@ def new_record(device: str, threads: int, quick: bool = False) -> dict[str, Any]
 
 
 def _version(package: str) -> str | None:
-    # CuPy's wheels are called after the CUDA version that they serve.
+    # CuPy's wheels are named after the CUDA version that they support.
     names = ("cupy-cuda13x", "cupy-cuda12x", "cupy") if package == "cupy" else (package,)
     found = (version(name) for name in names)
     return next((text for text in found if text != "not installed"), None)
 
 
 def line(row: "Row") -> str:
-    """Return what is said of a workload as soon as it is measured."""
+    """Return the line that is printed as soon as a workload is measured."""
     if row.ours is None or row.ours.seconds is None:
         return f"{row.name}: {why_not(row)}"
     peer = row.best_peer
@@ -244,7 +244,7 @@ def why_not(row: "Row") -> str:
 
 
 def width_of_table() -> int:
-    """Return how wide the table may be; a file has no edge."""
+    """Return how wide the table may be; in a file there is no limit."""
     return out.width if out.is_terminal else 2 * WIDE
 
 
@@ -286,7 +286,7 @@ def _cells(row: "Row", bandwidth: float) -> tuple[str | Text, ...]:
 
 
 def _explain(rows: Sequence["Row"], harness: "Bench") -> None:
-    """Say what the peers' answers lack, what was left out and why, and how it went as a whole."""
+    """Print what the answers of the peers lack, what was left out and why, and the overall result."""
     notes = {outcome.contender: outcome.note for row in rows for outcome in row.timed if outcome.note}
     for name, note in sorted(notes.items()):
         out.print(f"  {name}: {note}", style="dim")
@@ -306,5 +306,5 @@ def _explain(rows: Sequence["Row"], harness: "Bench") -> None:
         fastest = sum(ratio >= 1 for ratio in ratios)
         out.print(
             f"dmlops is the fastest on {fastest} of {len(ratios)} workloads; "
-            f"the best peer takes {statistics.median(ratios):.2f} times as long, median."
+            f"in the median, the best peer takes {statistics.median(ratios):.2f} times as long."
         )

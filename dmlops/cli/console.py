@@ -1,4 +1,4 @@
-"""Where the commands print."""
+"""The consoles and the progress bar of the commands."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from dmlops.cli.errors import OutputLostError
 
 
 def plain_console(**options: Any) -> Console:
-    """Return a console that prints text as it is: the names of files and packages may look like markup."""
+    """Return a console that prints text unchanged, because file and package names may look like markup."""
     return Console(markup=False, emoji=False, highlight=False, **options)
 
 
@@ -23,17 +23,17 @@ err = plain_console(stderr=True, soft_wrap=True)
 
 @contextmanager
 def summary_of(result: Path | None) -> Iterator[None]:
-    """Print a summary of a result, which may be lost where the result itself is on disk.
+    """Surround the printing of a summary, which may be lost if the result itself is on disk.
 
     Parameters
     ----------
     result : Path, optional
-        Where the result is; None where what is printed is all there is.
+        The file with the result; None if the printed text is the only result.
 
     Raises
     ------
     OutputLostError
-        If standard output takes no more text and there is nothing on disk.
+        If standard output accepts no more text and there is no file.
     """
     try:
         yield
@@ -44,7 +44,7 @@ def summary_of(result: Path | None) -> Iterator[None]:
 
 
 def progress_bar() -> Progress:
-    """Return a bar on standard error, which only a terminal shows."""
+    """Return a progress bar on standard error, which is shown only in a terminal."""
     name = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), name)
     return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)

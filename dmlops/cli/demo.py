@@ -20,7 +20,7 @@ from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
 
-DARK = 2000  # light of a 9 x 9 patch that holds nothing but sky and noise
+DARK = 2000  # the light of a 9 x 9 patch that shows only sky and noise
 PATCH = 9
 SURROUNDINGS = 15
 CUT_OUT = 24
@@ -31,7 +31,7 @@ ENOUGH_SECONDS = 0.3
 
 
 class Step(NamedTuple):
-    """One operator on one input: as dmlops runs it, and the plain NumPy that must give the same."""
+    """One operator on one input, with the plain NumPy function that must give the same answer."""
 
     task: str
     operator: str
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a step went in one place."""
+    """The result of a step on one device."""
 
     first: float
     best: float
@@ -50,9 +50,7 @@ class Outcome(NamedTuple):
 
 
 def demo(
-    device: Annotated[
-        Device, typer.Option(help="auto runs on the CPU, and on a GPU where there is one.")
-    ] = Device.AUTO,
+    device: Annotated[Device, typer.Option(help="auto: the CPU, and a GPU if there is one.")] = Device.AUTO,
 ) -> None:
     """Run all four operators on a photo and on word embeddings, and check them against NumPy."""
     places = _places(device)
@@ -97,7 +95,7 @@ def _data() -> tuple[Array, Array, Array]:
 
 
 def _sources(photo: Array) -> Array:
-    """Return the light around each pixel that outshines its surroundings, and 0 everywhere else."""
+    """Return the light around each pixel that is brighter than its surroundings, and 0 everywhere else."""
     patches = np.lib.stride_tricks.sliding_window_view(photo, (PATCH, PATCH))
     light = patches.sum(axis=(2, 3), dtype=np.uint32)
     surroundings = np.lib.stride_tricks.sliding_window_view(light, (SURROUNDINGS, SURROUNDINGS))
@@ -111,7 +109,7 @@ def _sources(photo: Array) -> Array:
 
 
 def _steps(photo: Array, similarity: Array) -> list[Step]:
-    """Return the steps; a later one's input is what plain NumPy makes of the earlier ones."""
+    """Return the steps. Plain NumPy computes the input of a later step from the earlier ones."""
     sources = _sources(photo)
     offsets = np.indices((CUT_OUT, CUT_OUT)).transpose(1, 2, 0) - CUT_OUT // 2
     pixels = np.argwhere(sources)[:, None, None, :] + offsets
@@ -134,14 +132,14 @@ def _steps(photo: Array, similarity: Array) -> list[Step]:
             lambda photo, pixels: (photo[pixels[..., 0], pixels[..., 1]],),
         ),
         Step(
-            "pick the brightest",
+            "select the brightest",
             "top_k",
             (light,),
             lambda light: tuple(dmlops.top_k(light, 3)),
             lambda light: _stable_top(light, 3),
         ),
         Step(
-            "bar self-matches",
+            "exclude self-matches",
             "diagonal_matrix",
             (similarity,),
             lambda similarity: (dmlops.diagonal_matrix(similarity, value=-np.inf),),
@@ -158,7 +156,7 @@ def _steps(photo: Array, similarity: Array) -> list[Step]:
 
 
 def _stable_top(x: Array, k: int) -> Arrays:
-    """Return the k largest along the last axis and where they are, ties by ascending index."""
+    """Return the k largest elements along the last axis and their indices, ties by ascending index."""
     ascending = x if x.dtype.kind == "f" else x.astype(np.int64)
     indices = np.argsort(-ascending, axis=-1, kind="stable")[..., :k]
     return np.take_along_axis(x, indices, axis=-1), indices
@@ -175,13 +173,13 @@ def _tell(answers: list[Arrays], words: Array) -> None:
     (coordinates,), (cut_outs,), (_, brightest), _, (_, nearest) = answers
     out.print(
         f"[cyan]nonzero_coordinates[/cyan] finds {len(coordinates):,} stars and galaxies, "
-        f"[cyan]gather_nd[/cyan] cuts each one out,\nand [cyan]top_k[/cyan] picks the brightest:\n",
+        f"[cyan]gather_nd[/cyan] cuts each one out,\nand [cyan]top_k[/cyan] selects the brightest:\n",
         markup=True,
     )
     out.print(_pictures(cut_outs[brightest], coordinates[brightest]))
     out.print(
-        "\n[cyan]diagonal_matrix[/cyan] bars every word from being its own neighbour, "
-        "and [cyan]top_k[/cyan]\nfinds the nearest ones:\n",
+        "\n[cyan]diagonal_matrix[/cyan] keeps every word from being its own neighbour, "
+        "and [cyan]top_k[/cyan]\nfinds the nearest words:\n",
         markup=True,
     )
     for query in QUERIES:
@@ -190,7 +188,7 @@ def _tell(answers: list[Arrays], words: Array) -> None:
 
 
 def _pictures(cut_outs: Array, coordinates: Array) -> str:
-    """Draw the cut-outs side by side in characters, two rows of pixels a line."""
+    """Draw the cut-outs side by side in characters, with two rows of pixels per line."""
     lines = cut_outs.reshape(len(cut_outs), CUT_OUT // 2, 2, CUT_OUT).mean(axis=2)
     shades = np.array(list(SHADES))[((lines / 256) ** CONTRAST * len(SHADES)).astype(int)]
     drawn = ["  " + "  ".join("".join(cut_out[row]) for cut_out in shades) for row in range(CUT_OUT // 2)]
@@ -220,7 +218,7 @@ def _time(function: Callable[..., Any], there: Host, arguments: Any) -> tuple[fl
 
 
 def _same(got: Array, want: Array) -> bool:
-    """Compare bit for bit where the types are the same, and by value where only the index type differs."""
+    """Compare bit for bit if the types are equal, and by value if only the index type differs."""
     if got.shape != want.shape:
         return False
     return got.tobytes() == want.tobytes() if got.dtype == want.dtype else bool(np.array_equal(got, want))

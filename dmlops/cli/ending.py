@@ -1,4 +1,4 @@
-"""The one place that decides how a command ends: its exit code, and one line about what went wrong."""
+"""How a command ends: its exit code, and one line about what went wrong."""
 
 import errno
 import io
@@ -34,8 +34,8 @@ def run(command: Callable[[], int | None]) -> int:
 
     Notes
     -----
-    After an interrupt the process ends here, with exit code 130: at the end of Python there are threads to
-    wait for, and it would end itself by the signal where the exception has passed through `exec`.
+    After an interrupt, the process ends here with exit code 130. Otherwise Python would first wait for
+    threads, and would end itself with the signal if the exception has passed through `exec`.
     """
     with _standard_streams(), _interrupts() as interrupts:
         code, message = 0, ""
@@ -47,12 +47,12 @@ def run(command: Callable[[], int | None]) -> int:
         except Exception as error:
             code, message = _failure(error)
         if interrupts:
-            # Another one has nothing left to interrupt.
+            # A second interrupt has nothing left to interrupt.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             with suppress(OutputLostError):
                 sys.stdout.flush()
         if interrupts or code == INTERRUPTED:
-            # Whatever else it caused on its way is not what the user wants to know.
+            # The user does not want to know what else the interrupt caused.
             code, message = INTERRUPTED, "interrupted"
         if message:
             print_error(message)
@@ -67,7 +67,7 @@ def print_error(message: str) -> None:
     line = _one_line(message).encode(encoding, "backslashreplace").decode(encoding)
     room = MAX_LINE - len(PREFIX)
     if len(line) > room:
-        # The reason stands at the end, after names that may be long.
+        # The reason is at the end, after names that may be long.
         line = f"{line[: room // 2 - 5]} ... {line[len(line) - room // 2 :]}"
     sys.stderr.write(f"{PREFIX}{line}\n")
     sys.stderr.flush()
@@ -81,12 +81,12 @@ def _one_line(message: str) -> str:
 
 
 def _failure(error: Exception) -> tuple[int, str]:
-    """Return the exit code and the message of an error."""
+    """Return the exit code and the message for an error."""
     if isinstance(error, (CommandError, OutputLostError)):
         return 1, str(error)
     if isinstance(error, (OSError, MemoryError)):
         return 1, reason_of(error)
-    # Typer itself objects. The base class of its errors has no public name that all its versions share.
+    # An error of typer itself, whose base class has no public name in all versions.
     if hasattr(error, "format_message"):
         return getattr(error, "exit_code", 2), error.format_message()
     if os.environ.get("DMLOPS_TRACEBACK"):
@@ -96,10 +96,10 @@ def _failure(error: Exception) -> tuple[int, str]:
 
 
 class _Stream:
-    """A standard stream, or None for a closed one.
+    """A wrapper of a standard stream, or of None for a closed one.
 
-    Characters that its encoding lacks are printed as escapes. The first failure raises an `OutputLostError`
-    if the stream is essential, and nothing otherwise; what is printed after it is dropped.
+    Characters that the encoding lacks are printed as escapes. If the stream is essential, the first failure
+    raises an `OutputLostError`; otherwise it is ignored. Text that is printed afterwards is dropped.
     """
 
     def __init__(self, stream: TextIO | None, is_essential: bool) -> None:
@@ -126,7 +126,7 @@ class _Stream:
             self._lose(error)
 
     def _lose(self, error: OSError) -> None:
-        # Python would fail at its end on what the stream still holds.
+        # Otherwise Python would fail at its end, when it flushes the rest of the stream.
         with suppress(AttributeError, OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -138,7 +138,7 @@ class _Stream:
 
 
 class _Closed(io.StringIO):
-    """Stands for the stream that a process was started without."""
+    """Stand-in for a standard stream that the process was started without."""
 
     def write(self, text: str) -> int:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -156,17 +156,17 @@ def _standard_streams() -> Iterator[None]:
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Note interrupts, and raise those again that were swallowed, as in a callback that LLVM calls."""
+    """Record interrupts, and raise those again that were swallowed, for example in a callback from LLVM."""
     seen: list[int] = []
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield seen  # somebody else's business, or ignored as in a background job
+        yield seen  # another handler is installed, or interrupts are ignored as in a background job
         return
     hook = sys.unraisablehook
 
     def raise_interrupt(number: int, frame: Any) -> None:
         seen.append(number)
         while frame is not None:
-            if frame.f_code is raise_later.__code__:  # where Python would swallow it, and say so
+            if frame.f_code is raise_later.__code__:  # Python would report and swallow it here
                 redeliver()
                 return
             frame = frame.f_back
@@ -175,7 +175,7 @@ def _interrupts() -> Iterator[list[int]]:
     def raise_later(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             redeliver()
-        elif not seen:  # objects that an interrupt left half made may fail where they are freed
+        elif not seen:  # after an interrupt, objects that are half made may fail when they are freed
             hook(unraisable)
 
     def redeliver() -> None:

@@ -1,4 +1,4 @@
-"""What a command may fail with, and how that is put into words."""
+"""The errors that end a command, and their texts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,18 +13,18 @@ _USERS_ERRORS = (
 
 
 class CommandError(Exception):
-    """Ends a command with exit code 1; its text is the line that the user sees."""
+    """An error that ends a command with exit code 1; its text is the line that the user sees."""
 
 
 class OutputLostError(Exception):
-    """Standard output takes no more text.
+    """Standard output accepts no more text.
 
-    It is no OSError, so that neither typer nor rich ends the process on its own account.
+    This is not an OSError, because typer and rich would end the process on one.
     """
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error's own words, or its name where it has none."""
+    """Return the text of an error, or its name if it has no text."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
@@ -32,7 +32,7 @@ def reason_of(error: BaseException) -> str:
 
 @contextmanager
 def users_errors(about: str) -> Iterator[None]:
-    """Turn the errors that a user's files and options cause into a `CommandError` about them."""
+    """Turn errors that the user's files and options cause into a `CommandError` that names them."""
     try:
         yield
     except _USERS_ERRORS as error:

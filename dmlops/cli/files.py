@@ -23,18 +23,18 @@ from dmlops.cli.placement import Device, Host, place
 Array = np.ndarray[Any, Any]
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE.npy", show_default=False)]
-DeviceOption = Annotated[Device, typer.Option(help="auto takes a GPU where one can be used.")]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write the result here.")]
+DeviceOption = Annotated[Device, typer.Option(help="auto: a GPU if one can be used.")]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write the result to this file.")]
 IndexTypeOption = Annotated[str, typer.Option(help="uint32, uint64, int32 or int64.")]
 
 
 def top_k(
     file: FileArgument,
     *,
-    k: Annotated[int, typer.Option("-k", help="How many elements to select.")],
+    k: Annotated[int, typer.Option("-k", help="The number of elements to select.")],
     axis: Annotated[int, typer.Option(help="The axis to select along.")] = -1,
     smallest: Annotated[
-        bool, typer.Option("--smallest", help="Select the smallest, not the largest.")
+        bool, typer.Option("--smallest", help="Select the smallest elements instead of the largest.")
     ] = False,
     index_dtype: IndexTypeOption = "uint32",
     device: DeviceOption = Device.AUTO,
@@ -67,7 +67,7 @@ def nonzero(
     *,
     size: Annotated[int | None, typer.Option(help="Return exactly this many rows.")] = None,
     fill_value: Annotated[
-        int | None, typer.Option(help="What the rows beyond the count hold; 0 if not given.")
+        int | None, typer.Option(help="The value of the rows beyond the count; by default 0.")
     ] = None,
     index_dtype: IndexTypeOption = "uint32",
     device: DeviceOption = Device.AUTO,
@@ -104,12 +104,12 @@ def gather(
     file: FileArgument,
     indices: Annotated[Path, typer.Argument(metavar="INDICES.npy", show_default=False)],
     *,
-    batch_dims: Annotated[int, typer.Option(help="How many leading dimensions both files share.")] = 0,
-    mode: Annotated[str, typer.Option(help="raise, clip or fill, for indices out of range.")] = "raise",
+    batch_dims: Annotated[int, typer.Option(help="The number of leading batch dimensions.")] = 0,
+    mode: Annotated[str, typer.Option(help="For indices out of range: raise, clip or fill.")] = "raise",
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,
 ) -> None:
-    """Gather the elements or slices that index tuples point at (ONNX GatherND)."""
+    """Read the elements or slices that index tuples point at (ONNX GatherND)."""
     _check_output(output, [file, indices], ".npy", ".npz")
     x, index_tuples = _open(file), _open(indices)
     host = place(device)
@@ -128,15 +128,15 @@ def gather(
 def diagonal(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE.npy]", show_default=False)] = None,
     *,
-    begin: Annotated[int, typer.Option(help="First diagonal of the band.")] = 0,
-    end: Annotated[int | None, typer.Option(help="Diagonal after the last of the band.")] = None,
-    value: Annotated[str, typer.Option(help="What the band is filled with.")] = "1",
-    shape: Annotated[str | None, typer.Option(help="Without FILE: the shape, as in 4,4.")] = None,
+    begin: Annotated[int, typer.Option(help="The first diagonal of the band.")] = 0,
+    end: Annotated[int | None, typer.Option(help="The diagonal after the last one of the band.")] = None,
+    value: Annotated[str, typer.Option(help="The value to fill the band with.")] = "1",
+    shape: Annotated[str | None, typer.Option(help="Without FILE: the shape, such as 4,4.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Without FILE: the data type.")] = None,
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,
 ) -> None:
-    """Fill a band of diagonals with a value; diagonal 0 is the main one, the upper ones are positive."""
+    """Fill a band of diagonals with a value; diagonal 0 is the main one, and those above it are positive."""
     _check_output(output, [] if file is None else [file], ".npy", ".npz")
     filling = _number("--value", value)
     end = begin + 1 if end is None else end
@@ -183,14 +183,14 @@ def diagonal(
 
 
 def _open(file: Path) -> Array:
-    """Map a .npy file into memory, in native byte order; what cannot be mapped, as a pipe, is read."""
+    """Map a .npy file into memory, in native byte order; a pipe, which cannot be mapped, is read."""
     if file.suffix == ".npz":
         message = f"{file}: an .npz holds several arrays; give one .npy"
         raise CommandError(message)
     with users_errors(str(file)):
         is_regular = stat.S_ISREG(file.stat().st_mode)
         try:
-            # NumPy warns of headers from Python 2, and where sizes overflow before it refuses them.
+            # NumPy warns about headers from Python 2, and about sizes that overflow before it refuses them.
             with warnings.catch_warnings(action="ignore"):
                 array = np.lib.format.open_memmap(file, mode="r") if is_regular else _read(file)
         except (OSError, MemoryError):
@@ -209,7 +209,7 @@ def _open(file: Path) -> Array:
 
 def _read(file: Path) -> Array:
     with file.open("rb") as stream:
-        # From what has nothing but `read`, NumPy reads piece by piece, without asking where it is.
+        # From an object with only a `read` method, NumPy reads in pieces and never asks for the position.
         source: Any = SimpleNamespace(read=stream.read)
         array: Array = np.lib.format.read_array(source, allow_pickle=False)
     return array
@@ -231,7 +231,7 @@ def _number(option: str, text: str) -> int | float:
             return read()
         except ValueError:
             continue
-    message = f"{option}: {text!r} is no number"
+    message = f"{option}: {text!r} is not a number"
     raise CommandError(message)
 
 
@@ -239,22 +239,22 @@ def _shape(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(size) for size in text.strip(" ()").split(","))
     except ValueError:
-        message = f"--shape: {text!r} is no shape; write it as 4,4"
+        message = f"--shape: {text!r} is not a shape; write it as 4,4"
         raise CommandError(message) from None
 
 
 def _check_output(output: Path | None, inputs: Sequence[Path], *suffixes: str) -> None:
-    """Find out before the work whether the result can be written."""
+    """Check before the work starts whether the result can be written."""
     if output is None:
         return
     if output.suffix not in suffixes:
-        message = f"-o {output}: the result is {' or '.join(suffixes)}, so name the file that way"
+        message = f"-o {output}: the name of the file must end with {' or '.join(suffixes)}"
         raise CommandError(message)
     check_output("-o", output, inputs)
 
 
 def _report(title: str, arrays: dict[str, Array], host: Host, seconds: float, output: Path | None) -> None:
-    """Write what was computed, or print it; the file comes first, for printing may fail."""
+    """Write the result, or print it. The file comes first, because printing may fail."""
     if output is not None:
         with users_errors(f"-o {output}"):
             _write(output, arrays)

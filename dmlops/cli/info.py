@@ -2,19 +2,22 @@
 
 import os
 import platform
+import re
 from collections.abc import Iterable
 from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Annotated, Any
 
+import typer
 from rich.text import Text
 
 from dmlops import __version__
 from dmlops.backend import HIGHEST_LEVELS
 from dmlops.cli.console import out
 from dmlops.cli.errors import CommandError, reason_of
-from dmlops.cli.placement import cpu_name, cuda_devices
+from dmlops.cli.placement import CUDA_EXTRA, cpu_name, cuda_devices
 from dmlops.dispatch import DESCRIPTORS
 from dmlops.enums import TensorDataType
 from dmlops.kernel_store import cache_directory
@@ -24,8 +27,16 @@ PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindi
 BLOCK_BYTES = 4096  # a full disk takes an empty file, and no block
 
 
-def info() -> None:
+def info(
+    arch: Annotated[
+        str | None,
+        typer.Option(help="Show only by what top_k chooses its kernels on such a GPU, for example sm_90."),
+    ] = None,
+) -> None:
     """Show versions, devices, threads, the operators by feature level, and where the cache is."""
+    if arch is not None:
+        out.print(_policy(arch))
+        return
     from kernels_cpu import processor, threads  # noqa: PLC0415 - imports llvmlite, which --help must not
 
     out.print(
@@ -47,6 +58,8 @@ def info() -> None:
     out.print(_facts("Cache of compiled kernels", cache))
     out.print(_facts("Highest feature level", [(name, level.name) for name, level in HIGHEST_LEVELS.items()]))
     out.print(_operators())
+    for found in _architectures():
+        out.print(_policy(found))
 
 
 def kernel_cache() -> tuple[Path | None, str]:
@@ -115,6 +128,63 @@ def _cuda_facts() -> list[tuple[str, str]]:
             (f"cuda:{device.device_id}", f"{device.name}, sm_{major}{minor}, {processors} multiprocessors")
         )
     return facts
+
+
+def _architectures() -> list[str]:
+    try:
+        devices = cuda_devices()
+    except CommandError:
+        return []
+    return sorted({"sm_{}{}".format(*device.compute_capability) for device in devices})
+
+
+def _policy(arch: str) -> Text:
+    """Tell by what top_k chooses its kernels on an architecture."""
+    if re.fullmatch(r"sm_\d{2,3}", arch) is None:
+        message = f"--arch {arch}: it must be sm_ and a compute capability, as sm_90"
+        raise CommandError(message)
+    try:
+        # These import the CUDA driver's bindings.
+        from kernels_cuda.runtime.variant import capability_of  # noqa: PLC0415
+        from kernels_cuda.top_k.policy import ELEMENT_SIZES, Policy  # noqa: PLC0415
+    except ImportError as error:
+        message = f"--arch {arch}: {CUDA_EXTRA} installs what tells of GPUs"
+        raise CommandError(message) from error
+    capability = capability_of(arch)
+    policies = [Policy.auto(capability, size).values() for size in ELEMENT_SIZES]
+    text = Text.assemble(
+        (f"How top_k chooses on {arch}", "bold"),
+        f", by bytes of an element: {' | '.join(map(str, ELEMENT_SIZES))}",
+    )
+    for name in policies[0]:
+        shown = [quantity(name, policy[name]) for policy in policies]
+        one = shown[0] if len(set(shown)) == 1 else " | ".join(shown)
+        text.append(f"\n {name:<40} ", "cyan").append(one)
+    return text
+
+
+def quantity(name: str, value: Any) -> str:
+    """Return a value of a policy with its unit.
+
+    Examples
+    --------
+    >>> quantity("sort.batch_bytes", 1 << 28), quantity("columns.warp_bytes", 14080)
+    ('256 MiB', '14,080 B')
+    >>> quantity("warp.row_elements", (256, 1024)), quantity("launch_blocks", 1 << 30)
+    ('256, 1,024', '2^30')
+    """
+    if name.endswith("shapes"):
+        return ", ".join(str(shape.n_threads) for shape in value) + " threads"
+    if isinstance(value, tuple):
+        return ", ".join(quantity(name, each) for each in value)
+    if name.endswith("bytes"):
+        for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+            if value >= size and value % size == 0:
+                return f"{value // size} {unit}"
+        return f"{value:,} B"
+    if isinstance(value, int) and value >= 1 << 20 and value & (value - 1) == 0:
+        return f"2^{value.bit_length() - 1}"
+    return f"{value:,}"
 
 
 def _operators() -> Text:

@@ -1,4 +1,4 @@
-"""Options that several commands take."""
+"""Options that several commands have."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Operators = Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(OP
 
 def _finite(seconds: float | None) -> float | None:
     if seconds is not None and not math.isfinite(seconds):
-        message = f"{seconds} is no length of time"
+        message = f"{seconds} is not a length of time"
         raise typer.BadParameter(message)
     return seconds
 
@@ -23,7 +23,7 @@ def _finite(seconds: float | None) -> float | None:
 Seconds = Annotated[
     float | None,
     typer.Option(
-        min=1, callback=_finite, help="How long to measure; what does not fit is skipped, and said."
+        min=1, callback=_finite, help="The time to measure for; workloads that do not fit are skipped."
     ),
 ]
 
@@ -34,7 +34,7 @@ def chosen_operators(names: Sequence[str] | None) -> Sequence[str]:
     Raises
     ------
     CommandError
-        With the names that there are, where one of these is none of them.
+        If a name is unknown. The text lists the known names.
     """
     if unknown := set(names or ()) - set(OPERATORS):
         message = f"--operator {min(unknown)}: it must be one of {', '.join(OPERATORS)}"

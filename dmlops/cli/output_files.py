@@ -1,4 +1,4 @@
-"""Files that a command writes: checked before the work, and replaced whole."""
+"""Output files: they are checked before the work starts, and replaced as a whole."""
 
 import os
 import signal
@@ -15,21 +15,21 @@ _TERMINATIONS = ("SIGTERM", "SIGHUP")
 
 
 def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
-    """Find out before the work whether a file can be written.
+    """Check before the work starts whether a file can be written.
 
     Parameters
     ----------
     option : str
-        What names the file, as ``-o``.
+        The option that names the file, such as ``-o``.
     path : Path
-        Where it will be.
+        The path of the file.
     inputs : iterable of Path
         The files that are read.
 
     Raises
     ------
     CommandError
-        If the file cannot be written, or is one of `inputs`, by whatever name.
+        If the file cannot be written, or is one of `inputs`, even under another name.
     """
     about = f"{option} {path}"
     with users_errors(about):
@@ -46,7 +46,7 @@ def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
                 message = f"{about}: it is {kind}; name a file"
                 raise CommandError(message)
             for other in inputs:
-                with suppress(OSError):  # what cannot be read is told when it is read
+                with suppress(OSError):  # a file that cannot be read is reported when it is read
                     if os.path.samestat(status, other.stat()):
                         message = f"{about}: it is the file that {other} is read from; name another file"
                         raise CommandError(message)
@@ -63,9 +63,9 @@ def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when everything is written, and leaves no trace otherwise.
+    """Open a file that replaces `path` when everything is written, and is removed otherwise.
 
-    A file that was there keeps its permissions and its owner. A symbolic link stays one.
+    A replaced file keeps its permissions and its owner. A symbolic link stays a link.
     """
     target = _target(path)
     try:
@@ -95,12 +95,12 @@ def _standard_files() -> Iterator[os.stat_result]:
 
 
 def _target(path: Path) -> Path:
-    """Return what a path leads to through symbolic links."""
+    """Return the path with all symbolic links resolved."""
     return Path(os.path.realpath(path))
 
 
 def _partial(target: Path) -> Path:
-    # Not made from the target's name, which may be as long as names can be.
+    # The name of the target may already have the largest length, so it is not part of this name.
     return target.with_name(f".dmlops-{uuid4().hex}.partial")
 
 

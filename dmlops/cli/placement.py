@@ -1,4 +1,4 @@
-"""Where a command's arrays go: the host, or the first CUDA device through Numba's device arrays."""
+"""The places of a command's arrays: the host, or the first CUDA device as Numba device arrays."""
 
 import importlib
 import platform
@@ -24,7 +24,7 @@ class Device(StrEnum):
 
 
 class Host:
-    """NumPy arrays, where they are."""
+    """Keeps NumPy arrays as they are."""
 
     label = "CPU"
 
@@ -40,11 +40,11 @@ class Host:
         return np.asarray(array)
 
     def wait(self) -> None:
-        """Return when everything asked for is done."""
+        """Return when all work is done."""
 
 
 class Cuda(Host):
-    """The first CUDA device."""
+    """Copies arrays to the first CUDA device."""
 
     label = "GPU"
 
@@ -67,7 +67,7 @@ class Cuda(Host):
 
 
 def cpu_name() -> str:
-    """Return the processor's model name, or its architecture where the system does not say."""
+    """Return the processor's model name, or its architecture if the system does not know the name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -77,12 +77,12 @@ def cpu_name() -> str:
 
 
 def require_cuda() -> None:
-    """Check that the packages of the `cuda` extra are there; this needs no GPU.
+    """Check that the packages of the `cuda` extra are installed; this needs no GPU.
 
     Raises
     ------
     CommandError
-        If they are not.
+        If a package is missing.
     """
     missing = f"CUDA needs numba-cuda and cuda-core: {CUDA_EXTRA}"
     if find_spec("numba_cuda") is None:
@@ -99,7 +99,7 @@ def cuda_devices() -> list[Any]:
     Raises
     ------
     CommandError
-        If there are none; the text says why, and what to type where that helps.
+        If there are none. The text gives the reason, and a command if one helps.
     """
     require_cuda()
     from cuda.core import Device as CudaDevice  # noqa: PLC0415
@@ -116,7 +116,7 @@ def cuda_devices() -> list[Any]:
 
 
 def place(device: Device) -> Host:
-    """Return the place that `--device` asks for; `auto` takes a GPU where one can be used."""
+    """Return the place for a value of `--device`; `auto` means a GPU if one can be used."""
     if device is Device.CPU:
         return Host()
     try:

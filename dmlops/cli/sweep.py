@@ -1,4 +1,4 @@
-"""`dmlops bench sweep`: whether there is a cliff at any size, or for any kind of data."""
+"""`dmlops bench sweep`: look for sizes and kinds of data for which an operator is much slower."""
 
 import json
 import time
@@ -20,26 +20,26 @@ from dmlops.cli.options import Operators, Seconds, chosen_operators
 from dmlops.cli.output_files import check_output
 
 if TYPE_CHECKING:
-    from dmlops.bench.cliffs import Finding, Verdict
     from dmlops.bench.runner import Row
+    from dmlops.bench.sweep_analysis import Finding, Verdict
 
 SECONDS = {"cpu": 240.0, "cuda": 150.0}
-MOST_BESIDE_TORCH = 5  # a sweep's points that are slower than torch; the results file has all
+MOST_BESIDE_TORCH = 5  # points of a sweep that are slower than torch; the results file has all of them
 
 
 def sweep(
-    device: Annotated[bench.Where, typer.Option(help="Where to measure.")] = bench.Where.CPU,
+    device: Annotated[bench.Where, typer.Option(help="The device to measure on.")] = bench.Where.CPU,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for dmlops and torch; all that there are if left out.")
+        int | None, typer.Option(min=1, help="Threads for dmlops and torch; by default all available ones.")
     ] = None,
     operator: Operators = None,
     seconds: Seconds = None,
     results: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT.json", help="Keep all points here.")
+        Path | None, typer.Option("--json", metavar="OUT.json", help="Write all points to this file.")
     ] = None,
 ) -> None:
-    """Look for cliffs: time every size, k and number of rows, and every kind of data, type and layout."""
-    from dmlops.bench import cliffs  # noqa: PLC0415 - for this command only
+    """Look for cliffs in size, k and number of rows, and in kind of data, type and layout."""
+    from dmlops.bench import sweep_analysis  # noqa: PLC0415 - for this command only
     from dmlops.bench.sweeps import sweeps  # noqa: PLC0415
 
     operators = chosen_operators(operator)
@@ -51,17 +51,17 @@ def sweep(
     verdicts: list[Verdict] = []
     with progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=sum(len(each.points) for each in table))
-        harness = bench.open_bench(device, record["threads"], cliffs.pace(device))
+        harness = bench.open_bench(device, record["threads"], sweep_analysis.pace(device))
         record["bandwidth"] = harness.bandwidth
 
-        def told(row: "Row") -> None:
+        def show(row: "Row") -> None:
             progress.update(task, advance=1, description=row.name)
             if not err.is_terminal:
                 err.print(bench.line(row))
 
         budget = (seconds or SECONDS[device]) - (time.perf_counter() - started)
-        for each, share in cliffs.shares(harness, table, budget):
-            verdicts.append(cliffs.walk(harness, each, share, told))
+        for each, share in sweep_analysis.shares(harness, table, budget):
+            verdicts.append(sweep_analysis.measure(harness, each, share, show))
             record["seconds"] = round(time.perf_counter() - started, 1)
             record["workloads"] = [row.to_json() for verdict in verdicts for row in verdict.rows]
             record["sweeps"] = [verdict.to_json() for verdict in verdicts]
@@ -132,7 +132,7 @@ def _megabytes(size: float) -> str:
 
 
 def _summarise(verdicts: Sequence["Verdict"]) -> None:
-    from dmlops.bench.cliffs import worst  # noqa: PLC0415
+    from dmlops.bench.sweep_analysis import worst  # noqa: PLC0415
 
     left_out = [row for verdict in verdicts for row in verdict.left_out]
     by_reason = sorted((bench.why_not(row), row.name) for row in left_out)

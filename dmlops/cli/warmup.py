@@ -1,4 +1,4 @@
-"""`dmlops warmup`: fill the cache of compiled kernels, so that no later process waits for the compiler."""
+"""`dmlops warmup`: compile all kernels into the cache, so that no later process waits for the compiler."""
 
 import importlib
 import multiprocessing
@@ -29,21 +29,19 @@ ARCHITECTURE = re.compile(r"sm_\d{2,3}")
 
 
 def warmup(
-    device: Annotated[
-        Device, typer.Option(help="auto is the CPU, and the GPUs that there are.")
-    ] = Device.AUTO,
+    device: Annotated[Device, typer.Option(help="auto: the CPU and all GPUs of this machine.")] = Device.AUTO,
     arch: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="sm_90", help="Compile for such a GPU, which need not be there; may be repeated."
+            metavar="sm_90", help="Compile for this architecture, without needing the GPU; may be repeated."
         ),
     ] = None,
     operator: Operators = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes that compile; one for each core if left out.")
+        int | None, typer.Option(min=1, help="Number of compiling processes; by default one per core.")
     ] = None,
 ) -> None:
-    """Compile the kernels now and keep them in the cache, so that no first call has to."""
+    """Compile the kernels now and keep them in the cache, so that no call has to compile them."""
     operators = chosen_operators(operator)
     if arch and device is Device.CPU:
         message = "--arch is for GPUs: it does not go with --device cpu"
@@ -64,7 +62,7 @@ def warmup(
 
 
 def _check_architectures(names: Sequence[str]) -> None:
-    """Check that the CUDA toolkit compiles for what the user names."""
+    """Check that the CUDA toolkit compiles for the architectures that the user names."""
     for name in names:
         if not ARCHITECTURE.fullmatch(name):
             message = f"--arch {name}: it must be sm_ and a compute capability, as sm_90"
@@ -80,11 +78,11 @@ def _check_architectures(names: Sequence[str]) -> None:
             raise CommandError(message)
 
 
-def _architectures(device: Device, given: Sequence[str] | None) -> list[str]:
-    if given:
-        return sorted(set(given))
+def _architectures(device: Device, names: Sequence[str] | None) -> list[str]:
+    if names:
+        return sorted(set(names))
     try:
-        return sorted({_architecture(there) for there in cuda_devices()})
+        return sorted({_architecture(present) for present in cuda_devices()})
     except CommandError as error:
         if device is Device.CUDA:
             raise
@@ -93,7 +91,7 @@ def _architectures(device: Device, given: Sequence[str] | None) -> list[str]:
 
 
 class _Task(NamedTuple):
-    """A call that compiles a kernel, in another process."""
+    """A call that compiles a kernel in another process."""
 
     run: Callable[..., object]
     arguments: tuple[Any, ...]
@@ -111,11 +109,11 @@ def _compile(name: str, tasks: Sequence[_Task], n_jobs: int) -> None:
 
 @contextmanager
 def _workers(tasks: Sequence[_Task], n_jobs: int) -> Iterator[Iterator[None]]:
-    """Start processes that do the tasks; give an iterator that yields after each task.
+    """Start processes that do the tasks, and yield an iterator that yields after each task.
 
-    This process stays free to hear an interrupt, which the others never get: they are killed.
+    Only this process receives interrupts. The other processes are killed.
     """
-    # A process that has loaded Numba, or a GPU's driver, must not be forked.
+    # A process that has loaded Numba or a CUDA driver must not be forked.
     context = multiprocessing.get_context("spawn")
     n_workers = min(n_jobs, len(tasks))
     workers: dict[Connection, BaseProcess] = {}
@@ -137,7 +135,7 @@ def _workers(tasks: Sequence[_Task], n_jobs: int) -> Iterator[Iterator[None]]:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Hold interrupts back; a process that is started meanwhile never gets any."""
+    """Block interrupts. A process that is started meanwhile never receives any."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -149,7 +147,7 @@ def _no_interrupts() -> Iterator[None]:
 
 
 def _finished(workers: Mapping[Connection, BaseProcess]) -> Iterator[None]:
-    """Yield after each task, until all workers have ended; raise what one of them failed with."""
+    """Yield after each task until all workers have ended; raise the error of a worker that fails."""
     busy = dict(workers)
     while busy:
         ready = wait([*busy])
@@ -169,12 +167,12 @@ def _finished(workers: Mapping[Connection, BaseProcess]) -> Iterator[None]:
 
 
 def _work(sender: Connection, tasks: Sequence[_Task]) -> None:
-    """Do the tasks of one worker; send None after each, or why it failed."""
+    """Do the tasks of one worker, and send None after each task, or the reason why it failed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it could not be blocked
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
-    with suppress(BrokenPipeError):  # nobody waits for the rest
+    with suppress(BrokenPipeError):  # nobody waits for further tasks
         for task in tasks:
             try:
                 task.run(*task.arguments)
@@ -185,7 +183,7 @@ def _work(sender: Connection, tasks: Sequence[_Task]) -> None:
 
 
 def _end_after(parent: Any) -> None:
-    """End this process, in the middle of a task, when the one that started it was killed."""
+    """End this process, even in the middle of a task, if the process that started it is killed."""
     parent.join()
     os._exit(1)
 

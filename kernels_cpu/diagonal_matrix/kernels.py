@@ -8,9 +8,6 @@ saves reading each line before it is written. Moves the output, and the part of 
 import functools
 from typing import Any
 
-import numpy as np
-
-from kernels_cpu import intrinsics
 from kernels_cpu.diagonal_matrix.table import (
     BATCH,
     BEGIN,
@@ -29,21 +26,21 @@ from kernels_cpu.diagonal_matrix.table import (
     X_COLUMN,
     X_ROW,
 )
-from kernels_cpu.jit import inline, kernel
+from kernels_cpu.intrinsics import memory
+from kernels_cpu.jit import inline, njit
 from kernels_cpu.streaming import flush, stream_copy, stream_fill, stream_strided
-from kernels_cpu.unsigned import ONE, THREE, TWO, ZERO
 
-NARROW: Any = np.uint64(256)  # elements: branches, which depend on where the band is, cost so short rows more
+NARROW = 256  # elements: branches, which depend on where the band is, cost so short rows more
 
 
 @inline
 def _fill(output: Any, start: Any, n: Any, value: Any) -> Any:
-    n_line = intrinsics.line_elements(output)
+    n_line = memory.line_elements(output)
     if n >= n_line:
-        intrinsics.fill_line(output, start, value)
-        for done in range(intrinsics.elements_to_line(output, start), n - n_line, n_line):
-            intrinsics.fill_line(output, start + done, value)
-        intrinsics.fill_line(output, start + n - n_line, value)
+        memory.fill_line(output, start, value)
+        for done in range(memory.elements_to_line(output, start), n - n_line, n_line):
+            memory.fill_line(output, start + done, value)
+        memory.fill_line(output, start + n - n_line, value)
     else:
         for i in range(start, start + n):
             output[i] = value
@@ -51,12 +48,12 @@ def _fill(output: Any, start: Any, n: Any, value: Any) -> Any:
 
 @inline
 def _copy(x: Any, x_start: Any, output: Any, start: Any, n: Any) -> Any:
-    n_line = intrinsics.line_elements(output)
+    n_line = memory.line_elements(output)
     if n >= n_line:
-        intrinsics.move_bytes(64, x, x_start, output, start)
-        for done in range(intrinsics.elements_to_line(output, start), n - n_line, n_line):
-            intrinsics.move_bytes(64, x, x_start + done, output, start + done)
-        intrinsics.move_bytes(64, x, x_start + n - n_line, output, start + n - n_line)
+        memory.move_bytes(64, x, x_start, output, start)
+        for done in range(memory.elements_to_line(output, start), n - n_line, n_line):
+            memory.move_bytes(64, x, x_start + done, output, start + done)
+        memory.move_bytes(64, x, x_start + n - n_line, output, start + n - n_line)
     else:
         for i in range(n):
             output[start + i] = x[x_start + i]
@@ -65,86 +62,81 @@ def _copy(x: Any, x_start: Any, output: Any, start: Any, n: Any) -> Any:
 @inline
 def _blend(x: Any, x_row: Any, output: Any, output_row: Any, y: Any, table: Any) -> Any:
     """Write a row of at least a line by a choice for each element: no branch depends on where the band is."""
-    n_line = intrinsics.line_elements(output)
+    n_line = memory.line_elements(output)
     first = y + table[BEGIN]
     n_values = table[END] - table[BEGIN]
-    if table[INVERTED]:  # what is not in the band is in the one that begins where it ends, and wraps around
+    if table[INVERTED]:  # the elements off a band are the band that begins where it ends, and wraps around
         first += n_values
-        n_values = ZERO - n_values
+        n_values = -n_values
     n = table[WIDTH]
-    for column in range(ZERO, n - n_line, n_line):
-        intrinsics.blend_line(
+    for column in range(0, n - n_line, n_line):
+        memory.blend_line(
             x, x_row + column, output, output_row + column, table[VALUE], column - first, n_values
         )
     column = n - n_line
-    intrinsics.blend_line(
-        x, x_row + column, output, output_row + column, table[VALUE], column - first, n_values
-    )
+    memory.blend_line(x, x_row + column, output, output_row + column, table[VALUE], column - first, n_values)
 
 
 @functools.cache
 def band_kernel(kind: int, x_is_contiguous: bool) -> Any:
     """Return the kernel for one layout."""
 
-    @kernel
+    @njit
     def write_rows(table: Any, first: Any, last: Any, x: Any, output: Any, workspace: Any) -> None:
         """Write rows `first` to `last`, counted through all matrices."""
-        x = intrinsics.pointer(x)
-        output = intrinsics.pointer(output)
-        table = intrinsics.pointer(table)
         height = table[HEIGHT]
         width = table[WIDTH]
-        inverted = table[INVERTED] != ZERO
-        copies = table[COPIES] != ZERO
+        inverted = table[INVERTED] != 0
+        copies = table[COPIES] != 0
         has_band = table[BEGIN] != table[END]
-        blends = copies and has_band and intrinsics.line_elements(output) <= width and width <= NARROW
+        blends = copies and has_band and memory.line_elements(output) <= width and width <= NARROW
         x_column = table[X_COLUMN]
         output_column = table[OUTPUT_COLUMN]
         if kind == STREAMED:
-            line = intrinsics.stack_line(output)
-            filled = ZERO
-            cursor = ZERO
-        row = np.uint64(first)
-        while row < np.uint64(last):
+            line = memory.stack_line(output)
+            filled = 0
+            cursor = 0
+        row = first
+        while row < last:
             matrix = row // height
             y_begin = row - matrix * height
-            y_end = min(height, y_begin + np.uint64(last) - row)
+            y_end = min(height, y_begin + last - row)
             row += y_end - y_begin
-            x_start = ZERO
-            output_start = ZERO
-            for d in range(table[N_BATCH], ZERO, -1):
-                field = BATCH + THREE * (np.uint64(d) - ONE)
+            x_start = 0
+            output_start = 0
+            for d in range(table[N_BATCH], 0, -1):
+                field = BATCH + 3 * (d - 1)
                 quotient = matrix // table[field]
                 position = matrix - quotient * table[field]
-                x_start += position * table[field + ONE]
-                output_start += position * table[field + TWO]
+                x_start += position * table[field + 1]
+                output_start += position * table[field + 2]
                 matrix = quotient
             if kind == CONTIGUOUS and x_is_contiguous and blends:
                 for y in range(y_begin, y_end):
                     x_row = x_start + y * table[X_ROW]
                     _blend(x, x_row, output, output_start + y * table[OUTPUT_ROW], y, table)
                 continue
-            for tile in range(ZERO, width, table[TILE]):
+            for tile in range(0, width, table[TILE]):
                 tile_end = min(width, tile + table[TILE])
                 for y in range(y_begin, y_end):
                     x_row = x_start + y * table[X_ROW]
                     output_row = output_start + y * table[OUTPUT_ROW]
                     column = tile
-                    end = max(np.int64(y) + np.int64(table[BEGIN]), np.int64(0))
-                    next_end = max(np.int64(y) + np.int64(table[END]), np.int64(0))
+                    end = max(y + table[BEGIN], 0)
+                    next_end = max(y + table[END], 0)
                     is_value = inverted
                     while column < tile_end:
-                        segment_end = min(np.uint64(end), tile_end)
+                        segment_end = min(end, tile_end)
                         if segment_end > column:
                             n = segment_end - column
                             start = output_row + column * output_column
                             x_segment = x_row + column * x_column
-                            value = table[VALUE] if is_value else ZERO
+                            value = table[VALUE] if is_value else 0
                             from_x = copies and not is_value
                             if kind == STREAMED:
                                 if start != cursor:
                                     flush(output, cursor, line, filled)
-                                    filled = ZERO
+                                    filled = 0
                                 if not from_x:
                                     filled = stream_fill(output, start, n, value, line, filled)
                                 elif x_is_contiguous:
@@ -171,7 +163,7 @@ def band_kernel(kind: int, x_is_contiguous: bool) -> Any:
                             column = segment_end
                         # From before the band onto it, and from there to the end of the row.
                         end = next_end
-                        next_end = np.int64(width)
+                        next_end = width
                         is_value = not is_value
         if kind == STREAMED:
             flush(output, cursor, line, filled)

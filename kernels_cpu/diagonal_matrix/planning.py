@@ -7,7 +7,7 @@ from itertools import product
 
 from kernels_cpu import processor
 from kernels_cpu.diagonal_matrix.table import CONTIGUOUS, KINDS, STREAMED, STRIDED
-from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, WORDS, Kernel, Table, pointer
+from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, Table, pointer
 from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher, split
 
@@ -31,7 +31,7 @@ def _band_kernel(kind: int, x_is_contiguous: bool, element_size: int) -> Kernel:
     return Kernel(
         "diagonal_matrix",
         "kernels_cpu.diagonal_matrix.kernels:band_kernel",
-        (WORDS, INTEGER, INTEGER, elements, elements, BYTES),
+        (INTEGERS, INTEGER, INTEGER, elements, elements, BYTES),
         (kind, x_is_contiguous),
     )
 

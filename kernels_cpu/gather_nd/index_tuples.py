@@ -5,9 +5,6 @@ All arrays are pointers.
 
 from typing import Any
 
-import numpy as np
-
-from kernels_cpu import intrinsics
 from kernels_cpu.gather_nd.table import (
     CLIPS,
     COORDINATE,
@@ -21,11 +18,12 @@ from kernels_cpu.gather_nd.table import (
     PACKED,
     X_OFFSET,
 )
-from kernels_cpu.jit import helper, inline, kernel
-from kernels_cpu.unsigned import FOUR, ONE, THREE, TWO, ZERO
+from kernels_cpu.intrinsics import memory
+from kernels_cpu.intrinsics.pointers import as_element, stack_like
+from kernels_cpu.jit import inline, int64, njit, uint64
 
-OUTSIDE: Any = np.uint64((1 << 64) - 1)  # the offset of a tuple that is out of range
-CHECKED: Any = np.uint64(64)  # tuples whose bounds are laid out next to each other
+OUTSIDE = -1  # the offset of a tuple that is out of range
+CHECKED = 64  # tuples whose bounds are laid out next to each other
 
 
 @inline
@@ -35,15 +33,15 @@ def outer_offsets(table: Any, position: Any) -> Any:
     Those of x count from its lowest element, so that none is negative, which could be `OUTSIDE`.
     """
     x = table[X_OFFSET]
-    index = output = ZERO
-    field = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
+    index = output = 0
+    field = DIMENSIONS + 4 * (table[N_TUPLES] - 1)
     while field > DIMENSIONS:
-        field -= FOUR
+        field -= 4
         quotient = position // table[field]
         coordinate = position - quotient * table[field]
-        x += coordinate * table[field + ONE]
-        index += coordinate * table[field + TWO]
-        output += coordinate * table[field + THREE]
+        x += coordinate * table[field + 1]
+        index += coordinate * table[field + 2]
+        output += coordinate * table[field + 3]
         position = quotient
     return x, index, output
 
@@ -55,11 +53,11 @@ def _coordinate(bits: Any, wrap: Any, highest: Any) -> Any:
     Bits above the `highest` that is not negative count from the end: `wrap` is the size less 2 to the power
     of their number. What is too negative wraps around to a very large coordinate.
     """
-    value = np.uint64(bits)
-    return value + (wrap if value > highest else ZERO)
+    value = uint64(bits)
+    return value + (wrap if value > highest else uint64(0))
 
 
-@helper
+@njit
 def resolve(
     x: Any,
     indices: Any,
@@ -73,120 +71,118 @@ def resolve(
 ) -> Any:
     """Write the input offsets of `n` tuples to `offsets`; return whether any of them is out of range."""
     step = table[COORDINATE]
-    highest = table[HIGHEST]
-    field = DIMENSIONS + FOUR * table[N_TUPLES]
-    end = field + TWO * table[N_BOUNDS]
+    highest, modulus = uint64(table[HIGHEST]), uint64(table[MODULUS])
+    field = DIMENSIONS + 4 * table[N_TUPLES]
+    end = field + 2 * table[N_BOUNDS]
     start = index
     outside = False
     for i in range(n):
         offsets[i] = offset + i * stride
     if field == end:
         return outside
-    while field + FOUR < end:
-        size, x_stride = table[field], table[field + ONE]
-        wrap = size - table[MODULUS]
+    while field + 4 < end:
+        size, x_stride = uint64(table[field]), table[field + 1]
+        wrap = size - modulus
         for i in range(n):
             value = _coordinate(indices[start + i * index_stride], wrap, highest)
             outside |= value >= size
-            offsets[i] += value * x_stride
-        field += TWO
+            offsets[i] += int64(value) * x_stride
+        field += 2
         start += step
-    size, x_stride = table[field], table[field + ONE]
-    wrap = size - table[MODULUS]
-    if table[NARROW] and table[N_BOUNDS] == index_stride and step == ONE and index_stride <= TWO:
+    size, x_stride = uint64(table[field]), table[field + 1]
+    wrap = size - modulus
+    if table[NARROW] and table[N_BOUNDS] == index_stride and step == 1 and index_stride <= 2:
         x_stride &= HALF
-        if index_stride == ONE:
+        if index_stride == 1:
             for i in range(n):
                 value = _coordinate(indices[start + i], wrap, highest)
                 outside |= value >= size
-                offsets[i] += (value & HALF) * x_stride
+                offsets[i] += (int64(value) & HALF) * x_stride
         else:
-            size_b, x_stride_b = table[field + TWO], table[field + THREE] & HALF
-            wrap_b = size_b - table[MODULUS]
+            size_b, x_stride_b = uint64(table[field + 2]), table[field + 3] & HALF
+            wrap_b = size_b - modulus
             for i in range(n):
-                value = _coordinate(indices[start + TWO * i], wrap, highest)
-                value_b = _coordinate(indices[start + TWO * i + ONE], wrap_b, highest)
+                value = _coordinate(indices[start + 2 * i], wrap, highest)
+                value_b = _coordinate(indices[start + 2 * i + 1], wrap_b, highest)
                 outside |= (value >= size) | (value_b >= size_b)
-                offsets[i] += (value & HALF) * x_stride + (value_b & HALF) * x_stride_b
+                offsets[i] += (int64(value) & HALF) * x_stride + (int64(value_b) & HALF) * x_stride_b
         for i in range(n):
-            intrinsics.prefetch(x, offsets[i])
-    elif field + TWO < end:
-        size_b, x_stride_b = table[field + TWO], table[field + THREE]
-        wrap_b = size_b - table[MODULUS]
+            memory.prefetch(x, offsets[i])
+    elif field + 2 < end:
+        size_b, x_stride_b = uint64(table[field + 2]), table[field + 3]
+        wrap_b = size_b - modulus
         for i in range(n):
             value = _coordinate(indices[start + i * index_stride], wrap, highest)
             value_b = _coordinate(indices[start + step + i * index_stride], wrap_b, highest)
             outside |= (value >= size) | (value_b >= size_b)
-            offsets[i] += value * x_stride + value_b * x_stride_b
-            intrinsics.prefetch(x, offsets[i])
+            offsets[i] += int64(value) * x_stride + int64(value_b) * x_stride_b
+            memory.prefetch(x, offsets[i])
     else:
         for i in range(n):
             value = _coordinate(indices[start + i * index_stride], wrap, highest)
             outside |= value >= size
-            offsets[i] += value * x_stride
-            intrinsics.prefetch(x, offsets[i])
+            offsets[i] += int64(value) * x_stride
+            memory.prefetch(x, offsets[i])
     if outside:
         for i in range(n):
             offsets[i] = _settled(indices, index + i * index_stride, offset + i * stride, table)
     return outside
 
 
-@helper
+@njit
 def _settled(indices: Any, index: Any, offset: Any, table: Any) -> Any:
     """Return the input offset of one tuple, some of whose coordinates may be out of range."""
-    field = DIMENSIONS + FOUR * table[N_TUPLES]
+    field = DIMENSIONS + 4 * table[N_TUPLES]
     for _ in range(table[N_BOUNDS]):
-        size = table[field]
-        value = _coordinate(indices[index], size - table[MODULUS], table[HIGHEST])
+        size, highest = uint64(table[field]), uint64(table[HIGHEST])
+        value = _coordinate(indices[index], size - uint64(table[MODULUS]), highest)
         if value >= size:
             if not table[CLIPS]:
                 return OUTSIDE
-            value = ZERO if np.uint64(indices[index]) > table[HIGHEST] else size - ONE
-        offset += value * table[field + ONE]
+            value = uint64(0) if uint64(indices[index]) > highest else size - uint64(1)
+        offset += int64(value) * table[field + 1]
         index += table[COORDINATE]
-        field += TWO
+        field += 2
     return offset
 
 
-@kernel
+@njit
 def find_outside(table: Any, first: Any, last: Any, indices: Any) -> Any:
     """Return the first of tuples `first` to `last` that is out of range, or -1."""
-    sizes = intrinsics.stack_like(indices, 256)
-    wraps = intrinsics.stack_like(indices, 256)
-    indices = intrinsics.pointer(indices)
-    table = intrinsics.pointer(table)
+    sizes = stack_like(indices, 256)
+    wraps = stack_like(indices, 256)
     n_bounds = table[N_BOUNDS]
-    bounds = DIMENSIONS + FOUR * table[N_TUPLES]
-    inner = bounds - FOUR
+    bounds = DIMENSIONS + 4 * table[N_TUPLES]
+    inner = bounds - 4
     n_inner = table[inner]
-    index_stride = table[inner + TWO]
-    packed = table[PACKED] != ZERO
+    index_stride = table[inner + 2]
+    packed = table[PACKED] != 0
     if packed:
-        for i in range(min(CHECKED, np.uint64(last) - np.uint64(first))):
+        for i in range(min(CHECKED, last - first)):
             for j in range(n_bounds):
-                size = table[bounds + TWO * j]
+                size = table[bounds + 2 * j]
                 sizes[i * n_bounds + j] = size
                 wraps[i * n_bounds + j] = size - table[MODULUS]
-    highest = intrinsics.like(indices, table[HIGHEST])
-    position = np.uint64(first)
-    while position < np.uint64(last):
+    highest = as_element(indices, uint64(table[HIGHEST]))
+    position = first
+    while position < last:
         outer = position // n_inner
         start = position - outer * n_inner
-        n = min(n_inner - start, np.uint64(last) - position, CHECKED)
+        n = min(n_inner - start, last - position, CHECKED)
         offset, index, _ = outer_offsets(table, outer)
-        offset += start * table[inner + ONE]
+        offset += start * table[inner + 1]
         index += start * index_stride
         outside = not packed
         if packed:
             for i in range(n * n_bounds):
                 value = indices[index + i]
                 if value > highest:
-                    value = intrinsics.like(indices, value + wraps[i])
+                    value = as_element(indices, uint64(value + wraps[i]))
                 outside |= value >= sizes[i]
         if outside:
             for i in range(n):
                 if _settled(indices, index + i * index_stride, offset, table) == OUTSIDE:
-                    return np.int64(position + i)
-                offset += table[inner + ONE]
+                    return position + i
+                offset += table[inner + 1]
         position += n
-    return np.int64(-1)
+    return -1

@@ -9,9 +9,6 @@ once out.
 import functools
 from typing import Any
 
-import numpy as np
-
-from kernels_cpu import intrinsics
 from kernels_cpu.gather_nd.index_tuples import OUTSIDE, outer_offsets, resolve
 from kernels_cpu.gather_nd.table import (
     DIMENSIONS,
@@ -25,13 +22,14 @@ from kernels_cpu.gather_nd.table import (
     STRIDED,
     X_OFFSET,
 )
-from kernels_cpu.jit import helper, inline, kernel
+from kernels_cpu.intrinsics import memory
+from kernels_cpu.intrinsics.pointers import stack_integers, tail
+from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.streaming import flush, stream_copy
-from kernels_cpu.unsigned import FOUR, ONE, THREE, TWO, ZERO
 
-AHEAD: Any = np.uint64(4)  # slices whose lines are asked for, where a slice has many
-AHEAD_LINES: Any = np.uint64(16)  # of a slice; the hardware sees where the rest is going
-BLOCK: Any = np.uint64(256)  # tuples: their offsets are 2 KiB of stack, their lines 16 KiB of the first cache
+AHEAD = 4  # slices whose lines are asked for, where a slice has many
+AHEAD_LINES = 16  # of a slice; the hardware sees where the rest is going
+BLOCK = 256  # tuples: their offsets are 2 KiB of stack, their lines 16 KiB of the first cache
 
 
 @inline
@@ -48,13 +46,13 @@ def _copy_pieces(
 ) -> Any:
     """Copy slices of one piece of `piece` bytes, or of a second one that starts `rest` elements later."""
     for i in range(first, last):
-        intrinsics.move_bytes(piece, x, offsets[i], output, target)
+        memory.move_bytes(piece, x, offsets[i], output, target)
         if rest:
-            intrinsics.move_bytes(piece, x, offsets[i] + rest, output, target + rest)
+            memory.move_bytes(piece, x, offsets[i] + rest, output, target + rest)
         target += stride
 
 
-@helper
+@njit
 def _copy_short(
     x: Any, offsets: Any, first: Any, last: Any, output: Any, target: Any, stride: Any, table: Any
 ) -> Any:
@@ -62,75 +60,75 @@ def _copy_short(
     n = table[SLICE]
     n_bytes = table[SLICE_BYTES]
     element_bytes = n_bytes // n
-    if n == ONE:
+    if n == 1:
         for i in range(first, last):
             output[target] = x[offsets[i]]
             target += stride
-    elif n_bytes >= np.uint64(32):
-        _copy_pieces(32, x, offsets, first, last, output, target, stride, n - np.uint64(32) // element_bytes)
-    elif n_bytes >= np.uint64(16):
-        _copy_pieces(16, x, offsets, first, last, output, target, stride, n - np.uint64(16) // element_bytes)
-    elif n_bytes >= np.uint64(8):
-        _copy_pieces(8, x, offsets, first, last, output, target, stride, n - np.uint64(8) // element_bytes)
-    elif n_bytes >= np.uint64(4):
-        _copy_pieces(4, x, offsets, first, last, output, target, stride, n - np.uint64(4) // element_bytes)
+    elif n_bytes >= 32:
+        _copy_pieces(32, x, offsets, first, last, output, target, stride, n - 32 // element_bytes)
+    elif n_bytes >= 16:
+        _copy_pieces(16, x, offsets, first, last, output, target, stride, n - 16 // element_bytes)
+    elif n_bytes >= 8:
+        _copy_pieces(8, x, offsets, first, last, output, target, stride, n - 8 // element_bytes)
+    elif n_bytes >= 4:
+        _copy_pieces(4, x, offsets, first, last, output, target, stride, n - 4 // element_bytes)
     else:
         for i in range(first, last):
             output[target] = x[offsets[i]]
-            output[target + ONE] = x[offsets[i] + ONE]
-            output[target + n - ONE] = x[offsets[i] + n - ONE]
+            output[target + 1] = x[offsets[i] + 1]
+            output[target + n - 1] = x[offsets[i] + n - 1]
             target += stride
 
 
 @inline
 def _ask_for(x: Any, offset: Any, table: Any) -> Any:
     """Ask for the first lines of a long slice."""
-    line_elements = intrinsics.line_elements(x)
-    for j in range(ZERO, min(table[SLICE], AHEAD_LINES * line_elements), line_elements):
-        intrinsics.prefetch(x, offset + j)
+    line_elements = memory.line_elements(x)
+    for j in range(0, min(table[SLICE], AHEAD_LINES * line_elements), line_elements):
+        memory.prefetch(x, offset + j)
 
 
-@helper
+@njit
 def _copy_long(
     x: Any, offsets: Any, first: Any, last: Any, output: Any, target: Any, stride: Any, table: Any
 ) -> Any:
     """Copy the slices at ``offsets[first:last]``, longer than a line, to `target` and every `stride` on."""
-    line_elements = intrinsics.line_elements(x)
+    line_elements = memory.line_elements(x)
     rest = table[SLICE] - line_elements
     for i in range(first, last):
         if i + AHEAD < last:
             _ask_for(x, offsets[i + AHEAD], table)
         offset = offsets[i]
-        for done in range(ZERO, rest, line_elements):
-            intrinsics.move_bytes(64, x, offset + done, output, target + done)
-        intrinsics.move_bytes(64, x, offset + rest, output, target + rest)
+        for done in range(0, rest, line_elements):
+            memory.move_bytes(64, x, offset + done, output, target + done)
+        memory.move_bytes(64, x, offset + rest, output, target + rest)
         target += stride
 
 
-@helper
+@njit
 def _copy_strided(x: Any, offset: Any, output: Any, target: Any, table: Any) -> Any:
     """Copy one slice of any layout; with `offset` `OUTSIDE`, fill it with zeros."""
     n_dims = table[N_SLICES]
-    inner = DIMENSIONS + FOUR * table[N_TUPLES] + TWO * table[N_BOUNDS]
-    inner += THREE * n_dims
-    n_inner = ONE
-    x_stride = output_stride = ZERO
+    inner = DIMENSIONS + 4 * table[N_TUPLES] + 2 * table[N_BOUNDS]
+    inner += 3 * n_dims
+    n_inner = 1
+    x_stride = output_stride = 0
     if n_dims:
-        inner -= THREE
+        inner -= 3
         n_inner = table[inner]
-        x_stride = table[inner + ONE]
-        output_stride = table[inner + TWO]
+        x_stride = table[inner + 1]
+        output_stride = table[inner + 2]
     for row in range(table[SLICE] // n_inner):
         x_row = offset
         output_row = target
         position = row
         field = inner
-        for _ in range(ONE, n_dims):
-            field -= THREE
+        for _ in range(1, n_dims):
+            field -= 3
             quotient = position // table[field]
             coordinate = position - quotient * table[field]
-            x_row += coordinate * table[field + ONE]
-            output_row += coordinate * table[field + TWO]
+            x_row += coordinate * table[field + 1]
+            output_row += coordinate * table[field + 2]
             position = quotient
         if offset == OUTSIDE:
             for i in range(n_inner):
@@ -140,7 +138,7 @@ def _copy_strided(x: Any, offset: Any, output: Any, target: Any, table: Any) -> 
                 output[output_row + i * output_stride] = x[x_row + i * x_stride]
 
 
-@helper
+@njit
 def _copy_streamed(
     x: Any, offsets: Any, n: Any, output: Any, target: Any, table: Any, line: Any, filled: Any
 ) -> Any:
@@ -153,7 +151,7 @@ def _copy_streamed(
             filled = stream_copy(output, target, size, x, offsets[i], line, filled)
         else:
             flush(output, target, line, filled)
-            filled = ZERO
+            filled = 0
             for j in range(size):
                 output[target + j] = 0
         target += size
@@ -164,31 +162,28 @@ def _copy_streamed(
 def gather_kernel(kind: int) -> Any:
     """Return the kernel for one kind of slices."""
 
-    @kernel
+    @njit
     def gather(table: Any, first: Any, last: Any, x: Any, indices: Any, output: Any, workspace: Any) -> Any:
         """Copy the slices of tuples `first` to `last`, counted through batch and tuple dimensions.
 
         Return whether any of these tuples is out of range, as a number.
         """
-        table = intrinsics.pointer(table)
-        x = intrinsics.at(intrinsics.pointer(x), ZERO - table[X_OFFSET])
-        indices = intrinsics.pointer(indices)
-        output = intrinsics.pointer(output)
-        offsets = intrinsics.stack_uint64(256)
-        line = intrinsics.stack_line(output)
-        filled = ZERO
-        any_outside = ZERO
-        inner = DIMENSIONS + FOUR * (table[N_TUPLES] - ONE)
+        x = tail(x, -table[X_OFFSET])
+        offsets = stack_integers(256)
+        line = memory.stack_line(output)
+        filled = 0
+        any_outside = False
+        inner = DIMENSIONS + 4 * (table[N_TUPLES] - 1)
         n_inner = table[inner]
-        x_stride = table[inner + ONE]
-        index_stride = table[inner + TWO]
-        stride = table[inner + THREE]
-        position = np.uint64(first)
-        target = ZERO
-        while position < np.uint64(last):
+        x_stride = table[inner + 1]
+        index_stride = table[inner + 2]
+        stride = table[inner + 3]
+        position = first
+        target = 0
+        while position < last:
             outer = position // n_inner
             start = position - outer * n_inner
-            n = min(n_inner - start, np.uint64(last) - position, BLOCK)
+            n = min(n_inner - start, last - position, BLOCK)
             position += n
             offset, index, output_outer = outer_offsets(table, outer)
             offset += start * x_stride
@@ -197,11 +192,11 @@ def gather_kernel(kind: int) -> Any:
                 flushed_to = target
             target = output_outer + start * stride
             outside = resolve(x, indices, index, index_stride, offset, x_stride, n, table, offsets)
-            any_outside |= np.uint64(outside)
+            any_outside |= outside
             if kind == STREAMED:
                 if target != flushed_to:
                     flush(output, flushed_to, line, filled)
-                    filled = ZERO
+                    filled = 0
                 filled = _copy_streamed(x, offsets, n, output, target, table, line, filled)
                 target += n * stride
             elif kind == STRIDED:
@@ -209,13 +204,13 @@ def gather_kernel(kind: int) -> Any:
                     _copy_strided(x, offsets[i], output, target, table)
                     target += stride
             else:
-                i = ZERO
+                i = 0
                 while i < n:
                     stop = n
                     if outside:
                         stop = i
                         while stop < n and offsets[stop] != OUTSIDE:
-                            stop += ONE
+                            stop += 1
                     if kind == SHORT:
                         _copy_short(x, offsets, i, stop, output, target, stride, table)
                     else:
@@ -226,9 +221,9 @@ def gather_kernel(kind: int) -> Any:
                         for j in range(table[SLICE]):
                             output[target + j] = 0
                         target += stride
-                        i += ONE
+                        i += 1
         if kind == STREAMED:
             flush(output, target, line, filled)
-        return any_outside
+        return int64(any_outside)
 
     return gather

@@ -22,8 +22,8 @@ from kernels_cpu.kernel import (
     ELEMENT_SIZES,
     INDEX_SIZES,
     INTEGER,
+    INTEGERS,
     WORD_MASK,
-    WORDS,
     Kernel,
     Table,
     pointer,
@@ -72,7 +72,7 @@ def _gather_kernel(kind: int, element_size: int, index_size: int) -> Kernel:
     return Kernel(
         "gather_nd",
         "kernels_cpu.gather_nd.kernels:gather_kernel",
-        (WORDS, INTEGER, INTEGER, elements, indices, elements, BYTES),
+        (INTEGERS, INTEGER, INTEGER, elements, indices, elements, BYTES),
         (kind,),
     )
 
@@ -80,7 +80,7 @@ def _gather_kernel(kind: int, element_size: int, index_size: int) -> Kernel:
 @cache
 def _check_kernel(index_size: int) -> Kernel:
     source = "kernels_cpu.gather_nd.index_tuples:find_outside"
-    return Kernel("gather_nd_check", source, (WORDS, INTEGER, INTEGER, pointer("u", index_size)))
+    return Kernel("gather_nd_check", source, (INTEGERS, INTEGER, INTEGER, pointer("u", index_size)))
 
 
 def all_kernels() -> Iterator[Kernel]:

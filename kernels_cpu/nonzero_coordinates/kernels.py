@@ -12,10 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from kernels_cpu import intrinsics
-from kernels_cpu.jit import helper, inline, kernel
+from kernels_cpu.intrinsics import bitops, memory
+from kernels_cpu.intrinsics.pointers import (
+    element_size,
+    integers_at,
+    stack_like,
+    stack_positions,
+    stack_words,
+    tail,
+    words_at,
+)
+from kernels_cpu.jit import inline, njit, uint64
 from kernels_cpu.nonzero_coordinates import bits
-from kernels_cpu.nonzero_coordinates.bits import LANES, LIST, LOW
+from kernels_cpu.nonzero_coordinates.bits import LANES, LIST
 from kernels_cpu.nonzero_coordinates.table import (
     CAPACITY,
     COLUMN_STRIDE,
@@ -34,31 +43,30 @@ from kernels_cpu.nonzero_coordinates.table import (
     X_OFFSET,
 )
 from kernels_cpu.streaming import flush, stream_copy
-from kernels_cpu.unsigned import ONE, SIX, THREE, TWO, ZERO
 
-ROW_CHUNK: Any = np.uint64(1 << 16)  # elements of one logical row whose positions fit 16 bits
-CHUNK: Any = np.uint64(2048)  # elements of a chunk that spans several logical rows
-TILE_BYTES: Any = np.uint64(1 << 17)  # of the input, read in four places: a page or more each
+ROW_CHUNK = 1 << 16  # elements of one logical row whose positions fit 16 bits
+CHUNK = 2048  # elements of a chunk that spans several logical rows
+TILE_BYTES = 1 << 17  # of the input, read as four streams: a page or more each
 TILE_WORDS = (1 << 17) // 64  # of single bytes
-PROBES: Any = np.uint64(64)  # words that tell about how many rows there will be
+PROBES = 64  # words that tell about how many rows there will be
 
 
-@kernel
+@njit
 def mark(table: Any, part: Any, x: Any, workspace: Any) -> None:
     """Write the words of one part to the workspace, and their count behind all words."""
-    table = intrinsics.pointer(table)
-    x = intrinsics.at(intrinsics.pointer(x), ZERO - table[X_OFFSET])
-    words = intrinsics.word_pointer(workspace)
-    magnitude = table[MAGNITUDE]
-    word = np.uint64(part) * table[PART_WORDS]
+    x = tail(x, -table[X_OFFSET])
+    words = words_at(workspace)
+    counts = tail(integers_at(workspace), table[COUNTS])
+    magnitude = uint64(table[MAGNITUDE])
+    word = part * table[PART_WORDS]
     position = word * LANES
     end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
-    inner = TABLES + TWO * (table[N_DIMS] - ONE)
+    inner = TABLES + 2 * (table[N_DIMS] - 1)
     n_inner = table[inner]
-    stride = table[inner + ONE]
-    count = ZERO
-    pending = ZERO
-    n_pending = ZERO
+    stride = table[inner + 1]
+    count = 0
+    pending = uint64(0)
+    n_pending = 0
     while position < end:
         outer = position // n_inner
         i = position - outer * n_inner
@@ -67,54 +75,54 @@ def mark(table: Any, part: Any, x: Any, workspace: Any) -> None:
         index = table[X_OFFSET] + i * stride
         entry = inner
         while entry > TABLES:
-            entry -= TWO
+            entry -= 2
             quotient = outer // table[entry]
-            index += (outer - quotient * table[entry]) * table[entry + ONE]
+            index += (outer - quotient * table[entry]) * table[entry + 1]
             outer = quotient
-        if n_pending == ZERO and stride == ONE:
+        if n_pending == 0 and stride == 1:
             while i + LANES <= n:
-                n_words = min((n - i) >> SIX, TILE_BYTES // LANES // intrinsics.element_bytes(x))
-                count += bits.mark_words(x, index, n_words, intrinsics.at(words, word), magnitude)
+                n_words = min((n - i) >> 6, TILE_BYTES // LANES // element_size(x))
+                count += bits.mark_words(x, index, n_words, tail(words, word), magnitude)
                 word += n_words
                 index += n_words * LANES
                 i += n_words * LANES
         while i < n:
             n_bits = min(LANES, n - i)
-            if stride == ONE and i + n_bits >= LANES:
+            if stride == 1 and i + n_bits >= LANES:
                 # All 64 elements that end here are in this row, and only the last of them are new.
-                added = bits.whole_word(x, index + n_bits - LANES, magnitude) >> (LANES - n_bits)
-            elif stride == ONE and n_bits >= bits.SIXTEEN:
+                added = bits.whole_word(x, index + n_bits - LANES, magnitude) >> uint64(LANES - n_bits)
+            elif stride == 1 and n_bits >= 16:
                 added = bits.row_end_word(x, index, n_bits, magnitude)
             else:
                 added = bits.short_word(x, index, stride, n_bits, magnitude)
             index += n_bits * stride
             i += n_bits
-            count += intrinsics.popcount(added)
-            pending |= added << n_pending
+            count += bitops.set_bits(added)
+            pending |= added << uint64(n_pending)
             n_pending += n_bits
             if n_pending >= LANES:
                 words[word] = pending
-                word += ONE
+                word += 1
                 n_pending -= LANES
                 # n_bits - n_pending of the new bits went into the word
-                pending = added >> (n_bits - n_pending) if n_pending else ZERO
+                pending = added >> uint64(n_bits - n_pending) if n_pending else uint64(0)
     if n_pending:
         words[word] = pending
-    words[table[COUNTS] + np.uint64(part)] = count
+    counts[part] = count
 
 
-@helper
+@njit
 def _write_columns(coordinates: Any, target: Any, n: Any, positions: Any, chunk: Any, table: Any) -> Any:
     """Write `n` rows column by column, from the last to the first; overwrites `positions`.
 
     `positions` count from flat position `chunk`. After each column they count its carries into the next one.
     """
     row_stride = table[ROW_STRIDE]
-    sizes = TABLES + TWO * table[N_DIMS]
+    sizes = TABLES + 2 * table[N_DIMS]
     column = table[N_SIZES]
     carries = True
     while column:
-        column -= ONE
+        column -= 1
         size = table[sizes + column]
         start = chunk % size
         chunk //= size
@@ -122,7 +130,7 @@ def _write_columns(coordinates: Any, target: Any, n: Any, positions: Any, chunk:
         if not carries:
             for i in range(n):
                 coordinates[cell + i * row_stride] = start
-        elif start + positions[n - ONE] < size:
+        elif start + positions[n - 1] < size:
             for i in range(n):
                 coordinates[cell + i * row_stride] = start + positions[i]
             carries = False
@@ -134,22 +142,22 @@ def _write_columns(coordinates: Any, target: Any, n: Any, positions: Any, chunk:
                 positions[i] = np.uint16(carry)
         else:
             # Exact, as value is below 2 * CHUNK and the reciprocal is rounded up from 32 fractional bits.
-            reciprocal = np.uint64(1 << 32) // size + ONE
+            reciprocal = (1 << 32) // size + 1
             for i in range(n):
                 value = start + positions[i]
-                quotient = (value * reciprocal) >> np.uint64(32)
+                quotient = (value * reciprocal) >> 32
                 coordinates[cell + i * row_stride] = value - quotient * size
                 positions[i] = quotient
 
 
-@helper
+@njit
 def _fill_rows(coordinates: Any, first: Any, last: Any, table: Any) -> Any:
     """Write the fill value to rows `first` to `last`."""
     value = table[FILL]
     n_columns = table[N_SIZES]
     row_stride = table[ROW_STRIDE]
     column_stride = table[COLUMN_STRIDE]
-    if row_stride == n_columns and column_stride == ONE:
+    if row_stride == n_columns and column_stride == 1:
         for cell in range(first * n_columns, last * n_columns):
             coordinates[cell] = value
     else:
@@ -158,116 +166,114 @@ def _fill_rows(coordinates: Any, first: Any, last: Any, table: Any) -> Any:
                 coordinates[row * row_stride + column * column_stride] = value
 
 
-@helper
+@njit
 def _probe(x: Any, table: Any) -> Any:
     """Return about how many elements of a large input are not zero."""
     step = table[N_ELEMENTS] // PROBES
-    count = ZERO
+    count = 0
     for i in range(PROBES):
-        count += intrinsics.popcount(bits.whole_word(x, i * step, table[MAGNITUDE]))
+        count += bitops.set_bits(bits.whole_word(x, i * step, uint64(table[MAGNITUDE])))
     return count * step // LANES
 
 
 @inline
 def _last_word(x: Any, elements: Any, table: Any) -> Any:
     """Return the bits of the elements behind all whole words; `elements` is room for a word of them."""
-    n = table[N_ELEMENTS] & LOW
+    n = table[N_ELEMENTS] % LANES
     for i in range(LANES):
         elements[i] = 0
-    intrinsics.copy(x, table[N_ELEMENTS] - n, elements, ZERO, n)
-    return bits.whole_word(elements, ZERO, table[MAGNITUDE])
+    memory.copy(x, table[N_ELEMENTS] - n, elements, 0, n)
+    return bits.whole_word(elements, 0, uint64(table[MAGNITUDE]))
 
 
 @functools.cache
 def expand_kernel(from_elements: bool, columns: int) -> Any:
-    """Return the kernel that lists what to write from the input's elements, or from the workspace.
+    """Return the kernel that lists elements as it reads the input, or from words in the workspace.
 
     It writes `columns` columns, one to four, of packed rows, one logical row after the other; 0 is for all
     other outputs.
     """
 
-    @kernel
+    @njit
     def expand(table: Any, part: Any, x: Any, coordinates: Any, count: Any, workspace: Any) -> Any:
         """Write the rows of one part, and its share of the rows that are filled; return the full count.
 
         The count is written where one part does all the work.
         """
-        coordinates = intrinsics.pointer(coordinates)
-        table = intrinsics.pointer(table)
         n_parts = table[N_PARTS]
-        sizes = TABLES + TWO * table[N_DIMS]
+        magnitude = uint64(table[MAGNITUDE])
+        sizes = TABLES + 2 * table[N_DIMS]
         capacity = table[CAPACITY]
-        row = ZERO
+        row = 0
         n_rows = capacity
-        origin = ZERO
+        origin = 0
         if from_elements:
-            last_word = _last_word(intrinsics.pointer(x), intrinsics.stack_like(x, 64), table)
-            x = intrinsics.pointer(x)
-            words = intrinsics.stack_uint64(TILE_WORDS)
-            tile_end = ZERO
-            total = ZERO
+            last_word = _last_word(x, stack_like(x, 64), table)
+            words = stack_words(TILE_WORDS)
+            tile_end = 0
+            total = 0
             if n_rows >= table[STREAM_ROWS]:
                 n_rows = min(_probe(x, table), capacity)
         else:
-            words = intrinsics.word_pointer(workspace)
-            total = ZERO
-            counts = table[COUNTS]
+            words = words_at(workspace)
+            total = 0
+            counts = tail(integers_at(workspace), table[COUNTS])
             for other in range(n_parts):
-                if other < np.uint64(part):
-                    row += words[counts + other]
-                total += words[counts + other]
+                if other < part:
+                    row += counts[other]
+                total += counts[other]
             n_rows = min(total, capacity)
-        positions = intrinsics.stack_uint16(LIST)
-        position = np.uint64(part) * table[PART_WORDS] * LANES
+        positions = stack_positions(LIST)
+        position = part * table[PART_WORDS] * LANES
         end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
         if columns:
-            row_size = table[sizes + np.uint64(columns - 1)]
+            row_size = table[sizes + columns - 1]
             a = position // row_size
-            row_end = (a + ONE) * row_size
-            b = c = size_b = size_c = ZERO
+            row_end = (a + 1) * row_size
+            b = c = size_b = size_c = 0
             if columns == 4:
-                size_c = table[sizes + TWO]
+                size_c = table[sizes + 2]
                 c = a % size_c
                 a //= size_c
             if columns >= 3:
-                size_b = table[sizes + ONE]
+                size_b = table[sizes + 1]
                 b = a % size_b
                 a //= size_b
             cells = coordinates
-            line = intrinsics.stack_line(coordinates)
-            filled = ZERO
-            cursor = ZERO
+            line = memory.stack_line(coordinates)
+            filled = 0
+            cursor = 0
             n_staged = bits.LISTED + LANES
-            streams = n_rows >= table[STREAM_ROWS] and n_rows >= table[N_ELEMENTS] >> THREE
+            streams = n_rows >= table[STREAM_ROWS] and n_rows >= table[N_ELEMENTS] >> 3
             if streams:
-                cells = intrinsics.stack_lines(coordinates, 128)
-                n_staged = np.uint64(128 // columns) * intrinsics.line_elements(coordinates)
+                cells = memory.stack_lines(coordinates, 128)
+                n_staged = 128 // columns * memory.line_elements(coordinates)
         while position < end and (from_elements or row < capacity):
             if from_elements:
                 if position == tile_end:
                     origin = position
-                    n_words = min((end - position) >> SIX, TILE_BYTES // LANES // intrinsics.element_bytes(x))
+                    n_words = min((end - position) >> 6, TILE_BYTES // LANES // element_size(x))
                     tile_end = position + n_words * LANES
-                    total += bits.mark_words(x, position, n_words, words, table[MAGNITUDE])
-                    if n_words == ZERO:
+                    total += bits.mark_words(x, position, n_words, words, magnitude)
+                    if n_words == 0:
                         tile_end = end
                         words[0] = last_word
-                        total += intrinsics.popcount(last_word)
+                        total += bitops.set_bits(last_word)
                 if row >= capacity:
                     position = tile_end
                     continue
-            chunk = position & ~LOW
+            chunk = position & -LANES
             stop = min(chunk + (ROW_CHUNK if columns else CHUNK), tile_end if from_elements else end)
             if columns:
                 if position == row_end:
                     row_end += row_size
-                    c += ONE
+                    c += 1
                     if c >= size_c:
-                        c = ZERO
-                        b += ONE
+                        c = 0
+                        b += 1
                         if b >= size_b:
-                            b = ZERO
-                            a += ONE
+                            b = 0
+                            a += 1
                 stop = min(stop, row_end)
             n, position = bits.list_words(words, position - origin, stop - origin, positions)
             n = min(n, capacity - row)
@@ -276,21 +282,21 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
             row += n
             if columns:
                 start = chunk + row_size - row_end
-                for skip in range(ZERO, n, n_staged):
+                for skip in range(0, n, n_staged):
                     size = min(n - skip, n_staged)
-                    to = ZERO if streams else target
+                    to = 0 if streams else target
                     for i in range(size):
-                        cell = to + i * np.uint64(columns)
+                        cell = to + i * columns
                         if columns >= 2:
                             cells[cell] = a
                         if columns >= 3:
-                            cells[cell + ONE] = b
+                            cells[cell + 1] = b
                         if columns == 4:
-                            cells[cell + TWO] = c
-                        cells[cell + np.uint64(columns - 1)] = start + positions[skip + i]
+                            cells[cell + 2] = c
+                        cells[cell + columns - 1] = start + positions[skip + i]
                     if streams:
-                        size *= np.uint64(columns)
-                        filled = stream_copy(coordinates, target, size, cells, ZERO, line, filled)
+                        size *= columns
+                        filled = stream_copy(coordinates, target, size, cells, 0, line, filled)
                         target += size
                         cursor = target
             elif n:
@@ -299,24 +305,22 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
             flush(coordinates, cursor, line, filled)
         if table[FILLS] and total < capacity:
             missing = capacity - total
-            share = missing // n_parts + ONE
-            first = min(share * np.uint64(part), missing)
+            share = missing // n_parts + 1
+            first = min(share * part, missing)
             _fill_rows(coordinates, total + first, total + min(first + share, missing), table)
         if from_elements:
-            intrinsics.pointer(count)[0] = total
+            count[0] = total
         return total
 
     return expand
 
 
-@kernel
+@njit
 def total_count(table: Any, count: Any, workspace: Any) -> Any:
     """Write and return the sum of all parts' counts."""
-    table = intrinsics.pointer(table)
-    words = intrinsics.word_pointer(workspace)
-    counts = table[COUNTS]
-    total = ZERO
+    counts = tail(integers_at(workspace), table[COUNTS])
+    total = 0
     for part in range(table[N_PARTS]):
-        total += words[counts + part]
-    intrinsics.pointer(count)[0] = total
+        total += counts[part]
+    count[0] = total
     return total

@@ -20,7 +20,7 @@ from kernels_cpu.kernel import (
     ELEMENT_SIZES,
     INDEX_SIZES,
     INTEGER,
-    WORDS,
+    INTEGERS,
     Kernel,
     LoadedKernel,
     Table,
@@ -79,7 +79,7 @@ class Plan:
 
     @cached_property
     def count(self) -> Callable[[int, int, int], int]:
-        """Write and return the full count, and leave in the workspace what `expand` needs.
+        """Write and return the full count, and leave in the workspace the words that `expand` reads.
 
         Called as ``count(x, count, workspace)``.
         """
@@ -120,13 +120,13 @@ class Plan:
 @cache
 def _mark_kernel(element_size: int) -> Kernel:
     source = "kernels_cpu.nonzero_coordinates.kernels:mark"
-    return Kernel("nonzero_mark", source, (WORDS, INTEGER, pointer("u", element_size), BYTES))
+    return Kernel("nonzero_mark", source, (INTEGERS, INTEGER, pointer("u", element_size), BYTES))
 
 
 @cache
 def _total_kernel(count_size: int) -> Kernel:
     source = "kernels_cpu.nonzero_coordinates.kernels:total_count"
-    return Kernel("nonzero_total", source, (WORDS, pointer("u", count_size), BYTES))
+    return Kernel("nonzero_total", source, (INTEGERS, pointer("u", count_size), BYTES))
 
 
 @cache
@@ -137,7 +137,7 @@ def _expand_kernel(
     return Kernel(
         "nonzero_expand",
         "kernels_cpu.nonzero_coordinates.kernels:expand_kernel",
-        (WORDS, INTEGER, *operands, BYTES),
+        (INTEGERS, INTEGER, *operands, BYTES),
         (from_elements, columns),
     )
 
@@ -216,9 +216,9 @@ def plan(
     layout = dims or ((1, 1),)
     fields = [n_elements, n_parts, part_words, magnitude, len(layout), len(sizes)]
     fields += [x_offset, capacity, *coordinate_strides, fill is not None, fill or 0]
-    # The places are in words, as the kernels count them.
-    places, workspace_size = lay_out({"words": 8 * part_words * n_parts, "counts": 8 * n_parts})
-    fields += [processor.streaming_bytes() // max(len(sizes) * coordinate_size, 1), places["counts"] // 8]
+    # Kernels count in words.
+    offsets, workspace_size = lay_out({"words": 8 * part_words * n_parts, "counts": 8 * n_parts})
+    fields += [processor.streaming_bytes() // max(len(sizes) * coordinate_size, 1), offsets["counts"] // 8]
     for entry in layout:
         fields += entry
     fields += sizes

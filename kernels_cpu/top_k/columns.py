@@ -5,10 +5,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import kernel
+from kernels_cpu.intrinsics.pointers import elements_at, integers_at
+from kernels_cpu.jit import njit
 from kernels_cpu.keys import unpack_masks
-from kernels_cpu.pointers import elements_at, integers_at
 from kernels_cpu.top_k.finish import finish, finish_few
 from kernels_cpu.top_k.output import write_padding
 from kernels_cpu.top_k.problem import DIMENSION, HEADER, ROW_STATE
@@ -27,14 +26,14 @@ from kernels_cpu.top_k.stage import copy_to_stage
 Array = NDArray[Any]
 
 # The state of a column's search between two runs, `ROW_STATE` integers.
-LISTED, BOUND, UNTIL_STRICT, CLOSED, LENGTH = range(5)
+LISTED, THRESHOLD, UNTIL_STRICT, CLOSED, LENGTH = range(5)
 
 
 @functools.cache
 def select(sorts: bool) -> Any:
     """Return the kernel for rows that are not contiguous."""
 
-    @kernel
+    @njit
     def select_columns(
         constants: Array, first_stripe: int, last_stripe: int, task: int,
         lengths: int, x: int, values: int, indices: int, workspace: int,
@@ -49,7 +48,7 @@ def select(sorts: bool) -> Any:
         stage = elements_at(start + problem.stage, constants)
         searches = integers_at(start + problem.row_states)
         elements, outputs = elements_at(x, constants), elements_at(values, constants)
-        n_columns_all = simd.get(numbers, HEADER + DIMENSION * (problem.n_dims - 1)) if problem.n_dims else 1
+        n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)] if problem.n_dims else 1
         stripes = (n_columns_all + problem.columns - 1) // problem.columns
         for stripe in range(first_stripe, last_stripe):
             outer = stripe // stripes
@@ -62,11 +61,11 @@ def select(sorts: bool) -> Any:
                 length = length_of(numbers, problem, lengths, first_row + j)
                 longest = max(longest, length)
                 s = ROW_STATE * j
-                simd.put(searches, s + LISTED, 0)
-                simd.put(searches, s + BOUND, ~problem.lowest)
-                simd.put(searches, s + UNTIL_STRICT, min(problem.k, length))
-                simd.put(searches, s + CLOSED, 0)
-                simd.put(searches, s + LENGTH, length)
+                searches[s + LISTED] = 0
+                searches[s + THRESHOLD] = ~problem.lowest
+                searches[s + UNTIL_STRICT] = min(problem.k, length)
+                searches[s + CLOSED] = 0
+                searches[s + LENGTH] = length
             for begin in range(0, longest, problem.run):
                 n = min(problem.run, longest - begin)
                 copy_to_stage(
@@ -77,10 +76,10 @@ def select(sorts: bool) -> Any:
                     own = scratch_of_column(workspace, scratch, problem, task, j)
                     s = ROW_STATE * j
                     search = Search(
-                        simd.get(searches, s + LISTED), simd.get(searches, s + BOUND),
-                        simd.get(searches, s + UNTIL_STRICT), simd.get(searches, s + CLOSED) != 0,
+                        searches[s + LISTED], searches[s + THRESHOLD],
+                        searches[s + UNTIL_STRICT], searches[s + CLOSED] != 0,
                     )  # fmt: skip
-                    length = simd.get(searches, s + LENGTH)
+                    length = searches[s + LENGTH]
                     limits = Limits(
                         min(problem.k, length), problem.capacity, problem.fold, problem.lowest,
                         problem.wide != 0,
@@ -88,16 +87,16 @@ def select(sorts: bool) -> Any:
                     staged = j * problem.pitch
                     own_n = max(min(n, length - begin), 0)
                     search = search_run(stage, staged, own_n, begin - staged, masks, limits, own, search)
-                    simd.put(searches, s + LISTED, search.listed)
-                    simd.put(searches, s + BOUND, search.bound)
-                    simd.put(searches, s + UNTIL_STRICT, search.until_strict)
-                    simd.put(searches, s + CLOSED, search.closed)
+                    searches[s + LISTED] = search.n_candidates
+                    searches[s + THRESHOLD] = search.threshold
+                    searches[s + UNTIL_STRICT] = search.until_strict
+                    searches[s + CLOSED] = search.closed
             for j in range(n_columns):
                 at = offsets_of(numbers, problem.n_dims, first_row + j)
                 own = scratch_of_column(workspace, scratch, problem, task, j)
                 records, positions = own.records, own.positions
-                count = simd.get(searches, ROW_STATE * j + LISTED)
-                k = min(problem.k, simd.get(searches, ROW_STATE * j + LENGTH))
+                count = searches[ROW_STATE * j + LISTED]
+                k = min(problem.k, searches[ROW_STATE * j + LENGTH])
                 if sorts:
                     finish(
                         elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k

@@ -4,7 +4,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu.jit import helper, inline
+from kernels_cpu.jit import inline, njit
 from kernels_cpu.keys import KeyMasks
 from kernels_cpu.top_k.output import write_listed, write_ranked
 from kernels_cpu.top_k.problem import RANK_LIMIT, Problem
@@ -14,7 +14,7 @@ from kernels_cpu.top_k.scratch import Sorting
 Array = NDArray[Any]
 
 
-@helper
+@njit
 def finish_unsorted(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, count: int, k: int,

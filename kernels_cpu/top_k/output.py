@@ -4,17 +4,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper
+from kernels_cpu.intrinsics.pointers import put_index
+from kernels_cpu.jit import int64, njit
 from kernels_cpu.keys import KeyMasks
-from kernels_cpu.pointers import put_index
 from kernels_cpu.top_k.problem import Problem
 from kernels_cpu.top_k.records import LOW_HALF
 
 Array = NDArray[Any]
 
 
-@helper
+@njit
 def write_ranked(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
     records: Array, positions: Array, order: Array, k: int,
@@ -22,15 +21,15 @@ def write_ranked(
     """Write the best `k` records, found through `order`."""
     x_at, value_at, index_at = at
     for r in range(k):
-        place = simd.get(order, r)
-        position = simd.get(records, place) & LOW_HALF
+        i = order[r]
+        position = records[i] & LOW_HALF
         if problem.wide:
-            position = simd.int64(simd.get(positions, place))
-        simd.put(values, value_at + r * problem.value_step, simd.get(x, x_at + position * problem.x_step))
+            position = int64(positions[i])
+        values[value_at + r * problem.value_step] = x[x_at + position * problem.x_step]
         put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
 
 
-@helper
+@njit
 def write_listed(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, first: int, last: int,
@@ -40,29 +39,29 @@ def write_listed(
     That saves a far read of `x`.
     """
     x_at, value_at, index_at = at
-    zero, nan = simd.int64(masks.plus), simd.int64(masks.limit)
-    minus, direction = simd.int64(masks.minus), simd.int64(masks.direction)
+    zero, nan = int64(masks.plus), int64(masks.limit)
+    minus, direction = int64(masks.minus), int64(masks.direction)
     is_float = masks.negative != 0
     for r in range(first, last):
-        record = simd.get(records, r)
+        record = records[r]
         position = record & LOW_HALF
         ordered = (record >> 32) ^ direction
         if problem.wide:
-            position = simd.int64(simd.get(positions, r))
+            position = int64(positions[r])
             ordered = record ^ direction
         put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
         bits = ordered - zero
         if is_float and (ordered <= zero or ordered == nan):
             bits = minus - ordered
             if ordered in (zero, nan):
-                bits = simd.int64(simd.get(x, x_at + position * problem.x_step))
-        simd.put(values, value_at + r * problem.value_step, bits)
+                bits = int64(x[x_at + position * problem.x_step])
+        values[value_at + r * problem.value_step] = bits
 
 
-@helper
+@njit
 def write_padding(values: Array, indices: int, at: tuple[int, int, int], problem: Problem, k: int) -> None:
-    """Write what stands behind the `k` elements of a short row."""
+    """Write the padding behind the `k` elements of a row that has no more."""
     _, value_at, index_at = at
     for r in range(k, problem.k):
-        simd.put(values, value_at + r * problem.value_step, problem.padding)
+        values[value_at + r * problem.value_step] = problem.padding
         put_index(indices, problem.index_size, index_at + r * problem.index_step, -1)

@@ -14,7 +14,7 @@ _ARGUMENTS = {
     "list_part": 6 * (INTEGER,),
     "plan_passes": 2 * (INTEGER,),
     "count_part": 6 * (INTEGER,),
-    "find_places": 3 * (INTEGER,),
+    "find_offsets": 3 * (INTEGER,),
     "scatter_part": 6 * (INTEGER,),
     "write_part": (*5 * (INTEGER,), INTEGER, INTEGER, BYTES, INTEGER),
 }
@@ -32,7 +32,7 @@ def shared_sort_kernels(element_size: int) -> dict[str, Kernel]:
 def shared_sort_launcher(
     table: Table, element_size: int, n_rows: int, axis_size: int, k: int, n_parts: int, target: Target
 ) -> Callable[[int, int, int, int], None]:
-    """Return what sorts one row after the other, each in `n_parts` parts."""
+    """Return a function that sorts one row after the other, each in `n_parts` parts."""
     kernels = {name: target.load(kernel) for name, kernel in shared_sort_kernels(element_size).items()}
     parts = _parts(axis_size, n_parts)
     results = _parts(k, n_parts)
@@ -52,7 +52,7 @@ def shared_sort_launcher(
             for number in range(n_passes):
                 numbered: list[Arguments] = [(table, number, is_moved, *part, workspace) for part in parts]
                 run("count_part", numbered)
-                if ask("find_places", len(parts), axis_size, workspace):
+                if ask("find_offsets", len(parts), axis_size, workspace):
                     run("scatter_part", numbered)
                     is_moved ^= 1
             addresses = x, values, indices, workspace

@@ -94,7 +94,7 @@ def plan(
     element_size, index_size : int
         Bytes of an element and of an index.
     sign, flip, infinity : int
-        What makes bits comparable: see `kernels_cpu.key_constants.key_constants`.
+        The constants that make bits comparable: see `kernels_cpu.key_constants.key_constants`.
     largest : bool
         Whether the greatest elements come first; NaN is the greatest.
     k, axis_size : int

@@ -9,10 +9,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import kernel
+from kernels_cpu.intrinsics.pointers import elements_at, integers_at
+from kernels_cpu.jit import njit
 from kernels_cpu.keys import unpack_masks
-from kernels_cpu.pointers import elements_at, integers_at
 from kernels_cpu.top_k.finish import finish, finish_few
 from kernels_cpu.top_k.output import write_padding
 from kernels_cpu.top_k.problem import DIMENSION, HEADER
@@ -25,9 +24,9 @@ Array = NDArray[Any]
 
 @functools.cache
 def select(sorts: bool) -> Any:
-    """Return the kernel for contiguous rows; `sorts` where more are wanted than ranking is for."""
+    """Return the kernel for contiguous rows; `sorts`: for lists that are too long to be ranked."""
 
-    @kernel
+    @njit
     def select_rows(
         constants: Array, first_unit: int, last_unit: int, task: int,
         lengths: int, x: int, values: int, indices: int, workspace: int,
@@ -55,7 +54,7 @@ def select(sorts: bool) -> Any:
                 search = search_run(elements, at[0] + begin, n, -at[0], masks, limits, scratch, search)
             if problem.segments == 1:
                 records, positions = scratch.records, scratch.positions
-                count = search.listed
+                count = search.n_candidates
                 if sorts:
                     finish(
                         elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
@@ -66,20 +65,20 @@ def select(sorts: bool) -> Any:
                     )
                 write_padding(outputs, indices, at, problem, k)
                 continue
-            count = search.listed
+            count = search.n_candidates
             if count > k:
                 count, _ = shrink(scratch.records, scratch.positions, limits.wide, count, k, k >> 2)
             start = workspace + task * problem.task_size
-            simd.put(integers_at(start + problem.row_states), 0, count)
+            integers_at(start + problem.row_states)[0] = count
 
     return select_rows
 
 
 @functools.cache
 def merge(sorts: bool) -> Any:
-    """Return what follows where several tasks searched segments of a row."""
+    """Return the kernel that runs after several tasks have searched segments of a row."""
 
-    @kernel
+    @njit
     def merge_segments(
         constants: Array, lengths: int, x: int, values: int, indices: int, workspace: int
     ) -> None:
@@ -91,7 +90,7 @@ def merge(sorts: bool) -> Any:
         wide = problem.wide != 0
         n_rows = 1
         for d in range(problem.n_dims):
-            n_rows *= simd.get(numbers, HEADER + DIMENSION * d)
+            n_rows *= numbers[HEADER + DIMENSION * d]
         for row in range(n_rows):
             k = min(problem.k, length_of(numbers, problem, lengths, row))
             task = row * problem.segments
@@ -101,12 +100,12 @@ def merge(sorts: bool) -> Any:
             count = 0
             for other in range(task, task + problem.segments):
                 start = workspace + other * problem.task_size
-                size = simd.get(integers_at(start + problem.row_states), 0)
+                size = integers_at(start + problem.row_states)[0]
                 added = scratch_of(workspace, constants, problem, other)
                 for i in range(size):
-                    simd.put(records, count + i, simd.get(added.records, i))
+                    records[count + i] = added.records[i]
                     if wide:
-                        simd.put(positions, count + i, simd.get(added.positions, i))
+                        positions[count + i] = added.positions[i]
                 count += size
                 if count > k:
                     count, _ = shrink(records, positions, wide, count, k, k >> 2)

@@ -3,7 +3,7 @@
 The minimum of every *group* of elements bounds the k-th key from above: k groups whose minimum is at most T
 hold k keys that are. So a first pass takes minima, a search among them finds T, and a second pass lists what
 is at most T. Of elements equal to T only the first k count: after k elements were listed, T drops by one.
-Without this rule constant rows would list everything. Where a few tiles hold all that is wanted, as in sorted
+Without this rule constant rows would list everything. Where a few tiles hold all k, as in sorted
 rows, the groups are too coarse to tell them apart, and T is found again from pairs of those tiles' elements.
 """
 
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper, inline
+from kernels_cpu.intrinsics import bitops, simd
+from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.problem import GROUP, MAX_REFINED, MIN_REFINED, STREAMS, WORD
-from kernels_cpu.top_k.records import bound_of, count_at_most, shrink
+from kernels_cpu.top_k.records import count_at_most, shrink, threshold_of
 
 Array = NDArray[Any]
 
@@ -27,7 +27,7 @@ ALL_TILES = (1 << WORD) - 1
 
 
 class Scratch(NamedTuple):
-    """What a search needs besides its input; arrays in the workspace."""
+    """The arrays in the workspace that a search needs."""
 
     records: Any
     """The candidates so far, `capacity` of them and room for padding."""
@@ -45,7 +45,7 @@ class Limits(NamedTuple):
     k: int
     capacity: int
     fold: int
-    """Tiles whose groups are kept apart; beyond, groups span tiles."""
+    """Tiles whose groups are kept apart; where there are more, groups span tiles."""
     lowest: int
     """The least key that the element type has."""
     wide: bool
@@ -55,47 +55,47 @@ class Limits(NamedTuple):
 class Search(NamedTuple):
     """Where a search stands between two runs of its row."""
 
-    listed: int
+    n_candidates: int
     """Candidates so far."""
-    bound: int
+    threshold: int
     """Greater keys are not among the best k."""
     until_strict: int
-    """Elements to list before those equal to `bound` no longer count, and it drops by one."""
+    """Elements to list before those equal to `threshold` no longer count, and it drops by one."""
     closed: bool
     """No element of what follows can be among the best k."""
 
 
 @inline
-def chosen(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
-    """Return a mask of the elements whose key is at most `bound` among the `n` (<= 64) from `at`."""
+def within(x: Array, at: int, n: int, threshold: int, masks: KeyMasks) -> Any:
+    """Return a mask of the elements whose key is at most `threshold` among the `n` (<= 64) from `at`."""
     lanes = simd.lanes_of(x)
     mask = np.uint64(0)
     vectors_end = n - lanes + 1
     for i in range(0, vectors_end, lanes):
         keys = key(simd.load(x, at + i), masks)
-        mask |= simd.mask_at_most(keys, simd.fill(keys, bound)) << np.uint64(i)
+        mask |= simd.mask_at_most(keys, simd.fill(keys, threshold)) << np.uint64(i)
     return mask
 
 
-@helper
-def chosen_at_end(x: Array, at: int, n: int, bound: int, masks: KeyMasks) -> Any:
-    """Do what `chosen` does for an `n` that vectors do not divide."""
-    mask = chosen(x, at, n, bound, masks)
+@njit
+def within_at_end(x: Array, at: int, n: int, threshold: int, masks: KeyMasks) -> Any:
+    """Do what `within` does for an `n` that vectors do not divide."""
+    mask = within(x, at, n, threshold, masks)
     for i in range(n & -simd.lanes_of(x), n):
-        is_chosen = simd.int64(key(simd.get(x, at + i), masks)) <= bound
-        mask |= np.uint64(is_chosen) << np.uint64(i)
+        is_within = int64(key(x[at + i], masks)) <= threshold
+        mask |= np.uint64(is_within) << np.uint64(i)
     return mask
 
 
 @inline
 def list_element(x: Array, i: int, first_position: int, masks: KeyMasks, scratch: Scratch, to: int) -> None:
     """Make the record `to` of an element."""
-    value = simd.int64(key(simd.get(x, i), masks))
-    simd.put(scratch.records, to, (value << 32) | (first_position + i))
+    value = int64(key(x[i], masks))
+    scratch.records[to] = (value << 32) | (first_position + i)
 
 
-@helper
-def list_chosen(
+@njit
+def list_within(
     x: Array,
     at: int,
     mask: Any,
@@ -106,21 +106,21 @@ def list_chosen(
     count: int,
 ) -> int:
     """Append the elements that `mask` chooses from those at `at` to the list; return how long it then is."""
-    total: int = count + simd.population(mask)
+    total: int = count + bitops.set_bits(mask)
     if wide:
         for to in range(count, total):
-            i = at + simd.trailing_zeros(mask)
-            simd.put(scratch.records, to, simd.int64(key(simd.get(x, i), masks)))
-            simd.put(scratch.positions, to, first_position + i)
+            i = at + bitops.trailing_zeros(mask)
+            scratch.records[to] = int64(key(x[i], masks))
+            scratch.positions[to] = first_position + i
             mask &= mask - np.uint64(1)
         return total
     for to in range(count, count + FEW):
-        # This is the first element where no bit is left, listed beyond the end.
-        i = at + (simd.trailing_zeros(mask) & (WORD - 1))
+        # Where no bit is left, this lists the first element behind the end.
+        i = at + (bitops.trailing_zeros(mask) & (WORD - 1))
         list_element(x, i, first_position, masks, scratch, to)
         mask &= mask - np.uint64(1)
     for to in range(count + FEW, total):
-        list_element(x, at + simd.trailing_zeros(mask), first_position, masks, scratch, to)
+        list_element(x, at + bitops.trailing_zeros(mask), first_position, masks, scratch, to)
         mask &= mask - np.uint64(1)
     return total
 
@@ -136,34 +136,38 @@ def scan(
     scratch: Scratch,
     search: Search,
 ) -> Search:
-    """List the elements of ``x[begin:end]`` that the bound allows."""
-    count, bound, until_strict, closed = search
+    """List the elements of ``x[begin:end]`` that the threshold allows."""
+    count, threshold, until_strict, closed = search
     at = begin
     while at < end and not closed:
         size = min(end - at, WORD)
-        mask = chosen(x, at, WORD, bound, masks) if size == WORD else chosen_at_end(x, at, size, bound, masks)
+        mask = (
+            within(x, at, WORD, threshold, masks)
+            if size == WORD
+            else within_at_end(x, at, size, threshold, masks)
+        )
         if mask:
             before = count
-            count = list_chosen(x, at, mask, first_position, masks, scratch, limits.wide, count)
+            count = list_within(x, at, mask, first_position, masks, scratch, limits.wide, count)
             until_strict -= count - before
             is_strict = until_strict <= 0
-            worst = bound
+            worst = threshold
             if count > limits.capacity - WORD:
                 count, last = shrink(
                     scratch.records, scratch.positions, limits.wide, count, limits.k, limits.k >> 2
                 )
                 worst = last if limits.wide else last >> 32
-                is_strict = worst <= bound
+                is_strict = worst <= threshold
             if is_strict:
                 # That many earlier elements are at least as good as one that equals the worst.
                 until_strict = NEVER
                 closed = worst == limits.lowest
-                bound = max(worst, limits.lowest + 1) - 1
+                threshold = max(worst, limits.lowest + 1) - 1
         at += size
-    return Search(count, bound, until_strict, closed)
+    return Search(count, threshold, until_strict, closed)
 
 
-@helper
+@njit
 def minimum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) -> Any:
     """Return the minimum, lane by lane, of the keys at `at`, ``at + step`` and so on before `end`."""
     result = key(simd.load(x, at), masks)
@@ -172,7 +176,7 @@ def minimum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) 
     return result
 
 
-@helper
+@njit
 def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     """Return the k-th least of the first `n` elements, a multiple of the lanes and at most `FEW_GROUPS`."""
     lanes = simd.lanes_of(groups)
@@ -180,29 +184,29 @@ def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
     result = simd.fill(any_vector, lowest)
     for i in range(0, n, lanes):
         group = simd.load(groups, i)
-        beyond = simd.fill(any_vector, -k)
+        n_less = simd.fill(any_vector, -k)
         for j in range(n):
-            beyond = simd.count_less(beyond, simd.fill(group, simd.get(groups, j)), group)
-        result = simd.maximum(result, simd.where_negative(beyond, group, simd.fill(any_vector, lowest)))
-    kth: int = simd.int64(simd.greatest(result))
+            n_less = simd.count_less(n_less, simd.fill(group, groups[j]), group)
+        result = simd.maximum(result, simd.where_negative(n_less, group, simd.fill(any_vector, lowest)))
+    kth: int = int64(simd.greatest(result))
     return kth
 
 
-@helper
-def bound_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
-    """Return a bound that `k` groups, and only few more, do not exceed."""
+@njit
+def threshold_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
+    """Return a threshold that `k` groups, and only few more, do not exceed."""
     if n <= FEW_GROUPS:
         return kth_of_few(groups, n, k, lowest)
-    return bound_of(groups, n, n, k, k >> 3)
+    return threshold_of(groups, n, n, k, k >> 3)
 
 
-@helper
-def tighten(groups: Array, n_groups: int, limits: Limits, listed: int, bound: int) -> int:
-    """Return `bound`, or less where the first `n_groups` groups tell so and enough of them are within it."""
+@njit
+def tighten(groups: Array, n_groups: int, limits: Limits, n_candidates: int, threshold: int) -> int:
+    """Return `threshold`, or less where the first groups tell so and enough of them are within it."""
     k = limits.k
-    if n_groups < k or (listed and count_at_most(groups, n_groups, bound) <= k):
-        return bound
-    return min(bound, bound_of_groups(groups, n_groups, k, limits.lowest))
+    if n_groups < k or (n_candidates and count_at_most(groups, n_groups, threshold) <= k):
+        return threshold
+    return min(threshold, threshold_of_groups(groups, n_groups, k, limits.lowest))
 
 
 @inline
@@ -212,7 +216,7 @@ def fold(groups: Array, slot: int, minima: Any) -> Any:
     return simd.least(minima)
 
 
-@helper
+@njit
 def fold_tiles(
     x: Array,
     begin: int,
@@ -243,45 +247,52 @@ def fold_tiles(
             second = simd.minimum(second, key(simd.load(x, i + apart), masks))
             third = simd.minimum(third, key(simd.load(x, i + 2 * apart), masks))
             fourth = simd.minimum(fourth, key(simd.load(x, i + 3 * apart), masks))
-        simd.put(minima, t, fold(groups, slot, first))
-        simd.put(minima, t + n_steps, fold(groups, slot + lanes, second))
-        simd.put(minima, t + 2 * n_steps, fold(groups, slot + 2 * lanes, third))
-        simd.put(minima, t + 3 * n_steps, fold(groups, slot + 3 * lanes, fourth))
+        minima[t] = fold(groups, slot, first)
+        minima[t + n_steps] = fold(groups, slot + lanes, second)
+        minima[t + 2 * n_steps] = fold(groups, slot + 2 * lanes, third)
+        minima[t + 3 * n_steps] = fold(groups, slot + 3 * lanes, fourth)
         slot += STREAMS * lanes
         if slot == n_groups:
             slot = 0
     for t in range(STREAMS * n_steps, n_tiles):
         at = begin + t * tile
-        simd.put(minima, t, fold(groups, 0, minimum_of_vectors(x, at, at + tile, lanes, masks)))
+        minima[t] = fold(groups, 0, minimum_of_vectors(x, at, at + tile, lanes, masks))
 
 
 @inline
-def tiles_within(minima: Array, t: int, n_tiles: int, bound: int) -> Any:
-    """Return a mask of the tiles from `t` on, up to a word of them, whose minimum is at most `bound`."""
+def tiles_within(minima: Array, t: int, n_tiles: int, threshold: int) -> Any:
+    """Return a mask of the tiles from `t` on, up to a word of them, whose minimum is at most `threshold`."""
     mask = np.uint64(0)
-    limit = simd.fill(simd.load(minima, t), bound)
+    limit = simd.fill(simd.load(minima, t), threshold)
     for i in range(0, WORD, simd.lanes_of(minima)):
         mask |= simd.mask_at_most(simd.load(minima, t + i), limit) << np.uint64(i)
     return mask & (np.uint64(ALL_TILES) >> np.uint64(max(t + WORD - n_tiles, 0)))
 
 
-@helper
+@njit
 def pair_up(
-    x: Array, begin: int, n_tiles: int, most: int, bound: int, masks: KeyMasks, groups: Array, minima: Array
+    x: Array,
+    begin: int,
+    n_tiles: int,
+    most: int,
+    threshold: int,
+    masks: KeyMasks,
+    groups: Array,
+    minima: Array,
 ) -> int:
-    """Make groups of the pairs in the tiles within `bound`; return how many, or 0 for over `most` tiles."""
+    """Make groups of the pairs in tiles within `threshold`; return how many, or 0 for over `most` tiles."""
     n = 0
     for first in range(0, n_tiles, WORD):
-        n += simd.population(tiles_within(minima, first, n_tiles, bound))
+        n += bitops.set_bits(tiles_within(minima, first, n_tiles, threshold))
     if n > most:
         return 0
     lanes = simd.lanes_of(x)
     tile = GROUP * lanes
     slot = 0
     for first in range(0, n_tiles, WORD):
-        mask = tiles_within(minima, first, n_tiles, bound)
+        mask = tiles_within(minima, first, n_tiles, threshold)
         while mask:
-            at = begin + (first + simd.trailing_zeros(mask)) * tile
+            at = begin + (first + bitops.trailing_zeros(mask)) * tile
             mask &= mask - np.uint64(1)
             for i in range(at, at + tile, 2 * lanes):
                 simd.store(groups, slot, minimum_of_vectors(x, i, i + 2 * lanes, lanes, masks))
@@ -290,19 +301,19 @@ def pair_up(
 
 
 @inline
-def bound_run(
+def threshold_of_run(
     x: Array, begin: int, n_tiles: int, masks: KeyMasks, limits: Limits, scratch: Scratch,
-    listed: int, bound: int,
+    n_candidates: int, threshold: int,
 ) -> int:  # fmt: skip
-    """Return a lower bound for a run, if it can be told, and keep the minimum of each tile."""
+    """Return a lower threshold for a run, if it can be told, and keep the minimum of each tile."""
     groups, minima = scratch.groups, scratch.minima
     lanes = simd.lanes_of(x)
     n_groups = max(min(limits.fold, n_tiles) & -STREAMS, 1) * lanes
     fold_tiles(x, begin, n_tiles, n_groups, limits.lowest, masks, groups, minima)
-    bound = tighten(groups, n_groups, limits, listed, bound)
+    threshold = tighten(groups, n_groups, limits, n_candidates, threshold)
     most = max(MIN_REFINED, min((limits.k + (limits.k >> 1)) // lanes, MAX_REFINED))
-    n_groups = pair_up(x, begin, n_tiles, most, bound, masks, groups, minima)
-    return tighten(groups, n_groups, limits, listed, bound)
+    n_groups = pair_up(x, begin, n_tiles, most, threshold, masks, groups, minima)
+    return tighten(groups, n_groups, limits, n_candidates, threshold)
 
 
 @inline
@@ -322,23 +333,25 @@ def search_run(
     tile = GROUP * simd.lanes_of(x)
     n_tiles = n // tile
     if n_tiles:
-        bound = bound_run(x, begin, n_tiles, masks, limits, scratch, search.listed, search.bound)
-        if bound < search.bound:
-            search = Search(search.listed, bound, limits.k, False)
+        threshold = threshold_of_run(
+            x, begin, n_tiles, masks, limits, scratch, search.n_candidates, search.threshold
+        )
+        if threshold < search.threshold:
+            search = Search(search.n_candidates, threshold, limits.k, False)
     for first in range(0, n_tiles + 1, WORD):
         mask = np.uint64(0)
         if first < n_tiles:
-            mask = tiles_within(scratch.minima, first, n_tiles, search.bound)
+            mask = tiles_within(scratch.minima, first, n_tiles, search.threshold)
         if n_tiles - first < WORD:
-            mask |= np.uint64(1) << np.uint64(n_tiles - first)  # what tiles leave over
+            mask |= np.uint64(1) << np.uint64(n_tiles - first)  # the rest behind all whole tiles
         while mask and not search.closed:
-            t = first + simd.trailing_zeros(mask)
+            t = first + bitops.trailing_zeros(mask)
             mask &= mask - np.uint64(1)
             at = begin + t * tile
             end = at + tile
             if t == n_tiles:
                 end = begin + n
-            elif simd.int64(simd.get(scratch.minima, t)) > search.bound:
+            elif int64(scratch.minima[t]) > search.threshold:
                 continue
             search = scan(x, at, end, first_position, masks, limits, scratch, search)
     return search

@@ -4,9 +4,8 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper, inline
-from kernels_cpu.pointers import address_of, elements_at, integers_at, short_integers_at, structure
+from kernels_cpu.intrinsics.pointers import address_of, elements_at, integers_at, short_integers_at, structure
+from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.top_k.problem import DIMENSION, HEADER, KEY_BYTES, Problem
 from kernels_cpu.top_k.records import LOW_HALF
 from kernels_cpu.top_k.scan import Scratch
@@ -35,7 +34,7 @@ def numbers_of(constants: Array) -> Array:
     return numbers
 
 
-@helper
+@njit
 def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
     """Return where a row starts in the input, the values and the indices."""
     x = value = index = 0
@@ -43,15 +42,15 @@ def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
         at = HEADER + DIMENSION * d
         coordinate = row
         if d > 0:
-            row = row // simd.get(numbers, at)
-            coordinate -= row * simd.get(numbers, at)
-        x += coordinate * simd.get(numbers, at + 1)
-        value += coordinate * simd.get(numbers, at + 2)
-        index += coordinate * simd.get(numbers, at + 3)
+            row = row // numbers[at]
+            coordinate -= row * numbers[at]
+        x += coordinate * numbers[at + 1]
+        value += coordinate * numbers[at + 2]
+        index += coordinate * numbers[at + 3]
     return x, value, index
 
 
-@helper
+@njit
 def length_of(numbers: Array, problem: Problem, lengths: int, row: int) -> int:
     """Return how many elements a row has; `lengths` is the address of all lengths, or 0."""
     if not lengths:
@@ -61,15 +60,15 @@ def length_of(numbers: Array, problem: Problem, lengths: int, row: int) -> int:
         at = HEADER + DIMENSION * d
         coordinate = row
         if d > 0:
-            row = row // simd.get(numbers, at)
-            coordinate -= row * simd.get(numbers, at)
-        index += coordinate * simd.get(numbers, at + 4)
+            row = row // numbers[at]
+            coordinate -= row * numbers[at]
+        index += coordinate * numbers[at + 4]
     if problem.length_size == 8:
-        length: int = simd.get(integers_at(lengths), index)
+        length: int = integers_at(lengths)[index]
         if length < 0 and not problem.length_is_signed:
             return problem.axis_size
     else:
-        length = simd.int64(simd.get(short_integers_at(lengths), index))
+        length = int64(short_integers_at(lengths)[index])
         if not problem.length_is_signed:
             length &= LOW_HALF
     return min(max(length, 0), problem.axis_size)

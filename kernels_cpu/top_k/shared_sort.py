@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import inline, kernel
+from kernels_cpu.intrinsics.pointers import elements_at, integers_at
+from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import key, unpack_masks
-from kernels_cpu.pointers import elements_at, integers_at
 from kernels_cpu.top_k.output import write_listed
 from kernels_cpu.top_k.problem import BINS, BITS, DIGIT_BITS, EXTENTS, LEAST, Problem
 from kernels_cpu.top_k.scratch import numbers_of, offsets_of, unpack
@@ -36,7 +35,7 @@ def lists_of(problem: Problem, is_moved: bool, workspace: int) -> tuple[Array, A
     )
 
 
-@kernel
+@njit
 def list_part(constants: Array, row: int, first: int, last: int, part: int, x: int, workspace: int) -> None:
     """Make a record of every element of a part, and leave the least and the greatest."""
     problem = unpack(numbers_of(constants))
@@ -47,26 +46,26 @@ def list_part(constants: Array, row: int, first: int, last: int, part: int, x: i
     at, _, _ = offsets_of(numbers_of(constants), problem.n_dims, row)
     low, high = np.int64(np.iinfo(np.int64).max), np.int64(np.iinfo(np.int64).min)
     for i in range(first, last):
-        record = simd.int64(key(simd.get(elements, at + i * problem.x_step), masks))
+        record = int64(key(elements[at + i * problem.x_step], masks))
         if problem.wide:
-            simd.put(positions, i, i)
+            positions[i] = i
         else:
             record = (record << 32) | i
-        simd.put(records, i, record)
+        records[i] = record
         low, high = min(low, record), max(high, record)
-    simd.put(state, EXTENTS + 2 * part, low)
-    simd.put(state, EXTENTS + 2 * part + 1, high)
+    state[EXTENTS + 2 * part] = low
+    state[EXTENTS + 2 * part + 1] = high
 
 
-@kernel
+@njit
 def plan_passes(constants: Array, n_parts: int, workspace: int) -> int:
     """Return how many passes the keys need, and leave what each pass must know."""
     problem = unpack(numbers_of(constants))
     state = integers_at(workspace + problem.counters)
-    low, high = simd.get(state, EXTENTS), simd.get(state, EXTENTS + 1)
+    low, high = state[EXTENTS], state[EXTENTS + 1]
     for part in range(1, n_parts):
-        low = min(low, simd.get(state, EXTENTS + 2 * part))
-        high = max(high, simd.get(state, EXTENTS + 2 * part + 1))
+        low = min(low, state[EXTENTS + 2 * part])
+        high = max(high, state[EXTENTS + 2 * part + 1])
     shift = key_shift_of(problem)
     least = (low >> shift) << shift
     key_range = np.uint64(high - least) >> np.uint64(shift)
@@ -74,8 +73,8 @@ def plan_passes(constants: Array, n_parts: int, workspace: int) -> int:
     while key_bits < 64 and key_range >> np.uint64(key_bits):
         key_bits += 1
     n_passes = (key_bits + DIGIT_BITS - 1) // DIGIT_BITS
-    simd.put(state, LEAST, least)
-    simd.put(state, BITS, (key_bits + n_passes - 1) // max(n_passes, 1))
+    state[LEAST] = least
+    state[BITS] = (key_bits + n_passes - 1) // max(n_passes, 1)
     return n_passes
 
 
@@ -85,7 +84,7 @@ def key_shift_of(problem: Problem) -> int:
     return 0 if problem.wide else 32
 
 
-@kernel
+@njit
 def count_part(
     constants: Array, number: int, is_moved: bool, first: int, last: int, part: int, workspace: int
 ) -> None:
@@ -93,60 +92,60 @@ def count_part(
     problem = unpack(numbers_of(constants))
     state = integers_at(workspace + problem.counters)
     records, _, _, _ = lists_of(problem, is_moved, workspace)
-    n_parts = simd.int64(problem.segments)
-    least, bits = simd.get(state, LEAST), simd.get(state, BITS)
+    n_parts = int64(problem.segments)
+    least, bits = state[LEAST], state[BITS]
     shift = np.uint64(key_shift_of(problem) + number * bits)
     mask = (1 << bits) - 1
     counts = EXTENTS + 2 * n_parts + part * BINS
     for i in range(BINS):
-        simd.put(state, counts + i, 0)
+        state[counts + i] = 0
     for i in range(first, last):
-        at = counts + (simd.int64(np.uint64(simd.get(records, i) - least) >> shift) & mask)
-        simd.put(state, at, simd.get(state, at) + 1)
+        at = counts + (int64(np.uint64(records[i] - least) >> shift) & mask)
+        state[at] = state[at] + 1
 
 
-@kernel
-def find_places(constants: Array, n_parts: int, n: int, workspace: int) -> bool:
-    """Turn counts into places; return whether there is more than one digit."""
+@njit
+def find_offsets(constants: Array, n_parts: int, n: int, workspace: int) -> bool:
+    """Turn counts into offsets; return whether there is more than one digit."""
     problem = unpack(numbers_of(constants))
     state = integers_at(workspace + problem.counters)
-    counts = EXTENTS + 2 * simd.int64(problem.segments)
+    counts = EXTENTS + 2 * int64(problem.segments)
     total = 0
     for digit in range(BINS):
         before = total
         for part in range(n_parts):
             at = counts + part * BINS + digit
-            size = simd.get(state, at)
-            simd.put(state, at, total)
+            size = state[at]
+            state[at] = total
             total += size
         if total - before == n:
             return False
     return True
 
 
-@kernel
+@njit
 def scatter_part(
     constants: Array, number: int, is_moved: bool, first: int, last: int, part: int, workspace: int
 ) -> None:
-    """Move the records of a part to their places."""
+    """Move the records of a part to where they belong."""
     problem = unpack(numbers_of(constants))
     state = integers_at(workspace + problem.counters)
     records, positions, to_records, to_positions = lists_of(problem, is_moved, workspace)
-    least, bits = simd.get(state, LEAST), simd.get(state, BITS)
+    least, bits = state[LEAST], state[BITS]
     shift = np.uint64(key_shift_of(problem) + number * bits)
     mask = (1 << bits) - 1
-    counts = EXTENTS + 2 * simd.int64(problem.segments) + part * BINS
+    counts = EXTENTS + 2 * int64(problem.segments) + part * BINS
     for i in range(first, last):
-        record = simd.get(records, i)
-        at = counts + (simd.int64(np.uint64(record - least) >> shift) & mask)
-        to = simd.get(state, at)
-        simd.put(state, at, to + 1)
-        simd.put(to_records, to, record)
+        record = records[i]
+        at = counts + (int64(np.uint64(record - least) >> shift) & mask)
+        to = state[at]
+        state[at] = to + 1
+        to_records[to] = record
         if problem.wide:
-            simd.put(to_positions, to, simd.get(positions, i))
+            to_positions[to] = positions[i]
 
 
-@kernel
+@njit
 def write_part(
     constants: Array, row: int, is_moved: bool, first: int, last: int, part: int,
     x: int, values: int, indices: int, workspace: int,

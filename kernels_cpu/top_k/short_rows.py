@@ -1,7 +1,7 @@
-"""Rows that stay in the first-level cache, and of which few elements are wanted.
+"""Rows that stay in the first-level cache, and of which few elements are selected.
 
 Their keys are written down once, and everything after works on those: the groups that bound the k-th key, the
-list of the keys within the bound, and for rows of many ties the bisection that finds that key itself. Each
+list of the keys at most the threshold, and for rows of many ties the bisection that finds that key. Each
 step is done for some rows before the next step: what it reads was written long before, and while one row's
 chain of dependent instructions is waited for, the processor works on the next row's.
 """
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper, inline, kernel
+from kernels_cpu.intrinsics import bitops, simd
+from kernels_cpu.intrinsics.pointers import elements_at, integers_at, tail
+from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.pointers import elements_at, integers_at
 from kernels_cpu.top_k.finish import finish_unsorted
 from kernels_cpu.top_k.output import write_padding, write_ranked
 from kernels_cpu.top_k.problem import RANK_LIMIT, ROW_STATE, WORD
-from kernels_cpu.top_k.records import bound_of, count_at_most, pad, rank
-from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, bound_of_groups
+from kernels_cpu.top_k.records import count_at_most, pad, rank, threshold_of
+from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
 from kernels_cpu.top_k.scratch import (
     length_of,
     numbers_of,
@@ -74,69 +74,69 @@ def write_keys(
     for i in range(whole, padded_size(n), lanes):
         simd.store(keys, i, worst)
     for i in range(whole, n):
-        simd.put(keys, i, key(simd.get(x, begin + i), masks))
+        keys[i] = key(x[begin + i], masks)
     simd.store(groups, 0, simd.minimum(simd.load(groups, 0), simd.load(keys, whole)))
 
 
 @inline
 def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None:
     """Make the record `to` of a key."""
-    value = simd.int64(simd.get(keys, i))
+    value = int64(keys[i])
     if wide:
-        simd.put(scratch.records, to, value)
-        simd.put(scratch.positions, to, i)
+        scratch.records[to] = value
+        scratch.positions[to] = i
     else:
-        simd.put(scratch.records, to, (value << 32) | i)
+        scratch.records[to] = (value << 32) | i
 
 
-@helper
-def list_keys(keys: Array, n: int, bound: int, wide: bool, scratch: Scratch) -> int:
-    """List the keys that are at most `bound`, up to a word more than `RANK_LIMIT`; return how many."""
+@njit
+def list_keys(keys: Array, n: int, threshold: int, wide: bool, scratch: Scratch) -> int:
+    """List the keys that are at most `threshold`, up to a word more than `RANK_LIMIT`; return how many."""
     count = 0
     at = 0
     while at < n and count <= RANK_LIMIT:
-        mask = simd.word_at_most(keys, at, bound)
-        total = count + simd.population(mask)
+        mask = simd.word_at_most(keys, at, threshold)
+        total = count + bitops.set_bits(mask)
         for to in range(count, count + MOSTLY):
-            # This is the first element where no bit is left, listed beyond the end.
-            list_key(keys, at + (simd.trailing_zeros(mask) & (WORD - 1)), wide, scratch, to)
+            # Where no bit is left, this lists the first element behind the end.
+            list_key(keys, at + (bitops.trailing_zeros(mask) & (WORD - 1)), wide, scratch, to)
             mask &= mask - np.uint64(1)
         for to in range(count + MOSTLY, total):
-            list_key(keys, at + simd.trailing_zeros(mask), wide, scratch, to)
+            list_key(keys, at + bitops.trailing_zeros(mask), wide, scratch, to)
             mask &= mask - np.uint64(1)
         count = total
         at += WORD
     return count
 
 
-@helper
+@njit
 def list_best(keys: Array, n: int, k: int, lowest: int, wide: bool, scratch: Scratch) -> int:
     """List the best `k` keys, or few more, in their order; of those that tie with the k-th the first ones."""
     padded = padded_size(n)
-    bound = bound_of(keys, n, padded, k, RANK_LIMIT - k)
-    count = list_keys(keys, padded, bound, wide, scratch)
+    threshold = threshold_of(keys, n, padded, k, RANK_LIMIT - k)
+    count = list_keys(keys, padded, threshold, wide, scratch)
     if count <= RANK_LIMIT:
         return count
-    n_ties = k - (count_at_most(keys, padded, bound - 1) if bound > lowest else 0)
+    n_ties = k - (count_at_most(keys, padded, threshold - 1) if threshold > lowest else 0)
     count = at = 0
     while count < k:
-        mask = simd.word_at_most(keys, at, bound)
-        ties = mask & ~simd.word_at_most(keys, at, bound - 1) if bound > lowest else mask
-        n_ties -= simd.population(ties)
+        mask = simd.word_at_most(keys, at, threshold)
+        ties = mask & ~simd.word_at_most(keys, at, threshold - 1) if threshold > lowest else mask
+        n_ties -= bitops.set_bits(ties)
         while n_ties < 0:  # the last ones are too many
-            last_tie = np.uint64(1) << np.uint64(63 - simd.leading_zeros(ties))
+            last_tie = np.uint64(1) << np.uint64(63 - bitops.leading_zeros(ties))
             ties ^= last_tie
             mask ^= last_tie
             n_ties += 1
         while mask:
-            list_key(keys, at + simd.trailing_zeros(mask), wide, scratch, count)
+            list_key(keys, at + bitops.trailing_zeros(mask), wide, scratch, count)
             mask &= mask - np.uint64(1)
             count += 1
         at += WORD
     return count
 
 
-@kernel
+@njit
 def select(
     constants: Array, first_row: int, last_row: int, task: int,
     lengths: int, x: int, values: int, indices: int, workspace: int,
@@ -152,45 +152,45 @@ def select(
     states = integers_at(start + problem.row_states)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
     lowest, wide = problem.lowest, problem.wide != 0
-    wanted = 2 * problem.k if 2 * problem.k <= FEW_GROUPS else 4 * problem.k
+    at_least = 2 * problem.k if 2 * problem.k <= FEW_GROUPS else 4 * problem.k
     lanes = simd.lanes_of(keys)
-    n_groups = (wanted + lanes - 1) & -lanes
+    n_groups = (at_least + lanes - 1) & -lanes
     for first in range(first_row, last_row, problem.columns):
         n_rows = min(problem.columns, last_row - first)
         for r in range(n_rows):
             at = offsets_of(numbers, problem.n_dims, first + r)
             n = length_of(numbers, problem, lengths, first + r)
-            simd.put(states, ROW_STATE * r + X, at[0])
-            simd.put(states, ROW_STATE * r + VALUE, at[1])
-            simd.put(states, ROW_STATE * r + INDEX, at[2])
-            simd.put(states, ROW_STATE * r + LENGTH, n)
+            states[ROW_STATE * r + X] = at[0]
+            states[ROW_STATE * r + VALUE] = at[1]
+            states[ROW_STATE * r + INDEX] = at[2]
+            states[ROW_STATE * r + LENGTH] = n
             write_keys(
                 elements, at[0], n, n_groups, lowest, masks,
-                simd.tail(keys, r * problem.pitch), simd.tail(scratch.groups, r * n_groups),
+                tail(keys, r * problem.pitch), tail(scratch.groups, r * n_groups),
             )  # fmt: skip
         for r in range(n_rows):
-            k = min(problem.k, simd.get(states, ROW_STATE * r + LENGTH))
-            bound = bound_of_groups(simd.tail(scratch.groups, r * n_groups), n_groups, k, lowest)
-            simd.put(states, ROW_STATE * r + FOUND, bound)
+            k = min(problem.k, states[ROW_STATE * r + LENGTH])
+            threshold = threshold_of_groups(tail(scratch.groups, r * n_groups), n_groups, k, lowest)
+            states[ROW_STATE * r + FOUND] = threshold
         for r in range(n_rows):
             own = scratch_of_column(workspace, scratch, problem, task, r)
-            keys_of_row = simd.tail(keys, r * problem.pitch)
-            bound = simd.get(states, ROW_STATE * r + FOUND)
-            n = simd.get(states, ROW_STATE * r + LENGTH)
-            count = list_keys(keys_of_row, padded_size(n), bound, wide, own)
+            keys_of_row = tail(keys, r * problem.pitch)
+            threshold = states[ROW_STATE * r + FOUND]
+            n = states[ROW_STATE * r + LENGTH]
+            count = list_keys(keys_of_row, padded_size(n), threshold, wide, own)
             if count > RANK_LIMIT:
                 count = list_best(keys_of_row, n, min(problem.k, n), lowest, wide, own)
             pad(own.records, count)
-            simd.put(states, ROW_STATE * r + FOUND, count)
+            states[ROW_STATE * r + FOUND] = count
         for r in range(n_rows):
             own = scratch_of_column(workspace, scratch, problem, task, r)
             at = (
-                simd.get(states, ROW_STATE * r + X),
-                simd.get(states, ROW_STATE * r + VALUE),
-                simd.get(states, ROW_STATE * r + INDEX),
+                states[ROW_STATE * r + X],
+                states[ROW_STATE * r + VALUE],
+                states[ROW_STATE * r + INDEX],
             )
-            records, positions, count = own.records, own.positions, simd.get(states, ROW_STATE * r + FOUND)
-            k = min(problem.k, simd.get(states, ROW_STATE * r + LENGTH))
+            records, positions, count = own.records, own.positions, states[ROW_STATE * r + FOUND]
+            k = min(problem.k, states[ROW_STATE * r + LENGTH])
             if problem.is_sorted:
                 rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
                 write_ranked(elements, outputs, indices, at, problem, records, positions, sorting.order, k)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper, inline, kernel
+from kernels_cpu.intrinsics import bitops, simd
+from kernels_cpu.intrinsics.pointers import elements_at, integers_at, tail
+from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.pointers import elements_at, integers_at
 from kernels_cpu.top_k.finish import finish_few
 from kernels_cpu.top_k.problem import DIMENSION, HEADER, RANK_LIMIT
 from kernels_cpu.top_k.problem import SIDE_BY_SIDE_COLUMNS as COLUMNS
@@ -30,10 +30,10 @@ from kernels_cpu.top_k.scratch import (
 Array = NDArray[Any]
 
 NEIGHBOURS = 4  # elements of a row that are in the same group
-BITS = 16  # of a bound, below those that all groups share; more would be less work saved than done
+BITS = 16  # of a threshold, below those that all groups share; more would be less work saved than done
 
 
-@helper
+@njit
 def write_keys(
     x: Array, at: int, step: int, n: int, n_columns: int, n_groups: int, lowest: int, masks: KeyMasks,
     keys: Array, groups: Array,
@@ -61,7 +61,7 @@ def write_keys(
             group = simd.load(groups, slot + whole)
             for r in range(i, i + NEIGHBOURS):
                 for c in range(whole, n_columns):
-                    simd.put(keys, r * COLUMNS + c, key(simd.get(x, at + r * step + c), masks))
+                    keys[r * COLUMNS + c] = key(x[at + r * step + c], masks)
                 group = simd.minimum(group, simd.load(keys, r * COLUMNS + whole))
             simd.store(groups, slot + whole, group)
         slot += COLUMNS
@@ -69,20 +69,22 @@ def write_keys(
             slot = 0
     for i in range(grouped, n):
         for c in range(n_columns):
-            simd.put(keys, i * COLUMNS + c, key(simd.get(x, at + i * step + c), masks))
+            keys[i * COLUMNS + c] = key(x[at + i * step + c], masks)
 
 
-@helper
-def lower_bounds(groups: Array, n_groups: int, n_columns: int, k: int, lowest: int, bounds: Array) -> None:
-    """Lower each row's bound to what `k` of its groups do not exceed, and few more."""
+@njit
+def lower_thresholds(
+    groups: Array, n_groups: int, n_columns: int, k: int, lowest: int, thresholds: Array
+) -> None:
+    """Lower each row's threshold to what `k` of its groups do not exceed, and few more."""
     for c in range(0, n_columns, simd.lanes_of(groups)):
         least = greatest = simd.load(groups, c)
         for g in range(1, n_groups):
             group = simd.load(groups, g * COLUMNS + c)
             least, greatest = simd.minimum(least, group), simd.maximum(greatest, group)
-        low, high = simd.int64(simd.least(least)), simd.int64(simd.greatest(greatest))
+        low, high = int64(simd.least(least)), int64(simd.greatest(greatest))
         # All begin with the same bits; the search is among what may follow them.
-        n_bits = 64 - simd.leading_zeros(np.uint64((low - lowest) ^ (high - lowest)))
+        n_bits = 64 - bitops.leading_zeros(np.uint64((low - lowest) ^ (high - lowest)))
         low = lowest if n_bits == 64 else (((low - lowest) >> n_bits) << n_bits) + lowest
         kth = simd.fill(least, low)
         last = max(n_bits - BITS, 0)
@@ -92,48 +94,48 @@ def lower_bounds(groups: Array, n_groups: int, n_columns: int, k: int, lowest: i
             for g in range(n_groups):
                 less = simd.count_less(less, simd.load(groups, g * COLUMNS + c), higher)
             kth = simd.where_negative(less, higher, kth)
-        bound = simd.add(kth, simd.fill(kth, (1 << last) - 1))
-        simd.store(bounds, c, simd.minimum(simd.load(bounds, c), bound))
+        threshold = simd.add(kth, simd.fill(kth, (1 << last) - 1))
+        simd.store(thresholds, c, simd.minimum(simd.load(thresholds, c), threshold))
 
 
 @inline
-def within_bounds(keys: Array, at: int, bounds: Array) -> Any:
-    """Return a mask of the rows whose key of those at `at` is at most their bound."""
+def within_thresholds(keys: Array, at: int, thresholds: Array) -> Any:
+    """Return a mask of the rows whose key of those at `at` is at most their threshold."""
     mask = np.uint64(0)
     for c in range(0, COLUMNS, simd.lanes_of(keys)):
-        is_within = simd.mask_at_most(simd.load(keys, at + c), simd.load(bounds, c))
+        is_within = simd.mask_at_most(simd.load(keys, at + c), simd.load(thresholds, c))
         mask |= is_within << np.uint64(c)
     return mask
 
 
-@helper
+@njit
 def list_keys(
     keys: Array, n: int, first_position: int, used: Any, k: int, lowest: int, wide: bool, list_length: int,
-    lists: Scratch, bounds: Array, counts: Array,
+    lists: Scratch, thresholds: Array, counts: Array,
 ) -> Any:  # fmt: skip
-    """List the keys within the bounds; return which rows may have more.
+    """List the keys within the thresholds; return which rows may have more.
 
     A row whose list is full keeps its best `k`; of what follows, only better ones than those count.
     """
     for i in range(n):
-        mask = within_bounds(keys, i * COLUMNS, bounds) & used
+        mask = within_thresholds(keys, i * COLUMNS, thresholds) & used
         while mask:
-            c = simd.trailing_zeros(mask)
+            c = bitops.trailing_zeros(mask)
             mask &= mask - np.uint64(1)
-            count = simd.get(counts, c)
-            value = simd.int64(simd.get(keys, i * COLUMNS + c))
+            count = counts[c]
+            value = int64(keys[i * COLUMNS + c])
             to = c * list_length + count
             if wide:
-                simd.put(lists.records, to, value)
-                simd.put(lists.positions, to, first_position + i)
+                lists.records[to] = value
+                lists.positions[to] = first_position + i
             else:
-                simd.put(lists.records, to, (value << 32) | (first_position + i))
-            simd.put(counts, c, count + 1)
+                lists.records[to] = (value << 32) | (first_position + i)
+            counts[c] = count + 1
             if count + 1 == RANK_LIMIT:
-                records = simd.tail(lists.records, c * list_length)
-                positions = simd.tail(lists.positions, c * list_length)
+                records = tail(lists.records, c * list_length)
+                positions = tail(lists.positions, c * list_length)
                 count, worst = shrink(records, positions, wide, RANK_LIMIT, k, 0)
-                simd.put(counts, c, count)
+                counts[c] = count
                 if not wide:
                     worst = worst >> 32
                 # That many earlier elements are at least as good as one that equals the worst.
@@ -141,11 +143,11 @@ def list_keys(
                     used &= ~(np.uint64(1) << np.uint64(c))
                     mask &= used
                 else:
-                    simd.put(bounds, c, min(simd.int64(simd.get(bounds, c)), worst - 1))
+                    thresholds[c] = min(int64(thresholds[c]), worst - 1)
     return used
 
 
-@kernel
+@njit
 def select(
     constants: Array, first_stripe: int, last_stripe: int, task: int,
     lengths: int, x: int, values: int, indices: int, workspace: int,
@@ -161,8 +163,8 @@ def select(
     counts = integers_at(start + problem.row_states)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
     k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
-    bounds = scratch.minima
-    n_columns_all = simd.get(numbers, HEADER + DIMENSION * (problem.n_dims - 1))
+    thresholds = scratch.minima
+    n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)]
     stripes = (n_columns_all + problem.columns - 1) // problem.columns
     for stripe in range(first_stripe, last_stripe):
         outer = stripe // stripes
@@ -172,9 +174,9 @@ def select(
         x_at, _, _ = offsets_of(numbers, problem.n_dims, first_row)
         used = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(COLUMNS - n_columns)
         for c in range(n_columns):
-            simd.put(counts, c, 0)
+            counts[c] = 0
         for c in range(COLUMNS):
-            simd.put(bounds, c, ~lowest)
+            thresholds[c] = ~lowest
         for begin in range(0, problem.axis_size, problem.run):
             n = min(problem.run, problem.axis_size - begin)
             n_groups = min(problem.fold, n // NEIGHBOURS)
@@ -183,14 +185,14 @@ def select(
                 masks, keys, scratch.groups,
             )  # fmt: skip
             if n_groups >= k:
-                lower_bounds(scratch.groups, n_groups, n_columns, k, lowest, bounds)
+                lower_thresholds(scratch.groups, n_groups, n_columns, k, lowest, thresholds)
             used = list_keys(
-                keys, n, begin, used, k, lowest, wide, problem.list_length, scratch, bounds, counts
+                keys, n, begin, used, k, lowest, wide, problem.list_length, scratch, thresholds, counts
             )
         for c in range(n_columns):
             own = scratch_of_column(workspace, scratch, problem, task, c)
             at = offsets_of(numbers, problem.n_dims, first_row + c)
             finish_few(
                 elements, outputs, indices, at, problem, masks, own.records, own.positions, sorting,
-                simd.get(counts, c), k,
+                counts[c], k,
             )  # fmt: skip

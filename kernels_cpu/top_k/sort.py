@@ -4,10 +4,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper, kernel
+from kernels_cpu.intrinsics import bitops, simd
+from kernels_cpu.intrinsics.pointers import elements_at
+from kernels_cpu.jit import int64, njit
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.pointers import elements_at
 from kernels_cpu.top_k.finish import finish
 from kernels_cpu.top_k.output import write_padding
 from kernels_cpu.top_k.records import midpoint
@@ -18,57 +18,57 @@ from kernels_cpu.top_k.stage import copy_to_stage
 Array = NDArray[Any]
 
 
-@helper
-def count_keys_at_most(x: Array, begin: int, end: int, bound: int, masks: KeyMasks) -> int:
-    """Return how many keys of ``x[begin:end]`` are at most `bound`."""
+@njit
+def count_keys_at_most(x: Array, begin: int, end: int, threshold: int, masks: KeyMasks) -> int:
+    """Return how many keys of ``x[begin:end]`` are at most `threshold`."""
     total = 0
     lanes = simd.lanes_of(x)
     at = begin
     while at + lanes <= end:
         keys = key(simd.load(x, at), masks)
-        total += simd.population(simd.mask_at_most(keys, simd.fill(keys, bound)))
+        total += bitops.set_bits(simd.mask_at_most(keys, simd.fill(keys, threshold)))
         at += lanes
     for i in range(at, end):
-        total += simd.int64(key(simd.get(x, i), masks)) <= bound
+        total += int64(key(x[i], masks)) <= threshold
     return total
 
 
-@helper
-def bound_of_keys(
-    x: Array, begin: int, end: int, wanted: int, slack: int, lowest: int, masks: KeyMasks
+@njit
+def threshold_of_keys(
+    x: Array, begin: int, end: int, k: int, slack: int, lowest: int, masks: KeyMasks
 ) -> int:
-    """Return a bound that `wanted` to ``wanted + slack`` keys do not exceed; with ties the least possible."""
+    """Return a threshold that `k` to ``k + slack`` keys do not exceed; with ties the least possible."""
     low, high = lowest, ~lowest
     while low < high:
         middle = midpoint(low, high)
         count = count_keys_at_most(x, begin, end, middle, masks)
-        if count < wanted:
+        if count < k:
             low = middle + 1
         else:
             high = middle
-            if count <= wanted + slack:
+            if count <= k + slack:
                 break
     return high
 
 
-@helper
+@njit
 def list_all(x: Array, begin: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
     """Make a record of every element."""
     for i in range(n):
-        value = simd.int64(key(simd.get(x, begin + i), masks))
+        value = int64(key(x[begin + i], masks))
         if wide:
-            simd.put(scratch.records, i, value)
-            simd.put(scratch.positions, i, i)
+            scratch.records[i] = value
+            scratch.positions[i] = i
         else:
-            simd.put(scratch.records, i, (value << 32) | i)
+            scratch.records[i] = (value << 32) | i
 
 
-@kernel
+@njit
 def select(
     constants: Array, first_row: int, last_row: int, task: int,
     lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
-    """Sort rows of which a large part is wanted."""
+    """Sort rows of which a large part is selected."""
     numbers = numbers_of(constants)
     problem = unpack(numbers)
     masks = unpack_masks(constants)
@@ -88,9 +88,9 @@ def select(
             run, begin = stage, 0
         count = n
         if problem.capacity < n:
-            bound = bound_of_keys(run, begin, begin + n, k, k >> 3, problem.lowest, masks)
-            search = Search(0, bound, k, False)
-            count = scan(run, begin, begin + n, -begin, masks, limits, scratch, search).listed
+            threshold = threshold_of_keys(run, begin, begin + n, k, k >> 3, problem.lowest, masks)
+            search = Search(0, threshold, k, False)
+            count = scan(run, begin, begin + n, -begin, masks, limits, scratch, search).n_candidates
         else:
             list_all(run, begin, n, masks, scratch, problem.wide != 0)
         finish(

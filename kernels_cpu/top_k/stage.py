@@ -4,13 +4,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu import simd
-from kernels_cpu.jit import helper
+from kernels_cpu.intrinsics import simd
+from kernels_cpu.jit import njit
 
 Array = NDArray[Any]
 
 
-@helper
+@njit
 def copy_to_stage(
     x: Array, at: int, step: int, column_step: int, n: int, n_columns: int, stage: Array, pitch: int
 ) -> None:
@@ -24,7 +24,7 @@ def copy_to_stage(
             simd.transpose(x, at + i * step + j, step, stage, j * pitch + i, pitch)
         for j in range(block_columns, n_columns):
             for r in range(i, i + edge):
-                simd.put(stage, j * pitch + r, simd.get(x, at + r * step + j))
+                stage[j * pitch + r] = x[at + r * step + j]
     for i in range(block_rows, n):
         for j in range(n_columns):
-            simd.put(stage, j * pitch + i, simd.get(x, at + i * step + j * column_step))
+            stage[j * pitch + i] = x[at + i * step + j * column_step]

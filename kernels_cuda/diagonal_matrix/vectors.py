@@ -4,7 +4,7 @@ from typing import Any
 
 from numba import types
 
-from kernels_cuda.diagonal_matrix.sizes import VECTOR
+from kernels_cuda.diagonal_matrix.parameters import VECTOR
 from kernels_cuda.runtime.compiler import device_function
 
 i32 = types.int32
@@ -34,14 +34,14 @@ def edge_function(element_size: int) -> Any:
     size_shift = element_size.bit_length() - 1
 
     @device_function
-    def with_band(a, b, c, d, low, high, inverted, low_value, high_value):
+    def with_band(a, b, c, d, low, high, band):
         first = i32(min(max(low, 0), per_vector) << size_shift)
         last = i32(min(max(high, 0), per_vector) << size_shift)
         return (
-            merged(a, low_value, first, last, inverted),
-            merged(b, high_value, i32(first - 4), i32(last - 4), inverted),
-            merged(c, low_value, i32(first - 8), i32(last - 8), inverted),
-            merged(d, high_value, i32(first - 12), i32(last - 12), inverted),
+            merged(a, band.low_value, first, last, band.inverted),
+            merged(b, band.high_value, i32(first - 4), i32(last - 4), band.inverted),
+            merged(c, band.low_value, i32(first - 8), i32(last - 8), band.inverted),
+            merged(d, band.high_value, i32(first - 12), i32(last - 12), band.inverted),
         )
 
     return with_band

@@ -1,13 +1,13 @@
-"""What `plan` is asked for, as all ways to gather see it."""
+"""What a plan is asked for, as all algorithms see it."""
 
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
 
-from kernels_cuda.gather_nd.sizes import SHORT_BOUND, VECTOR
+from kernels_cuda.gather_nd.parameters import VECTOR
 
-# Its size, and the strides of input, indices and output, in elements; 0 where it is none of theirs.
 Dimension = tuple[int, int, int, int]
+"""A size, and the strides of input, indices and output in elements; 0 where it is no dimension of theirs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +85,6 @@ class Problem:
                 return True
             packed *= size
         return False
-
-    @property
-    def has_long_indices(self) -> bool:
-        """Whether registers of 32 bits are too short for indices, or to compare them with a bound."""
-        return self.index_size == 8 or any(size > SHORT_BOUND for size, _ in self.bounds)
 
     @property
     def coordinate_bytes(self) -> int:

@@ -9,9 +9,10 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.gather_nd.runs import run_function
-from kernels_cuda.gather_nd.sizes import STRIDED_THREADS, VECTOR
-from kernels_cuda.offsets import NarrowColumn, arithmetic
+from kernels_cuda.gather_nd.addressing import index_functions
+from kernels_cuda.gather_nd.parameters import STRIDED_THREADS, VECTOR, Dims, StridedParameters
+from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
+from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.strided import LOADED_WORDS, strided_functions
 
 i32 = types.int32
@@ -19,11 +20,59 @@ u32 = types.uint32
 i64 = types.int64
 
 
-def strided_source(element_size: int) -> Any:
+def run_function() -> Any:
+    """Make the function that reads a run's index tuple.
+
+    It returns how far the run is from the beginning of input and output, and whether it is read.
+    """
+    _, read_short, bring = index_functions(4, True)
+    _, read_long, _ = index_functions(8, True)
+    _, _, three_offsets = offset_functions(wide=False)
+
+    @device_function
+    def follow(place, bound, stride, p):
+        """Return how far on the index at `place` leads, and whether it is in range."""
+        index = read_long(place, p.least_index) if p.index_size == 8 else read_short(place, p.least_index)
+        at, is_in_range = bring(index, bound, p.least_index)
+        return i64(at) * stride, is_in_range
+
+    @device_function
+    def find_run(run, indices, p, dims):
+        x_at = i64(run) * dims.x_strides[0]
+        index_at = i64(run) * dims.index_strides[0]
+        output_at = i64(run) * dims.output_strides[0]
+        if dims.n_dims > 1:
+            x_at, index_at, output_at = three_offsets(
+                run, dims, dims.x_strides, dims.index_strides, dims.output_strides
+            )
+        place = indices + index_at
+        offset, is_read = follow(place, dims.bounds[0], dims.coordinate_strides[0], p)
+        # Not a loop, which the compiler would not unroll: columns have no addresses.
+        if p.n_coordinates > 1:
+            place += p.coordinate_bytes
+            more, is_in_range = follow(place, dims.bounds[1], dims.coordinate_strides[1], p)
+            offset += more
+            is_read = is_read and is_in_range
+        if p.n_coordinates > 2:
+            place += p.coordinate_bytes
+            more, is_in_range = follow(place, dims.bounds[2], dims.coordinate_strides[2], p)
+            offset += more
+            is_read = is_read and is_in_range
+        if p.n_coordinates > 3:
+            place += p.coordinate_bytes
+            more, is_in_range = follow(place, dims.bounds[3], dims.coordinate_strides[3], p)
+            offset += more
+            is_read = is_read and is_in_range
+        return x_at + offset, output_at, is_read or p.clips != 0
+
+    return find_run
+
+
+def strided_kernel(element_size: int) -> Any:
     """Make the kernel."""
     per_vector = VECTOR // element_size
     size_shift = element_size.bit_length() - 1
-    _, divide = arithmetic(wide=False)
+    _, divide, _ = arithmetic(wide=False)
     find_run = run_function()
     read = ptx.READ[element_size]
     store = ptx.STORE[element_size]
@@ -31,64 +80,23 @@ def strided_source(element_size: int) -> Any:
     read_strided, pack = strided_functions(element_size)
 
     @cuda.jit
-    def gather_strided(
-        x,
-        indices,
-        output,
-        n_vectors,
-        vectors_a_run,
-        multiplier,
-        shift,
-        run_elements,
-        step,
-        n_coordinates,
-        coordinate_bytes,
-        index_size,
-        least,
-        clips,
-        n_dims,
-        multipliers: NarrowColumn,
-        shifts: NarrowColumn,
-        sizes: NarrowColumn,
-        x_strides: NarrowColumn,
-        index_strides: NarrowColumn,
-        output_strides: NarrowColumn,
-        bounds: NarrowColumn,
-        coordinate_strides: NarrowColumn,
-    ):
+    def gather_strided(x, indices, output, p: StridedParameters, dims: dims_type(Dims, wide=False)):
         words = cuda.local.array(LOADED_WORDS, u32)
         elements = cuda.local.array(per_vector, scalar)
         position = u32(cuda.blockIdx.x) * STRIDED_THREADS + u32(cuda.threadIdx.x)
-        if position >= u32(n_vectors):
+        if position >= u32(p.n_vectors):
             return
-        run = divide(position, multiplier, shift)
-        vector = position - run * u32(vectors_a_run)
-        x_at, output_at, is_read = find_run(
-            run,
-            indices,
-            n_coordinates,
-            coordinate_bytes,
-            index_size,
-            least,
-            clips,
-            n_dims,
-            multipliers,
-            shifts,
-            sizes,
-            x_strides,
-            index_strides,
-            output_strides,
-            bounds,
-            coordinate_strides,
-        )
+        run = divide(position, p.vectors_per_run)
+        vector = position - run * u32(p.vectors_per_run.size)
+        x_at, output_at, is_read = find_run(run, indices, p, dims)
         target = output + output_at
         # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
         start = i32(i32(vector << 4) - i32(target & (VECTOR - 1)))
         column = i32(start >> size_shift)
         behind = i32(column + per_vector)
-        run_end = i32(run_elements)
+        run_end = i32(p.run_elements)
         target += i64(start)
-        source = x + x_at + i64(column) * step
+        source = x + x_at + i64(column) * p.step
         if column >= 0 and behind <= run_end:
             for i in range(LOADED_WORDS):
                 words[i] = u32(0)
@@ -104,14 +112,14 @@ def strided_source(element_size: int) -> Any:
                     words[6],
                     words[7],
                     is_odd,
-                ) = read_strided(source, step, column > 0, behind < run_end)
+                ) = read_strided(source, p.step, column > 0, behind < run_end)
             a, b, c, d = pack(words, 0, is_odd)
             ptx.store_stream_u32x4(target, a, b, c, d)
             return
         for e in range(per_vector):
             elements[e] = scalar(0)
             if is_read and column >= -e and i32(column + e) < run_end:
-                elements[e] = read(source + e * step)
+                elements[e] = read(source + e * p.step)
         for e in range(per_vector):
             if column >= -e and i32(column + e) < run_end:
                 store(target + e * element_size, elements[e])

@@ -5,8 +5,15 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.nonzero_coordinates.sizes import EXPAND_THREADS as THREADS
-from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, GRANULE, SCAN_THREADS, column_depth
+from kernels_cuda.nonzero_coordinates.parameters import EXPAND_THREADS as THREADS
+from kernels_cuda.nonzero_coordinates.parameters import (
+    GENERAL_COLUMNS,
+    GRANULE,
+    SCAN_THREADS,
+    ColumnDivisors,
+    ExpandParameters,
+    column_depth,
+)
 from kernels_cuda.offsets import arithmetic
 from kernels_cuda.runtime.compiler import device_function, integers
 from kernels_cuda.scan import block_scan
@@ -41,14 +48,19 @@ def four_counts(counts, at, end):
     return a, b, c, u32(0)
 
 
-def scan_source() -> Any:
+def column_divisors(n_columns: int) -> Any:
+    """Return the type of the divisions that `n_columns` columns take."""
+    return types.NamedUniTuple(integers(n_columns), len(ColumnDivisors._fields), ColumnDivisors)
+
+
+def scan_kernel() -> Any:
     """Make the kernel that turns counts into sums of the counts before, one block for all."""
     exclusive_sum = block_scan(SCAN_THREADS)
 
     @cuda.jit
-    def scan(counts, prefix, count_output, n_granules, count_size):
+    def nonzero_scan(counts, prefix, count_output, n_granules, count_size):
         """Write the sum of all counts before each granule, and of all of them, as 64 bits."""
-        ptx.take_turn()
+        ptx.grid_dependency_wait()
         totals = cuda.shared.array(32, u32)
         thread = u32(cuda.threadIdx.x)
         carried = i64(0)
@@ -77,72 +89,68 @@ def scan_source() -> Any:
             ptx.store_u64(prefix + n_granules * 8, u64(carried))
             store_count(count_output, count_size, carried)
 
-    return scan
+    return nonzero_scan
 
 
 def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
     """Make the function that writes the rows of positions that lie in shared memory."""
-    register, divide = arithmetic(wide)
+    register, _, quotient_of = arithmetic(wide)
     store = ptx.STORE_STREAM[size]
     stored = ptx.REGISTER[size]
     store_pair = ptx.store_stream_u64x2 if size == 8 else ptx.store_stream_u32x2
     is_long = size == 8
 
     @device_function
-    def write_one(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
-        row_bytes, _ = strides
+    def write_one(thread, n_rows, row, first, positions, output, p, columns):
         i = thread
         while i < n_rows:
-            store(output + (row + i64(i)) * row_bytes, stored(first + i64(positions[i])))
+            store(output + (row + i64(i)) * p.row_bytes, stored(first + i64(positions[i])))
             i += THREADS
 
     @device_function
-    def write_two(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
-        row_bytes, column_bytes = strides
+    def write_two(thread, n_rows, row, first, positions, output, p, columns):
         i = thread
         while i < n_rows:
             position = register(first + i64(positions[i]))
-            quotient = divide(position, m[0], s[0])
-            rest = position - quotient * register(p[0])
-            address = output + (row + i64(i)) * row_bytes
-            if packed:
+            quotient = quotient_of(position, columns.multipliers[0], columns.shifts[0])
+            rest = position - quotient * register(columns.periods[0])
+            address = output + (row + i64(i)) * p.row_bytes
+            if p.is_packed:
                 store_pair(address, quotient, rest)
             else:
                 store(address, quotient)
-                store(address + column_bytes, rest)
+                store(address + p.column_bytes, rest)
             i += THREADS
 
     @device_function
-    def write_three(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
+    def write_three(thread, n_rows, row, first, positions, output, p, columns):
         # A word a thread rather than a row: three stores of each row would leave gaps between the lanes.
-        row_bytes, column_bytes = strides
         i = thread
         while i < n_rows * 3:
             index = i // 3
             column = i - index * 3
             position = register(first + i64(positions[index]))
-            major = divide(position, m[0], s[0])
-            rest = position - major * register(p[0])
-            middle = divide(rest, m[1], s[1])
-            minor = rest - middle * register(p[1])
+            major = quotient_of(position, columns.multipliers[0], columns.shifts[0])
+            rest = position - major * register(columns.periods[0])
+            middle = quotient_of(rest, columns.multipliers[1], columns.shifts[1])
+            minor = rest - middle * register(columns.periods[1])
             value = major if column == 0 else middle if column == 1 else minor
-            store(output + (row + i64(index)) * row_bytes + i64(column) * column_bytes, value)
+            store(output + (row + i64(index)) * p.row_bytes + i64(column) * p.column_bytes, value)
             i += THREADS
 
     @device_function
-    def write_four(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
-        row_bytes, column_bytes = strides
+    def write_four(thread, n_rows, row, first, positions, output, p, columns):
         i = thread
         while i < n_rows:
             position = register(first + i64(positions[i]))
-            a = divide(position, m[0], s[0])
-            rest = position - a * register(p[0])
-            b = divide(rest, m[1], s[1])
-            rest -= b * register(p[1])
-            c = divide(rest, m[2], s[2])
-            d = rest - c * register(p[2])
-            address = output + (row + i64(i)) * row_bytes
-            if packed:
+            a = quotient_of(position, columns.multipliers[0], columns.shifts[0])
+            rest = position - a * register(columns.periods[0])
+            b = quotient_of(rest, columns.multipliers[1], columns.shifts[1])
+            rest -= b * register(columns.periods[1])
+            c = quotient_of(rest, columns.multipliers[2], columns.shifts[2])
+            d = rest - c * register(columns.periods[2])
+            address = output + (row + i64(i)) * p.row_bytes
+            if p.is_packed:
                 if is_long:
                     ptx.store_stream_u64x2(address, a, b)
                     ptx.store_stream_u64x2(address + 16, c, d)
@@ -150,33 +158,31 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
                     ptx.store_stream_u32x4(address, a, b, c, d)
             else:
                 store(address, a)
-                store(address + column_bytes, b)
-                store(address + 2 * column_bytes, c)
-                store(address + 3 * column_bytes, d)
+                store(address + p.column_bytes, b)
+                store(address + 2 * p.column_bytes, c)
+                store(address + 3 * p.column_bytes, d)
             i += THREADS
 
     @device_function
-    def write_general(thread, n_rows, row, first, positions, output, strides, packed, general, m, s, p):
-        row_bytes, column_bytes = strides
-        n_used, multiplier, shift, period = general
+    def write_general(thread, n_rows, row, first, positions, output, p, columns):
         i = thread
         while i < n_rows:
             position = register(first + i64(positions[i]))
-            rest = position - divide(position, multiplier, shift) * register(period)
-            address = output + (row + i64(i)) * row_bytes
+            rest = position - quotient_of(position, p.multiplier, p.shift) * register(p.period)
+            address = output + (row + i64(i)) * p.row_bytes
             for c in range(GENERAL_COLUMNS):
-                if c >= n_used:
+                if c >= p.n_columns:
                     break
-                quotient = divide(rest, m[c], s[c])
-                rest -= quotient * register(p[c])
-                store(address + c * column_bytes, quotient)
+                quotient = quotient_of(rest, columns.multipliers[c], columns.shifts[c])
+                rest -= quotient * register(columns.periods[c])
+                store(address + c * p.column_bytes, quotient)
             i += THREADS
 
     writers = {1: write_one, 2: write_two, 3: write_three, 4: write_four, GENERAL_COLUMNS: write_general}
     return writers[n_columns]
 
 
-def expand_source(n_columns: int, size: int, wide: bool) -> Any:
+def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
     """Make the kernel that writes `n_columns` coordinates a row, or any number up to `GENERAL_COLUMNS`."""
     write_rows = _row_writer(n_columns, size, wide)
     exclusive_sum = block_scan(THREADS)
@@ -185,21 +191,20 @@ def expand_source(n_columns: int, size: int, wide: bool) -> Any:
     n_warps = THREADS // 32
 
     @device_function
-    def fill_rows(first, capacity, output, strides, packed, n_used, bits):
-        """Write `bits` to all columns of the rows from `first` on; all threads of the grid share the work."""
-        row_bytes, column_bytes = strides
+    def fill_rows(first, output, p):
+        """Write the fill to all rows from `first` on; all threads of the grid share the work."""
         i = i64(cuda.blockIdx.x) * THREADS + i64(cuda.threadIdx.x)
         step = i64(cuda.gridDim.x) * THREADS
-        if packed:
-            i += first * n_used
-            while i < capacity * n_used:
-                store(output + i * size, stored(bits))
+        if p.is_packed:
+            i += first * p.n_columns
+            while i < p.capacity * p.n_columns:
+                store(output + i * size, stored(p.fill))
                 i += step
         else:
             i += first
-            while i < capacity:
-                for c in range(n_used):
-                    store(output + i * row_bytes + c * column_bytes, stored(bits))
+            while i < p.capacity:
+                for c in range(p.n_columns):
+                    store(output + i * p.row_bytes + c * p.column_bytes, stored(p.fill))
                 i += step
 
     @device_function
@@ -213,32 +218,16 @@ def expand_source(n_columns: int, size: int, wide: bool) -> Any:
         return place
 
     @cuda.jit
-    def expand(
+    def nonzero_expand(
         mask,
         counts,
         prefix,
         output,
         count_output,
-        n_granules,
-        granules_a_tile,
-        n_tiles,
-        skipped,
-        capacity,
-        row_bytes,
-        column_bytes,
-        packed,
-        fills,
-        fill,
-        count_size,
-        n_used,
-        multiplier,
-        shift,
-        period,
-        m: integers(column_depth(n_columns)),
-        s: integers(column_depth(n_columns)),
-        p: integers(column_depth(n_columns)),
+        p: ExpandParameters,
+        columns: column_divisors(column_depth(n_columns)),
     ):
-        ptx.take_turn()
+        ptx.grid_dependency_wait()
         positions = cuda.shared.array(GRANULE, u16)
         words = cuda.shared.array(_WORDS, u32, 16)
         # Of four words each, 16 bits of how many bits of the tile come before.
@@ -250,8 +239,8 @@ def expand_source(n_columns: int, size: int, wide: bool) -> Any:
         lane = thread & 31
         warp = thread >> 5
         tile = i64(cuda.blockIdx.x)
-        first_granule = tile * granules_a_tile
-        is_last = tile == max(n_tiles - 1, 0)
+        first_granule = tile * p.granules_per_tile
+        is_last = tile == max(p.n_tiles - 1, 0)
 
         group = u32(GRANULE // GROUP)
         mine = first_granule + i64(thread // group)
@@ -259,18 +248,18 @@ def expand_source(n_columns: int, size: int, wide: bool) -> Any:
         b = u32(0)
         c = u32(0)
         d = u32(0)
-        if i64(thread // group) < granules_a_tile and mine < n_granules:
+        if i64(thread // group) < p.granules_per_tile and mine < p.n_granules:
             a, b, c, d = ptx.load_u32x4(mask + first_granule * (GRANULE // 8) + i64(thread) * 16)
 
         first_row = i64(0)
         n_found = i64(0)
         if prefix != 0:
-            first_row = i64(ptx.load_u64(prefix + min(first_granule, n_granules) * 8))
-            n_found = i64(ptx.load_u64(prefix + n_granules * 8))
+            first_row = i64(ptx.load_u64(prefix + min(first_granule, p.n_granules) * 8))
+            n_found = i64(ptx.load_u64(prefix + p.n_granules * 8))
         else:
             before = u32(0)
             found = u32(0)
-            needed = n_granules if fills or is_last else min(first_granule, n_granules)
+            needed = p.n_granules if p.fills or is_last else min(first_granule, p.n_granules)
             at = i64(thread) * 4
             while at < needed:
                 e, f, g, h = four_counts(counts, at, needed)
@@ -295,22 +284,20 @@ def expand_source(n_columns: int, size: int, wide: bool) -> Any:
             first_row = i64(ptx.warp_add(before))
             n_found = i64(ptx.warp_add(found))
 
-        strides = (row_bytes, column_bytes)
         if is_last and thread == 0 and count_output != 0:
-            store_count(count_output, count_size, n_found)
-        if fills:
-            fill_rows(n_found, capacity, output, strides, packed, n_used, fill)
+            store_count(count_output, p.count_size, n_found)
+        if p.fills:
+            fill_rows(n_found, output, p)
 
         counts_of_words = (ptx.popcount_u32(a), ptx.popcount_u32(b), ptx.popcount_u32(c), ptx.popcount_u32(d))
         mine_total = counts_of_words[0] + counts_of_words[1] + (counts_of_words[2] + counts_of_words[3])
         rank, total = exclusive_sum(mine_total, thread, totals)
-        if total == 0 or first_row >= capacity:
+        if total == 0 or first_row >= p.capacity:
             return
-        general = (n_used, multiplier, shift, period)
-        first_position = first_granule * GRANULE - skipped
+        first_position = first_granule * GRANULE - p.skipped
 
         # Few bits: every thread lists those of its own words, and the tile is written at once.
-        if i64(total) <= granules_a_tile * (GRANULE // 16):
+        if i64(total) <= p.granules_per_tile * (GRANULE // 16):
             place = rank
             position = thread * GROUP
             place = list_bits(positions, a, place, position)
@@ -318,21 +305,8 @@ def expand_source(n_columns: int, size: int, wide: bool) -> Any:
             place = list_bits(positions, c, place, position + 64)
             list_bits(positions, d, place, position + 96)
             cuda.syncthreads()
-            n_rows = u32(min(i64(total), capacity - first_row))
-            write_rows(
-                thread,
-                n_rows,
-                first_row,
-                first_position,
-                positions,
-                output,
-                strides,
-                packed,
-                general,
-                m,
-                s,
-                p,
-            )
+            n_rows = u32(min(i64(total), p.capacity - first_row))
+            write_rows(thread, n_rows, first_row, first_position, positions, output, p, columns)
             return
 
         # Many bits: a warp ranks 32 words, a lane a bit, and the tile is written a granule at a time.
@@ -350,7 +324,7 @@ def expand_source(n_columns: int, size: int, wide: bool) -> Any:
         cuda.syncthreads()
         below = ptx.lanes_below()
         own = 1 << lane
-        for granule in range(granules_a_tile):
+        for granule in range(p.granules_per_tile):
             first_group = u32(granule) * group
             start = ranks[first_group]
             n_rows = i64(ranks[first_group + group] - start)
@@ -367,21 +341,17 @@ def expand_source(n_columns: int, size: int, wide: bool) -> Any:
                         positions[slot] = u16(g * GROUP + u32(q * 32) + lane)
             cuda.syncthreads()
             row = first_row + i64(start)
-            if row < capacity:
+            if row < p.capacity:
                 write_rows(
                     thread,
-                    u32(min(n_rows, capacity - row)),
+                    u32(min(n_rows, p.capacity - row)),
                     row,
                     first_position,
                     positions,
                     output,
-                    strides,
-                    packed,
-                    general,
-                    m,
-                    s,
                     p,
+                    columns,
                 )
             cuda.syncthreads()
 
-    return expand
+    return nonzero_expand

@@ -5,8 +5,16 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.nonzero_coordinates.sizes import CHUNK, GRANULE, MASK_THREADS, block_elements
-from kernels_cuda.offsets import column_type, offset_functions
+from kernels_cuda.nonzero_coordinates.parameters import (
+    CHUNK,
+    GRANULE,
+    MASK_THREADS,
+    Dims,
+    MaskParameters,
+    StridedMaskParameters,
+    block_elements,
+)
+from kernels_cuda.offsets import dims_type, offset_functions
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.scan import block_add
 
@@ -53,7 +61,7 @@ def _low_fields(width: int) -> int:
     return sum(((1 << width) - 1) << i for i in range(0, 32, 2 * width))
 
 
-def mask_contiguous_source(element_size: int) -> Any:
+def mask_kernel(element_size: int) -> Any:
     """Make the kernel for contiguous input, whose vectors start on 16-byte boundaries."""
     per_vector = 16 // element_size
     per_word = 4 // element_size if element_size < 8 else 1
@@ -97,22 +105,22 @@ def mask_contiguous_source(element_size: int) -> Any:
         return word
 
     @cuda.jit
-    def mask_contiguous(base, mask, counts, skipped, end, magnitude):
-        ptx.take_turn()
+    def nonzero_mask(base, mask, counts, p: MaskParameters):
+        ptx.grid_dependency_wait()
         warp_counts = cuda.shared.array(_WARPS, u32)
         vectors = cuda.local.array(n_registers, u32)
         thread = i64(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        low_magnitude = u32(magnitude)
-        high_magnitude = u32(magnitude >> 32)
+        low_magnitude = u32(p.magnitude)
+        high_magnitude = u32(p.magnitude >> 32)
         slot = (lane % loads) * per_vector + lane // loads
         count = u32(0)
         warp_first = (i64(cuda.blockIdx.x) * _WARPS + warp) * warp_elements
         for batch in range(n_batches):
             first = warp_first + batch * (chunks * CHUNK)
             words = mask + (first >> 3)
-            if first >= skipped and first + chunks * CHUNK <= end:
+            if first >= p.skipped and first + chunks * CHUNK <= p.end:
                 address = base + first * element_size + lane * 16
                 for k in range(chunks * loads):
                     (
@@ -141,8 +149,8 @@ def mask_contiguous_source(element_size: int) -> Any:
             else:
                 for chunk in range(chunks):
                     word = u32(0)
-                    if first + chunk * CHUNK < end:
-                        word = edge_word(base, first + chunk * CHUNK, skipped, end, magnitude, lane)
+                    if first + chunk * CHUNK < p.end:
+                        word = edge_word(base, first + chunk * CHUNK, p.skipped, p.end, p.magnitude, lane)
                     ptx.store_u32(words + chunk * (CHUNK // 8) + lane * 4, word)
                     count += ptx.popcount_u32(word)
         count = ptx.warp_add(count)
@@ -155,38 +163,26 @@ def mask_contiguous_source(element_size: int) -> Any:
                 total += warp_counts[thread * warps_a_granule + k]
             ptx.store_u32(counts + (i64(cuda.blockIdx.x) * granules + thread) * 4, total)
 
-    return mask_contiguous
+    return nonzero_mask
 
 
-def mask_strided_source(element_size: int, wide: bool) -> Any:
+def strided_mask_kernel(element_size: int, wide: bool) -> Any:
     """Make the kernel for input of any layout, a granule a block."""
     warp_elements = GRANULE // _WARPS
     in_flight = 1 if wide else 8
     read = ptx.READ[element_size]
     register = ptx.REGISTER[element_size]
-    column = column_type(wide)
     one_offset, _, _ = offset_functions(wide)
 
     @cuda.jit
-    def mask_strided(
-        x,
-        mask,
-        counts,
-        end,
-        magnitude,
-        n_dims,
-        multipliers: column,
-        shifts: column,
-        sizes: column,
-        strides: column,
-    ):
-        ptx.take_turn()
+    def nonzero_mask_strided(x, mask, counts, p: StridedMaskParameters, dims: dims_type(Dims, wide)):
+        ptx.grid_dependency_wait()
         totals = cuda.shared.array(_WARPS, u32)
         elements = cuda.local.array(in_flight, register)
         thread = u32(cuda.threadIdx.x)
         lane = i64(thread & 31)
         warp = i64(thread >> 5)
-        last = end - 1
+        last = p.end - 1
         count = u32(0)
         for part in range(warp_elements // CHUNK):
             chunk = i64(cuda.blockIdx.x) * GRANULE + warp * warp_elements + part * CHUNK
@@ -194,11 +190,11 @@ def mask_strided_source(element_size: int, wide: bool) -> Any:
             for batch in range(32 // in_flight):
                 for k in range(in_flight):
                     position = min(chunk + (batch * in_flight + k) * 32 + lane, last)
-                    elements[k] = read(x + one_offset(position, n_dims, multipliers, shifts, sizes, strides))
+                    elements[k] = read(x + one_offset(position, dims, dims.strides))
                 for k in range(in_flight):
                     index = batch * in_flight + k
-                    inside = chunk + index * 32 + lane < end
-                    holds = ptx.ballot(inside and elements[k] & register(magnitude) != 0)
+                    inside = chunk + index * 32 + lane < p.end
+                    holds = ptx.ballot(inside and elements[k] & register(p.magnitude) != 0)
                     if lane == index:
                         word = holds
             ptx.store_u32(mask + (chunk >> 3) + lane * 4, word)
@@ -207,4 +203,4 @@ def mask_strided_source(element_size: int, wide: bool) -> Any:
         if thread == 0:
             ptx.store_u32(counts + i64(cuda.blockIdx.x) * 4, total)
 
-    return mask_strided
+    return nonzero_mask_strided

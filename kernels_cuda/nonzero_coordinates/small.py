@@ -5,10 +5,16 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda import ptx
-from kernels_cuda.nonzero_coordinates.expand import store_count
-from kernels_cuda.nonzero_coordinates.sizes import GENERAL_COLUMNS, SMALL_IN_FLIGHT, SMALL_LIMIT
-from kernels_cuda.offsets import NarrowColumn, arithmetic, offset_functions
-from kernels_cuda.runtime.compiler import device_function, integers
+from kernels_cuda.nonzero_coordinates.expand import column_divisors, store_count
+from kernels_cuda.nonzero_coordinates.parameters import (
+    GENERAL_COLUMNS,
+    SMALL_IN_FLIGHT,
+    SMALL_LIMIT,
+    Dims,
+    SmallParameters,
+)
+from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
+from kernels_cuda.runtime.compiler import device_function
 
 u32 = types.uint32
 u64 = types.uint64
@@ -17,49 +23,34 @@ i64 = types.int64
 _WORDS = SMALL_LIMIT // 32
 
 
-def small_source(element_size: int) -> Any:
+def small_kernel(element_size: int) -> Any:
     """Make the kernel for any layout of up to `SMALL_LIMIT` elements, and up to `GENERAL_COLUMNS` columns.
 
     A warp turns every element into a bit of a word, and adds up the counts of all words before its own.
     """
     read = ptx.READ[element_size]
     register = ptx.REGISTER[element_size]
-    _, divide = arithmetic(wide=False)
+    _, _, quotient = arithmetic(wide=False)
     one_offset, _, _ = offset_functions(wide=False)
 
     @device_function
-    def column(address, rest, multiplier, shift, period, size):
+    def write_column(address, rest, multiplier, shift, period, size):
         """Write a coordinate, and return what is left of the position for the columns after it."""
-        quotient = divide(rest, multiplier, shift)
+        coordinate = quotient(rest, multiplier, shift)
         if size == 8:
-            ptx.store_u64(address, u64(quotient))
+            ptx.store_u64(address, u64(coordinate))
         else:
-            ptx.store_u32(address, quotient)
-        return rest - quotient * u32(period)
+            ptx.store_u32(address, coordinate)
+        return rest - coordinate * u32(period)
 
     @cuda.jit
-    def small(
+    def nonzero_small(
         x,
         output,
         count_output,
-        end,
-        magnitude,
-        capacity,
-        row_bytes,
-        column_bytes,
-        coordinate_size,
-        n_columns,
-        fills,
-        fill,
-        count_size,
-        n_dims,
-        multipliers: NarrowColumn,
-        shifts: NarrowColumn,
-        sizes: NarrowColumn,
-        strides: NarrowColumn,
-        m: integers(GENERAL_COLUMNS),
-        s: integers(GENERAL_COLUMNS),
-        p: integers(GENERAL_COLUMNS),
+        p: SmallParameters,
+        dims: dims_type(Dims, wide=False),
+        columns: column_divisors(GENERAL_COLUMNS),
     ):
         words = cuda.shared.array(_WORDS, u32)
         elements = cuda.local.array(SMALL_IN_FLIGHT, register)
@@ -68,20 +59,20 @@ def small_source(element_size: int) -> Any:
         lane = thread & 31
         warp = thread >> 5
         n_warps = threads >> 5
-        n_elements = u32(end)
+        n_elements = u32(p.end)
         for k in range(SMALL_IN_FLIGHT):
             position = u32(k) * threads + thread
             elements[k] = register(0)
-            if position < n_elements and n_dims == 1:
-                elements[k] = read(x + i64(position) * strides[0])
-        if n_dims > 1:
+            if position < n_elements and dims.n_dims == 1:
+                elements[k] = read(x + i64(position) * dims.strides[0])
+        if dims.n_dims > 1:
             for k in range(SMALL_IN_FLIGHT):
                 position = u32(k) * threads + thread
                 if position < n_elements:
-                    elements[k] = read(x + one_offset(position, n_dims, multipliers, shifts, sizes, strides))
+                    elements[k] = read(x + one_offset(position, dims, dims.strides))
         for k in range(SMALL_IN_FLIGHT):
             if u32(k) * threads < n_elements:
-                holds = ptx.ballot(elements[k] & register(magnitude) != 0)
+                holds = ptx.ballot(elements[k] & register(p.magnitude) != 0)
                 if lane == 0:
                     words[u32(k) * n_warps + warp] = holds
         cuda.syncthreads()
@@ -98,38 +89,40 @@ def small_source(element_size: int) -> Any:
             before = ptx.warp_add(of_lane if lane < warp else u32(0))
             row = i64(total + before + ptx.popcount_u32(word & below))
             total += ptx.warp_add(of_lane)
-            if (word >> lane) & 1 != 0 and row < capacity:
-                address = output + row * row_bytes
+            if (word >> lane) & 1 != 0 and row < p.capacity:
+                address = output + row * p.row_bytes
+                step, size = p.column_bytes, p.coordinate_size
+                factors, shifts, periods = columns
                 rest = first + thread
                 # Not a loop, which the compiler would not unroll: the tables have no addresses.
-                if n_columns > 0:
-                    rest = column(address, rest, m[0], s[0], p[0], coordinate_size)
-                if n_columns > 1:
-                    rest = column(address + column_bytes, rest, m[1], s[1], p[1], coordinate_size)
-                if n_columns > 2:
-                    rest = column(address + 2 * column_bytes, rest, m[2], s[2], p[2], coordinate_size)
-                if n_columns > 3:
-                    rest = column(address + 3 * column_bytes, rest, m[3], s[3], p[3], coordinate_size)
-                if n_columns > 4:
-                    rest = column(address + 4 * column_bytes, rest, m[4], s[4], p[4], coordinate_size)
-                if n_columns > 5:
-                    rest = column(address + 5 * column_bytes, rest, m[5], s[5], p[5], coordinate_size)
-                if n_columns > 6:
-                    rest = column(address + 6 * column_bytes, rest, m[6], s[6], p[6], coordinate_size)
-                if n_columns > 7:
-                    column(address + 7 * column_bytes, rest, m[7], s[7], p[7], coordinate_size)
+                if p.n_columns > 0:
+                    rest = write_column(address, rest, factors[0], shifts[0], periods[0], size)
+                if p.n_columns > 1:
+                    rest = write_column(address + step, rest, factors[1], shifts[1], periods[1], size)
+                if p.n_columns > 2:
+                    rest = write_column(address + 2 * step, rest, factors[2], shifts[2], periods[2], size)
+                if p.n_columns > 3:
+                    rest = write_column(address + 3 * step, rest, factors[3], shifts[3], periods[3], size)
+                if p.n_columns > 4:
+                    rest = write_column(address + 4 * step, rest, factors[4], shifts[4], periods[4], size)
+                if p.n_columns > 5:
+                    rest = write_column(address + 5 * step, rest, factors[5], shifts[5], periods[5], size)
+                if p.n_columns > 6:
+                    rest = write_column(address + 6 * step, rest, factors[6], shifts[6], periods[6], size)
+                if p.n_columns > 7:
+                    write_column(address + 7 * step, rest, factors[7], shifts[7], periods[7], size)
             first += threads
         if thread == 0 and count_output != 0:
-            store_count(count_output, count_size, i64(total))
-        if fills:
+            store_count(count_output, p.count_size, i64(total))
+        if p.fills:
             row = i64(total) + i64(thread)
-            while row < capacity:
-                for c in range(n_columns):
-                    address = output + row * row_bytes + c * column_bytes
-                    if coordinate_size == 8:
-                        ptx.store_u64(address, u64(fill))
+            while row < p.capacity:
+                for c in range(p.n_columns):
+                    address = output + row * p.row_bytes + c * p.column_bytes
+                    if p.coordinate_size == 8:
+                        ptx.store_u64(address, u64(p.fill))
                     else:
-                        ptx.store_u32(address, u32(fill))
+                        ptx.store_u32(address, u32(p.fill))
                 row += i64(threads)
 
-    return small
+    return nonzero_small

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from inspect import signature
 from pkgutil import resolve_name
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -192,16 +192,16 @@ def _supported_capability(capability: tuple[int, int]) -> tuple[int, int]:
 def parameter_type(annotation: Any) -> Any:
     """Return the Numba type of a kernel's parameter.
 
-    A parameter is an int64, unless its annotation is a Numba type or a NamedTuple class: then it is a tuple
-    of such parameters, which a launch passes one by one, in order.
+    A parameter is an int64, unless its annotation is a Numba type, a tuple such as ``tuple[int, int]``, or a
+    NamedTuple class: then it is a tuple of such parameters, which a launch passes one by one, in order.
     """
     if isinstance(annotation, types.Type):
         return annotation
     fields = getattr(annotation, "_fields", None)
-    if fields is None:
-        return types.int64
-    hints = get_type_hints(annotation)
-    return types.BaseTuple.from_types([parameter_type(hints[field]) for field in fields], annotation)
+    if fields is not None:
+        hints = get_type_hints(annotation)
+        return types.BaseTuple.from_types([parameter_type(hints[field]) for field in fields], annotation)
+    return integers(len(get_args(annotation))) if get_origin(annotation) is tuple else types.int64
 
 
 def integers(count: int) -> Any:

@@ -5,7 +5,7 @@ All of it is kept between launches, as a `_Frame`, which one launch at a time ta
 of host threads may launch.
 
 From compute capability 9.0 on, a launch that follows another in a list begins while that one ends, and waits
-for it on the device (`ptx.take_turn`), which hides most of what a launch takes.
+for it on the device (`ptx.grid_dependency_wait`), which hides most of what a launch takes.
 """
 
 import ctypes
@@ -196,7 +196,7 @@ class _Repeated:
 class LaunchList:
     """Launches one after the other, of which only the addresses change from one time to the next.
 
-    From the second on, a launch may begin before the one before it has ended (`ptx.take_turn`).
+    From the second on, a launch may begin before the one before it has ended (`ptx.grid_dependency_wait`).
 
     Parameters
     ----------

@@ -1,40 +1,42 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-Six ways, of which `plan` picks one by the shape alone:
+`dispatch.choose` picks one of six algorithms by the shape alone:
 
 =======  ==============================================  =================================================
-warp     short rows, k <= 32                             a warp a row, the row in registers
-block    k up to what a block can sort in shared memory  a block a row, reading little more than the row
-grid     the same, few rows, very long ones or strided   group maxima by many blocks, then a block a row
-columns  small k of rows that lie side by side           a lane a row, as along any axis but the last
-tile     larger k of rows of up to 16384                 a block sorts the row
+warp     short rows, k <= 32                             one warp per row, the row in registers
+block    k up to what a block can hold in shared memory  one block per row, which reads little more than it
+grid     the same, of few rows, very long or strided     many blocks find group maxima, then one block per row
+columns  small k of rows that lie side by side           one lane per row, as along any axis but the last
+tile     large k of rows of up to 16384                  one block per row, which sorts it
 sort     any k                                           radix sort of whole rows
 =======  ==============================================  =================================================
 
-All compare order keys (`keys`), so a kernel is compiled for an element width, not for a data type. None
+All compare ordered keys (`keys`), so a kernel is compiled for an element width, not for a data type. None
 gives up on any data, and none but the sort waits for other blocks: the first k groups of neighbouring
-elements, by largest element and position, hold the winners even where all keys tie, and where these groups
-still have too many candidates, the last wanted key is found by histograms, and of those that equal it the
-first are taken in order.
+elements, by largest element and position, hold all selected ones even where all keys tie. Where these groups
+still have too many candidates, histograms find the k-th key, and of those that equal it the first are taken
+in order.
 
-=============================  ===========================================================================
-`groups`, `maxima`             the first look at a row: maxima of groups of neighbouring elements
-`maxima_turned`                the same of rows that lie side by side
-`threshold`                    which groups are looked at again
-`sweep`, `select`              that second look, and the candidates that it leaves
-`rank`, `finish`               the final order
-`block`                        all of this for a row
-`columns`, `candidates`        a lane's row, and what it keeps of it
-`warp`, `tile`, `sort`         the other ways
-`keys`, `elements`             what is compared
-`rows`, `row_offsets`          where rows lie, and how kernels find them
-`locate`                       where a part of a row lies
-`planning`, `steps`, `plan_*`  the choice of a way, launches as data, and each way's launches
-`*_shape`                      what fits into blocks: the sizes that plans and kernels agree on
-=============================  ===========================================================================
+====================================  ====================================================================
+`problem`, `policy`                   what is asked for, and what may be tuned
+`dispatch`                            the choice of an algorithm, and the plan
+`launches`, `group_launches`          each algorithm's launches, as data
+`kernels`, `parameters`, `shapes`     what launches and kernels agree on
+`warp`, `block`, `grid`, `columns`,   the algorithms: one file each, with their kernels
+`tile`, `sort`
+`keys`, `rows`                        what is compared, and where rows lie
+`groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
+`filter_pass`, `select`               further passes, over these groups, and the candidates that they leave
+`rank`                                the order of the candidates
+`optional_launches`                   what comes before and after an algorithm:
+`lengths`, `by_index`                 rows that end early, and results in ascending order of index
+`candidates`                          what a lane of the columns algorithm keeps
+`cooperate`                           what the lanes of a warp, and the warps of a block, do together
+====================================  ====================================================================
 """
 
-from kernels_cuda.top_k.planning import Plan, plan
-from kernels_cuda.top_k.variants import variants
+from kernels_cuda.top_k.dispatch import Algorithm, Plan, plan
+from kernels_cuda.top_k.kernels import variants
+from kernels_cuda.top_k.policy import Policy
 
-__all__ = ["Plan", "plan", "variants"]
+__all__ = ["Algorithm", "Plan", "Policy", "plan", "variants"]

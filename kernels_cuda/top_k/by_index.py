@@ -9,6 +9,9 @@ The block works on one tile of the row at a time. Each warp has a part of the ti
 at a time: a ballot tells how many of these are selected before each lane's, and the block adds up what the
 warps have selected.
 
+Few long rows are split into parts, with one block each. A launch before counts what each part selects, and
+puts the threshold of each row aside, which the blocks that write would overwrite.
+
 A row with a length (`lengths`) has min(k, length) selected elements; the others are left to `pad_rows`.
 """
 
@@ -16,16 +19,15 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import LOAD, ballot, lanes_below, popcount_u32, take_turn
-from kernels_cuda.runtime.compiler import integers
+from kernels_cuda.ptx import LOAD, STORE, ballot, lanes_below, popcount_u32, take_turn
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.optional_launches import Selected
-from kernels_cuda.top_k.row_offsets import load_index, row_offsets, store_index
-from kernels_cuda.top_k.rows import LENGTH_BYTES, N_LAYOUT
+from kernels_cuda.top_k.parameters import ByIndexParameters
+from kernels_cuda.top_k.rows import load_index, row_offsets, store_index
+from kernels_cuda.top_k.shapes import LENGTH_BYTES, PART_BYTES
 
 u32 = types.uint32
+u64 = types.uint64
 i64 = types.int64
 
 # Elements that each lane loads at a time.
@@ -36,78 +38,82 @@ def by_index_source(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     load_element = functions.load_element
     store_element = functions.store_element
     load_length = LOAD[LENGTH_BYTES]
+    load_part, store_part = LOAD[PART_BYTES], STORE[PART_BYTES]
     block_exclusive_sum = block_scan(n_threads)
     n_warps = n_threads // 32
     tile_size = n_threads * N_ITEMS
 
     @cuda.jit
-    def order_by_index(
-        x,
-        values,
-        indices,
-        lengths,
-        offsets,
-        selected: Selected,
-        layout: integers(N_LAYOUT),
-        masks: integers(N_MASKS),
-    ):
+    def order_by_index(x, values, indices, lengths, parts, offsets, p: ByIndexParameters):
         take_turn()
         totals = cuda.shared.array(n_warps, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
-        index_size = selected.index_size
-        row = selected.first_row + i64(cuda.blockIdx.x)
-        x_row, value_row, index_row = row_offsets(layout, offsets, row)
+        index_size = p.index_size
+        unit = p.first_unit + i64(cuda.blockIdx.x)
+        row = unit // p.n_parts
+        part = unit - row * p.n_parts
+        # The row's threshold, then how many elements each of its parts selects.
+        parts_of_row = parts + row * (p.n_parts + 1) * PART_BYTES
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         x_row_address = x + x_row * element_size
         value_address = values + value_row * element_size
         index_address = indices + index_row * index_size
-        x_step = selected.x_stride * element_size
-        value_step = selected.value_stride * element_size
-        index_step = selected.index_stride * index_size
+        x_step = p.strides.x * element_size
+        value_step = p.strides.values * element_size
+        index_step = p.strides.indices * index_size
 
-        n_selected = selected.k
+        n_selected = p.k
         if lengths != 0:
             n_selected = min(n_selected, i64(load_length(lengths + row * LENGTH_BYTES)))
+        n_written = i64(0)
         last = i64(0)
         last_key = key_type(0)
         if n_selected > 0:
-            last = load_index(index_address + (n_selected - 1) * index_step, index_size)
-            last_key = order_key(load_element(x_row_address + last * x_step), *masks)
+            if p.n_parts == 1 or p.is_counting != 0:
+                last = load_index(index_address + (n_selected - 1) * index_step, index_size)
+            else:
+                last = i64(load_part(parts_of_row))
+                before = i64(0)
+                while before < part:
+                    n_written += i64(load_part(parts_of_row + (1 + before) * PART_BYTES))
+                    before += 1
+            last_key = ordered_key(load_element(x_row_address + last * x_step), p.key_format)
         # All threads know the threshold before any of them overwrites it.
         cuda.syncthreads()
 
         elements = cuda.local.array(N_ITEMS, key_type)
         selections = cuda.local.array(N_ITEMS, u32)
-        n_written = i64(0)
-        position = i64(thread & ~u32(31)) * N_ITEMS + i64(lane)
-        first = i64(0)
-        axis_size = selected.axis_size
-        while n_written < n_selected and first < axis_size:
+        first = part * p.part_size
+        end = min(first + p.part_size, p.axis_size)
+        position = first + i64(thread & ~u32(31)) * N_ITEMS + i64(lane)
+        while n_written < n_selected and first < end:
             for item in range(N_ITEMS):
                 at = position + item * 32
                 elements[item] = key_type(0)
-                if at < axis_size:
+                if at < end:
                     elements[item] = load_element(x_row_address + at * x_step)
             of_warp = u32(0)
             for item in range(N_ITEMS):
                 at = position + item * 32
-                key = order_key(elements[item], *masks)
-                is_selected = at < axis_size and (key > last_key or (key == last_key and at <= last))
+                key = ordered_key(elements[item], p.key_format)
+                is_selected = at < end and (key > last_key or (key == last_key and at <= last))
                 selections[item] = ballot(is_selected)
                 of_warp += popcount_u32(selections[item])
             # The sum before a thread does not count its own: only the last lane has the warp's.
             share = u32(0)
             if lane == 31:
                 share = of_warp
-            before, of_block = block_exclusive_sum(share, thread, totals)
-            rank = n_written + i64(before)
+            of_warps_before, of_block = block_exclusive_sum(share, thread, totals)
+            rank = n_written + i64(of_warps_before)
             for item in range(N_ITEMS):
                 place = rank + i64(popcount_u32(selections[item] & lanes_below()))
-                if (selections[item] >> lane) & 1 != 0 and place < n_selected:
+                is_written = (selections[item] >> lane) & 1 != 0 and place < n_selected
+                if is_written and p.is_counting == 0:
                     store_element(value_address + place * value_step, elements[item])
                     index = position + item * 32
                     store_index(index_address + place * index_step, index_size, index)
@@ -117,5 +123,9 @@ def by_index_source(element_size: int, n_threads: int) -> Any:
             first += tile_size
             # The next tile's sums take the same shared memory.
             cuda.syncthreads()
+        if p.is_counting != 0 and thread == 0:
+            store_part(parts_of_row + (1 + part) * PART_BYTES, u64(n_written))
+            if part == 0:
+                store_part(parts_of_row, u64(last))
 
     return order_by_index

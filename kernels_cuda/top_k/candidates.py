@@ -11,8 +11,8 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD_SHARED, REGISTER, STORE_SHARED, ballot, warp_max
 from kernels_cuda.runtime.compiler import linked_function
-from kernels_cuda.top_k.column_shape import LANES, POSITION_BYTES, POSITION_STEP, key_bytes
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.shapes import POSITION_BYTES, POSITION_STEP, WARP_LANES, column_key_bytes
 
 u32 = types.uint32
 
@@ -28,33 +28,33 @@ class CandidateFunctions(NamedTuple):
 
     keep_first: Any
     sort_candidates: Any
-    merge_winners: Any
+    merge_selected: Any
 
 
 @functools.cache
 def candidate_functions(element_size: int) -> CandidateFunctions:
     """Make the device functions for elements of `element_size` bytes."""
     key_type = REGISTER[element_size]
-    order_key = element_functions(element_size).order_key
-    load_key = LOAD_SHARED[key_bytes(element_size)]
-    store_key = STORE_SHARED[key_bytes(element_size)]
+    ordered_key = element_functions(element_size).ordered_key
+    load_key = LOAD_SHARED[column_key_bytes(element_size)]
+    store_key = STORE_SHARED[column_key_bytes(element_size)]
     load_position = LOAD_SHARED[POSITION_BYTES]
     store_position = STORE_SHARED[POSITION_BYTES]
-    key_step = LANES * key_bytes(element_size)
+    key_step = WARP_LANES * column_key_bytes(element_size)
     all_ones = (1 << 8 * element_size) - 1
 
     @linked_function
-    def count_reaching(slot, n_used, threshold):
-        """Count the candidates that reach a threshold, eight at a time."""
-        reaching = u32(0)
+    def count_at_or_above(slot, n_used, threshold):
+        """Count the candidates at or above a threshold, eight at a time."""
+        at_or_above = u32(0)
         place = u32(0)
         while place < n_used:
             for ahead in range(8):
                 if load_key(slot + u32(ahead * key_step)) >= threshold:
-                    reaching += 1
+                    at_or_above += 1
             slot += u32(8 * key_step)
             place += 8
-        return reaching
+        return at_or_above
 
     @linked_function
     def count_ties(slot, position_slot, count, key, last):
@@ -73,11 +73,11 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         return ties
 
     @linked_function
-    def keep_first(first_slot, first_position, count, held, wanted, most, masks):
-        """Keep the first `wanted` of each lane's candidates, up to `most` if more, and move them together.
+    def keep_first(first_slot, first_position, count, held, n_selected, most, key_format):
+        """Keep the first `n_selected` candidates of each lane, up to `most` if more, and move them together.
 
-        Candidates are elements, but for the first `held`, which are order keys, as all that stay are. Returns
-        how many stay, the smallest of them, and the last position that has it.
+        Candidates are elements, but for the first `held`, which are ordered keys, as all that stay are.
+        Returns how many stay, the smallest of them, and the last position that has it.
         """
         few_keys = cuda.local.array(4, key_type)
         few_positions = cuda.local.array(4, u32)
@@ -93,7 +93,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
             for beside in range(4):
                 key = few_keys[beside]
                 if place >= held:
-                    key = order_key(key, *masks)
+                    key = ordered_key(key, key_format)
                 if place < count:
                     low = min(low, key)
                     high = max(high, key)
@@ -103,24 +103,24 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
                 slot += key_step
                 place += 1
 
-        # At least `wanted` candidates reach `low`, if there are as many.
-        reaching = count
+        # At least `n_selected` candidates are at or above `low`, if there are as many.
+        at_or_above = count
         searching = count > most and low < high
         while ballot(searching) != 0:
             middle = high - ((high - low) >> 1)
-            found = count_reaching(first_slot, n_used, middle)
+            found = count_at_or_above(first_slot, n_used, middle)
             if searching:
-                if found >= wanted:
+                if found >= n_selected:
                     low = middle
-                    reaching = found
+                    at_or_above = found
                 else:
                     high = middle - 1
-                searching = reaching > most and low < high
+                searching = at_or_above > most and low < high
         last = u32(NOWHERE)
-        cutting = reaching > most
+        cutting = at_or_above > most
         if ballot(cutting) != 0:
             ties = count_ties(first_slot, first_position, count, low, last)
-            staying = wanted - (reaching - ties)
+            staying = n_selected - (at_or_above - ties)
             lowest = u32(0)
             highest = u32(_LAST_POSITION)
             while ballot(cutting) != 0:
@@ -138,7 +138,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         kept_position = first_position
         slot = first_slot
         position_slot = first_position
-        # Whatever comes after the last of `wanted` candidates must have a larger key than it.
+        # Whatever comes after the last of `n_selected` candidates must have a larger key than it.
         smallest = key_type(all_ones)
         last_tie = u32(0)
         held = u32(0)
@@ -212,7 +212,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
             size <<= 1
 
     @linked_function
-    def merge_winners(one, one_position, other, other_position, merged, merged_position, n_pairs):
+    def merge_selected(one, one_position, other, other_position, merged, merged_position, n_pairs):
         """Merge the first of two sorted lists; those of `one` come first where keys are equal."""
         one_key = load_key(one)
         other_key = load_key(other)
@@ -234,4 +234,4 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
             merged_position += POSITION_STEP
             left -= 1
 
-    return CandidateFunctions(keep_first, sort_candidates, merge_winners)
+    return CandidateFunctions(keep_first, sort_candidates, merge_selected)

@@ -1,18 +1,18 @@
-"""A lane a column: rows that are neighbours in memory, as along any axis but the last.
+"""One lane per row, where rows are columns of neighbours in memory, as along any axis but the last.
 
 Neighbouring lanes walk down neighbouring columns, so every load is coalesced. A lane keeps candidates of its
 column in shared memory, and all lanes of a warp do the same at the same time:
 
-1. Append what reaches the lane's threshold, which is nothing at first.
-2. Once the candidates of any lane might overflow, bisect for a higher threshold that at least k of them
-   reach, and drop the others. Should ties leave too many, the last position to stay is bisected, too.
+1. Append what is at or above the lane's threshold, of which there is none at first.
+2. Once the candidates of any lane might overflow, bisect for a higher threshold that at least k of them are
+   at or above, and drop the others. Should ties leave too many, the last position to stay is bisected, too.
 3. In the end exactly k are kept and sorted.
 
 So that a trend along the axis does not make every element a candidate, a column is walked in chunks of rows
-that lie far from each other. Elements are compared with the threshold by their raw keys (`keys`).
+that lie far from each other. Elements are compared with the threshold by their unfolded keys (`keys`).
 
-If there are few columns, each is split: warps of a block take parts of it and merge their winners; winners of
-several blocks lie above each other as columns of the workspace, which another launch finishes.
+If there are few columns, each is split: warps of a block take parts of it and merge what they select; what
+several blocks select lies stacked as columns of the workspace, which another launch finishes.
 
 Reads the columns once.
 """
@@ -22,13 +22,12 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, shared_address, take_turn
-from kernels_cuda.runtime.compiler import integers, linked_function
+from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.candidates import NOWHERE, candidate_functions
-from kernels_cuda.top_k.column_shape import CHUNK_ROWS, LANES, POSITION_BYTES, POSITION_STEP, key_bytes
-from kernels_cuda.top_k.elements import N_MASKS, N_NUMBERS
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.row_offsets import row_offsets, store_index
-from kernels_cuda.top_k.rows import N_LAYOUT
+from kernels_cuda.top_k.parameters import ColumnsParameters
+from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.shapes import CHUNK_ROWS, POSITION_BYTES, POSITION_STEP, WARP_LANES, column_key_bytes
 
 u32 = types.uint32
 i64 = types.int64
@@ -39,32 +38,32 @@ def columns_source(element_size: int) -> Any:
     functions = element_functions(element_size)
     key_type = functions.key_type
     restore = functions.restore
-    raw_mask = functions.raw_mask
-    raw_element = functions.raw_element
-    raw_floor = functions.raw_floor
-    raw_beyond = functions.raw_beyond
-    keep_first, sort_candidates, merge_winners = candidate_functions(element_size)
+    unfolding_of = functions.unfolding_of
+    unfolded_element = functions.unfolded_element
+    unfold_threshold = functions.unfold_threshold
+    unfold_next_above = functions.unfold_next_above
+    keep_first, sort_candidates, merge_selected = candidate_functions(element_size)
     load_element = functions.load_element
     store_element = functions.store_element
     load_source_u32 = LOAD[4]
     load_source_u64 = LOAD[8]
-    slot_bytes = key_bytes(element_size)
+    slot_bytes = column_key_bytes(element_size)
     load_key = LOAD_SHARED[slot_bytes]
     store_key = STORE_SHARED[slot_bytes]
     load_position = LOAD_SHARED[POSITION_BYTES]
     store_position = STORE_SHARED[POSITION_BYTES]
-    key_step = LANES * slot_bytes
+    key_step = WARP_LANES * slot_bytes
     n_rows_ahead = CHUNK_ROWS[element_size]
 
     @linked_function
-    def walk_chunk(ahead, address, step, at, bound, is_open, slot, position_slot, mask):
-        """Append what reaches the bound of a chunk; load another chunk from `address` instead."""
+    def walk_chunk(ahead, address, step, at, threshold, is_open, slot, position_slot, unfolding):
+        """Append what is at or above the threshold in a chunk; load another chunk from `address` instead."""
         for place in range(n_rows_ahead):
             bits = ahead[place]
             ahead[place] = load_element(address)
             address += step
             # Not `and`, which would branch.
-            if (raw_element(bits, mask) >= bound) & is_open:
+            if (unfolded_element(bits, unfolding) >= threshold) & is_open:
                 store_key(slot, bits)
                 store_position(position_slot, at + u32(place))
                 slot += key_step
@@ -72,64 +71,41 @@ def columns_source(element_size: int) -> Any:
         return slot, position_slot
 
     @cuda.jit
-    def column_top_k(
-        x,
-        values,
-        indices,
-        sources,
-        offsets,
-        source_size,
-        index_size,
-        n_column_blocks,
-        n_rows,
-        axis_size,
-        n_stacked,
-        parts_a_block,
-        k,
-        n_slots,
-        slack,
-        position_begin,
-        x_stride,
-        value_stride,
-        index_stride,
-        layout: integers(N_LAYOUT),
-        numbers: integers(N_NUMBERS),
-        masks: integers(N_MASKS),
-    ):
+    def column_top_k(x, values, indices, sources, offsets, p: ColumnsParameters):
         take_turn()
         shared = shared_address(cuda.shared.array(0, key_type))
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        wanted = u32(k)
-        mask = raw_mask(numbers, False)
-        n_parts = u32(parts_a_block)
+        n_selected = u32(p.k)
+        unfolding = unfolding_of(p.unfolded_format, False)
+        n_parts = u32(p.parts_per_block)
         group = warp // n_parts
         part = warp - group * n_parts
-        groups_a_block = (u32(cuda.blockDim.x) >> 5) // n_parts
+        groups_per_block = (u32(cuda.blockDim.x) >> 5) // n_parts
         block = u32(cuda.blockIdx.x)
-        above = block // u32(n_column_blocks)
+        above = block // u32(p.n_column_blocks)
         stacked = i64(above)
-        column_block = i64(block - above * u32(n_column_blocks))
-        column = (column_block * i64(groups_a_block) + i64(group)) * LANES + i64(lane)
-        row = min(column, n_rows - 1)
-        x_row, value_row, index_row = row_offsets(layout, offsets, row)
+        column_block = i64(block - above * u32(p.n_column_blocks))
+        column = (column_block * i64(groups_per_block) + i64(group)) * WARP_LANES + i64(lane)
+        row = min(column, p.n_rows - 1)
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         begin = i64(0)
-        length = u32(axis_size)
-        if n_stacked > 1:
-            begin = axis_size * stacked // n_stacked
-            length = u32(axis_size * (stacked + 1) // n_stacked - begin)
-        base = x + (x_row + begin * x_stride) * element_size
-        step = x_stride * element_size
+        length = u32(p.axis_size)
+        if p.n_stacked > 1:
+            begin = p.axis_size * stacked // p.n_stacked
+            length = u32(p.axis_size * (stacked + 1) // p.n_stacked - begin)
+        base = x + (x_row + begin * p.strides.x) * element_size
+        step = p.strides.x * element_size
         first_row = (length * part) // n_parts
         n_own = (length * (part + 1)) // n_parts - first_row
 
         # The rest that fills no chunk comes first: without a threshold, each element is a candidate.
         n_chunks = n_own // n_rows_ahead
-        warp_slots = u32(n_slots)
-        lane_slots = warp * warp_slots * LANES + lane
+        warp_slots = u32(p.n_slots)
+        lane_slots = warp * warp_slots * WARP_LANES + lane
         first_slot = shared + lane_slots * slot_bytes
-        first_position = shared + u32(position_begin) + lane_slots * POSITION_BYTES
+        first_position = shared + u32(p.position_offset) + lane_slots * POSITION_BYTES
         slot = first_slot
         position_slot = first_position
         first_chunk = first_row + n_own - n_chunks * n_rows_ahead
@@ -164,10 +140,10 @@ def columns_source(element_size: int) -> Any:
                 odds[place] = load_element(address)
                 address += step
 
-        full = first_slot + u32((n_slots - n_rows_ahead) * key_step)
+        full = first_slot + u32((p.n_slots - n_rows_ahead) * key_step)
         held = u32(0)
-        low_bound = key_type(0)
-        above_bound = key_type(0)
+        low_threshold = key_type(0)
+        next_above = key_type(0)
         last_tie = u32(NOWHERE)
         while True:
             if remaining > 0:
@@ -182,18 +158,18 @@ def columns_source(element_size: int) -> Any:
                     chunk = u32(0)
                 new_at = first_chunk + chunk * n_rows_ahead
                 address = base + i64(new_at) * step
-                bound = low_bound
+                threshold = low_threshold
                 is_open = True
                 if at > last_tie:
-                    bound = above_bound
-                    is_open = above_bound != 0
+                    threshold = next_above
+                    is_open = next_above != 0
                 if is_odd:
                     slot, position_slot = walk_chunk(
-                        odds, address, step, at, bound, is_open, slot, position_slot, mask
+                        odds, address, step, at, threshold, is_open, slot, position_slot, unfolding
                     )
                 else:
                     slot, position_slot = walk_chunk(
-                        evens, address, step, at, bound, is_open, slot, position_slot, mask
+                        evens, address, step, at, threshold, is_open, slot, position_slot, unfolding
                     )
                 is_odd = not is_odd
                 at = next_at
@@ -202,63 +178,63 @@ def columns_source(element_size: int) -> Any:
                 continue
 
             count = (slot - first_slot) // key_step
-            most = wanted
+            most = n_selected
             if remaining > 0:
-                most = wanted + u32(slack)
+                most = n_selected + u32(p.n_spare)
             held, smallest, last_tie = keep_first(
-                first_slot, first_position, count, held, wanted, most, masks
+                first_slot, first_position, count, held, n_selected, most, p.key_format
             )
             slot = first_slot + held * key_step
             position_slot = first_position + held * POSITION_STEP
-            # Whatever comes after the last of `wanted` candidates must have a larger key than it.
-            if held >= wanted:
-                low_bound = raw_floor(smallest, masks)
-                above_bound = raw_beyond(smallest, masks)
+            # Whatever comes after the last of `n_selected` candidates must have a larger key than it.
+            if held >= n_selected:
+                low_threshold = unfold_threshold(smallest, p.key_format)
+                next_above = unfold_next_above(smallest, p.key_format)
             else:
                 last_tie = u32(NOWHERE)
             if remaining == 0:
                 break
-        sort_candidates(first_slot, first_position, wanted)
+        sort_candidates(first_slot, first_position, n_selected)
 
-        # Winners move between the first and the second `wanted` slots.
+        # What is selected moves between the first and the second `n_selected` slots.
         own = u32(0)
-        free = wanted
+        free = n_selected
         distance = u32(1)
         while distance < n_parts:
             cuda.syncthreads()
             if part & ((distance << 1) - 1) == 0:
                 theirs = own + distance * warp_slots
-                merge_winners(
+                merge_selected(
                     first_slot + own * key_step,
                     first_position + own * POSITION_STEP,
                     first_slot + theirs * key_step,
                     first_position + theirs * POSITION_STEP,
                     first_slot + free * key_step,
                     first_position + free * POSITION_STEP,
-                    wanted,
+                    n_selected,
                 )
-            own = wanted - own
-            free = wanted - free
+            own = n_selected - own
+            free = n_selected - free
             distance <<= 1
-        if part == 0 and column < n_rows:
+        if part == 0 and column < p.n_rows:
             slot = first_slot + own * key_step
             position_slot = first_position + own * POSITION_STEP
-            value = values + (value_row + stacked * k * value_stride) * element_size
-            index = indices + (index_row + stacked * k * index_stride) * index_size
-            left = wanted
+            value = values + (value_row + stacked * p.k * p.strides.values) * element_size
+            index = indices + (index_row + stacked * p.k * p.strides.indices) * p.index_size
+            left = n_selected
             while left > 0:
                 source = i64(load_position(position_slot))
-                bits = restore(load_key(slot), masks, base + source * step)
+                bits = restore(load_key(slot), p.key_format, base + source * step)
                 store_element(value, bits)
                 source += begin
                 if sources != 0:
-                    if source_size == 4:
-                        source = i64(load_source_u32(sources + (source * n_rows + row) * 4))
+                    if p.source_size == 4:
+                        source = i64(load_source_u32(sources + (source * p.n_rows + row) * 4))
                     else:
-                        source = i64(load_source_u64(sources + (source * n_rows + row) * 8))
-                store_index(index, index_size, source)
-                value += value_stride * element_size
-                index += index_stride * index_size
+                        source = i64(load_source_u64(sources + (source * p.n_rows + row) * 8))
+                store_index(index, p.index_size, source)
+                value += p.strides.values * element_size
+                index += p.strides.indices * p.index_size
                 slot += key_step
                 position_slot += POSITION_STEP
                 left -= 1

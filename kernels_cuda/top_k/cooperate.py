@@ -1,16 +1,22 @@
-"""What the lanes of a warp and the warps of a block do together: maxima, sums, histograms."""
+"""Maxima over a warp, sums over a block, and keys in shared memory 16 bytes at a time."""
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
+    load_shared_u32x4,
+    load_shared_u64x2,
+    shared_address,
+    store_shared_u32x4,
+    store_shared_u64x2,
     warp_add,
     warp_inclusive_sum,
     warp_max,
 )
 from kernels_cuda.runtime.compiler import device_function
+from kernels_cuda.top_k.shapes import VECTOR_BYTES
 
 u32 = types.uint32
 u64 = types.uint64
@@ -53,3 +59,45 @@ def block_inclusive_sum(n_threads: int) -> Any:
         return total + warp_add(part)
 
     return inclusive_sum
+
+
+class SharedVectors(NamedTuple):
+    """Device functions for 16-byte vectors of a shared array, by number; `vector` is a local array of `size`.
+
+    A thread has several keys under way: four of 32 bits, or two of 64.
+    """
+
+    size: int
+    load: Any
+    store: Any
+
+
+@functools.cache
+def shared_vectors(key_type: Any) -> SharedVectors:
+    """Make the functions for one type of keys; arrays begin on a multiple of 16 bytes."""
+
+    @device_function
+    def place_of(array, number):
+        return shared_address(array) + number * VECTOR_BYTES
+
+    if key_type is u64:
+
+        @device_function
+        def load(vector, array, number):
+            vector[0], vector[1] = load_shared_u64x2(place_of(array, number))
+
+        @device_function
+        def store(vector, array, number):
+            store_shared_u64x2(place_of(array, number), vector[0], vector[1])
+
+    else:
+
+        @device_function
+        def load(vector, array, number):
+            vector[0], vector[1], vector[2], vector[3] = load_shared_u32x4(place_of(array, number))
+
+        @device_function
+        def store(vector, array, number):
+            store_shared_u32x4(place_of(array, number), vector[0], vector[1], vector[2], vector[3])
+
+    return SharedVectors(2 if key_type is u64 else 4, load, store)

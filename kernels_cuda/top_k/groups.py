@@ -1,9 +1,9 @@
-"""Maxima of groups of neighbouring elements: the first look at a row.
+"""Maxima of groups of neighbouring elements: the first pass over a row.
 
 A warp takes a chunk of 256 vectors, which lie together: lane `l` loads the vectors ``32 * j + l``, all eight
-of them before it looks at the first, and in the place of each that it has looked at, one of the next chunk.
+of them before it uses the first, and in the place of each that it has used, one of the next chunk.
 A group is 1, 2, 4 or 8 neighbouring vectors of a chunk; its maximum is found by exchanging halves, so that
-the lanes share the work and each ends with 8, 4, 2 or 1 maxima. All this is done with raw keys (`keys`).
+the lanes share the work and each ends with 8, 4, 2 or 1 maxima. All this is done with unfolded keys (`keys`).
 
 Groups are numbered by position. The elements of the k groups that come first by (maximum, number), numbers
 ascending, contain the first k elements of the row by (key, position): an element of any other group comes
@@ -25,23 +25,22 @@ from kernels_cuda.ptx import (
     store_shared_u32x4,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.elements import VECTOR_BYTES
-from kernels_cuda.top_k.group_shape import CHUNK_VECTORS, VECTORS_A_LANE
+from kernels_cuda.top_k.cooperate import shared_vectors
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.quads import quad_functions
+from kernels_cuda.top_k.shapes import CHUNK_VECTORS, VECTOR_BYTES, VECTORS_PER_LANE
 
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-CHUNK_WORDS = 4 * VECTORS_A_LANE
+CHUNK_WORDS = 4 * VECTORS_PER_LANE
 # Vectors of keys that a thread has under way.
 _COPIED = 4
 _COPIED_WORDS = 4 * _COPIED
 
 
 class GroupFunctions(NamedTuple):
-    """Device functions for local arrays of `VECTORS_A_LANE` maxima, one a vector and then one a group."""
+    """Device functions for local arrays of `VECTORS_PER_LANE` maxima, one a vector and then one a group."""
 
     load_first: Any
     next_maxima: Any
@@ -55,9 +54,9 @@ def group_functions(element_size: int) -> GroupFunctions:
     functions = element_functions(element_size)
     key_type = functions.key_type
     load_element = functions.load_element
-    raw_maximum = functions.raw_maximum
+    unfolded_maximum = functions.unfolded_maximum
     integer_maximum = functions.integer_maximum
-    raw_element = functions.raw_element
+    unfolded_element = functions.unfolded_element
     per_vector = VECTOR_BYTES // element_size
     shuffle_xor = shuffle_xor_u64 if element_size == 8 else shuffle_xor_u32
 
@@ -76,40 +75,40 @@ def group_functions(element_size: int) -> GroupFunctions:
     def load_first(words, address, n_left):
         """Load a lane's vectors ``32 * j`` from `address` on, up to `n_left`, if that is done ahead."""
         if may_load_ahead and is_compute_90():
-            for at in range(VECTORS_A_LANE):
+            for at in range(VECTORS_PER_LANE):
                 load(words, at, address, n_left)
 
     @linked_function
-    def next_maxima(words, maxima, address, n_left, step, n_next, mask):
+    def next_maxima(words, maxima, address, n_left, step, n_next, unfolding):
         """Fill in the maxima of a chunk, at `address`; where it was, load the one that is `step` further."""
         is_loaded = may_load_ahead and is_compute_90()
         if not is_loaded:
-            for at in range(VECTORS_A_LANE):
+            for at in range(VECTORS_PER_LANE):
                 load(words, at, address, n_left)
         address += step
-        are_integers = mask[0] == 0
+        are_integers = unfolding.flip == 0
         if are_integers:
-            for at in range(VECTORS_A_LANE):
-                maxima[at] = integer_maximum(words, 4 * at, mask)
+            for at in range(VECTORS_PER_LANE):
+                maxima[at] = integer_maximum(words, 4 * at, unfolding)
                 if is_loaded:
                     load(words, at, address, n_next)
         else:
-            for at in range(VECTORS_A_LANE):
-                maxima[at] = raw_maximum(words, 4 * at, mask)
+            for at in range(VECTORS_PER_LANE):
+                maxima[at] = unfolded_maximum(words, 4 * at, unfolding)
                 if is_loaded:
                     load(words, at, address, n_next)
         if n_left < CHUNK_VECTORS:
-            for at in range(VECTORS_A_LANE):
+            for at in range(VECTORS_PER_LANE):
                 if u32(32 * at) >= n_left:
                     maxima[at] = key_type(0)
 
     @linked_function
-    def load_strided_maxima(maxima, address, stride, n_left, mask):
+    def load_strided_maxima(maxima, address, stride, n_left, unfolding):
         """Do the same for elements `stride` apart; those of a vector are loaded together."""
         elements = cuda.local.array(per_vector, key_type)
         step = stride * element_size
         # Compilers do not see that this is the same; they would unroll the loop, and run out of registers.
-        n_vectors = shuffle_from_u32(u32(VECTORS_A_LANE), u32(0))
+        n_vectors = shuffle_from_u32(u32(VECTORS_PER_LANE), u32(0))
         vector = u32(0)
         while vector < n_vectors:
             best = key_type(0)
@@ -119,15 +118,15 @@ def group_functions(element_size: int) -> GroupFunctions:
                     elements[element] = load_element(element_address)
                     element_address += step
                 for element in range(per_vector):
-                    best = max(best, raw_element(elements[element], mask))
-            for at in range(VECTORS_A_LANE):
+                    best = max(best, unfolded_element(elements[element], unfolding))
+            for at in range(VECTORS_PER_LANE):
                 if vector == u32(at):
                     maxima[at] = best
             address += 32 * per_vector * step
             vector += 1
 
     exchange_eight, exchange_four, exchange_two = (
-        _exchange_halves(VECTORS_A_LANE >> bit, bit, key_type, shuffle_xor) for bit in range(3)
+        _exchange_halves(VECTORS_PER_LANE >> bit, bit, key_type, shuffle_xor) for bit in range(3)
     )
 
     @linked_function
@@ -173,12 +172,12 @@ def _exchange_halves(count: int, bit: int, key_type: Any, shuffle_xor: Any) -> A
 
 @functools.cache
 def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
-    """Make `group_maxima` and `copy_keys`, first looks of a whole block, and `order_maxima` for either."""
+    """Make `group_maxima` and `copy_keys`, first passes of a whole block, and `order_maxima` for either."""
     load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
     functions = element_functions(element_size)
     key_type = functions.key_type
-    key_of_raw = functions.key_of_raw
-    per_quad, load_quad, store_quad = quad_functions(key_type)
+    fold = functions.fold
+    keys_per_vector, load_vector, store_vector = shared_vectors(key_type)
     n_warps = n_threads // 32
     # The vectors that a block takes before a warp takes another chunk.
     round_vectors = n_warps * CHUNK_VECTORS
@@ -198,10 +197,10 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
                 keys[group + apart * u32(at)] = maxima[at]
 
     @linked_function
-    def group_maxima(keys, address, n_vectors, stride, mask, bits, lane, warp):
-        """Write the raw maxima of groups of ``1 << bits`` vectors of elements that are `stride` apart."""
+    def group_maxima(keys, address, n_vectors, stride, unfolding, bits, lane, warp):
+        """Write the unfolded maxima of groups of ``1 << bits`` vectors; elements are `stride` apart."""
         words = cuda.local.array(CHUNK_WORDS, u32)
-        maxima = cuda.local.array(VECTORS_A_LANE, key_type)
+        maxima = cuda.local.array(VECTORS_PER_LANE, key_type)
         chunk_groups = CHUNK_VECTORS >> bits
         first = warp * CHUNK_VECTORS
         vector = first + lane
@@ -212,17 +211,19 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
             address += i64(vector) * VECTOR_BYTES
             load_first(words, address, available)
             while first_left > 0:
-                beyond = max(available, u32(round_vectors)) - round_vectors
-                next_maxima(words, maxima, address, available, round_vectors * VECTOR_BYTES, beyond, mask)
+                available_next = max(available, u32(round_vectors)) - round_vectors
+                next_maxima(
+                    words, maxima, address, available, round_vectors * VECTOR_BYTES, available_next, unfolding
+                )
                 address += round_vectors * VECTOR_BYTES
                 keep_maxima(keys, maxima, first_group, bits, lane)
                 first_group += chunk_groups * n_warps
                 first_left = max(first_left, u32(round_vectors)) - round_vectors
-                available = beyond
+                available = available_next
         else:
             address += i64(vector) * VECTOR_BYTES * stride
             while first_left > 0:
-                load_strided_maxima(maxima, address, stride, available, mask)
+                load_strided_maxima(maxima, address, stride, available, unfolding)
                 address += round_vectors * VECTOR_BYTES * stride
                 keep_maxima(keys, maxima, first_group, bits, lane)
                 first_group += chunk_groups * n_warps
@@ -231,7 +232,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
 
     @linked_function
     def copy_keys(keys, address, n_vectors, thread):
-        """Take the raw keys of a level as they are: every one is the maximum of a group."""
+        """Take the unfolded keys of a stage as they are: every one is the maximum of a group."""
         words = cuda.local.array(_COPIED_WORDS, u32)
         at = shared_address(keys)
         vector = thread
@@ -256,21 +257,21 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
             vector += u32(_COPIED * n_threads)
 
     @linked_function
-    def order_maxima(keys, n_groups, numbers, masks, lowest, highest, thread):
-        """Make keys of the raw maxima; return the least and the largest of these and the given ones."""
-        quad = cuda.local.array(per_quad, key_type)
+    def order_maxima(keys, n_groups, unfolded_format, key_format, lowest, highest, thread):
+        """Make keys of the unfolded maxima; return the least and the largest of these and the given ones."""
+        vector = cuda.local.array(keys_per_vector, key_type)
         number = thread
-        group = number * per_quad
+        group = number * keys_per_vector
         while group < n_groups:
-            load_quad(quad, keys, number)
-            for at in range(per_quad):
-                quad[at] = key_of_raw(quad[at], numbers, masks)
+            load_vector(vector, keys, number)
+            for at in range(keys_per_vector):
+                vector[at] = fold(vector[at], unfolded_format, key_format)
                 if group + u32(at) < n_groups:
-                    lowest = min(lowest, quad[at])
-                    highest = max(highest, quad[at])
-            store_quad(quad, keys, number)
+                    lowest = min(lowest, vector[at])
+                    highest = max(highest, vector[at])
+            store_vector(vector, keys, number)
             number += n_threads
-            group = number * per_quad
+            group = number * keys_per_vector
         return lowest, highest
 
     return group_maxima, copy_keys, order_maxima

@@ -16,10 +16,10 @@ from numba import cuda, types
 
 from kernels_cuda.offsets import arithmetic
 from kernels_cuda.ptx import LOAD, REGISTER, STORE, load_u32, load_u64, store_u64, take_turn
-from kernels_cuda.runtime.compiler import device_function, integers
-from kernels_cuda.top_k.optional_launches import MaskedRows, PaddedRows
-from kernels_cuda.top_k.row_offsets import row_offsets, store_index
-from kernels_cuda.top_k.rows import LENGTH_BYTES, LENGTHS_THREADS, N_LAYOUT
+from kernels_cuda.runtime.compiler import device_function
+from kernels_cuda.top_k.parameters import MaskParameters, PadParameters
+from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.shapes import LENGTH_BYTES, LENGTHS_THREADS
 
 u64 = types.uint64
 i32 = types.int32
@@ -46,23 +46,23 @@ def mask_source(element_size: int) -> Any:
     """Make the kernel that copies rows and fills them up, one thread per element."""
     element_type = REGISTER[element_size]
     load_element, store_element = LOAD[element_size], STORE[element_size]
-    _, divide = arithmetic(wide=True)
+    _, _, divide = arithmetic(wide=True)
 
     @cuda.jit
-    def mask_rows(x, lengths, masked, clamped_lengths, offsets, rows: MaskedRows, layout: integers(N_LAYOUT)):
+    def mask_rows(x, lengths, masked, clamped_lengths, offsets, p: MaskParameters):
         take_turn()
-        element = rows.first + i64(cuda.blockIdx.x) * LENGTHS_THREADS + i64(cuda.threadIdx.x)
-        if element < rows.n_elements:
-            row = i64(divide(u64(element), rows.multiplier, rows.shift))
-            position = element - row * rows.axis_size
-            x_row, length_row, _ = row_offsets(layout, offsets, row)
-            address = lengths + length_row * rows.length_size
-            length = clamped_length(address, rows.length_size, rows.is_signed, rows.axis_size)
+        element = p.first + i64(cuda.blockIdx.x) * LENGTHS_THREADS + i64(cuda.threadIdx.x)
+        if element < p.n_elements:
+            row = i64(divide(u64(element), p.multiplier, p.shift))
+            position = element - row * p.axis_size
+            x_row, length_row, _ = row_offsets(p.layout, offsets, row)
+            address = lengths + length_row * p.length_size
+            length = clamped_length(address, p.length_size, p.is_signed, p.axis_size)
             if position == 0:
                 store_u64(clamped_lengths + row * LENGTH_BYTES, u64(length))
-            bits = element_type(rows.filler)
+            bits = element_type(p.filler)
             if position < length:
-                bits = load_element(x + (x_row + position * rows.x_stride) * element_size)
+                bits = load_element(x + (x_row + position * p.x_stride) * element_size)
             store_element(masked + element * element_size, bits)
 
     return mask_rows
@@ -71,20 +71,20 @@ def mask_source(element_size: int) -> Any:
 def pad_source(element_size: int) -> Any:
     """Make the kernel that fills the output up where a row has fewer elements, one thread per output."""
     element_type, store_element = REGISTER[element_size], STORE[element_size]
-    _, divide = arithmetic(wide=True)
+    _, _, divide = arithmetic(wide=True)
 
     @cuda.jit
-    def pad_rows(values, indices, clamped_lengths, offsets, rows: PaddedRows, layout: integers(N_LAYOUT)):
+    def pad_rows(values, indices, clamped_lengths, offsets, p: PadParameters):
         take_turn()
-        output = rows.first + i64(cuda.blockIdx.x) * LENGTHS_THREADS + i64(cuda.threadIdx.x)
-        if output < rows.n_outputs:
-            row = i64(divide(u64(output), rows.multiplier, rows.shift))
-            rank = output - row * rows.k
+        output = p.first + i64(cuda.blockIdx.x) * LENGTHS_THREADS + i64(cuda.threadIdx.x)
+        if output < p.n_outputs:
+            row = i64(divide(u64(output), p.multiplier, p.shift))
+            rank = output - row * p.k
             if rank >= i64(load_u64(clamped_lengths + row * LENGTH_BYTES)):
-                _, value_row, index_row = row_offsets(layout, offsets, row)
-                at = values + (value_row + rank * rows.value_stride) * element_size
-                store_element(at, element_type(rows.padding))
-                at = indices + (index_row + rank * rows.index_stride) * rows.index_size
-                store_index(at, rows.index_size, i64(-1))
+                _, value_row, index_row = row_offsets(p.layout, offsets, row)
+                at = values + (value_row + rank * p.strides.values) * element_size
+                store_element(at, element_type(p.padding))
+                at = indices + (index_row + rank * p.strides.indices) * p.index_size
+                store_index(at, p.index_size, i64(-1))
 
     return pad_rows

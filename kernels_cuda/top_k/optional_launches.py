@@ -6,76 +6,34 @@ takes the copy for x.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from kernels_cuda.layout import divisor
 from kernels_cuda.runtime.launch import NULL, Pointer, as_signed
-from kernels_cuda.top_k.rows import LENGTH_BYTES, LENGTHS_THREADS, RowDimension, RowLayout, row_layout
-from kernels_cuda.top_k.steps import (
+from kernels_cuda.top_k import kernels
+from kernels_cuda.top_k.launches import (
     INDICES,
     VALUES,
     WORKSPACE,
-    Problem,
-    Step,
+    Launch,
     Workspace,
     X,
+    batches,
     ceil_div,
     fill_offsets,
-    grids,
 )
-from kernels_cuda.top_k.variants import BY_INDEX_THREADS, by_index_variant, mask_variant, pad_variant
+from kernels_cuda.top_k.parameters import ByIndexParameters, MaskParameters, PadParameters
+from kernels_cuda.top_k.policy import Policy
+from kernels_cuda.top_k.problem import Problem, RowDimension, Rows, describe_rows
+from kernels_cuda.top_k.shapes import BY_INDEX_THREADS, LENGTH_BYTES, LENGTHS_THREADS, PART_BYTES
 
 # The longest rows that one warp reorders.
 LONGEST_WARP_ROW = 1024
-# The addresses that a list of launches is told if rows have lengths, in order.
+# Few rows are split into parts of at least so many elements, for so many blocks per multiprocessor.
+PART_ELEMENTS = 1 << 15
+BLOCKS_PER_MULTIPROCESSOR = 4
+# The pointer slots of a launch if rows have lengths, in order.
 LENGTHS = WORKSPACE + 1
 WITH_LENGTHS = (X, LENGTHS, VALUES, INDICES, WORKSPACE)
-
-
-class Selected(NamedTuple):
-    """Parameters of the kernel that reorders by index, `by_index`: what an algorithm has written."""
-
-    index_size: int
-    first_row: int
-    axis_size: int
-    k: int
-    x_stride: int
-    value_stride: int
-    index_stride: int
-
-
-class MaskedRows(NamedTuple):
-    """Parameters of the kernel that copies rows up to their lengths, `lengths.mask_source`.
-
-    `multiplier` and `shift` divide by the size of the axis.
-    """
-
-    first: int
-    n_elements: int
-    axis_size: int
-    multiplier: int
-    shift: int
-    x_stride: int
-    length_size: int
-    is_signed: int
-    filler: int
-
-
-class PaddedRows(NamedTuple):
-    """Parameters of the kernel that fills the output up, `lengths.pad_source`.
-
-    `multiplier` and `shift` divide by `k`.
-    """
-
-    first: int
-    n_outputs: int
-    k: int
-    multiplier: int
-    shift: int
-    index_size: int
-    value_stride: int
-    index_stride: int
-    padding: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +44,8 @@ class RowLengths:
     ----------
     size, is_signed : int, bool
         Bytes of one length, and whether it is signed.
-    layout : RowLayout
-        Where the rows of x and their lengths are.
+    rows : Rows
+        Where the rows of x and, in place of values, their lengths are.
     x_stride : int
         Stride of x along the axis.
     filler, padding : int
@@ -96,22 +54,22 @@ class RowLengths:
 
     size: int
     is_signed: bool
-    layout: RowLayout
+    rows: Rows
     x_stride: int
     filler: int
     padding: int
 
 
-def layout_with_lengths(rows: Sequence[RowDimension], length_strides: Sequence[int]) -> RowLayout:
-    """Return the layout of the rows of x and of their lengths.
+def rows_with_lengths(dimensions: Sequence[RowDimension], length_strides: Sequence[int]) -> Rows:
+    """Return the rows of x, with their lengths in place of values.
 
     Examples
     --------
-    >>> layout_with_lengths([(5, 60, 6, 6), (4, 3, 1, 1)], (4, 1)).layout
+    >>> tuple(rows_with_lengths([(5, 60, 6, 6), (4, 3, 1, 1)], (4, 1)).layout)
     (4, 60, 4, 0, 3, 1, 0)
     """
-    return row_layout(
-        [(size, x, length, 0) for (size, x, _, _), length in zip(rows, length_strides, strict=True)]
+    return describe_rows(
+        [(size, x, length, 0) for (size, x, _, _), length in zip(dimensions, length_strides, strict=True)], 1
     )
 
 
@@ -132,11 +90,12 @@ def packed_rows(rows: Sequence[RowDimension], axis_size: int) -> tuple[RowDimens
 
 def with_optional_launches(
     problem: Problem,
-    algorithm: Sequence[Step],
+    policy: Policy,
+    algorithm: Sequence[Launch],
     is_sorted: bool,
     lengths: RowLengths | None,
     workspace: Workspace,
-) -> list[Step]:
+) -> list[Launch]:
     """Return the launches of an algorithm with those that the two options ask for.
 
     `problem` is what the algorithm solves: with lengths its rows are those of the copy.
@@ -146,18 +105,18 @@ def with_optional_launches(
     offsets, table = fill_offsets(problem, workspace)
     launches = [*algorithm, *table]
     if lengths is None:
-        return launches + _reorder(problem, offsets, NULL)
+        return launches + _reorder(problem, policy, offsets, NULL, workspace)
     masked = workspace.take(problem.n_rows * problem.axis_size * problem.element_size)
     clamped = workspace.take(problem.n_rows * LENGTH_BYTES)
     if not is_sorted:
-        launches += _reorder(problem, offsets, clamped)
-    launches += _pad(problem, lengths, offsets, clamped)
+        launches += _reorder(problem, policy, offsets, clamped, workspace)
+    launches += _pad(problem, policy, lengths, offsets, clamped)
     launches = [_with_pointers(launch, lambda pointer: _in_copy(pointer, masked)) for launch in launches]
-    launches = _mask(problem, lengths, masked, clamped, workspace) + launches
+    launches = _mask(problem, policy, lengths, masked, clamped, workspace) + launches
     return [_with_pointers(launch, _with_lengths) for launch in launches]
 
 
-def _with_pointers(launch: Step, change: Callable[[Pointer], Pointer]) -> Step:
+def _with_pointers(launch: Launch, change: Callable[[Pointer], Pointer]) -> Launch:
     return launch._replace(pointers=tuple(map(change, launch.pointers)))
 
 
@@ -172,75 +131,96 @@ def _with_lengths(pointer: Pointer) -> Pointer:
 
 
 def _mask(
-    problem: Problem, lengths: RowLengths, masked: Pointer, clamped: Pointer, workspace: Workspace
-) -> list[Step]:
+    problem: Problem,
+    policy: Policy,
+    lengths: RowLengths,
+    masked: Pointer,
+    clamped: Pointer,
+    workspace: Workspace,
+) -> list[Launch]:
     """Copy the rows of x, and write the clamped lengths down."""
-    offsets, launches = fill_offsets(replace(problem, layout=lengths.layout), workspace)
+    offsets, launches = fill_offsets(replace(problem, rows=lengths.rows), workspace)
     n_elements = problem.n_rows * problem.axis_size
+    _, multiplier, shift = divisor(problem.axis_size, wide=True)
     return launches + [
-        Step(
-            mask_variant(problem.element_size),
+        Launch(
+            kernels.mask(problem.element_size),
             n_blocks,
             LENGTHS_THREADS,
             (Pointer(X), Pointer(LENGTHS), masked, clamped, offsets),
-            (
-                MaskedRows(
-                    first * LENGTHS_THREADS,
-                    n_elements,
-                    problem.axis_size,
-                    *divisor(problem.axis_size, wide=True),
-                    x_stride=lengths.x_stride,
-                    length_size=lengths.size,
-                    is_signed=int(lengths.is_signed),
-                    filler=as_signed(lengths.filler),
-                ),
-                lengths.layout.layout,
+            MaskParameters(
+                first=first * LENGTHS_THREADS,
+                n_elements=n_elements,
+                axis_size=problem.axis_size,
+                multiplier=multiplier,
+                shift=shift,
+                x_stride=lengths.x_stride,
+                length_size=lengths.size,
+                is_signed=int(lengths.is_signed),
+                filler=as_signed(lengths.filler),
+                layout=lengths.rows.layout,
             ),
         )
-        for first, n_blocks in grids(ceil_div(n_elements, LENGTHS_THREADS))
+        for first, n_blocks in batches(ceil_div(n_elements, LENGTHS_THREADS), policy.launch_blocks)
     ]
 
 
-def _reorder(problem: Problem, offsets: Pointer, lengths: Pointer) -> list[Step]:
-    """Bring the selected elements into the order of their indices, one block per row."""
+def _reorder(
+    problem: Problem, policy: Policy, offsets: Pointer, lengths: Pointer, workspace: Workspace
+) -> list[Launch]:
+    """Bring the selected elements into the order of their indices, one block per row or part of a row."""
     n_threads = BY_INDEX_THREADS[problem.axis_size > LONGEST_WARP_ROW]
+    n_wanted = ceil_div(BLOCKS_PER_MULTIPROCESSOR * problem.multiprocessors, problem.n_rows)
+    part_size = max(PART_ELEMENTS, ceil_div(problem.axis_size, n_wanted))
+    n_parts = ceil_div(problem.axis_size, part_size)
+    parts = NULL if n_parts == 1 else workspace.take(problem.n_rows * (n_parts + 1) * PART_BYTES)
     return [
-        Step(
-            by_index_variant(problem.element_size, n_threads),
+        Launch(
+            kernels.by_index(problem.element_size, n_threads),
             n_blocks,
             n_threads,
-            (Pointer(X), Pointer(VALUES), Pointer(INDICES), lengths, offsets),
-            (
-                Selected(problem.index_size, first, problem.axis_size, problem.k, *problem.axis_strides),
-                problem.layout.layout,
-                problem.masks,
+            (Pointer(X), Pointer(VALUES), Pointer(INDICES), lengths, parts, offsets),
+            ByIndexParameters(
+                index_size=problem.index_size,
+                is_counting=is_counting,
+                first_unit=first,
+                n_parts=n_parts,
+                part_size=part_size,
+                axis_size=problem.axis_size,
+                k=problem.k,
+                strides=problem.strides,
+                layout=problem.rows.layout,
+                key_format=problem.key_format,
             ),
         )
-        for first, n_blocks in grids(problem.n_rows)
+        for is_counting in ((0,) if n_parts == 1 else (1, 0))
+        for first, n_blocks in batches(problem.n_rows * n_parts, policy.launch_blocks)
     ]
 
 
-def _pad(problem: Problem, lengths: RowLengths, offsets: Pointer, clamped: Pointer) -> list[Step]:
+def _pad(
+    problem: Problem, policy: Policy, lengths: RowLengths, offsets: Pointer, clamped: Pointer
+) -> list[Launch]:
     """Fill the output up where rows have fewer than k elements."""
     n_outputs = problem.n_rows * problem.k
+    _, multiplier, shift = divisor(problem.k, wide=True)
     return [
-        Step(
-            pad_variant(problem.element_size),
+        Launch(
+            kernels.pad(problem.element_size),
             n_blocks,
             LENGTHS_THREADS,
             (Pointer(VALUES), Pointer(INDICES), clamped, offsets),
-            (
-                PaddedRows(
-                    first * LENGTHS_THREADS,
-                    n_outputs,
-                    problem.k,
-                    *divisor(problem.k, wide=True),
-                    problem.index_size,
-                    *problem.axis_strides[1:],
-                    padding=as_signed(lengths.padding),
-                ),
-                problem.layout.layout,
+            PadParameters(
+                first=first * LENGTHS_THREADS,
+                n_outputs=n_outputs,
+                k=problem.k,
+                multiplier=multiplier,
+                shift=shift,
+                index_size=problem.index_size,
+                strides=problem.strides,
+                padding=as_signed(lengths.padding),
+                layout=problem.rows.layout,
             ),
         )
-        for first, n_blocks in grids(ceil_div(n_outputs, LENGTHS_THREADS))
+        for first, n_blocks in batches(ceil_div(n_outputs, LENGTHS_THREADS), policy.launch_blocks)
     ]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
+    LOAD,
     atomic_add_shared_u32,
     count_shared_if,
     shared_address,
@@ -14,12 +15,15 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.block_shape import BINS_A_THREAD
-from kernels_cuda.top_k.quads import quad_functions
+from kernels_cuda.top_k.cooperate import shared_vectors
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.rows import store_index
+from kernels_cuda.top_k.shapes import BINS_PER_THREAD
 from kernels_cuda.top_k.threshold import AMOUNT, CROWDED, bit_length, bit_length_u32, threshold_functions
 
 u32 = types.uint32
 u64 = types.uint64
+i64 = types.int64
 
 # Pairs of a bin beyond which comparing each with each takes longer than sorting all.
 _CROWDED = 128
@@ -50,13 +54,13 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     point the same way, so that any number of pairs will do.
     """
     n_warps = n_threads // 32
-    all_bin_bits = (BINS_A_THREAD * n_threads).bit_length() - 1
-    last_bin = BINS_A_THREAD * n_threads - 1
+    all_bin_bits = (BINS_PER_THREAD * n_threads).bit_length() - 1
+    last_bin = BINS_PER_THREAD * n_threads - 1
     needed_bits = bit_length(key_type)
     _, block_extremes, _, _ = threshold_functions(n_threads, key_type)
     exclusive_sum = block_scan(n_threads)
-    per_quad, load_keys, _ = quad_functions(key_type)
-    _, load_lows, _ = quad_functions(u32)
+    keys_per_vector, load_keys, _ = shared_vectors(key_type)
+    _, load_lows, _ = shared_vectors(u32)
 
     @device_function
     def bin_of(key, low, bins):
@@ -121,13 +125,13 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         return lowest, u32(~(count - 1)), left, right, low_right, last, tie_base, tie_shift
 
     @linked_function
-    def fill_bins(keys, lows, order, n_pairs, wanted, bins, ends, sums, counters, thread):
-        """Return how many places of `order` hold the first `wanted` pairs, or 0 if a bin is crowded.
+    def fill_bins(keys, lows, order, n_pairs, n_selected, bins, ends, sums, counters, thread):
+        """Return how many places of `order` hold the first `n_selected` pairs, or 0 if a bin is crowded.
 
         If not 0, `order` and `ends`, of the bins, are filled in.
         """
         cuda.syncthreads()
-        for bin in range(BINS_A_THREAD):
+        for bin in range(BINS_PER_THREAD):
             ends[u32(bin * n_threads) + thread] = u32(0)
         counters[CROWDED] = u32(0)
         cuda.syncthreads()
@@ -138,19 +142,19 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             count_shared_if(ends_at + (into << 2), True)
             pair += n_threads
         cuda.syncthreads()
-        amounts = cuda.local.array(BINS_A_THREAD, u32)
-        own = thread * BINS_A_THREAD
+        amounts = cuda.local.array(BINS_PER_THREAD, u32)
+        own = thread * BINS_PER_THREAD
         amount = u32(0)
-        for bin in range(BINS_A_THREAD):
+        for bin in range(BINS_PER_THREAD):
             amounts[bin] = ends[own + u32(bin)]
             amount += amounts[bin]
             if amounts[bin] > _CROWDED:
                 counters[CROWDED] = u32(1)
         before, _ = exclusive_sum(amount, thread, sums)
-        for bin in range(BINS_A_THREAD):
+        for bin in range(BINS_PER_THREAD):
             ends[own + u32(bin)] = before
             through = before + amounts[bin]
-            if before < wanted <= through:
+            if before < n_selected <= through:
                 counters[AMOUNT] = through
             before = through
         cuda.syncthreads()
@@ -167,7 +171,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
 
     @linked_function
     def rank_by_counting(keys, lows, n_pairs, thread, lane_bits):
-        other_keys = cuda.local.array(per_quad, key_type)
+        other_keys = cuda.local.array(keys_per_vector, key_type)
         other_lows = cuda.local.array(4, u32)
         pair = thread >> lane_bits
         lanes = 1 << lane_bits
@@ -178,10 +182,10 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             other = (thread & (lanes - 1)) << 2
             while other < n_pairs:
                 load_lows(other_lows, lows, other >> 2)
-                for part in range(4 // per_quad):
-                    load_keys(other_keys, keys, other // per_quad + u32(part))
-                    for at in range(per_quad):
-                        place = part * per_quad + at
+                for part in range(4 // keys_per_vector):
+                    load_keys(other_keys, keys, other // keys_per_vector + u32(part))
+                    for at in range(keys_per_vector):
+                        place = part * keys_per_vector + at
                         is_before = other_keys[at] > key
                         is_before |= other_keys[at] == key and other_lows[place] > low
                         if is_before and other + u32(place) < n_pairs:
@@ -254,3 +258,100 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
                 cuda.syncwarp()
 
     return RankFunctions(rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs)
+
+
+@functools.cache
+def write_function(element_size: int, n_threads: int) -> Any:
+    """Make the device function for one element width and block size."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    restore = functions.restore
+    store_element = functions.store_element
+    rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs = rank_functions(
+        n_threads, key_type
+    )
+    load_source_u32 = LOAD[4]
+    load_source_u64 = LOAD[8]
+
+    @linked_function
+    def index_of(position, first, sources, source_size):
+        """Return the index of an element of a part that begins at `first`; `sources` hold indices."""
+        index = first + position
+        if sources != 0:
+            if source_size == 4:
+                index = i64(load_source_u32(sources + index * 4))
+            else:
+                index = i64(load_source_u64(sources + index * 8))
+        return index
+
+    @linked_function
+    def write_first(
+        memory,
+        row,
+        output,
+        origin,
+        n_pairs,
+        n_selected,
+        threshold,
+        highest,
+        is_threshold_close,
+        key_format,
+        ids,
+    ):
+        """Write the first `n_selected` of the candidates, in order.
+
+        `memory` are the shared arrays, `row` is ``(address, stride, count)``, `output` is ``(values, indices,
+        value_stride, index_stride, index_size)``, `origin` what `index_of` needs, and `ids` are ``(thread,
+        lane, warp)``. All keys lie from `threshold` to `highest`; if these are not close, they are found.
+        """
+        keys, lows, order, bin_ends, sums, extremes, counters = memory
+        address, stride, count = row
+        values, indices, value_stride, index_stride, index_size = output
+        thread, lane, warp = ids
+        counts_ranks = n_pairs <= u32(n_threads // 4)
+        is_binned = False
+        # So many places hold the first ones.
+        n_placed = n_pairs
+        rank = n_pairs
+        place = thread
+        bins = (key_type(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0))
+        if counts_ranks:
+            pair_lanes = u32(2)
+            while pair_lanes < 5 and n_pairs << (pair_lanes + 1) <= n_threads:
+                pair_lanes += 1
+            rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
+            place = thread >> pair_lanes
+            if thread & ((1 << pair_lanes) - 1) != 0:
+                place = n_pairs
+        else:
+            attempt = 0
+            while attempt < 2 and not is_binned:
+                if attempt == 1 or not is_threshold_close:
+                    threshold, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
+                bins = make_bins(
+                    keys, lows, n_pairs, count, threshold, highest, attempt == 1, sums, thread, lane, warp
+                )
+                n_placed = fill_bins(
+                    keys, lows, order, n_pairs, n_selected, bins, bin_ends, sums, counters, thread
+                )
+                is_binned = n_placed > 0
+                attempt += 1
+            if not is_binned:
+                sort_pairs(keys, lows, n_pairs, thread)
+                n_placed = n_selected
+        while place < n_placed:
+            pair = place
+            if is_binned:
+                pair = u32(order[place])
+                rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins)
+            elif not counts_ranks:
+                rank = place
+            if rank < n_selected:
+                position = i64(~lows[pair])
+                bits = restore(keys[pair], key_format, address + position * stride * element_size)
+                store_element(values + i64(rank) * value_stride * element_size, bits)
+                index = index_of(position, *origin)
+                store_index(indices + i64(rank) * index_stride * index_size, index_size, index)
+            place += n_threads
+
+    return write_first

@@ -1,93 +1,107 @@
-"""Where the rows lie: up to two dimensions in a kernel's arguments, any more in a table made before.
+"""Where rows and their parts lie: kernels find them by a `problem.RowLayout`, or in a table filled before."""
 
-A layout is seven int64: the size of the inner dimension, and the strides of x, values and indices along the
-outer one, then along the inner one. Offsets and strides are in elements.
-"""
+from typing import Any
 
-import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from numba import cuda, types
 
-N_LAYOUT = 7
-OFFSETS_THREADS = 256
-# Three int64 a row.
-OFFSETS_BYTES = 24
-LENGTHS_THREADS = 256
-# A row's length in the workspace is an int64.
-LENGTH_BYTES = 8
+from kernels_cuda.ptx import load_u32, load_u64, store_u32, store_u64, take_turn
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.parameters import OffsetsParameters
+from kernels_cuda.top_k.shapes import OFFSETS_BYTES, OFFSETS_THREADS, VECTOR_BYTES
 
-RowDimension = tuple[int, int, int, int]
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
 
 
-class RowLayout(NamedTuple):
-    """How kernels find the rows: `layout`, or a table, filled by a launch for each of `table_dimensions`."""
-
-    layout: tuple[int, ...]
-    table_dimensions: tuple[tuple[int, ...], ...]
-
-    def with_packed_x(self, row_size: int) -> "RowLayout":
-        """Return the layout with the rows of x one after the other, `row_size` elements each."""
-        inner, _, value_outer, index_outer, _, value_inner, index_inner = self.layout
-        layout = (inner, inner * row_size, value_outer, index_outer, row_size, value_inner, index_inner)
-        table = tuple(
-            (below, size, below * row_size, value, index)
-            for below, size, _, value, index in self.table_dimensions
-        )
-        return RowLayout(layout, table)
-
-    def has_packed_outputs(self, n_rows: int, row_size: int) -> bool:
-        """Tell whether the rows of values and indices lie one after the other, `row_size` elements each."""
-        if n_rows == 1:
-            return True
-        inner_size, _, *outer, _, value_inner, index_inner = self.layout
-        is_inner_packed = inner_size == 1 or value_inner == index_inner == row_size
-        is_outer_packed = n_rows == inner_size or outer == [inner_size * row_size] * 2
-        return not self.table_dimensions and is_inner_packed and is_outer_packed
-
-    def with_packed_outputs(self, row_size: int) -> "RowLayout":
-        """Return the layout with the rows of values and indices one after the other."""
-        inner, x_outer, _, _, x_inner, _, _ = self.layout
-        layout = (inner, x_outer, inner * row_size, inner * row_size, x_inner, row_size, row_size)
-        table = tuple(
-            (below, size, x, below * row_size, below * row_size)
-            for below, size, x, _, _ in self.table_dimensions
-        )
-        return RowLayout(layout, table)
+@device_function
+def row_offsets(layout, offsets, row):
+    """Return the offsets of a row in x, values and indices, from the table if `offsets` is not 0."""
+    x_offset = i64(0)
+    value_offset = i64(0)
+    index_offset = i64(0)
+    if offsets != 0:
+        # A launch before has written the table.
+        take_turn()
+        entry = offsets + row * OFFSETS_BYTES
+        x_offset = i64(load_u64(entry))
+        value_offset = i64(load_u64(entry + 8))
+        index_offset = i64(load_u64(entry + 16))
+    else:
+        outer = row
+        # A 64-bit division takes longer than all else here.
+        if layout.inner_size != 1:
+            outer = row // layout.inner_size
+            inner = row - outer * layout.inner_size
+            x_offset = inner * layout.x_inner
+            value_offset = inner * layout.value_inner
+            index_offset = inner * layout.index_inner
+        x_offset += outer * layout.x_outer
+        value_offset += outer * layout.value_outer
+        index_offset += outer * layout.index_outer
+    return x_offset, value_offset, index_offset
 
 
-def columns_last(rows: Sequence[RowDimension], axis_stride: int) -> tuple[tuple[RowDimension, ...], int]:
-    """Put the dimension of rows that are neighbours in x last; return how many there are, too.
+@device_function
+def store_index(address, index_size, index):
+    """Store an index as 4 or 8 bytes."""
+    if index_size == 4:
+        store_u32(address, u32(index))
+    else:
+        store_u64(address, u64(index))
 
-    Examples
-    --------
-    >>> columns_last([(4, 1, 7, 7), (5, 8, 2, 2)], 40)
-    (((5, 8, 2, 2), (4, 1, 7, 7)), 4)
-    >>> columns_last([(4, 8, 7, 7)], 1)
-    (((4, 8, 7, 7),), 1)
+
+@device_function
+def load_index(address, index_size):
+    """Load an index of 4 or 8 bytes."""
+    return i64(load_u32(address)) if index_size == 4 else i64(load_u64(address))
+
+
+def offsets_source() -> Any:
+    """Make the kernel that adds one dimension to the table of offsets; the first launch starts the table."""
+
+    @cuda.jit
+    def add_dimension(offsets, p: OffsetsParameters):
+        take_turn()
+        row = i64(cuda.blockIdx.x) * OFFSETS_THREADS + i64(cuda.threadIdx.x)
+        if row < p.n_rows:
+            at = row // p.dimension.rows_below
+            at = at - (at // p.dimension.size) * p.dimension.size
+            entry = offsets + row * OFFSETS_BYTES
+            x_offset = at * p.dimension.x_stride
+            value_offset = at * p.dimension.value_stride
+            index_offset = at * p.dimension.index_stride
+            if p.is_first == 0:
+                x_offset += i64(load_u64(entry))
+                value_offset += i64(load_u64(entry + 8))
+                index_offset += i64(load_u64(entry + 16))
+            store_u64(entry, u64(x_offset))
+            store_u64(entry + 8, u64(value_offset))
+            store_u64(entry + 16, u64(index_offset))
+
+    return add_dimension
+
+
+@linked_function
+def locate(x, offsets, unit, axis_size, part_size, n_parts, x_stride, element_size, layout):
+    """Find part number `unit` of all rows' parts.
+
+    Returns the row, the part, the row's offsets in values and indices, the address of the part's first
+    element, that of its first whole vector, how many elements lie before that, and how many whole vectors
+    there are. Vectors start on 16-byte boundaries; those of elements with gaps between are any that follow
+    each other.
     """
-    if abs(axis_stride) > 1:
-        for at, dimension in enumerate(rows):
-            if abs(dimension[1]) == 1:
-                return (*rows[:at], *rows[at + 1 :], dimension), dimension[0]
-    return tuple(rows), 1
-
-
-def row_layout(rows: Sequence[RowDimension]) -> RowLayout:
-    """Describe rows of any number of dimensions, slowest first, for kernels.
-
-    Examples
-    --------
-    >>> row_layout([(5, 1, 2, 3)])
-    RowLayout(layout=(1, 1, 2, 3, 0, 0, 0), table_dimensions=())
-    >>> row_layout([(5, 60, 6, 6), (4, 3, 1, 1)]).layout
-    (4, 60, 6, 6, 3, 1, 1)
-    >>> row_layout([(5, 9, 9, 9), (4, 3, 1, 1), (2, 1, 1, 1)]).table_dimensions
-    ((8, 5, 9, 9, 9), (2, 4, 3, 1, 1), (1, 2, 1, 1, 1))
-    """
-    if len(rows) > 2:
-        below = [math.prod(size for size, *_ in rows[at + 1 :]) for at in range(len(rows))]
-        table = tuple((count, *dimension) for count, dimension in zip(below, rows, strict=True))
-        return RowLayout((1,) * N_LAYOUT, table)
-    outer = rows[0][1:] if rows else (0, 0, 0)
-    inner_size, *inner = rows[1] if len(rows) == 2 else (1, 0, 0, 0)
-    return RowLayout((inner_size, *outer, *inner), ())
+    row = unit
+    part = i64(0)
+    if n_parts > 1:
+        row = unit // n_parts
+        part = unit - row * n_parts
+    begin = part * part_size
+    count = min(part_size, axis_size - begin)
+    x_row, value_row, index_row = row_offsets(layout, offsets, row)
+    base = x + (x_row + begin * x_stride) * element_size
+    head = i64(0)
+    if x_stride == 1:
+        head = min(count, (-base & (VECTOR_BYTES - 1)) // element_size)
+    n_vectors = (count - head) // (VECTOR_BYTES // element_size)
+    return row, part, value_row, index_row, base, base + head * element_size, head, n_vectors

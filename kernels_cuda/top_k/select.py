@@ -1,4 +1,4 @@
-"""How a block finds candidates among what it looks at again, whatever the data: few more than are wanted."""
+"""A block finds candidates in the groups that it reads again: few more than k, whatever the data."""
 
 import functools
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.top_k.filter_pass import NOT_UNALIGNED, filter_functions
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.sweep import NO_EDGE, sweep_functions
 from kernels_cuda.top_k.threshold import FOUND
 
 u32 = types.uint32
@@ -18,94 +18,121 @@ def select_function(element_size: int, n_threads: int) -> Any:
     """Make the device function for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
-    raw_mask = functions.raw_mask
-    raw_floor = functions.raw_floor
-    raw_beyond = functions.raw_beyond
-    sweeps = sweep_functions(element_size, n_threads)
-    collect, collect_ties, narrow = sweeps.collect, sweeps.collect_ties, sweeps.narrow
-    reserve, forget_found = sweeps.reserve, sweeps.forget_found
+    ordered_key = functions.ordered_key
+    unfolding_of = functions.unfolding_of
+    unfold_threshold = functions.unfold_threshold
+    unfold_next_above = functions.unfold_next_above
+    filters = filter_functions(element_size, n_threads)
+    collect, collect_ties, narrow = filters.collect, filters.collect_ties, filters.narrow
+    reserve, forget_found = filters.reserve, filters.forget_found
 
     @linked_function
-    def select(memory, n_slots, items, source, edge, bound, highest, wanted, limit, numbers, masks, ids):
-        """Return how many candidates are above the bound, how many equal it, and the bound.
+    def select(
+        memory,
+        n_slots,
+        items,
+        source,
+        unaligned,
+        threshold,
+        highest,
+        n_selected,
+        limit,
+        unfolded_format,
+        key_format,
+        ids,
+    ):
+        """Return how many candidates are above the threshold, how many equal it, and what it is.
 
-        What reaches the bound is kept, if it is no more than `limit`; else what is above it and, if that is
-        less than `wanted`, the first of those that equal it; else the same with a higher bound.
+        What is at or above the threshold is kept, if it is no more than `limit`; else what is above it and,
+        if that is less than `n_selected`, the first of those that equal it; else the same with a higher
+        threshold.
 
-        `memory` are the shared arrays, `items` and `source` those of `sweep`, and `ids` ``(thread, lane,
-        warp)``. `edge` is ``(exists, bits, key, position, head)``, of the thread's element outside all
-        vectors, of which those before `head` come before all vectors.
+        `memory` are the shared arrays, `items` and `source` those of `filter_pass`, and `ids` ``(thread,
+        lane, warp)``. `unaligned` is ``(exists, bits, key, position, prefix)``, of the thread's element
+        outside all vectors, of which those before `prefix` come before all vectors.
         """
         keys, lows, histogram, sums, counters = memory
-        is_edge, edge_bits, edge_key, edge_position, head = edge
+        is_unaligned, unaligned_bits, unaligned_key, unaligned_position, prefix = unaligned
         thread, lane, warp = ids
-        are_raw = source[3]
-        mask = raw_mask(numbers, are_raw)
-        floor = raw_floor(bound, masks)
-        beyond = key_type(0)
+        are_unfolded = source.are_unfolded
+        unfolding = unfolding_of(unfolded_format, are_unfolded)
+        unfolded_threshold = unfold_threshold(threshold, key_format)
+        next_above = key_type(0)
         n_found = u32(0)
         n_ties = u32(0)
         only_above = False
         collecting = True
         while collecting:
-            if not only_above or beyond != 0 or floor == 0:
-                kept_floor = floor
+            if not only_above or next_above != 0 or unfolded_threshold == 0:
+                kept_threshold = unfolded_threshold
                 if only_above:
-                    kept_floor = beyond
+                    kept_threshold = next_above
                 collect(
-                    keys, lows, n_slots, counters, items, source, kept_floor, limit, mask, sums, thread, lane
+                    keys,
+                    lows,
+                    n_slots,
+                    counters,
+                    items,
+                    source,
+                    kept_threshold,
+                    limit,
+                    unfolding,
+                    sums,
+                    thread,
+                    lane,
                 )
-                if warp == 0 and not are_raw:
-                    is_kept = is_edge and (edge_key > bound or (edge_key == bound and not only_above))
+                if warp == 0 and not are_unfolded:
+                    is_kept = is_unaligned and (
+                        unaligned_key > threshold or (unaligned_key == threshold and not only_above)
+                    )
                     slot = reserve(counters, u32(is_kept), lane)
                     if is_kept and slot < n_slots:
-                        keys[slot] = edge_bits
-                        lows[slot] = ~edge_position
+                        keys[slot] = unaligned_bits
+                        lows[slot] = ~unaligned_position
             cuda.syncthreads()
             n_found = counters[FOUND]
             collecting = False
             if only_above:
-                if n_found < wanted:
-                    n_ties = wanted - n_found
+                if n_found < n_selected:
+                    n_ties = n_selected - n_found
                 else:
-                    bound, fits = narrow(
+                    threshold, fits = narrow(
                         histogram,
                         items,
                         source,
-                        edge_key,
-                        is_edge,
-                        bound,
+                        unaligned_key,
+                        is_unaligned,
+                        threshold,
                         highest,
-                        wanted,
+                        n_selected,
                         limit,
-                        numbers,
-                        masks,
+                        unfolded_format,
+                        key_format,
                         sums,
                         counters,
                         thread,
                     )
-                    floor = raw_floor(bound, masks)
+                    unfolded_threshold = unfold_threshold(threshold, key_format)
                     only_above = not fits
                     if only_above:
-                        beyond = raw_beyond(bound, masks)
+                        next_above = unfold_next_above(threshold, key_format)
                     collecting = True
             elif n_found > limit:
                 only_above = True
-                beyond = raw_beyond(bound, masks)
+                next_above = unfold_next_above(threshold, key_format)
                 collecting = True
             if collecting:
                 forget_found(counters, thread)
-        if not are_raw:
+        if not are_unfolded:
             pair = thread
             while pair < n_found:
-                keys[pair] = order_key(keys[pair], *masks)
+                keys[pair] = ordered_key(keys[pair], key_format)
                 pair += n_threads
             cuda.syncthreads()
         if n_ties > 0:
-            tie_edge = u32(NO_EDGE)
-            if is_edge and edge_key == bound:
-                tie_edge = edge_position
+            unaligned_tie = u32(NOT_UNALIGNED)
+            if is_unaligned and unaligned_key == threshold:
+                unaligned_tie = unaligned_position
             collect_ties(
                 keys,
                 lows,
@@ -113,16 +140,16 @@ def select_function(element_size: int, n_threads: int) -> Any:
                 n_ties,
                 items,
                 source,
-                tie_edge,
-                head,
-                bound,
-                floor,
-                beyond,
-                mask,
+                unaligned_tie,
+                prefix,
+                threshold,
+                unfolded_threshold,
+                next_above,
+                unfolding,
                 sums,
                 thread,
             )
             cuda.syncthreads()
-        return n_found, n_ties, bound
+        return n_found, n_ties, threshold
 
     return select

@@ -9,7 +9,7 @@
 
 A tile is taken from a counter, so that all tiles before it are being worked on: waiting for them ends.
 
-The first pass reads the elements and makes (order key, position) pairs, which stay in the workspace; the
+The first pass reads the elements and makes (ordered key, position) pairs, which stay in the workspace; the
 last writes the first k elements and their positions. Passes being stable, equal keys stay in the order of
 their positions.
 
@@ -36,17 +36,16 @@ from kernels_cuda.ptx import (
     store_u32x4,
     take_turn,
 )
-from kernels_cuda.runtime.compiler import device_function, integers
+from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
-from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.row_offsets import row_offsets, store_index
-from kernels_cuda.top_k.rows import N_LAYOUT
-from kernels_cuda.top_k.sort_shape import (
+from kernels_cuda.top_k.parameters import ClearParameters, HistogramParameters, SortParameters
+from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.shapes import (
     CLEARING_THREADS,
     COUNT_BYTES,
-    COUNTED,
     COUNTED_ELEMENTS,
+    COUNTED_PER_THREAD,
     COUNTING_THREADS,
     DIGIT_BITS,
     N_DIGITS,
@@ -58,17 +57,17 @@ u64 = types.uint64
 i64 = types.int64
 
 # Tiles whose state is asked for at once.
-_LOOKED_AT = 4
+_LOOKBACK_TILES = 4
 
 
 def clear_source() -> Any:
     """Make `clear_words`, which sets vectors of 16 bytes to zero."""
 
     @cuda.jit
-    def clear_words(first, n_vectors):
+    def clear_words(first, p: ClearParameters):
         take_turn()
         vector = i64(cuda.blockIdx.x) * CLEARING_THREADS + i64(cuda.threadIdx.x)
-        if vector < n_vectors:
+        if vector < p.n_vectors:
             store_u32x4(first + vector * 16, u32(0), u32(0), u32(0), u32(0))
 
     return clear_words
@@ -78,50 +77,40 @@ def histogram_source(element_size: int) -> Any:
     """Make `digit_histograms` for one width of elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     load_element = functions.load_element
     n_counters = element_size * N_DIGITS
 
     @cuda.jit(max_registers=32)
-    def digit_histograms(
-        x,
-        histograms,
-        offsets,
-        first_row,
-        axis_size,
-        n_blocks_a_row,
-        x_stride,
-        layout: integers(N_LAYOUT),
-        masks: integers(N_MASKS),
-    ):
+    def digit_histograms(x, histograms, offsets, p: HistogramParameters):
         take_turn()
         histogram = cuda.shared.array(n_counters, u32)
         thread = u32(cuda.threadIdx.x)
         block = i64(cuda.blockIdx.x)
-        row = block // n_blocks_a_row
-        x_row, _, _ = row_offsets(layout, offsets, first_row + row)
+        row = block // p.blocks_per_row
+        x_row, _, _ = row_offsets(p.layout, offsets, p.first_row + row)
         base = x + x_row * element_size
-        step = x_stride * element_size
+        step = p.x_stride * element_size
         counter = thread
         while counter < n_counters:
             histogram[counter] = u32(0)
             counter += COUNTING_THREADS
         cuda.syncthreads()
-        keys = cuda.local.array(COUNTED, key_type)
-        first = (block - row * n_blocks_a_row) * COUNTED_ELEMENTS + i64(thread)
-        while first < axis_size:
-            for item in range(COUNTED):
+        keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
+        first = (block - row * p.blocks_per_row) * COUNTED_ELEMENTS + i64(thread)
+        while first < p.axis_size:
+            for item in range(COUNTED_PER_THREAD):
                 at = first + item * COUNTING_THREADS
                 keys[item] = key_type(0)
-                if at < axis_size:
+                if at < p.axis_size:
                     keys[item] = load_element(base + at * step)
-            for item in range(COUNTED):
-                if first + item * COUNTING_THREADS < axis_size:
-                    key = ~order_key(keys[item], *masks)
+            for item in range(COUNTED_PER_THREAD):
+                if first + item * COUNTING_THREADS < p.axis_size:
+                    key = ~ordered_key(keys[item], p.key_format)
                     for digit in range(element_size):
                         value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
                         cuda.atomic.add(histogram, u32(digit * N_DIGITS) + value, u32(1))
-            first += n_blocks_a_row * COUNTED_ELEMENTS
+            first += p.blocks_per_row * COUNTED_ELEMENTS
         cuda.syncthreads()
         counter = thread
         while counter < n_counters:
@@ -135,7 +124,7 @@ def histogram_source(element_size: int) -> Any:
 
 @functools.cache
 def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
-    """Make `digit_of`, whose digits ascend as keys descend, and `rank_in_warp` for `n_items` keys a lane."""
+    """Make `digit_of`, whose digits ascend as keys descend, and `rank_in_warp`, `n_items` keys per lane."""
 
     @device_function
     def digit_of(key, shift):
@@ -166,7 +155,7 @@ def sort_source(
     """Make `sort_digit` for one width of elements and positions."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
@@ -204,15 +193,15 @@ def sort_source(
     @device_function
     def look_back(states, before):
         """Return the sum over the tiles up to `before` of what they have of the digit of `states`."""
-        seen = cuda.local.array(_LOOKED_AT, position_type)
+        seen = cuda.local.array(_LOOKBACK_TILES, position_type)
         total = position_type(0)
         while before >= 0:
-            for back in range(_LOOKED_AT):
+            for back in range(_LOOKBACK_TILES):
                 seen[back] = position_type(of_all)
                 if before - back >= 0:
                     seen[back] = load_state(states + (before - back) * (N_DIGITS * position_size))
             is_known = True
-            for back in range(_LOOKED_AT):
+            for back in range(_LOOKBACK_TILES):
                 is_known = is_known and seen[back] != 0 and before >= 0
                 if is_known:
                     total += seen[back] & count_mask
@@ -234,19 +223,7 @@ def sort_source(
         states,
         next_tile,
         offsets,
-        index_size,
-        first_row,
-        axis_size,
-        n_tiles,
-        k,
-        shift,
-        is_first,
-        is_last,
-        x_stride,
-        value_stride,
-        index_stride,
-        layout: integers(N_LAYOUT),
-        masks: integers(N_MASKS),
+        p: SortParameters,
     ):
         take_turn()
         # Both lie at the same place: a tile exchanges its keys first, then its positions.
@@ -267,18 +244,18 @@ def sort_source(
             counter += n_threads
         cuda.syncthreads()
         block = i64(taken[0])
-        row = block // n_tiles
-        tile = block - row * n_tiles
-        x_row, value_row, index_row = row_offsets(layout, offsets, first_row + row)
+        row = block // p.n_tiles
+        tile = block - row * p.n_tiles
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, p.first_row + row)
         x_base = x + x_row * element_size
-        pairs = row * axis_size
+        pairs = row * p.axis_size
         base = source + pairs * element_size
         step = i64(element_size)
-        if is_first != 0:
+        if p.is_first != 0:
             base = x_base
-            step = x_stride * element_size
+            step = p.strides.x * element_size
         tile_first = tile * tile_size
-        count = u32(min(i64(tile_size), axis_size - tile_first))
+        count = u32(min(i64(tile_size), p.axis_size - tile_first))
 
         keys = cuda.local.array(n_items, key_type)
         places = cuda.local.array(n_items, u32)
@@ -290,23 +267,23 @@ def sort_source(
             if first + u32(item * 32) < count:
                 keys[item] = load_element(address)
             address += 32 * step
-        if is_first != 0:
+        if p.is_first != 0:
             for item in range(n_items):
                 if first + u32(item * 32) < count:
-                    keys[item] = order_key(keys[item], *masks)
+                    keys[item] = ordered_key(keys[item], p.key_format)
 
         of_digit = position_type(0)
         if thread < N_DIGITS:
             entry = row * (element_size * N_DIGITS) + i64(thread)
             of_digit = position_type(load_u64(histograms + entry * COUNT_BYTES))
         own_counts = warp * N_DIGITS
-        rank_in_warp(keys, places, warp_counts, own_counts, shift)
+        rank_in_warp(keys, places, warp_counts, own_counts, p.shift)
         cuda.syncthreads()
 
         # Turn the warps' counts into places in the sorted tile, and make known what the tile has.
         of_warps = cuda.local.array(n_warps, u32)
         amount = u32(0)
-        state = states + (row * n_tiles * N_DIGITS + i64(thread)) * position_size
+        state = states + (row * p.n_tiles * N_DIGITS + i64(thread)) * position_size
         if thread < N_DIGITS:
             for other in range(n_warps):
                 of_warps[other] = u32(warp_counts[u32(other * N_DIGITS) + thread])
@@ -323,14 +300,14 @@ def sort_source(
                 running += of_warps[other]
         cuda.syncthreads()
         for item in range(n_items):
-            places[item] = places[item] + u32(warp_counts[own_counts + digit_of(keys[item], shift)])
+            places[item] = places[item] + u32(warp_counts[own_counts + digit_of(keys[item], p.shift)])
             exchanged_keys[places[item]] = keys[item]
         # Positions are on their way while the tile waits.
         positions = cuda.local.array(n_items, position_type)
         address = source_positions + (pairs + tile_first + i64(first)) * position_size
         for item in range(n_items):
             positions[item] = position_type(tile_first + i64(first) + item * 32)
-            if is_first == 0 and first + u32(item * 32) < count:
+            if p.is_first == 0 and first + u32(item * 32) < count:
                 positions[item] = load_position(address + item * (32 * position_size))
         if thread < N_DIGITS:
             before = look_back(state, tile - 1)
@@ -342,8 +319,8 @@ def sort_source(
         for item in range(n_items):
             place = u32(item * n_threads) + thread
             keys[item] = exchanged_keys[place]
-            if is_last == 0 and place < count:
-                rank = i64(digit_base[digit_of(keys[item], shift)] + position_type(place))
+            if p.is_last == 0 and place < count:
+                rank = i64(digit_base[digit_of(keys[item], p.shift)] + position_type(place))
                 store_element(sorted_keys + (pairs + rank) * element_size, keys[item])
         cuda.syncthreads()
         for item in range(n_items):
@@ -353,14 +330,14 @@ def sort_source(
             place = u32(item * n_threads) + thread
             if place < count:
                 position = exchanged_positions[place]
-                rank = i64(digit_base[digit_of(keys[item], shift)] + position_type(place))
-                if is_last == 0:
+                rank = i64(digit_base[digit_of(keys[item], p.shift)] + position_type(place))
+                if p.is_last == 0:
                     store_position(sorted_positions + (pairs + rank) * position_size, position)
-                elif rank < k:
-                    address = x_base + i64(position) * x_stride * element_size
-                    bits = restore(keys[item], masks, address)
-                    store_element(values + (value_row + rank * value_stride) * element_size, bits)
-                    at = indices + (index_row + rank * index_stride) * index_size
-                    store_index(at, index_size, i64(position))
+                elif rank < p.k:
+                    address = x_base + i64(position) * p.strides.x * element_size
+                    bits = restore(keys[item], p.key_format, address)
+                    store_element(values + (value_row + rank * p.strides.values) * element_size, bits)
+                    at = indices + (index_row + rank * p.strides.indices) * p.index_size
+                    store_index(at, p.index_size, i64(position))
 
     return sort_digit

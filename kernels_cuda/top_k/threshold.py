@@ -1,4 +1,4 @@
-"""A threshold that at least as many keys reach as are wanted, found by histograms of ever narrower ranges.
+"""A threshold that at least k keys are at or above, found by histograms of ever narrower ranges.
 
 The range of the keys is cut into as many bins as the block has threads, whatever its width, so that a pass
 or two suffice unless the keys crowd in a small part of it; a pass that ends with bins of one key is the last.
@@ -18,8 +18,7 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.cooperate import block_inclusive_sum, warp_maximum
-from kernels_cuda.top_k.quads import quad_functions
+from kernels_cuda.top_k.cooperate import block_inclusive_sum, shared_vectors, warp_maximum
 
 u32 = types.uint32
 u64 = types.uint64
@@ -61,7 +60,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
     digit_bits = n_threads.bit_length() - 1
     warp_max = warp_maximum(key_type)
     needed_bits = bit_length(key_type)
-    per_quad, load_quad, _ = quad_functions(key_type)
+    keys_per_vector, load_vector, _ = shared_vectors(key_type)
     inclusive_sum = block_inclusive_sum(n_threads)
 
     @linked_function
@@ -108,86 +107,99 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
 
     @linked_function
     def find_threshold(
-        maxima, n_groups, lowest, highest, wanted, enough, histogram, sums, counters, thread, lane, warp
+        maxima,
+        n_groups,
+        lowest,
+        highest,
+        n_selected,
+        most_groups,
+        histogram,
+        sums,
+        counters,
+        thread,
+        lane,
+        warp,
     ):
         """Return a key, how many maxima are larger, and how many are at least as large.
 
-        The last is at least `wanted`; if it is more than `enough`, the other is less. There must
-        be `wanted` maxima, all of them from `lowest` to `highest`.
+        The last is at least `n_selected`; if it is more than `most_groups`, the other is less. There must
+        be `n_selected` maxima, all of them from `lowest` to `highest`.
         """
-        quad = cuda.local.array(per_quad, key_type)
+        vector = cuda.local.array(keys_per_vector, key_type)
         bins = shared_address(histogram)
         low = lowest
         high = highest
         above = u32(0)
-        reaching = u32(0)
+        at_or_above = u32(0)
         searching = True
         while searching:
             width = high - low
             span_bits = needed_bits(width)
             shift = max(span_bits, u32(digit_bits)) - digit_bits
             number = thread
-            group = number * per_quad
+            group = number * keys_per_vector
             while group < n_groups:
-                load_quad(quad, maxima, number)
-                for at in range(per_quad):
-                    beyond = quad[at] - low
-                    counts = beyond <= width and group + u32(at) < n_groups
-                    digit = u32(beyond >> key_type(shift))
+                load_vector(vector, maxima, number)
+                for at in range(keys_per_vector):
+                    above_low = vector[at] - low
+                    counts = above_low <= width and group + u32(at) < n_groups
+                    digit = u32(above_low >> key_type(shift))
                     count_shared_if(bins + (digit << 2), counts)
                 number += n_threads
-                group = number * per_quad
-            digit, larger, amount = find_digit(histogram, sums, counters, wanted - above, thread, lane, warp)
+                group = number * keys_per_vector
+            digit, larger, amount = find_digit(
+                histogram, sums, counters, n_selected - above, thread, lane, warp
+            )
             low += key_type(digit) << key_type(shift)
             # The end of the last bin may lie beyond what a key can be.
             width = min(high - low, (1 << key_type(shift)) - 1)
             high = low + width
             above += larger
-            reaching = above + amount
-            searching = shift > 0 and reaching > enough
-        return low, above, reaching
+            at_or_above = above + amount
+            searching = shift > 0 and at_or_above > most_groups
+        return low, above, at_or_above
 
     @linked_function
-    def list_groups(maxima, n_groups, low, n_ties, listed, sums, thread, lane, warp):
+    def list_groups(maxima, n_groups, low, n_ties, candidate_groups, sums, thread, lane, warp):
         """List the groups above `low` and the first `n_ties` that equal it, in ascending order."""
-        quad = cuda.local.array(per_quad, key_type)
+        vector = cuda.local.array(keys_per_vector, key_type)
         # A thread has neighbouring groups. It counts those above in the lower half of a word, and those that
         # equal in the upper one.
-        quads_each = (n_groups - 1) // u32(per_quad * n_threads) + 1
-        first = thread * quads_each
-        end = first + quads_each
+        vectors_each = (n_groups - 1) // u32(keys_per_vector * n_threads) + 1
+        first = thread * vectors_each
+        end = first + vectors_each
         amounts = u32(0)
         number = first
-        group = number * per_quad
+        group = number * keys_per_vector
         while number < end and group < n_groups:
-            load_quad(quad, maxima, number)
-            for at in range(per_quad):
+            load_vector(vector, maxima, number)
+            for at in range(keys_per_vector):
                 exists = group + u32(at) < n_groups
-                if exists and quad[at] > low:
+                if exists and vector[at] > low:
                     amounts += 1
-                if exists and quad[at] == low:
+                if exists and vector[at] == low:
                     amounts += 1 << 16
             number += 1
-            group += per_quad
+            group += keys_per_vector
         before = inclusive_sum(sums, u32(0), amounts, lane, warp) - amounts
         above = before & 0xFFFF
         equal = before >> 16
         if amounts != 0:
             number = first
-            group = number * per_quad
+            group = number * keys_per_vector
             while number < end and group < n_groups:
-                load_quad(quad, maxima, number)
-                for at in range(per_quad):
+                load_vector(vector, maxima, number)
+                for at in range(keys_per_vector):
                     exists = group + u32(at) < n_groups
-                    is_equal = quad[at] == low
-                    if exists and (quad[at] > low or (is_equal and equal < n_ties)):
-                        listed[above + min(equal, n_ties)] = group + u32(at)
-                    if exists and quad[at] > low:
+                    is_equal = vector[at] == low
+                    if exists and (vector[at] > low or (is_equal and equal < n_ties)):
+                        candidate_groups[above + min(equal, n_ties)] = group + u32(at)
+                    if exists and vector[at] > low:
                         above += 1
                     if exists and is_equal:
                         equal += 1
                 number += 1
-                group += per_quad
+                group += keys_per_vector
         cuda.syncthreads()
 
     return find_digit, block_extremes, find_threshold, list_groups

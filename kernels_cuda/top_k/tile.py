@@ -1,8 +1,8 @@
-"""Many winners of rows of up to 16384 elements: a block sorts a row by radix in registers and shared memory.
+"""Large k of rows of up to 16384 elements: a block sorts a row by radix in registers and shared memory.
 
-A stable sort, least significant digit first, eight bits a pass. In each pass the block ranks the (order key,
-position) pairs by their digit and exchanges them through shared memory. Reads the row once, writes the first
-k values and indices.
+A stable sort, least significant digit first, eight bits per pass. In each pass the block ranks the (ordered
+key, position) pairs by their digit and exchanges them through shared memory. Reads the row once, writes the
+first k values and indices.
 """
 
 from typing import Any
@@ -10,15 +10,12 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import shuffle_from_u32, take_turn
-from kernels_cuda.runtime.compiler import integers
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
-from kernels_cuda.top_k.elements import N_MASKS
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.row_offsets import row_offsets, store_index
-from kernels_cuda.top_k.rows import N_LAYOUT
+from kernels_cuda.top_k.parameters import TileParameters
+from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.shapes import DIGIT_BITS, N_DIGITS, TILE_SUMS
 from kernels_cuda.top_k.sort import digit_functions
-from kernels_cuda.top_k.sort_shape import DIGIT_BITS, N_DIGITS
-from kernels_cuda.top_k.tile_shape import SUMS
 
 u16 = types.uint16
 u32 = types.uint32
@@ -32,7 +29,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> Any:
     """Make the kernel for rows of up to ``n_threads * n_items`` elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    order_key = functions.order_key
+    ordered_key = functions.ordered_key
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
@@ -43,34 +40,20 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> Any:
     key_bits = 8 * element_size
 
     @cuda.jit(max_registers=REGISTERS[n_threads])
-    def sort_row(
-        x,
-        values,
-        indices,
-        offsets,
-        index_size,
-        first_row,
-        axis_size,
-        k,
-        x_stride,
-        value_stride,
-        index_stride,
-        layout: integers(N_LAYOUT),
-        masks: integers(N_MASKS),
-    ):
+    def sort_row(x, values, indices, offsets, p: TileParameters):
         take_turn()
         # Both lie at the same place: the block exchanges its keys first, then its positions.
         exchanged_keys = cuda.shared.array(0, key_type)
         exchanged_positions = cuda.shared.array(0, u16)
         warp_counts = cuda.shared.array(n_counters, u16)
-        sums = cuda.shared.array(SUMS, u32)
+        sums = cuda.shared.array(TILE_SUMS, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        x_row, value_row, index_row = row_offsets(layout, offsets, first_row + i64(cuda.blockIdx.x))
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, p.first_row + i64(cuda.blockIdx.x))
         base = x + x_row * element_size
-        step = x_stride * element_size
-        count = u32(axis_size)
+        step = p.strides.x * element_size
+        count = u32(p.axis_size)
 
         keys = cuda.local.array(n_items, key_type)
         places = cuda.local.array(n_items, u32)
@@ -86,7 +69,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> Any:
             address += 32 * step
         for item in range(n_items):
             if own + u32(item * 32) < count:
-                keys[item] = order_key(keys[item], *masks)
+                keys[item] = ordered_key(keys[item], p.key_format)
 
         own_counts = warp * N_DIGITS
         shift = i64(0)
@@ -136,11 +119,11 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> Any:
         for item in range(n_items):
             place = u32(item * n_threads) + thread
             rank = i64(place)
-            if rank < k:
+            if rank < p.k:
                 position = i64(exchanged_positions[place])
-                bits = restore(keys[item], masks, base + position * step)
-                store_element(values + (value_row + rank * value_stride) * element_size, bits)
-                at = indices + (index_row + rank * index_stride) * index_size
-                store_index(at, index_size, position)
+                bits = restore(keys[item], p.key_format, base + position * step)
+                store_element(values + (value_row + rank * p.strides.values) * element_size, bits)
+                at = indices + (index_row + rank * p.strides.indices) * p.index_size
+                store_index(at, p.index_size, position)
 
     return sort_row

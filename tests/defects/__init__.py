@@ -1,5 +1,5 @@
-"""Deliberate defects, and the tool that counts how many of them the tests notice.
+"""Deliberate defects, and the tool that counts how many of them the tests detect.
 
-Each `*.toml` file of this folder lists defects of one part of the project: a text of one file, what
-takes its place, and the tests that were written to see the difference.
+Each `*.toml` file in this folder lists the defects of one part of the project: a text in a file, its
+replacement, and the tests that should detect the difference.
 """

@@ -1,12 +1,12 @@
-"""Put each deliberate defect into a copy of the project, and run the tests that were written to see it.
+"""Apply each deliberate defect to a copy of the project, and run the tests that should detect it.
 
     python -m tests.defects                              all that this machine can run
     python -m tests.defects kernels_cpu dmlops/cli       those of some folders
     python -m tests.defects --only nonzero-last-block
     python -m tests.defects --sample 20 --seed 7
 
-A defect counts as noticed only where a test fails; a crash, an error in collection and a time-out are told
-apart. The exit status is 0 if all were noticed.
+A defect counts as detected only if a test fails; a crash, an error during collection and a time-out are
+listed separately. The exit status is 0 if all defects were detected.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The defects as the lists give them."""
+"""The entries of the lists of defects."""
 
 import tomllib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A compiled operator on a GPU together with device arrays."""
+"""A compiled operator on a GPU, together with its device arrays."""
 
 import dmlops
 from dmlops import FeatureLevel

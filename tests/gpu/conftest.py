@@ -1,4 +1,4 @@
-"""What the GPU tests may ask for."""
+"""Fixtures for the GPU tests."""
 
 from importlib.util import find_spec
 from pathlib import Path

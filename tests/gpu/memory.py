@@ -1,4 +1,4 @@
-"""Device memory from the driver itself, which no array library rounds up, keeps or clears."""
+"""Device memory directly from the driver, which no array library rounds up, pools or clears."""
 
 import importlib
 

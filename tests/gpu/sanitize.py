@@ -1,4 +1,4 @@
-"""Small problems in every way there is, for compute-sanitizer; see CONTRIBUTING.md for the commands.
+"""Small problems by every algorithm there is, for compute-sanitizer; see CONTRIBUTING.md for the commands.
 
 Every operand is an allocation of its own that ends with the last element, and workspaces come as the driver
 gives them: what a kernel touches beyond its arrays, or reads before it was written, shows.
@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 
+from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
 from tests.gpu.memory import execute
-from tests.gpu.ways import WAYS, CannotServeError, forced
 from tests.random_cases import SEED, random_case
 
 # Enough for several granules, tiles and parts of a row; every other round makes do with less.
@@ -19,30 +19,32 @@ SMALL_SHARE = 10
 
 
 def rounds(seconds, most_elements, operators):
-    """Go through all ways again and again, each time with other problems; return how many were solved."""
+    """Take all algorithms again and again, each time with other problems; return how many were solved."""
     end, solved, number = time.monotonic() + seconds, 0, 0
-    unserved = {(operator, str(way)) for operator in operators for way in WAYS[operator]}
+    unserved = {(operator, str(algorithm)) for operator in operators for algorithm in ALGORITHMS[operator]}
     while True:
         for operator in operators:
             most = most_elements if number % 2 else most_elements // SMALL_SHARE
             case = random_case(operator, -1000 - number, most)
-            for way in (None, *WAYS[operator]):
+            for algorithm in (None, *ALGORITHMS[operator]):
                 try:
-                    with forced(way):
+                    with forced(algorithm):
                         execute(case, np.random.default_rng(number), fence=0)
                 except CannotServeError:
                     continue
-                unserved.discard((operator, str(way)))
+                unserved.discard((operator, str(algorithm)))
                 solved += 1
-                # Each way is seen at least once, however slow a tool is.
+                # Each algorithm is seen at least once, however slow a tool is.
                 if time.monotonic() > end and not unserved:
                     return solved
         number += 1
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Solve small problems in every way there is.")
-    parser.add_argument("operators", nargs="*", default=list(WAYS), help="those to run; all if left out")
+    parser = argparse.ArgumentParser(description="Solve small problems by every algorithm there is.")
+    parser.add_argument(
+        "operators", nargs="*", default=list(ALGORITHMS), help="those to run; all if left out"
+    )
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--elements", type=int, default=MOST_ELEMENTS, help="of the largest problems")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Arrays that a GPU call must refuse before it launches anything, so that the next call works.
+"""A GPU call refuses bad arrays before it launches anything, so the next call works.
 
 torch tensors without memory of their own are in `tests/no_plain_tensors.py`.
 """

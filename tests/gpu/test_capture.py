@@ -1,4 +1,4 @@
-"""Graphs of calls that need scratch: replays write to the graph's memory and to the outputs alone.
+"""CUDA graphs of calls that need scratch memory: replays write only to the graph's memory and to the outputs.
 
 After a capture the pools of the libraries are given away to other arrays, all filled with 0xAB. A replay must
 give the right answers on new data, and leave every one of these bytes.

@@ -1,4 +1,4 @@
-"""Where arrays live: mixed locations are refused, a second device is served."""
+"""Arrays on several devices: mixed operands are refused, and a second device works."""
 
 import numpy as np
 import pytest

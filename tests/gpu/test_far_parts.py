@@ -1,6 +1,6 @@
-"""Data that reach every part of a kernel: the last elements of each thread, ties in between, odd beginnings.
+"""Data for every part of a kernel: the last elements of each thread, ties between them, odd offsets.
 
-Each kernel is forced in turn, and the answers are plain NumPy's.
+Each kernel is forced in turn, and the answers are compared with plain NumPy.
 """
 
 import numpy as np
@@ -10,10 +10,13 @@ import dmlops
 from tests import reference
 from tests.cases import Case
 from tests.data import assert_same, float_from_bits, random, sample
-from tests.gpu.ways import WAYS, forced
+from tests.gpu.algorithms import ALGORITHMS, forced
 from tests.libraries import Torch, call, expected
 
-FORCED = {operator: {way.name: way for way in ways} for operator, ways in WAYS.items()}
+FORCED = {
+    operator: {algorithm.name: algorithm for algorithm in algorithms}
+    for operator, algorithms in ALGORITHMS.items()
+}
 
 
 def _continuous(rng, n, dtype):
@@ -69,7 +72,7 @@ def rows_of(kind, dtype, shape, axis):
     return np.ascontiguousarray(np.moveaxis(np.array(rows).reshape(*others, n), -1, axis))
 
 
-# The rows that each way is tried with, along an axis, and k.
+# The rows that each algorithm is tried with, along an axis, and k.
 TOP_K = {
     "warp": ((90, 1000), 1, 20),
     "block-128": ((5, 4001), 1, 100),
@@ -78,11 +81,11 @@ TOP_K = {
     "block-1024": ((3, 100_003), 1, 1500),
     "grid": ((2, 200_007), 1, 200),
     "grid-four_chunks": ((1, 300_005), 1, 50),
-    "grid-single_coarse_keys": ((1, 600_005), 1, 6),
-    "grid-no_single_keys": ((1, 200_003), 1, 90),
+    "grid-unit_coarse_groups": ((1, 600_005), 1, 6),
+    "grid-no_unit_groups": ((1, 200_003), 1, 90),
     "grid-parts": ((2, 100_001), 1, 300),
-    "grid-turned": ((2, 20_001, 9), 1, 50),
-    "grid-turned-parts": ((1, 50_001, 9), 1, 50),
+    "grid-transposed": ((2, 20_001, 9), 1, 50),
+    "grid-transposed-parts": ((1, 50_001, 9), 1, 50),
     "grid-strided": ((1, 20_001, 5), 1, 50),
     "columns": ((5003, 70), 0, 10),
     "columns-stacked": ((9001, 35), 0, 20),
@@ -93,10 +96,10 @@ TOP_K = {
 }
 
 
-def check_top_k(way, x, axis, k, largest):
-    case = Case("top_k", f"{way} {x.dtype}", lambda: (x,), (k,), {"axis": axis, "largest": largest})
+def check_top_k(algorithm, x, axis, k, largest):
+    case = Case("top_k", f"{algorithm} {x.dtype}", lambda: (x,), (k,), {"axis": axis, "largest": largest})
     library = Torch("cuda")
-    with forced(FORCED["top_k"][way]):
+    with forced(FORCED["top_k"][algorithm]):
         found = call(library, case)
     for actual, answer in zip(found, expected(library, case), strict=True):
         assert_same(actual, answer)
@@ -104,30 +107,32 @@ def check_top_k(way, x, axis, k, largest):
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("way", TOP_K)
-def test_top_k(way, kind, dtype, torch):
-    shape, axis, k = TOP_K[way]
+@pytest.mark.parametrize("algorithm", TOP_K)
+def test_top_k(algorithm, kind, dtype, torch):
+    shape, axis, k = TOP_K[algorithm]
     x = rows_of(kind, dtype, shape, axis)
     for largest in (True, False):
-        check_top_k(way, x, axis, k, largest)
+        check_top_k(algorithm, x, axis, k, largest)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float16"])
 @pytest.mark.parametrize("kind", ["continuous", "specials"])
-@pytest.mark.parametrize("way", ["warp", "block-128", "block-512", "grid-four_chunks", "columns", "tile"])
-def test_top_k_of_narrow_elements(way, kind, dtype, torch):
-    shape, axis, k = TOP_K[way]
+@pytest.mark.parametrize(
+    "algorithm", ["warp", "block-128", "block-512", "grid-four_chunks", "columns", "tile"]
+)
+def test_top_k_of_narrow_elements(algorithm, kind, dtype, torch):
+    shape, axis, k = TOP_K[algorithm]
     for largest in (True, False):
-        check_top_k(way, rows_of(kind, dtype, shape, axis), axis, k, largest)
+        check_top_k(algorithm, rows_of(kind, dtype, shape, axis), axis, k, largest)
 
 
 @pytest.mark.parametrize("kind", ["specials", "zeros"])
-@pytest.mark.parametrize("way", TOP_K)
-def test_top_k_of_equals_that_differ(way, kind, torch):
+@pytest.mark.parametrize("algorithm", TOP_K)
+def test_top_k_of_equals_that_differ(algorithm, kind, torch):
     """NaNs of all kinds tie, and so do the zeros: which of them comes first hangs on the index alone."""
-    shape, axis, k = TOP_K[way]
+    shape, axis, k = TOP_K[algorithm]
     for largest in (True, False):
-        check_top_k(way, rows_of(kind, "float32", shape, axis), axis, k, largest)
+        check_top_k(algorithm, rows_of(kind, "float32", shape, axis), axis, k, largest)
 
 
 @pytest.mark.parametrize("n", [20, 31])
@@ -136,11 +141,11 @@ def test_top_k_of_all_of_a_short_row(n, torch):
     check_top_k("warp", rows_of("continuous", "float32", (90, n), 1), 1, n, True)
 
 
-@pytest.mark.parametrize("way", ["warp", "block-128", "tile", "sort"])
-def test_top_k_of_rows_with_gaps(way, torch):
+@pytest.mark.parametrize("algorithm", ["warp", "block-128", "tile", "sort"])
+def test_top_k_of_rows_with_gaps(algorithm, torch):
     memory = rows_of("continuous", "float32", (3, 9, 1103), 2)
     x = memory[:, 1:8, 3:1003]
-    check_top_k(way, x, 2, 20, True)
+    check_top_k(algorithm, x, 2, 20, True)
 
 
 @pytest.mark.parametrize("kind", ["continuous", "ties"])
@@ -150,8 +155,8 @@ def test_top_k_of_columns_by_one_launch(kind, torch):
 
 
 @pytest.mark.parametrize("lead", range(16))
-@pytest.mark.parametrize("way", ["block-128", "grid"])
-def test_top_k_of_rows_that_begin_anywhere(way, lead, torch):
+@pytest.mark.parametrize("algorithm", ["block-128", "grid"])
+def test_top_k_of_rows_that_begin_anywhere(algorithm, lead, torch):
     """What lies before and after a row would be selected, and so are its own first and last elements."""
     n = 3333
     memory = np.full(n + 32, 255, np.uint8)
@@ -161,7 +166,7 @@ def test_top_k_of_rows_that_begin_anywhere(way, lead, torch):
     row[-16:] = np.arange(230, 246)
     x = torch.from_numpy(memory).cuda()[lead : lead + n]
     assert x.data_ptr() % 16 == lead
-    with forced(FORCED["top_k"][way]):
+    with forced(FORCED["top_k"][algorithm]):
         found = dmlops.top_k(x, 40)
     for actual, answer in zip(found, reference.top_k(row, 40), strict=True):
         np.testing.assert_array_equal(actual.cpu().numpy(), answer)
@@ -182,15 +187,15 @@ SEARCHED = {
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("shape", SEARCHED)
 @pytest.mark.parametrize(
-    "way", ["masks", "masks-turned", "masks-strided", "masks-large_tiles", "scan", "wide"]
+    "algorithm", ["masks", "masks-transposed", "masks-strided", "masks-large_tiles", "scan", "wide"]
 )
-def test_nonzero(way, shape, dtype, density, torch):
+def test_nonzero(algorithm, shape, dtype, density, torch):
     sizes, axes = SEARCHED[shape]
     x = (random((sizes, density)).random(sizes) < density).astype(dtype)
     x.reshape(-1)[[0, -1]] = 1
-    case = Case("nonzero_coordinates", way, lambda: (x.transpose(axes),))
+    case = Case("nonzero_coordinates", algorithm, lambda: (x.transpose(axes),))
     library = Torch("cuda")
-    with forced(FORCED["nonzero_coordinates"][way]):
+    with forced(FORCED["nonzero_coordinates"][algorithm]):
         found = call(library, case)
     for actual, answer in zip(found, expected(library, case), strict=True):
         assert_same(actual, answer)
@@ -253,8 +258,8 @@ GATHERS = {
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize("index_dtype", ["int32", "int64"])
 @pytest.mark.parametrize("kind", GATHERS)
-@pytest.mark.parametrize("way", ["few", "plain", "shifted", "units", "wide", "long_registers"])
-def test_gather(way, kind, index_dtype, dtype, mode, torch):
+@pytest.mark.parametrize("algorithm", ["few", "planar", "unaligned", "units", "wide", "long_registers"])
+def test_gather(algorithm, kind, index_dtype, dtype, mode, torch):
     """Tuples whose coordinates are out of range one by one, at both ends, and just beyond them."""
     shape, n_coordinates = GATHERS[kind]
     # Kernels must not read beyond the bounds; if they do, they shall find something there.
@@ -262,11 +267,11 @@ def test_gather(way, kind, index_dtype, dtype, mode, torch):
     x = torch.from_numpy(memory.view(np.uint8) if dtype == "uint8" else memory.view("int32")).cuda()
     x, host = x[: shape[0]], memory[: shape[0]]
     bounds = np.array(shape[:n_coordinates])
-    indices = random((kind, way)).integers(-bounds, bounds, (3001, n_coordinates)).astype(index_dtype)
+    indices = random((kind, algorithm)).integers(-bounds, bounds, (3001, n_coordinates)).astype(index_dtype)
     for c in range(n_coordinates):
         for at, value in enumerate((bounds[c], bounds[c] - 1, -bounds[c] - 1, -bounds[c], 0, -1, 1 << 30)):
             indices[7 + 41 * at + c :: 331, c] = value
-    with forced(FORCED["gather_nd"][way]):
+    with forced(FORCED["gather_nd"][algorithm]):
         found = dmlops.gather_nd(x, torch.from_numpy(indices).cuda(), mode=mode)
     answer = gathered(host, indices, mode)
     np.testing.assert_array_equal(found.cpu().numpy().view("uint8"), answer.view("uint8"))
@@ -314,35 +319,35 @@ BANDS = ((0, 1), (-1, 2), (-1000, 5), (3, -2), (40, 200), (1000, 0))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64"])
-@pytest.mark.parametrize("layout", ["packed", "gaps", "every_other", "turned"])
-@pytest.mark.parametrize("way", ["elements", "elements-wide", "short_rows", "strided", "turned"])
-def test_diagonal_matrix(way, layout, dtype, torch):
+@pytest.mark.parametrize("layout", ["packed", "gaps", "every_other", "transposed"])
+@pytest.mark.parametrize("algorithm", ["elements", "elements-wide", "short_rows", "strided", "transposed"])
+def test_diagonal_matrix(algorithm, layout, dtype, torch):
     shape = (2, 133, 261)
     memory = sample(dtype, (2, 133, 600), "diagonal")
-    if layout == "turned":
+    if layout == "transposed":
         memory = sample(dtype, (2, 261, 133), "diagonal")
     host, x = memory, torch.from_numpy(memory).cuda()
     cut = {
         "packed": lambda array: array[..., :261] + 0,
         "gaps": lambda array: array[..., 5:266],
         "every_other": lambda array: array[..., 1:522:2],
-        "turned": lambda array: array.swapaxes(1, 2),
+        "transposed": lambda array: array.swapaxes(1, 2),
     }[layout]
     host, x = cut(host), cut(x)
     assert host.shape == shape
     for begin, end in BANDS:
-        with forced(FORCED["diagonal_matrix"][way]):
+        with forced(FORCED["diagonal_matrix"][algorithm]):
             found = dmlops.diagonal_matrix(x, value=5, begin=begin, end=end)
         answer = reference.diagonal_matrix(host, value=5, begin=begin, end=end)
         np.testing.assert_array_equal(found.cpu().numpy(), answer)
 
 
 @pytest.mark.parametrize("lead", range(16))
-@pytest.mark.parametrize("layout", ["packed", "turned"])
+@pytest.mark.parametrize("layout", ["packed", "transposed"])
 def test_diagonal_matrix_written_anywhere(layout, lead, torch):
     host = sample("uint8", (41, 77), "anywhere")
     x = torch.from_numpy(host).cuda()
-    if layout == "turned":
+    if layout == "transposed":
         x = torch.from_numpy(host.T.copy()).cuda().T
     memory = torch.full((41 * 77 + 32,), 99, dtype=torch.uint8, device="cuda")
     out = memory[lead : lead + 41 * 77].reshape(41, 77)

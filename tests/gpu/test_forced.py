@@ -1,4 +1,4 @@
-"""The tables of cases with each way of solving them forced in turn, against NumPy."""
+"""The tables of cases with each algorithm forced in turn, against NumPy."""
 
 import dataclasses
 import functools
@@ -7,7 +7,7 @@ import pytest
 
 from tests import cases
 from tests.data import assert_same
-from tests.gpu.ways import WAYS, CannotServeError, forced
+from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
 from tests.libraries import Torch, call, expected
 
 TABLES = {
@@ -30,13 +30,15 @@ def table(operator):
 
 
 @pytest.mark.parametrize(
-    ("operator", "way"), [(operator, way) for operator, ways in WAYS.items() for way in ways], ids=str
+    ("operator", "algorithm"),
+    [(operator, algorithm) for operator, algorithms in ALGORITHMS.items() for algorithm in algorithms],
+    ids=str,
 )
-def test_all_cases(operator, way, torch):
+def test_all_cases(operator, algorithm, torch):
     library, served = Torch("cuda"), 0
     for case, answers in table(operator):
         try:
-            with forced(way):
+            with forced(algorithm):
                 found = call(library, case)
             for actual, answer in zip(found, answers, strict=True):
                 assert_same(actual, answer)

@@ -1,4 +1,4 @@
-"""GPU arrays of every library and kind: what is taken, and what comes back."""
+"""GPU arrays of every library and kind: which are accepted, and which are returned."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Calls like one before take a short way: it tells arrays apart, and checks what can differ all the same."""
+"""Repeated calls on a GPU take the fast path, which distinguishes arrays and makes all necessary checks."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Four host threads on two streams at once: what calls share must not be written to."""
+"""Four host threads on two streams at once: shared state of calls is not written to."""
 
 import threading
 

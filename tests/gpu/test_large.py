@@ -1,4 +1,4 @@
-"""More than 2^31 and more than 2^32 elements: no index wraps."""
+"""More than 2^31 and more than 2^32 elements: no index wraps around."""
 
 import pytest
 

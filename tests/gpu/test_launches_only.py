@@ -1,4 +1,4 @@
-"""An execution with a workspace launches kernels and does nothing else: no copy, no fill, no wait."""
+"""An execution with a workspace only launches kernels: there is no copy, no fill and no wait."""
 
 import importlib
 import json

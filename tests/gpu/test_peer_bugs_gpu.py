@@ -1,4 +1,4 @@
-"""The bugs of `tests/test_peer_bugs.py` on GPU arrays, and those that take gigabytes of them to see."""
+"""The bugs of `tests/peer_bugs/` on GPU arrays, and bugs that take gigabytes to reproduce."""
 
 import importlib
 
@@ -8,21 +8,14 @@ import pytest
 import dmlops
 from tests.gpu.conftest import LIBRARIES
 
-# Collected here as well, with GPU arrays in place of host arrays.
-from tests.test_peer_bugs import (  # noqa: F401
-    FAR,
-    INT32_MAX,
-    TestDiagonal,
-    TestGather,
-    TestMemoryAroundInputs,
-    TestNonzero,
-    TestTopKInfinity,
-    TestTopKLayouts,
-    TestTopKNaN,
-    TestTopKSizes,
-    TestTopKTies,
-    TestTopKTypes,
-)
+# Pytest collects these classes here as well, with GPU arrays in place of host arrays.
+from tests.peer_bugs.calls import FAR, INT32_MAX
+from tests.peer_bugs.test_diagonal import TestDiagonal  # noqa: F401
+from tests.peer_bugs.test_gather import TestGather  # noqa: F401
+from tests.peer_bugs.test_memory import TestMemoryAroundInputs  # noqa: F401
+from tests.peer_bugs.test_nonzero import TestNonzero  # noqa: F401
+from tests.peer_bugs.test_top_k_order import TestTopKInfinity, TestTopKNaN, TestTopKTies  # noqa: F401
+from tests.peer_bugs.test_top_k_shapes import TestTopKLayouts, TestTopKSizes, TestTopKTypes  # noqa: F401
 
 GB = 10**9
 CHUNK = 2**28

@@ -1,4 +1,4 @@
-"""First calls, threads without a context, damaged caches, memory, interrupts: in processes of their own."""
+"""First calls, threads without a context, damaged caches, memory and interrupts, in separate processes."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The tables of cases on the GPU: every bit as on the CPU."""
+"""The tables of cases on the GPU: every bit equals that of the CPU."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
-"""One call, one stream, ordered on both sides with the streams of every library that takes part.
+"""A call runs on one stream and is ordered with the streams of every library that takes part.
 
-Each stream that must be waited for is first put to sleep, so that a wrong order shows every time.
+Each stream that must be waited for first sleeps, so that a wrong order is always detected.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Streams: the caller's is used, nothing waits, and two of them do not disturb each other."""
+"""Streams: a call uses the caller's stream, waits for nothing, and two streams do not disturb each other."""
 
 import importlib
 import threading

@@ -1,4 +1,4 @@
-"""Each area of a workspace has a fence of its own: no kernel writes beyond the one that it was given."""
+"""Each area of a workspace has its own fence: no kernel writes outside its area."""
 
 from contextlib import contextmanager
 from unittest import mock
@@ -6,10 +6,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from kernels_cuda import nonzero_coordinates
-from kernels_cuda.top_k import steps
+from kernels_cuda.nonzero_coordinates import launches as nonzero_launches
+from kernels_cuda.top_k import launches
+from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
 from tests.gpu.memory import execute
-from tests.gpu.ways import WAYS, CannotServeError, forced
 from tests.random_cases import random_case
 
 GAP = 512
@@ -19,7 +19,7 @@ GAP = 512
 def areas_apart():
     """Have plans leave gaps between the areas of their workspaces; serve the list of these gaps."""
     gaps, n_bytes = [], 0
-    take, aligned = steps.Workspace.take, nonzero_coordinates._aligned
+    take, aligned = launches.Workspace.take, nonzero_launches._aligned
 
     def take_apart(workspace, size):
         piece = take(workspace, size)
@@ -34,23 +34,27 @@ def areas_apart():
         return aligned(size) + GAP
 
     with (
-        mock.patch.object(steps.Workspace, "take", take_apart),
-        mock.patch.object(nonzero_coordinates, "_aligned", aligned_apart),
+        mock.patch.object(launches.Workspace, "take", take_apart),
+        mock.patch.object(nonzero_launches, "_aligned", aligned_apart),
     ):
         yield gaps
 
 
 @pytest.mark.parametrize(
-    ("operator", "way"),
-    [(operator, way) for operator in ("top_k", "nonzero_coordinates") for way in WAYS[operator]],
+    ("operator", "algorithm"),
+    [
+        (operator, algorithm)
+        for operator in ("top_k", "nonzero_coordinates")
+        for algorithm in ALGORITHMS[operator]
+    ],
     ids=str,
 )
-def test_nothing_is_written_between_areas(operator, way):
+def test_nothing_is_written_between_areas(operator, algorithm):
     n_served = 0
     for number in range(-1, -13, -1):
         case = random_case(operator, number)
         try:
-            with forced(way), areas_apart() as gaps:
+            with forced(algorithm), areas_apart() as gaps:
                 execute(case, np.random.default_rng(-number), gaps=gaps)
         except CannotServeError:
             continue

@@ -1,0 +1,165 @@
+"""The one choice of an algorithm, and the plan that launches it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kernels_cuda.diagonal_matrix import kernels, launches
+from kernels_cuda.diagonal_matrix.launches import Part
+from kernels_cuda.diagonal_matrix.parameters import THREADS, VECTOR, Dims, ElementsParameters
+from kernels_cuda.diagonal_matrix.policy import Policy
+from kernels_cuda.diagonal_matrix.problem import Band, Problem
+from kernels_cuda.layout import NARROW_DEPTH, NARROW_LIMIT, Table, is_wide, make_table
+from kernels_cuda.runtime.launch import Kernel, LaunchList, load
+from kernels_cuda.runtime.variant import Target
+
+ROWS, STRIDED, TRANSPOSED, ELEMENTS = "rows", "strided", "transposed", "elements"
+# The transposed kernel counts rows and diagonals in 31 bits.
+_MOST_TRANSPOSED_ROWS = 1 << 29
+
+
+def choose(problem: Problem, policy: Policy) -> str:
+    """Choose the algorithm for a problem whose output has contiguous columns, if its rows or columns are."""
+    fits_rows = policy.vector_row_bytes <= problem.row_bytes <= policy.longest_row_bytes
+    if problem.output_strides[1] != 1 or not fits_rows or len(problem.batch) > NARROW_DEPTH:
+        return ELEMENTS
+    if problem.band.has_input and _is_transposed(problem, policy):
+        return TRANSPOSED
+    is_contiguous = problem.x_strides[1] == 1 or not problem.band.has_input
+    return ROWS if is_contiguous and len(problem.batch) <= 1 else STRIDED
+
+
+def _is_transposed(problem: Problem, policy: Policy) -> bool:
+    """Return whether neighbours of the input are in the same column, and there are enough of them."""
+    x_row, x_column = (abs(stride) for stride in problem.x_strides)
+    has_rows = policy.transposed_rows <= problem.height <= _MOST_TRANSPOSED_ROWS
+    return 0 < x_row < x_column and has_rows and launches.tiles(problem)[0] < NARROW_LIMIT
+
+
+class _Wide(NamedTuple):
+    """A launch of the wide element kernel, whose dimensions are in the workspace."""
+
+    kernel: Kernel
+    n_blocks: int
+    parameters: ElementsParameters
+    table: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A problem with its kernel; see `plan`.
+
+    Where rows of the output may begin anywhere, one more vector covers them: `_aligned` is for an output on
+    a 16-byte boundary, `_anywhere` for any. `_wide` is for what narrow kernels cannot count.
+    """
+
+    variant: str
+    workspace_size: int
+    _aligned: tuple[Part, ...] = ()
+    _anywhere: tuple[Part, ...] = ()
+    _wide: _Wide | None = None
+
+    def launches(self, x: int, output: int) -> LaunchList | None:
+        """Return what `launch` launches for addresses like these modulo 16; None where that varies."""
+        parts = self._anywhere if output % VECTOR else self._aligned
+        is_one = self._wide is None and len(parts) == 1 and parts[0].x == parts[0].output == 0
+        return parts[0].launch if is_one else None
+
+    def launch(self, stream: int, x: int, output: int, workspace: int) -> None:
+        """Write the output."""
+        if self._wide is not None:
+            kernel, n_blocks, parameters, table = self._wide
+            dims = table.parameters(stream, workspace)
+            kernel.launch(stream, n_blocks, THREADS, 0, x, output, parameters, dims)
+            return
+        parts = self._anywhere if output % VECTOR else self._aligned
+        for part in parts:
+            part.launch(stream, x + part.x, output + part.output)
+
+
+def plan(
+    *,
+    element_size: int,
+    has_input: bool,
+    value: int,
+    batch: tuple[tuple[int, int, int], ...],
+    height: int,
+    width: int,
+    x_strides: tuple[int, int],
+    output_strides: tuple[int, int],
+    begin: int,
+    end: int,
+    inverted: bool,
+    x_offset: int,
+    output_offset: int,
+    target: Target,
+    policy: Policy | None = None,
+) -> Plan:
+    """Choose and load the kernel that writes a band.
+
+    Parameters
+    ----------
+    element_size : int
+        Bytes of an element: 1, 2, 4 or 8.
+    has_input : bool
+        Whether elements that are not set are copied; otherwise they become 0.
+    value : int
+        The bits to set.
+    batch : tuple of (size, x_stride, output_stride)
+        All dimensions but rows and columns.
+    height, width : int
+        Rows and columns of a matrix.
+    x_strides, output_strides : tuple of two ints
+        Elements from row to row and from column to column.
+    begin, end : int
+        Diagonals of the band, x - y, `end` not included.
+    inverted : bool
+        Whether the elements outside the band are set instead.
+    x_offset, output_offset : int
+        Not used: addresses are those of the first elements.
+    target : Target
+        The device.
+    policy : Policy, optional
+        Other thresholds than the usual ones.
+    """
+    del x_offset, output_offset
+    policy = policy or Policy()
+    problem = Problem(
+        element_size=element_size,
+        batch=batch,
+        height=height,
+        width=width,
+        x_strides=x_strides,
+        output_strides=output_strides,
+        band=Band(begin, end, inverted, has_input, value),
+    )
+    if problem.n_elements == 0:
+        return Plan("diagonal_matrix: nothing to write", 0)
+    if output_strides[1] != 1 and output_strides[0] == 1:
+        problem = problem.transposed()
+    algorithm = choose(problem, policy)
+    name = f"diagonal_matrix {8 * element_size}-bit {algorithm}"
+    if algorithm == TRANSPOSED:
+        parts: tuple[Part, ...] = (launches.transposed_part(problem, target),)
+        return Plan(name, 0, parts, parts)
+    if algorithm == ELEMENTS:
+        return _elements_plan(name, problem, policy, target)
+    make = launches.rows_parts if algorithm == ROWS else launches.strided_parts
+    strides = problem.output_strides[0], *(stride for *_, stride in batch)
+    is_every_row_aligned = all(stride * element_size % VECTOR == 0 for stride in strides)
+    latest = VECTOR - element_size
+    residues = 0 if is_every_row_aligned else latest, latest
+    aligned, anywhere = (tuple(make(problem, policy, residue, target)) for residue in residues)
+    return Plan(name, 0, aligned, anywhere)
+
+
+def _elements_plan(name: str, problem: Problem, policy: Policy, target: Target) -> Plan:
+    size = problem.element_size
+    wide = is_wide(problem.n_elements, len(problem.batch), limit=policy.narrow_elements)
+    kernel = load(kernels.elements(size, wide), target)
+    table = make_table(Dims, problem.batch, (size, size), wide, target)
+    n_blocks = launches.elements_blocks(problem, wide)
+    parameters = launches.elements_parameters(problem, wide)
+    if wide:
+        return Plan(name, table.workspace_size, _wide=_Wide(kernel, n_blocks, parameters, table))
+    parts = (Part(0, 0, kernel.prepare(n_blocks, THREADS, 0, 2, parameters, table.parameters())),)
+    return Plan(name, 0, parts, parts)

@@ -1,0 +1,211 @@
+"""Matrices of which rows lie side by side in the input and columns in the output: x.T, or Fortran order.
+
+A block has a tile of `TILE_ROWS` rows of 128 bytes. Lanes read along columns, each the four bytes or more of
+one or a few rows, from as many columns as fill a vector. So a thread holds whole vectors of the output, which
+change hands in shared memory: from there lanes write along rows. Vectors of a row are stored in an order that
+depends on the row, so that neither side meets in a bank.
+
+What the band overwrites altogether is not read, by the few rows of a lane.
+"""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda import ptx
+from kernels_cuda.diagonal_matrix.parameters import (
+    THREADS,
+    TILE_ROW_BYTES,
+    TILE_ROWS,
+    VECTOR,
+    Dims,
+    TransposedParameters,
+)
+from kernels_cuda.diagonal_matrix.vectors import edge_function
+from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
+from kernels_cuda.runtime.compiler import device_function
+
+i32 = types.int32
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+_VECTORS_A_ROW = TILE_ROW_BYTES // VECTOR  # one a warp
+_VECTORS_A_THREAD = TILE_ROWS * _VECTORS_A_ROW // THREADS
+_TILE_WORDS = TILE_ROWS * TILE_ROW_BYTES // 4
+
+
+def transposed_kernel(element_size: int) -> Any:
+    """Make the kernel."""
+    per_vector = VECTOR // element_size
+    size_shift = element_size.bit_length() - 1
+    # A lane reads a word of some rows, or an element of one row, from each column of a vector.
+    rows_a_lane = max(4 // element_size, 1)
+    lane_shift = rows_a_lane.bit_length() - 1
+    rows_a_warp = 32 * rows_a_lane
+    n_groups = TILE_ROWS // rows_a_warp
+    n_words = 4 * rows_a_lane * n_groups
+    tile_columns = TILE_ROW_BYTES // element_size
+    column_shift = tile_columns.bit_length() - 1
+    elements_per_thread = TILE_ROWS * tile_columns // THREADS
+    is_long = element_size == 8
+    is_word = element_size < 4
+    read = ptx.READ[element_size]
+    store = ptx.STORE[element_size]
+    load_shared = ptx.LOAD_SHARED[element_size]
+    scalar = ptx.REGISTER[element_size]
+    _, divide, _ = arithmetic(wide=False)
+    _, two_offsets, _ = offset_functions(wide=False)
+    with_band = edge_function(element_size)
+
+    @device_function
+    def vector_at(row, vector):
+        """Return where in the tile a vector is kept, in bytes."""
+        kept = vector ^ ((row >> lane_shift) & u32(_VECTORS_A_ROW - 1))
+        return row * TILE_ROW_BYTES + kept * VECTOR
+
+    @device_function
+    def word_of_rows(address, row_bytes, last_row):
+        """Return a column in the rows of a lane, read one by one; the last one stands for those beyond."""
+        word = u32(0)
+        for r in range(rows_a_lane):
+            bits = read(address + min(r, last_row) * row_bytes)
+            word |= bits << u32(8 * element_size * r)
+        return word
+
+    @device_function
+    def vectors_of_words_1(words, first, r):
+        """Return row r of four: the bytes r of sixteen words."""
+        near = u32(0x5140) if r < 2 else u32(0x7362)
+        far = u32(0x5410) if r % 2 == 0 else u32(0x7632)
+        return (
+            four_bytes(words, first, near, far),
+            four_bytes(words, first + 4, near, far),
+            four_bytes(words, first + 8, near, far),
+            four_bytes(words, first + 12, near, far),
+        )
+
+    @device_function
+    def four_bytes(words, first, near, far):
+        a = ptx.permute(words[first], words[first + 1], near)
+        b = ptx.permute(words[first + 2], words[first + 3], near)
+        return ptx.permute(a, b, far)
+
+    @device_function
+    def vectors_of_words_2(words, first, r):
+        """Return row r of two: the halves r of eight words."""
+        selector = u32(0x5410) if r == 0 else u32(0x7632)
+        return (
+            ptx.permute(words[first], words[first + 1], selector),
+            ptx.permute(words[first + 2], words[first + 3], selector),
+            ptx.permute(words[first + 4], words[first + 5], selector),
+            ptx.permute(words[first + 6], words[first + 7], selector),
+        )
+
+    @device_function
+    def vectors_of_words_4(words, first, r):
+        return words[first], words[first + 1], words[first + 2], words[first + 3]
+
+    vector_of_row = {1: vectors_of_words_1, 2: vectors_of_words_2}.get(element_size, vectors_of_words_4)
+
+    @cuda.jit
+    def diagonal_transposed(x, output, p: TransposedParameters, dims: dims_type(Dims, wide=False)):
+        band = p.band
+        tile = ptx.shared_address(cuda.shared.array(_TILE_WORDS, u32, alignment=VECTOR))
+        words = cuda.local.array(n_words, u32)
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        row_of_tiles = divide(u32(cuda.blockIdx.x), p.tiles_per_row)
+        batch = divide(row_of_tiles, p.rows_of_tiles)
+        first_column = i32((u32(cuda.blockIdx.x) - row_of_tiles * u32(p.tiles_per_row.size)) << column_shift)
+        first_row = i32((row_of_tiles - batch * u32(p.rows_of_tiles.size)) * TILE_ROWS)
+        x_at = i64(batch) * dims.x_strides[0]
+        output_at = i64(batch) * dims.output_strides[0]
+        if dims.n_dims > 1:
+            x_at, output_at = two_offsets(batch, dims, dims.x_strides, dims.output_strides)
+
+        column = i32(first_column + i32(warp * per_vector))
+        last_column = i32(min(i32(i32(p.width) - i32(1)) - column, per_vector - 1))
+        for g in range(n_groups):
+            for k in range(4 * rows_a_lane):
+                words[g * 4 * rows_a_lane + k] = u32(0)
+            y = i32(first_row + i32(g * rows_a_warp) + i32(lane << lane_shift))
+            last_row = i32(min(i32(i32(p.height) - i32(1)) - y, rows_a_lane - 1))
+            lowest = i32(column - i32(y + (rows_a_lane - 1)))
+            highest = i32(i32(column + (per_vector - 1)) - y)
+            is_inside = lowest >= band.begin and highest < band.end
+            is_outside = lowest >= band.end or highest < band.begin
+            is_set = is_outside if band.inverted else is_inside
+            if band.has_input and last_row >= 0 and last_column >= 0 and not is_set:
+                source = x + x_at + i64(y) * p.x_row + i64(column) * p.x_column
+                if is_word:
+                    is_whole = last_row == rows_a_lane - 1
+                    if is_whole and p.x_row == element_size and (source | p.x_column) & 3 == 0:
+                        for k in range(per_vector):
+                            words[g * per_vector + k] = ptx.read_u32(
+                                source + min(k, last_column) * p.x_column
+                            )
+                    else:
+                        for k in range(per_vector):
+                            words[g * per_vector + k] = word_of_rows(
+                                source + min(k, last_column) * p.x_column, p.x_row, i64(last_row)
+                            )
+                else:
+                    for k in range(per_vector):
+                        bits = read(source + min(k, last_column) * p.x_column)
+                        if is_long:
+                            words[g * 4 + 2 * k] = u32(bits)
+                            words[g * 4 + 2 * k + 1] = u32(bits >> 32)
+                        else:
+                            words[g * 4 + k] = bits
+        for g in range(n_groups):
+            row = u32(g * rows_a_warp) + (lane << lane_shift)
+            for r in range(rows_a_lane):
+                a, b, c, d = vector_of_row(words, g * 4 * rows_a_lane, r)
+                ptx.store_shared_u32x4(tile + vector_at(row + u32(r), warp), a, b, c, d)
+        cuda.syncthreads()
+
+        target = output + output_at + i64(first_row) * p.output_row + i64(first_column) * element_size
+        if (target | p.output_row) & (VECTOR - 1) == 0 and i32(first_column + tile_columns) <= i32(p.width):
+            vector = thread & u32(_VECTORS_A_ROW - 1)
+            column = i32(first_column + i32(vector * per_vector))
+            for k in range(_VECTORS_A_THREAD):
+                row = thread // _VECTORS_A_ROW + u32(k * (THREADS // _VECTORS_A_ROW))
+                y = i32(first_row + i32(row))
+                # The band begins and ends here, in elements from the vector's first.
+                low = i32(i32(band.begin) - i32(column - y))
+                high = i32(i32(band.end) - i32(column - y))
+                is_inside = low <= 0 and high >= per_vector
+                is_outside = low >= per_vector or high <= 0
+                is_set = is_outside if band.inverted else is_inside
+                if y < i32(p.height):
+                    a = u32(band.low_value)
+                    b = u32(band.high_value)
+                    c = a
+                    d = b
+                    if not is_set:
+                        a, b, c, d = ptx.load_shared_u32x4(tile + vector_at(row, vector))
+                    if not (is_inside or is_outside):
+                        a, b, c, d = with_band(a, b, c, d, low, high, band)
+                    ptx.store_stream_u32x4(
+                        target + i64(row) * p.output_row + i64(vector) * VECTOR, a, b, c, d
+                    )
+            return
+        value = u64(band.low_value) | (u64(band.high_value) << 32) if is_long else band.low_value
+        for k in range(elements_per_thread):
+            position = thread + u32(k * THREADS)
+            row = position >> column_shift
+            at = position & u32(tile_columns - 1)
+            y = i32(first_row + i32(row))
+            column = i32(first_column + i32(at))
+            if y < i32(p.height) and column < i32(p.width):
+                in_band = band.begin <= column - y and column - y < band.end
+                bits = scalar(value)
+                if u32(in_band) == u32(band.inverted):
+                    place = vector_at(row, at >> u32(4 - size_shift))
+                    within = (at & u32(per_vector - 1)) << size_shift
+                    bits = load_shared(tile + place + within)
+                store(target + i64(row) * p.output_row + i64(at) * element_size, bits)
+
+    return diagonal_transposed

@@ -1,0 +1,119 @@
+"""What launches and kernels agree on: sizes, and the integers that kernels take besides addresses.
+
+Strides are in bytes. `least_index` is the least index that does not count from the end, and `clips` tells
+whether an index out of range is brought into it, or its slice filled with zeros.
+"""
+
+from typing import NamedTuple
+
+from kernels_cuda.layout import Column, Divisor
+
+THREADS = 128
+STRIDED_THREADS = 256
+VECTOR = 16
+# Units of 16 bytes, and of fewer, that a thread moves; wide kernels, which loop over dimensions, move one.
+UNITS = 4
+SCALAR_UNITS = 2
+# Units of a thread of the planar kernel, where there are many.
+PLANAR_UNITS = 4
+PLANAR_DIMS = 2
+PLANAR_COORDINATES = 3
+# Index tuples that a thread checks at a time.
+CHECKED_TUPLES = 8
+
+
+def units_per_thread(unit: int, wide: bool) -> int:
+    """Return how many units a thread moves."""
+    return 1 if wide else UNITS if unit == VECTOR else SCALAR_UNITS
+
+
+class Dims(NamedTuple):
+    """The dimensions of runs, and those that the coordinates of an index tuple index."""
+
+    n_dims: int
+    multipliers: Column
+    shifts: Column
+    sizes: Column
+    x_strides: Column
+    index_strides: Column
+    output_strides: Column
+    bounds: Column
+    coordinate_strides: Column
+
+
+class UnitsParameters(NamedTuple):
+    """Parameters of `units.gather_units`."""
+
+    n_units: int
+    units_per_run: Divisor
+    n_coordinates: int
+    coordinate_bytes: int
+    least_index: int
+    clips: int
+
+
+class PlanarRuns(NamedTuple):
+    """Runs along up to two dimensions, all of whose strides fit 32 bits."""
+
+    inner_size: Divisor
+    n_coordinates: int
+    coordinate_bytes: int
+    least_index: int
+    clips: int
+    x_strides: tuple[int, int]
+    index_strides: tuple[int, int]
+    output_strides: tuple[int, int]
+    bounds: tuple[int, int, int]
+    coordinate_strides: tuple[int, int, int]
+
+
+class PlanarParameters(NamedTuple):
+    """Parameters of `planar.gather_planar`."""
+
+    n_units: int
+    units_per_run: Divisor
+    runs: PlanarRuns
+
+
+class UnalignedParameters(NamedTuple):
+    """Parameters of `unaligned.gather_unaligned`."""
+
+    n_vectors: int
+    vectors_per_run: Divisor
+    run_bytes: int
+    runs: PlanarRuns
+
+
+class StridedParameters(NamedTuple):
+    """Parameters of `strided.gather_strided`: the elements of a run are `step` bytes apart in the input."""
+
+    n_vectors: int
+    vectors_per_run: Divisor
+    run_elements: int
+    step: int
+    n_coordinates: int
+    coordinate_bytes: int
+    index_size: int
+    least_index: int
+    clips: int
+
+
+class CheckDims(NamedTuple):
+    """The dimensions of index tuples, and the sizes that coordinates are compared with."""
+
+    n_dims: int
+    multipliers: Column
+    shifts: Column
+    sizes: Column
+    index_strides: Column
+    bounds: Column
+
+
+class CheckParameters(NamedTuple):
+    """Parameters of `check.gather_check`: the first of `n_tuples` has position `first_position` among all."""
+
+    first_position: int
+    n_tuples: int
+    n_coordinates: int
+    coordinate_bytes: int
+    least_index: int

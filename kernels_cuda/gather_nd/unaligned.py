@@ -1,0 +1,149 @@
+"""Slices without gaps that lie otherwise between 16-byte boundaries in the input than in the output.
+
+Runs of the output are covered by 16-byte vectors on 16-byte boundaries. Where both vectors of the input that
+such a one takes bytes from lie in the slice, they are read whole and shifted; at the ends of a slice, the
+words that lie in it are, and single bytes: nothing else is read or written.
+"""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda import ptx
+from kernels_cuda.gather_nd.addressing import along, index_functions
+from kernels_cuda.gather_nd.parameters import (
+    STRIDED_THREADS,
+    VECTOR,
+    UnalignedParameters,
+)
+from kernels_cuda.offsets import arithmetic
+from kernels_cuda.runtime.compiler import device_function
+
+i32 = types.int32
+u32 = types.uint32
+i64 = types.int64
+
+
+def unaligned_kernel(index_size: int) -> Any:
+    """Make the kernel, for elements of any size; runs have two vectors at least."""
+    _, read_index, bring = index_functions(index_size, index_size == 8)
+    _, divide, _ = arithmetic(wide=False)
+
+    @device_function
+    def follow(address, place, bound, stride, least):
+        """Return where the index at `place` leads, and whether it is in range."""
+        index, is_in_range = bring(read_index(place, least), bound, least)
+        return ptx.add_product(address, index, stride), is_in_range
+
+    @device_function
+    def shifted(a, b, n_bytes):
+        """Return the word that begins `n_bytes` of 0 to 3 after the first of two."""
+        return ptx.permute(a, b, 0x3210 + 0x1111 * n_bytes)
+
+    @device_function
+    def word_at(address, first, end, straddling, bits, is_read):
+        """Return the word at an address if it lies between two others, or the one that straddles an end."""
+        word = ptx.read_if_u32(address, u32(is_read and address >= first and address + 4 <= end))
+        return bits if address == straddling else word
+
+    @cuda.jit
+    def gather_unaligned(x, indices, output, p: UnalignedParameters):
+        runs = p.runs
+        position = u32(cuda.blockIdx.x) * STRIDED_THREADS + u32(cuda.threadIdx.x)
+        if position >= u32(p.n_vectors):
+            return
+        run = divide(position, p.vectors_per_run)
+        vector = position - run * u32(p.vectors_per_run.size)
+        outer = divide(run, runs.inner_size)
+        inner = run - outer * u32(runs.inner_size.size)
+        place = along(indices, outer, inner, runs.index_strides)
+        first = along(x, outer, inner, runs.x_strides)
+        first, is_read = follow(first, place, runs.bounds[0], runs.coordinate_strides[0], runs.least_index)
+        # Not a loop, which the compiler would not unroll: columns have no addresses.
+        if u32(runs.n_coordinates) > 1:
+            place += runs.coordinate_bytes
+            first, is_in_range = follow(
+                first, place, runs.bounds[1], runs.coordinate_strides[1], runs.least_index
+            )
+            is_read = is_read and is_in_range
+        if u32(runs.n_coordinates) > 2:
+            place += runs.coordinate_bytes
+            first, is_in_range = follow(
+                first, place, runs.bounds[2], runs.coordinate_strides[2], runs.least_index
+            )
+            is_read = is_read and is_in_range
+        is_read = is_read or u32(runs.clips) != 0
+        target = along(output, outer, inner, runs.output_strides)
+        # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
+        start = i32(i32(vector << 4) - i32(target & (VECTOR - 1)))
+        behind = i32(i32(p.run_bytes) - start)
+        target += i64(start)
+        end = first + p.run_bytes
+        source = first + i64(start)
+        lead = i32(source & (VECTOR - 1))
+        n_bytes = u32(lead) & 3
+        if start >= lead and behind >= (VECTOR if lead == 0 else 2 * VECTOR - lead):
+            a, b, c, d = ptx.read_if_u32x4(source - i64(lead), u32(is_read))
+            e, f, g, h = ptx.read_if_u32x4(source - i64(lead) + VECTOR, u32(is_read and lead != 0))
+            if lead & 8 != 0:
+                a, b, c, d, e, f = c, d, e, f, g, h
+            if lead & 4 != 0:
+                a, b, c, d, e = b, c, d, e, f
+            ptx.store_stream_u32x4(
+                target,
+                shifted(a, b, n_bytes),
+                shifted(b, c, n_bytes),
+                shifted(c, d, n_bytes),
+                shifted(d, e, n_bytes),
+            )
+            return
+
+        near = source - i64(n_bytes)
+        # Of the words at the two ends of the run, the one that can be among those of this vector.
+        straddling = (first if near < first else end) & -4
+        bits = u32(0)
+        if straddling < first or straddling + 4 > end:
+            for k in range(4):
+                is_inside = straddling + k >= first and straddling + k < end
+                byte = ptx.read_if_u8(straddling + k, u32(is_read and is_inside))
+                bits |= byte << u32(8 * k)
+        else:
+            straddling = i64(0)
+        a = word_at(near, first, end, straddling, bits, is_read)
+        b = word_at(near + 4, first, end, straddling, bits, is_read)
+        c = word_at(near + 8, first, end, straddling, bits, is_read)
+        d = word_at(near + 12, first, end, straddling, bits, is_read)
+        e = word_at(near + 16, first, end, straddling, bits, is_read)
+        a = shifted(a, b, n_bytes)
+        b = shifted(b, c, n_bytes)
+        c = shifted(c, d, n_bytes)
+        d = shifted(d, e, n_bytes)
+        if start >= 0 and behind >= VECTOR:
+            ptx.store_stream_u32x4(target, a, b, c, d)
+            return
+        # The vector is stored from byte to byte, and of one word only a part.
+        low = max(i32(-start), i32(0))
+        high = min(behind, i32(VECTOR))
+        if low <= 0 and high >= 4:
+            ptx.store_u32(target, a)
+        if low <= 4 and high >= 8:
+            ptx.store_u32(target + 4, b)
+        if low <= 8 and high >= 12:
+            ptx.store_u32(target + 8, c)
+        if low <= 12 and high >= 16:
+            ptx.store_u32(target + 12, d)
+        edge = low if low > 0 else high
+        if edge & 3 != 0:
+            part = i32(edge & -4)
+            bits = a
+            if part == 4:
+                bits = b
+            if part == 8:
+                bits = c
+            if part == 12:
+                bits = d
+            for k in range(4):
+                if part + k >= low and part + k < high:
+                    ptx.store_u8(target + i64(part) + k, bits >> u32(8 * k))
+
+    return gather_unaligned

@@ -1,0 +1,166 @@
+"""The choice of an algorithm, and the plan that launches it."""
+
+from dataclasses import dataclass, field
+
+from kernels_cuda.layout import is_wide
+from kernels_cuda.nonzero_coordinates.launches import MaskLaunches, small_launch
+from kernels_cuda.nonzero_coordinates.parameters import GENERAL_COLUMNS
+from kernels_cuda.nonzero_coordinates.policy import Policy
+from kernels_cuda.nonzero_coordinates.problem import Problem
+from kernels_cuda.runtime.launch import LaunchList
+from kernels_cuda.runtime.variant import Target
+
+
+@dataclass(frozen=True, slots=True)
+class SmallPlan:
+    """A few elements, for which one block does everything; see `plan`."""
+
+    variant: str
+    workspace_size: int
+    _rows: LaunchList
+    _count: LaunchList
+
+    def launches(self, x: int, coordinates: int, count: int) -> LaunchList | None:
+        """Return what `launch` launches, for any addresses."""
+        return self._rows
+
+    def launch(self, stream: int, x: int, coordinates: int, count: int, workspace: int) -> None:
+        """Write the coordinates and the count."""
+        self._rows(stream, x, coordinates, count)
+
+    def count(self, stream: int, x: int, count: int, workspace: int) -> None:
+        """Write the count."""
+        self._count(stream, x, 0, count)
+
+    def expand(self, stream: int, x: int, coordinates: int, workspace: int) -> None:
+        """Write the coordinates, to as many rows as `count` with the same input counted."""
+        self._rows(stream, x, coordinates, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskPlan:
+    """Elements of which a mask is made; see `plan`."""
+
+    variant: str
+    workspace_size: int
+    _steps: MaskLaunches
+    # Lists by what they do, and where modulo 16 input and coordinates begin, which they depend on.
+    _lists: dict[tuple[str, int, int], LaunchList] = field(default_factory=dict)
+
+    def launches(self, x: int, coordinates: int, count: int) -> LaunchList | None:
+        """Return what `launch` launches for addresses like these modulo 16; None where that varies."""
+        return self._lists.get(("launch", x % 16, coordinates % 16))
+
+    def launch(self, stream: int, x: int, coordinates: int, count: int, workspace: int) -> None:
+        """Write the coordinates and the count."""
+        steps, key = self._steps, ("launch", x % 16, coordinates % 16)
+        if not steps.columns or steps.problem.capacity == 0:
+            self.count(stream, x, count, workspace)
+            return
+        launches = self._lists.get(key)
+        if launches is None:
+            is_direct = steps.granules(x) <= steps.policy.direct_granules
+            scan = [] if is_direct else steps.scan(x)
+            expand = steps.expand(*key[1:], is_direct)
+            launches = LaunchList([*steps.mask(stream, x, workspace), *scan, *expand])
+            self._keep(key, launches)
+        launches(stream, x, coordinates, count, workspace)
+
+    def count(self, stream: int, x: int, count: int, workspace: int) -> None:
+        """Write the count, and leave in the workspace what `expand` needs."""
+        steps, key = self._steps, ("count", x % 16, 0)
+        launches = self._lists.get(key)
+        if launches is None:
+            launches = LaunchList([*steps.mask(stream, x, workspace), *steps.scan(x)])
+            self._keep(key, launches)
+        launches(stream, x, 0, count, workspace)
+
+    def expand(self, stream: int, x: int, coordinates: int, workspace: int) -> None:
+        """Write the coordinates, to as many rows as `count` with the same input and workspace counted."""
+        key = "expand", x % 16, coordinates % 16
+        launches = self._lists.get(key)
+        if launches is None:
+            launches = self._lists[key] = LaunchList(self._steps.expand(*key[1:], is_direct=False))
+        launches(stream, x, coordinates, 0, workspace)
+
+    def _keep(self, key: tuple[str, int, int], launches: LaunchList) -> None:
+        if not self._steps.has_wide_table:
+            self._lists[key] = launches
+
+
+Plan = SmallPlan | MaskPlan
+
+
+def plan(
+    *,
+    element_size: int,
+    magnitude: int,
+    sizes: tuple[int, ...],
+    dims: tuple[tuple[int, int], ...],
+    x_offset: int,
+    coordinate_offset: int,
+    capacity: int,
+    coordinate_strides: tuple[int, int],
+    coordinate_size: int,
+    count_size: int,
+    fill: int | None,
+    target: Target,
+    policy: Policy | None = None,
+) -> Plan:
+    """Choose and load the kernels that list the non-zero elements.
+
+    Parameters
+    ----------
+    element_size : int
+        Bytes of an element: 1, 2, 4 or 8.
+    magnitude : int
+        An element is non-zero where ``bits & magnitude`` is.
+    sizes : tuple of int
+        The dimensions whose coordinates are columns of the output, slowest first.
+    dims : tuple of (size, stride)
+        The merged layout of the input.
+    x_offset, coordinate_offset : int
+        Not used: addresses are those of the first elements.
+    capacity : int
+        Rows that may be written.
+    coordinate_strides : tuple of two ints
+        Elements from row to row and from column to column.
+    coordinate_size, count_size : int
+        Bytes of a coordinate and of the count: 4 or 8.
+    fill : int or None
+        Bits for the rows that are left, or None to leave them as they are.
+    target : Target
+        The device.
+    policy : Policy, optional
+        Other thresholds than the usual ones.
+    """
+    del x_offset, coordinate_offset
+    policy = policy or Policy()
+    problem = Problem(
+        element_size=element_size,
+        magnitude=magnitude,
+        sizes=sizes,
+        dims=dims,
+        capacity=capacity,
+        coordinate_strides=coordinate_strides,
+        coordinate_size=coordinate_size,
+        count_size=count_size,
+        fill=fill,
+    )
+    name = f"nonzero_coordinates {8 * element_size}-bit"
+    if is_small(problem, policy):
+        rows = small_launch(problem, target, capacity, coordinate_strides)
+        count = small_launch(problem, target, 0, (0, 0))
+        return SmallPlan(f"{name}, one block, {len(sizes)} columns", 0, rows, count)
+    steps = MaskLaunches.of(problem, policy, target)
+    return MaskPlan(f"{name}, {steps.name}, {len(sizes)} columns", steps.workspace_size, steps)
+
+
+def is_small(problem: Problem, policy: Policy) -> bool:
+    """Return whether one block does everything."""
+    n_elements, n_columns = problem.n_elements, len(problem.sizes)
+    is_narrow = not is_wide(n_elements, len(problem.dims), limit=policy.narrow_elements)
+    fills_little = problem.fill is None or problem.capacity * n_columns <= policy.small_fill
+    if n_columns > GENERAL_COLUMNS or not fills_little:
+        return False
+    return is_narrow and 0 < n_elements <= policy.small_elements

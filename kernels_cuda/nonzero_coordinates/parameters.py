@@ -1,0 +1,141 @@
+"""What launches and kernels agree on: sizes, and the integers that kernels take besides addresses."""
+
+from typing import NamedTuple
+
+from kernels_cuda.layout import Column
+
+GRANULE = 16384  # elements that share a count; their positions fill 32 KiB of shared memory
+CHUNK = 1024  # elements of a warp's 32 mask words
+GENERAL_COLUMNS = 8  # columns that one launch writes when no kernel is made for their number
+
+MASK_THREADS = 256
+TRANSPOSED_THREADS = 256
+FILLED_WORDS = 4  # words of a row that a lane of the transposed kernel fills
+SCAN_THREADS = 1024
+EXPAND_THREADS = 512
+SMALL_THREADS = 1024
+SMALL_FEWER_THREADS = 512
+SMALL_IN_FLIGHT = 4  # elements that a thread of the small kernel loads, at most
+SMALL_LIMIT = SMALL_THREADS * SMALL_IN_FLIGHT
+
+
+def block_elements(element_size: int) -> int:
+    """Return how many elements a block reads of contiguous input: 64 KiB, but a granule at least."""
+    return max(GRANULE, 65536 // element_size)
+
+
+def small_threads(n_elements: int) -> int:
+    """Return the threads of the small kernel: one per element, as far as a block goes.
+
+    Half a block has less to wait for, and is enough where its threads take in the elements all at once.
+    """
+    most = SMALL_FEWER_THREADS if n_elements <= SMALL_FEWER_THREADS * SMALL_IN_FLIGHT else SMALL_THREADS
+    return min(-(-n_elements // 32) * 32, most)
+
+
+def column_depth(n_columns: int) -> int:
+    """Return how many divisions a row takes: the last of up to four columns is what the others leave."""
+    return GENERAL_COLUMNS if n_columns == GENERAL_COLUMNS else max(1, n_columns - 1)
+
+
+class Dims(NamedTuple):
+    """The dimensions of the input, with strides in bytes."""
+
+    n_dims: int
+    multipliers: Column
+    shifts: Column
+    sizes: Column
+    strides: Column
+
+
+class ColumnDivisors(NamedTuple):
+    """The divisions that make the columns of a position; a period is how many elements share a coordinate."""
+
+    multipliers: tuple[int, ...]
+    shifts: tuple[int, ...]
+    periods: tuple[int, ...]
+
+
+class SmallParameters(NamedTuple):
+    """Parameters of `small.nonzero_small`."""
+
+    end: int
+    magnitude: int
+    capacity: int
+    row_bytes: int
+    column_bytes: int
+    coordinate_size: int
+    n_columns: int
+    fills: int
+    fill: int
+    count_size: int
+
+
+class MaskParameters(NamedTuple):
+    """Parameters of `masks.nonzero_mask`: elements from `skipped` to `end`, which count from a boundary."""
+
+    skipped: int
+    end: int
+    magnitude: int
+
+
+class StridedMaskParameters(NamedTuple):
+    """Parameters of `masks.nonzero_mask_strided`."""
+
+    end: int
+    magnitude: int
+
+
+class TransposedMaskParameters(NamedTuple):
+    """Parameters of `transposed.nonzero_mask_transposed`.
+
+    A warp has 32 rows of `FILLED_WORDS` words: there are `n_row_tiles` times `n_word_tiles` of these units
+    in a matrix.
+    """
+
+    magnitude: int
+    n_units: int
+    height: int
+    n_row_tiles: int
+    row_words: int
+    n_word_tiles: int
+    batch_bytes: int
+    column_bytes: int
+
+
+class ExpandParameters(NamedTuple):
+    """Parameters of `expand.nonzero_expand`.
+
+    Attributes
+    ----------
+    n_granules, granules_per_tile, n_tiles : int
+        Granules in all, and tiles, of which each block has one.
+    skipped : int
+        Elements before the first, from a 16-byte boundary on.
+    capacity, row_bytes, column_bytes, is_packed : int
+        Rows that may be written, their layout, and whether a row is written in vectors.
+    fills, fill : int
+        Whether the rows that are left are written, and with what.
+    count_size : int
+        Bytes of the count.
+    n_columns : int
+        Columns that are written.
+    multiplier, shift, period : int
+        The divisor that takes the columns before these away.
+    """
+
+    n_granules: int
+    granules_per_tile: int
+    n_tiles: int
+    skipped: int
+    capacity: int
+    row_bytes: int
+    column_bytes: int
+    is_packed: int
+    fills: int
+    fill: int
+    count_size: int
+    n_columns: int
+    multiplier: int
+    shift: int
+    period: int

@@ -1,0 +1,290 @@
+"""The one choice of an algorithm, and the plan that launches it."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from kernels_cuda.runtime.launch import Launch as LoadedLaunch
+from kernels_cuda.runtime.launch import LaunchList, load
+from kernels_cuda.runtime.variant import Target, capability_of
+from kernels_cuda.top_k import group_launches, launches
+from kernels_cuda.top_k.launches import Launch, Workspace
+from kernels_cuda.top_k.optional_launches import (
+    RowLengths,
+    packed_rows,
+    rows_with_lengths,
+    with_optional_launches,
+)
+from kernels_cuda.top_k.policy import Policy
+from kernels_cuda.top_k.problem import (
+    AxisStrides,
+    Problem,
+    RowDimension,
+    describe_rows,
+    key_format,
+    last_element,
+    unfolded_format,
+)
+from kernels_cuda.top_k.shapes import WARP_LARGEST_K
+
+
+class Algorithm(StrEnum):
+    """How a top-k is found; `kernels_cuda.top_k` tells what each of them is for."""
+
+    WARP = "warp"
+    BLOCK = "block"
+    GRID = "grid"
+    COLUMNS = "columns"
+    TILE = "tile"
+    SORT = "sort"
+
+
+LAUNCHES: dict[Algorithm, Callable[[Problem, Policy, Workspace], list[Launch]]] = {
+    Algorithm.WARP: launches.warp_launches,
+    Algorithm.BLOCK: group_launches.block_launches,
+    Algorithm.GRID: group_launches.grid_launches,
+    Algorithm.COLUMNS: launches.columns_launches,
+    Algorithm.TILE: launches.tile_launches,
+    Algorithm.SORT: launches.sort_launches,
+}
+
+
+def choose(problem: Problem, policy: Policy) -> Algorithm:
+    """Choose the algorithm for a problem, by its rows, columns, k and element size."""
+    if _is_for_columns(problem, policy):
+        return Algorithm.COLUMNS
+    if _is_for_warps(problem, policy):
+        return Algorithm.WARP
+    if _is_for_tiles(problem, policy):
+        return Algorithm.TILE
+    if _is_for_grids(problem, policy):
+        return Algorithm.GRID
+    return Algorithm.SORT if group_launches.fitting_block(problem, policy) is None else Algorithm.BLOCK
+
+
+def _is_for_columns(problem: Problem, policy: Policy) -> bool:
+    columns = policy.columns
+    return (
+        group_launches.is_transposed(problem, policy)
+        and problem.k <= columns.largest_k
+        and problem.n_rows >= columns.columns_per_selected * problem.k
+        and problem.n_rows * problem.axis_size >= columns.input_elements
+    )
+
+
+def _is_for_warps(problem: Problem, policy: Policy) -> bool:
+    warp = policy.warp
+    if problem.k <= WARP_LARGEST_K:
+        return problem.axis_size <= warp.row_elements[-1]
+    longest = warp.ranked_elements
+    if group_launches.has_many_rows(problem, policy):
+        longest = warp.ranked_elements_of_many_rows
+    return _selects_most(problem, policy) and problem.axis_size <= longest
+
+
+def _is_for_tiles(problem: Problem, policy: Policy) -> bool:
+    if not _selects_most(problem, policy) or launches.fitting_tile(problem, policy) is None:
+        return False
+    return problem.axis_size <= policy.tile.sorted_elements or problem.k > policy.tile.selected_k
+
+
+def _selects_most(problem: Problem, policy: Policy) -> bool:
+    return problem.axis_size <= problem.k * policy.tile.elements_per_selected
+
+
+def _is_for_grids(problem: Problem, policy: Policy) -> bool:
+    """Tell whether other blocks should read rows before one block per row finishes them."""
+    grid, row_bytes = policy.grid, problem.row_bytes
+    if group_launches.fine_groups(problem, policy) < problem.k * grid.groups_per_selected:
+        return False
+    if group_launches.grid_split(problem, policy) is None:
+        return False
+    if (
+        group_launches.is_transposed(problem, policy)
+        and row_bytes >= grid.transposed_row_bytes
+        and problem.n_rows * row_bytes >= grid.transposed_bytes
+    ):
+        return True
+    shape = group_launches.fitting_block(problem, policy)
+    if shape is None:
+        return True
+    in_one_block = row_bytes / (grid.thread_bytes_per_microsecond * shape.n_threads)
+    in_many = grid.launch_microseconds + problem.n_rows * row_bytes / policy.device_bytes_per_microsecond
+    return problem.n_rows <= problem.multiprocessors and in_one_block >= in_many
+
+
+class Launches(NamedTuple):
+    """What a problem is solved by."""
+
+    algorithm: Algorithm
+    launches: list[Launch]
+    workspace_size: int
+
+
+def launches_of(
+    problem: Problem,
+    policy: Policy,
+    algorithm: Algorithm | str | None = None,
+    *,
+    is_sorted: bool = True,
+    lengths: RowLengths | None = None,
+) -> Launches:
+    """Return the launches that solve a problem, with the algorithm that is chosen or the given one."""
+    chosen = choose(problem, policy) if algorithm is None else Algorithm(algorithm)
+    workspace = Workspace()
+    launched = LAUNCHES[chosen](problem, policy, workspace)
+    launched = with_optional_launches(problem, policy, launched, is_sorted, lengths, workspace)
+    return Launches(chosen, launched, workspace.size)
+
+
+class Plan:
+    """A top-k of one shape on one device; may be launched from any thread.
+
+    Attributes
+    ----------
+    variant : str
+        What runs and why.
+    workspace_size : int
+        Bytes of scratch memory that one launch needs.
+    """
+
+    __slots__ = ("_launches", "variant", "workspace_size")
+
+    def __init__(self, variant: str, workspace_size: int, planned: Sequence[Launch], target: Target) -> None:
+        self.variant = variant
+        self.workspace_size = workspace_size
+        loaded = [
+            LoadedLaunch(
+                load(each.variant, target),
+                each.grid,
+                each.block,
+                each.shared_bytes,
+                each.pointers,
+                each.parameters,
+            )
+            for each in planned
+        ]
+        self._launches = LaunchList(loaded) if loaded else None
+
+    def launches(self, *operands: int) -> LaunchList | None:
+        """Return what `launch` launches for any addresses."""
+        return self._launches
+
+    def launch(self, stream: int, *addresses: int) -> None:
+        """Put the kernels on `stream`.
+
+        Parameters
+        ----------
+        stream : int
+            Where they run, a ``cudaStream_t``.
+        *addresses : int
+            Those of element [0, ..., 0] of x, lengths if there are any, values and indices; then that of
+            `workspace_size` bytes, a multiple of 256.
+        """
+        if self._launches is not None:
+            self._launches(stream, *addresses)
+
+
+def plan(
+    *,
+    element_size: int,
+    index_size: int,
+    sign: int,
+    flip: int,
+    infinity: int,
+    largest: bool,
+    k: int,
+    axis_size: int,
+    rows: Sequence[RowDimension],
+    axis_strides: tuple[int, int, int],
+    x_offset: int = 0,
+    value_offset: int = 0,
+    index_offset: int = 0,
+    is_sorted: bool = True,
+    length_size: int = 0,
+    length_signed: bool = True,
+    length_strides: Sequence[int] = (),
+    padding: int = 0,
+    target: Target,
+    policy: Policy | None = None,
+    algorithm: Algorithm | str | None = None,
+) -> Plan:
+    """Plan the k first elements of every row, in order, ties by ascending position.
+
+    Parameters
+    ----------
+    element_size, index_size : int
+        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
+    sign, flip, infinity : int
+        The format: the sign bit, the bits that a set sign bit inverts, and the bits of infinity; 0, 0 and
+        all ones for unsigned integers.
+    largest : bool
+        Whether large elements come first.
+    k, axis_size : int
+        How many elements of how many, with ``0 <= k <= axis_size``.
+    rows : sequence of (size, x_stride, value_stride, index_stride)
+        The other dimensions, slowest first; strides in elements.
+    axis_strides : tuple of int
+        Strides of x, values and indices along the axis.
+    x_offset, value_offset, index_offset : int
+        Not needed: addresses are those of the first elements.
+    is_sorted : bool
+        Whether the elements are to be in order; otherwise the same ones come by ascending position.
+    length_size, length_signed : int, bool
+        Bytes of a row's length (4, 8), or 0 where all rows have `axis_size` elements; whether it is signed.
+    length_strides : sequence of int
+        Strides of the lengths along the dimensions of `rows`.
+    padding : int
+        Bits of the value that positions from a row's length on hold; their indices have all bits set.
+    target : Target
+        The device.
+    policy : Policy, optional
+        Block shapes and thresholds; by default those for the device and the element size.
+    algorithm : Algorithm or str, optional
+        Take this one, if it can serve the problem.
+
+    Returns
+    -------
+    Plan
+        To be launched any number of times.
+
+    Raises
+    ------
+    ValueError
+        If there is no such algorithm, or it cannot serve the problem.
+
+    Notes
+    -----
+    Kernels that no process has compiled before are compiled here.
+    """
+    del x_offset, value_offset, index_offset
+    lengths = None
+    if length_size:
+        lengths = RowLengths(
+            size=length_size,
+            is_signed=length_signed,
+            rows=rows_with_lengths(rows, length_strides),
+            x_stride=axis_strides[0],
+            filler=last_element(element_size, sign, flip, infinity, largest),
+            padding=padding,
+        )
+        rows, axis_strides = packed_rows(rows, axis_size), (1, *axis_strides[1:])
+    described = describe_rows(rows, axis_strides[0])
+    if described.count == 0 or k == 0:
+        return Plan("nothing to do", 0, (), target)
+    problem = Problem(
+        element_size=element_size,
+        index_size=index_size,
+        key_format=key_format(element_size, sign, flip, infinity, largest),
+        unfolded_format=unfolded_format(element_size, sign, flip, infinity, largest),
+        k=k,
+        axis_size=axis_size,
+        rows=described,
+        strides=AxisStrides(*axis_strides),
+        multiprocessors=target.multiprocessors,
+    )
+    policy = policy or Policy.auto(capability_of(target.arch), element_size)
+    found = launches_of(problem, policy, algorithm, is_sorted=is_sorted, lengths=lengths)
+    shape = f"{described.count} rows of {axis_size}, k {k}, {element_size}-byte elements"
+    variant = f"{found.algorithm} ({shape}, launches: {len(found.launches)})"
+    return Plan(variant, found.workspace_size, found.launches, target)

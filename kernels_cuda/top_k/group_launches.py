@@ -1,0 +1,426 @@
+"""The launches of the algorithms that go by groups of elements: block and grid.
+
+A block finishes a row, or a part of one: it finds group maxima, or takes those that other blocks have
+written, and goes on from stage to stage down to the elements.
+"""
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from kernels_cuda.runtime.launch import NULL, Pointer
+from kernels_cuda.top_k import kernels
+from kernels_cuda.top_k.launches import (
+    INDICES,
+    OPERANDS,
+    VALUES,
+    Launch,
+    Workspace,
+    X,
+    batches,
+    ceil_div,
+    fill_offsets,
+    position_bytes,
+    unserved,
+)
+from kernels_cuda.top_k.parameters import BlockParameters, MaximaParameters, TransposedMaximaParameters
+from kernels_cuda.top_k.policy import Policy
+from kernels_cuda.top_k.problem import Problem
+from kernels_cuda.top_k.shapes import (
+    CHUNK_VECTORS,
+    COARSE,
+    ELEMENTS,
+    FINE,
+    FINE_BITS,
+    FINE_PER_CHUNK,
+    LARGEST_LANE_BITS,
+    MAXIMA_THREADS,
+    MAXIMA_WARPS,
+    SPARE_CANDIDATES,
+    TRANSPOSED_ROWS,
+    VECTOR_BYTES,
+    VECTORS_AHEAD,
+    BlockShape,
+    fine_bits,
+)
+
+
+def row_vectors(problem: Problem) -> int:
+    """Return the vectors of a row."""
+    return problem.row_bytes // VECTOR_BYTES
+
+
+def fine_groups(problem: Problem, policy: Policy) -> int:
+    """Return the fine groups of a row that other blocks would find."""
+    return row_vectors(problem) >> fine_bits(problem.element_size, is_transposed(problem, policy))
+
+
+def has_many_rows(problem: Problem, policy: Policy) -> bool:
+    """Tell whether there are enough rows to keep every multiprocessor busy with several at a time."""
+    return problem.n_rows >= policy.many_rows_per_multiprocessor * problem.multiprocessors
+
+
+def is_transposed(problem: Problem, policy: Policy) -> bool:
+    """Tell whether enough rows lie side by side for lanes to read one each."""
+    return problem.rows.n_neighbours >= policy.transposed_rows
+
+
+def fitting_block(problem: Problem, policy: Policy) -> BlockShape | None:
+    """Return the blocks that serve whole rows well, or None."""
+    block, axis_size, k = policy.block, problem.axis_size, problem.k
+    small, middle, *large = block.shapes
+    if axis_size <= small.n_slots or (axis_size <= block.small_elements and k <= block.small_k):
+        return small
+    middle_k = block.middle_k_of_many_rows if has_many_rows(problem, policy) else block.middle_k
+    if axis_size <= middle.n_slots or (k <= middle_k and _fits(problem, middle)):
+        return middle
+    if not large:
+        return None
+    shape = large[problem.n_rows <= problem.multiprocessors]
+    is_served = axis_size <= shape.n_slots or (k <= block.largest_k and _fits(problem, shape))
+    return shape if is_served and k <= shape.n_candidate_groups else None
+
+
+def _fits(problem: Problem, shape: BlockShape) -> bool:
+    return row_vectors(problem) <= shape.n_groups << LARGEST_LANE_BITS
+
+
+class Sources(NamedTuple):
+    """What a block starts from besides elements: indices of these, and group maxima."""
+
+    indices: Pointer = NULL
+    index_size: int = 0
+    fine: Pointer = NULL
+    coarse: Pointer = NULL
+
+
+class Stages(NamedTuple):
+    """The group maxima that a block starts from.
+
+    A fine group has ``1 << fine_bits`` vectors of elements, a coarse one ``1 << coarse_bits`` vectors of fine
+    maxima. With unit groups, the maxima of the top stage themselves are the groups among which the block
+    looks for a threshold.
+    """
+
+    top: int = ELEMENTS
+    n_coarse: int = 0
+    coarse_bits: int = 0
+    fine_bits: int = FINE_BITS
+    has_unit_groups: bool = False
+
+
+def block_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Give every row a block."""
+    shape = fitting_block(problem, policy)
+    if shape is None or min(problem.k, problem.axis_size) > shape.n_candidate_groups:
+        raise unserved(problem, "block")
+    return finish_rows(problem, policy, shape, problem.axis_size, Stages(), OPERANDS, Sources(), workspace)
+
+
+def finish_rows(
+    problem: Problem,
+    policy: Policy,
+    largest: BlockShape,
+    part_size: int,
+    stages: Stages,
+    operands: tuple[Pointer, Pointer, Pointer],
+    sources: Sources,
+    workspace: Workspace,
+) -> list[Launch]:
+    """Give every part of a row a block that starts from `stages`; `operands` are x, values and indices."""
+    n_parts = ceil_div(problem.axis_size, part_size)
+    n_vectors = {
+        ELEMENTS: part_size * problem.element_size // VECTOR_BYTES,
+        FINE: stages.n_coarse << stages.coarse_bits,
+        COARSE: stages.n_coarse * largest.key_bytes // VECTOR_BYTES,
+    }[stages.top]
+    lane_bits = 0 if stages.has_unit_groups else LARGEST_LANE_BITS
+    while (
+        lane_bits
+        and n_vectors >> lane_bits < enough_groups(problem.k, policy)
+        and n_vectors <= largest.n_groups << (lane_bits - 1)
+    ):
+        lane_bits -= 1
+    n_groups = ceil_div(n_vectors, 1 << lane_bits)
+    if stages.has_unit_groups:
+        n_groups = n_vectors * VECTOR_BYTES // largest.key_bytes
+    shape, most_groups = _needed_shape(problem.k, part_size, n_groups, largest)
+    n_blocks = problem.n_rows * n_parts
+    part_bytes = part_size * problem.element_size if stages.top == ELEMENTS else 0
+    n_staggered, stagger_nanoseconds = _staggered_starts(problem, policy, shape, n_blocks, part_bytes)
+    offsets, launches = fill_offsets(problem, workspace)
+    return launches + [
+        Launch(
+            kernels.block(problem.element_size, shape.n_threads),
+            batch,
+            shape.n_threads,
+            (*operands, sources.indices, sources.fine, sources.coarse, offsets),
+            BlockParameters(
+                source_size=sources.index_size,
+                index_size=problem.index_size,
+                first_block=first,
+                axis_size=problem.axis_size,
+                part_size=part_size,
+                n_parts=n_parts,
+                k=problem.k,
+                strides=problem.strides,
+                top_stage=stages.top,
+                has_unit_groups=int(stages.has_unit_groups),
+                lane_bits=lane_bits,
+                most_groups=most_groups,
+                n_slots=shape.n_slots,
+                n_candidate_groups=shape.n_candidate_groups,
+                list_word=shape.list_offset // 4,
+                bins_word=shape.bins_offset // 4,
+                n_coarse=stages.n_coarse,
+                coarse_bits=stages.coarse_bits,
+                fine_bits=stages.fine_bits,
+                n_together=problem.multiprocessors,
+                n_staggered=n_staggered,
+                stagger_nanoseconds=stagger_nanoseconds,
+                layout=problem.rows.layout,
+                unfolded_format=problem.unfolded_format,
+                key_format=problem.key_format,
+            ),
+            shape.dynamic_bytes,
+        )
+        for first, batch in batches(n_blocks, policy.launch_blocks)
+    ]
+
+
+def enough_groups(k: int, policy: Policy) -> int:
+    """Return among how many groups a threshold should be looked for."""
+    block = policy.block
+    return k * (block.groups_per_selected if k < block.small_k else block.groups_per_selected_of_large_k)
+
+
+def _staggered_starts(
+    problem: Problem, policy: Policy, shape: BlockShape, n_blocks: int, part_bytes: int
+) -> tuple[int, int]:
+    """Return how many blocks start staggered, and nanoseconds from start to start.
+
+    Blocks that share a multiprocessor start one after the other, so that one reads while another computes:
+    left alone they all read together for as long as they last, and then all compute.
+    """
+    block = policy.block
+    by_registers = block.registers_per_multiprocessor // (block.registers_per_thread * shape.n_threads)
+    by_memory = policy.block_bytes // shape.shared_bytes
+    n_running = problem.multiprocessors * min(by_registers, by_memory)
+    if part_bytes < block.staggered_bytes or n_blocks < block.staggered_waves * n_running:
+        return 0, 0
+    return n_running, part_bytes * problem.multiprocessors * 1000 // policy.device_bytes_per_microsecond
+
+
+def _needed_shape(k: int, part_size: int, n_groups: int, largest: BlockShape) -> tuple[BlockShape, int]:
+    """Return what blocks need to hold, and how many groups may be at or above the threshold.
+
+    What they do not need serves as cache. Some more groups than k may be at or above it, to find it soon, yet
+    few enough: if the elements come in no order, c of n groups hold about ``-n * log(1 - c / n)`` elements
+    at or above it, and these should fit.
+    """
+    n_groups = max(n_groups, 1)
+    is_grouped = n_groups > k and (part_size > largest.n_slots or 4 * k < part_size)
+    n_slots = min(largest.n_slots, 2 * k + SPARE_CANDIDATES if is_grouped else part_size)
+    n_candidate_groups = min(largest.n_candidate_groups, 2 * k + SPARE_CANDIDATES)
+    fitting = int(n_groups * (1 - math.exp(-0.9 * n_slots / n_groups)))
+    most_groups = max(k, min(k + k // 8 + 8, fitting, n_candidate_groups))
+    # A warp writes the maxima of whole chunks, of at most one for each vector.
+    held_groups = ceil_div(n_groups, CHUNK_VECTORS) * CHUNK_VECTORS if is_grouped else 0
+    shape = largest._replace(
+        n_slots=ceil_div(n_slots, 4) * 4, n_groups=held_groups, n_candidate_groups=n_candidate_groups
+    )
+    return shape, most_groups
+
+
+class Split(NamedTuple):
+    """The blocks that finish rows by their group maxima, and the elements of a part of a row."""
+
+    shape: BlockShape
+    part_size: int
+
+
+class Maxima(NamedTuple):
+    """How many coarse groups a part of a row has, and how many chunks each of them has."""
+
+    n_coarse: int
+    coarse_chunks: int
+
+
+def grid_split(problem: Problem, policy: Policy) -> Split | None:
+    """Return how the grid algorithm splits rows, or None where it cannot serve them."""
+    block, grid, k = policy.block, policy.grid, problem.k
+    transposed = is_transposed(problem, policy)
+    has_few_rows = problem.n_rows <= problem.multiprocessors
+    has_large_blocks = len(block.shapes) > 2
+    if has_large_blocks and k > block.small_k:
+        shape = block.shapes[-1]
+    elif has_large_blocks and has_few_rows:
+        # The work of all warps of the largest blocks takes longer than what they share.
+        shape = block.shapes[2]
+    elif fine_groups(problem, policy) <= grid.small_block_groups and k <= grid.small_block_k:
+        shape = block.shapes[0]
+    else:
+        shape = block.shapes[1]
+    if k > min(block.largest_k, shape.n_candidate_groups):
+        return None
+    per_vector = VECTOR_BYTES // problem.element_size
+    most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * (VECTOR_BYTES // shape.key_bytes)
+    coarse_chunks = 1 if transposed else grid.coarse_chunks[-1]
+    chunk_elements = _chunk_vectors(problem, transposed) * per_vector
+    largest_part = min(grid.part_elements, most_coarse * coarse_chunks * chunk_elements)
+    n_parts = ceil_div(problem.axis_size, largest_part)
+    if n_parts == 1:
+        return Split(shape, problem.axis_size)
+    # One block finishes what is selected from all parts.
+    if n_parts * k > (shape.n_groups << LARGEST_LANE_BITS) * per_vector:
+        return None
+    return Split(shape, ceil_div(problem.axis_size, n_parts * per_vector) * per_vector)
+
+
+def grid_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
+    split = grid_split(problem, policy)
+    if split is None:
+        raise unserved(problem, "grid")
+    shape, part_size = split
+    transposed = is_transposed(problem, policy)
+    n_parts = ceil_div(problem.axis_size, part_size)
+    maxima = _maxima(problem, policy, shape, part_size, transposed)
+    fine_per_coarse = maxima.coarse_chunks * FINE_PER_CHUNK
+    n_coarse_keys = problem.n_rows * n_parts * maxima.n_coarse
+    fine = workspace.take(n_coarse_keys * fine_per_coarse * shape.key_bytes)
+    coarse = workspace.take(n_coarse_keys * shape.key_bytes)
+    offsets, launches = fill_offsets(problem, workspace)
+    pointers = (Pointer(X), fine, coarse, offsets)
+    launches += _maxima_launches(problem, policy, part_size, maxima, transposed, pointers)
+    group_bits = fine_bits(problem.element_size, transposed)
+    stages = choose_stages(problem.k, policy, shape, maxima.n_coarse, fine_per_coarse, group_bits)
+    sources = Sources(fine=fine, coarse=coarse)
+    if n_parts == 1:
+        return launches + finish_rows(problem, policy, shape, part_size, stages, OPERANDS, sources, workspace)
+
+    position_size = position_bytes(problem, policy)
+    n_left = (n_parts - 1) * problem.k + min(problem.k, problem.axis_size - (n_parts - 1) * part_size)
+    values = workspace.take(problem.n_rows * n_left * problem.element_size)
+    indices = workspace.take(problem.n_rows * n_left * position_size)
+    parts = replace(
+        problem,
+        index_size=position_size,
+        strides=problem.strides._replace(values=1, indices=1),
+        rows=problem.rows.with_packed_outputs(n_left),
+    )
+    merged = replace(
+        problem,
+        axis_size=n_left,
+        strides=problem.strides._replace(x=1),
+        rows=problem.rows.with_packed_x(n_left),
+    )
+    operands = (Pointer(X), values, indices)
+    launches += finish_rows(parts, policy, shape, part_size, stages, operands, sources, workspace)
+    operands = (values, Pointer(VALUES), Pointer(INDICES))
+    sources = Sources(indices=indices, index_size=position_size)
+    return launches + finish_rows(merged, policy, shape, n_left, Stages(), operands, sources, workspace)
+
+
+def _chunk_vectors(problem: Problem, is_transposed: bool) -> int:
+    return FINE_PER_CHUNK << fine_bits(problem.element_size, is_transposed)
+
+
+def _maxima(
+    problem: Problem, policy: Policy, shape: BlockShape, part_size: int, is_transposed: bool
+) -> Maxima:
+    """Choose the coarse groups; those beyond the end of a part are empty."""
+    chunk_bytes = _chunk_vectors(problem, is_transposed) * VECTOR_BYTES
+    n_chunks = max(1, ceil_div(part_size * problem.element_size, chunk_bytes))
+    if is_transposed:
+        # Rows may be many and short: no more groups than make whole vectors of keys.
+        keys_per_vector = VECTOR_BYTES // shape.key_bytes
+        return Maxima(ceil_div(n_chunks, keys_per_vector) * keys_per_vector, 1)
+    choices = [
+        Maxima(ceil_div(n_chunks, coarse_chunks * MAXIMA_WARPS) * MAXIMA_WARPS, coarse_chunks)
+        for coarse_chunks in policy.grid.coarse_chunks
+    ]
+    return min(choices, key=lambda maxima: _finish_microseconds(problem.k, policy, shape, maxima))
+
+
+def _finish_microseconds(k: int, policy: Policy, shape: BlockShape, maxima: Maxima) -> float:
+    """Estimate what a block takes for what depends on the coarse groups."""
+    grid = policy.grid
+    fine_per_coarse = maxima.coarse_chunks * FINE_PER_CHUNK
+    coarse_bytes = maxima.n_coarse * shape.key_bytes
+    if coarse_bytes // VECTOR_BYTES > shape.n_groups << LARGEST_LANE_BITS:
+        return math.inf
+    block_rate = grid.thread_bytes_per_microsecond * shape.n_threads
+    stages = choose_stages(k, policy, shape, maxima.n_coarse, fine_per_coarse, FINE_BITS)
+    if stages.top == FINE:
+        return coarse_bytes * fine_per_coarse / block_rate
+    # At worst all coarse groups are listed.
+    n_candidate_groups = k if maxima.n_coarse >= enough_groups(k, policy) else maxima.n_coarse
+    listed_bytes = n_candidate_groups * fine_per_coarse * shape.key_bytes
+    rounds = listed_bytes / (VECTOR_BYTES * VECTORS_AHEAD * shape.n_threads)
+    n_stages = 1 if stages.has_unit_groups else 2
+    return coarse_bytes / block_rate + rounds * grid.round_microseconds + n_stages * grid.stage_microseconds
+
+
+def choose_stages(
+    k: int, policy: Policy, shape: BlockShape, n_coarse: int, fine_per_coarse: int, group_bits: int
+) -> Stages:
+    """Choose what a block starts from, by the numbers of group maxima that there are."""
+    block = policy.block
+    keys_per_vector = VECTOR_BYTES // shape.key_bytes
+    coarse_bits = (fine_per_coarse // keys_per_vector).bit_length() - 1
+    n_fine = n_coarse * fine_per_coarse
+    has_enough_coarse = n_coarse >= enough_groups(k, policy)
+    # There is one stage less to go through where each maximum may be a group by itself.
+    most_units = min(shape.n_groups, block.unit_groups_per_thread * shape.n_threads)
+    if n_fine <= (block.unit_fine_groups if has_enough_coarse else most_units):
+        return Stages(FINE, n_coarse, coarse_bits, group_bits, has_unit_groups=True)
+    if has_enough_coarse and n_coarse <= most_units:
+        return Stages(COARSE, n_coarse, coarse_bits, group_bits, has_unit_groups=True)
+    fits_fine = n_fine // keys_per_vector <= shape.n_groups << LARGEST_LANE_BITS
+    takes_fine = n_fine * shape.key_bytes <= block.fine_bytes or not has_enough_coarse
+    return Stages(FINE if fits_fine and takes_fine else COARSE, n_coarse, coarse_bits, group_bits)
+
+
+def _maxima_launches(
+    problem: Problem,
+    policy: Policy,
+    part_size: int,
+    maxima: Maxima,
+    is_transposed: bool,
+    pointers: tuple[Pointer, ...],
+) -> list[Launch]:
+    n_parts = ceil_div(problem.axis_size, part_size)
+    if is_transposed:
+        n_blocks = ceil_div(problem.n_rows, TRANSPOSED_ROWS) * n_parts * maxima.n_coarse
+        variant = kernels.transposed_maxima(problem.element_size)
+        parameters: TransposedMaximaParameters | MaximaParameters = TransposedMaximaParameters(
+            first_block=0,
+            axis_size=problem.axis_size,
+            part_size=part_size,
+            n_parts=n_parts,
+            n_rows=problem.n_rows,
+            n_coarse=maxima.n_coarse,
+            x_stride=problem.strides.x,
+            layout=problem.rows.layout,
+            unfolded_format=problem.unfolded_format,
+        )
+    else:
+        blocks_per_part = maxima.n_coarse // MAXIMA_WARPS
+        n_blocks = problem.n_rows * n_parts * blocks_per_part
+        variant = kernels.maxima(problem.element_size)
+        parameters = MaximaParameters(
+            first_block=0,
+            axis_size=problem.axis_size,
+            part_size=part_size,
+            n_parts=n_parts,
+            blocks_per_part=blocks_per_part,
+            coarse_chunks=maxima.coarse_chunks,
+            x_stride=problem.strides.x,
+            layout=problem.rows.layout,
+            unfolded_format=problem.unfolded_format,
+        )
+    return [
+        Launch(variant, batch, MAXIMA_THREADS, pointers, parameters._replace(first_block=first))
+        for first, batch in batches(n_blocks, policy.launch_blocks)
+    ]

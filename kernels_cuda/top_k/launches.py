@@ -1,0 +1,357 @@
+"""The launches of the algorithms that take one kernel for all of a row: warp, columns, tile and sort.
+
+Those of `block` and `grid`, which go by groups of elements, are in `group_launches`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
+from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.top_k import kernels, shapes
+from kernels_cuda.top_k.parameters import (
+    ClearParameters,
+    ColumnsParameters,
+    HistogramParameters,
+    OffsetsParameters,
+    SortParameters,
+    TileParameters,
+    WarpParameters,
+)
+from kernels_cuda.top_k.policy import ColumnsPolicy, Policy
+from kernels_cuda.top_k.problem import Problem
+
+# The pointer slots of a launch, in the order of the addresses that a plan is launched with.
+X, VALUES, INDICES, WORKSPACE = range(4)
+# What kernels take that serve whole rows of the problem.
+OPERANDS = (Pointer(X), Pointer(VALUES), Pointer(INDICES))
+
+
+class Launch(NamedTuple):
+    """One kernel launch: blocks, threads per block, and what the kernel takes."""
+
+    variant: Variant
+    grid: int
+    block: int
+    pointers: tuple[Pointer, ...]
+    parameters: Any
+    shared_bytes: int = 0
+
+
+def unserved(problem: Problem, algorithm: str) -> ValueError:
+    """Return the error of an algorithm that cannot serve a problem."""
+    return ValueError(
+        f"top_k: algorithm {algorithm!r} does not take k {problem.k} of rows of {problem.axis_size}"
+    )
+
+
+class Workspace:
+    """Gives out aligned pieces of the workspace; `size` bytes so far."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, n_bytes: int) -> Pointer:
+        """Return the next piece."""
+        piece = Pointer(WORKSPACE, self.size)
+        self.size += ceil_div(n_bytes, WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+        return piece
+
+
+def ceil_div(dividend: int, divisor: int) -> int:
+    """Return the quotient, rounded up."""
+    return -(-dividend // divisor)
+
+
+def batches(count: int, largest: int) -> Iterator[tuple[int, int]]:
+    """Split a number of rows or blocks into (first, how many)."""
+    for first in range(0, count, largest):
+        yield first, min(largest, count - first)
+
+
+def position_bytes(problem: Problem, policy: Policy) -> int:
+    """Return the bytes of a position of a row in the workspace."""
+    return 4 if problem.axis_size <= policy.narrow_axis_elements else 8
+
+
+def fill_offsets(problem: Problem, workspace: Workspace) -> tuple[Pointer, list[Launch]]:
+    """Return where the table of row offsets is, if the rows need one, and what fills it."""
+    if not problem.rows.table:
+        return NULL, []
+    offsets = workspace.take(problem.n_rows * shapes.OFFSETS_BYTES)
+    return offsets, [
+        Launch(
+            kernels.offsets(),
+            ceil_div(problem.n_rows, shapes.OFFSETS_THREADS),
+            shapes.OFFSETS_THREADS,
+            (offsets,),
+            OffsetsParameters(n_rows=problem.n_rows, is_first=int(number == 0), dimension=dimension),
+        )
+        for number, dimension in enumerate(problem.rows.table)
+    ]
+
+
+def warp_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Give every row a warp."""
+    has_threshold = problem.k <= shapes.WARP_LARGEST_K
+    n_slots = shapes.FEW_SLOTS if has_threshold else shapes.MANY_SLOTS
+    longest = policy.warp.row_elements[-1] if has_threshold else shapes.MANY_SLOTS
+    if problem.axis_size > longest:
+        raise unserved(problem, "warp")
+    row_elements = next(size for size in policy.warp.row_elements if problem.axis_size <= size)
+    offsets, launches = fill_offsets(problem, workspace)
+    n_blocks = ceil_div(problem.n_rows, shapes.WARP_KERNEL_WARPS)
+    return launches + [
+        Launch(
+            kernels.warp(problem.element_size, row_elements),
+            batch,
+            shapes.WARP_KERNEL_THREADS,
+            (*OPERANDS, offsets),
+            WarpParameters(
+                index_size=problem.index_size,
+                first_block=first,
+                n_rows=problem.n_rows,
+                axis_size=problem.axis_size,
+                k=problem.k,
+                strides=problem.strides,
+                n_slots=n_slots,
+                layout=problem.rows.layout,
+                unfolded_format=problem.unfolded_format,
+                key_format=problem.key_format,
+            ),
+            shapes.warp_shared_bytes(problem.element_size, n_slots),
+        )
+        for first, batch in batches(n_blocks, policy.launch_blocks)
+    ]
+
+
+def fitting_tile(problem: Problem, policy: Policy) -> shapes.TileShape | None:
+    """Return the smallest tile that holds a row, or None."""
+    return next((tile for tile in policy.tile.shapes if problem.axis_size <= tile.n_elements), None)
+
+
+def tile_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Sort every row in a block."""
+    tile = fitting_tile(problem, policy)
+    if tile is None:
+        raise unserved(problem, "tile")
+    offsets, launches = fill_offsets(problem, workspace)
+    return launches + [
+        Launch(
+            kernels.tile(problem.element_size, tile),
+            batch,
+            tile.n_threads,
+            (*OPERANDS, offsets),
+            TileParameters(
+                index_size=problem.index_size,
+                first_row=first,
+                axis_size=problem.axis_size,
+                k=problem.k,
+                strides=problem.strides,
+                layout=problem.rows.layout,
+                key_format=problem.key_format,
+            ),
+            tile.dynamic_bytes(problem.element_size),
+        )
+        for first, batch in batches(problem.n_rows, policy.launch_blocks)
+    ]
+
+
+def columns_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Walk down all columns; columns of elements selected from parts are walked down once more."""
+    launches: list[Launch] = []
+    shape = column_shape(problem, policy.columns)
+    if shape is None:
+        raise unserved(problem, "columns")
+    most_warps = policy.columns.warps_per_multiprocessor * problem.multiprocessors
+    n_groups = ceil_div(problem.n_rows, shapes.WARP_LANES)
+    position_size = position_bytes(problem, policy)
+    smallest_part = max(policy.columns.part_elements, policy.columns.part_elements_per_selected * problem.k)
+    stage, x, sources, source_size = problem, Pointer(X), NULL, 0
+    while True:
+        n_parts = 1
+        while n_parts < shape.n_warps and (
+            n_groups * n_parts < most_warps and stage.axis_size >= 2 * n_parts * smallest_part
+        ):
+            n_parts *= 2
+        n_stacked = ceil_div(stage.axis_size, policy.columns.longest_part)
+        if stage is problem:
+            # What is selected from parts takes at most a quarter of the space that the columns do.
+            pair_bytes = problem.element_size + position_size
+            most_stacked = min(
+                problem.row_bytes // (4 * problem.k * pair_bytes),
+                problem.axis_size // (n_parts * smallest_part),
+            )
+            n_stacked = max(n_stacked, min(most_warps // (n_groups * n_parts), most_stacked))
+        values, indices, part = Pointer(VALUES), Pointer(INDICES), stage
+        if n_stacked > 1:
+            n_left = n_stacked * problem.k
+            values = workspace.take(problem.n_rows * n_left * problem.element_size)
+            indices = workspace.take(problem.n_rows * n_left * position_size)
+            part = replace(
+                stage,
+                index_size=position_size,
+                strides=stage.strides._replace(values=problem.n_rows, indices=problem.n_rows),
+                rows=stage.rows.with_packed_outputs(1),
+            )
+        n_column_blocks = ceil_div(problem.n_rows, shapes.WARP_LANES * (shape.n_warps // n_parts))
+        offsets, table = fill_offsets(part, workspace)
+        launches += table
+        launches.append(
+            Launch(
+                kernels.columns(problem.element_size),
+                n_column_blocks * n_stacked,
+                shape.n_warps * shapes.WARP_LANES,
+                (x, values, indices, sources, offsets),
+                ColumnsParameters(
+                    source_size=source_size,
+                    index_size=part.index_size,
+                    n_column_blocks=n_column_blocks,
+                    n_rows=problem.n_rows,
+                    axis_size=part.axis_size,
+                    n_stacked=n_stacked,
+                    parts_per_block=n_parts,
+                    k=problem.k,
+                    n_slots=shape.n_slots,
+                    n_spare=shapes.spare_candidates(problem.k),
+                    position_offset=shape.first_position,
+                    strides=part.strides,
+                    layout=part.rows.layout,
+                    unfolded_format=problem.unfolded_format,
+                    key_format=problem.key_format,
+                ),
+                shape.shared_bytes,
+            )
+        )
+        if n_stacked == 1:
+            return launches
+        x, sources, source_size = values, indices, position_size
+        stage = replace(
+            problem,
+            axis_size=n_left,
+            strides=problem.strides._replace(x=problem.n_rows),
+            rows=problem.rows.with_packed_x(1),
+        )
+
+
+def column_shape(problem: Problem, policy: ColumnsPolicy) -> shapes.ColumnShape | None:
+    """Return the shape of blocks, or None if what a warp selects does not fit."""
+    k, key_bytes = problem.k, shapes.column_key_bytes(problem.element_size)
+    slot_bytes = shapes.WARP_LANES * (key_bytes + shapes.POSITION_BYTES)
+    chunk = shapes.CHUNK_ROWS[problem.element_size]
+    fewest = k + shapes.spare_candidates(k) + chunk + max(policy.spare_slots, k // 2)
+    # The kernel reads candidates in eights. Several warps merge what they select, and read one beyond two
+    # lists.
+    n_slots = max(_ceil_to_eight(fewest), policy.warp_bytes // slot_bytes // 8 * 8)
+    n_slots = min(n_slots, _ceil_to_eight(max(problem.axis_size, k)))
+    n_merging = max(n_slots, _ceil_to_eight(2 * k + 1))
+    for n_warps, n_each in ((4, n_merging), (2, n_merging), (1, n_slots)):
+        if n_warps * n_each * slot_bytes <= policy.block_bytes:
+            first_position = n_warps * n_each * shapes.WARP_LANES * key_bytes
+            shared_bytes = first_position + n_warps * n_each * shapes.POSITION_STEP
+            return shapes.ColumnShape(n_warps, n_each, first_position, shared_bytes)
+    return None
+
+
+def _ceil_to_eight(count: int) -> int:
+    return ceil_div(count, 8) * 8
+
+
+def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Sort whole rows, as many at a time as the workspace has room for."""
+    element_size, axis_size = problem.element_size, problem.axis_size
+    position_size = 4 if axis_size < policy.sort.narrow_elements else 8
+    n_passes = element_size * 8 // shapes.DIGIT_BITS
+    tile = shapes.sort_tile(element_size, position_size)
+    n_tiles = ceil_div(axis_size, tile.n_threads * tile.n_items)
+    # Even passes write to the first buffer; the outputs are the second one if pairs fit into them.
+    n_buffers = min(2, n_passes - 1)
+    uses_outputs = (
+        n_buffers == 2
+        and problem.k == axis_size
+        and problem.index_size == position_size
+        and problem.strides[1:] == (1, 1)
+        and problem.rows.has_packed_outputs(axis_size)
+    )
+    histogram_bytes = shapes.N_DIGITS * shapes.COUNT_BYTES
+    state_bytes = n_tiles * shapes.N_DIGITS * position_size
+    row_bytes = (n_buffers - uses_outputs) * axis_size * (element_size + position_size)
+    row_bytes += n_passes * (histogram_bytes + state_bytes)
+    n_rows = min(
+        problem.n_rows, max(1, policy.sort.batch_bytes // row_bytes), max(1, policy.launch_blocks // n_tiles)
+    )
+
+    counters = [workspace.take(WORKSPACE_ALIGNMENT) for _ in range(n_passes)]
+    histograms = workspace.take(n_rows * n_passes * histogram_bytes)
+    states = [workspace.take(n_rows * state_bytes) for _ in range(n_passes)]
+    n_cleared = workspace.size - counters[0].offset
+    keys = [workspace.take(n_rows * axis_size * element_size) for _ in range(n_buffers - uses_outputs)]
+    positions = [workspace.take(n_rows * axis_size * position_size) for _ in range(n_buffers - uses_outputs)]
+
+    offsets, launches = fill_offsets(problem, workspace)
+    clear = Launch(
+        kernels.clear(),
+        ceil_div(n_cleared, shapes.CLEARED_BYTES),
+        shapes.CLEARING_THREADS,
+        (counters[0],),
+        ClearParameters(n_vectors=n_cleared // shapes.VECTOR_BYTES),
+    )
+    for first, batch in batches(problem.n_rows, n_rows):
+        launches.append(clear)
+        blocks_per_row = min(
+            ceil_div(axis_size, shapes.COUNTED_ELEMENTS),
+            ceil_div(policy.sort.blocks_per_multiprocessor * problem.multiprocessors, batch),
+        )
+        launches.append(
+            Launch(
+                kernels.histogram(element_size),
+                batch * blocks_per_row,
+                shapes.COUNTING_THREADS,
+                (Pointer(X), histograms, offsets),
+                HistogramParameters(
+                    first_row=first,
+                    axis_size=axis_size,
+                    blocks_per_row=blocks_per_row,
+                    x_stride=problem.strides.x,
+                    layout=problem.rows.layout,
+                    key_format=problem.key_format,
+                ),
+            )
+        )
+        buffers = list(zip(keys, positions, strict=True))
+        if uses_outputs:
+            done = first * axis_size
+            buffers.append((Pointer(VALUES, done * element_size), Pointer(INDICES, done * position_size)))
+        source = Pointer(X), NULL
+        for number in range(n_passes):
+            is_last = number == n_passes - 1
+            destination = (NULL, NULL) if is_last else buffers[number % 2]
+            histogram = histograms._replace(offset=histograms.offset + number * histogram_bytes)
+            launches.append(
+                Launch(
+                    kernels.sort(element_size, position_size),
+                    batch * n_tiles,
+                    tile.n_threads,
+                    (
+                        *(Pointer(X), *source, *destination, Pointer(VALUES), Pointer(INDICES)),
+                        *(histogram, states[number], counters[number], offsets),
+                    ),
+                    SortParameters(
+                        index_size=problem.index_size,
+                        first_row=first,
+                        axis_size=axis_size,
+                        n_tiles=n_tiles,
+                        k=problem.k,
+                        shift=number * shapes.DIGIT_BITS,
+                        is_first=int(number == 0),
+                        is_last=int(is_last),
+                        strides=problem.strides,
+                        layout=problem.rows.layout,
+                        key_format=problem.key_format,
+                    ),
+                    shapes.sort_shared_bytes(element_size, position_size),
+                )
+            )
+            source = destination
+    return launches

@@ -1,0 +1,235 @@
+"""The integers that kernels take besides addresses, by name: launches give them, kernels read them."""
+
+from typing import NamedTuple
+
+from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, RowLayout, TableDimension, UnfoldedFormat
+
+
+class OffsetsParameters(NamedTuple):
+    """Parameters of `rows.add_dimension`."""
+
+    n_rows: int
+    is_first: int
+    dimension: TableDimension
+
+
+class WarpParameters(NamedTuple):
+    """Parameters of `warp.warp_top_k`."""
+
+    index_size: int
+    first_block: int
+    n_rows: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    n_slots: int
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+
+
+class BlockParameters(NamedTuple):
+    """Parameters of `block.block_top_k`.
+
+    Attributes
+    ----------
+    source_size, index_size : int
+        Bytes of an index in `sources` (0: there are none) and in `indices`.
+    first_block : int
+        The part of a row that the first block takes.
+    part_size, n_parts : int
+        Elements of a part of a row, and how many parts a row has.
+    top_stage, has_unit_groups : int
+        Where the block begins: coarse maxima, fine maxima or elements; and whether each of these maxima is a
+        group by itself.
+    lane_bits : int
+        Bits of the vectors of a group in the first stage.
+    most_groups : int
+        How many groups may be at or above the threshold.
+    n_slots, n_candidate_groups, list_word, bins_word : int
+        Candidates and groups for which there is room, and where the list of groups and the bins begin in
+        shared memory, in words.
+    n_coarse, coarse_bits, fine_bits : int
+        Coarse groups of a part, and the bits of the vectors of a coarse group and of a fine one.
+    n_together, n_staggered, stagger_nanoseconds : int
+        Blocks that start together, blocks that start staggered, and the time from start to start.
+    """
+
+    source_size: int
+    index_size: int
+    first_block: int
+    axis_size: int
+    part_size: int
+    n_parts: int
+    k: int
+    strides: AxisStrides
+    top_stage: int
+    has_unit_groups: int
+    lane_bits: int
+    most_groups: int
+    n_slots: int
+    n_candidate_groups: int
+    list_word: int
+    bins_word: int
+    n_coarse: int
+    coarse_bits: int
+    fine_bits: int
+    n_together: int
+    n_staggered: int
+    stagger_nanoseconds: int
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+
+
+class MaximaParameters(NamedTuple):
+    """Parameters of `grid.group_maxima`: `blocks_per_part` blocks write the maxima of a part of a row."""
+
+    first_block: int
+    axis_size: int
+    part_size: int
+    n_parts: int
+    blocks_per_part: int
+    coarse_chunks: int
+    x_stride: int
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+
+
+class TransposedMaximaParameters(NamedTuple):
+    """Parameters of `grid.transposed_group_maxima`: a part of a row has `n_coarse` coarse groups."""
+
+    first_block: int
+    axis_size: int
+    part_size: int
+    n_parts: int
+    n_rows: int
+    n_coarse: int
+    x_stride: int
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+
+
+class ColumnsParameters(NamedTuple):
+    """Parameters of `columns.column_top_k`.
+
+    Attributes
+    ----------
+    source_size, index_size : int
+        Bytes of an index in `sources` (0: there are none) and in `indices`.
+    n_column_blocks, n_stacked : int
+        Blocks side by side, and blocks one above the other, which share columns.
+    parts_per_block : int
+        Warps of a block that share columns.
+    n_slots, n_spare, position_offset : int
+        Candidates for which a lane has room, how many more than k may stay, and where positions begin in
+        shared memory.
+    """
+
+    source_size: int
+    index_size: int
+    n_column_blocks: int
+    n_rows: int
+    axis_size: int
+    n_stacked: int
+    parts_per_block: int
+    k: int
+    n_slots: int
+    n_spare: int
+    position_offset: int
+    strides: AxisStrides
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+
+
+class TileParameters(NamedTuple):
+    """Parameters of `tile.sort_row`."""
+
+    index_size: int
+    first_row: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
+
+
+class ClearParameters(NamedTuple):
+    """Parameters of `sort.clear_words`."""
+
+    n_vectors: int
+
+
+class HistogramParameters(NamedTuple):
+    """Parameters of `sort.digit_histograms`."""
+
+    first_row: int
+    axis_size: int
+    blocks_per_row: int
+    x_stride: int
+    layout: RowLayout
+    key_format: KeyFormat
+
+
+class SortParameters(NamedTuple):
+    """Parameters of `sort.sort_digit`, one pass over the digits at bit `shift`."""
+
+    index_size: int
+    first_row: int
+    axis_size: int
+    n_tiles: int
+    k: int
+    shift: int
+    is_first: int
+    is_last: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
+
+
+class ByIndexParameters(NamedTuple):
+    """Parameters of `by_index.order_by_index`, whose blocks have one part of a row each."""
+
+    index_size: int
+    is_counting: int
+    first_unit: int
+    n_parts: int
+    part_size: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
+
+
+class MaskParameters(NamedTuple):
+    """Parameters of `lengths.mask_rows`; the layout is that of x and, in place of values, of the lengths.
+
+    `multiplier` and `shift` divide by the size of the axis.
+    """
+
+    first: int
+    n_elements: int
+    axis_size: int
+    multiplier: int
+    shift: int
+    x_stride: int
+    length_size: int
+    is_signed: int
+    filler: int
+    layout: RowLayout
+
+
+class PadParameters(NamedTuple):
+    """Parameters of `lengths.pad_rows`; `multiplier` and `shift` divide by `k`."""
+
+    first: int
+    n_outputs: int
+    k: int
+    multiplier: int
+    shift: int
+    index_size: int
+    strides: AxisStrides
+    padding: int
+    layout: RowLayout

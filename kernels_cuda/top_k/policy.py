@@ -1,0 +1,282 @@
+"""What may be tuned: block shapes and thresholds, as one value for a compute capability and an element size.
+
+`dmlops info` prints it. ``bench/top_k_policy.py`` measures both sides of each threshold, where the algorithms
+that it chooses between should take the same time.
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from kernels_cuda.top_k.shapes import (
+    LONGEST_COLUMN_PART,
+    NARROW_COUNTS,
+    VECTOR_BYTES,
+    BlockShape,
+    TileShape,
+    group_key_bytes,
+)
+
+ELEMENT_SIZES = (1, 2, 4, 8)
+KIB = 1 << 10
+MIB = 1 << 20
+# Shared memory that a block may have, by compute capability (CUDA C++ programming guide, technical
+# specifications).
+BLOCK_KIB = {
+    (7, 0): 96,
+    (7, 2): 96,
+    (7, 5): 64,
+    (8, 0): 163,
+    (8, 6): 99,
+    (8, 7): 163,
+    (8, 9): 99,
+    (9, 0): 227,
+    (10, 0): 227,
+    (10, 1): 227,
+    (10, 3): 227,
+    (11, 0): 227,
+    (12, 0): 99,
+    (12, 1): 99,
+}
+# A block of the oldest devices may have less than this, and has less work to do then.
+LARGE_BLOCK_KIB = 99
+# Threads of the block kernels; devices with little shared memory do without the last two.
+BLOCK_THREADS = (128, 256, 512, 1024)
+# Elements of a row that a block sorts: threads, and elements of each; positions are counted in 16 bits.
+TILE_SHAPES = {
+    **dict.fromkeys((1, 2, 4), ((256, 8), (384, 16), (512, 16), (1024, 16))),
+    8: ((256, 8), (512, 8), (1024, 8)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarpPolicy:
+    """One warp per row."""
+
+    # Longest rows of the two kernels, which hold 8 and 32 keys per lane (16 and 32 of one byte).
+    row_elements: tuple[int, int] = (256, 1024)
+    # Longest rows that a warp ranks all of, for a large k: a block sorts longer ones, in a pass per byte.
+    ranked_elements: int
+    ranked_elements_of_many_rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TilePolicy:
+    """One block per row, which sorts it."""
+
+    # Smallest first; a row goes to the first that holds it.
+    shapes: tuple[TileShape, ...]
+    # Elements for each selected one up to which a row is sorted: with few groups per selected element, the
+    # block algorithm would order all of the row.
+    elements_per_selected: int
+    # Longer rows than this are sorted from a k above the next on; the block algorithm serves others sooner.
+    sorted_elements: int
+    selected_k: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockPolicy:
+    """One block per row, which filters it."""
+
+    # For rows of some thousand elements, for k of some hundred, for many rows, and for so few that each may
+    # have a multiprocessor. The last two are missing where blocks have too little shared memory.
+    shapes: tuple[BlockShape, ...]
+    # Rows for the smallest blocks, and the k that these have room for.
+    small_elements: int = 4096
+    small_k: int = 512
+    # The k up to which the next blocks serve: of many rows, more blocks at a time are worth more than larger
+    # ones.
+    middle_k: int
+    middle_k_of_many_rows: int
+    largest_k: int
+    # Groups that there should be for each selected element, so that few others are at or above the threshold.
+    # From `small_k` on there may be fewer: more elements, but fewer groups to look for a threshold in.
+    groups_per_selected: int = 8
+    groups_per_selected_of_large_k: int = 4
+    # Fine maxima that a block reads as soon as coarse ones and the fine ones that they lead to.
+    fine_bytes: int = 256 * KIB
+    # The most maxima that are groups by themselves, and of fine ones if there are coarse ones.
+    unit_groups_per_thread: int = 16
+    unit_fine_groups: int = 2048
+    # Staggered starts: blocks that share a multiprocessor begin one after the other if each reads so much,
+    # and there are so many blocks for each that can run at a time.
+    staggered_bytes: int = 32 * KIB
+    staggered_waves: int = 2
+    # These tell how many blocks share a multiprocessor; a wrong guess costs time only.
+    registers_per_multiprocessor: int = 1 << 16
+    registers_per_thread: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridPolicy:
+    """Many blocks per row find group maxima, then one block per row finishes."""
+
+    # Fine groups for each selected element without which other blocks do not help.
+    groups_per_selected: int = 4
+    # What reading a row in one block takes, against another launch and the whole device.
+    thread_bytes_per_microsecond: int = 80
+    launch_microseconds: float = 6.0
+    # Transposed rows of less input than this: another launch takes longer than a block's strided loads.
+    transposed_bytes: int = MIB
+    # Shorter transposed rows: maxima, which are those of whole chunks, would take a larger share of what the
+    # rows do.
+    transposed_row_bytes: int = 8 * KIB
+    # The fine groups, and the k, that the smallest blocks finish many rows of.
+    small_block_groups: int = 1024
+    small_block_k: int = 256
+    # Chunks that a coarse group may have: few chunks make many groups to look for a threshold in, many make
+    # much to read in each group at or above it. The other two are the time of a round of a block's loads, and
+    # of a stage.
+    coarse_chunks: tuple[int, ...] = (1, 2, 4)
+    round_microseconds: float = 2.0
+    stage_microseconds: float = 2.0
+    # Elements of a part of a row: positions in it are counted in 31 bits.
+    part_elements: int = 1 << 31
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsPolicy:
+    """One lane per row, where rows lie side by side."""
+
+    # A larger k leaves shared memory for too few warps; smaller problems, and fewer columns, occupy too few.
+    largest_k: int = 64
+    input_elements: int = 1 << 23
+    columns_per_selected: int = 512
+    # Warps that keep a multiprocessor's share of the memory busy.
+    warps_per_multiprocessor: int = 12
+    # A part of a column must be worth the elements selected of it, and is counted in 16 bits.
+    part_elements: int = 64
+    part_elements_per_selected: int = 8
+    longest_part: int = LONGEST_COLUMN_PART
+    # Slots beyond k that each lane has before it must drop candidates, at least.
+    spare_slots: int = 12
+    # Shared memory that each of 16 warps of a multiprocessor may use, and a block.
+    warp_bytes: int = 14080
+    block_bytes: int = 56 * KIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class SortPolicy:
+    """Radix sort of whole rows by many blocks."""
+
+    blocks_per_multiprocessor: int = 2
+    # Workspace that a batch of rows should need; a row that needs more is a batch by itself.
+    batch_bytes: int = 256 * MIB
+    # Longer rows have positions and counts of 8 bytes.
+    narrow_elements: int = NARROW_COUNTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """All that may be tuned.
+
+    Examples
+    --------
+    >>> policy = Policy.auto((9, 0), 4)
+    >>> policy.warp.row_elements, policy.columns.largest_k
+    ((256, 1024), 64)
+    """
+
+    capability: tuple[int, int]
+    element_size: int
+    # Shared memory of a block.
+    block_bytes: int
+    warp: WarpPolicy
+    tile: TilePolicy
+    block: BlockPolicy
+    grid: GridPolicy = GridPolicy()
+    columns: ColumnsPolicy = ColumnsPolicy()
+    sort: SortPolicy = SortPolicy()
+    # Rows that must lie side by side for lanes to read one each: of fewer, most of what is loaded along is
+    # wasted.
+    transposed_rows: int = 16
+    # Rows for each multiprocessor that are many.
+    many_rows_per_multiprocessor: int = 8
+    # Longer rows have positions of 8 bytes in the workspace.
+    narrow_axis_elements: int = 1 << 32
+    # Blocks of one launch.
+    launch_blocks: int = 1 << 30
+    # What the whole device reads.
+    device_bytes_per_microsecond: int = 4_000_000
+
+    def changed(self, values: Mapping[str, Any]) -> "Policy":
+        """Return the policy with other values, by name.
+
+        Examples
+        --------
+        >>> Policy.auto((9, 0), 4).changed({"columns.largest_k": 5, "launch_blocks": 7}).columns.largest_k
+        5
+        """
+        policy = self
+        for name, value in values.items():
+            section, _, field = name.rpartition(".")
+            if section:
+                value = replace(getattr(policy, section), **{field: value})  # noqa: PLW2901
+            policy = replace(policy, **{section or field: value})
+        return policy
+
+    def values(self) -> dict[str, Any]:
+        """Return all values by name, those of each algorithm as ``"algorithm.value"``."""
+        found: dict[str, Any] = {}
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            if is_dataclass(value):
+                found |= {f"{name}.{field.name}": getattr(value, field.name) for field in fields(value)}
+            elif name not in ("capability", "element_size"):
+                found[name] = value
+        return found
+
+    @staticmethod
+    @functools.cache
+    def auto(capability: tuple[int, int], element_size: int) -> "Policy":
+        """Return the policy for a device and the bytes of an element (1, 2, 4, 8)."""
+        block_bytes = block_shared_bytes(capability)
+        is_large = block_bytes >= LARGE_BLOCK_KIB * KIB
+        ranked, ranked_of_many = {1: (0, 128), 2: (64, 128), 4: (128, 256), 8: (128, 128)}[element_size]
+        tiles = [TileShape(*shape) for shape in TILE_SHAPES[element_size]]
+        return Policy(
+            capability=capability,
+            element_size=element_size,
+            block_bytes=block_bytes,
+            warp=WarpPolicy(ranked_elements=ranked, ranked_elements_of_many_rows=ranked_of_many),
+            tile=TilePolicy(
+                shapes=tuple(tile for tile in tiles if tile.shared_bytes(element_size) <= block_bytes),
+                elements_per_selected=max(4, VECTOR_BYTES // element_size),
+                sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
+                selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
+            ),
+            block=BlockPolicy(
+                shapes=tuple(
+                    block_shape(element_size, n_threads, block_bytes)
+                    for n_threads in (BLOCK_THREADS if is_large else BLOCK_THREADS[:2])
+                ),
+                middle_k=512 if is_large else 2048,
+                middle_k_of_many_rows=1024 if is_large else 2048,
+                largest_k=4096 if is_large else 2048,
+            ),
+        )
+
+
+def block_shared_bytes(capability: tuple[int, int]) -> int:
+    """Return the shared memory that a block may have; of a device that is not known, what it surely has."""
+    return BLOCK_KIB.get(capability, LARGE_BLOCK_KIB if capability >= (8, 0) else 64) * KIB
+
+
+def block_shape(element_size: int, n_threads: int, block_bytes: int) -> BlockShape:
+    """Return the most that blocks hold; those of 512 and 1024 threads need more than 48 KiB.
+
+    Where a block may have no more than 99 KiB, those of 1024 threads hold a little less.
+    """
+    n_bytes = group_key_bytes(element_size)
+    if n_threads == 128:
+        return BlockShape(n_threads, 1024, 2048, 1024, n_bytes)
+    if n_threads == 256:
+        return BlockShape(n_threads, 2048, 24576 // n_bytes, 2048, n_bytes)
+    large, less = (
+        BlockShape(
+            n_threads, size // (n_bytes + 4) // 512 * 512, size // n_bytes, n_candidate_groups, n_bytes
+        )
+        for size, n_candidate_groups in ((65536, 6144), (57344, 5632))
+    )
+    return large if large.shared_bytes <= block_bytes else less

@@ -1,0 +1,198 @@
+"""How the kernels divide rows and shared memory: the sizes that launches and kernels agree on.
+
+These follow from how the kernels work. What may be tuned is in `policy`.
+"""
+
+from typing import NamedTuple
+
+WARP_LANES = 32
+# Rows are read in vectors of this size, whatever the elements.
+VECTOR_BYTES = 16
+# The table of row offsets has three int64 for each row.
+OFFSETS_BYTES = 24
+OFFSETS_THREADS = 256
+# A row's length in the workspace is an int64.
+LENGTH_BYTES = 8
+LENGTHS_THREADS = 256
+# Threads of the kernels that reorder by index: for short rows, and for all others.
+BY_INDEX_THREADS = (32, 512)
+# A row's threshold, and what a part of it selects, are an int64 each.
+PART_BYTES = 8
+
+# Groups of vectors (`groups`, `grid`).
+VECTORS_PER_LANE = 8
+CHUNK_VECTORS = WARP_LANES * VECTORS_PER_LANE
+LARGEST_LANE_BITS = 3
+# The stages that a block goes through: maxima of coarse groups, of fine groups, and elements.
+ELEMENTS, FINE, COARSE = range(3)
+# A fine group has 1 << FINE_BITS vectors.
+FINE_BITS = 3
+FINE_PER_CHUNK = CHUNK_VECTORS >> FINE_BITS
+# Fine groups of transposed rows are smaller: an element that is read again takes a memory sector of its own.
+TRANSPOSED_FINE_BITS = {1: 1, 2: 1, 4: 1, 8: 2}
+MAXIMA_THREADS = 256
+MAXIMA_WARPS = MAXIMA_THREADS // WARP_LANES
+# Rows of a block that finds the maxima of transposed rows, which lie side by side.
+TRANSPOSED_ROWS = 32
+# Vectors that a thread loads before it uses the first, in filter passes.
+VECTORS_AHEAD = 4
+
+
+def group_key_bytes(element_size: int) -> int:
+    """Return the bytes of a group maximum in memory."""
+    return max(4, element_size)
+
+
+def fine_bits(element_size: int, is_transposed: bool) -> int:
+    """Return the bits of the number of vectors of a fine group."""
+    return TRANSPOSED_FINE_BITS[element_size] if is_transposed else FINE_BITS
+
+
+# Blocks that order candidates still take this many more than twice k, rather than filter once more.
+SPARE_CANDIDATES = 64
+# Bins that candidates are ordered by.
+BINS_PER_THREAD = 4
+
+
+class BlockShape(NamedTuple):
+    """What a block of the block kernel holds: candidates, group maxima in their place, and listed groups."""
+
+    n_threads: int
+    n_slots: int
+    n_groups: int
+    n_candidate_groups: int
+    key_bytes: int
+
+    @property
+    def list_offset(self) -> int:
+        """Where the list lies in dynamic shared memory; it is also the order of the candidates."""
+        offset = max(self.n_slots * (self.key_bytes + 4), self.n_groups * self.key_bytes)
+        return -(-offset // VECTOR_BYTES) * VECTOR_BYTES
+
+    @property
+    def bins_offset(self) -> int:
+        """Where the bins lie that the candidates are ordered by."""
+        size = max(4 * self.n_candidate_groups, 2 * self.n_slots)
+        return self.list_offset + -(-size // VECTOR_BYTES) * VECTOR_BYTES
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Dynamic shared memory of a launch."""
+        return self.bins_offset + 4 * BINS_PER_THREAD * self.n_threads
+
+    @property
+    def shared_bytes(self) -> int:
+        """All shared memory of a block, at most."""
+        return self.dynamic_bytes + block_static_bytes(self.n_threads)
+
+
+def block_static_bytes(n_threads: int) -> int:
+    """Return the shared memory that the block kernel has of its own, at most."""
+    return 4 * n_threads + 1024
+
+
+class ColumnShape(NamedTuple):
+    """How a block of the columns kernel uses its shared memory: warps, and slots for candidates per lane."""
+
+    n_warps: int
+    n_slots: int
+    first_position: int
+    shared_bytes: int
+
+
+POSITION_BYTES = 2
+# From a slot of a lane to its next.
+POSITION_STEP = WARP_LANES * POSITION_BYTES
+# Positions of candidates count within a part of a column.
+LONGEST_COLUMN_PART = 1 << 8 * POSITION_BYTES
+# Rows of a chunk; two chunks are loaded ahead, enough for the memory's latency.
+CHUNK_ROWS = {1: 16, 2: 16, 4: 16, 8: 8}
+
+
+def column_key_bytes(element_size: int) -> int:
+    """Return the bytes of a candidate's key."""
+    return max(element_size, 2)
+
+
+def spare_candidates(k: int) -> int:
+    """Return how many more than k candidates of a column may stay, to find a threshold soon."""
+    return max(2, k // 4)
+
+
+# Slots for candidates of a warp of the warp kernel: for those at or above a threshold, and for all elements
+# of a row that is ranked without one.
+FEW_SLOTS = 64
+MANY_SLOTS = 256
+WARP_KERNEL_THREADS = 256
+WARP_KERNEL_WARPS = WARP_KERNEL_THREADS // WARP_LANES
+# A lane gives its two largest elements to the search for a threshold: with a larger k, these may not do.
+WARP_LARGEST_K = 32
+
+
+def vectors_per_lane(element_size: int, n_elements: int) -> int:
+    """Return how many vectors each lane of a warp holds of rows of up to `n_elements`."""
+    return -(-n_elements * element_size // (WARP_LANES * VECTOR_BYTES))
+
+
+def warp_shared_bytes(element_size: int, n_slots: int) -> int:
+    """Return the dynamic shared memory of a block whose warps have `n_slots` slots each."""
+    return WARP_KERNEL_WARPS * n_slots * (12 if element_size == 8 else 8)
+
+
+# Radix sorts (`tile`, `sort`).
+DIGIT_BITS = 8
+N_DIGITS = 1 << DIGIT_BITS
+# An entry of a row's histogram.
+COUNT_BYTES = 8
+CLEARING_THREADS = 256
+CLEARED_BYTES = VECTOR_BYTES * CLEARING_THREADS
+# Large blocks, for each adds its counts to those of the whole row.
+COUNTING_THREADS = 1024
+# Elements that a thread counts at a time.
+COUNTED_PER_THREAD = 8
+COUNTED_ELEMENTS = COUNTING_THREADS * COUNTED_PER_THREAD
+# Counts of elements, with two bits of state, fit into 32 bits for rows below this.
+NARROW_COUNTS = 1 << 30
+
+
+class SortTile(NamedTuple):
+    """What a block of the sort kernel takes of a row, and the limit on its registers."""
+
+    n_threads: int
+    n_items: int
+    max_registers: int
+
+
+def sort_tile(element_size: int, position_size: int) -> SortTile:
+    """Return the tile for a width of elements and positions."""
+    return SortTile(384, 14, 80) if element_size + position_size <= 8 else SortTile(512, 8, 64)
+
+
+def sort_shared_bytes(element_size: int, position_size: int) -> int:
+    """Return the shared memory in which a block of the sort kernel exchanges keys, then positions."""
+    tile = sort_tile(element_size, position_size)
+    return tile.n_threads * tile.n_items * max(4, element_size, position_size)
+
+
+class TileShape(NamedTuple):
+    """What a block of the tile kernel sorts: `n_items` elements per thread."""
+
+    n_threads: int
+    n_items: int
+
+    @property
+    def n_elements(self) -> int:
+        """The longest row."""
+        return self.n_threads * self.n_items
+
+    def dynamic_bytes(self, element_size: int) -> int:
+        """Return the dynamic shared memory in which a block exchanges keys, then positions."""
+        return self.n_elements * max(4, element_size)
+
+    def shared_bytes(self, element_size: int) -> int:
+        """Return all shared memory of a block: it also counts digits per warp, in 16 bits, and adds them."""
+        return self.dynamic_bytes(element_size) + self.n_threads // WARP_LANES * N_DIGITS * 2 + TILE_SUMS * 4
+
+
+# Sums of a block's warps, twice 32.
+TILE_SUMS = 64
