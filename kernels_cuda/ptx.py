@@ -70,8 +70,8 @@ def _instruction(
 
     def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         values = [
-            context.cast(builder, argument, given, wanted)
-            for argument, given, wanted in zip(arguments, sig.args, operands, strict=True)
+            context.cast(builder, argument, found, operand)
+            for argument, found, operand in zip(arguments, sig.args, operands, strict=True)
         ]
         body = text if isinstance(text, str) else text()
         assembly = ir.InlineAsm(function_type, body, ",".join(constraints), side_effect=effect != _PURE)
@@ -199,7 +199,7 @@ def _shuffle(mode: str, kind: Any) -> Any:
 shuffle_xor_u32, shuffle_xor_u64 = _shuffle("bfly", u32), _shuffle("bfly", u64)
 shuffle_from_u32 = _shuffle("idx", u32)
 
-# One bit a lane whose argument is not 0; the argument may be a bool.
+# One bit per lane, set where its argument is not 0; the argument may be a bool.
 ballot = _instruction(
     u32,
     [u32],
@@ -274,8 +274,8 @@ def shared_from(typing_context: Any, array: Any, first: Any) -> Any:
     def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         given = context.make_array(sig.args[0])(context, builder, arguments[0])
         moved = context.make_array(sig.args[0])(context, builder, arguments[0])
-        place = context.cast(builder, arguments[1], sig.args[1], i64)
-        moved.data = builder.gep(given.data, [place])
+        index = context.cast(builder, arguments[1], sig.args[1], i64)
+        moved.data = builder.gep(given.data, [index])
         return moved._getvalue()
 
     return array(array, first), generate

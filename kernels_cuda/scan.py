@@ -14,7 +14,7 @@ def block_scan(n_threads: int) -> Any:
     """Make the device function ``block_exclusive_sum(value, thread, totals)`` for blocks of `n_threads`.
 
     It returns the sum of `value` over the threads before this one and over all. `totals` is a shared array of
-    a uint32 a warp; all threads must call, and pass a barrier before they call again with the same array.
+    one uint32 per warp; all threads must call, and pass a barrier before they call again with the same array.
     """
     n_warps = n_threads // 32
 

@@ -88,11 +88,13 @@ def strided_functions(element_size: int) -> tuple[Any, Any]:
 
     @device_function
     def read(source, step, has_before, has_after):
-        lead = source & (VECTOR - 1)
-        if step == 2 * element_size and ((lead == 0 and has_after) or (lead == element_size and has_before)):
-            a, b, c, d = ptx.read_u32x4(source - lead)
-            e, f, g, h = ptx.read_u32x4(source - lead + VECTOR)
-            return a, b, c, d, e, f, g, h, u32(lead != 0)
+        residue = source & (VECTOR - 1)
+        if step == 2 * element_size and (
+            (residue == 0 and has_after) or (residue == element_size and has_before)
+        ):
+            a, b, c, d = ptx.read_u32x4(source - residue)
+            e, f, g, h = ptx.read_u32x4(source - residue + VECTOR)
+            return a, b, c, d, e, f, g, h, u32(residue != 0)
         a, b, c, d, e, f, g, h = scalars(source, step)
         return a, b, c, d, e, f, g, h, u32(0)
 

@@ -126,6 +126,18 @@ def test_imports_point_one_way(place):
                 assert not name.startswith(f"{forbidden}."), path
 
 
+# Numba's and numba-cuda's documented interfaces for extensions; all else is their inside.
+EXTENSION_API = ("numba.cuda.extending.", "numba.core.cgutils.", "numba.core.datamodel.", "numba.core.types.")
+
+
+def test_one_file_per_device_touches_the_insides_of_numba():
+    """The next version may change them."""
+    for device, compiler in (("kernels_cpu", "compiler.py"), ("kernels_cuda", "runtime/compiler.py")):
+        for path in set((ROOT / device).rglob("*.py")) - {ROOT / device / compiler}:
+            modules = {name for name in _imports(path) if name.startswith(("numba.core.", "numba.cuda."))}
+            assert all(f"{name}.".startswith(EXTENSION_API) for name in modules), (path, modules)
+
+
 def test_numba_is_imported_by_compilers_and_kernels_only():
     """What plans and calls import must not import Numba, which takes longer than all else in a first call."""
     script = """

@@ -5,7 +5,7 @@ are contiguous, matrices are transposed first, with their band:
 
 ==========  ==========================================================================================
 rows        rows are contiguous: a thread writes a vector of 16 bytes on a 16-byte boundary, wholly outside
-            the band (copied), wholly inside (written, not read), or at its edge (read, and merged by a
+            the band (copied), wholly inside (written, not read), or partly inside (read, and merged by a
             mask of bytes)
 strided     columns are contiguous in the output alone: a thread packs its vector from the input
 transposed  rows are contiguous in the input, columns in the output: tiles pass through shared memory
@@ -21,7 +21,7 @@ of a row go element by element. Bytes moved: the output once, and the input outs
 `kernels`, `parameters`                     what launches and kernels agree on
 `rows`, `strided`, `transposed`,            the algorithms: one file each, with their kernel
 `elements`
-`vectors`                                   vectors of a row at the edge of the band
+`vectors`                                   vectors of a row that the band covers in part
 ==========================================  =======================================================
 """
 

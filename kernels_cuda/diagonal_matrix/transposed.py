@@ -30,8 +30,8 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-_VECTORS_A_ROW = TILE_ROW_BYTES // VECTOR  # one a warp
-_VECTORS_A_THREAD = TILE_ROWS * _VECTORS_A_ROW // THREADS
+_VECTORS_PER_ROW = TILE_ROW_BYTES // VECTOR  # one per warp
+_VECTORS_PER_THREAD = TILE_ROWS * _VECTORS_PER_ROW // THREADS
 _TILE_WORDS = TILE_ROWS * TILE_ROW_BYTES // 4
 
 
@@ -40,11 +40,11 @@ def transposed_kernel(element_size: int) -> Any:
     per_vector = VECTOR // element_size
     size_shift = element_size.bit_length() - 1
     # A lane reads a word of some rows, or an element of one row, from each column of a vector.
-    rows_a_lane = max(4 // element_size, 1)
-    lane_shift = rows_a_lane.bit_length() - 1
-    rows_a_warp = 32 * rows_a_lane
-    n_groups = TILE_ROWS // rows_a_warp
-    n_words = 4 * rows_a_lane * n_groups
+    rows_per_lane = max(4 // element_size, 1)
+    lane_shift = rows_per_lane.bit_length() - 1
+    rows_per_warp = 32 * rows_per_lane
+    n_groups = TILE_ROWS // rows_per_warp
+    n_words = 4 * rows_per_lane * n_groups
     tile_columns = TILE_ROW_BYTES // element_size
     column_shift = tile_columns.bit_length() - 1
     elements_per_thread = TILE_ROWS * tile_columns // THREADS
@@ -60,15 +60,15 @@ def transposed_kernel(element_size: int) -> Any:
 
     @device_function
     def vector_at(row, vector):
-        """Return where in the tile a vector is kept, in bytes."""
-        kept = vector ^ ((row >> lane_shift) & u32(_VECTORS_A_ROW - 1))
-        return row * TILE_ROW_BYTES + kept * VECTOR
+        """Return where in the tile a vector is stored, in bytes."""
+        stored = vector ^ ((row >> lane_shift) & u32(_VECTORS_PER_ROW - 1))
+        return row * TILE_ROW_BYTES + stored * VECTOR
 
     @device_function
     def word_of_rows(address, row_bytes, last_row):
-        """Return a column in the rows of a lane, read one by one; the last one stands for those beyond."""
+        """Return a column in the rows of a lane, read one by one; the last one stands for those after it."""
         word = u32(0)
-        for r in range(rows_a_lane):
+        for r in range(rows_per_lane):
             bits = read(address + min(r, last_row) * row_bytes)
             word |= bits << u32(8 * element_size * r)
         return word
@@ -128,11 +128,11 @@ def transposed_kernel(element_size: int) -> Any:
         column = i32(first_column + i32(warp * per_vector))
         last_column = i32(min(i32(i32(p.width) - i32(1)) - column, per_vector - 1))
         for g in range(n_groups):
-            for k in range(4 * rows_a_lane):
-                words[g * 4 * rows_a_lane + k] = u32(0)
-            y = i32(first_row + i32(g * rows_a_warp) + i32(lane << lane_shift))
-            last_row = i32(min(i32(i32(p.height) - i32(1)) - y, rows_a_lane - 1))
-            lowest = i32(column - i32(y + (rows_a_lane - 1)))
+            for k in range(4 * rows_per_lane):
+                words[g * 4 * rows_per_lane + k] = u32(0)
+            y = i32(first_row + i32(g * rows_per_warp) + i32(lane << lane_shift))
+            last_row = i32(min(i32(i32(p.height) - i32(1)) - y, rows_per_lane - 1))
+            lowest = i32(column - i32(y + (rows_per_lane - 1)))
             highest = i32(i32(column + (per_vector - 1)) - y)
             is_inside = lowest >= band.begin and highest < band.end
             is_outside = lowest >= band.end or highest < band.begin
@@ -140,7 +140,7 @@ def transposed_kernel(element_size: int) -> Any:
             if band.has_input and last_row >= 0 and last_column >= 0 and not is_set:
                 source = x + x_at + i64(y) * p.x_row + i64(column) * p.x_column
                 if is_word:
-                    is_whole = last_row == rows_a_lane - 1
+                    is_whole = last_row == rows_per_lane - 1
                     if is_whole and p.x_row == element_size and (source | p.x_column) & 3 == 0:
                         for k in range(per_vector):
                             words[g * per_vector + k] = ptx.read_u32(
@@ -160,18 +160,18 @@ def transposed_kernel(element_size: int) -> Any:
                         else:
                             words[g * 4 + k] = bits
         for g in range(n_groups):
-            row = u32(g * rows_a_warp) + (lane << lane_shift)
-            for r in range(rows_a_lane):
-                a, b, c, d = vector_of_row(words, g * 4 * rows_a_lane, r)
+            row = u32(g * rows_per_warp) + (lane << lane_shift)
+            for r in range(rows_per_lane):
+                a, b, c, d = vector_of_row(words, g * 4 * rows_per_lane, r)
                 ptx.store_shared_u32x4(tile + vector_at(row + u32(r), warp), a, b, c, d)
         cuda.syncthreads()
 
         target = output + output_at + i64(first_row) * p.output_row + i64(first_column) * element_size
         if (target | p.output_row) & (VECTOR - 1) == 0 and i32(first_column + tile_columns) <= i32(p.width):
-            vector = thread & u32(_VECTORS_A_ROW - 1)
+            vector = thread & u32(_VECTORS_PER_ROW - 1)
             column = i32(first_column + i32(vector * per_vector))
-            for k in range(_VECTORS_A_THREAD):
-                row = thread // _VECTORS_A_ROW + u32(k * (THREADS // _VECTORS_A_ROW))
+            for k in range(_VECTORS_PER_THREAD):
+                row = thread // _VECTORS_PER_ROW + u32(k * (THREADS // _VECTORS_PER_ROW))
                 y = i32(first_row + i32(row))
                 # The band begins and ends here, in elements from the vector's first.
                 low = i32(i32(band.begin) - i32(column - y))
@@ -203,9 +203,9 @@ def transposed_kernel(element_size: int) -> Any:
                 in_band = band.begin <= column - y and column - y < band.end
                 bits = scalar(value)
                 if u32(in_band) == u32(band.inverted):
-                    place = vector_at(row, at >> u32(4 - size_shift))
+                    stored_at = vector_at(row, at >> u32(4 - size_shift))
                     within = (at & u32(per_vector - 1)) << size_shift
-                    bits = load_shared(tile + place + within)
+                    bits = load_shared(tile + stored_at + within)
                 store(target + i64(row) * p.output_row + i64(at) * element_size, bits)
 
     return diagonal_transposed

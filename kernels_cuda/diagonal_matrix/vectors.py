@@ -1,4 +1,4 @@
-"""Vectors of a row at the edge of the band."""
+"""Vectors of a row that the band covers in part."""
 
 from typing import Any
 

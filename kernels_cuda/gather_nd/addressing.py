@@ -19,7 +19,7 @@ def index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
     Returns
     -------
     register : Numba type
-        Unsigned; sums in it wrap, so that a negative index too low for its bound ends up beyond it.
+        Unsigned; sums in it wrap, so that a negative index too low for its bound ends up above it.
     read : device function
         ``read(address, least)`` returns the bits of an index.
     bring : device function

@@ -30,7 +30,7 @@ def check_kernel(index_size: int, is_long: bool) -> Any:
 
     @device_function
     def bad_among(addresses, offset, bound, least):
-        """Return one bit a tuple whose index at `offset` is out of range."""
+        """Return one bit per tuple, set where its index at `offset` is out of range."""
         found = cuda.local.array(CHECKED_TUPLES, index_register)
         bad = u32(0)
         for k in range(CHECKED_TUPLES):

@@ -30,9 +30,13 @@ def run_function() -> Any:
     _, _, three_offsets = offset_functions(wide=False)
 
     @device_function
-    def follow(place, bound, stride, p):
-        """Return how far on the index at `place` leads, and whether it is in range."""
-        index = read_long(place, p.least_index) if p.index_size == 8 else read_short(place, p.least_index)
+    def follow(index_address, bound, stride, p):
+        """Return how far on the index at `index_address` leads, and whether it is in range."""
+        index = (
+            read_long(index_address, p.least_index)
+            if p.index_size == 8
+            else read_short(index_address, p.least_index)
+        )
         at, is_in_range = bring(index, bound, p.least_index)
         return i64(at) * stride, is_in_range
 
@@ -45,22 +49,22 @@ def run_function() -> Any:
             x_at, index_at, output_at = three_offsets(
                 run, dims, dims.x_strides, dims.index_strides, dims.output_strides
             )
-        place = indices + index_at
-        offset, is_read = follow(place, dims.bounds[0], dims.coordinate_strides[0], p)
+        index_address = indices + index_at
+        offset, is_read = follow(index_address, dims.bounds[0], dims.coordinate_strides[0], p)
         # Not a loop, which the compiler would not unroll: columns have no addresses.
         if p.n_coordinates > 1:
-            place += p.coordinate_bytes
-            more, is_in_range = follow(place, dims.bounds[1], dims.coordinate_strides[1], p)
+            index_address += p.coordinate_bytes
+            more, is_in_range = follow(index_address, dims.bounds[1], dims.coordinate_strides[1], p)
             offset += more
             is_read = is_read and is_in_range
         if p.n_coordinates > 2:
-            place += p.coordinate_bytes
-            more, is_in_range = follow(place, dims.bounds[2], dims.coordinate_strides[2], p)
+            index_address += p.coordinate_bytes
+            more, is_in_range = follow(index_address, dims.bounds[2], dims.coordinate_strides[2], p)
             offset += more
             is_read = is_read and is_in_range
         if p.n_coordinates > 3:
-            place += p.coordinate_bytes
-            more, is_in_range = follow(place, dims.bounds[3], dims.coordinate_strides[3], p)
+            index_address += p.coordinate_bytes
+            more, is_in_range = follow(index_address, dims.bounds[3], dims.coordinate_strides[3], p)
             offset += more
             is_read = is_read and is_in_range
         return x_at + offset, output_at, is_read or p.clips != 0

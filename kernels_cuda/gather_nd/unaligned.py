@@ -30,9 +30,9 @@ def unaligned_kernel(index_size: int) -> Any:
     _, divide, _ = arithmetic(wide=False)
 
     @device_function
-    def follow(address, place, bound, stride, least):
-        """Return where the index at `place` leads, and whether it is in range."""
-        index, is_in_range = bring(read_index(place, least), bound, least)
+    def follow(address, index_address, bound, stride, least):
+        """Return where the index at `index_address` leads, and whether it is in range."""
+        index, is_in_range = bring(read_index(index_address, least), bound, least)
         return ptx.add_product(address, index, stride), is_in_range
 
     @device_function
@@ -56,20 +56,22 @@ def unaligned_kernel(index_size: int) -> Any:
         vector = position - run * u32(p.vectors_per_run.size)
         outer = divide(run, runs.inner_size)
         inner = run - outer * u32(runs.inner_size.size)
-        place = along(indices, outer, inner, runs.index_strides)
+        index_address = along(indices, outer, inner, runs.index_strides)
         first = along(x, outer, inner, runs.x_strides)
-        first, is_read = follow(first, place, runs.bounds[0], runs.coordinate_strides[0], runs.least_index)
+        first, is_read = follow(
+            first, index_address, runs.bounds[0], runs.coordinate_strides[0], runs.least_index
+        )
         # Not a loop, which the compiler would not unroll: columns have no addresses.
         if u32(runs.n_coordinates) > 1:
-            place += runs.coordinate_bytes
+            index_address += runs.coordinate_bytes
             first, is_in_range = follow(
-                first, place, runs.bounds[1], runs.coordinate_strides[1], runs.least_index
+                first, index_address, runs.bounds[1], runs.coordinate_strides[1], runs.least_index
             )
             is_read = is_read and is_in_range
         if u32(runs.n_coordinates) > 2:
-            place += runs.coordinate_bytes
+            index_address += runs.coordinate_bytes
             first, is_in_range = follow(
-                first, place, runs.bounds[2], runs.coordinate_strides[2], runs.least_index
+                first, index_address, runs.bounds[2], runs.coordinate_strides[2], runs.least_index
             )
             is_read = is_read and is_in_range
         is_read = is_read or u32(runs.clips) != 0
@@ -80,14 +82,14 @@ def unaligned_kernel(index_size: int) -> Any:
         target += i64(start)
         end = first + p.run_bytes
         source = first + i64(start)
-        lead = i32(source & (VECTOR - 1))
-        n_bytes = u32(lead) & 3
-        if start >= lead and behind >= (VECTOR if lead == 0 else 2 * VECTOR - lead):
-            a, b, c, d = ptx.read_if_u32x4(source - i64(lead), u32(is_read))
-            e, f, g, h = ptx.read_if_u32x4(source - i64(lead) + VECTOR, u32(is_read and lead != 0))
-            if lead & 8 != 0:
+        residue = i32(source & (VECTOR - 1))
+        n_bytes = u32(residue) & 3
+        if start >= residue and behind >= (VECTOR if residue == 0 else 2 * VECTOR - residue):
+            a, b, c, d = ptx.read_if_u32x4(source - i64(residue), u32(is_read))
+            e, f, g, h = ptx.read_if_u32x4(source - i64(residue) + VECTOR, u32(is_read and residue != 0))
+            if residue & 8 != 0:
                 a, b, c, d, e, f = c, d, e, f, g, h
-            if lead & 4 != 0:
+            if residue & 4 != 0:
                 a, b, c, d, e = b, c, d, e, f
             ptx.store_stream_u32x4(
                 target,
@@ -132,9 +134,9 @@ def unaligned_kernel(index_size: int) -> Any:
             ptx.store_u32(target + 8, c)
         if low <= 12 and high >= 16:
             ptx.store_u32(target + 12, d)
-        edge = low if low > 0 else high
-        if edge & 3 != 0:
-            part = i32(edge & -4)
+        partial_end = low if low > 0 else high
+        if partial_end & 3 != 0:
+            part = i32(partial_end & -4)
             bits = a
             if part == 4:
                 bits = b

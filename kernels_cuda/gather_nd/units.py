@@ -42,37 +42,36 @@ def units_kernel(unit: int, index_size: int, wide: bool) -> Any:
     n_words = 4 * n_units_per_thread
 
     @device_function
-    def follow(sources, in_range, tuples, offset, bound, stride, least, clips):
+    def follow(sources, in_range, tuples, offset, bound, stride, p):
         """Read the next index of every tuple, and add what it leads to."""
         found = cuda.local.array(n_units_per_thread, index_register)
         for k in range(n_units_per_thread):
-            found[k] = read_index(tuples[k] + offset, least)
+            found[k] = read_index(tuples[k] + offset, p.least_index)
         for k in range(n_units_per_thread):
-            index, is_in_range = bring(found[k], bound, least)
+            index, is_in_range = bring(found[k], bound, p.least_index)
             if not is_in_range:
-                in_range[k] = u32(clips)
+                in_range[k] = u32(p.clips)
             sources[k] += i64(index) * stride
 
     @device_function
-    def follow_some(
-        sources, in_range, tuples, n_coordinates, coordinate_bytes, bounds, strides, least, clips
-    ):
+    def follow_some(sources, in_range, tuples, p, dims):
+        bounds, strides, step = dims.bounds, dims.coordinate_strides, p.coordinate_bytes
         # Not a loop, which the compiler would not unroll: columns have no addresses.
-        follow(sources, in_range, tuples, 0, bounds[0], strides[0], least, clips)
-        if n_coordinates > 1:
-            follow(sources, in_range, tuples, coordinate_bytes, bounds[1], strides[1], least, clips)
-        if n_coordinates > 2:
-            follow(sources, in_range, tuples, 2 * coordinate_bytes, bounds[2], strides[2], least, clips)
-        if n_coordinates > 3:
-            follow(sources, in_range, tuples, 3 * coordinate_bytes, bounds[3], strides[3], least, clips)
+        follow(sources, in_range, tuples, 0, bounds[0], strides[0], p)
+        if p.n_coordinates > 1:
+            follow(sources, in_range, tuples, step, bounds[1], strides[1], p)
+        if p.n_coordinates > 2:
+            follow(sources, in_range, tuples, 2 * step, bounds[2], strides[2], p)
+        if p.n_coordinates > 3:
+            follow(sources, in_range, tuples, 3 * step, bounds[3], strides[3], p)
 
     @device_function
-    def follow_any(sources, in_range, tuples, n_coordinates, coordinate_bytes, bounds, strides, least, clips):
+    def follow_any(sources, in_range, tuples, p, dims):
         for c in range(depth):
-            if c >= n_coordinates:
+            if c >= p.n_coordinates:
                 break
-            bound, stride = entry(bounds, c), entry(strides, c)
-            follow(sources, in_range, tuples, c * coordinate_bytes, bound, stride, least, clips)
+            bound, stride = entry(dims.bounds, c), entry(dims.coordinate_strides, c)
+            follow(sources, in_range, tuples, c * p.coordinate_bytes, bound, stride, p)
 
     follow_all = follow_any if wide else follow_some
 
@@ -95,11 +94,7 @@ def units_kernel(unit: int, index_size: int, wide: bool) -> Any:
             rows = quotient(first_run, fastest(dims.multipliers), fastest(dims.shifts))
             first_inner = first_run - rows * size
         x_base, index_base, output_base = three_offsets(
-            first_run - first_inner,
-            dims,
-            dims.x_strides,
-            dims.index_strides,
-            dims.output_strides,
+            first_run - first_inner, dims, dims.x_strides, dims.index_strides, dims.output_strides
         )
         # Threads past the end repeat the last unit and do not store it.
         last = register(p.n_units) - 1 - first
@@ -115,27 +110,13 @@ def units_kernel(unit: int, index_size: int, wide: bool) -> Any:
                 output_at = output_base + i64(inner) * fastest(dims.output_strides)
             else:
                 x_at, index_at, output_at = three_offsets(
-                    first_run + run,
-                    dims,
-                    dims.x_strides,
-                    dims.index_strides,
-                    dims.output_strides,
+                    first_run + run, dims, dims.x_strides, dims.index_strides, dims.output_strides
                 )
             sources[k] = x + x_at + within
             tuples[k] = indices + index_at
             targets[k] = output + output_at + within
             in_range[k] = u32(1)
-        follow_all(
-            sources,
-            in_range,
-            tuples,
-            p.n_coordinates,
-            p.coordinate_bytes,
-            dims.bounds,
-            dims.coordinate_strides,
-            p.least_index,
-            p.clips,
-        )
+        follow_all(sources, in_range, tuples, p, dims)
         for k in range(n_units_per_thread):
             if is_vector:
                 for q in range(4):

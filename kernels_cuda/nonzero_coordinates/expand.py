@@ -183,7 +183,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
 
 
 def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
-    """Make the kernel that writes `n_columns` coordinates a row, or any number up to `GENERAL_COLUMNS`."""
+    """Make the kernel that writes `n_columns` coordinates per row, or any number up to `GENERAL_COLUMNS`."""
     write_rows = _row_writer(n_columns, size, wide)
     exclusive_sum = block_scan(THREADS)
     store = ptx.STORE_STREAM[size]
@@ -208,14 +208,14 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
                 i += step
 
     @device_function
-    def list_bits(positions, word, place, position):
-        """Write the positions of a word's bits from `place` on; return the place after them."""
+    def list_bits(positions, word, slot, position):
+        """Write the positions of a word's bits from `slot` on; return the slot after them."""
         while word != 0:
             lowest = word & (0 - word)
             word ^= lowest
-            positions[place] = u16(position + ptx.popcount_u32(lowest - 1))
-            place += 1
-        return place
+            positions[slot] = u16(position + ptx.popcount_u32(lowest - 1))
+            slot += 1
+        return slot
 
     @cuda.jit
     def nonzero_expand(
@@ -298,18 +298,18 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
 
         # Few bits: every thread lists those of its own words, and the tile is written at once.
         if i64(total) <= p.granules_per_tile * (GRANULE // 16):
-            place = rank
+            slot = rank
             position = thread * GROUP
-            place = list_bits(positions, a, place, position)
-            place = list_bits(positions, b, place, position + 32)
-            place = list_bits(positions, c, place, position + 64)
-            list_bits(positions, d, place, position + 96)
+            slot = list_bits(positions, a, slot, position)
+            slot = list_bits(positions, b, slot, position + 32)
+            slot = list_bits(positions, c, slot, position + 64)
+            list_bits(positions, d, slot, position + 96)
             cuda.syncthreads()
             n_rows = u32(min(i64(total), p.capacity - first_row))
             write_rows(thread, n_rows, first_row, first_position, positions, output, p, columns)
             return
 
-        # Many bits: a warp ranks 32 words, a lane a bit, and the tile is written a granule at a time.
+        # Many bits: a warp ranks 32 words, one bit per lane, and the tile is written granule by granule.
         ptx.store_shared_u32x4(ptx.shared_address(words) + (thread << 4), a, b, c, d)
         second = rank + counts_of_words[0]
         third = second + counts_of_words[1]
@@ -336,8 +336,8 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
                     word = group_words[q]
                     if word & own != 0:
                         # A granule has no more bits than 16 of these tell apart.
-                        place = (u32(group_ranks >> u64(16 * q)) - start) & 0xFFFF
-                        slot = place + ptx.popcount_u32(word & below)
+                        rank_of_word = (u32(group_ranks >> u64(16 * q)) - start) & 0xFFFF
+                        slot = rank_of_word + ptx.popcount_u32(word & below)
                         positions[slot] = u16(g * GROUP + u32(q * 32) + lane)
             cuda.syncthreads()
             row = first_row + i64(start)

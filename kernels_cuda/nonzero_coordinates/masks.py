@@ -1,4 +1,4 @@
-"""Step 1: a bit an element, and the number of non-zeros of each granule."""
+"""Step 1: one bit per element, and the number of non-zeros of each granule."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def mask_kernel(element_size: int) -> Any:
     warp_elements = block_elements(element_size) // _WARPS
     n_batches = warp_elements // (chunks * CHUNK)
     granules = block_elements(element_size) // GRANULE
-    warps_a_granule = _WARPS // granules
+    warps_per_granule = _WARPS // granules
     n_registers = 4 * chunks * loads
     n_steps = (loads - 1).bit_length()
     steps = tuple((1 << k, per_vector << k, _low_fields(per_vector << k)) for k in range(n_steps))
@@ -88,8 +88,8 @@ def mask_kernel(element_size: int) -> Any:
         return word
 
     @device_function
-    def edge_word(base, chunk, skipped, end, magnitude, lane):
-        """Read a chunk that the input does not fill, an element a lane and load."""
+    def partial_word(base, chunk, skipped, end, magnitude, lane):
+        """Read a chunk that the input does not fill, one element per lane and load."""
         elements = cuda.local.array(16, register)
         word = u32(0)
         for half in range(2):
@@ -150,7 +150,7 @@ def mask_kernel(element_size: int) -> Any:
                 for chunk in range(chunks):
                     word = u32(0)
                     if first + chunk * CHUNK < p.end:
-                        word = edge_word(base, first + chunk * CHUNK, p.skipped, p.end, p.magnitude, lane)
+                        word = partial_word(base, first + chunk * CHUNK, p.skipped, p.end, p.magnitude, lane)
                     ptx.store_u32(words + chunk * (CHUNK // 8) + lane * 4, word)
                     count += ptx.popcount_u32(word)
         count = ptx.warp_add(count)
@@ -159,15 +159,15 @@ def mask_kernel(element_size: int) -> Any:
         cuda.syncthreads()
         if thread < granules:
             total = u32(0)
-            for k in range(warps_a_granule):
-                total += warp_counts[thread * warps_a_granule + k]
+            for k in range(warps_per_granule):
+                total += warp_counts[thread * warps_per_granule + k]
             ptx.store_u32(counts + (i64(cuda.blockIdx.x) * granules + thread) * 4, total)
 
     return nonzero_mask
 
 
 def strided_mask_kernel(element_size: int, wide: bool) -> Any:
-    """Make the kernel for input of any layout, a granule a block."""
+    """Make the kernel for input of any layout, one granule per block."""
     warp_elements = GRANULE // _WARPS
     in_flight = 1 if wide else 8
     read = ptx.READ[element_size]

@@ -62,7 +62,7 @@ def mask_kernel(element_size: int) -> Any:
 
 
 def count_kernel() -> Any:
-    """Make the kernel that counts the bits of a granule, one a block."""
+    """Make the kernel that counts the bits of granules, one per block."""
 
     @cuda.jit
     def nonzero_count(mask, counts, n_words):
@@ -72,7 +72,7 @@ def count_kernel() -> Any:
         first = i64(cuda.blockIdx.x) * (GRANULE // 32) + i64(thread) * _COUNTED_WORDS
         count = u32(0)
         for k in range(_COUNTED_WORDS):
-            # The last granule goes on beyond the last element, and must be empty there.
+            # The last granule goes on after the last element, and must be empty there.
             if first + k < n_words:
                 count += ptx.popcount_u32(ptx.load_u32(mask + (first + k) * 4))
             else:

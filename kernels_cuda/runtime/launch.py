@@ -5,7 +5,7 @@ All of it is kept between launches, as a `_Frame`, which one launch at a time ta
 of host threads may launch.
 
 From compute capability 9.0 on, a launch that follows another in a list begins while that one ends, and waits
-for it on the device (`ptx.grid_dependency_wait`), which hides most of what a launch takes.
+for it on the device (`ptx.grid_dependency_wait`), which hides most of the time that a launch takes.
 """
 
 import ctypes
