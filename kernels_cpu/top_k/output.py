@@ -5,7 +5,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics.pointers import put_index
-from kernels_cpu.jit import int64, njit
+from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks
 from kernels_cpu.top_k.problem import Problem
 from kernels_cpu.top_k.records import LOW_HALF
@@ -58,7 +58,7 @@ def write_listed(
         values[value_at + r * problem.value_step] = bits
 
 
-@njit
+@inline
 def write_padding(values: Array, indices: int, at: tuple[int, int, int], problem: Problem, k: int) -> None:
     """Write the padding behind the `k` elements of a row that has no more."""
     _, value_at, index_at = at

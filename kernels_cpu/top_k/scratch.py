@@ -50,11 +50,18 @@ def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
     return x, value, index
 
 
-@njit
+@inline
 def length_of(numbers: Array, problem: Problem, lengths: int, row: int) -> int:
     """Return how many elements a row has; `lengths` is the address of all lengths, or 0."""
-    if not lengths:
-        return problem.axis_size
+    length: int = problem.axis_size
+    if lengths:
+        length = read_length(numbers, problem, lengths, row)
+    return length
+
+
+@njit
+def read_length(numbers: Array, problem: Problem, lengths: int, row: int) -> int:
+    """Return the length of a row, from 0 to `axis_size`."""
     index = 0
     for d in range(problem.n_dims - 1, -1, -1):
         at = HEADER + DIMENSION * d
