@@ -28,7 +28,7 @@ from kernels_cuda import top_k
 from kernels_cuda.runtime.variant import capability_of
 from kernels_cuda.top_k.policy import Policy, block_shape
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "results" / "top_k_policy"
 DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
 # The sign bit, the bits that it inverts, and infinity, as plans take them.
 FORMATS = {
@@ -457,7 +457,7 @@ def main() -> None:
         for size in given.element_sizes:
             results.setdefault("thresholds", []).extend(measure_thresholds(watch, size))
     date = datetime.now(UTC).date().isoformat()
-    path = RESULTS / f"{device.rsplit(maxsplit=1)[-1].lower()}-top_k_policy-{date}.json"
+    path = RESULTS / f"{device.rsplit(maxsplit=1)[-1].lower()}-{date}.json"
     path.write_text(json.dumps(results, indent=1) + "\n")
     print(f"\nwritten: {path}")
 

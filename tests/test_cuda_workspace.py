@@ -78,7 +78,8 @@ TOP_K = {
 @pytest.mark.parametrize("name", TOP_K)
 def test_top_k(name, arch, data_type):
     sizes, k, axis, n_areas = TOP_K[name]
-    found = planned(top_k(sizes, k, axis, data_type), arch=arch)
+    algorithm = "columns" if "columns" in name else None
+    found = planned(top_k(sizes, k, axis, data_type), arch=arch, algorithm=algorithm)
     areas = check_areas(found)
     if data_type == T.FLOAT32 and arch == "sm_90":
         assert areas >= n_areas

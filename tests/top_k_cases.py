@@ -28,7 +28,21 @@ def row_lengths(x, axis, k, dtype="int64"):
     edges = (0, 1, k - 1, k, k + 1, axis_size - 1, axis_size, axis_size + 1, -1, info.min, info.max)
     edges = np.array([min(max(length, info.min), info.max) for length in edges], dtype)
     between = rng.integers(0, axis_size, shape, endpoint=True).astype(dtype)
-    return np.where(rng.random(shape) < 0.5, rng.choice(edges, shape), between)
+    lengths = np.where(rng.random(shape) < 0.5, rng.choice(edges, shape), between)
+    if lengths.size > edges.size:
+        lengths.flat[: edges.size] = edges
+    return lengths
+
+
+def distinct(shape, name):
+    """Return elements of which hardly any tie: those selected are not in the order of their indices."""
+    return np.float32(random((name, shape)).standard_normal(shape))
+
+
+def hard_rows(n):
+    """Return rows that are hard to select from; in two, the last elements of the row are selected first."""
+    late = np.where(np.arange(n) >= n - 5, 1.0, 0.0)
+    return patterns(n) | {"late_ones": late, "late_minus_ones": -late}
 
 
 def _case(name, x, k, **options):
@@ -41,9 +55,9 @@ def _unsorted():
         yield _case(f"{dtype}", sample(dtype, (3, 37), "unsorted"), 9, **options)
         yield _case(f"{dtype}-specials", special_values(dtype), 2, **options)
     for number, (shape, axis, k) in enumerate(SHAPES):
-        x, name = sample("float32", shape, "unsorted"), f"{shape}-{axis}-{k}"
+        x, name = distinct(shape, "unsorted"), f"{shape}-{axis}-{k}"
         yield _case(name, x, k, axis=axis, largest=number % 2 == 0, sorted=False)
-    for name, row in patterns(3000).items():
+    for name, row in hard_rows(3000).items():
         for largest in (True, False):
             yield _case(f"{name}-{largest}", np.float32(row)[np.newaxis], 17, largest=largest, sorted=False)
     for layout, arrange in LAYOUTS.items():
@@ -65,12 +79,12 @@ def _of_lengths():
             options = {"largest": largest, "sorted": number % 2 == 0}
             yield _case(f"lengths-{dtype}-{largest}", x, 9, lengths=row_lengths(x, 1, 9), **options)
     for number, (shape, axis, k) in enumerate(SHAPES):
-        x = sample("float32", shape, "lengths")
+        x = distinct(shape, "lengths")
         lengths = row_lengths(x, axis, k, INDEX_DTYPES[number % len(INDEX_DTYPES)])
         for is_sorted in (True, False):
             options = {"axis": axis, "largest": number % 2 == 1, "sorted": is_sorted}
             yield _case(f"lengths-{shape}-{axis}-{k}-{is_sorted}", x, k, lengths=lengths, **options)
-    for name, row in patterns(300).items():
+    for name, row in hard_rows(300).items():
         x = np.tile(np.float32(row), (20, 1))
         for largest in (True, False):
             yield _case(f"lengths-{name}-{largest}", x, 17, lengths=row_lengths(x, 1, 17), largest=largest)

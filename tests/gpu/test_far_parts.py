@@ -268,9 +268,12 @@ def test_gather(algorithm, kind, index_dtype, dtype, mode, torch):
     x, host = x[: shape[0]], memory[: shape[0]]
     bounds = np.array(shape[:n_coordinates])
     indices = random((kind, algorithm)).integers(-bounds, bounds, (3001, n_coordinates)).astype(index_dtype)
+    # The bound itself also stands among tuples that are all in range and have no negative coordinate.
+    indices[:1000] %= bounds.astype(index_dtype)
     for c in range(n_coordinates):
+        indices[7 + c : 1000 : 331, c] = bounds[c]
         for at, value in enumerate((bounds[c], bounds[c] - 1, -bounds[c] - 1, -bounds[c], 0, -1, 1 << 30)):
-            indices[7 + 41 * at + c :: 331, c] = value
+            indices[1007 + 41 * at + c :: 331, c] = value
     with forced(FORCED["gather_nd"][algorithm]):
         found = dmlops.gather_nd(x, torch.from_numpy(indices).cuda(), mode=mode)
     answer = gathered(host, indices, mode)

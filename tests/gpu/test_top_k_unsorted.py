@@ -12,7 +12,7 @@ from tests.gpu.conftest import LIBRARIES
 from tests.gpu.test_large import chunks, needs, zeros
 from tests.gpu.test_streams import BUSY_CYCLES, nothing_waits
 from tests.libraries import call
-from tests.top_k_cases import OF_LENGTHS, UNSORTED, row_lengths
+from tests.top_k_cases import OF_LENGTHS, UNSORTED, distinct, row_lengths
 
 # Shapes that each algorithm serves: (shape, axis, k).
 SHAPES = {
@@ -29,9 +29,9 @@ SHAPES = {
     "sort-whole_rows": ((2, 40_000), 1, 40_000),
     "three_dimensions": ((40, 300, 70), 1, 9),
 }
-# Values that are hard in different ways: few of them tied, nearly all, and half of them NaNs.
+# Values that are hard in different ways: hardly any of them tied, nearly all, and half of them NaNs.
 VALUES = {
-    "random": lambda shape: sample("int32", shape, "random"),
+    "random": lambda shape: distinct(shape, "random"),
     "ties": lambda shape: random("ties").integers(0, 3, shape).astype("float16"),
     "nan": lambda shape: np.where(random("nan").random(shape) < 0.5, np.nan, 1).astype("float32"),
 }
