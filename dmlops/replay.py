@@ -291,4 +291,4 @@ def _is_one_kernel(call: BoundCall, *, has_out: bool) -> bool:
         return False
     if call.manner is Manner.COUNT_THEN_EXPAND:
         return call.counts_in_one_pass and call.result_bytes > 0
-    return call.manner is Manner.LAUNCH or (call.plan.reports and not has_out)
+    return call.manner is Manner.LAUNCH or not has_out

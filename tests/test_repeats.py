@@ -451,3 +451,24 @@ def test_torch_tensors_in_host_memory():
             assert_same(picked.numpy(), x[[1, -2]])
             with pytest.raises(InvalidDescriptorError, match="shares memory"):
                 dmlops.diagonal_matrix(tensor, value=0, out=tensor)
+
+
+def test_small_strided_listings_grow():
+    x = np.zeros((6, 20), "float32")[:, ::2]
+    for n_rows in (1, 4, 6, 2, 6):
+        x[:n_rows], x[n_rows:] = 1, 0
+        coordinates, count = dmlops.nonzero_coordinates(x)
+        assert_same(coordinates, np.argwhere(x))
+        assert count == 10 * n_rows
+
+
+def test_outputs_with_the_strides_of_those_before():
+    x = sample("float32", (4, 6), "strides")
+    memory = np.zeros((5, 30), "float32")
+    for _ in range(3):
+        dmlops.diagonal_matrix(x, value=0, out=memory[:4, :6])
+    written = memory.copy()
+    for other in (memory[:4, :7], memory[:4, :5], memory[:, :6], memory[:3, :6]):
+        with pytest.raises(InvalidDescriptorError, match="shapes must be equal"):
+            dmlops.diagonal_matrix(x, value=0, out=other)
+    assert_same(memory, written)

@@ -43,9 +43,10 @@ class Plan:
     variant: str
     workspace_size: int
     launch: Callable[[int, int, int, int], int | None]
-    """Copies the slice of every tuple: ``launch(x, indices, output, workspace)``, all by address."""
-    reports: bool
-    """Whether `launch` returns if any tuple was out of range, for which a slice was written none the less."""
+    """Copies the slice of every tuple: ``launch(x, indices, output, workspace)``, all by address.
+
+    Returns 0 only if all tuples were in range; for others a slice is written none the less.
+    """
     _check_parts: list[tuple[int, int]]
     _index_size: int
     _table: Table
@@ -175,7 +176,6 @@ def plan(
         variant=f"{KINDS[kind]} slices",
         workspace_size=0,
         launch=launcher(gather, [(table, *part) for part in ranges], 4, target.threads),
-        reports=len(ranges) == 1,
         _check_parts=_parts(n_tuples, index_bytes, target.threads) if bounds else [],
         _index_size=index_size,
         _table=table,
