@@ -115,7 +115,6 @@ def _from_compute_90(text: str) -> Callable[[], str]:
 grid_dependency_wait = _instruction(
     _void, [], _from_compute_90("griddepcontrol.wait; griddepcontrol.launch_dependents;")
 )
-take_turn = grid_dependency_wait
 
 load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
 load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")

@@ -27,7 +27,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import global_timer, shared_from, sleep_some_nanoseconds, take_turn
+from kernels_cuda.ptx import global_timer, grid_dependency_wait, shared_from, sleep_some_nanoseconds
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.filter_pass import CONTIGUOUS, Items, Source, filter_functions
 from kernels_cuda.top_k.groups import block_maxima
@@ -52,7 +52,7 @@ _POLL = 100
 _SHORTEST_POLL = 8
 
 
-def block_source(element_size: int, n_threads: int) -> Any:
+def block_kernel(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -209,7 +209,7 @@ def block_source(element_size: int, n_threads: int) -> Any:
             state[ADDRESS + ELEMENTS] = first_address
             state[ADDRESS + FINE] = fine_address
             state[ADDRESS + COARSE] = coarse_address
-        take_turn()
+        grid_dependency_wait()
         if i64(cuda.blockIdx.x) < p.n_staggered:
             wait(u64(u32(cuda.blockIdx.x) // u32(p.n_together)) * u64(p.stagger_nanoseconds))
         # Elements before the first and after the last whole vector are in no group: the first threads have

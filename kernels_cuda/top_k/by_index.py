@@ -19,7 +19,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import LOAD, STORE, ballot, lanes_below, popcount_u32, take_turn
+from kernels_cuda.ptx import LOAD, STORE, ballot, grid_dependency_wait, lanes_below, popcount_u32
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import ByIndexParameters
@@ -34,7 +34,7 @@ i64 = types.int64
 N_ITEMS = 8
 
 
-def by_index_source(element_size: int, n_threads: int) -> Any:
+def by_index_kernel(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -49,7 +49,7 @@ def by_index_source(element_size: int, n_threads: int) -> Any:
 
     @cuda.jit
     def order_by_index(x, values, indices, lengths, parts, offsets, p: ByIndexParameters):
-        take_turn()
+        grid_dependency_wait()
         totals = cuda.shared.array(n_warps, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31

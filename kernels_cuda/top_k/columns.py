@@ -21,7 +21,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, shared_address, take_turn
+from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, grid_dependency_wait, shared_address
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.candidates import NOWHERE, candidate_functions
 from kernels_cuda.top_k.keys import element_functions
@@ -33,7 +33,7 @@ u32 = types.uint32
 i64 = types.int64
 
 
-def columns_source(element_size: int) -> Any:
+def columns_kernel(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -72,7 +72,7 @@ def columns_source(element_size: int) -> Any:
 
     @cuda.jit
     def column_top_k(x, values, indices, sources, offsets, p: ColumnsParameters):
-        take_turn()
+        grid_dependency_wait()
         shared = shared_address(cuda.shared.array(0, key_type))
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31

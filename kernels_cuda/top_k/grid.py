@@ -16,7 +16,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import LOAD, STORE, take_turn
+from kernels_cuda.ptx import LOAD, STORE, grid_dependency_wait
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.groups import CHUNK_WORDS, group_functions
@@ -46,7 +46,7 @@ TILE_KEYS = TRANSPOSED_ROWS * TILE_PITCH
 IN_FLIGHT = {1: 32, 2: 16, 4: 32, 8: 8}
 
 
-def maxima_source(element_size: int) -> Any:
+def maxima_kernel(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -67,7 +67,7 @@ def maxima_source(element_size: int) -> Any:
 
     @cuda.jit(max_registers=64)
     def group_maxima(x, fine, coarse, offsets, p: MaximaParameters):
-        take_turn()
+        grid_dependency_wait()
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         block = p.first_block + i64(cuda.blockIdx.x)
@@ -114,7 +114,7 @@ def maxima_source(element_size: int) -> Any:
     return group_maxima
 
 
-def transposed_maxima_source(element_size: int) -> Any:
+def transposed_maxima_kernel(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -154,7 +154,7 @@ def transposed_maxima_source(element_size: int) -> Any:
 
     @cuda.jit(max_registers=64)
     def transposed_group_maxima(x, fine, coarse, offsets, p: TransposedMaximaParameters):
-        take_turn()
+        grid_dependency_wait()
         tile = cuda.shared.array(TILE_KEYS, key_type)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31

@@ -22,25 +22,25 @@ POSITION_SIZES = (4, 8)
 def warp(element_size: int, row_elements: int) -> Variant:
     """Return the kernel for short rows, up to `row_elements` elements."""
     parameters = element_size, shapes.vectors_per_lane(element_size, row_elements)
-    return Variant("top_k_warp", "kernels_cuda.top_k.warp:warp_source", parameters)
+    return Variant("top_k_warp", "kernels_cuda.top_k.warp:warp_kernel", parameters)
 
 
 def block(element_size: int, n_threads: int) -> Variant:
     """Return the kernel of one block of `n_threads` per row."""
     dynamic_bytes = block_shape(element_size, n_threads, MOST_SHARED_BYTES).dynamic_bytes
     parameters = element_size, n_threads
-    return Variant("top_k_block", "kernels_cuda.top_k.block:block_source", parameters, dynamic_bytes)
+    return Variant("top_k_block", "kernels_cuda.top_k.block:block_kernel", parameters, dynamic_bytes)
 
 
 def maxima(element_size: int) -> Variant:
     """Return the kernel for group maxima of long rows."""
-    return Variant("top_k_maxima", "kernels_cuda.top_k.grid:maxima_source", (element_size,))
+    return Variant("top_k_maxima", "kernels_cuda.top_k.grid:maxima_kernel", (element_size,))
 
 
 def transposed_maxima(element_size: int) -> Variant:
     """Return the kernel for group maxima of rows that lie side by side."""
     return Variant(
-        "top_k_transposed_maxima", "kernels_cuda.top_k.grid:transposed_maxima_source", (element_size,)
+        "top_k_transposed_maxima", "kernels_cuda.top_k.grid:transposed_maxima_kernel", (element_size,)
     )
 
 
@@ -48,51 +48,51 @@ def columns(element_size: int) -> Variant:
     """Return the kernel for rows that are columns in memory."""
     shared_bytes = ColumnsPolicy.block_bytes
     return Variant(
-        "top_k_columns", "kernels_cuda.top_k.columns:columns_source", (element_size,), shared_bytes
+        "top_k_columns", "kernels_cuda.top_k.columns:columns_kernel", (element_size,), shared_bytes
     )
 
 
 def tile(element_size: int, shape: shapes.TileShape) -> Variant:
     """Return the kernel that sorts a row in a block."""
     dynamic_bytes = shape.dynamic_bytes(element_size)
-    return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_source", (element_size, *shape), dynamic_bytes)
+    return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_kernel", (element_size, *shape), dynamic_bytes)
 
 
 def clear() -> Variant:
     """Return the kernel that empties what a sort counts in."""
-    return Variant("top_k_clear", "kernels_cuda.top_k.sort:clear_source")
+    return Variant("top_k_clear", "kernels_cuda.top_k.sort:clear_kernel")
 
 
 def histogram(element_size: int) -> Variant:
     """Return the kernel that counts all digits of a sort."""
-    return Variant("top_k_histogram", "kernels_cuda.top_k.sort:histogram_source", (element_size,))
+    return Variant("top_k_histogram", "kernels_cuda.top_k.sort:histogram_kernel", (element_size,))
 
 
 def sort(element_size: int, position_size: int) -> Variant:
     """Return the kernel for one pass of a sort."""
     parameters = element_size, position_size, *shapes.sort_tile(element_size, position_size)
-    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_source", parameters)
+    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_kernel", parameters)
 
 
 def offsets() -> Variant:
     """Return the kernel that fills the table of row offsets."""
-    return Variant("top_k_offsets", "kernels_cuda.top_k.rows:offsets_source")
+    return Variant("top_k_offsets", "kernels_cuda.top_k.rows:offsets_kernel")
 
 
 def by_index(element_size: int, n_threads: int) -> Variant:
     """Return the kernel that reorders selected elements by index in blocks of `n_threads`."""
-    factory = "kernels_cuda.top_k.by_index:by_index_source"
+    factory = "kernels_cuda.top_k.by_index:by_index_kernel"
     return Variant("top_k_by_index", factory, (element_size, n_threads))
 
 
 def mask(element_size: int) -> Variant:
     """Return the kernel that copies rows up to their lengths."""
-    return Variant("top_k_mask", "kernels_cuda.top_k.lengths:mask_source", (element_size,))
+    return Variant("top_k_mask", "kernels_cuda.top_k.lengths:mask_kernel", (element_size,))
 
 
 def pad(element_size: int) -> Variant:
     """Return the kernel that fills the output of short rows up."""
-    return Variant("top_k_pad", "kernels_cuda.top_k.lengths:pad_source", (element_size,))
+    return Variant("top_k_pad", "kernels_cuda.top_k.lengths:pad_kernel", (element_size,))
 
 
 def variants() -> Iterator[Variant]:

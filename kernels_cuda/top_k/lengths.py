@@ -15,7 +15,7 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.offsets import arithmetic
-from kernels_cuda.ptx import LOAD, REGISTER, STORE, load_u32, load_u64, store_u64, take_turn
+from kernels_cuda.ptx import LOAD, REGISTER, STORE, grid_dependency_wait, load_u32, load_u64, store_u64
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.parameters import MaskParameters, PadParameters
 from kernels_cuda.top_k.rows import row_offsets, store_index
@@ -42,7 +42,7 @@ def clamped_length(address, length_size, is_signed, axis_size):
     return min(max(length, i64(0)), i64(axis_size))
 
 
-def mask_source(element_size: int) -> Any:
+def mask_kernel(element_size: int) -> Any:
     """Make the kernel that copies rows and fills them up, one thread per element."""
     element_type = REGISTER[element_size]
     load_element, store_element = LOAD[element_size], STORE[element_size]
@@ -50,7 +50,7 @@ def mask_source(element_size: int) -> Any:
 
     @cuda.jit
     def mask_rows(x, lengths, masked, clamped_lengths, offsets, p: MaskParameters):
-        take_turn()
+        grid_dependency_wait()
         element = p.first + i64(cuda.blockIdx.x) * LENGTHS_THREADS + i64(cuda.threadIdx.x)
         if element < p.n_elements:
             row = i64(divide(u64(element), p.multiplier, p.shift))
@@ -68,14 +68,14 @@ def mask_source(element_size: int) -> Any:
     return mask_rows
 
 
-def pad_source(element_size: int) -> Any:
+def pad_kernel(element_size: int) -> Any:
     """Make the kernel that fills the output up where a row has fewer elements, one thread per output."""
     element_type, store_element = REGISTER[element_size], STORE[element_size]
     _, _, divide = arithmetic(wide=True)
 
     @cuda.jit
     def pad_rows(values, indices, clamped_lengths, offsets, p: PadParameters):
-        take_turn()
+        grid_dependency_wait()
         output = p.first + i64(cuda.blockIdx.x) * LENGTHS_THREADS + i64(cuda.threadIdx.x)
         if output < p.n_outputs:
             row = i64(divide(u64(output), p.multiplier, p.shift))

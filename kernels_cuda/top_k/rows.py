@@ -4,7 +4,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import load_u32, load_u64, store_u32, store_u64, take_turn
+from kernels_cuda.ptx import grid_dependency_wait, load_u32, load_u64, store_u32, store_u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.parameters import OffsetsParameters
 from kernels_cuda.top_k.shapes import OFFSETS_BYTES, OFFSETS_THREADS, VECTOR_BYTES
@@ -22,7 +22,7 @@ def row_offsets(layout, offsets, row):
     index_offset = i64(0)
     if offsets != 0:
         # A launch before has written the table.
-        take_turn()
+        grid_dependency_wait()
         entry = offsets + row * OFFSETS_BYTES
         x_offset = i64(load_u64(entry))
         value_offset = i64(load_u64(entry + 8))
@@ -57,12 +57,12 @@ def load_index(address, index_size):
     return i64(load_u32(address)) if index_size == 4 else i64(load_u64(address))
 
 
-def offsets_source() -> Any:
+def offsets_kernel() -> Any:
     """Make the kernel that adds one dimension to the table of offsets; the first launch starts the table."""
 
     @cuda.jit
     def add_dimension(offsets, p: OffsetsParameters):
-        take_turn()
+        grid_dependency_wait()
         row = i64(cuda.blockIdx.x) * OFFSETS_THREADS + i64(cuda.threadIdx.x)
         if row < p.n_rows:
             at = row // p.dimension.rows_below

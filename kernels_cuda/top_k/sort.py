@@ -28,13 +28,13 @@ from kernels_cuda.ptx import (
     STORE,
     STORE_RELAXED,
     atomic_add_u32,
+    grid_dependency_wait,
     lanes_below,
     load_u64,
     match_byte,
     popcount_u32,
     reduce_add_u64,
     store_u32x4,
-    take_turn,
 )
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
@@ -60,12 +60,12 @@ i64 = types.int64
 _LOOKBACK_TILES = 4
 
 
-def clear_source() -> Any:
+def clear_kernel() -> Any:
     """Make `clear_words`, which sets vectors of 16 bytes to zero."""
 
     @cuda.jit
     def clear_words(first, p: ClearParameters):
-        take_turn()
+        grid_dependency_wait()
         vector = i64(cuda.blockIdx.x) * CLEARING_THREADS + i64(cuda.threadIdx.x)
         if vector < p.n_vectors:
             store_u32x4(first + vector * 16, u32(0), u32(0), u32(0), u32(0))
@@ -73,7 +73,7 @@ def clear_source() -> Any:
     return clear_words
 
 
-def histogram_source(element_size: int) -> Any:
+def histogram_kernel(element_size: int) -> Any:
     """Make `digit_histograms` for one width of elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -83,7 +83,7 @@ def histogram_source(element_size: int) -> Any:
 
     @cuda.jit(max_registers=32)
     def digit_histograms(x, histograms, offsets, p: HistogramParameters):
-        take_turn()
+        grid_dependency_wait()
         histogram = cuda.shared.array(n_counters, u32)
         thread = u32(cuda.threadIdx.x)
         block = i64(cuda.blockIdx.x)
@@ -149,7 +149,7 @@ def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
     return digit_of, rank_in_warp
 
 
-def sort_source(
+def sort_kernel(
     element_size: int, position_size: int, n_threads: int, n_items: int, max_registers: int
 ) -> Any:
     """Make `sort_digit` for one width of elements and positions."""
@@ -225,7 +225,7 @@ def sort_source(
         offsets,
         p: SortParameters,
     ):
-        take_turn()
+        grid_dependency_wait()
         # Both lie at the same place: a tile exchanges its keys first, then its positions.
         exchanged_keys = cuda.shared.array(0, key_type)
         exchanged_positions = cuda.shared.array(0, position_type)

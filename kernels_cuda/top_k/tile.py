@@ -9,7 +9,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import shuffle_from_u32, take_turn
+from kernels_cuda.ptx import grid_dependency_wait, shuffle_from_u32
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import TileParameters
@@ -25,7 +25,7 @@ i64 = types.int64
 REGISTERS = {256: 64, 384: 56, 512: 64, 1024: 64}
 
 
-def tile_source(element_size: int, n_threads: int, n_items: int) -> Any:
+def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
     """Make the kernel for rows of up to ``n_threads * n_items`` elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -41,7 +41,7 @@ def tile_source(element_size: int, n_threads: int, n_items: int) -> Any:
 
     @cuda.jit(max_registers=REGISTERS[n_threads])
     def sort_row(x, values, indices, offsets, p: TileParameters):
-        take_turn()
+        grid_dependency_wait()
         # Both lie at the same place: the block exchanges its keys first, then its positions.
         exchanged_keys = cuda.shared.array(0, key_type)
         exchanged_positions = cuda.shared.array(0, u16)

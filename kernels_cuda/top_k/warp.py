@@ -17,6 +17,7 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
+    grid_dependency_wait,
     join_u32,
     load_if_u32x4,
     popcount_u32,
@@ -25,7 +26,6 @@ from kernels_cuda.ptx import (
     shuffle_from_u32,
     store_shared_if_u32,
     store_shared_if_u64,
-    take_turn,
     warp_add,
     warp_inclusive_sum,
     warp_min,
@@ -48,7 +48,7 @@ LARGE_REGISTERS = 80
 _COMPARED = 4
 
 
-def warp_source(element_size: int, n_vectors: int) -> Any:
+def warp_kernel(element_size: int, n_vectors: int) -> Any:
     """Make the kernel for rows of up to ``n_vectors * 512 // element_size`` elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -141,7 +141,7 @@ def warp_source(element_size: int, n_vectors: int) -> Any:
 
     @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
     def warp_top_k(x, values, indices, offsets, p: WarpParameters):
-        take_turn()
+        grid_dependency_wait()
         slot_keys = cuda.shared.array(0, slot_type, VECTOR_BYTES)
         slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
         thread = u32(cuda.threadIdx.x)
