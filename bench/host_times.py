@@ -22,7 +22,7 @@ NEW_SHAPES = 150
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 64)).astype("float32")
 INDICES = RNG.integers(0, 4, (6, 1))
-# What each function is called with.
+# Each function is called with these.
 INPUTS = {
     "top_k": (X,),
     "nonzero_coordinates": (np.where(RNG.random(X.shape) < 0.2, X, np.float32(0)),),

@@ -281,7 +281,7 @@ def _names(function: str, *parameters: str) -> tuple[str, ...]:
     return tuple(f"{function}.{parameter}" for parameter in parameters)
 
 
-# What error texts call the arrays of each function, by how many inputs there are.
+# Error texts use these names for the arrays of each function, by the number of inputs.
 _NAMES = {
     ("top_k", 1): _names("top_k", "x", "out[0]", "out[1]"),
     ("top_k", 2): _names("top_k", "x", "lengths", "out[0]", "out[1]"),

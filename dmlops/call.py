@@ -104,7 +104,7 @@ class BoundCall:
         self._finalizes = type(library).finalize is not ArrayLibrary.finalize
         # Library and signature of each array that it was first run on; the cache tells calls apart by them.
         self.kinds: Hashable = None
-        # How `replay` runs this call: None before that was asked, False where it does not.
+        # `replay` runs this call with it: None until it is asked for, False if there is none.
         self.replay: Any = None
 
     @property

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 
 # A slot for the null pointer.
 NULL_SLOT = -1
-# What the memory of compiled host code has room for.
+# The memory of compiled host code has room for these.
 MAX_ADDRESSES = 5
 MAX_VALUES = 64
 

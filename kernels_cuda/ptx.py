@@ -32,7 +32,7 @@ _u64x2 = types.UniTuple(u64, 2)
 _LLVM_TYPES = {u32: ir.IntType(32), u64: ir.IntType(64), i64: ir.IntType(64)}
 _REGISTERS = {u32: "r", u64: "l", i64: "l"}
 
-# How far the compiler may move an instruction.
+# These say how far the compiler may move an instruction.
 _PURE = "pure"
 _ORDERED = "ordered"
 _CONVERGENT = "convergent"
@@ -102,7 +102,7 @@ def _capability_test(capability: tuple[int, int]) -> Any:
     return intrinsic(test)
 
 
-# Whether the kernel is compiled for such a compute capability or a later one: a constant for the compiler.
+# A constant for the compiler: it is true if the kernel is compiled for compute capability 9.0 or later.
 is_compute_90 = _capability_test((9, 0))
 
 

@@ -27,7 +27,7 @@ from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.scalars import real_number
 
-# How many chunks' candidates are merged at a time.
+# The candidates of so many chunks are merged at a time.
 _MERGED_AT_ONCE = 8
 
 

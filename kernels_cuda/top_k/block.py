@@ -181,7 +181,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         if thread < N_COUNTERS:
             counters[thread] = u32(0)
 
-        # Where the vectors of the first stage lie, and how many there are.
+        # Find the address of the vectors of the first stage, and their number.
         fine_address = fine + unit * (p.n_coarse << p.coarse_bits) * VECTOR_BYTES
         coarse_address = coarse + unit * p.n_coarse * n_key_bytes
         address = first_address

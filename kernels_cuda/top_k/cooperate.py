@@ -43,7 +43,7 @@ def warp_maximum(key_type: Any) -> Any:
 def block_inclusive_sum(n_threads: int) -> Any:
     """Make the device function for the sum of a value over the threads up to this one, in such blocks.
 
-    It uses 64 shared uint32. `half` (0 or 32) alternates from call to call, so that one barrier a call
+    It uses 64 shared uint32. `half` (0 or 32) alternates from call to call, so that one barrier per call
     suffices.
     """
 

@@ -127,7 +127,7 @@ def finish_rows(
     sources: Sources,
     workspace: Workspace,
 ) -> list[Launch]:
-    """Give every part of a row a block that starts from `stages`; `operands` are x, values and indices."""
+    """Assign one block to each part of a row; `operands` are x, values and indices."""
     n_parts = ceil_div(problem.axis_size, part_size)
     n_vectors = {
         ELEMENTS: part_size * problem.element_size // VECTOR_BYTES,

@@ -24,7 +24,7 @@ from kernels_cuda.top_k.problem import Problem
 
 # The pointer slots of a launch, in the order of the addresses that a plan is launched with.
 X, VALUES, INDICES, WORKSPACE = range(4)
-# What kernels take that serve whole rows of the problem.
+# Kernels that serve whole rows of the problem take these operands.
 OPERANDS = (Pointer(X), Pointer(VALUES), Pointer(INDICES))
 
 

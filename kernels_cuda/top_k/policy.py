@@ -113,7 +113,7 @@ class GridPolicy:
 
     # Fine groups for each selected element without which other blocks do not help.
     groups_per_selected: int = 4
-    # What reading a row in one block takes, against another launch and the whole device.
+    # These weigh a row that one block reads against another launch and the whole device.
     thread_bytes_per_microsecond: int = 80
     launch_microseconds: float = 6.0
     # Transposed rows of less input than this: another launch takes longer than a block's strided loads.
@@ -196,7 +196,7 @@ class Policy:
     narrow_axis_elements: int = 1 << 32
     # Blocks of one launch.
     launch_blocks: int = 1 << 30
-    # What the whole device reads.
+    # The whole device reads so much.
     device_bytes_per_microsecond: int = 4_000_000
 
     def changed(self, values: Mapping[str, Any]) -> "Policy":

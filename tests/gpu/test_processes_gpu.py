@@ -10,7 +10,7 @@ import pytest
 
 from tests.scripts import run_script
 
-# How often the test of memory calls.
+# The test of memory makes so many calls.
 MEMORY_CALLS = int(os.environ.get("DMLOPS_MEMORY_CALLS", "20000"))
 N_INTERRUPTS = 200
 
