@@ -16,6 +16,9 @@ from tests import reference
 from tests.data import assert_same, sample
 from tests.plans import launch
 
+# Numba compiles these kernels for every process anew.
+pytestmark = pytest.mark.exhaustive
+
 
 def function_of(kernel):
     """Return the function that a kernel is compiled from."""

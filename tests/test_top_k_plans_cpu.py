@@ -14,10 +14,13 @@ from kernels_cpu.top_k import dispatch, plan
 from tests import reference
 from tests.data import DTYPES, INDEX_DTYPES, assert_same, bits, random, sample
 from tests.guarded import Guarded
-from tests.marks import exhaustive
 from tests.scripts import run_script
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory protection is asked of Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="memory protection is asked of Linux"),
+    # All types compile many kernels.
+    pytest.mark.exhaustive,
+]
 
 # Problems that each algorithm is chosen for: threads, rows (of two dimensions), elements of a row, k.
 # Rows are contiguous, or else lie beside each other.
@@ -181,7 +184,7 @@ def check_problems(algorithm, *, has_lengths):
         check_problem(algorithm, *problem, has_lengths=has_lengths, number=number)
 
 
-SIMD = pytest.mark.parametrize("simd", [exhaustive("0"), "1"])
+SIMD = pytest.mark.parametrize("simd", ["0", "1"])
 CHECK = "from tests.test_top_k_plans_cpu import check_problems; check_problems({!r}, has_lengths={})"
 
 
