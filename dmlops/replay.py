@@ -59,6 +59,7 @@ class Replay:
         operands: Sequence[NativeOperand],
     ) -> None:
         self._call, self._library, self._allocators = call, library, allocators
+        self._array_type: Any = library.native_type
         self._n_given = len(operands) - len(allocators)
         self._reaches = [*call.reaches, call.workspace_size][: self._n_given]
         # Native calls check everything about a NumPy array.
@@ -118,7 +119,7 @@ class _HostLaunch(Replay):
         self._launch = native_call(
             *(call.plan.launch, call.n_leading, operands, _overlaps(call, allocators)),
             keeps_gil=is_small,
-            array_type=_native_type(library),
+            array_type=self._array_type,
             load=backend.load_on_host,
         )
 
@@ -150,7 +151,7 @@ class _StreamLaunch(Replay):
         self._launch = native_call(
             *(launch, call.n_leading, operands, _overlaps(call, allocators)),
             keeps_gil=False,
-            array_type=_native_type(library),
+            array_type=self._array_type,
             load=backend.load_on_host,
         )
 
@@ -186,9 +187,7 @@ class _CheckedRun(Replay):
         overlaps = _overlaps(call, allocators)
         if has_workspace:
             overlaps += call.workspace_candidates
-        self._look = native_look(
-            operands, overlaps, array_type=_native_type(library), load=backend.load_on_host
-        )
+        self._look = native_look(operands, overlaps, array_type=self._array_type, load=backend.load_on_host)
 
     def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
         addresses = self._look(arrays)
@@ -215,10 +214,6 @@ class _SmallCount(_CheckedRun):
 def _overlaps(call: BoundCall, allocators: Sequence[Callable[[], Any]]) -> list[Any]:
     """Return which operands may share memory; new outputs share none."""
     return [] if allocators else [*call.overlap_candidates]
-
-
-def _native_type(library: ArrayLibrary) -> Any:
-    return library.native_type
 
 
 def make_replay(

@@ -1,6 +1,6 @@
 """Rows of 16-byte vectors from matrices whose columns lie apart, with any few batch dimensions.
 
-As `rows` of `kernels`, but that a vector's elements are gathered from the input.
+It works as `rows` does, but gathers the elements of a vector from the input.
 """
 
 from typing import Any

@@ -26,11 +26,6 @@ from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import Problem, RowDimension, Rows, describe_rows
 from kernels_cuda.top_k.shapes import BY_INDEX_THREADS, LENGTH_BYTES, LENGTHS_THREADS, PART_BYTES
 
-# The longest rows that one warp reorders.
-LONGEST_WARP_ROW = 1024
-# Few rows are split into parts of at least so many elements, for so many blocks per multiprocessor.
-PART_ELEMENTS = 1 << 15
-BLOCKS_PER_MULTIPROCESSOR = 4
 # The pointer slots of a launch if rows have lengths, in order.
 LENGTHS = WORKSPACE + 1
 WITH_LENGTHS = (X, LENGTHS, VALUES, INDICES, WORKSPACE)
@@ -169,9 +164,10 @@ def _reorder(
     problem: Problem, policy: Policy, offsets: Pointer, lengths: Pointer, workspace: Workspace
 ) -> list[Launch]:
     """Bring the selected elements into the order of their indices, one block per row or part of a row."""
-    n_threads = BY_INDEX_THREADS[problem.axis_size > LONGEST_WARP_ROW]
-    n_wanted = ceil_div(BLOCKS_PER_MULTIPROCESSOR * problem.multiprocessors, problem.n_rows)
-    part_size = max(PART_ELEMENTS, ceil_div(problem.axis_size, n_wanted))
+    by_index = policy.by_index
+    n_threads = BY_INDEX_THREADS[problem.axis_size > by_index.warp_row_elements]
+    blocks_per_row = ceil_div(by_index.blocks_per_multiprocessor * problem.multiprocessors, problem.n_rows)
+    part_size = max(by_index.part_elements, ceil_div(problem.axis_size, blocks_per_row))
     n_parts = ceil_div(problem.axis_size, part_size)
     parts = NULL if n_parts == 1 else workspace.take(problem.n_rows * (n_parts + 1) * PART_BYTES)
     return [

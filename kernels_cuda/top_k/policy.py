@@ -167,6 +167,17 @@ class SortPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ByIndexPolicy:
+    """One block per row, or part of a row, brings results into ascending order of index."""
+
+    # The longest rows that one warp reorders.
+    warp_row_elements: int = 1024
+    # Few rows are split into parts of at least so many elements, for so many blocks.
+    part_elements: int = 1 << 15
+    blocks_per_multiprocessor: int = 4
+
+
+@dataclass(frozen=True, kw_only=True)
 class Policy:
     """All that may be tuned.
 
@@ -187,6 +198,7 @@ class Policy:
     grid: GridPolicy
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
+    by_index: ByIndexPolicy = ByIndexPolicy()
     # Rows that must lie side by side for lanes to read one each: of fewer, most of what is loaded along is
     # wasted.
     transposed_rows: int = 16
