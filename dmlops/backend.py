@@ -76,8 +76,11 @@ def artifact(kernel: Any) -> bytes:
 
     levels = [processor.LEVEL] if processor.LEVEL else []
     code = kernel_store.find_in_wheel("cpu", kernel.label, _cpu_sources(), levels)
-    if code is not None:
-        return code
+    return compiled(kernel) if code is None else code
+
+
+def compiled(kernel: Any) -> bytes:
+    """Return the object code of a CPU kernel as this machine compiles it, whatever the wheel has."""
     key = cpu_key(kernel)
 
     def compile_kernel() -> bytes:

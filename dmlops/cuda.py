@@ -53,23 +53,17 @@ def _fetch(variant: Any, arch: str, refusal: str = "") -> bytes:
     with kernel_store.LOCK:
         if refusal and _in_wheel(variant, arch) is not None:
             warn_once(f"the driver refuses what the wheel has for {arch} ({refusal})")
-        return _from_cache(variant, arch) if refusal else artifact(variant, arch)
+        return compiled(variant, arch) if refusal else artifact(variant, arch)
 
 
 def artifact(variant: Any, arch: str) -> bytes:
     """Return the code of a kernel: found, or compiled; the caller holds the store's lock."""
     code = _in_wheel(variant, arch)
-    return _from_cache(variant, arch) if code is None else code
+    return compiled(variant, arch) if code is None else code
 
 
-def _in_wheel(variant: Any, arch: str) -> bytes | None:
-    from kernels_cuda.runtime.variant import runnable  # noqa: PLC0415
-
-    targets = runnable(arch, kernel_store.wheel_targets())
-    return kernel_store.find_in_wheel("cuda", variant.label, sources(), targets)
-
-
-def _from_cache(variant: Any, arch: str) -> bytes:
+def compiled(variant: Any, arch: str) -> bytes:
+    """Return the cubin of a kernel as this machine compiles it, whatever the wheel has."""
     kernel = key(variant, arch)
 
     def compile_kernel() -> bytes:
@@ -79,6 +73,13 @@ def _from_cache(variant: Any, arch: str) -> bytes:
         return code
 
     return kernel_store.find_or_compile(kernel, compile_kernel)
+
+
+def _in_wheel(variant: Any, arch: str) -> bytes | None:
+    from kernels_cuda.runtime.variant import runnable  # noqa: PLC0415
+
+    targets = runnable(arch, kernel_store.wheel_targets())
+    return kernel_store.find_in_wheel("cuda", variant.label, sources(), targets)
 
 
 def key(variant: Any, arch: str) -> Key:
