@@ -10,9 +10,9 @@ import typer
 
 from dmlops import precompile
 from dmlops.bench.report import duration
+from dmlops.cli.cache import usable_folder
 from dmlops.cli.console import out, progress_bar, summary_of
 from dmlops.cli.errors import CommandError
-from dmlops.cli.info import kernel_cache
 from dmlops.cli.options import Operators, chosen_operators
 from dmlops.cli.placement import Device, cuda_devices, require_cuda
 
@@ -39,7 +39,7 @@ def warmup(
         raise CommandError(message)
     if arch:
         _check_architectures(arch)
-    folder, problem = kernel_cache()
+    folder, problem = usable_folder()
     if problem:
         message = f"warmup: nothing that is compiled would be kept: {problem}"
         raise CommandError(message)

@@ -23,7 +23,7 @@ from kernels_cuda.runtime.variant import Variant, capability_of
 with warnings.catch_warnings():
     # Its NumPy deprecations are not ours to answer, and must not stop users who make errors of them.
     warnings.simplefilter("ignore")
-    from numba import config, cuda, types
+    from numba import cuda, types
     from numba.core import typing
     from numba.cuda.core import compiler_lock
 
@@ -279,16 +279,7 @@ def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> byte
 
 
 def compile_variant(variant: Variant, arch: str) -> bytes:
-    """Return the cubin of a variant for an architecture such as ``"sm_90"``.
-
-    Raises
-    ------
-    RuntimeError
-        If Numba's compiler is switched off.
-    """
-    if config.DISABLE_JIT:
-        msg = f"dmlops: the kernel {variant.label} must be compiled, but NUMBA_DISABLE_JIT is set; unset it"
-        raise RuntimeError(msg)
+    """Return the cubin of a variant for an architecture such as ``"sm_90"``."""
     capability = capability_of(arch)
     kernel = make_kernel(variant, capability)
     return compile_cubin(compile_ptx(kernel, variant.label, capability), arch, max_registers(kernel))
