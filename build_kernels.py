@@ -5,11 +5,12 @@ Neither a GPU nor a processor of the level is needed.
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dmlops import backend, cuda, kernel_archive, precompile
+from dmlops import backend, cuda, kernel_archive, kernel_store, precompile
 from dmlops.dispatch import OPERATORS
 from kernels_cpu import native_call, processor
 from kernels_cuda.runtime.variant import Variant
@@ -27,6 +28,8 @@ def main() -> None:
         "--operator", action="append", choices=OPERATOR_NAMES, help="of this operator only; may be repeated"
     )
     arguments = parser.parse_args()
+    if kernel_store.wheel_targets():
+        sys.exit(f"{kernel_store.WHEEL} has kernels already; delete it, so that they are compiled")
     operators = arguments.operator or OPERATOR_NAMES
     levels = [target for target in arguments.targets if target in processor.LEVELS]
     architectures = [target for target in arguments.targets if target not in levels]
@@ -45,8 +48,11 @@ def write_archives(
 ) -> None:
     """Compile the kernels of one device for its targets, and write the archives."""
     start = time.perf_counter()
-    with precompile.compiled(tasks, n_jobs) as results:
-        codes = dict(results)
+    try:
+        with precompile.compiled(tasks, n_jobs) as results:
+            codes = dict(results)
+    except precompile.PrecompileError as error:
+        sys.exit(str(error))
     key = backend.cpu_key(native_call.LOOK) if device == "cpu" else cuda.key(Variant("", ""), "")
     for target in targets:
         path = folder / f"{target}.zip"
