@@ -21,6 +21,11 @@ from dmlops.memory import aligned, read_integer
 PER_THREAD_STREAM = 2
 # The legacy and the per-thread default stream stand for whichever device is current.
 _DEFAULT_STREAMS = (0, 1, PER_THREAD_STREAM)
+# Numba and what it types and lowers with, NVVM, and nvJitLink; NVIDIA's of CUDA 12 have other names.
+_COMPILERS = (
+    *("numba", "numba-cuda", "llvmlite", "cuda-core"),
+    *("nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
+)
 # Installs what compiles kernels that the wheel does not bring.
 _JIT = 'pip install "dmlops[cuda-jit]" (or "dmlops[cuda12-jit]" for a CUDA 12 driver)'
 
@@ -83,8 +88,7 @@ def _in_wheel(variant: Any, arch: str) -> bytes | None:
 
 def key(variant: Any, arch: str) -> Key:
     """Return what the cache knows a CUDA kernel by."""
-    compilers = versions("numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvjitlink")
-    return Key("cuda", variant.label, arch, sources(), compilers)
+    return Key("cuda", variant.label, arch, sources(), versions(*_COMPILERS))
 
 
 def sources() -> str:

@@ -28,13 +28,13 @@ class Task(NamedTuple):
     label : str
         The kernel's name.
     compile : callable
-        Returns its code.
+        Returns its code by target.
     arguments : tuple
         What `compile` is called with.
     """
 
     label: str
-    compile: Callable[..., bytes]
+    compile: Callable[..., Mapping[str, bytes]]
     arguments: tuple[Any, ...]
 
 
@@ -45,29 +45,31 @@ def cpu_tasks(operators: Sequence[str]) -> list[Task]:
     return [Task(kernel.label, _cpu_code, (kernel,)) for kernel in (*native_call.KERNELS, *kernels)]
 
 
-def cuda_tasks(operators: Sequence[str], architecture: str) -> list[Task]:
+def cuda_tasks(operators: Sequence[str], architectures: Sequence[str]) -> list[Task]:
     """Return one task for each CUDA kernel that a call of these operators may need."""
     packages = [f"kernels_cuda.{name}" for name in operators]
     variants = {variant for name in packages for variant in importlib.import_module(name).variants()}
     return [
-        Task(variant.label, _cuda_code, (variant, architecture))
+        Task(variant.label, _cuda_code, (variant, architectures))
         for variant in sorted(variants, key=lambda variant: variant.label)
     ]
 
 
-def _cpu_code(kernel: Any) -> bytes:
+def _cpu_code(kernel: Any) -> Mapping[str, bytes]:
+    from kernels_cpu import processor  # noqa: PLC0415
+
     with LOCK:
-        return backend.artifact(kernel)
+        return {processor.LEVEL: backend.artifact(kernel)}
 
 
-def _cuda_code(variant: Any, architecture: str) -> bytes:
+def _cuda_code(variant: Any, architectures: Sequence[str]) -> Mapping[str, bytes]:
     with LOCK:
-        return cuda.artifact(variant, architecture)
+        return {architecture: cuda.artifact(variant, architecture) for architecture in architectures}
 
 
 @contextmanager
-def compiled(tasks: Sequence[Task], n_jobs: int) -> Iterator[Iterator[tuple[str, bytes]]]:
-    """Start processes that do the tasks; yield an iterator over labels and code, in any order.
+def compiled(tasks: Sequence[Task], n_jobs: int) -> Iterator[Iterator[tuple[str, Mapping[str, bytes]]]]:
+    """Start processes that do the tasks; yield an iterator over labels and code by target, in any order.
 
     The iterator raises `PrecompileError` where a kernel cannot be compiled. Only this process receives
     interrupts. The other processes are killed at the end.
@@ -105,7 +107,7 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _results(workers: Mapping[Connection, BaseProcess]) -> Iterator[tuple[str, bytes]]:
+def _results(workers: Mapping[Connection, BaseProcess]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
     """Yield what the workers send until all have ended; raise the error of a worker that fails."""
     busy = dict(workers)
     while busy:

@@ -210,7 +210,9 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     monkeypatch.setattr("kernels_cuda.__file__", str(tmp_path / "__init__.py"))
-    installed = dict.fromkeys(("numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvjitlink"), "1.0")
+    names = ["numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink"]
+    names += ["nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"]  # NVVM and nvJitLink of CUDA 12
+    installed = dict.fromkeys(names, "1.0")
     monkeypatch.setattr(compilers, "installed", lambda: installed)
     variant, other = VARIANTS["dmlops_top_k_offsets"], VARIANTS["dmlops_top_k_clear"]
 

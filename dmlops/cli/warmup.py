@@ -49,7 +49,7 @@ def warmup(
             _compile("CPU", precompile.cpu_tasks(operators), n_jobs)
         if device is not Device.CPU:
             for architecture in _architectures(device, arch):
-                _compile(architecture, precompile.cuda_tasks(operators, architecture), n_jobs)
+                _compile(architecture, precompile.cuda_tasks(operators, [architecture]), n_jobs)
 
 
 def _check_architectures(names: Sequence[str]) -> None:

@@ -33,6 +33,8 @@ _STATE = threading.local()
 _LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
 _linked_for: tuple[int, int] | None = None
 _ENTRY = re.compile(r"\.entry\s+([^\s(]+)")
+# Functions and variables of Numba's, whose names count what the process compiled before.
+_COUNTED_NAME = re.compile(r"\b_(?:ZN|cudapy_smem_)[\w$]+")
 
 _SHIFTS = {operator.lshift, operator.rshift, operator.ilshift, operator.irshift}
 _COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
@@ -253,7 +255,13 @@ def compile_ptx(kernel: Any, name: str, capability: tuple[int, int]) -> str:
     if mangled is None:
         msg = f"{name}: the PTX has no entry"
         raise RuntimeError(msg)
-    return ptx.replace(mangled[1], name)
+    return _renamed_by_position(ptx.replace(mangled[1], name))
+
+
+def _renamed_by_position(ptx: str) -> str:
+    """Return PTX that is the same in whichever order kernels are compiled."""
+    names: dict[str, str] = {}
+    return _COUNTED_NAME.sub(lambda found: names.setdefault(found[0], f"internal_{len(names)}"), ptx)
 
 
 def compile_for_numba(kernel: Any) -> None:
