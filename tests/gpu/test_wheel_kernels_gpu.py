@@ -103,9 +103,7 @@ def test_what_the_driver_refuses_and_nothing_compiles(wheels):
         except dmlops.UnsupportedFeatureError as error:
             print(error)
     """
-    output = run_script(
-        BEGIN, WITHOUT_COMPILER, script, WHEEL=str(wheels / "foreign"), DMLOPS_CACHE="0"
-    )
+    output = run_script(BEGIN, WITHOUT_COMPILER, script, WHEEL=str(wheels / "foreign"), DMLOPS_CACHE="0")
     first, second = output.splitlines()
     assert first == second
     assert "must be compiled for sm_" in first
