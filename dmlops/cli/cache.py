@@ -50,7 +50,10 @@ def kernels() -> list[Text]:
     folder, problem = usable_folder()
     cached = [("folder", str(folder)), ("new kernels", f"not kept: {problem}" if problem else "kept")]
     return [
-        facts("Kernels in the wheel", _in_wheel() or [("none", "dmlops was installed from its sources")]),
+        facts(
+            "Kernels in the wheel",
+            _in_wheel() or [("none", "kernels are compiled when they are first needed")],
+        ),
         facts("Cache of compiled kernels", cached + ([] if folder is None else _in_cache(folder))),
     ]
 
