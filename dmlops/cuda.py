@@ -69,15 +69,14 @@ def artifact(variant: Any, arch: str) -> bytes:
 
 def compiled(variant: Any, arch: str) -> bytes:
     """Return the cubin of a kernel as this machine compiles it, whatever the wheel has."""
-    kernel = key(variant, arch)
+    known_by = key(variant, arch)
 
     def compile_kernel() -> bytes:
-        code: bytes = load_compiler("kernels_cuda.runtime.compiler", kernel, _JIT).compile_variant(
-            variant, arch
-        )
+        compiler = load_compiler("kernels_cuda.runtime.compiler", ["numba", "numba_cuda"], known_by, _JIT)
+        code: bytes = compiler.compile_variant(variant, arch)
         return code
 
-    return kernel_store.find_or_compile(kernel, compile_kernel)
+    return kernel_store.find_or_compile(known_by, compile_kernel)
 
 
 def _in_wheel(variant: Any, arch: str) -> bytes | None:
