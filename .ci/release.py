@@ -3,8 +3,8 @@
     python .ci/release.py
     DMLOPS_BUILD_KERNELS=all python .ci/release.py    # the wheel brings compiled kernels: docs/kernels.md
 
-The release workflow runs this on every system and publishes what it leaves in dist/. There, RELEASE_TAG is the
-tag, which has to name the version. This needs git, and a Python with venv and pip.
+The release workflow runs this on every system and publishes what it leaves in dist/. RELEASE_TAG is its tag,
+which has to name the version. This needs git, and a Python with venv and pip.
 """
 
 import os
