@@ -4,7 +4,6 @@ import pytest
 
 from tests.scripts import run_script
 
-pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 
 # With a driver that agrees to everything, and cubins without code in the store.
@@ -89,18 +88,6 @@ def test_kernels_of_the_cache_need_no_numba(calls, tmp_path):
     n_launched, imported = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path)).split(maxsplit=1)
     assert int(n_launched) > 0
     assert imported.strip() == "[]"
-
-
-def test_numba_warns_nobody_when_it_is_imported_for_arrays():
-    script = """
-        from types import SimpleNamespace
-
-        from dmlops.cli import placement
-
-        placement.cuda_devices = lambda: [SimpleNamespace(name="no GPU")]
-        print(placement.Cuda().name)
-    """
-    assert run_script(script) == "no GPU\n"
 
 
 def test_without_cuda_packages_the_extra_is_named():
