@@ -122,7 +122,8 @@ class DeviceArray:
     @property
     def nbytes(self) -> int:
         """How much memory the elements take."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        n_bytes: int = math.prod(self.shape) * self.dtype.itemsize
+        return n_bytes
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
