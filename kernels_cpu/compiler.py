@@ -57,6 +57,7 @@ def compile_kernel(kernel: Kernel) -> bytes:
         entry = _entry_ir(module, overload.fndesc.mangled_name, is_direct=kernel.uses_python)
         module.link_in(llvm.parse_assembly(entry))
         _reduce_to_entry(module, _C_IMPORTS | _PYTHON_IMPORTS if kernel.uses_python else _C_IMPORTS)
+        _rename_by_position(module)
         return bytes(_target_machine().emit_object(module))
 
 
@@ -109,6 +110,17 @@ def _reduce_to_entry(module: Any, allowed: set[str]) -> None:
     if unknown:
         msg = f"compiled code must not depend on {', '.join(unknown)}"
         raise RuntimeError(msg)
+
+
+def _rename_by_position(module: Any) -> None:
+    """Rename what is internal to the module: Numba's names count what the process compiled before.
+
+    So the object code of a kernel is the same in whichever order kernels are compiled.
+    """
+    definitions = (*module.functions, *module.global_variables)
+    internal = [each for each in definitions if not each.is_declaration and each.name != ENTRY]
+    for i, definition in enumerate(internal):
+        definition.name = f"internal_{i}"
 
 
 def _target_machine() -> Any:

@@ -1,27 +1,56 @@
-"""The processor that kernels are compiled for: its features, its vectors, its largest cache."""
+"""The processor that kernels are compiled for: its features, its vectors, its largest cache.
+
+It is the host, unless Numba's own variables name another (`environment`): then what Numba compiles, and what
+the store is asked for, is for that one.
+"""
 
 import functools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
 LINE_BYTES = 64
+_V3 = {
+    *("sse3", "ssse3", "sse4.1", "sse4.2", "cx16", "sahf", "popcnt"),  # x86-64-v2
+    *("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"),
+}
+_V4 = {*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+LEVELS: Mapping[str, tuple[int, frozenset[str]]] = {
+    "x86-64-v4": (512, frozenset(_V4)),
+    "x86-64-v3": (256, frozenset(_V3)),
+    "aarch64": (128, frozenset({"neon"})),
+}
+"""What wheels bring kernels for, best first: bits of a vector, and features that each processor of it has."""
+
+
+def environment(level: str) -> dict[str, str]:
+    """Return the variables with which a process compiles for a level instead of its host."""
+    _, features = LEVELS[level]
+    name = "generic" if level == "aarch64" else level  # as LLVM calls it
+    return {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in sorted(features))}
 
 
 def _features() -> dict[str, bool]:
+    # As Numba reads its variables.
+    no_features = "" if os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic" else None
+    given = os.environ.get("NUMBA_CPU_FEATURES", no_features)
+    if given is not None:
+        return {name[1:]: name[0] == "+" for name in given.split(",") if name}
     try:
         return dict(llvm.get_host_cpu_features())
     except RuntimeError:  # LLVM does not know this processor's features
         return {}
 
 
-def _register_width(features: dict[str, bool]) -> int:
-    if os.environ.get("DMLOPS_SIMD", "1") == "0":
-        return 0
-    present = {name for name, is_present in features.items() if is_present}
-    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= present:
-        return 512
+def _level(present: set[str]) -> str:
+    return next((level for level, (_, features) in LEVELS.items() if features <= present), "")
+
+
+def _register_width(present: set[str], level: str) -> int:
+    if level:
+        return LEVELS[level][0]
     if "avx2" in present:
         return 256
     if "sse4.1" in present or "neon" in present:
@@ -30,10 +59,15 @@ def _register_width(features: dict[str, bool]) -> int:
 
 
 _FEATURES = _features()
-NAME = llvm.get_host_cpu_name()
+_PRESENT = {name for name, is_present in _FEATURES.items() if is_present}
+_HAS_VECTORS = os.environ.get("DMLOPS_SIMD", "1") != "0"
+
+NAME = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
 FEATURES = ",".join(("+" if is_present else "-") + name for name, is_present in sorted(_FEATURES.items()))
 """The processor's features in LLVM's notation."""
-WIDTH = _register_width(_FEATURES)
+LEVEL = _level(_PRESENT) if _HAS_VECTORS else ""
+"""The best of `LEVELS` that the processor belongs to; empty where there is none."""
+WIDTH = _register_width(_PRESENT, LEVEL) if _HAS_VECTORS else 0
 """Bits of a vector register; 0 where kernels are to stay scalar."""
 TARGET = f"{llvm.get_process_triple()} {NAME} {FEATURES} {WIDTH}"
 """Everything about the processor that object code depends on."""
