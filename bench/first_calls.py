@@ -81,11 +81,12 @@ result = {call}
 {wait}
 times.append(time.perf_counter())
 first = set(sys.modules)
+packages = {{name.partition(".")[0] for name in first - before}}
 for _ in range({n_later}):
     result = {call}
 print(json.dumps({{
     "times": [1000 * (b - a) for a, b in zip(times, times[1:])],
-    "packages": sorted({{name.partition(".")[0] for name in first - before}} - sys.stdlib_module_names - {{"numpy"}}),
+    "packages": sorted(packages - sys.stdlib_module_names - {{"numpy"}}),
     "later": sorted(set(sys.modules) - first),
 }}))
 """
