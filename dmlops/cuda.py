@@ -11,7 +11,9 @@ import numpy as np
 
 from dmlops import kernel_store
 from dmlops.arguments import as_integer
+from dmlops.compilers import load_compiler, versions
 from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, error_text, refuse, shown
+from dmlops.kernel_cache import Key, warn_once
 from dmlops.memory import aligned, read_integer
 
 _LEGACY_STREAM = 1
@@ -22,6 +24,14 @@ _DEFAULT_STREAMS = (0, _LEGACY_STREAM, PER_THREAD_STREAM)
 
 DLPACK_CUDA = 2
 """The kind of device that DLPack calls CUDA's."""
+
+# Numba and what it types and lowers with, NVVM, and nvJitLink; NVIDIA's of CUDA 12 have other names.
+_COMPILERS = (
+    *("numba", "numba-cuda", "llvmlite", "cuda-core"),
+    *("nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
+)
+# Installs what compiles kernels that the wheel does not bring.
+_JIT = 'pip install "dmlops[cuda-jit]" (or "dmlops[cuda12-jit]" for a CUDA 12 driver)'
 
 
 def launcher(where: str) -> ModuleType:
@@ -41,30 +51,49 @@ def launcher(where: str) -> ModuleType:
     return launch
 
 
-def _fetch(variant: Any, arch: str) -> bytes:
-    """Return the cubin of a kernel, from the store if it is there."""
+def _fetch(variant: Any, arch: str, refusal: str = "") -> bytes:
+    """Return the code of a kernel; `refusal` says why the driver did not take what was returned before."""
     with kernel_store.LOCK:
-        return artifact(variant, arch)
+        if refusal and _in_wheel(variant, arch) is not None:
+            warn_once(f"the driver refuses what the wheel has for {arch} ({refusal})")
+        return compiled(variant, arch) if refusal else artifact(variant, arch)
 
 
 def artifact(variant: Any, arch: str) -> bytes:
-    """Return the cubin of a kernel, from the store if it is there; the caller holds the store's lock."""
+    """Return the code of a kernel: found, or compiled; the caller holds the store's lock."""
+    code = _in_wheel(variant, arch)
+    return compiled(variant, arch) if code is None else code
+
+
+def compiled(variant: Any, arch: str) -> bytes:
+    """Return the cubin of a kernel as this machine compiles it, whatever the wheel has."""
+    known_by = key(variant, arch)
 
     def compile_kernel() -> bytes:
-        from kernels_cuda.runtime.compiler import compile_variant  # noqa: PLC0415 - imports Numba
+        compiler = load_compiler("kernels_cuda.runtime.compiler", ["numba", "numba_cuda"], known_by, _JIT)
+        code: bytes = compiler.compile_variant(variant, arch)
+        return code
 
-        return compile_variant(variant, arch)
-
-    return kernel_store.find_or_compile(key(variant, arch), compile_kernel)
+    return kernel_store.find_or_compile(known_by, compile_kernel)
 
 
-def key(variant: Any, arch: str) -> kernel_store.Key:
-    """Return what the store knows a CUDA kernel by."""
+def _in_wheel(variant: Any, arch: str) -> bytes | None:
+    from kernels_cuda.runtime.variant import runnable  # noqa: PLC0415
+
+    targets = runnable(arch, kernel_store.wheel_targets())
+    return kernel_store.find_in_wheel("cuda", variant.label, sources(), targets)
+
+
+def key(variant: Any, arch: str) -> Key:
+    """Return what the cache knows a CUDA kernel by."""
+    return Key("cuda", variant.label, arch, sources(), versions(*_COMPILERS))
+
+
+def sources() -> str:
+    """Return the digest of the installed sources of CUDA kernels."""
     import kernels_cuda  # noqa: PLC0415
 
-    sources = kernel_store.source_digest(Path(kernels_cuda.__file__).parent)
-    compilers = kernel_store.versions("numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvjitlink")
-    return kernel_store.Key("cuda", variant.label, arch, sources, compilers)
+    return kernel_store.source_digest(Path(kernels_cuda.__file__).parent)
 
 
 def target(index: int, where: str) -> Any:

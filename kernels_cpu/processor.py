@@ -69,8 +69,8 @@ LEVEL = _level(_PRESENT) if _HAS_VECTORS else ""
 """The best of `LEVELS` that the processor belongs to; empty where there is none."""
 WIDTH = _register_width(_PRESENT, LEVEL) if _HAS_VECTORS else 0
 """Bits of a vector register; 0 where kernels are to stay scalar."""
-TARGET = f"{llvm.get_process_triple()} {NAME} {FEATURES} {WIDTH}"
-"""Everything about the processor that object code depends on."""
+TARGET = f"{NAME} {llvm.get_process_triple()} {FEATURES} {WIDTH}"
+"""Everything about the processor that object code depends on; its name comes first."""
 
 
 def lanes(element_size: int) -> int:

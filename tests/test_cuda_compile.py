@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
-from dmlops import cuda, dispatch, kernel_store
+from dmlops import compilers, cuda, dispatch, kernel_store
 from tests.cuda_plans import planned
 from tests.test_cuda_plans import PROBLEMS
 
@@ -210,13 +210,14 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     monkeypatch.setattr("kernels_cuda.__file__", str(tmp_path / "__init__.py"))
-    installed = {}
-    monkeypatch.setattr("importlib.metadata.version", lambda name: installed.get(name, "1.0"))
+    names = ["numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink"]
+    names += ["nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"]  # NVVM and nvJitLink of CUDA 12
+    installed = dict.fromkeys(names, "1.0")
+    monkeypatch.setattr(compilers, "installed", lambda: installed)
     variant, other = VARIANTS["dmlops_top_k_offsets"], VARIANTS["dmlops_top_k_clear"]
 
     def path(variant=variant, arch="sm_90"):
         kernel_store.source_digest.cache_clear()
-        kernel_store.versions.cache_clear()
         return cuda.key(variant, arch).path
 
     seen = [path(), path(other), path(arch="sm_80")]
@@ -225,10 +226,7 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
         lambda: (tmp_path / "ptx.py").rename(tmp_path / "top_k" / "ptx.py"),
         # The same bytes in all, otherwise shared out.
         lambda: [(tmp_path / "top_k" / name).write_text(text) for name, text in SHARED_OUT.items()],
-        *(
-            lambda name=name: installed.update({name: "1.1"})
-            for name in ("numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvjitlink")
-        ),
+        *(lambda name=name: installed.update({name: "1.1"}) for name in installed),
     ):
         change()
         seen.append(path())
@@ -237,7 +235,6 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("no source")
     assert path() == seen[-1]
     kernel_store.source_digest.cache_clear()
-    kernel_store.versions.cache_clear()
 
 
 SHARED_OUT = {"keys.py": "a = 2\nb = ", "ptx.py": "2\n"}

@@ -88,7 +88,7 @@ RUNNERS = tuple(
     f"dmlops.{name}"
     for name in (
         *("array_libraries", "backend", "binding", "call", "compiled", "cuda", "dispatch", "functions"),
-        *("kernel_store", "memory", "replay"),
+        *("kernel_cache", "kernel_store", "memory", "replay"),
     )
 )
 FORBIDDEN = {
@@ -104,7 +104,11 @@ FORBIDDEN = {
     ),
     # Bound calls are given their plan.
     "dmlops/call.py": ("dmlops.operators", "dmlops.backend", "dmlops.dispatch", *PACKAGES[1:]),
-    "dmlops/kernel_store.py": ("numpy", "numba", "llvmlite", "cuda", *PACKAGES),
+    # Kernels are found without what compiles them.
+    **dict.fromkeys(
+        ("dmlops/kernel_archive.py", "dmlops/kernel_cache.py", "dmlops/kernel_store.py"),
+        ("numpy", "numba", "llvmlite", "cuda", "dmlops.backend", "dmlops.compilers", *PACKAGES[1:]),
+    ),
 }
 # Plans for a GPU write lists of launches, and compiled host code reads them: one module describes the format.
 SHARED = {"kernels_cuda": "kernels_cpu.launch_list"}

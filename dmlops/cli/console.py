@@ -1,12 +1,13 @@
 """The consoles and the progress bar of the commands."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from dmlops.cli.ending import print_error
 from dmlops.cli.errors import OutputLostError
@@ -48,3 +49,11 @@ def progress_bar() -> Progress:
     name = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), name)
     return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+
+
+def facts(title: str, named: Iterable[tuple[str, str]]) -> Text:
+    """Return a title and lines with a name and a fact; each stays whole, as some are to be copied."""
+    text = Text().append(title, "bold")
+    for name, fact in named:
+        text.append(f"\n {name:<18} ", "cyan").append(fact)
+    return text
