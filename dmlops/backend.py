@@ -8,9 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 from dmlops import cuda, kernel_store
+from dmlops.compilers import load_compiler, versions
 from dmlops.enums import FeatureLevel
+from dmlops.kernel_cache import Key
 from dmlops.memory import CPU, Device
-from kernels_cpu import threads
+from kernels_cpu import native_call, threads
 
 HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
     {"cpu": FeatureLevel.EXTENDED, "cuda": FeatureLevel.EXTENDED}
@@ -69,20 +71,45 @@ def load_on_host(kernel: Any) -> Any:
 
 
 def artifact(kernel: Any) -> bytes:
-    """Return the object code of a CPU kernel, from the store if it can; the caller holds the store's lock."""
-
-    def compile_kernel() -> bytes:
-        from kernels_cpu.compiler import compile_kernel  # noqa: PLC0415 - imports Numba
-
-        return compile_kernel(kernel)
-
-    return kernel_store.find_or_compile(cpu_key(kernel), compile_kernel)
-
-
-def cpu_key(kernel: Any) -> kernel_store.Key:
-    """Return what the store knows a CPU kernel by."""
+    """Return the object code of a CPU kernel: found, or compiled; the caller holds the store's lock."""
     from kernels_cpu import processor  # noqa: PLC0415
 
-    sources = kernel_store.source_digest(Path(processor.__file__).parent)
-    compilers = kernel_store.versions("numba", "llvmlite")
-    return kernel_store.Key("cpu", kernel.label, processor.TARGET, sources, compilers)
+    levels = [processor.LEVEL] if processor.LEVEL else []
+    code = kernel_store.find_in_wheel("cpu", kernel.label, _cpu_sources(), levels)
+    return compiled(kernel) if code is None else code
+
+
+def compiled(kernel: Any) -> bytes:
+    """Return the object code of a CPU kernel as this machine compiles it, whatever the wheel has."""
+    key = cpu_key(kernel)
+
+    def compile_kernel() -> bytes:
+        compiler = load_compiler("kernels_cpu.compiler", ["numba"], key, "pip install numba")
+        code: bytes = compiler.compile_kernel(kernel)
+        return code
+
+    return kernel_store.find_or_compile(key, compile_kernel)
+
+
+def generations() -> Mapping[str, str]:
+    """Return what the cache calls the installed sources and compilers of each device."""
+    from kernels_cuda.runtime.variant import Variant  # noqa: PLC0415
+
+    keys = cpu_key(native_call.LOOK), cuda.key(Variant("any", ""), "any")
+    return {key.device: key.generation for key in keys}
+
+
+def source_digests() -> Mapping[str, str]:
+    """Return the digest of the installed sources of each device."""
+    return {"cpu": _cpu_sources(), "cuda": cuda.sources()}
+
+
+def cpu_key(kernel: Any) -> Key:
+    """Return what the cache knows a CPU kernel by."""
+    from kernels_cpu import processor  # noqa: PLC0415
+
+    return Key("cpu", kernel.label, processor.TARGET, _cpu_sources(), versions("numba", "llvmlite"))
+
+
+def _cpu_sources() -> str:
+    return kernel_store.source_digest(Path(threads.__file__).parent)

@@ -1,7 +1,6 @@
 """What dmlops asks of the CUDA driver: devices, streams, and the two waits that exist."""
 
 import functools
-import importlib
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -12,13 +11,27 @@ import numpy as np
 
 from dmlops import kernel_store
 from dmlops.arguments import as_integer
-from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, error_text, shown
+from dmlops.compilers import load_compiler, versions
+from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, error_text, refuse, shown
+from dmlops.kernel_cache import Key, warn_once
 from dmlops.memory import aligned, read_integer
 
+_LEGACY_STREAM = 1
 # One handle that is another stream in each thread.
 PER_THREAD_STREAM = 2
 # The legacy and the per-thread default stream stand for whichever device is current.
-_DEFAULT_STREAMS = (0, 1, PER_THREAD_STREAM)
+_DEFAULT_STREAMS = (0, _LEGACY_STREAM, PER_THREAD_STREAM)
+
+DLPACK_CUDA = 2
+"""The kind of device that DLPack calls CUDA's."""
+
+# Numba and what it types and lowers with, NVVM, and nvJitLink; NVIDIA's of CUDA 12 have other names.
+_COMPILERS = (
+    *("numba", "numba-cuda", "llvmlite", "cuda-core"),
+    *("nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
+)
+# Installs what compiles kernels that the wheel does not bring.
+_JIT = 'pip install "dmlops[cuda-jit]" (or "dmlops[cuda12-jit]" for a CUDA 12 driver)'
 
 
 def launcher(where: str) -> ModuleType:
@@ -38,36 +51,49 @@ def launcher(where: str) -> ModuleType:
     return launch
 
 
-def numba_cuda() -> Any:
-    """Import Numba's CUDA package, which makes device arrays, and keep its warnings of that from the user."""
+def _fetch(variant: Any, arch: str, refusal: str = "") -> bytes:
+    """Return the code of a kernel; `refusal` says why the driver did not take what was returned before."""
     with kernel_store.LOCK:
-        return importlib.import_module("kernels_cuda.runtime.compiler").cuda
-
-
-def _fetch(variant: Any, arch: str) -> bytes:
-    """Return the cubin of a kernel, from the store if it is there."""
-    with kernel_store.LOCK:
-        return artifact(variant, arch)
+        if refusal and _in_wheel(variant, arch) is not None:
+            warn_once(f"the driver refuses what the wheel has for {arch} ({refusal})")
+        return compiled(variant, arch) if refusal else artifact(variant, arch)
 
 
 def artifact(variant: Any, arch: str) -> bytes:
-    """Return the cubin of a kernel, from the store if it is there; the caller holds the store's lock."""
+    """Return the code of a kernel: found, or compiled; the caller holds the store's lock."""
+    code = _in_wheel(variant, arch)
+    return compiled(variant, arch) if code is None else code
+
+
+def compiled(variant: Any, arch: str) -> bytes:
+    """Return the cubin of a kernel as this machine compiles it, whatever the wheel has."""
+    known_by = key(variant, arch)
 
     def compile_kernel() -> bytes:
-        from kernels_cuda.runtime.compiler import compile_variant  # noqa: PLC0415 - imports Numba
+        compiler = load_compiler("kernels_cuda.runtime.compiler", ["numba", "numba_cuda"], known_by, _JIT)
+        code: bytes = compiler.compile_variant(variant, arch)
+        return code
 
-        return compile_variant(variant, arch)
-
-    return kernel_store.find_or_compile(key(variant, arch), compile_kernel)
+    return kernel_store.find_or_compile(known_by, compile_kernel)
 
 
-def key(variant: Any, arch: str) -> kernel_store.Key:
-    """Return what the store knows a CUDA kernel by."""
+def _in_wheel(variant: Any, arch: str) -> bytes | None:
+    from kernels_cuda.runtime.variant import runnable  # noqa: PLC0415
+
+    targets = runnable(arch, kernel_store.wheel_targets())
+    return kernel_store.find_in_wheel("cuda", variant.label, sources(), targets)
+
+
+def key(variant: Any, arch: str) -> Key:
+    """Return what the cache knows a CUDA kernel by."""
+    return Key("cuda", variant.label, arch, sources(), versions(*_COMPILERS))
+
+
+def sources() -> str:
+    """Return the digest of the installed sources of CUDA kernels."""
     import kernels_cuda  # noqa: PLC0415
 
-    sources = kernel_store.source_digest(Path(kernels_cuda.__file__).parent)
-    compilers = kernel_store.versions("numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvjitlink")
-    return kernel_store.Key("cuda", variant.label, arch, sources, compilers)
+    return kernel_store.source_digest(Path(kernels_cuda.__file__).parent)
 
 
 def target(index: int, where: str) -> Any:
@@ -288,6 +314,64 @@ Scratch = LibraryMemory | StreamMemory
 """Device memory for one call."""
 
 
+def allocate(size: int, handle: int, where: str) -> int:
+    """Return the address of new memory of the current device, for `free` to give back in a stream's order.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If the stream is being captured.
+    """
+    for _ in range(len(_unfreed)):
+        try:
+            free(*_unfreed.popleft())
+        except IndexError:  # another thread was faster
+            break
+    if not _is_outside_captures(handle):
+        reason = "the stream is being captured into a CUDA graph, which would own the memory"
+        refuse(where, "a new array", reason, "allocate it before the capture: functions take it as out")
+    return int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
+
+
+# Memory that was given back while its stream was captured.
+_unfreed: deque[tuple[int, int, int, Any]] = deque()
+
+
+def free(pointer: int, handle: int, number: int, owner: Any = None) -> None:
+    """Give back memory of `allocate` after the work that is on a stream of device `number` now.
+
+    Where the stream is being captured, the memory waits for the next allocation after that. `owner` keeps the
+    stream until then.
+    """
+    # The legacy stream waits for those of all threads, and of this thread's nobody knows.
+    ordered = _LEGACY_STREAM if handle == PER_THREAD_STREAM else handle
+    with device_made_current(number):
+        if _is_outside_captures(ordered):
+            _driver().cuMemFreeAsync(pointer, ordered)
+        else:
+            _unfreed.append((pointer, handle, number, owner))
+
+
+def _is_outside_captures(handle: int) -> bool:
+    """Return whether work on a stream touches no capture: the legacy stream's may, of a stream beside it."""
+    driver = _driver()
+    status, capture = driver.cuStreamIsCapturing(handle)
+    none = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+    return bool(status == driver.CUresult.CUDA_SUCCESS and capture == none)
+
+
+def copy_from_host(pointer: int, host: int, size: int, handle: int) -> None:
+    """Copy host memory to the current device, and wait for it."""
+    _checked(_driver().cuMemcpyHtoDAsync(pointer, host, size, handle), "copying to a device")
+    synchronize(handle)
+
+
+def copy_to_host(host: int, pointer: int, size: int, handle: int) -> None:
+    """Copy memory of the current device to the host, after waiting for the stream."""
+    _checked(_driver().cuMemcpyDtoHAsync(host, pointer, size, handle), "copying from a device")
+    synchronize(handle)
+
+
 class Ordering:
     """The order of one call between the streams of all libraries that take part.
 
@@ -309,7 +393,8 @@ class Ordering:
             # The caller keeps whatever a graph reads, for as long as the graph is launched.
             lent = []
         self._lent = lent
-        self._streams = streams - {handle}
+        legacy = {0, _LEGACY_STREAM}
+        self._streams = streams - (legacy if handle in legacy else {handle})
 
     def begin(self) -> None:
         """Make the call wait for the work that has been put on the other streams."""

@@ -1,29 +1,31 @@
-"""Compiled kernels on disk, for both devices: a process compiles only what none before it has compiled.
+"""Compiled kernels of both devices: from the wheel, from the cache directory, or from the compiler.
 
-An artifact (a cubin, or object code) lies in a file of the user's cache directory, whose name comes from
-everything that the artifact depends on. Whatever is wrong with a file or with the directory costs a
-compilation and one warning, never a call.
+A process compiles only what neither the wheel brings nor a process before it has compiled.
 """
 
 import functools
 import gc
 import hashlib
-import importlib.metadata
 import logging
 import os
-import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-_log = logging.getLogger("dmlops")
-_MAGIC = b"dmlops kernel 1\n"
-_DIGEST_BYTES = hashlib.sha256().digest_size
-# Whoever else may write to a file may put other code there.
-_WRITABLE_BY_OTHERS = 0o022
+from dmlops import kernel_cache
+from dmlops.kernel_cache import Key
+
+if TYPE_CHECKING:
+    from dmlops.kernel_archive import Archive
+
+log = logging.getLogger("dmlops.kernel_store")
+COMPILING = "compiling %s for %s"
+
+WHEEL = Path(__file__).with_name("kernels")
+"""The folder of the archives that a wheel brings (`kernel_archive`); an editable install has none."""
 
 LOCK = threading.RLock()
 """Held by the thread that compiles or links a kernel, or imports what a first call needs.
@@ -35,69 +37,78 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
-class Key(NamedTuple):
-    """Everything that an artifact depends on.
+@functools.cache
+def wheel_targets() -> tuple[str, ...]:
+    """Return the targets that the wheel brings kernels for."""
+    return tuple(sorted(path.stem for path in WHEEL.glob("*.zip")))
 
-    Attributes
+
+def find_in_wheel(device: str, kernel: str, sources: str, targets: Iterable[str]) -> bytes | None:
+    """Return a kernel's code from the first archive that has it; the caller holds `LOCK`.
+
+    Parameters
     ----------
     device : str
         ``"cpu"`` or ``"cuda"``.
     kernel : str
-        Name and parameters of the kernel: letters, digits and underscores.
-    target : str
-        The processor, its features and the width of its vectors; or the GPU's architecture.
+        The kernel's label.
     sources : str
-        Digest of the contents of all files that the kernel may be made from.
-    compilers : str
-        Names and versions of what compiles it.
+        Digest of the sources that are installed: an archive of others is not used.
+    targets : iterable of str
+        The archives whose code runs here, best first.
     """
-
-    device: str
-    kernel: str
-    target: str
-    sources: str
-    compilers: str
-
-    @property
-    def path(self) -> Path:
-        """Where the artifact lies below the cache directory."""
-        digest = hashlib.sha256("\0".join(self).encode()).hexdigest()
-        return Path(self.device) / f"{self.kernel[:80]}-{digest[:32]}"
+    for target in targets:
+        archive = _archive(device, target, sources) if target in wheel_targets() else None
+        if archive is not None and kernel in archive.labels:
+            code = _intact(archive, kernel)
+            if code is not None:
+                return code
+    return None
 
 
-def cache_directory() -> Path | None:
-    """Return where kernels are kept, or None where they are not.
+@functools.cache
+def _archive(device: str, target: str, sources: str) -> "Archive | None":
+    from dmlops.kernel_archive import Archive, ArchiveError  # noqa: PLC0415 - a source install has none
 
-    ``DMLOPS_CACHE_DIR`` names another directory than the user's own, and ``DMLOPS_CACHE=0`` keeps nothing.
-    """
-    if os.environ.get("DMLOPS_CACHE", "1") == "0":
-        return None
-    if override := os.environ.get("DMLOPS_CACHE_DIR"):
-        return Path(override)
+    path = WHEEL / f"{target}.zip"
     try:
-        if sys.platform == "win32":
-            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-        elif sys.platform == "darwin":
-            base = Path.home() / "Library" / "Caches"
-        else:
-            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # the user has no home
-        _warn_once("the user has no home directory")
+        archive = Archive(path)
+    except ArchiveError as error:
+        kernel_cache.warn_once(str(error))
         return None
-    return base / "dmlops"
+    if (archive.device, archive.target, archive.sources) != (device, target, sources):
+        kernel_cache.warn_once(
+            f"{path} was made for another target, or from other sources than are installed"
+        )
+        return None
+    return archive
+
+
+def _intact(archive: "Archive", kernel: str) -> bytes | None:
+    from dmlops.kernel_archive import ArchiveError  # noqa: PLC0415
+
+    try:
+        return archive.read(kernel)
+    except ArchiveError as error:
+        kernel_cache.warn_once(str(error))
+        return None
 
 
 def find_or_compile(key: Key, compile_kernel: Callable[[], bytes]) -> bytes:
-    """Return an artifact, from the cache directory if a sound one is there; the caller holds `LOCK`."""
-    directory = cache_directory()
-    path = None if directory is None else directory / key.path
-    code = None if path is None else _read(path, key)
+    """Return a kernel's code, from the cache directory if it is there; the caller holds `LOCK`."""
+    code = kernel_cache.read(key)
     if code is None:
-        _log.info("compiling %s for %s", key.kernel, key.device)
-        with _without_garbage_collection():
-            code = compile_kernel()
-        if path is not None:
-            _keep(path, key, code)
+        log.info(COMPILING, key.kernel, key.target_name)
+        start = time.perf_counter()
+        outcome = "not compiled"
+        try:
+            with _without_garbage_collection():
+                code = compile_kernel()
+            outcome = "compiled"
+        finally:
+            seconds = time.perf_counter() - start
+            log.info("%s %s for %s in %.1f s", outcome, key.kernel, key.target_name, seconds)
+        kernel_cache.keep(key, code)
     return code
 
 
@@ -122,76 +133,3 @@ def source_digest(folder: Path) -> str:
         digest.update(f"{file.relative_to(folder).as_posix()}:{len(content)}:".encode())
         digest.update(content)
     return digest.hexdigest()
-
-
-@functools.cache
-def versions(*distributions: str) -> str:
-    """Return names and versions of installed distributions; nothing is imported."""
-    found = []
-    for name in distributions:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{name} {importlib.metadata.version(name)}")
-    return ", ".join(found)
-
-
-def _read(path: Path, key: Key) -> bytes | None:
-    try:
-        with path.open("rb") as file:
-            if not _is_trusted(os.fstat(file.fileno())):
-                _warn_once(f"{path} belongs to another user, or others may write to it")
-                return None
-            content = file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        _warn_once(f"{path} cannot be read ({error.strerror})")
-        return None
-    code = content[len(_MAGIC) + _DIGEST_BYTES :]
-    if content != _content(key, code):
-        _warn_once(f"{path} is damaged")
-        return None
-    return code
-
-
-def _is_trusted(status: os.stat_result) -> bool:
-    if not hasattr(os, "geteuid"):
-        return True
-    return status.st_uid in {os.geteuid(), 0} and not status.st_mode & _WRITABLE_BY_OTHERS
-
-
-def _content(key: Key, code: bytes) -> bytes:
-    """Return the content of a file: the digest binds the code to its key."""
-    return b"".join((_MAGIC, hashlib.sha256("\0".join(key).encode() + b"\0" + code).digest(), code))
-
-
-def _keep(path: Path, key: Key, code: bytes) -> None:
-    try:
-        _write_atomically(path, _content(key, code))
-    except OSError as error:
-        _warn_once(f"{path.parent} cannot be written to ({error.strerror or error})")
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    # Many processes may start at once; a reader sees no file or a whole one.
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
-
-
-_has_warned = threading.Event()
-
-
-def _warn_once(reason: str) -> None:
-    # Through the log: a warning that the user has turned into an error would end the call.
-    if _has_warned.is_set():
-        return
-    _has_warned.set()
-    with suppress(Exception):  # there may be nowhere to write to
-        _log.warning("dmlops compiles kernels again that it could have found: %s", reason)

@@ -60,6 +60,8 @@ def _register_width(present: set[str], level: str) -> int:
 
 _FEATURES = _features()
 _PRESENT = {name for name, is_present in _FEATURES.items() if is_present}
+if llvm.get_process_triple().startswith(("aarch64-", "arm64-")):
+    _PRESENT.add("neon")  # every such processor has it, and LLVM knows no features on macOS
 _HAS_VECTORS = os.environ.get("DMLOPS_SIMD", "1") != "0"
 
 NAME = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
@@ -69,8 +71,8 @@ LEVEL = _level(_PRESENT) if _HAS_VECTORS else ""
 """The best of `LEVELS` that the processor belongs to; empty where there is none."""
 WIDTH = _register_width(_PRESENT, LEVEL) if _HAS_VECTORS else 0
 """Bits of a vector register; 0 where kernels are to stay scalar."""
-TARGET = f"{llvm.get_process_triple()} {NAME} {FEATURES} {WIDTH}"
-"""Everything about the processor that object code depends on."""
+TARGET = f"{NAME} {llvm.get_process_triple()} {FEATURES} {WIDTH}"
+"""Everything about the processor that object code depends on; its name comes first."""
 
 
 def lanes(element_size: int) -> int:

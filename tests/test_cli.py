@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import backend, cuda, kernel_store
+from dmlops import backend, cuda, kernel_store, precompile
 from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli.errors import CommandError
 from kernels_cpu import diagonal_matrix
@@ -244,9 +244,10 @@ def test_a_cache_that_works_is_told(command, no_gpu, monkeypatch, tmp_path):
 
 
 def test_what_a_process_of_warmup_fails_with_is_told(command, no_gpu, monkeypatch):
-    monkeypatch.setattr(warmup, "_cpu_tasks", lambda operators: [warmup._Task(np.empty, (-1,))])
+    impossible = precompile.Task("kernel", np.empty, (-1,))
+    monkeypatch.setattr(precompile, "cpu_tasks", lambda operators: [impossible])
     outcome = command("warmup", "--device", "cpu")
-    assert_refused(outcome, "warmup: ValueError: negative dimensions are not allowed")
+    assert_refused(outcome, "warmup: kernel: ValueError: negative dimensions are not allowed")
 
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)

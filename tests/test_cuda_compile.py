@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
-from dmlops import cuda, dispatch, kernel_store
+from dmlops import compilers, cuda, dispatch, kernel_store
 from tests.cuda_plans import planned
+from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
@@ -42,14 +43,21 @@ MOST_SPILLED = {
 }
 
 
-def assemble(ptx, arch, max_registers):
-    """Return the cubin of a kernel, and how many bytes a thread stores to and loads from where it spills."""
+def linked(ptx, arch, max_registers=None):
+    """Return the cubin of a kernel, and what the assembler says of it."""
     core = importlib.import_module("cuda.core")
     options = core.LinkerOptions(arch=arch, max_register_count=max_registers, verbose=True)
     linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
     code = bytes(linker.link("cubin").code)
-    (spills,) = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", linker.get_info_log())
+    log = linker.get_info_log()
     linker.close()
+    return code, log
+
+
+def assemble(ptx, arch, max_registers):
+    """Return the cubin of a kernel, and how many bytes a thread stores to and loads from where it spills."""
+    code, log = linked(ptx, arch, max_registers)
+    (spills,) = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     return code, sum(map(int, spills))
 
 
@@ -171,6 +179,35 @@ def test_limits_on_registers():
     assert [compiler.max_registers(kernel) for kernel in kernels] == [None, 80, 80]
 
 
+def test_ptx_for_architectures_to_come():
+    """A driver compiles it, and must know how many registers a thread may have."""
+    variant = VARIANTS["dmlops_top_k_histogram_1"]
+    ptx = compiler.compile_variant(variant, "compute_120").decode()
+    for text, count in ((ptx, 32), (ptx.replace(".maxnreg", "//"), 40)):
+        _, log = linked(text, "sm_120")
+        assert f"Used {count} registers" in log
+
+
+# They share functions that are compiled once, and have shared memory.
+IN_SOME_ORDER = ("dmlops_top_k_warp_1_1", "dmlops_top_k_histogram_1", "dmlops_top_k_pad_1")
+
+
+def test_the_order_of_compilation_does_not_matter():
+    """Wheels that are built twice are the same."""
+    script = """
+        import hashlib
+        from kernels_cuda.runtime.compiler import compile_variant
+        from kernels_cuda.top_k import variants
+        by_label = {{variant.label: variant for variant in variants()}}
+        code = {{label: compile_variant(by_label[label], "sm_80") for label in {labels}}}
+        print(sorted((label, hashlib.sha256(code[label]).hexdigest()) for label in {common}))
+    """
+    first, *common = IN_SOME_ORDER
+    orders = ([first, *common], common[::-1])
+    printed = {run_script(script.format(labels=labels, common=common)) for labels in orders}
+    assert len(printed) == 1
+
+
 def test_older_architectures_have_code_of_their_own():
     """What a kernel calls is compiled anew where instructions are missing, whichever was compiled before."""
     variant = VARIANTS["dmlops_top_k_columns_1"]
@@ -210,13 +247,14 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     monkeypatch.setattr("kernels_cuda.__file__", str(tmp_path / "__init__.py"))
-    installed = {}
-    monkeypatch.setattr("importlib.metadata.version", lambda name: installed.get(name, "1.0"))
+    names = ["numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink"]
+    names += ["nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"]  # NVVM and nvJitLink of CUDA 12
+    installed = dict.fromkeys(names, "1.0")
+    monkeypatch.setattr(compilers, "installed", lambda: installed)
     variant, other = VARIANTS["dmlops_top_k_offsets"], VARIANTS["dmlops_top_k_clear"]
 
     def path(variant=variant, arch="sm_90"):
         kernel_store.source_digest.cache_clear()
-        kernel_store.versions.cache_clear()
         return cuda.key(variant, arch).path
 
     seen = [path(), path(other), path(arch="sm_80")]
@@ -225,10 +263,7 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
         lambda: (tmp_path / "ptx.py").rename(tmp_path / "top_k" / "ptx.py"),
         # The same bytes in all, otherwise shared out.
         lambda: [(tmp_path / "top_k" / name).write_text(text) for name, text in SHARED_OUT.items()],
-        *(
-            lambda name=name: installed.update({name: "1.1"})
-            for name in ("numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvjitlink")
-        ),
+        *(lambda name=name: installed.update({name: "1.1"}) for name in installed),
     ):
         change()
         seen.append(path())
@@ -237,7 +272,6 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("no source")
     assert path() == seen[-1]
     kernel_store.source_digest.cache_clear()
-    kernel_store.versions.cache_clear()
 
 
 SHARED_OUT = {"keys.py": "a = 2\nb = ", "ptx.py": "2\n"}

@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlops import backend, dispatch, kernel_store
+from dmlops import backend, compilers, dispatch, kernel_cache, kernel_store
 from kernels_cpu import native_call
 from tests.scripts import run_script
 
@@ -96,9 +97,9 @@ DAMAGE = {
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damaged_files_are_compiled_again(kind, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kernel_store, "_has_warned", threading.Event())
+    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
     caplog.set_level(logging.WARNING, "dmlops")
-    keys = [kernel_store.Key("cpu", name, "target", "sources", "compilers") for name in ("one", "two")]
+    keys = [kernel_cache.Key("cpu", name, "target", "sources", "compilers") for name in ("one", "two")]
     codes = {key: key.kernel.encode() * 100 for key in keys}
     compiled = []
 
@@ -209,7 +210,7 @@ def test_files_that_others_may_write_to_are_not_loaded(mode, own):
     directory, artifact = own
     artifact.chmod(mode)
     assert call(directory) == COMPILED
-    assert artifact.stat().st_mode & 0o777 == 0o600
+    assert artifact.stat().st_mode & 0o777 == 0o644
 
 
 def test_warnings_that_are_errors_do_not_end_a_call(tmp_path):
@@ -231,15 +232,37 @@ def test_vector_widths_do_not_share_artifacts(own, tmp_path):
 def test_numba_without_its_compiler(kept, tmp_path):
     script = """
         import dmlops
-        try:
-            dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8")
-        except RuntimeError as error:
-            print(error)
+        for _ in range(2):
+            try:
+                dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8")
+            except dmlops.UnsupportedFeatureError as error:
+                print(error)
     """
-    refused = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT="1").strip()
-    assert refused.endswith("must be compiled, but NUMBA_DISABLE_JIT is set; unset it")
-    assert len(refused.splitlines()) == 1
+    refused = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT="1").splitlines()
+    assert len(refused) == 2
+    for line in refused:
+        assert re.fullmatch(NOT_COMPILED + "NUMBA_DISABLE_JIT is set; unset it", line)
     assert call(kept, NUMBA_DISABLE_JIT="1") == FOUND
+
+
+NOT_COMPILED = r"dmlops: the kernel \w+ must be compiled for [\w.-]+, but "
+
+
+def test_without_numba(kept, tmp_path):
+    script = """
+        import sys, dmlops
+        sys.modules["numba"] = None
+        for _ in range(2):
+            try:
+                print(dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8").tolist())
+            except dmlops.UnsupportedFeatureError as error:
+                print(error)
+    """
+    refused = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path)).splitlines()
+    assert len(refused) == 2
+    for line in refused:
+        assert re.fullmatch(NOT_COMPILED + "numba is not installed; type: pip install numba", line)
+    assert run_script(script, DMLOPS_CACHE_DIR=str(kept)).splitlines() == [ANSWER] * 2
 
 
 def test_the_digest_follows_contents(tmp_path):
@@ -265,7 +288,7 @@ def test_the_digest_follows_contents(tmp_path):
 
 
 def test_each_part_of_a_key_makes_another_file():
-    key = kernel_store.Key("cpu", "kernel_1", "target", "sources", "compilers")
+    key = kernel_cache.Key("cpu", "kernel_1", "target", "sources", "compilers")
     others = [key._replace(**{field: f"{getattr(key, field)}x"}) for field in key._fields]
     # Two keys must differ even if the concatenation of their parts is equal.
     others += [
@@ -275,25 +298,40 @@ def test_each_part_of_a_key_makes_another_file():
     assert len({found.path for found in (key, *others)}) == 1 + len(others)
 
 
+@pytest.fixture
+def other_packages():
+    """Forget at the end what is installed, which the test has changed."""
+    yield
+    compilers.installed.cache_clear()
+
+
 @pytest.mark.parametrize("compiler", ["numba", "llvmlite"])
-def test_each_compiler_is_part_of_a_cpu_key(compiler, monkeypatch):
+def test_each_compiler_is_part_of_a_cpu_key(compiler, monkeypatch, tmp_path, other_packages):
     (kernel,) = [kernel for kernel in native_call.KERNELS if kernel.name == "native_look"]
     before = backend.cpu_key(kernel)
-    version = importlib.metadata.version
-    monkeypatch.setattr(
-        "importlib.metadata.version", lambda name: "0.0" if name == compiler else version(name)
-    )
-    kernel_store.versions.cache_clear()
-    try:
-        assert backend.cpu_key(kernel).path != before.path
-    finally:
-        kernel_store.versions.cache_clear()
+    (tmp_path / f"{compiler}-0.0.dist-info").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    compilers.installed.cache_clear()
+    assert backend.cpu_key(kernel).path != before.path
+
+
+@pytest.mark.parametrize("name", ["numba", "numpy", "llvmlite", "pytest"])
+def test_versions_are_those_of_the_metadata(name):
+    assert compilers.versions(name) == f"{name} {importlib.metadata.version(name)}"
+
+
+def test_versions_of_names_that_folders_spell_otherwise(monkeypatch, tmp_path, other_packages):
+    for name in ("Numba_CUDA-0.1.dist-info", "numba_cuda_extra-9.dist-info", "old-2.0-py3.11.egg-info"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "nowhere"), str(tmp_path)])
+    compilers.installed.cache_clear()
+    assert compilers.versions("numba-cuda", "numba", "old") == "numba-cuda 0.1, old 2.0"
 
 
 @pytest.mark.parametrize("was_enabled", [False, True])
 def test_collection_of_garbage_is_as_it_was_after_a_compilation(was_enabled, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
-    key = kernel_store.Key("cpu", "kernel", "target", "sources", "compilers")
+    key = kernel_cache.Key("cpu", "kernel", "target", "sources", "compilers")
 
     def fail():
         raise KeyboardInterrupt
@@ -316,11 +354,11 @@ def test_the_default_directory(monkeypatch):
     monkeypatch.delenv("DMLOPS_CACHE", raising=False)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert kernel_store.cache_directory() == Path("/somewhere/dmlops")
+    assert kernel_cache.directory() == Path("/somewhere/dmlops")
     monkeypatch.setenv("DMLOPS_CACHE_DIR", "/else/where")
-    assert kernel_store.cache_directory() == Path("/else/where")
+    assert kernel_cache.directory() == Path("/else/where")
     monkeypatch.setenv("DMLOPS_CACHE", "0")
-    assert kernel_store.cache_directory() is None
+    assert kernel_cache.directory() is None
 
 
 def test_no_kernel_depends_on_anything_but_c():

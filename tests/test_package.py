@@ -88,7 +88,7 @@ RUNNERS = tuple(
     f"dmlops.{name}"
     for name in (
         *("array_libraries", "backend", "binding", "call", "compiled", "cuda", "dispatch", "functions"),
-        *("kernel_store", "memory", "replay"),
+        *("kernel_cache", "kernel_store", "memory", "replay"),
     )
 )
 FORBIDDEN = {
@@ -104,7 +104,11 @@ FORBIDDEN = {
     ),
     # Bound calls are given their plan.
     "dmlops/call.py": ("dmlops.operators", "dmlops.backend", "dmlops.dispatch", *PACKAGES[1:]),
-    "dmlops/kernel_store.py": ("numpy", "numba", "llvmlite", "cuda", *PACKAGES),
+    # Kernels are found without what compiles them.
+    **dict.fromkeys(
+        ("dmlops/kernel_archive.py", "dmlops/kernel_cache.py", "dmlops/kernel_store.py"),
+        ("numpy", "numba", "llvmlite", "cuda", "dmlops.backend", "dmlops.compilers", *PACKAGES[1:]),
+    ),
 }
 # Plans for a GPU write lists of launches, and compiled host code reads them: one module describes the format.
 SHARED = {"kernels_cuda": "kernels_cpu.launch_list"}
@@ -201,8 +205,10 @@ def test_wheel_metadata(wheel):
     required = [
         line.split()[1] for line in lines if line.startswith("Requires-Dist") and "extra ==" not in line
     ]
-    assert sorted(re.match(r"[\w-]+", name)[0] for name in required) == ["numba", "numpy"]
+    assert sorted(re.match(r"[\w-]+", name)[0] for name in required) == ["llvmlite", "numba", "numpy"]
     extras = {line.split()[1] for line in lines if line.startswith("Provides-Extra")}
-    assert {"cuda", "cuda12", "cli", "test", "bench", "docs"} <= extras
+    assert {"cuda", "cuda12", "cuda-jit", "cuda12-jit", "cli", "test", "bench", "docs"} <= extras
+    # Kernels of the wheel run without a compiler.
+    assert not [line for line in lines if "numba-cuda" in line and not line.endswith("-jit'")]
     assert "Requires-Python: >=3.11" in lines
     assert "dmlops = dmlops.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()

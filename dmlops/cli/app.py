@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from dmlops import __version__
-from dmlops.cli import bench, demo, files, info, sweep, warmup
+from dmlops.cli import bench, cache, demo, files, info, sweep, warmup
 from dmlops.cli.console import out
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app.command("demo")(demo.demo)
 bench.app.command("sweep")(sweep.sweep)
 app.command("info")(info.info)
 app.command("warmup")(warmup.warmup)
+app.command("cache")(cache.cache)
 app.command("top-k")(files.top_k)
 app.command("nonzero")(files.nonzero)
 app.command("gather")(files.gather)

@@ -1,13 +1,10 @@
 """`dmlops info`: what is installed, what it runs on, and which operators it serves."""
 
-import os
 import platform
 import re
 from collections.abc import Iterable
 from importlib import metadata
 from itertools import groupby
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Annotated, Any
 
 import typer
@@ -15,16 +12,15 @@ from rich.text import Text
 
 from dmlops import __version__
 from dmlops.backend import HIGHEST_LEVELS
-from dmlops.cli.console import out
-from dmlops.cli.errors import CommandError, reason_of
+from dmlops.cli import cache
+from dmlops.cli.console import facts, out
+from dmlops.cli.errors import CommandError
 from dmlops.cli.placement import CUDA_EXTRA, cpu_name, cuda_devices
 from dmlops.dispatch import DESCRIPTORS
 from dmlops.enums import TensorDataType
-from dmlops.kernel_store import cache_directory
 from dmlops.operators.support import SupportRow
 
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
-BLOCK_BYTES = 4096  # a full disk takes an empty file, and no block
 
 
 def info(
@@ -33,14 +29,14 @@ def info(
         typer.Option(help="Show only by what top_k chooses its kernels on such a GPU, for example sm_90."),
     ] = None,
 ) -> None:
-    """Show versions, devices, threads, the operators by feature level, and where the cache is."""
+    """Show versions, devices, threads, where compiled kernels are, and the operators by feature level."""
     if arch is not None:
         out.print(_policy(arch))
         return
     from kernels_cpu import processor, threads  # noqa: PLC0415 - imports llvmlite, which --help must not
 
     out.print(
-        _facts(
+        facts(
             "Versions",
             [
                 ("dmlops", __version__),
@@ -51,31 +47,14 @@ def info(
     )
     width = f"{processor.WIDTH} bits" if processor.WIDTH else "none: the scalar path"
     cpu = [("model", cpu_name()), ("threads", str(threads.get_num_threads())), ("vector registers", width)]
-    out.print(_facts("CPU", cpu))
-    out.print(_facts("CUDA", _cuda_facts()))
-    folder, problem = kernel_cache()
-    cache = [("folder", str(folder)), ("new kernels", f"not kept: {problem}" if problem else "kept")]
-    out.print(_facts("Cache of compiled kernels", cache))
-    out.print(_facts("Highest feature level", [(name, level.name) for name, level in HIGHEST_LEVELS.items()]))
+    out.print(facts("CPU", cpu))
+    out.print(facts("CUDA", _cuda_facts()))
+    for text in cache.kernels():
+        out.print(text)
+    out.print(facts("Highest feature level", [(name, level.name) for name, level in HIGHEST_LEVELS.items()]))
     out.print(_operators())
     for found in _architectures():
         out.print(_policy(found))
-
-
-def kernel_cache() -> tuple[Path | None, str]:
-    """Return the folder of compiled kernels, and why it takes no new ones; "" where it does."""
-    folder = cache_directory()
-    if folder is None:
-        if os.environ.get("DMLOPS_CACHE") == "0":
-            return None, "DMLOPS_CACHE=0 turns the cache off"
-        return None, "you have no home directory; DMLOPS_CACHE_DIR may name another"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder) as file:
-            file.write(bytes(BLOCK_BYTES))
-    except OSError as error:
-        return folder, f"{folder} cannot be written: {reason_of(error)}"
-    return folder, ""
 
 
 def version(package: str) -> str:
@@ -104,14 +83,6 @@ def _family(name: str, widths: list[int]) -> str:
     return name if name == "BOOL" else name + "|".join(str(bits) for bits in widths)
 
 
-def _facts(title: str, facts: list[tuple[str, str]]) -> Text:
-    """Return lines, each of which stays whole: some are to be copied."""
-    text = Text().append(title, "bold")
-    for name, fact in facts:
-        text.append(f"\n {name:<18} ", "cyan").append(fact)
-    return text
-
-
 def _cuda_facts() -> list[tuple[str, str]]:
     try:
         devices = cuda_devices()
@@ -120,14 +91,14 @@ def _cuda_facts() -> list[tuple[str, str]]:
     from cuda.bindings import driver  # noqa: PLC0415
 
     number = driver.cuDriverGetVersion()[1]
-    facts = [("driver serves", f"CUDA {number // 1000}.{number % 1000 // 10}")]
+    found = [("driver serves", f"CUDA {number // 1000}.{number % 1000 // 10}")]
     for device in devices:
         major, minor = device.compute_capability
         processors = device.properties.multiprocessor_count
-        facts.append(
+        found.append(
             (f"cuda:{device.device_id}", f"{device.name}, sm_{major}{minor}, {processors} multiprocessors")
         )
-    return facts
+    return found
 
 
 def _architectures() -> list[str]:

@@ -18,12 +18,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from kernels_cuda.runtime.variant import Variant, capability_of
+from kernels_cuda.runtime.variant import Variant, capability_of, is_ptx
 
 with warnings.catch_warnings():
     # Its NumPy deprecations are not ours to answer, and must not stop users who make errors of them.
     warnings.simplefilter("ignore")
-    from numba import config, cuda, types
+    from numba import cuda, types
     from numba.core import typing
     from numba.cuda.core import compiler_lock
 
@@ -33,6 +33,8 @@ _STATE = threading.local()
 _LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
 _linked_for: tuple[int, int] | None = None
 _ENTRY = re.compile(r"\.entry\s+([^\s(]+)")
+# Functions and variables of Numba's, whose names count what the process compiled before.
+_COUNTED_NAME = re.compile(r"\b_(?:ZN|cudapy_smem_)[\w$]+")
 
 _SHIFTS = {operator.lshift, operator.rshift, operator.ilshift, operator.irshift}
 _COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
@@ -253,7 +255,13 @@ def compile_ptx(kernel: Any, name: str, capability: tuple[int, int]) -> str:
     if mangled is None:
         msg = f"{name}: the PTX has no entry"
         raise RuntimeError(msg)
-    return ptx.replace(mangled[1], name)
+    return _renamed_by_position(ptx.replace(mangled[1], name))
+
+
+def _renamed_by_position(ptx: str) -> str:
+    """Return PTX that is the same in whichever order kernels are compiled."""
+    names: dict[str, str] = {}
+    return _COUNTED_NAME.sub(lambda found: names.setdefault(found[0], f"internal_{len(names)}"), ptx)
 
 
 def compile_for_numba(kernel: Any) -> None:
@@ -279,16 +287,16 @@ def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> byte
 
 
 def compile_variant(variant: Variant, arch: str) -> bytes:
-    """Return the cubin of a variant for an architecture such as ``"sm_90"``.
-
-    Raises
-    ------
-    RuntimeError
-        If Numba's compiler is switched off.
-    """
-    if config.DISABLE_JIT:
-        msg = f"dmlops: the kernel {variant.label} must be compiled, but NUMBA_DISABLE_JIT is set; unset it"
-        raise RuntimeError(msg)
+    """Return the code of a variant: a cubin for ``"sm_90"``, PTX for ``"compute_90"``."""
     capability = capability_of(arch)
     kernel = make_kernel(variant, capability)
-    return compile_cubin(compile_ptx(kernel, variant.label, capability), arch, max_registers(kernel))
+    ptx, limit = compile_ptx(kernel, variant.label, capability), max_registers(kernel)
+    return _limited(ptx, limit).encode() if is_ptx(arch) else compile_cubin(ptx, arch, limit)
+
+
+def _limited(ptx: str, max_registers: int | None) -> str:
+    """Return PTX that tells the driver the limit on registers, without which large blocks may not start."""
+    if max_registers is None:
+        return ptx
+    # The directive stands between the parameters and the body.
+    return re.sub(r"(\.entry[^)]*\))", rf"\1\n.maxnreg {max_registers}", ptx, count=1)

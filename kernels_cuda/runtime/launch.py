@@ -268,11 +268,13 @@ _KERNELS: dict[tuple[Variant, Target], Kernel] = {}
 
 def _load(variant: Variant, target: Target) -> Kernel:
     assert target.fetch is not None
-    code = target.fetch(variant, target.arch)
+    code = target.fetch(variant, target.arch, "")
     with current_device(target.device_id):
-        # Never unloaded: kernels are kept for the life of the process.
-        library = _check(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))
-        kernel = _check(driver.cuLibraryGetKernel(library, variant.label.encode()))
+        status, kernel = _kernel_of(code, variant.label)
+        if status in _REFUSALS:
+            code = target.fetch(variant, target.arch, status.name)
+            status, kernel = _kernel_of(code, variant.label)
+        _check((status,))
         if variant.dynamic_shared_bytes > _DEFAULT_SHARED_LIMIT:
             attributes, device = driver.CUfunction_attribute, _device(target.device_id)
             static = attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
@@ -281,6 +283,29 @@ def _load(variant: Variant, target: Target) -> Kernel:
             shared_bytes = min(variant.dynamic_shared_bytes, left)
             _check(driver.cuKernelSetAttribute(dynamic, shared_bytes, kernel, device))
     return Kernel(int(kernel), target)
+
+
+# What the driver says of code that it cannot run: a cubin of a later toolkit, PTX of a later version, ...
+_REFUSALS = {
+    driver.CUresult.CUDA_ERROR_INVALID_IMAGE,
+    driver.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU,
+    driver.CUresult.CUDA_ERROR_INVALID_PTX,
+    driver.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+    driver.CUresult.CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
+    driver.CUresult.CUDA_ERROR_INVALID_SOURCE,
+}
+
+
+def _kernel_of(code: bytes, name: str) -> tuple[Any, Any]:
+    """Load code into the current device; return the driver's answer, and the kernel if it is a success."""
+    # Never unloaded: kernels are kept for the life of the process.
+    status, library = driver.cuLibraryLoadData(code, [], [], 0, [], [], 0)
+    if status == _SUCCESS:
+        status, kernel = driver.cuLibraryGetKernel(library, name.encode())
+    if status != _SUCCESS:
+        return status, None
+    # A library is loaded when its function is first needed; only then does the driver see whether it can be.
+    return driver.cuKernelGetFunction(kernel)[0], kernel
 
 
 @functools.cache

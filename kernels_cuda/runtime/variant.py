@@ -1,7 +1,7 @@
 """What is compiled, and for which device: known without Numba, which is imported only to compile."""
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 
@@ -33,8 +33,11 @@ class Variant(NamedTuple):
         return "_".join(["dmlops", self.name, *(str(parameter) for parameter in self.parameters)])
 
 
-Fetch = Callable[[Variant, str], bytes]
-"""Finds or compiles the cubin of a variant for an architecture such as ``"sm_90"``."""
+Fetch = Callable[[Variant, str, str], bytes]
+"""Finds or compiles the code of a variant for an architecture such as ``"sm_90"``.
+
+The third argument is empty; or it says why the driver refused the code that was found before.
+"""
 
 
 class Target(NamedTuple):
@@ -71,3 +74,38 @@ def capability_of(arch: str) -> tuple[int, int]:
     """
     digits = re.sub(r"\D", "", arch)
     return int(digits[:-1]), int(digits[-1])
+
+
+def is_ptx(arch: str) -> bool:
+    """Return whether what is made for an architecture is PTX, which drivers compile for it and later ones.
+
+    Examples
+    --------
+    >>> is_ptx("compute_120"), is_ptx("sm_120")
+    (True, False)
+    """
+    return arch.startswith("compute_")
+
+
+def runnable(arch: str, targets: Iterable[str]) -> list[str]:
+    """Return the targets whose code runs on an architecture, best first.
+
+    A cubin runs on its own and on later minor versions of the same major one; the driver compiles PTX for
+    all later architectures.
+
+    Examples
+    --------
+    >>> runnable("sm_89", ["sm_80", "sm_86", "sm_90", "compute_75", "compute_90"])
+    ['sm_86', 'sm_80', 'compute_75']
+    """
+    device = capability_of(arch)
+    cubins = {capability_of(name): name for name in targets if name.startswith("sm_")}
+    ptx = {capability_of(name): name for name in targets if name.startswith("compute_")}
+    return [
+        *(cubins[made_for] for made_for in sorted(cubins, reverse=True) if _runs_cubin(device, made_for)),
+        *(ptx[made_for] for made_for in sorted(ptx, reverse=True) if made_for <= device),
+    ]
+
+
+def _runs_cubin(device: tuple[int, int], made_for: tuple[int, int]) -> bool:
+    return made_for[0] == device[0] and made_for[1] <= device[1]

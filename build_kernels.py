@@ -1,0 +1,72 @@
+"""Compile kernels for named targets, and write one archive for each: what `hatch_build.py` puts into wheels.
+
+Neither a GPU nor a processor of the level is needed.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from dmlops import backend, cuda, kernel_archive, kernel_store, precompile
+from dmlops.dispatch import OPERATORS
+from kernels_cpu import native_call, processor
+from kernels_cuda.runtime.variant import Variant
+
+OPERATOR_NAMES = sorted({operator.name for operator in OPERATORS.values()})
+
+
+def main() -> None:
+    """Parse the command line, and build the archives."""
+    parser = argparse.ArgumentParser(description="Compile kernels for named targets.")
+    parser.add_argument("targets", nargs="+", metavar="TARGET", help="for example x86-64-v3 or sm_90")
+    parser.add_argument("--folder", type=Path, required=True, help="where the archives are written")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of compiling processes")
+    parser.add_argument(
+        "--operator", action="append", choices=OPERATOR_NAMES, help="of this operator only; may be repeated"
+    )
+    arguments = parser.parse_args()
+    if kernel_store.wheel_targets():
+        sys.exit(f"{kernel_store.WHEEL} has kernels already; delete it, so that they are compiled")
+    operators = arguments.operator or OPERATOR_NAMES
+    levels = [target for target in arguments.targets if target in processor.LEVELS]
+    architectures = [target for target in arguments.targets if target not in levels]
+    if architectures:
+        # In one go: what is the same for several architectures is compiled once.
+        tasks = precompile.cuda_tasks(operators, architectures)
+        write_archives("cuda", architectures, tasks, arguments.folder, arguments.jobs)
+    for level in levels:
+        # For the compiling processes: Numba has not been imported here.
+        os.environ.update(processor.environment(level))
+        write_archives("cpu", [level], precompile.cpu_tasks(operators), arguments.folder, arguments.jobs)
+
+
+def write_archives(
+    device: str, targets: Sequence[str], tasks: Sequence[precompile.Task], folder: Path, n_jobs: int
+) -> None:
+    """Compile the kernels of one device for its targets, and write the archives."""
+    start = time.perf_counter()
+    try:
+        with precompile.compiled(tasks, n_jobs) as results:
+            codes = dict(results)
+    except precompile.PrecompileError as error:
+        sys.exit(str(error))
+    key = backend.cpu_key(native_call.LOOK) if device == "cpu" else cuda.key(Variant("", ""), "")
+    for target in targets:
+        path = folder / f"{target}.zip"
+        kernel_archive.write(
+            path,
+            device=device,
+            target=target,
+            sources=key.sources,
+            compilers=key.compilers,
+            kernels={label: code[target] for label, code in codes.items()},
+        )
+        print(f"{target}: {len(codes)} kernels, {path.stat().st_size / 1e6:.1f} MB")
+    print(f"{' '.join(targets)}: compiled in {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Archives of compiled kernels, which a wheel brings: one zip file per target, in ``dmlops/kernels``.
+
+An archive holds one entry per kernel, under the kernel's label, and ``manifest.json``, which tells what the
+kernels were made for and from, and the SHA-256 of each. Equal kernels give an equal file, byte for byte.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).with_name("kernels")
+"""Where the archives of an installed wheel are; an editable install has none."""
+_MANIFEST = "manifest.json"
+# The earliest time that a zip file can express.
+_TIME = (1980, 1, 1, 0, 0, 0)
+_UNIX = 3
+_MODE = 0o100644
+
+
+class ArchiveError(Exception):
+    """An archive or one of its kernels must not be used; the text says why, and names the file."""
+
+
+def path_of(target: str) -> Path:
+    """Return where the archive of a target is, if the wheel brings it."""
+    return FOLDER / f"{target}.zip"
+
+
+def write(
+    path: Path, *, device: str, target: str, sources: str, compilers: str, kernels: Mapping[str, bytes]
+) -> None:
+    """Write an archive.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which is named after the target; its folder must exist.
+    device : str
+        ``"cpu"`` or ``"cuda"``.
+    target : str
+        What runs the kernels, for example ``"sm_90"`` or ``"x86-64-v3"``.
+    sources : str
+        Digest of the sources of the kernels (`kernel_store.source_digest`).
+    compilers : str
+        Names and versions of what compiled them.
+    kernels : mapping
+        The code of each kernel by its label.
+    """
+    digests = {label: hashlib.sha256(kernels[label]).hexdigest() for label in sorted(kernels)}
+    manifest = {
+        "device": device,
+        "target": target,
+        "sources": sources,
+        "compilers": compilers,
+        "kernels": digests,
+    }
+    with zipfile.ZipFile(path, "w") as file:
+        _add(file, _MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+        for label in digests:
+            _add(file, label, kernels[label])
+
+
+def _add(file: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _TIME)
+    entry.create_system = _UNIX
+    entry.external_attr = _MODE << 16
+    file.writestr(entry, content, zipfile.ZIP_DEFLATED, 9)
+
+
+class Archive:
+    """An archive, read into memory: a fork cannot disturb its reading, and the file may be replaced.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Attributes
+    ----------
+    device, target, sources, compilers : str
+        What was given to `write`.
+    labels : frozenset of str
+        The kernels that it holds.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ArchiveError
+        If it cannot be read, or is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _refusing(path):
+            self._file = zipfile.ZipFile(io.BytesIO(path.read_bytes()))
+            manifest: dict[str, Any] = json.loads(self._file.read(_MANIFEST))
+            self.device, self.target, self.sources, self.compilers = (
+                str(manifest[name]) for name in ("device", "target", "sources", "compilers")
+            )
+            self._digests: dict[str, str] = dict(manifest["kernels"])
+        self.labels = frozenset(self._digests)
+
+    def read(self, label: str) -> bytes:
+        """Return the code of one of the kernels that `labels` names.
+
+        Raises
+        ------
+        ArchiveError
+            If it is damaged.
+        """
+        with _refusing(self._path):
+            code = self._file.read(label)
+            if hashlib.sha256(code).hexdigest() != self._digests[label]:
+                message = f"{label} does not have the SHA-256 of the manifest"
+                raise ValueError(message)
+        return code
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        message = f"{path} cannot be read ({error.strerror})"
+        raise ArchiveError(message) from error
+    except Exception as error:  # a flipped bit makes zipfile raise nearly anything
+        message = f"{path} is damaged ({error})"
+        raise ArchiveError(message) from error

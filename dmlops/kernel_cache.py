@@ -1,0 +1,317 @@
+"""The cache directory: kernels that were compiled on this machine, for the processes to come.
+
+    <cache directory>/<device>/<generation>/<target>/<kernel>-<digest>
+
+A generation is all that was compiled from the same sources by the same compilers. When a new one begins, the
+least recently used ones are removed. Whatever is wrong with a file or with the directory costs a compilation
+and one warning, never a call.
+"""
+
+import functools
+import hashlib
+import logging
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_log = logging.getLogger("dmlops")
+_MAGIC = b"dmlops kernel 1\n"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+# Whoever else may write to a file may put other code there.
+_WRITABLE_BY_OTHERS = 0o022
+# What root compiles for a container image serves every user in it.
+_MODE = 0o644
+_KEPT_GENERATIONS = 4
+
+DEVICES = ("cpu", "cuda")
+_GENERATION = re.compile(r"[0-9a-f]{16}")
+_KERNEL = re.compile(r"\w{1,80}-[0-9a-f]{32}")
+_TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = ".", ".tmp"
+_TEMPORARY = re.compile(r"\.\w+\.tmp")
+
+
+class Key(NamedTuple):
+    """Everything that compiled code depends on.
+
+    Attributes
+    ----------
+    device : str
+        ``"cpu"`` or ``"cuda"``.
+    kernel : str
+        Name and parameters of the kernel: letters, digits and underscores.
+    target : str
+        The GPU's architecture; or the processor's name, and after a space its features and the width of its
+        vectors.
+    sources : str
+        Digest of the contents of all files that the kernel may be made from.
+    compilers : str
+        Names and versions of what compiles it.
+    """
+
+    device: str
+    kernel: str
+    target: str
+    sources: str
+    compilers: str
+
+    @property
+    def target_name(self) -> str:
+        """The architecture, or the processor's name."""
+        return self.target.partition(" ")[0]
+
+    @property
+    def generation(self) -> str:
+        """The name of the folder of all that has the same sources and compilers."""
+        return _digest(self.device, self.sources, self.compilers)[:16]
+
+    @property
+    def path(self) -> Path:
+        """Where the code lies below the cache directory."""
+        name = f"{self.kernel[:80]}-{_digest(*self)[:32]}"
+        return Path(self.device, self.generation, self.target_name, name)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def directory() -> Path | None:
+    """Return the cache directory, or None where nothing is kept.
+
+    ``DMLOPS_CACHE_DIR`` names another directory than the user's own, and ``DMLOPS_CACHE=0`` keeps nothing.
+    """
+    if os.environ.get("DMLOPS_CACHE", "1") == "0":
+        return None
+    if override := os.environ.get("DMLOPS_CACHE_DIR"):
+        return Path(override)
+    try:
+        if sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            base = Path.home() / "Library" / "Caches"
+        else:
+            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # the user has no home
+        warn_once("the user has no home directory")
+        return None
+    return base / "dmlops"
+
+
+def read(key: Key) -> bytes | None:
+    """Return the code that is kept under a key, if it is sound."""
+    root = directory()
+    if root is None:
+        return None
+    path = root / key.path
+    _mark_as_used(root / key.device / key.generation)
+    try:
+        with path.open("rb") as file:
+            if not _is_trusted(os.fstat(file.fileno())):
+                warn_once(f"{path} belongs to another user, or others may write to it")
+                return None
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        warn_once(f"{path} cannot be read ({error.strerror})")
+        return None
+    code = content[len(_MAGIC) + _DIGEST_BYTES :]
+    if content != _content(key, code):
+        warn_once(f"{path} is damaged")
+        return None
+    return code
+
+
+@functools.cache
+def _mark_as_used(generation: Path) -> None:
+    """Give a folder the present time: by it, `_remove_old` knows which generations are in use."""
+    with suppress(OSError):
+        os.utime(generation)
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    if not hasattr(os, "geteuid"):
+        return True
+    return status.st_uid in {os.geteuid(), 0} and not status.st_mode & _WRITABLE_BY_OTHERS
+
+
+def _content(key: Key, code: bytes) -> bytes:
+    """Return the content of a file: the digest binds the code to its key."""
+    return b"".join((_MAGIC, hashlib.sha256("\0".join(key).encode() + b"\0" + code).digest(), code))
+
+
+def keep(key: Key, code: bytes) -> None:
+    """Keep code under a key; remove old generations if this is the first kernel of a new one."""
+    root = directory()
+    if root is None:
+        return
+    path = root / key.path
+    try:
+        is_new_generation = not path.parent.parent.exists()
+        try:
+            _write_atomically(path, _content(key, code))
+        except FileNotFoundError:  # another process has just removed the folder
+            _write_atomically(path, _content(key, code))
+    except OSError as error:
+        warn_once(f"{path.parent} cannot be written to ({error.strerror or error})")
+        return
+    if is_new_generation:
+        _remove_old(root / key.device)
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    # Many processes may start at once; a reader sees no file or a whole one.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_TEMPORARY_PREFIX, suffix=_TEMPORARY_SUFFIX)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).chmod(_MODE)
+        Path(temporary).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+class Contents(NamedTuple):
+    """What one generation has for one target.
+
+    Attributes
+    ----------
+    device : str
+        ``"cpu"`` or ``"cuda"``.
+    generation : str
+        The name of its folder.
+    target : str
+        An architecture or a processor.
+    sizes : list of int
+        The bytes of each file.
+    """
+
+    device: str
+    generation: str
+    target: str
+    sizes: list[int]
+
+
+def contents(root: Path) -> list[Contents]:
+    """Return what lies in a cache directory."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for file in _files(root):
+        device, *folders = file.relative_to(root).parent.parts
+        # Versions that knew no generations kept everything in one folder.
+        generation, target = folders or ("", "")
+        with suppress(OSError):  # another process may remove it meanwhile
+            found.setdefault((device, generation, target), []).append(file.stat().st_size)
+    return [Contents(*place, sizes) for place, sizes in sorted(found.items())]
+
+
+class Removed(NamedTuple):
+    """The bytes of each file that `clear` has removed, and what kept it from removing others."""
+
+    sizes: list[int]
+    problems: list[str]
+
+
+def clear(root: Path) -> Removed:
+    """Remove all kernels from a cache directory, and nothing else."""
+    removed = Removed([], [])
+    for file in list(_files(root)):
+        try:
+            size = file.stat().st_size
+            file.unlink()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            removed.problems.append(f"{file}: {error.strerror}")
+        else:
+            removed.sizes.append(size)
+    for device in DEVICES:
+        for generation in _folders(root / device, _GENERATION):
+            _remove_empty(generation)
+        with suppress(OSError):
+            (root / device).rmdir()
+    return removed
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove what is no longer used from a device's folder; other processes may be doing the same."""
+    with suppress(OSError):
+        used = sorted(_folders(folder, _GENERATION), key=lambda each: each.stat().st_mtime, reverse=True)
+        for generation in used[_KEPT_GENERATIONS:]:
+            for file in _files_of(generation):
+                with suppress(OSError):
+                    file.unlink()
+            _remove_empty(generation)
+        for file in _own_files(folder):  # of versions that knew no generations
+            with suppress(OSError):
+                file.unlink()
+
+
+def _remove_empty(generation: Path) -> None:
+    """Remove a generation's folders, except where somebody has put other files."""
+    for folder in (*_folders(generation), generation):
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Yield all files in a cache directory that hold kernels, or were to hold one."""
+    for device in DEVICES:
+        yield from _own_files(root / device)
+        for generation in _folders(root / device, _GENERATION):
+            yield from _files_of(generation)
+
+
+def _files_of(generation: Path) -> Iterator[Path]:
+    for target in _folders(generation):
+        yield from _own_files(target)
+
+
+def _folders(folder: Path, name: "re.Pattern[str] | None" = None) -> list[Path]:
+    return [
+        Path(entry)
+        for entry in _entries(folder)
+        if entry.is_dir(follow_symlinks=False) and (name is None or name.fullmatch(entry.name))
+    ]
+
+
+def _own_files(folder: Path) -> list[Path]:
+    return [Path(entry) for entry in _entries(folder) if _is_own(entry)]
+
+
+def _is_own(entry: "os.DirEntry[str]") -> bool:
+    """Return whether dmlops has written a file, for this user."""
+    if not entry.is_file(follow_symlinks=False):
+        return False
+    if not (_KERNEL.fullmatch(entry.name) or _TEMPORARY.fullmatch(entry.name)):
+        return False
+    return not hasattr(os, "geteuid") or entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+
+
+def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+_has_warned = threading.Event()
+
+
+def warn_once(reason: str) -> None:
+    """Log why compiled kernels cannot be used; only the first time in a process."""
+    # Through the log: a warning that the user has turned into an error would end the call.
+    if _has_warned.is_set():
+        return
+    _has_warned.set()
+    with suppress(Exception):  # there may be nowhere to write to
+        _log.warning("dmlops compiles kernels again that it could have found: %s", reason)

@@ -1,0 +1,109 @@
+"""Archives of compiled kernels: they are read as they were written, are reproducible, and refuse damage."""
+
+import hashlib
+import json
+import os
+import zipfile
+
+import pytest
+
+from dmlops.kernel_archive import Archive, ArchiveError, write
+
+KERNELS = {"top_k_1_p32": b"top" * 1000, "gather_2": os.urandom(1000), "empty": b""}
+ABOUT = {"device": "cuda", "target": "sm_90", "sources": "1234", "compilers": "numba 1, llvmlite 2"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "sm_90.zip"
+    write(path, **ABOUT, kernels=KERNELS)
+    return path
+
+
+def test_what_is_written_is_read(path):
+    archive = Archive(path)
+    assert {name: getattr(archive, name) for name in ABOUT} == ABOUT
+    assert archive.labels == set(KERNELS)
+    assert {label: archive.read(label) for label in archive.labels} == KERNELS
+
+
+def test_any_zip_tool_reads_it(path):
+    with zipfile.ZipFile(path) as file:
+        assert file.testzip() is None
+        assert set(file.namelist()) == {"manifest.json", *KERNELS}
+        manifest = json.loads(file.read("manifest.json"))
+        assert all(entry.compress_type == zipfile.ZIP_DEFLATED for entry in file.infolist())
+    digests = {label: hashlib.sha256(code).hexdigest() for label, code in KERNELS.items()}
+    assert manifest == {**ABOUT, "kernels": digests}
+
+
+def test_equal_kernels_give_equal_files(path, tmp_path):
+    again = tmp_path / "again.zip"
+    write(again, **ABOUT, kernels=dict(reversed(KERNELS.items())))
+    os.utime(again, (1, 1))
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_no_archive(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Archive(tmp_path / "sm_90.zip")
+
+
+def test_an_open_archive_does_not_need_its_file(path):
+    archive = Archive(path)
+    path.write_bytes(b"replaced")
+    assert archive.read("top_k_1_p32") == KERNELS["top_k_1_p32"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PK", os.urandom(500), b"\0" * 5000], ids=["empty", "2", "noise", "0"]
+)
+def test_what_is_no_zip_is_refused(content, path):
+    path.write_bytes(content)
+    with pytest.raises(ArchiveError, match=r"sm_90\.zip is damaged"):
+        Archive(path)
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(ArchiveError, match="cannot be read"):
+        Archive(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [None, b"", b"\xff", b"[]", b'{"device": "cuda"}', json.dumps({**ABOUT, "kernels": 3}).encode()],
+    ids=["absent", "empty", "not_text", "list", "incomplete", "kernels"],
+)
+def test_a_damaged_manifest_is_refused(manifest, tmp_path):
+    path = tmp_path / "sm_90.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        if manifest is not None:
+            file.writestr("manifest.json", manifest)
+    with pytest.raises(ArchiveError, match="is damaged"):
+        Archive(path)
+
+
+def test_the_code_of_another_kernel_is_refused(path):
+    with zipfile.ZipFile(path) as file:
+        entries = {name: file.read(name) for name in file.namelist()}
+    entries["gather_2"] = entries["top_k_1_p32"]
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in entries.items():
+            file.writestr(name, content)
+    archive = Archive(path)
+    assert archive.read("top_k_1_p32") == KERNELS["top_k_1_p32"]
+    with pytest.raises(ArchiveError, match="gather_2 does not have the SHA-256"):
+        archive.read("gather_2")
+
+
+def test_no_flipped_bit_changes_a_kernel(path):
+    """Whatever byte is damaged, the archive says so or gives the right code."""
+    content = path.read_bytes()
+    for i in range(len(content)):
+        path.write_bytes(content[:i] + bytes([content[i] ^ (1 << i % 8)]) + content[i + 1 :])
+        try:
+            archive = Archive(path)
+            codes = {label: archive.read(label) for label in archive.labels}
+        except ArchiveError:
+            continue
+        assert codes == KERNELS, i
