@@ -108,7 +108,7 @@ def test_the_table_and_what_is_said_of_it(command, play, tmp_path):
     assert printed.splitlines()[-2] == (
         "dmlops is the fastest on 2 of 3 workloads; in the median, the best peer takes 1.00 times as long."
     )
-    assert said.splitlines() == [
+    assert said.strip().splitlines() == [
         "top_k small 1 x 1000, k 5: 1 ms, torch.topk 9 ms",
         "nonzero small 1 x 1000: 2 ms, numpy.argwhere 2 ms",
         "gather_nd small, 32 tuples: 4 ms, numpy indexing 2 ms",

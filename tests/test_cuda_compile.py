@@ -10,6 +10,7 @@ pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import compilers, cuda, dispatch, kernel_store
 from tests.cuda_plans import planned
+from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
@@ -42,14 +43,21 @@ MOST_SPILLED = {
 }
 
 
-def assemble(ptx, arch, max_registers):
-    """Return the cubin of a kernel, and how many bytes a thread stores to and loads from where it spills."""
+def linked(ptx, arch, max_registers=None):
+    """Return the cubin of a kernel, and what the assembler says of it."""
     core = importlib.import_module("cuda.core")
     options = core.LinkerOptions(arch=arch, max_register_count=max_registers, verbose=True)
     linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
     code = bytes(linker.link("cubin").code)
-    (spills,) = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", linker.get_info_log())
+    log = linker.get_info_log()
     linker.close()
+    return code, log
+
+
+def assemble(ptx, arch, max_registers):
+    """Return the cubin of a kernel, and how many bytes a thread stores to and loads from where it spills."""
+    code, log = linked(ptx, arch, max_registers)
+    (spills,) = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     return code, sum(map(int, spills))
 
 
@@ -169,6 +177,35 @@ def test_limits_on_registers():
     variant = VARIANTS["dmlops_top_k_warp_4_8"]
     kernels = [compiler.make_kernel(variant, capability) for capability in ((8, 6), (9, 0), (12, 0))]
     assert [compiler.max_registers(kernel) for kernel in kernels] == [None, 80, 80]
+
+
+def test_ptx_for_architectures_to_come():
+    """A driver compiles it, and must know how many registers a thread may have."""
+    variant = VARIANTS["dmlops_top_k_histogram_1"]
+    ptx = compiler.compile_variant(variant, "compute_120").decode()
+    for text, count in ((ptx, 32), (ptx.replace(".maxnreg", "//"), 40)):
+        _, log = linked(text, "sm_120")
+        assert f"Used {count} registers" in log
+
+
+# They share functions that are compiled once, and have shared memory.
+IN_SOME_ORDER = ("dmlops_top_k_warp_1_1", "dmlops_top_k_histogram_1", "dmlops_top_k_pad_1")
+
+
+def test_the_order_of_compilation_does_not_matter():
+    """Wheels that are built twice are the same."""
+    script = """
+        import hashlib
+        from kernels_cuda.runtime.compiler import compile_variant
+        from kernels_cuda.top_k import variants
+        by_label = {{variant.label: variant for variant in variants()}}
+        code = {{label: compile_variant(by_label[label], "sm_80") for label in {labels}}}
+        print(sorted((label, hashlib.sha256(code[label]).hexdigest()) for label in {common}))
+    """
+    first, *common = IN_SOME_ORDER
+    orders = ([first, *common], common[::-1])
+    printed = {run_script(script.format(labels=labels, common=common)) for labels in orders}
+    assert len(printed) == 1
 
 
 def test_older_architectures_have_code_of_their_own():

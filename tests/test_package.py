@@ -205,8 +205,10 @@ def test_wheel_metadata(wheel):
     required = [
         line.split()[1] for line in lines if line.startswith("Requires-Dist") and "extra ==" not in line
     ]
-    assert sorted(re.match(r"[\w-]+", name)[0] for name in required) == ["numba", "numpy"]
+    assert sorted(re.match(r"[\w-]+", name)[0] for name in required) == ["llvmlite", "numba", "numpy"]
     extras = {line.split()[1] for line in lines if line.startswith("Provides-Extra")}
-    assert {"cuda", "cuda12", "cli", "test", "bench", "docs"} <= extras
+    assert {"cuda", "cuda12", "cuda-jit", "cuda12-jit", "cli", "test", "bench", "docs"} <= extras
+    # Kernels of the wheel run without a compiler.
+    assert not [line for line in lines if "numba-cuda" in line and not line.endswith("-jit'")]
     assert "Requires-Python: >=3.11" in lines
     assert "dmlops = dmlops.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()

@@ -18,7 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from kernels_cuda.runtime.variant import Variant, capability_of
+from kernels_cuda.runtime.variant import Variant, capability_of, is_ptx
 
 with warnings.catch_warnings():
     # Its NumPy deprecations are not ours to answer, and must not stop users who make errors of them.
@@ -287,7 +287,16 @@ def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> byte
 
 
 def compile_variant(variant: Variant, arch: str) -> bytes:
-    """Return the cubin of a variant for an architecture such as ``"sm_90"``."""
+    """Return the code of a variant: a cubin for ``"sm_90"``, PTX for ``"compute_90"``."""
     capability = capability_of(arch)
     kernel = make_kernel(variant, capability)
-    return compile_cubin(compile_ptx(kernel, variant.label, capability), arch, max_registers(kernel))
+    ptx, limit = compile_ptx(kernel, variant.label, capability), max_registers(kernel)
+    return _limited(ptx, limit).encode() if is_ptx(arch) else compile_cubin(ptx, arch, limit)
+
+
+def _limited(ptx: str, max_registers: int | None) -> str:
+    """Return PTX that tells the driver the limit on registers, without which large blocks may not start."""
+    if max_registers is None:
+        return ptx
+    # The directive stands between the parameters and the body.
+    return re.sub(r"(\.entry[^)]*\))", rf"\1\n.maxnreg {max_registers}", ptx, count=1)
