@@ -14,6 +14,8 @@ from tests.gpu.numba_cuda import numba_cuda
 from tests.gpu.test_capture import DriverGraph, ask
 from tests.gpu.test_gpu_arrays import check_every_function
 
+pytestmark = pytest.mark.usefixtures("current_device")
+
 SLEEP_CYCLES = 200_000_000
 N_BYTES = 1 << 20
 
