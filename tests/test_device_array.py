@@ -115,6 +115,17 @@ def test_a_stream_lives_as_long_as_its_arrays():
     assert printed == ["1", f"[('free', {1 << 62}, 5), 'stream']"]
 
 
+def test_rows_are_copied_in_memory_order():
+    printed = run("""
+        driver.cuMemcpyHtoDAsync = lambda pointer, host, size, stream: (
+            print(list(ctypes.string_at(host, size)), stream) or (success,)
+        )
+        DeviceArray.from_numpy(np.array([[1, 2], [3, 4]], np.uint8).T, stream=5)
+        print([name for name, *_ in notes])
+    """)
+    assert printed == ["[1, 3, 2, 4] 5", "['allocate', 'wait', 'free']"]
+
+
 def test_nothing_is_freed_while_the_process_ends():
     printed = run("""
         driver.cuMemFreeAsync = lambda *_: print("freed")
