@@ -2,17 +2,14 @@
 
 import pytest
 
-from tests.scripts import run_script
-from tests.test_cuda_failures import TAKING_NOTES
-from tests.test_cuda_first_call import WITHOUT_GPU
+from tests import test_cuda_failures
 
 pytest.importorskip("cuda.bindings")
 
 
 def run(script):
-    """Run a script with a driver that takes notes; return its lines."""
-    begin = "    from dmlops import DeviceArray\n"
-    return run_script(WITHOUT_GPU, TAKING_NOTES, begin, script).splitlines()
+    """Run a script with a driver that takes notes; return what it printed, by lines."""
+    return test_cuda_failures.run("from dmlops import DeviceArray\n", script)
 
 
 def test_description():
