@@ -122,9 +122,8 @@ def _no_device(got: str, error: Exception, where: str) -> UnsupportedFeatureErro
 def device_count() -> int:
     """Return how many CUDA devices can be used; 0 without the cuda extra or a driver."""
     try:
-        from cuda.core import system  # noqa: PLC0415
-
-        return int(system.get_num_devices() if hasattr(system, "get_num_devices") else system.num_devices)
+        # Not cuda.core.system: where it asks NVML, it counts those that CUDA_VISIBLE_DEVICES hides.
+        return int(launcher("device").device_count())
     except Exception:  # every way in which a driver can be absent
         return 0
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
+from kernels_cpu.numba_frontend import Frontend
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 int64: Any = np.int64
@@ -20,7 +22,13 @@ uint64: Any = np.uint64
 def njit(function: F) -> F:
     """Compile a function as a kernel, or for the kernels that call it."""
     decorate: Any = numba.njit(
-        nogil=True, boundscheck=False, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+        pipeline_class=Frontend,
+        _nrt=False,
+        nogil=True,
+        boundscheck=False,
+        error_model="numpy",
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
     )
     return decorate(function)  # type: ignore[no-any-return]
 
