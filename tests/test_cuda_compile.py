@@ -217,6 +217,57 @@ def test_older_architectures_have_code_of_their_own():
         assert ("griddepcontrol.wait" in ptx) == has_redux
 
 
+@pytest.mark.parametrize(("capability", "served"), [((8, 0), ((8, 6), (8, 9))), ((10, 0), ((12, 0),))])
+def test_architectures_that_share_ptx(capability, served):
+    """What serves an architecture is what Numba would make for that architecture itself."""
+    variant = VARIANTS["dmlops_top_k_warp_1_1"]
+
+    def without_target(ptx):
+        return re.sub(r"\.target.*", "", ptx)
+
+    shared = without_target(ptx_of(variant, capability))
+    for other in served:
+        assert compiler.ptx_capability(other) == capability
+        assert without_target(ptx_of(variant, other)) == shared
+
+
+def test_an_architecture_that_the_toolkit_does_not_know():
+    assert compiler.ptx_capability((99, 0)) == (10, 0)
+
+
+def test_ptx_is_shared(monkeypatch):
+    compiled = []
+    compile_ptx = compiler.compile_ptx
+
+    def counted(kernel, name, capability):
+        compiled.append(capability)
+        return compile_ptx(kernel, name, capability)
+
+    monkeypatch.setattr(compiler, "compile_ptx", counted)
+    compiler._ptx_and_limit.cache_clear()
+    variant = VARIANTS["dmlops_top_k_offsets"]
+    codes = [compiler.compile_variant(variant, arch) for arch in ("sm_80", "sm_86", "sm_75", "sm_89")]
+    assert compiled == [(8, 0), (7, 5)]
+    assert len({*codes}) == len(codes)
+
+
+def test_code_is_the_same_whatever_was_compiled_before():
+    script = """
+        import hashlib, importlib, sys
+        from kernels_cuda.runtime.compiler import compile_variant
+        from kernels_cuda.top_k import kernels
+
+        variants = {variant.label: variant for variant in kernels.variants()}
+        codes = {name: compile_variant(variants[f"dmlops_top_k_{name}"], "sm_90") for name in NAMES.split()}
+        print(hashlib.sha256(codes["columns_1"]).hexdigest())
+    """
+    alone, later = (
+        run_script(f"NAMES = {names!r}\n", script, PYTHONHASHSEED=seed)
+        for names, seed in (("columns_1", "1"), ("warp_1_1 transposed_maxima_1 columns_1", "2"))
+    )
+    assert alone == later
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_cubins_are_kept(arch, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
