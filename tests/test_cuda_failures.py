@@ -5,7 +5,6 @@ import pytest
 from tests.scripts import run_script
 from tests.test_cuda_first_call import WITHOUT_GPU
 
-pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 
 # Every call of the driver by name and arguments; the count that is read back is 0.

@@ -4,7 +4,6 @@ import pytest
 
 from tests.scripts import run_script
 
-pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 
 # With a driver that agrees to everything, and cubins without code in the store.
@@ -189,18 +188,6 @@ def test_without_numba_cuda_the_extra_is_named(tmp_path):
     assert "numba-cuda is not installed" in first
     assert 'pip install "dmlops[cuda-jit]" (or "dmlops[cuda12-jit]" for a CUDA 12 driver)' in first
     assert second == first
-
-
-def test_numba_warns_nobody_when_it_is_imported_for_arrays():
-    script = """
-        from types import SimpleNamespace
-
-        from dmlops.cli import placement
-
-        placement.cuda_devices = lambda: [SimpleNamespace(name="no GPU")]
-        print(placement.Cuda().name)
-    """
-    assert run_script(script) == "no GPU\n"
 
 
 def test_without_cuda_packages_the_extra_is_named():

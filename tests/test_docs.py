@@ -52,5 +52,5 @@ def test_the_project_has_one_address():
     forms = [str(path.relative_to(ROOT)) for path in (ROOT / ".github").rglob("*.yml")]
     for file in ("pyproject.toml", "README.md", "CITATION.cff", *forms):
         text = (ROOT / file).read_text(encoding="utf-8")
-        for url in re.findall(r"https://[\w./-]*/dmlops\b[\w./-]*", text):
+        for url in re.findall(r"https://github\.com/[\w-]+/dmlops\b[\w./-]*", text):
             assert f"{url}/".startswith(f"{HOME}/"), (file, url)

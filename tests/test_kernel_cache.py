@@ -167,6 +167,28 @@ def test_files_of_another_user_stay(root, monkeypatch):
     assert is_there(root, key("s"))
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions are asked of POSIX")
+def test_every_user_can_read_what_root_has_kept(root, monkeypatch):
+    """As in a container that is built by root and run by somebody else."""
+    before = os.umask(0o022)
+    try:
+        keep(key("s"), CODE)
+    finally:
+        os.umask(before)
+    path = root / key("s").path
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.parent.stat().st_mode & 0o777 == 0o755
+    monkeypatch.setattr(os, "fstat", lambda handle, real=os.fstat: _of_user(real(handle), 0))
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert read(key("s")) == CODE
+    monkeypatch.setattr(os, "fstat", lambda handle: _of_user(path.stat(), 54321))
+    assert read(key("s")) is None
+
+
+def _of_user(status, user):
+    return os.stat_result((*status[:4], user, *status[5:]))
+
+
 def test_contents(root):
     keep(key("s"), CODE)
     keep(key("s", kernel="other"), CODE * 2)

@@ -1,192 +1,159 @@
-"""Kernels that the wheel brings: found before the cache is asked, refused where they do not fit."""
+"""Wheels that bring compiled kernels: how they are built, and how they run without a compiler."""
 
-import importlib
-import logging
 import os
-import threading
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from dmlops import kernel_cache, kernel_store
-from dmlops.kernel_archive import write
-from dmlops.kernel_store import find_in_wheel
-from tests.scripts import run_script
+import dmlops
+from dmlops.dispatch import OPERATORS
+from dmlops.kernel_archive import Archive
+from kernels_cpu import diagonal_matrix, native_call, processor
+from tests.scripts import ROOT, run_script
 
-CODE = b"code of the kernel" * 50
-
-
-@pytest.fixture
-def wheel(tmp_path, monkeypatch):
-    """Return the folder of archives of an installed wheel, with none in it."""
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    monkeypatch.setattr(kernel_store, "WHEEL", folder)
-    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
-    forget()
-    yield folder
-    forget()
+needs_level = pytest.mark.skipif(not processor.LEVEL, reason="wheels bring no kernels for this processor")
 
 
-def forget():
-    kernel_store.wheel_targets.cache_clear()
-    kernel_store._archive.cache_clear()
-
-
-def bring(folder, target="sm_90", *, device="cuda", sources="sources", kernels=None, name=None):
-    kernels = {"kernel": CODE} if kernels is None else kernels
-    path = folder / f"{name or target}.zip"
-    write(path, device=device, target=target, sources=sources, compilers="numba 1", kernels=kernels)
+def build_wheel(folder, **environment):
+    """Build a wheel in a folder; return its path, or what was printed if it cannot be built."""
+    pytest.importorskip("build")
+    isolation = ["--no-isolation"] if find_spec("hatchling") else []
+    command = [sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", str(folder), str(ROOT)]
+    result = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        return result.stdout + result.stderr
+    (path,) = Path(folder).glob("*.whl")
     return path
 
 
-def find(kernel="kernel", *targets):
-    with kernel_store.LOCK:
-        return find_in_wheel("cuda", kernel, "sources", targets or ["sm_90"])
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build a wheel with the kernels of one operator for the level of this processor."""
+    path = build_wheel(
+        tmp_path_factory.mktemp("wheel"),
+        DMLOPS_BUILD_KERNELS=processor.LEVEL,
+        DMLOPS_BUILD_OPERATOR="diagonal_matrix",
+        DMLOPS_SIMD="0",  # a setting of the user's, which is not the wheel's
+    )
+    assert isinstance(path, Path), path
+    return path
 
 
-def test_found(wheel, caplog):
-    bring(wheel)
-    assert [find(), find(), find("other")] == [CODE, CODE, None]
-    assert not caplog.records
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Unpack the wheel."""
+    folder = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
 
 
-def test_the_first_target_that_has_the_kernel_counts(wheel):
-    bring(wheel, "sm_86", kernels={"kernel": b"86"})
-    bring(wheel, "sm_80", kernels={"kernel": b"80", "other": b"80, too"})
-    assert find("kernel", "sm_89", "sm_86", "sm_80") == b"86"
-    assert find("kernel", "sm_80", "sm_86") == b"80"
-    assert find("other", "sm_86", "sm_80") == b"80, too"
+@needs_level
+def test_a_wheel_with_kernels_for_the_cpu_is_for_a_platform(wheel):
+    version, python, abi, platform = wheel.stem.split("-")[1:]
+    assert (version, python, abi) == (dmlops.__version__, "py3", "none")
+    assert platform.startswith(("manylinux_", "macosx_", "win_"))
+    with zipfile.ZipFile(wheel) as archive:
+        (kernels,) = {name for name in archive.namelist() if name.startswith("dmlops/kernels/")}
+        (info,) = {name for name in archive.namelist() if name.endswith("/WHEEL")}
+        assert f"Tag: py3-none-{platform}\n" in archive.read(info).decode()
+    assert kernels == f"dmlops/kernels/{processor.LEVEL}.zip"
 
 
-def test_no_wheel(wheel, caplog):
-    assert find() is None
-    forget()
-    wheel.rmdir()
-    assert find() is None
-    assert not caplog.records
+@needs_level
+def test_a_wheel_brings_all_kernels_of_the_operator(installed):
+    archive = Archive(installed / "dmlops" / "kernels" / f"{processor.LEVEL}.zip")
+    kernels = (*native_call.KERNELS, *diagonal_matrix.all_kernels())
+    assert archive.labels == {kernel.label for kernel in kernels}
+    assert all(archive.read(label) for label in archive.labels)
 
 
-REFUSED = {
-    "sources": lambda folder: bring(folder, sources="others"),
-    "device": lambda folder: bring(folder, device="cpu"),
-    "target": lambda folder: bring(folder, "sm_80", name="sm_90"),
-    "damaged": lambda folder: bring(folder).write_bytes(b"PK"),
-    "folder": lambda folder: (folder / "sm_90.zip").mkdir(),
-}
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_an_archive_that_does_not_fit_is_as_none_at_all(kind, wheel, caplog):
-    REFUSED[kind](wheel)
-    bring(wheel, "sm_80")
-    assert [find(), find(), find()] == [None] * 3
-    assert find("kernel", "sm_90", "sm_80") == CODE
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert "sm_90.zip" in record.getMessage()
-
-
-def test_a_damaged_kernel_is_compiled_and_the_others_are_found(wheel, caplog):
-    noise = os.urandom(1000)
-    path = bring(wheel, kernels={"kernel": CODE, "noise": noise})
-    content = path.read_bytes()
-    at = content.index(noise[:100])  # it cannot be made smaller
-    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-    assert [find(), find("noise"), find("noise")] == [CODE, None, None]
-    assert len(caplog.records) == 1
-    assert "damaged" in caplog.text
-
-
-IN_WHEEL = """
-    import logging, sys
-    from pathlib import Path
-
-    import dmlops
-    from dmlops import backend, kernel_archive, kernel_store
-    from kernels_cpu import diagonal_matrix, native_call, processor
-
-    processor.LEVEL = "x86-64-v3"  # whichever the host has
-    kernel_store.WHEEL = Path(sys.argv[-1] if len(sys.argv) > 1 else ".")
-"""
-BUILD = """
-    from dmlops.kernel_archive import write
-
-    kernels = {}
-    for kernel in (*native_call.KERNELS, *diagonal_matrix.all_kernels()):
-        if "u8" not in kernel.label and kernel not in native_call.KERNELS:
-            continue
-        with kernel_store.LOCK:
-            kernels[kernel.label] = backend.compiled(kernel)
-    sources = backend.source_digests()["cpu"]
-    path = kernel_store.WHEEL / "x86-64-v3.zip"
-    write(path, device="cpu", target=path.stem, sources=sources, compilers="", kernels=kernels)
-"""
-CALL = """
-    print(dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8").tolist(), "numba" in sys.modules)
-"""
-
-
-def test_a_call_without_numba_and_cache(tmp_path):
-    """What the wheel brings needs no compiler, leaves nothing behind, and asks for no version."""
-    here = f"""
-    import os
-    os.chdir({str(tmp_path)!r})
-    """
-    run_script(here, IN_WHEEL, BUILD)
-    without = """
+USE = """
+    import sys
+    import numpy as np
     sys.modules["numba"] = None
+    sys.path.insert(0, {folder!r})
+    import dmlops
+    assert dmlops.__file__.startswith({folder!r})
+    print(dmlops.diagonal_matrix(np.arange(1, 10, dtype=np.int16).reshape(3, 3), begin=0, end=1).tolist())
+"""
+
+
+@needs_level
+def test_the_kernels_of_a_wheel_need_no_compiler(installed):
+    script = USE.format(folder=str(installed))
+    expected = np.arange(1, 10).reshape(3, 3)
+    np.fill_diagonal(expected, 1)
+    printed = run_script(script, DMLOPS_CACHE="0")
+    assert printed.strip() == str(expected.tolist())
+
+
+@needs_level
+def test_other_kernels_than_those_of_a_wheel_need_a_compiler(installed):
+    script = USE.format(folder=str(installed))
+    with pytest.raises(
+        AssertionError, match=r"must be compiled .*numba is not installed; type: pip install numba"
+    ):
+        run_script(script, DMLOPS_CACHE="0", DMLOPS_SIMD="0")
+
+
+@needs_level
+@pytest.mark.exhaustive
+def test_all_operators_from_a_wheel(tmp_path):
+    path = build_wheel(tmp_path, DMLOPS_BUILD_KERNELS=processor.LEVEL)
+    assert isinstance(path, Path), path
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path)
+    names = {operator.name for operator in OPERATORS.values()}
+    script = f"""
+        import sys
+        sys.modules["numba"] = None
+        sys.path.insert(0, {str(tmp_path)!r})
+        import dmlops
+        from dmlops import backend
+        import importlib
+        for name in {sorted(names)}:
+            for kernel in importlib.import_module(f"kernels_cpu.{{name}}").all_kernels():
+                backend.load_on_host(kernel)
+        print(dmlops.top_k([1, 3, 2], 2).values.tolist())
     """
-    quiet = """
-    print("importlib.metadata" in sys.modules)
-    """
-    output = run_script(here, IN_WHEEL, without, CALL, quiet, DMLOPS_CACHE="0")
-    assert output.split("\n")[:2] == ["[[1, 0, 0]] True", "False"]
-    cache = tmp_path / "cache"
-    run_script(here, IN_WHEEL, without, CALL, DMLOPS_CACHE_DIR=str(cache))
-    assert not cache.exists()
-
-
-def test_an_edited_source_file_is_noticed(wheel, tmp_path):
-    (tmp_path / "sources").mkdir()
-    source = tmp_path / "sources" / "kernel.py"
-    source.write_text("a = 1\n")
-
-    def sources():
-        kernel_store.source_digest.cache_clear()
-        return kernel_store.source_digest(source.parent)
-
-    bring(wheel, sources=sources())
-    assert find_in_wheel("cuda", "kernel", sources(), ["sm_90"]) == CODE
-    source.write_text("a = 2\n")
-    assert find_in_wheel("cuda", "kernel", sources(), ["sm_90"]) is None
-
-
-TARGETS = ("compute_120", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "x86-64-v3")
+    assert run_script(script, DMLOPS_CACHE="0").strip() == "[3, 2]"
 
 
 @pytest.mark.parametrize(
-    ("arch", "targets"),
-    [
-        ("sm_75", ["sm_75"]),
-        ("sm_90", ["sm_90"]),
-        ("sm_89", ["sm_89", "sm_86", "sm_80"]),
-        ("sm_87", ["sm_86", "sm_80"]),
-        ("sm_103", ["sm_100"]),
-        ("sm_120", ["sm_120", "compute_120"]),
-        ("sm_121", ["sm_120", "compute_120"]),
-        ("sm_130", ["compute_120"]),
-        ("sm_70", []),
-        ("sm_72", []),
-        ("sm_110", []),
-    ],
+    ("targets", "told"),
+    [("sm_90 sm_91", "sm_91: no such target; it must be "), ("wasm", "wasm: no such target; it must be ")],
 )
-def test_which_targets_run_on_an_architecture(arch, targets):
-    runnable = importlib.import_module("kernels_cuda.runtime.variant").runnable
-    assert runnable(arch, TARGETS) == targets
-    assert runnable(arch, TARGETS[::-1]) == targets
+def test_targets_that_do_not_exist(targets, told, tmp_path):
+    assert told in build_wheel(tmp_path, DMLOPS_BUILD_KERNELS=targets)
 
 
-def test_the_highest_ptx_that_an_architecture_takes_comes_first():
-    runnable = importlib.import_module("kernels_cuda.runtime.variant").runnable
-    targets = ["compute_75", "compute_120", "compute_90", "sm_80"]
-    assert runnable("sm_100", targets) == ["compute_90", "compute_75"]
+# They call functions that are compiled on their own, whose names count what was compiled before.
+IN_SOME_ORDER = (
+    "nonzero_mark_pi64_i64_pu8_pu8",
+    "nonzero_total_pi64_pu32_pu8",
+    "nonzero_mark_pi64_i64_pu16_pu8",
+)
+
+
+def test_the_order_of_compilation_does_not_matter():
+    """Wheels that are built twice are the same."""
+    script = """
+        import hashlib
+        from kernels_cpu.compiler import compile_kernel
+        from kernels_cpu.nonzero_coordinates import all_kernels
+        kernels = {{kernel.label: kernel for kernel in all_kernels()}}
+        code = {{label: compile_kernel(kernels[label]) for label in {labels}}}
+        print(sorted((label, hashlib.sha256(code[label]).hexdigest()) for label in {common}))
+    """
+    first, *common = IN_SOME_ORDER
+    orders = ([first, *common], common[::-1])
+    printed = {run_script(script.format(labels=labels, common=common)) for labels in orders}
+    assert len(printed) == 1

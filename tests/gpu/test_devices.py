@@ -9,6 +9,7 @@ from tests import reference
 from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import sample
 from tests.gpu.bound import Bound
+from tests.scripts import run_script
 
 two_devices = pytest.mark.skipif(cuda.device_count() < 2, reason="needs two GPUs")
 
@@ -130,6 +131,12 @@ class TestSecondDevice:
                 DeviceMismatchError, match=r"^diagonal_matrix.stream: got a stream of cuda:1, but .*cuda:0"
             ):
                 dmlops.diagonal_matrix(x, stream=given)
+
+
+def test_hidden_devices_are_not_counted():
+    script = "from dmlops import cuda; print(cuda.device_count())"
+    assert run_script(script, CUDA_VISIBLE_DEVICES="0") == "1\n"
+    assert run_script(script, CUDA_VISIBLE_DEVICES="") == "0\n"
 
 
 def test_device_that_is_not_there():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.kernel_sources import NO_COMPILER
 from tests.scripts import run_script
 
 pytest.importorskip("torch")
@@ -66,6 +67,7 @@ WITHOUT_COMPILER = """
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
     """Return a folder with the archives of three wheels."""
+    pytest.importorskip("numba_cuda", reason=NO_COMPILER)
     folder = tmp_path_factory.mktemp("wheels")
     run_script(BEGIN, BUILD, WHEEL=str(folder))
     return folder
