@@ -6,9 +6,9 @@ from tests.scripts import run_script
 
 pytest.importorskip("cuda.core")
 
-# With a driver that agrees to everything, and cubins without code in a cache that nobody else sees.
+# With a driver that agrees to everything, and cubins without code in the store.
 WITHOUT_GPU = """
-    import atexit, ctypes, importlib, os, shutil, sys, tempfile
+    import ctypes, importlib, sys
     import cuda.bindings
     import numpy as np
     from cuda.bindings import driver as real
@@ -38,8 +38,6 @@ WITHOUT_GPU = """
             }
 
     cuda.bindings.driver = driver = Driver()
-    os.environ["DMLOPS_CACHE_DIR"] = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, os.environ["DMLOPS_CACHE_DIR"])
     from dmlops import cuda, dispatch, kernel_store
 
     launch, n_launched = importlib.import_module("kernels_cuda.runtime.launch"), 0
@@ -85,9 +83,9 @@ CALL = """
 
 
 @pytest.mark.parametrize("calls", [EXECUTE, CALL], ids=["compiled", "functions"])
-def test_kernels_of_the_cache_need_no_numba(calls):
+def test_kernels_of_the_cache_need_no_numba(calls, tmp_path):
     script = WITHOUT_GPU + calls + SAY_WHAT_WAS_IMPORTED
-    n_launched, imported = run_script(script).split(maxsplit=1)
+    n_launched, imported = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path)).split(maxsplit=1)
     assert int(n_launched) > 0
     assert imported.strip() == "[]"
 
@@ -119,12 +117,15 @@ IN_WHEEL = """
 """
 
 
-def test_kernels_of_the_wheel_need_neither_cache_nor_numba():
+def test_kernels_of_the_wheel_need_neither_cache_nor_numba(tmp_path):
+    here = """
+    import os
+    """
     what = """
     print(loaded)
     """
-    script = WITHOUT_GPU + IN_WHEEL + CALL + what + SAY_WHAT_WAS_IMPORTED
-    loaded, launched = run_script(script).splitlines()
+    script = here + WITHOUT_GPU + IN_WHEEL + CALL + what + SAY_WHAT_WAS_IMPORTED
+    loaded, launched = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path)).splitlines()
     assert loaded == "{b'from the wheel'}"
     assert launched.endswith(" []")
 
@@ -137,8 +138,11 @@ def test_kernels_of_the_wheel_need_neither_cache_nor_numba():
         ("cuKernelGetFunction", "CUDA_ERROR_INVALID_IMAGE"),
     ],
 )
-def test_what_the_driver_refuses_is_compiled(function, answer):
+def test_what_the_driver_refuses_is_compiled(function, answer, tmp_path):
     """With one warning for all kernels, which says what the driver had against them."""
+    here = """
+    import os
+    """
     refusing = f"""
     last = [b""]
 
@@ -158,8 +162,8 @@ def test_what_the_driver_refuses_is_compiled(function, answer):
     what = """
     print(sorted(loaded))
     """
-    script = WITHOUT_GPU + IN_WHEEL + refusing + CALL + what
-    output, log = run_script(script, errors=True)
+    script = here + WITHOUT_GPU + IN_WHEEL + refusing + CALL + what
+    output, log = run_script(script, errors=True, DMLOPS_CACHE_DIR=str(tmp_path))
     assert output.strip() == "[b'compiled for sm_89', b'from the wheel']"
     assert log.count("compiles kernels again") == 1
     assert f"the driver refuses what the wheel has for sm_89 ({answer})" in log
