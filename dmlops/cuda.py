@@ -2,7 +2,8 @@
 
 import functools
 from collections import deque
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -329,7 +330,8 @@ def allocate(size: int, handle: int, where: str) -> int:
     if not _is_outside_captures(handle):
         reason = "the stream is being captured into a CUDA graph, which would own the memory"
         refuse(where, "a new array", reason, "allocate it before the capture: functions take it as out")
-    return int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
+    with _during_other_captures():
+        return int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
 
 
 # Memory that was given back while its stream was captured.
@@ -346,7 +348,8 @@ def free(pointer: int, handle: int, number: int, owner: Any = None) -> None:
     ordered = _LEGACY_STREAM if handle == PER_THREAD_STREAM else handle
     with device_made_current(number):
         if _is_outside_captures(ordered):
-            _driver().cuMemFreeAsync(pointer, ordered)
+            with _during_other_captures():
+                _driver().cuMemFreeAsync(pointer, ordered)
         else:
             _unfreed.append((pointer, handle, number, owner))
 
@@ -357,6 +360,21 @@ def _is_outside_captures(handle: int) -> bool:
     status, capture = driver.cuStreamIsCapturing(handle)
     none = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
     return bool(status == driver.CUresult.CUDA_SUCCESS and capture == none)
+
+
+@contextmanager
+def _during_other_captures() -> Iterator[None]:
+    """Let this thread allocate and free on streams that are not captured while others are.
+
+    Most modes of capture forbid it, to this thread or to all, as something that might be meant for the graph.
+    """
+    driver = _driver()
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = _checked(driver.cuThreadExchangeStreamCaptureMode(relaxed), "relaxing the mode of captures")
+    try:
+        yield
+    finally:
+        driver.cuThreadExchangeStreamCaptureMode(before)
 
 
 def copy_from_host(pointer: int, host: int, size: int, handle: int) -> None:

@@ -63,7 +63,7 @@ class DeviceArray:
     it, and to keep the array until it has read it.
     """
 
-    __slots__ = ("__weakref__", "_stream_owner", "device", "dtype", "pointer", "shape", "stream")
+    __slots__ = ("__weakref__", "device", "dtype", "pointer", "shape", "stream")
 
     def __init__(self, shape: Sequence[int], dtype: Any, device: int = 0, stream: Any = None) -> None:
         where = type(self).__name__
@@ -79,7 +79,6 @@ class DeviceArray:
         self.device = Device("cuda", device)
         handle = 0 if stream is None else cuda.stream_handle(stream, f"{where}.stream")
         self.stream = handle or _LEGACY_STREAM
-        self._stream_owner = stream
         self.pointer = 0
         if self.nbytes:
             with cuda.device_made_current(device):

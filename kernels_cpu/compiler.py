@@ -1,4 +1,4 @@
-"""From a Python function to object code: the one place that touches the insides of Numba and of its LLVM IR.
+"""From a Python function to object code.
 
 Numba writes a kernel, with all that it calls, as one LLVM module (`numba_frontend`), which is optimised here.
 What remains of that is the kernel and an entry with one fixed C interface; everything else is internal to the

@@ -16,14 +16,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 int64: Any = np.int64
 uint64: Any = np.uint64
-"""Conversions as kernels use them; `Any`, so that type checkers mix their results with plain integers."""
+"""Conversions as kernels use them; `Any`, so that type checkers mix their results with plain integers.
+
+A variable that a loop both changes and passes to a function starts as ``int64(0)``: with a plain 0, Numba also
+compiles that function for the constant.
+"""
 
 
 def njit(function: F) -> F:
     """Compile a function as a kernel, or for the kernels that call it."""
     decorate: Any = numba.njit(
         pipeline_class=Frontend,
-        _nrt=False,
+        _nrt=False,  # nothing here has a reference count
         nogil=True,
         boundscheck=False,
         error_model="numpy",

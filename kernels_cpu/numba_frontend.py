@@ -1,4 +1,4 @@
-"""Numba as a front end: it infers types and writes LLVM IR, and compiles no function on its own.
+"""Numba as a front end, which infers types and writes LLVM IR: the one place that touches its insides.
 
 By itself Numba optimises every function, and makes machine code of it, before it goes on with the functions
 that call it. That is most of the time of a compilation, for code that is thrown away: `compiler` optimises a

@@ -1,4 +1,4 @@
-"""CPU kernels compiled for aarch64, on any machine: the code uses vectors, and calls only what every process has.
+"""CPU kernels compiled for aarch64, on any machine: they use vectors, and call only what every process has.
 
 What the code does is tested where it runs; CONTRIBUTING.md says how to run the tests under emulation.
 """
@@ -8,43 +8,36 @@ import re
 
 import pytest
 
-from kernels_cpu import diagonal_matrix, gather_nd, native_call, nonzero_coordinates, processor, top_k
+from kernels_cpu import processor
+from tests.aarch64 import LINUX, MACOS, all_kernels
 from tests.marks import exhaustive
 from tests.scripts import run_script
 
-OPERATORS = diagonal_matrix, gather_nd, nonzero_coordinates, top_k
-KERNELS = {
-    kernel.label: kernel
-    for kernels in (native_call.KERNELS, *(operator.all_kernels() for operator in OPERATORS))
-    for kernel in kernels
-}
+KERNELS = all_kernels()
 # Native calls; shuffles, and a vector copied from and to any address; masks of vectors.
 FEW = (
     "native_call_i64_i64_i64_i64",
     "diagonal_matrix_2_True_pi64_i64_i64_pu8_pu8_pu8",
     "nonzero_mark_pi64_i64_pu16_pu8",
 )
+GROUPS = {
+    name: tuple(label for label in KERNELS if label.startswith(name))
+    for name in ("native", "diagonal", "gather", "nonzero", "top_k")
+}
 # These move single words: native calls, and the parts of a sort that count and scatter.
 SCALAR = re.compile(r"native_|top_k_sort_(count|find|scatter)_")
 
 COMPILE = """
     import json
     import llvmlite.binding as llvm
-    from llvmlite.binding import targets
+    from tests.aarch64 import all_kernels, compile_for
 
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    for module in (llvm, targets):
-        module.get_process_triple = module.get_default_triple = lambda: {triple!r}
+    compile_for({triple!r})
     llvm.TargetMachine.emit_object = lambda machine, module: machine.emit_assembly(module).encode()
 
-    # Numba would link its own code into this process.
-    from numba.core import codegen
-    codegen.JITCPUCodegen._add_module = codegen.JITCPUCodegen.set_env = lambda *_: None
-
     from kernels_cpu.compiler import compile_kernel
-    from tests.test_aarch64 import KERNELS
-    print(json.dumps({{label: compile_kernel(KERNELS[label]).decode() for label in {labels!r}}}))
+    kernels = all_kernels()
+    print(json.dumps({{label: compile_kernel(kernels[label]).decode() for label in {labels!r}}}))
 """
 NEON = re.compile(r"\bv\d+\.(16b|8h|4s|2d)\b|\.(16b|8h|4s|2d)\s+v\d+")
 LABEL = re.compile(r"^([\w.$]+):", re.MULTILINE)
@@ -58,10 +51,10 @@ def used_elsewhere(assembly):
     return used - set(LABEL.findall(assembly))
 
 
-@pytest.mark.parametrize("labels", [FEW, exhaustive(tuple(KERNELS))], ids=len)
 @pytest.mark.parametrize(
-    ("triple", "prefix"), [("aarch64-unknown-linux-gnu", ""), ("arm64-apple-darwin23.1.0", "_")]
+    "labels", [FEW, *(exhaustive(labels) for labels in GROUPS.values())], ids=["few", *GROUPS]
 )
+@pytest.mark.parametrize(("triple", "prefix"), [(LINUX, ""), (MACOS, "_")], ids=["linux", "macos"])
 def test_code_for_aarch64(triple, prefix, labels):
     script = COMPILE.format(triple=triple, labels=labels)
     code = json.loads(run_script(script, DMLOPS_SIMD="1", **processor.environment("aarch64")))
@@ -72,6 +65,10 @@ def test_code_for_aarch64(triple, prefix, labels):
         names = {name.removeprefix(prefix) for name in used_elsewhere(assembly)}
         of_python = {name for name in names if KERNELS[label].uses_python and name.startswith("Py")}
         assert names - of_python <= C_FUNCTIONS, label
+
+
+def test_every_kernel_is_in_a_group():
+    assert sorted(label for group in GROUPS.values() for label in group) == sorted(KERNELS)
 
 
 def test_used_elsewhere():

@@ -32,16 +32,11 @@ def gpus(monkeypatch):
     devices = [gpu(), gpu(1, (12, 0)), gpu(2)]
     for module in (placement, info, warmup, demo):
         monkeypatch.setattr(module, "cuda_devices", lambda: devices)
-    monkeypatch.setattr(placement.DeviceArray, "from_numpy", lambda array: np.asarray(array, order="C"))
 
 
 def test_a_command_takes_the_device_that_it_is_told(gpus):
     assert [place(device).label for device in (Device.AUTO, Device.CPU, Device.CUDA)] == ["GPU", "CPU", "GPU"]
     assert place(Device.CUDA).name == "GPU 0"
-
-
-def test_a_gpu_gets_rows_in_memory_order(gpus):
-    assert place(Device.CUDA).put(np.asfortranarray(X)).flags.c_contiguous
 
 
 def test_info_names_each_gpu(command, gpus, monkeypatch):

@@ -1,5 +1,7 @@
 """The state that a failing CUDA call leaves behind, with a stand-in for the driver."""
 
+import tempfile
+
 import pytest
 
 from tests.scripts import run_script
@@ -49,9 +51,10 @@ TAKING_NOTES = """
 """
 
 
-def run(script):
-    """Run a script with a driver that takes notes; return its lines."""
-    return run_script(WITHOUT_GPU, TAKING_NOTES, script).splitlines()
+def run(*codes):
+    """Run pieces of code with a driver that takes notes; return what they printed, by lines."""
+    with tempfile.TemporaryDirectory() as folder:  # the kernels have no code, and must not be kept
+        return run_script(WITHOUT_GPU, TAKING_NOTES, *codes, DMLOPS_CACHE_DIR=folder).splitlines()
 
 
 def test_scratch_is_freed_and_nothing_runs_after_an_interrupt():

@@ -201,3 +201,41 @@ def test_without_cuda_packages_the_extra_is_named():
             print(error)
     """
     assert 'cuda.bindings is missing); type: pip install "dmlops[cuda]"' in run_script(script)
+
+
+def test_plans_need_no_compiler():
+    """Kernels are listed and problems are planned where nothing that compiles is installed."""
+    script = """
+        import importlib, sys
+
+        for name in ("numba", "llvmlite", "numba_cuda"):
+            sys.modules[name] = None
+
+        from dmlops import dispatch
+        from dmlops.operators import Options
+        from kernels_cuda.runtime.variant import Target
+        from tests.compiled import DESCRIPTORS
+        from tests.cuda_plans import SHARED_BYTES, Recorder
+
+        launch = importlib.import_module("kernels_cuda.runtime.launch")
+        launch._driver_version = lambda: 12_090
+        n_planned = 0
+        for arch, shared_bytes in SHARED_BYTES.items():
+            launch._load = (recorder := Recorder()).load
+            launch._KERNELS.clear()
+            for descriptor in DESCRIPTORS.values():
+                lowest = descriptor.lower()
+                operator = dispatch.OPERATORS[type(lowest)]
+                kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
+                target = Target(0, arch, 132, shared_bytes)
+                kernels.plan(**operator.problem(lowest, Options()), target=target)
+                n_planned += 1
+            everything = {
+                variant.label
+                for operator in dispatch.OPERATORS.values()
+                for variant in importlib.import_module(f"kernels_cuda.{operator.name}").variants()
+            }
+            assert {variant.label for variant in recorder._variants} <= everything
+        print(n_planned == len(SHARED_BYTES) * len(DESCRIPTORS), len(everything) > 100)
+    """
+    assert run_script(script) == "True True\n"

@@ -2,17 +2,14 @@
 
 import pytest
 
-from tests.scripts import run_script
-from tests.test_cuda_failures import TAKING_NOTES
-from tests.test_cuda_first_call import WITHOUT_GPU
+from tests import test_cuda_failures
 
 pytest.importorskip("cuda.bindings")
 
 
 def run(script):
-    """Run a script with a driver that takes notes; return its lines."""
-    begin = "    from dmlops import DeviceArray\n"
-    return run_script(WITHOUT_GPU, TAKING_NOTES, begin, script).splitlines()
+    """Run a script with a driver that takes notes; return what it printed, by lines."""
+    return test_cuda_failures.run("from dmlops import DeviceArray\n", script)
 
 
 def test_description():
@@ -113,6 +110,17 @@ def test_a_stream_lives_as_long_as_its_arrays():
         print(notes[1:])
     """)
     assert printed == ["1", f"[('free', {1 << 62}, 5), 'stream']"]
+
+
+def test_rows_are_copied_in_memory_order():
+    printed = run("""
+        driver.cuMemcpyHtoDAsync = lambda pointer, host, size, stream: (
+            print(list(ctypes.string_at(host, size)), stream) or (success,)
+        )
+        DeviceArray.from_numpy(np.array([[1, 2], [3, 4]], np.uint8).T, stream=5)
+        print([name for name, *_ in notes])
+    """)
+    assert printed == ["[1, 3, 2, 4] 5", "['allocate', 'wait', 'free']"]
 
 
 def test_nothing_is_freed_while_the_process_ends():

@@ -94,7 +94,7 @@ def foreign(root):
     outside.mkdir()
     (outside / ("kernel-" + "0" * 32)).write_bytes(CODE)
     (root / "cpu" / ("1" * 16)).symlink_to(outside, target_is_directory=True)
-    (folder / "elsewhere").symlink_to(outside, target_is_directory=True)
+    (folder.parent / "elsewhere").symlink_to(outside, target_is_directory=True)
     files = [
         root / "notes.txt",
         root / "cpu" / "notes.txt",

@@ -61,8 +61,6 @@ def test_no_driver_is_told():
             dmlops.compile(DESCRIPTORS[{next(iter(DESCRIPTORS))!r}], device="cuda")
         except dmlops.UnsupportedFeatureError as error:
             print(error)
-        print(dmlops.cuda.device_count())
     """
-    printed = run_without(["numba_cuda", "numba.cuda"], script, CUDA_VISIBLE_DEVICES="").splitlines()
-    assert "got cuda:0, but the CUDA driver does not give that device" in printed[0]
-    assert printed[1:] == ["0"]
+    (printed,) = run_without(["numba_cuda", "numba.cuda"], script, CUDA_VISIBLE_DEVICES="").splitlines()
+    assert "got cuda:0, but the CUDA driver does not give that device" in printed

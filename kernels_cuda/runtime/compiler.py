@@ -1,4 +1,4 @@
-"""From a Python function to a cubin: the one place that touches the insides of numba-cuda.
+"""From a Python function to a cubin; only this module and `numba_shortcuts` touch the insides of numba-cuda.
 
 Nothing here needs a GPU or a driver. Numba compiles a kernel to PTX for a compute capability, and nvJitLink
 makes a cubin of it.

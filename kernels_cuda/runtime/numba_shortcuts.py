@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from numba.cuda import codegen, utils
+from numba.cuda import codegen, target, utils
 from numba.cuda.core import inline_closurecall, postproc, transforms
 from numba.cuda.core.compiler_machinery import PassManager
 
@@ -36,6 +36,10 @@ def numba_shortcuts() -> Iterator[None]:
         (postproc.PostProcessor, "run", _post_process),
         (utils, "pysignature", functools.cache(inspect.signature)),
         (worker, "run_untyped_passes", _once_per_function(worker.run_untyped_passes)),
+        *(
+            (context, "load_additional_registries", _once_per_object(context.load_additional_registries))
+            for context in (target.CUDATypingContext, target.CUDATargetContext)
+        ),
         (library, "llvm_strs", property(_linked_modules)),
     ]
     originals = [(owner, name, vars(owner)[name]) for owner, name, _ in replacements]
@@ -80,6 +84,18 @@ def _once_per_function(as_numba_does: Callable[..., Any]) -> Callable[..., Any]:
         return translated[function]
 
     return run_untyped_passes
+
+
+def _once_per_object(as_numba_does: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Look only once, not for each function, whether there are new extensions of Numba."""
+    loaded: set[Any] = set()
+
+    def load_additional_registries(context: Any) -> None:
+        if context not in loaded:
+            loaded.add(context)
+            as_numba_does(context)
+
+    return load_additional_registries
 
 
 def _linked_modules(library: Any) -> list[str]:

@@ -17,6 +17,8 @@ from tests import reference
 from tests.data import sample
 from tests.gpu.numba_cuda import numba_cuda
 
+pytestmark = pytest.mark.usefixtures("current_device")
+
 FILL = 0xAB
 # Rows for which every algorithm of top_k takes scratch.
 LONG, SHAPE = (1, 1_000_000), (300, 400)

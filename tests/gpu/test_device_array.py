@@ -14,6 +14,8 @@ from tests.gpu.numba_cuda import numba_cuda
 from tests.gpu.test_capture import DriverGraph, ask
 from tests.gpu.test_gpu_arrays import check_every_function
 
+pytestmark = pytest.mark.usefixtures("current_device")
+
 SLEEP_CYCLES = 200_000_000
 N_BYTES = 1 << 20
 
@@ -212,3 +214,16 @@ def test_the_second_device():
     assert_same(values.to_numpy(), reference.top_k(host, 3)[0])
     with pytest.raises(dmlops.DeviceMismatchError, match="cuda:0"):
         dmlops.gather_nd(x, DeviceArray((2, 1), "int64"))
+
+
+@pytest.mark.parametrize("line", ["demo --device cuda", "gather x.npy i.npy --device cuda -o y.npy"])
+def test_commands(line, command):
+    pytest.importorskip("typer")
+    host = sample("float32", (9, 50), "commands")
+    np.save("x.npy", host)
+    np.save("i.npy", np.array([[3], [-1]]))
+    code, printed, error = command(*line.split())
+    assert (code, error) == (0, "")
+    assert "GPU" in printed
+    if "-o" in line:
+        assert_same(np.load("y.npy"), host[[3, -1]])

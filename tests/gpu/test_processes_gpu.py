@@ -43,11 +43,10 @@ LIBRARIES = {
 
 def serve(*names):
     """Return names of libraries as parameters; those that are not installed are skipped."""
-    packages = {"numba": "numba_cuda"}
-    skip = {name: not find_spec(packages.get(name, name)) for name in names}
+    packages = {name: "numba_cuda" if name == "numba" else name for name in names}
     return [
-        pytest.param(name, marks=pytest.mark.skipif(skip[name], reason=f"{name} is not installed"))
-        for name in names
+        pytest.param(name, marks=pytest.mark.skipif(not find_spec(package), reason=f"no {package} here"))
+        for name, package in packages.items()
     ]
 
 
