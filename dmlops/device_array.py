@@ -52,8 +52,10 @@ class DeviceArray:
     ------
     UnsupportedFeatureError
         If the cuda extra, the driver or the device is missing.
+    DeviceMismatchError
+        If the stream belongs to another device.
     InvalidDescriptorError
-        If the stream is being captured into a CUDA graph, which would own the memory.
+        If a size is negative, or the stream is being captured into a CUDA graph, which would own the memory.
     TypeError
         If the data type is not bool, an integer or a float of NumPy's, or the stream is none.
 
@@ -75,9 +77,11 @@ class DeviceArray:
             reason = "__cuda_array_interface__ has no name for it here"
             allowed = "dtype must be bool, an integer or a float of NumPy's"
             raise TypeError(error_text(f"{where}.dtype", str(self.dtype), reason, allowed))
+        device = operator.index(device)
         cuda.target(device, f"{where}.device")  # says what is missing
         self.device = Device("cuda", device)
         handle = 0 if stream is None else cuda.stream_handle(stream, f"{where}.stream")
+        cuda.check_stream_device(handle, device, f"{where}.stream")
         self.stream = handle or _LEGACY_STREAM
         self.pointer = 0
         if self.nbytes:
