@@ -1,6 +1,7 @@
 """DirectML's indexing operators for NumPy and CUDA arrays: exact, stable, without hidden waits."""
 
 from dmlops.compiled import CompiledOperator
+from dmlops.device_array import DeviceArray
 from dmlops.dispatch import check_feature_support, feature_level
 from dmlops.dispatch import compile as compile
 from dmlops.enums import AxisDirection, Feature, FeatureLevel, TensorDataType
@@ -39,6 +40,7 @@ __all__ = [
     "AxisDirection",
     "CompiledOperator",
     "Descriptor",
+    "DeviceArray",
     "DeviceMismatchError",
     "DiagonalMatrix",
     "DiagonalMatrix1",

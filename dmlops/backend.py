@@ -84,7 +84,7 @@ def compiled(kernel: Any) -> bytes:
     key = cpu_key(kernel)
 
     def compile_kernel() -> bytes:
-        compiler = load_compiler("kernels_cpu.compiler", key, "pip install numba")
+        compiler = load_compiler("kernels_cpu.compiler", ["numba"], key, "pip install numba")
         code: bytes = compiler.compile_kernel(kernel)
         return code
 

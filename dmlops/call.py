@@ -179,7 +179,7 @@ class BoundCall:
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
         if self.device is not CPU:
-            return self._on_cuda(inputs, out, handle, workspace)
+            return self._on_cuda(inputs, out, stream, handle, workspace)
         addresses, made = self._addresses(inputs, out, workspace)
         outputs = self.run(HOST, addresses, made, 0 if workspace is None else workspace.address)
         return self._finalized(outputs, 0) if self._finalizes else outputs
@@ -242,6 +242,7 @@ class BoundCall:
         self,
         inputs: Sequence[Operand],
         out: Sequence[Operand],
+        given: Any,
         stream: int | None,
         workspace: Operand | None,
     ) -> Sequence[Any]:
@@ -253,7 +254,7 @@ class BoundCall:
             if ordering is not None:
                 ordering.begin()
             with Stream(handle, first, self.device) as executor:
-                with nullcontext() if stream is None else first.on_stream(handle, self.device):
+                with nullcontext() if stream is None else first.on_stream(handle, self.device, given):
                     self._check_capture(handle)
                     addresses, made = self._addresses(inputs, out, workspace)
                     at = 0 if workspace is None else workspace.address

@@ -5,7 +5,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dmlops.errors import UnsupportedFeatureError
@@ -14,31 +14,35 @@ from dmlops.kernel_cache import Key
 _METADATA = re.compile(r"([^-]+)-([^-]+)(-py[\d.]+)?\.(dist|egg)-info")
 
 
-def load_compiler(module: str, key: Key, remedy: str) -> Any:
+def load_compiler(module: str, needs: Sequence[str], key: Key, remedy: str) -> Any:
     """Import the module that compiles a kernel.
 
     Parameters
     ----------
     module : str
-        One that imports Numba.
+        The module.
+    needs : sequence of str
+        The packages that it takes from elsewhere, Numba among them.
     key : Key
         The kernel.
     remedy : str
-        What installs all that the module imports.
+        What installs those packages.
 
     Raises
     ------
     UnsupportedFeatureError
-        If that is not installed, or Numba's compiler is switched off.
+        If one is not installed, or Numba's compiler is switched off.
     """
     must_be = f"dmlops: the kernel {key.kernel} must be compiled for {key.target_name}"
     try:
-        numba = importlib.import_module("numba")
+        for name in needs:
+            importlib.import_module(name)
         compiler = importlib.import_module(module)
     except ImportError as error:
-        message = f"{must_be}, but {error.name or error} is not installed; type: {remedy}"
+        missing = (error.name or str(error)).replace("_", "-")
+        message = f"{must_be}, but {missing} is not installed; type: {remedy}"
         raise UnsupportedFeatureError(message) from error
-    if numba.config.DISABLE_JIT:
+    if sys.modules["numba"].config.DISABLE_JIT:
         message = f"{must_be}, but NUMBA_DISABLE_JIT is set; unset it"
         raise UnsupportedFeatureError(message)
     return compiler

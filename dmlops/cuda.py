@@ -1,9 +1,9 @@
 """What dmlops asks of the CUDA driver: devices, streams, and the two waits that exist."""
 
 import functools
-import importlib
 from collections import deque
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -13,14 +13,19 @@ import numpy as np
 from dmlops import kernel_store
 from dmlops.arguments import as_integer
 from dmlops.compilers import load_compiler, versions
-from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, error_text, shown
+from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, error_text, refuse, shown
 from dmlops.kernel_cache import Key, warn_once
 from dmlops.memory import aligned, read_integer
 
+_LEGACY_STREAM = 1
 # One handle that is another stream in each thread.
 PER_THREAD_STREAM = 2
 # The legacy and the per-thread default stream stand for whichever device is current.
-_DEFAULT_STREAMS = (0, 1, PER_THREAD_STREAM)
+_DEFAULT_STREAMS = (0, _LEGACY_STREAM, PER_THREAD_STREAM)
+
+DLPACK_CUDA = 2
+"""The kind of device that DLPack calls CUDA's."""
+
 # Numba and what it types and lowers with, NVVM, and nvJitLink; NVIDIA's of CUDA 12 have other names.
 _COMPILERS = (
     *("numba", "numba-cuda", "llvmlite", "cuda-core"),
@@ -47,12 +52,6 @@ def launcher(where: str) -> ModuleType:
     return launch
 
 
-def numba_cuda() -> Any:
-    """Import Numba's CUDA package, which makes device arrays, and keep its warnings of that from the user."""
-    with kernel_store.LOCK:
-        return importlib.import_module("kernels_cuda.runtime.compiler").cuda
-
-
 def _fetch(variant: Any, arch: str, refusal: str = "") -> bytes:
     """Return the code of a kernel; `refusal` says why the driver did not take what was returned before."""
     with kernel_store.LOCK:
@@ -69,15 +68,14 @@ def artifact(variant: Any, arch: str) -> bytes:
 
 def compiled(variant: Any, arch: str) -> bytes:
     """Return the cubin of a kernel as this machine compiles it, whatever the wheel has."""
-    kernel = key(variant, arch)
+    known_by = key(variant, arch)
 
     def compile_kernel() -> bytes:
-        code: bytes = load_compiler("kernels_cuda.runtime.compiler", kernel, _JIT).compile_variant(
-            variant, arch
-        )
+        compiler = load_compiler("kernels_cuda.runtime.compiler", ["numba", "numba_cuda"], known_by, _JIT)
+        code: bytes = compiler.compile_variant(variant, arch)
         return code
 
-    return kernel_store.find_or_compile(kernel, compile_kernel)
+    return kernel_store.find_or_compile(known_by, compile_kernel)
 
 
 def _in_wheel(variant: Any, arch: str) -> bytes | None:
@@ -316,6 +314,81 @@ Scratch = LibraryMemory | StreamMemory
 """Device memory for one call."""
 
 
+def allocate(size: int, handle: int, where: str) -> int:
+    """Return the address of new memory of the current device, for `free` to give back in a stream's order.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If the stream is being captured.
+    """
+    for _ in range(len(_unfreed)):
+        try:
+            free(*_unfreed.popleft())
+        except IndexError:  # another thread was faster
+            break
+    if not _is_outside_captures(handle):
+        reason = "the stream is being captured into a CUDA graph, which would own the memory"
+        refuse(where, "a new array", reason, "allocate it before the capture: functions take it as out")
+    with _during_other_captures():
+        return int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
+
+
+# Memory that was given back while its stream was captured.
+_unfreed: deque[tuple[int, int, int, Any]] = deque()
+
+
+def free(pointer: int, handle: int, number: int, owner: Any = None) -> None:
+    """Give back memory of `allocate` after the work that is on a stream of device `number` now.
+
+    Where the stream is being captured, the memory waits for the next allocation after that. `owner` keeps the
+    stream until then.
+    """
+    # The legacy stream waits for those of all threads, and of this thread's nobody knows.
+    ordered = _LEGACY_STREAM if handle == PER_THREAD_STREAM else handle
+    with device_made_current(number):
+        if _is_outside_captures(ordered):
+            with _during_other_captures():
+                _driver().cuMemFreeAsync(pointer, ordered)
+        else:
+            _unfreed.append((pointer, handle, number, owner))
+
+
+def _is_outside_captures(handle: int) -> bool:
+    """Return whether work on a stream touches no capture: the legacy stream's may, of a stream beside it."""
+    driver = _driver()
+    status, capture = driver.cuStreamIsCapturing(handle)
+    none = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+    return bool(status == driver.CUresult.CUDA_SUCCESS and capture == none)
+
+
+@contextmanager
+def _during_other_captures() -> Iterator[None]:
+    """Let this thread allocate and free on streams that are not captured while others are.
+
+    Most modes of capture forbid it, to this thread or to all, as something that might be meant for the graph.
+    """
+    driver = _driver()
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = _checked(driver.cuThreadExchangeStreamCaptureMode(relaxed), "relaxing the mode of captures")
+    try:
+        yield
+    finally:
+        driver.cuThreadExchangeStreamCaptureMode(before)
+
+
+def copy_from_host(pointer: int, host: int, size: int, handle: int) -> None:
+    """Copy host memory to the current device, and wait for it."""
+    _checked(_driver().cuMemcpyHtoDAsync(pointer, host, size, handle), "copying to a device")
+    synchronize(handle)
+
+
+def copy_to_host(host: int, pointer: int, size: int, handle: int) -> None:
+    """Copy memory of the current device to the host, after waiting for the stream."""
+    _checked(_driver().cuMemcpyDtoHAsync(host, pointer, size, handle), "copying from a device")
+    synchronize(handle)
+
+
 class Ordering:
     """The order of one call between the streams of all libraries that take part.
 
@@ -337,7 +410,8 @@ class Ordering:
             # The caller keeps whatever a graph reads, for as long as the graph is launched.
             lent = []
         self._lent = lent
-        self._streams = streams - {handle}
+        legacy = {0, _LEGACY_STREAM}
+        self._streams = streams - (legacy if handle in legacy else {handle})
 
     def begin(self) -> None:
         """Make the call wait for the work that has been put on the other streams."""

@@ -25,6 +25,8 @@ _MAGIC = b"dmlops kernel 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 # Whoever else may write to a file may put other code there.
 _WRITABLE_BY_OTHERS = 0o022
+# What root compiles for a container image serves every user in it.
+_MODE = 0o644
 _KEPT_GENERATIONS = 4
 
 DEVICES = ("cpu", "cuda")
@@ -170,6 +172,7 @@ def _write_atomically(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+        Path(temporary).chmod(_MODE)
         Path(temporary).replace(path)
     except BaseException:
         with suppress(OSError):

@@ -21,7 +21,8 @@ from dmlops.kernel_cache import Key
 if TYPE_CHECKING:
     from dmlops.kernel_archive import Archive
 
-_log = logging.getLogger("dmlops.kernel_store")
+log = logging.getLogger("dmlops.kernel_store")
+COMPILING = "compiling %s for %s"
 
 WHEEL = Path(__file__).with_name("kernels")
 """The folder of the archives that a wheel brings (`kernel_archive`); an editable install has none."""
@@ -97,12 +98,16 @@ def find_or_compile(key: Key, compile_kernel: Callable[[], bytes]) -> bytes:
     """Return a kernel's code, from the cache directory if it is there; the caller holds `LOCK`."""
     code = kernel_cache.read(key)
     if code is None:
-        _log.info("compiling %s for %s", key.kernel, key.target_name)
+        log.info(COMPILING, key.kernel, key.target_name)
         start = time.perf_counter()
-        with _without_garbage_collection():
-            code = compile_kernel()
-        seconds = time.perf_counter() - start
-        _log.info("compiled %s for %s in %.1f s", key.kernel, key.target_name, seconds)
+        outcome = "not compiled"
+        try:
+            with _without_garbage_collection():
+                code = compile_kernel()
+            outcome = "compiled"
+        finally:
+            seconds = time.perf_counter() - start
+            log.info("%s %s for %s in %.1f s", outcome, key.kernel, key.target_name, seconds)
         kernel_cache.keep(key, code)
     return code
 

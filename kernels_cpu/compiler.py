@@ -1,8 +1,8 @@
-"""From a Python function to object code: the one place that touches the insides of Numba and of its LLVM IR.
+"""From a Python function to object code.
 
-Numba compiles a kernel, with all that it calls, to one LLVM module. What remains of that is the kernel and an
-entry with one fixed C interface; everything else is internal to the object code, and it refers to nothing
-outside but C's memory functions.
+Numba writes a kernel, with all that it calls, as one LLVM module (`numba_frontend`), which is optimised here.
+What remains of that is the kernel and an entry with one fixed C interface; everything else is internal to the
+object code, and it refers to nothing outside but C's memory functions.
 """
 
 import importlib
@@ -45,6 +45,7 @@ def compile_kernel(kernel: Kernel) -> bytes:
         module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
         entry = _entry_ir(module, overload.fndesc.mangled_name, is_direct=kernel.uses_python)
         module.link_in(llvm.parse_assembly(entry))
+        _optimize(module)
         _reduce_to_entry(module, _C_IMPORTS | _PYTHON_IMPORTS if kernel.uses_python else _C_IMPORTS)
         _rename_by_position(module)
         return bytes(_target_machine().emit_object(module))
@@ -81,6 +82,17 @@ define i64 @{ENTRY}({parameters}) {{
   ret i64 %value
 }}
 """
+
+
+def _optimize(module: Any) -> None:
+    """Run LLVM's passes for the highest speed, while functions are still visible to other modules.
+
+    An internal function that has one caller would become part of that, however long both are: such code takes
+    twice as long to compile, and long loops get too few registers.
+    """
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    builder = llvm.create_pass_builder(_target_machine(), options)
+    builder.getModulePassManager().run(module, builder)
 
 
 def _reduce_to_entry(module: Any, allowed: set[str]) -> None:

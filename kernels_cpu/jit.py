@@ -10,17 +10,29 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
+from kernels_cpu.numba_frontend import Frontend
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 int64: Any = np.int64
 uint64: Any = np.uint64
-"""Conversions as kernels use them; `Any`, so that type checkers mix their results with plain integers."""
+"""Conversions as kernels use them; `Any`, so that type checkers mix their results with plain integers.
+
+A variable that a loop both changes and passes to a function starts as ``int64(0)``: with a plain 0, Numba also
+compiles that function for the constant.
+"""
 
 
 def njit(function: F) -> F:
     """Compile a function as a kernel, or for the kernels that call it."""
     decorate: Any = numba.njit(
-        nogil=True, boundscheck=False, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+        pipeline_class=Frontend,
+        _nrt=False,  # nothing here has a reference count
+        nogil=True,
+        boundscheck=False,
+        error_model="numpy",
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
     )
     return decorate(function)  # type: ignore[no-any-return]
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import sys
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -21,7 +22,9 @@ _libraries: list[Any] = []
 def _linker() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.create_lljit_compiler()
+    # LLVM's older linker ends the process where it puts parts of an object more than 4 GiB apart on aarch64:
+    # https://github.com/llvm/llvm-project/issues/71963. The newer one lacks some of Windows' object format.
+    return llvm.create_lljit_compiler(use_jit_link=sys.platform != "win32")
 
 
 def link(code: bytes) -> LoadedKernel:

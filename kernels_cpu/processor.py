@@ -60,6 +60,8 @@ def _register_width(present: set[str], level: str) -> int:
 
 _FEATURES = _features()
 _PRESENT = {name for name, is_present in _FEATURES.items() if is_present}
+if llvm.get_process_triple().startswith(("aarch64-", "arm64-")):
+    _PRESENT.add("neon")  # every such processor has it, and LLVM knows no features on macOS
 _HAS_VECTORS = os.environ.get("DMLOPS_SIMD", "1") != "0"
 
 NAME = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()

@@ -9,7 +9,7 @@ import pytest
 
 import dmlops
 from dmlops import backend, cuda, kernel_store, precompile
-from dmlops.cli import demo, info, placement, warmup
+from dmlops.cli import cache, demo, info, placement, warmup
 from dmlops.cli.errors import CommandError
 from kernels_cpu import diagonal_matrix
 from tests.command_line import assert_refused
@@ -231,7 +231,7 @@ def test_a_cache_that_keeps_nothing_is_told(command, no_gpu, monkeypatch, tmp_pa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_told(command, no_gpu, monkeypatch, tmp_path):
     # On a full disk, an empty file can be created, but writing to it fails.
-    monkeypatch.setattr(info, "TemporaryFile", lambda dir: Path("/dev/full").open("wb"))  # noqa: SIM115
+    monkeypatch.setattr(cache, "TemporaryFile", lambda dir: Path("/dev/full").open("wb"))  # noqa: SIM115
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path / "full"))
     assert_nothing_is_kept(command, monkeypatch, "full cannot be written: No space left on device")
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dmlops import cuda
 from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli.placement import Device, place
 
@@ -33,17 +32,11 @@ def gpus(monkeypatch):
     devices = [gpu(), gpu(1, (12, 0)), gpu(2)]
     for module in (placement, info, warmup, demo):
         monkeypatch.setattr(module, "cuda_devices", lambda: devices)
-    played = SimpleNamespace(to_device=lambda array: array, synchronize=lambda: None)
-    monkeypatch.setattr(cuda, "numba_cuda", lambda: played)
 
 
 def test_a_command_takes_the_device_that_it_is_told(gpus):
     assert [place(device).label for device in (Device.AUTO, Device.CPU, Device.CUDA)] == ["GPU", "CPU", "GPU"]
     assert place(Device.CUDA).name == "GPU 0"
-
-
-def test_a_gpu_gets_rows_in_memory_order(gpus):
-    assert place(Device.CUDA).put(np.asfortranarray(X)).flags.c_contiguous
 
 
 def test_info_names_each_gpu(command, gpus, monkeypatch):
@@ -101,7 +94,6 @@ def test_warmup_compiles_once_for_each_kind_of_device(command, gpus, monkeypatch
 
 def test_a_driver_without_devices_is_told(command, monkeypatch):
     core = pytest.importorskip("cuda.core")
-    pytest.importorskip("numba_cuda")
     monkeypatch.setattr(core, "Device", SimpleNamespace(get_all_devices=list))
     np.save("x.npy", X)
     code, _, error = command("top-k", "x.npy", "-k", 1, "--device", "cuda")

@@ -135,7 +135,7 @@ def test_names_are_no_markup(command, name):
 
 
 def test_the_name_of_an_extra_is_no_markup(command, monkeypatch):
-    monkeypatch.setitem(sys.modules, "numba_cuda", None)
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
     remedy = 'pip install "dmlops[cuda]"\n'
     code, printed, _ = command("info")
     assert code == 0

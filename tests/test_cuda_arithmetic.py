@@ -43,8 +43,16 @@ def test_as_in_c(name):
         assert result_type(function, arguments) == expected
 
 
-def test_other_functions_are_typed_as_numba_does():
+def test_other_functions_are_compiled_as_numba_does():
     compiler.compile_ptx(cuda.jit(lambda n: None), "nothing", (9, 0))
+
+    def with_closure(a, b):
+        def add_to(c):
+            return a + c
+
+        return add_to(b)
+
+    assert result_type(with_closure, (i64, i64)) == i64
     assert result_type(lambda a, b: a + b, (u32, u32)) == u64
     assert result_type(lambda a, b: a + 1, (u32, u32)) == i64
 

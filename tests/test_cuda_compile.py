@@ -10,6 +10,7 @@ pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import compilers, cuda, dispatch, kernel_store
 from tests.cuda_plans import planned
+from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
@@ -42,14 +43,21 @@ MOST_SPILLED = {
 }
 
 
-def assemble(ptx, arch, max_registers):
-    """Return the cubin of a kernel, and how many bytes a thread stores to and loads from where it spills."""
+def linked(ptx, arch, max_registers=None):
+    """Return the cubin of a kernel, and what the assembler says of it."""
     core = importlib.import_module("cuda.core")
     options = core.LinkerOptions(arch=arch, max_register_count=max_registers, verbose=True)
     linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
     code = bytes(linker.link("cubin").code)
-    (spills,) = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", linker.get_info_log())
+    log = linker.get_info_log()
     linker.close()
+    return code, log
+
+
+def assemble(ptx, arch, max_registers):
+    """Return the cubin of a kernel, and how many bytes a thread stores to and loads from where it spills."""
+    code, log = linked(ptx, arch, max_registers)
+    (spills,) = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     return code, sum(map(int, spills))
 
 
@@ -171,6 +179,35 @@ def test_limits_on_registers():
     assert [compiler.max_registers(kernel) for kernel in kernels] == [None, 80, 80]
 
 
+def test_ptx_for_architectures_to_come():
+    """A driver compiles it, and must know how many registers a thread may have."""
+    variant = VARIANTS["dmlops_top_k_histogram_1"]
+    ptx = compiler.compile_variant(variant, "compute_120").decode()
+    for text, count in ((ptx, 32), (ptx.replace(".maxnreg", "//"), 40)):
+        _, log = linked(text, "sm_120")
+        assert f"Used {count} registers" in log
+
+
+# They share functions that are compiled once, and have shared memory.
+IN_SOME_ORDER = ("dmlops_top_k_warp_1_1", "dmlops_top_k_histogram_1", "dmlops_top_k_pad_1")
+
+
+def test_the_order_of_compilation_does_not_matter():
+    """Wheels that are built twice are the same."""
+    script = """
+        import hashlib
+        from kernels_cuda.runtime.compiler import compile_variant
+        from kernels_cuda.top_k import variants
+        by_label = {{variant.label: variant for variant in variants()}}
+        code = {{label: compile_variant(by_label[label], "sm_80") for label in {labels}}}
+        print(sorted((label, hashlib.sha256(code[label]).hexdigest()) for label in {common}))
+    """
+    first, *common = IN_SOME_ORDER
+    orders = ([first, *common], common[::-1])
+    printed = {run_script(script.format(labels=labels, common=common)) for labels in orders}
+    assert len(printed) == 1
+
+
 def test_older_architectures_have_code_of_their_own():
     """What a kernel calls is compiled anew where instructions are missing, whichever was compiled before."""
     variant = VARIANTS["dmlops_top_k_columns_1"]
@@ -178,6 +215,57 @@ def test_older_architectures_have_code_of_their_own():
         ptx = ptx_of(variant, capability)
         assert ("redux.sync" in ptx) == has_redux
         assert ("griddepcontrol.wait" in ptx) == has_redux
+
+
+@pytest.mark.parametrize(("capability", "served"), [((8, 0), ((8, 6), (8, 9))), ((10, 0), ((12, 0),))])
+def test_architectures_that_share_ptx(capability, served):
+    """What serves an architecture is what Numba would make for that architecture itself."""
+    variant = VARIANTS["dmlops_top_k_warp_1_1"]
+
+    def without_target(ptx):
+        return re.sub(r"\.target.*", "", ptx)
+
+    shared = without_target(ptx_of(variant, capability))
+    for other in served:
+        assert compiler.ptx_capability(other) == capability
+        assert without_target(ptx_of(variant, other)) == shared
+
+
+def test_an_architecture_that_the_toolkit_does_not_know():
+    assert compiler.ptx_capability((99, 0)) == (10, 0)
+
+
+def test_ptx_is_shared(monkeypatch):
+    compiled = []
+    compile_ptx = compiler.compile_ptx
+
+    def counted(kernel, name, capability):
+        compiled.append(capability)
+        return compile_ptx(kernel, name, capability)
+
+    monkeypatch.setattr(compiler, "compile_ptx", counted)
+    compiler._ptx_and_limit.cache_clear()
+    variant = VARIANTS["dmlops_top_k_offsets"]
+    codes = [compiler.compile_variant(variant, arch) for arch in ("sm_80", "sm_86", "sm_75", "sm_89")]
+    assert compiled == [(8, 0), (7, 5)]
+    assert len({*codes}) == len(codes)
+
+
+def test_code_is_the_same_whatever_was_compiled_before():
+    script = """
+        import hashlib, importlib, sys
+        from kernels_cuda.runtime.compiler import compile_variant
+        from kernels_cuda.top_k import kernels
+
+        variants = {variant.label: variant for variant in kernels.variants()}
+        codes = {name: compile_variant(variants[f"dmlops_top_k_{name}"], "sm_90") for name in NAMES.split()}
+        print(hashlib.sha256(codes["columns_1"]).hexdigest())
+    """
+    alone, later = (
+        run_script(f"NAMES = {names!r}\n", script, PYTHONHASHSEED=seed)
+        for names, seed in (("columns_1", "1"), ("warp_1_1 transposed_maxima_1 columns_1", "2"))
+    )
+    assert alone == later
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

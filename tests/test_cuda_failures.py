@@ -1,11 +1,12 @@
 """The state that a failing CUDA call leaves behind, with a stand-in for the driver."""
 
+import tempfile
+
 import pytest
 
 from tests.scripts import run_script
 from tests.test_cuda_first_call import WITHOUT_GPU
 
-pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 
 # Every call of the driver by name and arguments; the count that is read back is 0.
@@ -50,9 +51,10 @@ TAKING_NOTES = """
 """
 
 
-def run(script):
-    """Run a script with a driver that takes notes; return its lines."""
-    return run_script(WITHOUT_GPU, TAKING_NOTES, script).splitlines()
+def run(*codes):
+    """Run pieces of code with a driver that takes notes; return what they printed, by lines."""
+    with tempfile.TemporaryDirectory() as folder:  # the kernels have no code, and must not be kept
+        return run_script(WITHOUT_GPU, TAKING_NOTES, *codes, DMLOPS_CACHE_DIR=folder).splitlines()
 
 
 def test_scratch_is_freed_and_nothing_runs_after_an_interrupt():

@@ -4,7 +4,6 @@ import pytest
 
 from tests.scripts import run_script
 
-pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 
 # With a driver that agrees to everything, and cubins without code in the store.
@@ -91,16 +90,104 @@ def test_kernels_of_the_cache_need_no_numba(calls, tmp_path):
     assert imported.strip() == "[]"
 
 
-def test_numba_warns_nobody_when_it_is_imported_for_arrays():
-    script = """
-        from types import SimpleNamespace
+IN_WHEEL = """
+    from pathlib import Path
 
-        from dmlops.cli import placement
+    from dmlops import kernel_archive
 
-        placement.cuda_devices = lambda: [SimpleNamespace(name="no GPU")]
-        print(placement.Cuda().name)
+    kernel_store.WHEEL = Path(os.environ["DMLOPS_CACHE_DIR"])
+    brought = {
+        variant.label: b"from the wheel"
+        for operator in dispatch.OPERATORS.values()
+        for variant in importlib.import_module(f"kernels_cuda.{operator.name}").variants()
+    }
+    path = kernel_store.WHEEL / "sm_86.zip"
+    kernel_archive.write(
+        path, device="cuda", target="sm_86", sources=cuda.sources(), compilers="", kernels=brought
+    )
+    kernel_store.wheel_targets.cache_clear()
+    Driver.properties |= {"MAJOR": 8, "MINOR": 9}
+    loaded = set()
+
+    def load(code, *_):
+        loaded.add(code)
+        return real.CUresult.CUDA_SUCCESS, 1
+
+    Driver.cuLibraryLoadData = staticmethod(load)
+"""
+
+
+def test_kernels_of_the_wheel_need_neither_cache_nor_numba(tmp_path):
+    here = """
+    import os
     """
-    assert run_script(script) == "no GPU\n"
+    what = """
+    print(loaded)
+    """
+    script = here + WITHOUT_GPU + IN_WHEEL + CALL + what + SAY_WHAT_WAS_IMPORTED
+    loaded, launched = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path)).splitlines()
+    assert loaded == "{b'from the wheel'}"
+    assert launched.endswith(" []")
+
+
+@pytest.mark.parametrize(
+    ("function", "answer"),
+    [
+        ("cuLibraryLoadData", "CUDA_ERROR_NO_BINARY_FOR_GPU"),
+        ("cuLibraryLoadData", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"),
+        ("cuKernelGetFunction", "CUDA_ERROR_INVALID_IMAGE"),
+    ],
+)
+def test_what_the_driver_refuses_is_compiled(function, answer, tmp_path):
+    """With one warning for all kernels, which says what the driver had against them."""
+    here = """
+    import os
+    """
+    refusing = f"""
+    last = [b""]
+
+    def load(code, *_):
+        last[0] = code
+        return answer("cuLibraryLoadData")
+
+    def answer(function):
+        is_refused = function == {function!r} and last[0] == b"from the wheel"
+        loaded.add(last[0])
+        return (real.CUresult.{answer} if is_refused else real.CUresult.CUDA_SUCCESS), 1
+
+    Driver.cuLibraryLoadData = staticmethod(load)
+    Driver.cuKernelGetFunction = staticmethod(lambda _: answer("cuKernelGetFunction"))
+    cuda.compiled = lambda variant, arch: b"compiled for " + arch.encode()
+    """
+    what = """
+    print(sorted(loaded))
+    """
+    script = here + WITHOUT_GPU + IN_WHEEL + refusing + CALL + what
+    output, log = run_script(script, errors=True, DMLOPS_CACHE_DIR=str(tmp_path))
+    assert output.strip() == "[b'compiled for sm_89', b'from the wheel']"
+    assert log.count("compiles kernels again") == 1
+    assert f"the driver refuses what the wheel has for sm_89 ({answer})" in log
+
+
+def test_without_numba_cuda_the_extra_is_named(tmp_path):
+    script = """
+        import sys
+        from dmlops import UnsupportedFeatureError, cuda, kernel_store
+        from kernels_cuda.runtime.variant import Variant
+
+        sys.modules["numba_cuda"] = None
+        for _ in range(2):
+            try:
+                with kernel_store.LOCK:
+                    cuda.artifact(Variant("top_k_block", "any:thing", (4, 256)), "sm_87")
+            except UnsupportedFeatureError as error:
+                print(error)
+    """
+    first, second = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path)).splitlines()
+    assert first.startswith("dmlops: the kernel dmlops_top_k_block_4_256 must be compiled for sm_87, but ")
+    assert "numba-cuda is not installed" in first
+    assert 'pip install "dmlops[cuda-jit]" (or "dmlops[cuda12-jit]" for a CUDA 12 driver)' in first
+    assert second == first
 
 
 def test_without_cuda_packages_the_extra_is_named():
@@ -114,3 +201,41 @@ def test_without_cuda_packages_the_extra_is_named():
             print(error)
     """
     assert 'cuda.bindings is missing); type: pip install "dmlops[cuda]"' in run_script(script)
+
+
+def test_plans_need_no_compiler():
+    """Kernels are listed and problems are planned where nothing that compiles is installed."""
+    script = """
+        import importlib, sys
+
+        for name in ("numba", "llvmlite", "numba_cuda"):
+            sys.modules[name] = None
+
+        from dmlops import dispatch
+        from dmlops.operators import Options
+        from kernels_cuda.runtime.variant import Target
+        from tests.compiled import DESCRIPTORS
+        from tests.cuda_plans import SHARED_BYTES, Recorder
+
+        launch = importlib.import_module("kernels_cuda.runtime.launch")
+        launch._driver_version = lambda: 12_090
+        n_planned = 0
+        for arch, shared_bytes in SHARED_BYTES.items():
+            launch._load = (recorder := Recorder()).load
+            launch._KERNELS.clear()
+            for descriptor in DESCRIPTORS.values():
+                lowest = descriptor.lower()
+                operator = dispatch.OPERATORS[type(lowest)]
+                kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
+                target = Target(0, arch, 132, shared_bytes)
+                kernels.plan(**operator.problem(lowest, Options()), target=target)
+                n_planned += 1
+            everything = {
+                variant.label
+                for operator in dispatch.OPERATORS.values()
+                for variant in importlib.import_module(f"kernels_cuda.{operator.name}").variants()
+            }
+            assert {variant.label for variant in recorder._variants} <= everything
+        print(n_planned == len(SHARED_BYTES) * len(DESCRIPTORS), len(everything) > 100)
+    """
+    assert run_script(script) == "True True\n"

@@ -210,7 +210,7 @@ def test_files_that_others_may_write_to_are_not_loaded(mode, own):
     directory, artifact = own
     artifact.chmod(mode)
     assert call(directory) == COMPILED
-    assert artifact.stat().st_mode & 0o777 == 0o600
+    assert artifact.stat().st_mode & 0o777 == 0o644
 
 
 def test_warnings_that_are_errors_do_not_end_a_call(tmp_path):

@@ -1,5 +1,7 @@
 """The processor that kernels are compiled for: the host, or what Numba's variables name."""
 
+import platform
+
 import pytest
 
 from kernels_cpu import processor
@@ -19,6 +21,26 @@ def test_a_level_in_place_of_the_host(level, width):
     ]
 
 
+@pytest.mark.parametrize("triple", ["arm64-apple-darwin23.1.0", "aarch64-unknown-linux-gnu"])
+def test_neon_where_llvm_knows_no_features(triple):
+    script = f"""
+        import os
+        import llvmlite.binding as llvm
+
+        os.environ.pop("NUMBA_CPU_FEATURES", None)
+
+        def get_host_cpu_features():
+            raise RuntimeError("unable to determine host cpu features")  # as on macOS
+
+        llvm.get_host_cpu_features = get_host_cpu_features
+        llvm.get_process_triple = lambda: {triple!r}
+        {SHOW}
+    """
+    assert run_script(script).strip() == "['aarch64', 128]"
+    assert run_script(script, DMLOPS_SIMD="0").strip() == "['', 0]"
+
+
+@pytest.mark.skipif(platform.machine().lower() in {"arm64", "aarch64"}, reason="vectors of aarch64 are there")
 @pytest.mark.parametrize(
     ("features", "shown"),
     [

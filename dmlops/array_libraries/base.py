@@ -176,8 +176,18 @@ class ArrayLibrary:
         """Return the stream whose work must end before the array may be read, if the array names one."""
         return None
 
-    def on_stream(self, stream: int, device: Device) -> AbstractContextManager[Any]:
-        """Return a context in which the library works, and allocates, on `stream`."""
+    def on_stream(self, stream: int, device: Device, given: Any = None) -> AbstractContextManager[Any]:
+        """Return a context in which the library works, and allocates, on `stream`.
+
+        Parameters
+        ----------
+        stream : int
+            The stream.
+        device : Device
+            Its device.
+        given : int or stream object, optional
+            What the caller gave as the stream; such an object may be all that keeps it.
+        """
         return nullcontext()
 
 

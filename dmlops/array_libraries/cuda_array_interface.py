@@ -1,5 +1,8 @@
-"""Anything else with ``__cuda_array_interface__``: results are Numba's device arrays."""
+"""Anything else with ``__cuda_array_interface__``: results are arrays of dmlops' own."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -7,6 +10,7 @@ import numpy as np
 from dmlops import cuda
 from dmlops.array_libraries.base import ArrayLibrary, Operand, describe_numpy_like, refuse_unaligned
 from dmlops.data_types import numpy_dtype
+from dmlops.device_array import DeviceArray
 from dmlops.enums import TensorDataType
 from dmlops.errors import error_text, refuse
 from dmlops.memory import Device
@@ -33,11 +37,20 @@ class CudaArray:
         self.device_number = device_number
 
 
+class _GivenStream(threading.local):
+    """The stream that each thread allocates results on: what the caller gave, or None."""
+
+    stream: Any = None
+
+
 class CudaArrayInterface(ArrayLibrary):
-    """Numba's device arrays and those of any library that is known by the protocol alone."""
+    """Arrays of any library that is known by the protocol alone."""
 
     name = "cuda_array_interface"
     needs_ordering = True
+
+    def __init__(self) -> None:
+        self._given = _GivenStream()
 
     def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
         interface = array.__cuda_array_interface__
@@ -82,13 +95,20 @@ class CudaArrayInterface(ArrayLibrary):
         return describe_numpy_like(array.dtype, array.shape, array.strides, where)
 
     def address(self, array: Any) -> int:
-        # The results of a call are Numba's own.
-        return array.pointer if isinstance(array, CudaArray) else array.device_ctypes_pointer.value or 0
+        return array.pointer  # type: ignore[no-any-return]
 
     def producer_stream(self, array: CudaArray) -> int | None:
         return array.stream
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
-        numba_cuda = cuda.numba_cuda()
-        with numba_cuda.gpus[device.number]:
-            return numba_cuda.device_array(sizes, numpy_dtype(data_type))
+        return DeviceArray(sizes, numpy_dtype(data_type), device.number, self._given.stream)
+
+    @contextmanager
+    def on_stream(self, stream: int, device: Device, given: Any = None) -> Iterator[None]:
+        # The object keeps the stream, which the handle does not.
+        before = self._given.stream
+        self._given.stream = stream if given is None else given
+        try:
+            yield
+        finally:
+            self._given.stream = before

@@ -82,7 +82,7 @@ class CuPy(ArrayLibrary):
     def current_stream(self, device: Device) -> int:
         return self._cupy.cuda.get_current_stream(device.number).ptr  # type: ignore[no-any-return]
 
-    def on_stream(self, stream: int, device: Device) -> AbstractContextManager[Any]:
+    def on_stream(self, stream: int, device: Device, given: Any = None) -> AbstractContextManager[Any]:
         streams = self._cupy.cuda
         if hasattr(streams.Stream, "from_external"):
             return streams.Stream.from_external(_Handle(stream))  # type: ignore[no-any-return]

@@ -111,6 +111,12 @@ def _jax() -> ArrayLibrary:
     return Jax()
 
 
+def _numba() -> ArrayLibrary:
+    from dmlops.array_libraries.numba import Numba  # noqa: PLC0415
+
+    return Numba()
+
+
 def _cuda_array_interface() -> ArrayLibrary:
     from dmlops.array_libraries.cuda_array_interface import CudaArrayInterface  # noqa: PLC0415
 
@@ -133,6 +139,7 @@ _KNOWN: tuple[tuple[str, str, Callable[[], ArrayLibrary]], ...] = (
     ("torch", "Tensor", _torch),
     ("cupy", "ndarray", _cupy),
     ("jax", "Array", _jax),
+    ("numba.cuda.cudadrv.devicearray", "DeviceNDArray", _numba),
 )
 
 

@@ -1,4 +1,4 @@
-"""Anything else with ``__dlpack__``: on a GPU results are Numba's device arrays, in host memory NumPy's."""
+"""Anything else with ``__dlpack__``: on a GPU results are arrays of dmlops' own, in host memory NumPy's."""
 
 from typing import Any
 

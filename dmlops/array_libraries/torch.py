@@ -207,7 +207,7 @@ class Torch(ArrayLibrary):
     def is_current(self, device: Device) -> bool:
         return self._current_device() == device.number  # type: ignore[no-any-return]
 
-    def on_stream(self, stream: int, device: Device) -> AbstractContextManager[Any]:
+    def on_stream(self, stream: int, device: Device, given: Any = None) -> AbstractContextManager[Any]:
         # torch knows the legacy default stream as 0 alone.
         external = self._torch.cuda.ExternalStream(stream if stream != 1 else 0, device=device.number)
         return self._torch.cuda.stream(external)  # type: ignore[no-any-return]

@@ -48,11 +48,11 @@ def _clear() -> None:
 def kernels() -> list[Text]:
     """Return what tells where the compiled kernels are."""
     folder, problem = usable_folder()
-    cached = [("folder", str(folder)), ("new kernels", f"not kept: {problem}" if problem else "kept")]
-    return [
-        facts("Kernels in the wheel", _in_wheel() or [("none", "dmlops was installed from its sources")]),
-        facts("Cache of compiled kernels", cached + ([] if folder is None else _in_cache(folder))),
-    ]
+    cached = [("new kernels", f"not kept: {problem}" if problem else "kept")]
+    if folder is not None:
+        cached = [("folder", str(folder)), *cached, *_in_cache(folder)]
+    wheel = _in_wheel() or [("none", "kernels are compiled when they are first needed")]
+    return [facts("Kernels in the wheel", wheel), facts("Cache of compiled kernels", cached)]
 
 
 def _in_wheel() -> list[tuple[str, str]]:

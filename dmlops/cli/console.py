@@ -1,6 +1,7 @@
-"""The consoles and the progress bar of the commands."""
+"""The consoles of the commands, and what they show while work is going on."""
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from dmlops import kernel_store
 from dmlops.cli.ending import print_error
 from dmlops.cli.errors import OutputLostError
 
@@ -44,11 +46,58 @@ def summary_of(result: Path | None) -> Iterator[None]:
         print_error(f"{error}; the result is in {result}")
 
 
-def progress_bar() -> Progress:
-    """Return a progress bar on standard error, which is shown only in a terminal."""
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """Show a progress bar, and what is being compiled, on standard error if that is a terminal."""
     name = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), name)
-    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        compilation = progress.add_task("", total=None, visible=False)
+
+        def show(text: str) -> None:
+            progress.update(compilation, description=text, visible=bool(text))
+
+        with _compilations_told_to(show):
+            yield progress
+
+
+@contextmanager
+def spinner(text: str = "") -> Iterator[None]:
+    """Show what is being compiled, and otherwise a text, on standard error if that is a terminal."""
+    status = err.status(text)
+
+    def show(compilation: str) -> None:
+        told = compilation or text
+        if told:
+            status.update(Text(told[: err.width - 4]))
+            status.start()
+        else:
+            status.stop()
+
+    show("")
+    try:
+        with _compilations_told_to(show):
+            yield
+    finally:
+        status.stop()
+
+
+@contextmanager
+def _compilations_told_to(show: Callable[[str], None]) -> Iterator[None]:
+    """Call `show` with a text when a compilation begins, and with "" when it has ended."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            show(f"{record.getMessage()} ..." if record.msg == kernel_store.COMPILING else "")
+
+    log, handler, level = kernel_store.log, Handler(), kernel_store.log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.removeHandler(handler)
 
 
 def facts(title: str, named: Iterable[tuple[str, str]]) -> Text:

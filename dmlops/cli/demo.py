@@ -13,7 +13,7 @@ from rich.text import Text
 
 import dmlops
 from dmlops.bench.report import duration
-from dmlops.cli.console import out
+from dmlops.cli.console import out, spinner
 from dmlops.cli.errors import CommandError
 from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
 
@@ -65,7 +65,7 @@ def demo(
     numpy_times = [_time(step.reference, Host(), step.inputs)[1] for step in steps]
     outcomes: dict[str, list[Outcome]] = {}
     for there in places:
-        with out.status(f"Running on the {there.label}; the first time, kernels are compiled ..."):
+        with spinner(f"running on the {there.label} ..."):
             outcomes[there.label] = [_outcome(step, there) for step in steps]
 
     answers = [outcome.answer for outcome in outcomes[places[0].label]]

@@ -15,7 +15,7 @@ from rich.text import Text
 import dmlops
 from dmlops.array_types import DataTypeName, IndexTypeName, Mode
 from dmlops.bench.report import duration
-from dmlops.cli.console import out, summary_of
+from dmlops.cli.console import out, spinner, summary_of
 from dmlops.cli.errors import CommandError, reason_of, users_errors
 from dmlops.cli.output_files import check_output, replaced
 from dmlops.cli.placement import Device, Host, place
@@ -219,8 +219,9 @@ def _timed(host: Host, operator: Callable[..., Any], *arrays: Array) -> tuple[tu
     placed = [host.put(array) for array in arrays]
     host.wait()
     start = time.perf_counter()
-    result = operator(*placed)
-    host.wait()
+    with spinner():
+        result = operator(*placed)
+        host.wait()
     seconds = time.perf_counter() - start
     return tuple(host.get(array) for array in result), seconds
 

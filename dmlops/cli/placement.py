@@ -1,9 +1,8 @@
-"""The places of a command's arrays: the host, or the first CUDA device as Numba device arrays."""
+"""The places of a command's arrays: the host, or the first CUDA device."""
 
 import importlib
 import platform
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from dmlops import cuda
 from dmlops.cli.errors import CommandError
+from dmlops.device_array import DeviceArray
 
 CUDA_EXTRA = 'pip install "dmlops[cuda]"'
 
@@ -49,21 +49,20 @@ class Cuda(Host):
     label = "GPU"
 
     def __init__(self) -> None:
-        # Only a command that runs on a GPU pays for this import.
-        self._cuda = cuda.numba_cuda()
         self.name = cuda_devices()[0].name
 
     def put(self, array: Any) -> Any:
         """Copy `array` to the device."""
-        return self._cuda.to_device(np.asarray(array, order="C"))
+        return DeviceArray.from_numpy(array)
 
     def get(self, array: Any) -> "np.ndarray[Any, Any]":
         """Copy `array` back to the host."""
-        return np.asarray(array.copy_to_host())
+        return array.to_numpy()  # type: ignore[no-any-return]
 
     def wait(self) -> None:
         """Wait for the device."""
-        self._cuda.synchronize()
+        with cuda.device_made_current(0):
+            cuda.synchronize(0)
 
 
 def cpu_name() -> str:
@@ -84,13 +83,11 @@ def require_cuda() -> None:
     CommandError
         If a package is missing.
     """
-    missing = f"CUDA needs numba-cuda and cuda-core: {CUDA_EXTRA}"
-    if find_spec("numba_cuda") is None:
-        raise CommandError(missing)
     try:
         importlib.import_module("cuda.core")
     except ImportError as error:
-        raise CommandError(missing) from error
+        message = f"CUDA needs cuda-core: {CUDA_EXTRA}"
+        raise CommandError(message) from error
 
 
 def cuda_devices() -> list[Any]:

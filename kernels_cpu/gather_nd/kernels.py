@@ -171,7 +171,7 @@ def gather_kernel(kind: int) -> Any:
         x = tail(x, -table[X_OFFSET])
         offsets = stack_integers(256)
         line = memory.stack_line(output)
-        filled = 0
+        filled = int64(0)
         any_outside = False
         inner = DIMENSIONS + 4 * (table[N_TUPLES] - 1)
         n_inner = table[inner]
@@ -204,7 +204,7 @@ def gather_kernel(kind: int) -> Any:
                     _copy_strided(x, offsets[i], output, target, table)
                     target += stride
             else:
-                i = 0
+                i = int64(0)
                 while i < n:
                     stop = n
                     if outside:

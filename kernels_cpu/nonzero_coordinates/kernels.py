@@ -22,7 +22,7 @@ from kernels_cpu.intrinsics.pointers import (
     tail,
     words_at,
 )
-from kernels_cpu.jit import inline, njit, uint64
+from kernels_cpu.jit import inline, int64, njit, uint64
 from kernels_cpu.nonzero_coordinates import bits
 from kernels_cpu.nonzero_coordinates.bits import LANES, LIST
 from kernels_cpu.nonzero_coordinates.table import (
@@ -241,7 +241,7 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
                 a //= size_b
             cells = coordinates
             line = memory.stack_line(coordinates)
-            filled = 0
+            filled = int64(0)
             cursor = 0
             n_staged = bits.LISTED + LANES
             streams = n_rows >= table[STREAM_ROWS] and n_rows >= table[N_ELEMENTS] >> 3

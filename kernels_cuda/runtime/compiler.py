@@ -1,4 +1,4 @@
-"""From a Python function to a cubin: the one place that touches the insides of numba-cuda.
+"""From a Python function to a cubin; only this module and `numba_shortcuts` touch the insides of numba-cuda.
 
 Nothing here needs a GPU or a driver. Numba compiles a kernel to PTX for a compute capability, and nvJitLink
 makes a cubin of it.
@@ -18,7 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from kernels_cuda.runtime.variant import Variant, capability_of
+from kernels_cuda.runtime.variant import Variant, capability_of, is_ptx
 
 with warnings.catch_warnings():
     # Its NumPy deprecations are not ours to answer, and must not stop users who make errors of them.
@@ -27,11 +27,17 @@ with warnings.catch_warnings():
     from numba.core import typing
     from numba.cuda.core import compiler_lock
 
+    from kernels_cuda.runtime.numba_shortcuts import numba_shortcuts
+
 _LOCK = threading.RLock()
 _STATE = threading.local()
 # Linked functions, and what each was compiled to for other capabilities than the last.
 _LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
 _linked_for: tuple[int, int] | None = None
+# PTX changes at these compute capabilities only: kernels ask for 8.0 and 9.0 (`ptx`, `top_k.warp`), and NVVM
+# has another code generator from 10.0 on.
+_CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
+_LAST_ASKED_FOR = (9, 0)
 _ENTRY = re.compile(r"\.entry\s+([^\s(]+)")
 # Functions and variables of Numba's, whose names count what the process compiled before.
 _COUNTED_NAME = re.compile(r"\b_(?:ZN|cudapy_smem_)[\w$]+")
@@ -76,7 +82,10 @@ def linked_function(function: Callable[..., Any]) -> Any:
 
 
 def target_capability() -> tuple[int, int]:
-    """Return the compute capability that the running compilation is for."""
+    """Return the compute capability that the running compilation is for.
+
+    It is one of `_CAPABILITIES`: code that is to differ at others needs them to be named there.
+    """
     capability: tuple[int, int] = _STATE.capability
     return capability
 
@@ -95,9 +104,7 @@ def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
             function.overloads.update(kept.get(capability, {}))
     _linked_for = _STATE.capability = capability
     current_device = dispatcher.get_current_device
-    dispatcher.get_current_device = lambda: SimpleNamespace(
-        compute_capability=_supported_capability(capability)
-    )
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
     try:
         yield
     finally:
@@ -176,19 +183,14 @@ def _compilation(capability: tuple[int, int]) -> Iterator[None]:
         _import_numba_registries()
         with (
             compiler_lock.global_compiler_lock,
-            _compiling_for(capability),
+            # What kernels call is the same for all later architectures.
+            _compiling_for(min(capability, _LAST_ASKED_FOR)),
             _typing_as_in_c(),
+            numba_shortcuts(),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")
             yield
-
-
-def _supported_capability(capability: tuple[int, int]) -> tuple[int, int]:
-    # An architecture newer than the toolkit runs code for the newest one that it knows.
-    from numba.cuda.cudadrv.nvrtc import get_supported_ccs  # noqa: PLC0415
-
-    return max((known for known in get_supported_ccs() if known <= capability), default=capability)
 
 
 def parameter_type(annotation: Any) -> Any:
@@ -236,6 +238,14 @@ def max_registers(kernel: Any) -> int | None:
     return limit
 
 
+def ptx_capability(capability: tuple[int, int]) -> tuple[int, int]:
+    """Return the compute capability whose PTX is the best for another one: the toolkit may be older."""
+    from numba.cuda.cudadrv.nvrtc import get_supported_ccs  # noqa: PLC0415
+
+    known = {*get_supported_ccs()} & {*_CAPABILITIES}
+    return max((each for each in known if each <= capability), default=capability)
+
+
 def compile_ptx(kernel: Any, name: str, capability: tuple[int, int]) -> str:
     """Compile a kernel to PTX whose only entry is `name`.
 
@@ -246,11 +256,11 @@ def compile_ptx(kernel: Any, name: str, capability: tuple[int, int]) -> str:
     name : str
         Name of the entry in the PTX and in profilers: letters, digits and underscores.
     capability : tuple of two ints
-        Compute capability, for example ``(9, 0)``.
+        Compute capability, for example ``(9, 0)``, that NVVM knows (`ptx_capability`).
     """
     with _compilation(capability):
         ptx: str
-        ptx, _ = cuda.compile_ptx(kernel.py_func, _signature(kernel), cc=_supported_capability(capability))
+        ptx, _ = cuda.compile_ptx(kernel.py_func, _signature(kernel), cc=capability)
     mangled = _ENTRY.search(ptx)
     if mangled is None:
         msg = f"{name}: the PTX has no entry"
@@ -287,7 +297,23 @@ def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> byte
 
 
 def compile_variant(variant: Variant, arch: str) -> bytes:
-    """Return the cubin of a variant for an architecture such as ``"sm_90"``."""
-    capability = capability_of(arch)
+    """Return the code of a variant: a cubin for ``"sm_90"``, PTX for ``"compute_90"``.
+
+    Architectures in a row share what is the same for them.
+    """
+    ptx, limit = _ptx_and_limit(variant, ptx_capability(capability_of(arch)))
+    return _limited(ptx, limit).encode() if is_ptx(arch) else compile_cubin(ptx, arch, limit)
+
+
+@functools.lru_cache(len(_CAPABILITIES))
+def _ptx_and_limit(variant: Variant, capability: tuple[int, int]) -> tuple[str, int | None]:
     kernel = make_kernel(variant, capability)
-    return compile_cubin(compile_ptx(kernel, variant.label, capability), arch, max_registers(kernel))
+    return compile_ptx(kernel, variant.label, capability), max_registers(kernel)
+
+
+def _limited(ptx: str, max_registers: int | None) -> str:
+    """Return PTX that tells the driver the limit on registers, without which large blocks may not start."""
+    if max_registers is None:
+        return ptx
+    # The directive stands between the parameters and the body.
+    return re.sub(r"(\.entry[^)]*\))", rf"\1\n.maxnreg {max_registers}", ptx, count=1)

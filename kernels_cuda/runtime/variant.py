@@ -76,6 +76,17 @@ def capability_of(arch: str) -> tuple[int, int]:
     return int(digits[:-1]), int(digits[-1])
 
 
+def is_ptx(arch: str) -> bool:
+    """Return whether what is made for an architecture is PTX, which drivers compile for it and later ones.
+
+    Examples
+    --------
+    >>> is_ptx("compute_120"), is_ptx("sm_120")
+    (True, False)
+    """
+    return arch.startswith("compute_")
+
+
 def runnable(arch: str, targets: Iterable[str]) -> list[str]:
     """Return the targets whose code runs on an architecture, best first.
 

@@ -1,5 +1,6 @@
 """Fixtures for the GPU tests."""
 
+import importlib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,12 @@ def pytest_collection_modifyitems(items):
 def gpu_library(request):
     """Serve each array library with GPU arrays in turn."""
     return LIBRARIES[request.param]
+
+
+@pytest.fixture
+def current_device():
+    """Make the first device current, for tests that ask the driver themselves."""
+    importlib.import_module("cuda.core").Device(0).set_current()
 
 
 @pytest.fixture

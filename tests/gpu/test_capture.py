@@ -15,6 +15,9 @@ import dmlops
 from dmlops import cuda
 from tests import reference
 from tests.data import sample
+from tests.gpu.numba_cuda import numba_cuda
+
+pytestmark = pytest.mark.usefixtures("current_device")
 
 FILL = 0xAB
 # Rows for which every algorithm of top_k takes scratch.
@@ -216,7 +219,7 @@ class OnNumba:
     """Numba's arrays, which no pool keeps."""
 
     def __init__(self):
-        self.cuda = cuda.numba_cuda()
+        self.cuda = numba_cuda()
 
     def new(self, host):
         return self.cuda.to_device(host)
@@ -233,6 +236,23 @@ class OnNumba:
         return self.cuda.to_device(np.full(size, FILL, np.uint8))
 
 
+class OnDeviceArrays:
+    """Arrays of dmlops' own."""
+
+    def new(self, host):
+        return dmlops.DeviceArray.from_numpy(host)
+
+    def write(self, array, host):
+        cuda.copy_from_host(array.pointer, np.ascontiguousarray(host).ctypes.data, array.nbytes, array.stream)
+
+    def read(self, array):
+        return array.to_numpy()
+
+    def fill(self, size):
+        """Return an array of a size that the driver may have memory for, all bytes equal."""
+        return self.new(np.full(size, FILL, np.uint8))
+
+
 # Who captures, and whose arrays.
 PAIRS = {
     "cupy": (CuPyGraph, OnCuPy),
@@ -240,6 +260,7 @@ PAIRS = {
     "driver-cupy": (DriverGraph, OnCuPy),
     "driver-torch": (DriverGraph, OnTorch),
     "driver-numba": (DriverGraph, OnNumba),
+    "driver-dmlops": (DriverGraph, OnDeviceArrays),
 }
 # From small blocks to those that scratch for long rows has.
 FILL_SIZES = [1 << power for power in range(9, 25)]
@@ -299,7 +320,7 @@ def test_replays(name, pair):
 
 
 @pytest.mark.parametrize("name", NEED_SCRATCH)
-@pytest.mark.parametrize("library", [OnCuPy, OnNumba])
+@pytest.mark.parametrize("library", [OnCuPy, OnNumba, OnDeviceArrays])
 def test_scratch_belongs_to_the_graph(name, library):
     """The graph allocates and frees its own scratch, and gives the memory back when it is deleted."""
     call = Prepared(name, library())
@@ -335,7 +356,7 @@ def test_scratch_belongs_to_the_graph(name, library):
 @pytest.mark.parametrize("name", CALLS)
 def test_modes_of_capture(name, mode):
     """No request of a call to the driver ends a capture, in any mode."""
-    call, graph = Prepared(name, OnNumba()), DriverGraph(mode)
+    call, graph = Prepared(name, OnDeviceArrays()), DriverGraph(mode)
     graph.capture(call)
     graph.replay()
     call.check()
@@ -343,7 +364,7 @@ def test_modes_of_capture(name, mode):
 
 
 def test_a_capture_outlives_refused_calls():
-    call = Prepared("diagonal", OnNumba())
+    call = Prepared("diagonal", OnDeviceArrays())
     x, indices = call.inputs
     indices = call.library.new(np.array([[4], [0]]))
     waiting = [dmlops.nonzero_coordinates, lambda x, **given: dmlops.gather_nd(x, indices, **given)]
@@ -365,7 +386,7 @@ def test_a_capture_outlives_refused_calls():
 
 def test_a_capture_outlives_an_interrupted_call(monkeypatch):
     """The scratch of the call that failed is freed within the graph, and nothing waits for the capture."""
-    call, graph = Prepared("top_k-long_row", OnNumba()), DriverGraph()
+    call, graph = Prepared("top_k-long_row", OnDeviceArrays()), DriverGraph()
     launch = importlib.import_module("kernels_cuda.runtime.launch")
     real, launched = launch.launch_entry(), []
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import cuda
 from tests import reference
 from tests.data import assert_same, sample
+from tests.gpu.numba_cuda import numba_cuda
 
 
 class Interface:
@@ -45,11 +45,11 @@ def check_every_function(x, host, to_numpy):
 
 
 def test_numba_arrays():
-    numba_cuda = cuda.numba_cuda()
+    cuda = numba_cuda()
     host = sample("float32", (9, 50), "numba")
-    x = numba_cuda.to_device(host)
+    x = cuda.to_device(host)
     check_every_function(x, host, lambda array: array.copy_to_host())
-    picked = dmlops.gather_nd(x, numba_cuda.to_device(np.array([[8], [0]])))
+    picked = dmlops.gather_nd(x, cuda.to_device(np.array([[8], [0]])))
     assert_same(picked.copy_to_host(), host[[8, 0]])
     check_every_function(x[::2, ::3], host[::2, ::3], lambda array: array.copy_to_host())
 
@@ -60,7 +60,7 @@ def test_cuda_array_interface(torch):
     torch.cuda.synchronize()
 
     def to_numpy(array):
-        assert hasattr(array, "__cuda_array_interface__")
+        assert type(array) is dmlops.DeviceArray
         return torch.as_tensor(array, device="cuda").cpu().numpy()
 
     check_every_function(Interface(tensor), host, to_numpy)
@@ -91,7 +91,8 @@ def test_dlpack(torch):
     torch.cuda.synchronize()
 
     def to_numpy(array):
-        return torch.as_tensor(array, device="cuda").cpu().numpy()
+        assert type(array) is dmlops.DeviceArray
+        return torch.from_dlpack(array).cpu().numpy()
 
     check_every_function(DLPack(tensor), host, to_numpy)
     check_every_function(DLPack(tensor[:, ::2]), host[:, ::2], to_numpy)

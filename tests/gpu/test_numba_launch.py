@@ -9,6 +9,7 @@ from dmlops import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDataTyp
 from dmlops.enums import AxisDirection
 from tests.cuda_plans import planned
 from tests.data import assert_same
+from tests.gpu.numba_cuda import numba_cuda
 
 # Small problems are enough to see what a kernel does.
 pytestmark = pytest.mark.filterwarnings("ignore:.*Grid size:Warning")
@@ -19,8 +20,8 @@ FILL = 0xA5
 
 def launched_by_numba(descriptor, inputs, outputs):
     """Launch with Numba what a plan launches; return the outputs, and the names of the kernels."""
+    cuda = numba_cuda()
     compiler = importlib.import_module("kernels_cuda.runtime.compiler")
-    cuda = compiler.cuda
     capability = tuple(cuda.get_current_device().compute_capability)
     arrays = [cuda.to_device(array) for array in (*inputs, *outputs)]
     workspace = cuda.to_device(np.full(WORKSPACE_BYTES, FILL, np.uint8))

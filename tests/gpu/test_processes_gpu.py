@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernel_sources import ARE_SHIPPED, CAN_COMPILE, NO_COMPILER, needs_compilations
 from tests.scripts import run_script
 
 # The test of memory makes so many calls.
@@ -32,13 +33,23 @@ LIBRARIES = {
     make = cupy.asarray
     """,
     "numba": """
-    from dmlops import cuda
-    numba_cuda = cuda.numba_cuda()
+    from numba import cuda as numba_cuda
     len(numba_cuda.gpus)  # Numba itself cannot begin to use the driver in several threads
     make = numba_cuda.to_device
     """,
+    "dmlops": "make = dmlops.DeviceArray.from_numpy\n",
 }
-INSTALLED = [name for name in LIBRARIES if name == "numba" or find_spec(name)]
+
+
+def serve(*names):
+    """Return names of libraries as parameters; those that are not installed are skipped."""
+    packages = {name: "numba_cuda" if name == "numba" else name for name in names}
+    return [
+        pytest.param(name, marks=pytest.mark.skipif(not find_spec(package), reason=f"no {package} here"))
+        for name, package in packages.items()
+    ]
+
+
 CALLS = """
     X = (np.arange(30_000) * 7919 % 251 - 125).astype("float32").reshape(60, 500)
     PICKS = np.arange(-60, 60, 7).reshape(-1, 1)
@@ -58,8 +69,9 @@ CALLS = """
     }
 
     def to_numpy(array):
-        if hasattr(array, "copy_to_host"):
-            return array.copy_to_host()
+        for method in ("to_numpy", "copy_to_host"):
+            if hasattr(array, method):
+                return getattr(array, method)()
         return array.get() if hasattr(array, "get") else array.cpu().numpy()
 
     def check(found, wanted):
@@ -100,13 +112,14 @@ SIX_THREADS = """
 """
 
 
-@pytest.mark.parametrize("library", INSTALLED)
+@pytest.mark.skipif(not CAN_COMPILE and not ARE_SHIPPED, reason=NO_COMPILER)
+@pytest.mark.parametrize("library", serve(*LIBRARIES))
 def test_first_calls_from_six_threads(library, tmp_path):
-    for is_cold in (True, False):
+    for compiles in (not ARE_SHIPPED, False):
         printed = run_script(
             BEGIN, LIBRARIES[library], CALLS, SIX_THREADS, DMLOPS_CACHE_DIR=str(tmp_path)
         ).split()
-        assert printed == ["done", str(is_cold or library == "numba")]
+        assert printed == ["done", str(compiles or library == "numba")]
 
 
 WITHOUT_CONTEXT = """
@@ -148,12 +161,13 @@ WITHOUT_CONTEXT = """
 """
 
 
-@pytest.mark.parametrize("library", INSTALLED)
+@pytest.mark.parametrize("library", serve(*LIBRARIES))
 def test_threads_without_a_current_context(library):
     """CUDA is started by one library in the main thread, and the other threads have never met it."""
     assert run_script(BEGIN, LIBRARIES[library], CALLS, WITHOUT_CONTEXT).strip() == "done"
 
 
+@pytest.mark.skipif(not CAN_COMPILE and not ARE_SHIPPED, reason=NO_COMPILER)
 def test_two_processes_on_a_cold_cache(tmp_path):
     pytest.importorskip("torch")
     script = """
@@ -206,6 +220,7 @@ DAMAGE = {
 }
 
 
+@needs_compilations
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damaged_cubins_cost_a_compilation_and_one_warning(kind, kept, tmp_path):
     directory = tmp_path / "cache"
@@ -223,6 +238,7 @@ def test_damaged_cubins_cost_a_compilation_and_one_warning(kind, kept, tmp_path)
     assert "compiles kernels again" not in log
 
 
+@needs_compilations
 def test_numba_without_its_compiler(kept, tmp_path):
     assert one_call(kept, NUMBA_DISABLE_JIT="1")[0] == FOUND
     script = """
@@ -375,7 +391,7 @@ INTERRUPTS = """
 """
 
 
-@pytest.mark.parametrize("library", [name for name in INSTALLED if name != "numba"])
+@pytest.mark.parametrize("library", serve("torch", "cupy", "dmlops"))
 def test_interrupts_of_the_calls_that_wait(library):
     wanted = f"\nwanted = {N_INTERRUPTS}\n"
     printed = run_script(BEGIN, LIBRARIES[library], CALLS, wanted, INTERRUPTS)
@@ -386,6 +402,7 @@ LAST_CALLS = {
     "torch": "last = dmlops.top_k(make(X), 7)\n",
     "cupy": "last = dmlops.top_k(make(X), 7)\n",
     "numba": "last = dmlops.top_k(make(X), 7)\n",
+    "dmlops": "last = dmlops.top_k(make(X), 7)\n",
     # JAX arrays are kept until the call has ended, which nobody asks about any more.
     "jax": """
     import jax
@@ -395,14 +412,10 @@ LAST_CALLS = {
 }
 
 
-@pytest.mark.parametrize("library", LAST_CALLS)
+@pytest.mark.parametrize("library", serve(*LAST_CALLS))
 def test_a_process_that_ends_right_after_a_call(library):
     if library == "jax":
         pytest.importorskip("torch")
-    elif library not in INSTALLED:
-        pytest.skip(f"{library} is not installed")
-    if not find_spec(library):
-        pytest.skip(f"{library} is not installed")
     codes = LIBRARIES.get(library, LIBRARIES["torch"]), CALLS, LAST_CALLS[library], 'print("done")\n'
     output, log = run_script(BEGIN, *codes, errors=True, XLA_PYTHON_CLIENT_PREALLOCATE="false")
     assert output.strip() == "done"

@@ -19,6 +19,7 @@ from tests import reference
 from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import assert_same, sample
 from tests.gpu.bound import Bound
+from tests.gpu.numba_cuda import numba_cuda
 
 torch = pytest.importorskip("torch")
 
@@ -178,7 +179,7 @@ class OnNumba:
     """Numba's device arrays, which name the stream that they were made on."""
 
     def __init__(self, device):
-        self.cuda = cuda.numba_cuda()
+        self.cuda = numba_cuda()
         self.device = device
         # Numba's own streams wait for the default stream, and would hide that a call does not.
         with torch.cuda.device(device):

@@ -1,0 +1,229 @@
+"""`dmlops.DeviceArray`: other libraries take it, its stream orders it, and its memory is given back."""
+
+import gc
+import importlib
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops import DeviceArray, cuda
+from tests import reference
+from tests.data import DTYPES, assert_same, sample
+from tests.gpu.numba_cuda import numba_cuda
+from tests.gpu.test_capture import DriverGraph, ask
+from tests.gpu.test_gpu_arrays import check_every_function
+
+pytestmark = pytest.mark.usefixtures("current_device")
+
+SLEEP_CYCLES = 200_000_000
+N_BYTES = 1 << 20
+
+
+def driver():
+    return importlib.import_module("cuda.bindings.driver")
+
+
+def bytes_in_use():
+    """Return how much of the device's default pool is in use, once the device has nothing to do."""
+    gc.collect()
+    ask(driver().cuCtxSynchronize())
+    pool = ask(driver().cuDeviceGetDefaultMemPool(0))
+    attribute = driver().CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+    return int(ask(driver().cuMemPoolGetAttribute(pool, attribute)))
+
+
+def late(torch, stream):
+    """Keep a stream busy."""
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(SLEEP_CYCLES)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype.kind in "biuf"], ids=str)
+@pytest.mark.parametrize("shape", [(), (0, 3), (1,), (3, 5, 7)], ids=str)
+def test_elements_come_back(dtype, shape):
+    host = sample(dtype, shape, "device array")
+    array = DeviceArray.from_numpy(host)
+    assert (array.shape, array.dtype, str(array.device)) == (shape, dtype, "cuda:0")
+    assert_same(array.to_numpy(), host)
+
+
+def test_every_function_returns_it():
+    host = sample("float32", (9, 50), "functions")
+
+    def to_numpy(array):
+        assert type(array) is DeviceArray
+        return array.to_numpy()
+
+    check_every_function(DeviceArray.from_numpy(host), host, to_numpy)
+    check_every_function(DeviceArray.from_numpy(host[::2, ::-3]), host[::2, ::-3], to_numpy)
+    matrix = dmlops.diagonal_matrix(shape=(2, 3), like=DeviceArray((0,), "float16"))
+    assert_same(to_numpy(matrix), np.eye(2, 3, dtype="float16"))
+
+
+def test_every_library_takes_it(torch):
+    host = sample("float32", (4, 6), "libraries")
+    array = DeviceArray.from_numpy(host)
+    assert_same(torch.as_tensor(array, device="cuda").cpu().numpy(), host)
+    assert_same(torch.from_dlpack(array).cpu().numpy(), host)
+    assert torch.from_dlpack(array).data_ptr() == array.pointer
+    empty = DeviceArray((0, 3), "float32")
+    assert torch.as_tensor(empty, device="cuda").shape == torch.from_dlpack(empty).shape == (0, 3)
+
+
+def test_cupy_takes_it():
+    cupy = pytest.importorskip("cupy")
+    host = sample("int64", (4, 6), "cupy")
+    array = DeviceArray.from_numpy(host)
+    for taken in (cupy.asarray(array), cupy.from_dlpack(array)):
+        assert taken.data.ptr == array.pointer
+        assert_same(taken.get(), host)
+
+
+def test_jax_takes_it():
+    jax = pytest.importorskip("jax")
+    host = sample("int32", (4, 6), "jax")
+    assert_same(np.asarray(jax.dlpack.from_dlpack(DeviceArray.from_numpy(host))), host)
+
+
+def test_numba_takes_it():
+    host = sample("int16", (4, 6), "numba")
+    assert_same(numba_cuda().as_cuda_array(DeviceArray.from_numpy(host)).copy_to_host(), host)
+
+
+def test_a_library_keeps_it(torch):
+    tensors = [torch.from_dlpack(DeviceArray.from_numpy(np.full(N_BYTES, n, np.uint8))) for n in range(5)]
+    gc.collect()
+    others = [DeviceArray.from_numpy(np.full(N_BYTES, 99, np.uint8)) for _ in range(5)]
+    assert [tensor.unique().tolist() for tensor in tensors] == [[0], [1], [2], [3], [4]]
+    del others
+
+
+def test_results_name_the_stream_that_writes_them(torch):
+    host = sample("float32", (5, 100), "streams")
+    x, stream, reader = DeviceArray.from_numpy(host), torch.cuda.Stream(), torch.cuda.Stream()
+    expected = reference.top_k(host, 3)
+    dmlops.top_k(x, 3, stream=stream)
+    torch.from_dlpack(x)
+    torch.cuda.synchronize()
+    late(torch, stream)
+    values, indices = dmlops.top_k(x, 3, stream=stream)
+    assert values.stream == indices.stream == stream.cuda_stream
+    with torch.cuda.stream(reader):
+        copy = torch.from_dlpack(values).clone()
+    assert not stream.query(), "the host has waited"
+    torch.cuda.synchronize()
+    assert_same(copy.cpu().numpy(), expected[0])
+    late(torch, stream)
+    assert_same(dmlops.top_k(x, 3, stream=stream.cuda_stream).values.to_numpy(), expected[0])
+    # Another call is ordered with the stream that its operand names.
+    late(torch, stream)
+    values = dmlops.top_k(x, 3, stream=stream).values
+    assert_same(dmlops.top_k(values, 1).values.to_numpy(), expected[0][:, :1])
+
+
+def test_memory_is_given_back_in_the_order_of_its_stream(torch):
+    stream, n_before = torch.cuda.Stream(), bytes_in_use()
+    array = DeviceArray.from_numpy(np.full(N_BYTES, 7, np.uint8), stream=stream)
+    copy = torch.empty(N_BYTES, dtype=torch.uint8, device="cuda")
+    assert bytes_in_use() >= n_before + N_BYTES
+    late(torch, stream)
+    with torch.cuda.stream(stream):
+        copy.copy_(torch.as_tensor(array, device="cuda"))
+    del array
+    others = [DeviceArray.from_numpy(np.full(N_BYTES, 9, np.uint8)) for _ in range(4)]
+    torch.cuda.synchronize()
+    assert (copy == 7).all()
+    del others
+    assert bytes_in_use() == n_before
+
+
+@pytest.mark.parametrize("handle", [0, 1, 2])
+def test_default_streams(handle):
+    n_before = bytes_in_use()
+    host = sample("float32", (5, 100), "default")
+    values = dmlops.top_k(DeviceArray.from_numpy(host, stream=handle), 3, stream=handle).values
+    assert values.stream == max(handle, 1)
+    assert_same(values.to_numpy(), reference.top_k(host, 3)[0])
+    del values
+    assert bytes_in_use() == n_before
+
+
+def test_a_stream_object_lives_as_long_as_the_results():
+    core = importlib.import_module("cuda.core")
+    device = core.Device(0)
+    device.set_current()
+    host = sample("float32", (5, 100), "stream object")
+    results = [
+        dmlops.top_k(DeviceArray.from_numpy(host), 3, stream=device.create_stream()).values for _ in range(9)
+    ]
+    gc.collect()
+    for values in results:
+        assert_same(values.to_numpy(), reference.top_k(host, 3)[0])
+
+
+@pytest.mark.parametrize("mode", ["GLOBAL", "THREAD_LOCAL", "RELAXED"])
+def test_captures(mode):
+    """A capture neither gives memory to results nor takes that of arrays that are dropped meanwhile."""
+    host = sample("float32", (5, 100), "captured")
+    x, out = DeviceArray.from_numpy(host), DeviceArray((5, 100), "float32")
+    graph, n_before = DriverGraph(mode), bytes_in_use()
+    dropped = [DeviceArray.from_numpy(host), DeviceArray.from_numpy(host, stream=graph.stream)]
+    dmlops.diagonal_matrix(x, out=out)
+
+    def captured(options):
+        with pytest.raises(dmlops.InvalidDescriptorError, match="captured into a CUDA graph"):
+            dmlops.diagonal_matrix(x, **options)
+        dropped.clear()
+        dmlops.diagonal_matrix(x, value=3, out=out, **options)
+
+    graph.capture(captured)
+    graph.replay()
+    assert_same(out.to_numpy(), reference.diagonal_matrix(host, value=3))
+    DeviceArray((1,), "uint8")
+    assert bytes_in_use() == n_before
+    graph.delete()
+
+
+def test_a_blocking_stream_may_be_captured():
+    """Nothing of another array goes to the default stream meanwhile: that would end the capture."""
+    x, out = DeviceArray.from_numpy(sample("float32", (5, 100), "blocking")), DeviceArray((5, 100), "float32")
+    dmlops.diagonal_matrix(x, out=out)
+    n_before = bytes_in_use()
+    dropped = [DeviceArray((N_BYTES,), "uint8")]
+    stream = ask(driver().cuStreamCreate(driver().CUstream_flags.CU_STREAM_DEFAULT.value))
+    mode = driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    ask(driver().cuStreamBeginCapture(stream, mode))
+    dropped.clear()
+    with pytest.raises(dmlops.InvalidDescriptorError, match="captured into a CUDA graph"):
+        DeviceArray((N_BYTES,), "uint8")
+    dmlops.diagonal_matrix(x, out=out, stream=int(stream))
+    ask(driver().cuGraphDestroy(ask(driver().cuStreamEndCapture(stream))))
+    ask(driver().cuStreamDestroy(stream))
+    assert len(cuda._unfreed) == 1
+    DeviceArray((1,), "uint8")
+    assert bytes_in_use() == n_before
+
+
+@pytest.mark.skipif(cuda.device_count() < 2, reason="needs two GPUs")
+def test_the_second_device():
+    host = sample("float32", (9, 50), "second")
+    x = DeviceArray.from_numpy(host, 1)
+    values = dmlops.top_k(x, 3).values
+    assert str(values.device) == "cuda:1"
+    assert_same(values.to_numpy(), reference.top_k(host, 3)[0])
+    with pytest.raises(dmlops.DeviceMismatchError, match="cuda:0"):
+        dmlops.gather_nd(x, DeviceArray((2, 1), "int64"))
+
+
+@pytest.mark.parametrize("line", ["demo --device cuda", "gather x.npy i.npy --device cuda -o y.npy"])
+def test_commands(line, command):
+    pytest.importorskip("typer")
+    host = sample("float32", (9, 50), "commands")
+    np.save("x.npy", host)
+    np.save("i.npy", np.array([[3], [-1]]))
+    code, printed, error = command(*line.split())
+    assert (code, error) == (0, "")
+    assert "GPU" in printed
+    if "-o" in line:
+        assert_same(np.load("y.npy"), host[[3, -1]])

@@ -1,0 +1,117 @@
+"""`dmlops cache` and its part of `dmlops info`: what lies where, and an empty cache on request."""
+
+import re
+import sys
+import threading
+
+import pytest
+
+from dmlops import backend, kernel_archive, kernel_cache, kernel_store
+from dmlops.kernel_cache import Key
+from kernels_cpu import native_call
+from tests.command_line import assert_refused
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """Return a cache directory with 2 kernels of now for the CPU, 1 for a GPU, and 2 of older versions."""
+    root = tmp_path / "cache"
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(root))
+    now = backend.cpu_key(native_call.LOOK)
+    kernel_cache.keep(now, b"c" * 1000)
+    kernel_cache.keep(now._replace(kernel="other"), b"c" * 1000)
+    gpu = Key("cuda", "kernel", "sm_90", backend.source_digests()["cuda"], "old")
+    monkeypatch.setattr(backend, "generations", lambda: {"cpu": now.generation, "cuda": gpu.generation})
+    kernel_cache.keep(gpu, b"c" * 3000)
+    kernel_cache.keep(now._replace(sources="old"), b"c" * 4000)
+    kernel_cache.keep(gpu._replace(compilers="older"), b"c" * 5000)
+    return root
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    monkeypatch.setattr(kernel_store, "WHEEL", folder)
+    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    kernel_store.wheel_targets.cache_clear()
+    yield folder
+    kernel_store.wheel_targets.cache_clear()
+
+
+def lines(printed):
+    """Return the facts by name."""
+    return {
+        found[1].strip(): found[2]
+        for line in printed.splitlines()
+        if (found := re.match(r" (.{18}) (.*)", line))
+    }
+
+
+@pytest.mark.parametrize("name", ["cache", "info"])
+def test_what_lies_in_the_cache(command, root, name):
+    code, printed, error = command(name)
+    assert (code, error) == (0, "")
+    found = lines(printed)
+    assert found["folder"] == str(root)
+    assert found["new kernels"] == "kept"
+    processor = backend.cpu_key(native_call.LOOK).target_name
+    assert found[processor] == "2 kernels, 2.1 kB"
+    assert found["sm_90"] == "1 kernel, 3.0 kB"
+    assert found["older versions"] == "2 kernels, 9.1 kB"
+
+
+@pytest.mark.parametrize("name", ["cache", "info"])
+def test_what_lies_in_the_wheel(command, root, wheel, name):
+    digests = backend.source_digests()
+    for device, target, sources in (
+        ("cuda", "sm_75", digests["cuda"]),
+        ("cuda", "sm_80", "others"),
+        ("cpu", "x86-64-v3", digests["cpu"]),
+    ):
+        kernels = {"one": b"1" * 100, "two": b"2" * 100}
+        path = wheel / f"{target}.zip"
+        kernel_archive.write(
+            path, device=device, target=target, sources=sources, compilers="", kernels=kernels
+        )
+    (wheel / "sm_100.zip").write_bytes(b"no zip")
+    found = lines(command(name)[1])
+    size = (wheel / "sm_75.zip").stat().st_size
+    assert found["sm_75"] == f"2 kernels, {size} bytes"
+    assert found["sm_80"].endswith("not used: made from other sources than are installed")
+    assert re.fullmatch(r"2 kernels, \d+ bytes", found["x86-64-v3"])
+    assert re.match(r"not used: .*sm_100\.zip is damaged", found["sm_100"])
+
+
+def test_no_wheel(command, root, wheel):
+    assert "Kernels in the wheel\n none               kernels are compiled when" in command("cache")[1]
+
+
+def test_clear(command, root):
+    (root / "cpu" / "mine.txt").write_text("mine")
+    assert command("cache", "--clear") == (0, f"Removed 5 files, 14.2 kB from {root}\n", "")
+    assert [path for path in root.rglob("*") if path.is_file()] == [root / "cpu" / "mine.txt"]
+    assert command("cache", "--clear") == (0, f"Removed 0 files, 0 bytes from {root}\n", "")
+
+
+def test_clear_where_there_is_no_cache(command, monkeypatch):
+    monkeypatch.setenv("DMLOPS_CACHE", "0")
+    assert_refused(command("cache", "--clear"), "cache: there is no cache directory: DMLOPS_CACHE=0")
+    code, printed, _ = command("cache")
+    assert code == 0
+    assert "not kept: DMLOPS_CACHE=0 turns the cache off" in printed
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of folders are asked of POSIX")
+def test_what_cannot_be_removed_is_told(command, root, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    code, printed, error = command("cache", "--clear")
+    assert code == 1
+    assert printed == f"Removed 0 files, 0 bytes from {root}\n"
+    assert error.startswith(f"dmlops: cache: {root}")
+    assert error.endswith(": Permission denied (4 more)\n")

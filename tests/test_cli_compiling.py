@@ -1,0 +1,119 @@
+"""While a kernel is compiled, the commands say which; nothing of it is left, and a file shows nothing."""
+
+import io
+import logging
+
+import pytest
+
+import dmlops
+from dmlops import kernel_store
+from dmlops.cli import console
+from dmlops.kernel_cache import Key
+from tests.command_line import wait_for
+
+pytestmark = pytest.mark.quick
+
+KEY = Key("cuda", "top_k_block_4", "sm_90", "sources", "compilers")
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch):
+    monkeypatch.setenv("DMLOPS_CACHE", "0")
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Make standard error a terminal, and return what is written there."""
+    written = io.StringIO()
+    options = {"file": written, "force_terminal": True, "width": 80, "_environ": {"TERM": "xterm"}}
+    monkeypatch.setattr(console, "err", console.plain_console(**options))
+    return written
+
+
+def compile_one(key=KEY):
+    with kernel_store.LOCK:
+        return kernel_store.find_or_compile(key, lambda: b"code")
+
+
+def settings():
+    return kernel_store.log.level, list(kernel_store.log.handlers)
+
+
+def test_the_spinner_tells_what_is_compiled(terminal):
+    before = settings()
+    with console.spinner():
+        assert terminal.getvalue() == ""
+        compile_one()
+        compile_one(KEY._replace(kernel="gather_2"))
+    assert "compiling top_k_block_4 for sm_90 ..." in terminal.getvalue()
+    assert "compiling gather_2 for sm_90 ..." in terminal.getvalue()
+    assert settings() == before
+    compile_one(KEY._replace(kernel="later"))
+    assert "later" not in terminal.getvalue()
+
+
+def test_a_text_is_shown_again_afterwards(terminal):
+    def shown_is(text):
+        shown = terminal.getvalue()
+        wait_for(lambda: text in terminal.getvalue()[len(shown) :])
+        return b"code"
+
+    with console.spinner("running on the CPU ..."):
+        shown_is("running on the CPU ...")
+        with kernel_store.LOCK:
+            kernel_store.find_or_compile(KEY, lambda: shown_is("compiling top_k_block_4 for sm_90 ..."))
+        shown_is("running on the CPU ...")
+
+
+def test_a_compilation_that_fails_is_shown_no_longer(terminal):
+    def fail():
+        raise KeyboardInterrupt
+
+    before = settings()
+    with pytest.raises(KeyboardInterrupt), console.spinner(), kernel_store.LOCK:
+        kernel_store.find_or_compile(KEY, fail)
+    assert settings() == before
+
+
+def test_the_progress_bar_tells_what_is_compiled(terminal):
+    with console.progress_bar() as progress:
+        progress.add_task("rows", total=3)
+        compile_one()
+        assert not progress.tasks[0].visible
+        assert progress.tasks[1].description == "rows"
+    with console.progress_bar() as progress, pytest.raises(ZeroDivisionError), kernel_store.LOCK:
+        kernel_store.find_or_compile(KEY, lambda: progress.refresh() or 1 // 0)
+    assert "compiling top_k_block_4 for sm_90 ..." in terminal.getvalue()
+
+
+def test_a_command_tells_what_it_compiles(command, terminal, monkeypatch):
+    diagonal_matrix = dmlops.diagonal_matrix
+
+    def compiling(*arguments, **options):
+        compile_one(KEY._replace(kernel="diagonal_1"))
+        return diagonal_matrix(*arguments, **options)
+
+    monkeypatch.setattr(dmlops, "diagonal_matrix", compiling)
+    code, printed, _ = command("diagonal", "--shape", "2,2", "--device", "cpu")
+    assert code == 0
+    assert "compiling" not in printed
+    assert "compiling diagonal_1 for sm_90 ..." in terminal.getvalue()
+
+
+def test_nothing_is_shown_in_a_file(monkeypatch):
+    written = io.StringIO()
+    monkeypatch.setattr(console, "err", console.plain_console(file=written))
+    with console.spinner("running ..."):
+        compile_one()
+    with console.progress_bar() as progress:
+        progress.add_task("rows", total=3)
+        compile_one()
+    assert written.getvalue() == ""
+
+
+def test_the_log_tells_what_is_compiled_and_how_long_it_took(caplog):
+    caplog.set_level(logging.INFO, "dmlops")
+    compile_one()
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first == "compiling top_k_block_4 for sm_90"
+    assert second == "compiled top_k_block_4 for sm_90 in 0.0 s"

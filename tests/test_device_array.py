@@ -1,0 +1,134 @@
+"""`dmlops.DeviceArray` with a stand-in for the driver: how it is described, and when its memory is freed."""
+
+import pytest
+
+from tests import test_cuda_failures
+
+pytest.importorskip("cuda.bindings")
+
+
+def run(script):
+    """Run a script with a driver that takes notes; return what it printed, by lines."""
+    return test_cuda_failures.run("from dmlops import DeviceArray\n", script)
+
+
+def test_description():
+    printed = run("""
+        array = DeviceArray((2, 3), "int16", stream=5)
+        print(array, array.nbytes, array.__dlpack_device__())
+        print(array.__cuda_array_interface__)
+        empty = DeviceArray([0], bool)
+        print(empty.pointer, empty.stream, len(notes))
+    """)
+    assert printed == [
+        "DeviceArray(shape=(2, 3), dtype=int16, device=cuda:0) 12 (2, 0)",
+        "{'version': 3, 'shape': (2, 3), 'typestr': '<i2', 'data': (4611686018427387904, False), "
+        "'strides': None, 'stream': 5}",
+        "0 1 1",
+    ]
+
+
+REFUSED = {
+    "shape": (
+        "DeviceArray((2, -1), 'int8')",
+        "InvalidDescriptorError DeviceArray.shape: got (2, -1), but a ",
+    ),
+    "objects": ("DeviceArray((2,), object)", "TypeError DeviceArray.dtype: got object, but "),
+    "complex": ("DeviceArray((2,), 'complex64')", "TypeError DeviceArray.dtype: got complex64, but "),
+    "stream": ("DeviceArray((2,), 'int8', stream='5')", "TypeError DeviceArray.stream: got '5', but "),
+    "copy": ("np.asarray(DeviceArray((2,), 'int8'))", "TypeError DeviceArray: got an array on cuda:0, but "),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused(kind):
+    code, text = REFUSED[kind]
+    printed = run(f"""
+        try:
+            {code}
+        except Exception as error:
+            print(type(error).__name__, error)
+    """)
+    assert len(printed) == 1
+    assert printed[0].startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "allocated", "freed"), [("None", 1, 1), ("0", 1, 1), ("5", 5, 5), ("2", 2, 1)]
+)
+def test_memory_is_in_the_order_of_a_stream(given, allocated, freed):
+    """The per-thread default stream is another one in each thread, and the legacy stream waits for all."""
+    printed = run(f"""
+        array = DeviceArray((4,), "float32", stream={given})
+        del array
+        print(notes)
+    """)
+    assert printed == [f"[('allocate', 16, {allocated}), ('free', {1 << 62}, {freed})]"]
+
+
+def test_a_capture_gives_and_takes_no_memory():
+    printed = run("""
+        states = {5: (success, none), 7: (success, none)}
+        driver.cuStreamIsCapturing = lambda handle: states[handle]
+        array = DeviceArray((4,), "float32", stream=5)
+        notes.clear()
+        # A capture of another stream may forbid the legacy stream to be used.
+        for state in ((success, active), (real.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, none)):
+            states[5] = state
+            try:
+                DeviceArray((4,), "float32", stream=5)
+            except dmlops.InvalidDescriptorError as error:
+                print(error)
+        del array
+        DeviceArray((0,), "float32", stream=7)
+        print(notes)
+        states[5] = success, none
+        array = DeviceArray((8,), "float32", stream=7)
+        print(notes)
+    """)
+    refused = (
+        "DeviceArray: got a new array, but the stream is being captured into a CUDA graph, which would own "
+        "the memory; allocate it before the capture: functions take it as out"
+    )
+    assert printed == [refused, refused, "[]", f"[('free', {1 << 62}, 5), ('allocate', 32, 7)]"]
+
+
+def test_a_stream_lives_as_long_as_its_arrays():
+    printed = run("""
+        class Stream:
+            def __cuda_stream__(self):
+                return 0, 5
+
+            def __del__(self):
+                notes.append("stream")
+
+        stream = Stream()
+        array = DeviceArray((4,), "float32", stream=stream)
+        del stream
+        print(len(notes))
+        del array
+        print(notes[1:])
+    """)
+    assert printed == ["1", f"[('free', {1 << 62}, 5), 'stream']"]
+
+
+def test_rows_are_copied_in_memory_order():
+    printed = run("""
+        driver.cuMemcpyHtoDAsync = lambda pointer, host, size, stream: (
+            print(list(ctypes.string_at(host, size)), stream) or (success,)
+        )
+        DeviceArray.from_numpy(np.array([[1, 2], [3, 4]], np.uint8).T, stream=5)
+        print([name for name, *_ in notes])
+    """)
+    assert printed == ["[1, 3, 2, 4] 5", "['allocate', 'wait', 'free']"]
+
+
+def test_nothing_is_freed_while_the_process_ends():
+    printed = run("""
+        driver.cuMemFreeAsync = lambda *_: print("freed")
+        array = DeviceArray((4,), "float32")
+        kept = [array]
+        kept.append(kept)
+        print("end")
+    """)
+    assert printed == ["end"]

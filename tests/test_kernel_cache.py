@@ -1,0 +1,235 @@
+"""The cache directory: old generations of kernels go, current ones stay, and other files are left alone."""
+
+import functools
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from dmlops import kernel_cache
+from dmlops.kernel_cache import Key, clear, contents, keep, read
+from tests.scripts import ROOT
+
+CODE = b"code" * 100
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    root = tmp_path / "cache"
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(root))
+    monkeypatch.setattr(kernel_cache, "_mark_as_used", kernel_cache._mark_as_used.__wrapped__)
+    return root
+
+
+def key(sources, *, device="cpu", kernel="kernel", target="znver3 +avx2"):
+    return Key(device, kernel, target, str(sources), "numba 1")
+
+
+def age(root, of, seconds):
+    """Make a generation as if it had been used that long ago."""
+    then = time.time() - seconds
+    os.utime(root / of.device / of.generation, (then, then))
+
+
+def is_there(root, of):
+    return (root / of.path).is_file()
+
+
+def test_the_place_of_a_kernel_tells_what_it_is_for():
+    path = key("s", device="cuda", target="sm_90").path
+    assert path.parts[0] == "cuda"
+    assert path.parts[2] == "sm_90"
+    assert path.name.startswith("kernel-")
+    assert key("s").path.parts[2] == "znver3"
+    assert key("s", kernel="other").generation == key("s", target="sm_80").generation == key("s").generation
+    assert len({key("s").generation, key("t").generation, key("s", device="cuda").generation}) == 3
+
+
+def test_the_generations_used_last_stay(root):
+    keys = [key(number) for number in range(6)]
+    for number, each in enumerate(keys[:4]):
+        keep(each, CODE)
+        age(root, each, 1000 - number)
+    assert read(keys[0]) == CODE  # now it is the last one used
+    keep(keys[4], CODE)
+    assert [is_there(root, each) for each in keys[:5]] == [True, False, True, True, True]
+    assert not (root / "cpu" / keys[1].generation).exists()
+    age(root, keys[4], 1)
+    keep(keys[5], CODE)
+    assert [is_there(root, each) for each in keys] == [True, False, False, True, True, True]
+
+
+def test_further_kernels_of_a_generation_remove_nothing(root):
+    keys = [key(number) for number in range(4)]
+    for each in keys:
+        keep(each, CODE)
+    foreign = root / "cpu" / ("f" * 16)
+    foreign.mkdir()
+    keep(key(0, kernel="other"), CODE)
+    keep(key(0, target="sm_90"), CODE)
+    assert all(is_there(root, each) for each in keys)
+    assert foreign.exists()
+
+
+def test_devices_have_generations_of_their_own(root):
+    cuda = [key(number, device="cuda", target="sm_90") for number in range(4)]
+    for each in cuda:
+        keep(each, CODE)
+    for number in range(6):
+        keep(key(number), CODE)
+    assert all(is_there(root, each) for each in cuda)
+    assert len(list((root / "cpu").iterdir())) == 4
+
+
+@pytest.fixture
+def foreign(root):
+    """Put files where kernels are that dmlops has not written, and return them."""
+    old = key("old")
+    keep(old, CODE)
+    folder = (root / old.path).parent
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (outside / ("kernel-" + "0" * 32)).write_bytes(CODE)
+    (root / "cpu" / ("1" * 16)).symlink_to(outside, target_is_directory=True)
+    (folder.parent / "elsewhere").symlink_to(outside, target_is_directory=True)
+    files = [
+        root / "notes.txt",
+        root / "cpu" / "notes.txt",
+        root / "cpu" / "results" / "data",
+        root / "cpu" / old.generation / "notes.txt",
+        folder / "kernel.txt",
+        folder / "deeper" / ("kernel-" + "0" * 32),
+        outside / ("kernel-" + "0" * 32),
+    ]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("mine")
+    age(root, old, 10_000)
+    return old, files
+
+
+def test_what_dmlops_has_not_written_stays(root, foreign):
+    old, files = foreign
+    for number in range(5):
+        keep(key(number), CODE)
+    assert not is_there(root, old)
+    assert all(file.read_text() == "mine" for file in files)
+
+
+def test_clear_removes_kernels_and_nothing_else(root, foreign):
+    old, files = foreign
+    keep(key("new"), CODE)
+    keep(key("new", device="cuda", target="sm_90"), CODE)
+    removed = clear(root)
+    assert len(removed.sizes) == 3
+    assert sum(removed.sizes) > 3 * len(CODE)
+    assert removed.problems == []
+    assert not is_there(root, old)
+    assert not (root / "cuda").exists()
+    assert all(file.read_text() == "mine" for file in files)
+    assert clear(root) == ([], [])
+
+
+def test_clear_where_there_is_nothing(root):
+    assert clear(root) == ([], [])
+    assert not root.exists()
+
+
+def test_what_a_killed_process_was_writing_goes_too(root):
+    keep(key("s"), CODE)
+    temporary = (root / key("s").path).with_name(".abc12_x9.tmp")
+    temporary.write_bytes(b"half")
+    assert len(clear(root).sizes) == 2
+    assert not temporary.exists()
+
+
+def test_kernels_of_versions_without_generations_go(root):
+    flat = root / "cpu" / ("diagonal_matrix_1-" + "0a" * 16)
+    flat.parent.mkdir(parents=True)
+    flat.write_bytes(CODE)
+    assert contents(root) == [("cpu", "", "", [len(CODE)])]
+    keep(key("s"), CODE)
+    assert not flat.exists()
+    assert is_there(root, key("s"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users are told apart on POSIX")
+def test_files_of_another_user_stay(root, monkeypatch):
+    keep(key("s"), CODE)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert clear(root).sizes == []
+    for number in range(6):
+        keep(key(number), CODE)
+    monkeypatch.undo()
+    assert is_there(root, key("s"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions are asked of POSIX")
+def test_every_user_can_read_what_root_has_kept(root, monkeypatch):
+    """As in a container that is built by root and run by somebody else."""
+    before = os.umask(0o022)
+    try:
+        keep(key("s"), CODE)
+    finally:
+        os.umask(before)
+    path = root / key("s").path
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.parent.stat().st_mode & 0o777 == 0o755
+    monkeypatch.setattr(os, "fstat", lambda handle, real=os.fstat: _of_user(real(handle), 0))
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert read(key("s")) == CODE
+    monkeypatch.setattr(os, "fstat", lambda handle: _of_user(path.stat(), 54321))
+    assert read(key("s")) is None
+
+
+def _of_user(status, user):
+    return os.stat_result((*status[:4], user, *status[5:]))
+
+
+def test_contents(root):
+    keep(key("s"), CODE)
+    keep(key("s", kernel="other"), CODE * 2)
+    keep(key("t", device="cuda", target="sm_90"), CODE)
+    size = (root / key("s").path).stat().st_size
+    found = [(*each[:3], sorted(each.sizes)) for each in contents(root)]
+    assert found == [
+        ("cpu", key("s").generation, "znver3", [size, size + len(CODE)]),
+        ("cuda", key("t", device="cuda").generation, "sm_90", [size]),
+    ]
+
+
+def test_a_directory_that_cannot_be_written_to_is_read(root, monkeypatch):
+    """As one in a container image, whose times cannot be set."""
+    keep(key("s"), CODE)
+    refuse = functools.partial(os.utime, root / "nowhere")
+    monkeypatch.setattr(os, "utime", lambda *_: refuse())
+    assert read(key("s")) == CODE
+
+
+def test_many_processes_begin_generations_at_once(root):
+    """Each finds what it has kept, whoever removes old generations meanwhile, and none warns."""
+    script = """
+        import logging, sys
+        from dmlops.kernel_cache import Key, keep, read
+
+        logging.basicConfig()
+        for number in range(60):
+            key = Key("cpu", f"kernel_{number}", "znver3", f"{sys.argv[1]} {number // 15}", "numba 1")
+            keep(key, b"code" * number)
+            if number % 5 == 0:
+                assert read(key) in (b"code" * number, None)
+    """
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    processes = [
+        subprocess.Popen([*command, str(n % 2)], env=environment, stderr=subprocess.PIPE, text=True)
+        for n in range(4)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, errors
+    assert errors == [""] * 4
+    assert len(list((root / "cpu").iterdir())) <= 8
+    assert not list(root.rglob("*.tmp"))

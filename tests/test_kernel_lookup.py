@@ -1,0 +1,190 @@
+"""Kernels that the wheel brings: found before the cache is asked, refused where they do not fit."""
+
+import importlib
+import logging
+import os
+import threading
+
+import pytest
+
+from dmlops import kernel_cache, kernel_store
+from dmlops.kernel_archive import write
+from dmlops.kernel_store import find_in_wheel
+from tests.scripts import run_script
+
+CODE = b"code of the kernel" * 50
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """Return the folder of archives of an installed wheel, with none in it."""
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    monkeypatch.setattr(kernel_store, "WHEEL", folder)
+    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    forget()
+    yield folder
+    forget()
+
+
+def forget():
+    kernel_store.wheel_targets.cache_clear()
+    kernel_store._archive.cache_clear()
+
+
+def bring(folder, target="sm_90", *, device="cuda", sources="sources", kernels=None, name=None):
+    kernels = {"kernel": CODE} if kernels is None else kernels
+    path = folder / f"{name or target}.zip"
+    write(path, device=device, target=target, sources=sources, compilers="numba 1", kernels=kernels)
+    return path
+
+
+def find(kernel="kernel", *targets):
+    with kernel_store.LOCK:
+        return find_in_wheel("cuda", kernel, "sources", targets or ["sm_90"])
+
+
+def test_found(wheel, caplog):
+    bring(wheel)
+    assert [find(), find(), find("other")] == [CODE, CODE, None]
+    assert not caplog.records
+
+
+def test_the_first_target_that_has_the_kernel_counts(wheel):
+    bring(wheel, "sm_86", kernels={"kernel": b"86"})
+    bring(wheel, "sm_80", kernels={"kernel": b"80", "other": b"80, too"})
+    assert find("kernel", "sm_89", "sm_86", "sm_80") == b"86"
+    assert find("kernel", "sm_80", "sm_86") == b"80"
+    assert find("other", "sm_86", "sm_80") == b"80, too"
+
+
+def test_no_wheel(wheel, caplog):
+    assert find() is None
+    forget()
+    wheel.rmdir()
+    assert find() is None
+    assert not caplog.records
+
+
+REFUSED = {
+    "sources": lambda folder: bring(folder, sources="others"),
+    "device": lambda folder: bring(folder, device="cpu"),
+    "target": lambda folder: bring(folder, "sm_80", name="sm_90"),
+    "damaged": lambda folder: bring(folder).write_bytes(b"PK"),
+    "folder": lambda folder: (folder / "sm_90.zip").mkdir(),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_an_archive_that_does_not_fit_is_as_none_at_all(kind, wheel, caplog):
+    REFUSED[kind](wheel)
+    bring(wheel, "sm_80")
+    assert [find(), find(), find()] == [None] * 3
+    assert find("kernel", "sm_90", "sm_80") == CODE
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "sm_90.zip" in record.getMessage()
+
+
+def test_a_damaged_kernel_is_compiled_and_the_others_are_found(wheel, caplog):
+    noise = os.urandom(1000)
+    path = bring(wheel, kernels={"kernel": CODE, "noise": noise})
+    content = path.read_bytes()
+    at = content.index(noise[:100])  # it cannot be made smaller
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    assert [find(), find("noise"), find("noise")] == [CODE, None, None]
+    assert len(caplog.records) == 1
+    assert "damaged" in caplog.text
+
+
+IN_WHEEL = """
+    import os, sys
+    from pathlib import Path
+
+    import dmlops
+    from dmlops import backend, kernel_store
+    from kernels_cpu import processor
+
+    processor.LEVEL = "x86-64-v3"  # whichever the host has
+    kernel_store.WHEEL = Path(os.environ["WHEEL"])
+"""
+BUILD = """
+    from dmlops.kernel_archive import write
+
+    kernels, compiled = {}, backend.compiled
+
+    def recording(kernel):
+        kernels[kernel.label] = code = compiled(kernel)
+        return code
+
+    backend.compiled = recording
+    dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8")
+    sources = backend.source_digests()["cpu"]
+    path = kernel_store.WHEEL / "x86-64-v3.zip"
+    write(path, device="cpu", target=path.stem, sources=sources, compilers="", kernels=kernels)
+"""
+CALL = """
+    print(dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8").tolist())
+"""
+
+
+def test_a_call_without_numba_and_cache(tmp_path):
+    """What the wheel brings needs no compiler, leaves nothing behind, and asks for no version."""
+    run_script(IN_WHEEL, BUILD, WHEEL=str(tmp_path))
+    without = """
+    sys.modules["numba"] = None
+    """
+    quiet = """
+    print("importlib.metadata" in sys.modules)
+    """
+    cache = tmp_path / "cache"
+    for settings in ({"DMLOPS_CACHE": "0"}, {"DMLOPS_CACHE_DIR": str(cache)}):
+        output = run_script(IN_WHEEL, without, CALL, quiet, WHEEL=str(tmp_path), **settings)
+        assert output == "[[1, 0, 0]]\nFalse\n"
+    assert not cache.exists()
+
+
+def test_an_edited_source_file_is_noticed(wheel, tmp_path):
+    (tmp_path / "sources").mkdir()
+    source = tmp_path / "sources" / "kernel.py"
+    source.write_text("a = 1\n")
+
+    def sources():
+        kernel_store.source_digest.cache_clear()
+        return kernel_store.source_digest(source.parent)
+
+    bring(wheel, sources=sources())
+    assert find_in_wheel("cuda", "kernel", sources(), ["sm_90"]) == CODE
+    source.write_text("a = 2\n")
+    assert find_in_wheel("cuda", "kernel", sources(), ["sm_90"]) is None
+
+
+TARGETS = ("compute_120", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "x86-64-v3")
+
+
+@pytest.mark.parametrize(
+    ("arch", "targets"),
+    [
+        ("sm_75", ["sm_75"]),
+        ("sm_90", ["sm_90"]),
+        ("sm_89", ["sm_89", "sm_86", "sm_80"]),
+        ("sm_87", ["sm_86", "sm_80"]),
+        ("sm_103", ["sm_100"]),
+        ("sm_120", ["sm_120", "compute_120"]),
+        ("sm_121", ["sm_120", "compute_120"]),
+        ("sm_130", ["compute_120"]),
+        ("sm_70", []),
+        ("sm_72", []),
+        ("sm_110", []),
+    ],
+)
+def test_which_targets_run_on_an_architecture(arch, targets):
+    runnable = importlib.import_module("kernels_cuda.runtime.variant").runnable
+    assert runnable(arch, TARGETS) == targets
+    assert runnable(arch, TARGETS[::-1]) == targets
+
+
+def test_the_highest_ptx_that_an_architecture_takes_comes_first():
+    runnable = importlib.import_module("kernels_cuda.runtime.variant").runnable
+    targets = ["compute_75", "compute_120", "compute_90", "sm_80"]
+    assert runnable("sm_100", targets) == ["compute_90", "compute_75"]

@@ -1,0 +1,132 @@
+"""Wheels that bring compiled kernels: how they are built, and how they run without a compiler."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops.kernel_archive import Archive
+from kernels_cpu import diagonal_matrix, native_call, processor
+from tests.scripts import ROOT, run_script
+
+needs_level = pytest.mark.skipif(not processor.LEVEL, reason="wheels bring no kernels for this processor")
+
+
+def build_wheel(folder, **environment):
+    """Build a wheel in a folder; return its path, or what was printed if it cannot be built."""
+    pytest.importorskip("build")
+    isolation = ["--no-isolation"] if find_spec("hatchling") else []
+    command = [sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", str(folder), str(ROOT)]
+    result = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        return result.stdout + result.stderr
+    (path,) = Path(folder).glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build a wheel with the kernels of one operator for the level of this processor."""
+    path = build_wheel(
+        tmp_path_factory.mktemp("wheel"),
+        DMLOPS_BUILD_KERNELS=processor.LEVEL,
+        DMLOPS_BUILD_OPERATOR="diagonal_matrix",
+        DMLOPS_SIMD="0",  # a setting of the user's, which is not the wheel's
+    )
+    assert isinstance(path, Path), path
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Unpack the wheel."""
+    folder = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@needs_level
+def test_a_wheel_with_kernels_for_the_cpu_is_for_a_platform(wheel):
+    version, python, abi, platform = wheel.stem.split("-")[1:]
+    assert (version, python, abi) == (dmlops.__version__, "py3", "none")
+    assert platform.startswith(("manylinux_", "macosx_", "win_"))
+    with zipfile.ZipFile(wheel) as archive:
+        (kernels,) = {name for name in archive.namelist() if name.startswith("dmlops/kernels/")}
+        (info,) = {name for name in archive.namelist() if name.endswith("/WHEEL")}
+        assert f"Tag: py3-none-{platform}\n" in archive.read(info).decode()
+    assert kernels == f"dmlops/kernels/{processor.LEVEL}.zip"
+
+
+@needs_level
+def test_a_wheel_brings_all_kernels_of_the_operator(installed):
+    archive = Archive(installed / "dmlops" / "kernels" / f"{processor.LEVEL}.zip")
+    kernels = (*native_call.KERNELS, *diagonal_matrix.all_kernels())
+    assert archive.labels == {kernel.label for kernel in kernels}
+    assert all(archive.read(label) for label in archive.labels)
+
+
+USE = """
+    import sys
+    import numpy as np
+    sys.modules["numba"] = None
+    sys.path.insert(0, {folder!r})
+    import dmlops
+    assert dmlops.__file__.startswith({folder!r})
+    print(dmlops.diagonal_matrix(np.arange(1, 10, dtype=np.int16).reshape(3, 3), begin=0, end=1).tolist())
+"""
+
+
+@needs_level
+def test_the_kernels_of_a_wheel_need_no_compiler(installed):
+    script = USE.format(folder=str(installed))
+    expected = np.arange(1, 10).reshape(3, 3)
+    np.fill_diagonal(expected, 1)
+    printed = run_script(script, DMLOPS_CACHE="0")
+    assert printed.strip() == str(expected.tolist())
+
+
+@needs_level
+def test_other_kernels_than_those_of_a_wheel_need_a_compiler(installed):
+    script = USE.format(folder=str(installed))
+    with pytest.raises(
+        AssertionError, match=r"must be compiled .*numba is not installed; type: pip install numba"
+    ):
+        run_script(script, DMLOPS_CACHE="0", DMLOPS_SIMD="0")
+
+
+def test_a_target_that_does_not_exist(tmp_path):
+    told = "DMLOPS_BUILD_KERNELS: sm_91: no such target; it must be all, or some of "
+    assert told in build_wheel(tmp_path, DMLOPS_BUILD_KERNELS="sm_90 sm_91")
+
+
+# They call functions that are compiled on their own, whose names count what was compiled before.
+IN_SOME_ORDER = (
+    "nonzero_mark_pi64_i64_pu8_pu8",
+    "nonzero_total_pi64_pu32_pu8",
+    "nonzero_mark_pi64_i64_pu16_pu8",
+)
+
+
+def test_the_order_of_compilation_does_not_matter():
+    """Wheels that are built twice are the same."""
+    script = """
+        import hashlib
+        from kernels_cpu.compiler import compile_kernel
+        from kernels_cpu.nonzero_coordinates import all_kernels
+        kernels = {{kernel.label: kernel for kernel in all_kernels()}}
+        code = {{label: compile_kernel(kernels[label]) for label in {labels}}}
+        print(sorted((label, hashlib.sha256(code[label]).hexdigest()) for label in {common}))
+    """
+    first, *common = IN_SOME_ORDER
+    orders = ([first, *common], common[::-1])
+    printed = {run_script(script.format(labels=labels, common=common)) for labels in orders}
+    assert len(printed) == 1
