@@ -25,6 +25,12 @@ def warp(element_size: int, row_elements: int) -> Variant:
     return Variant("top_k_warp", "kernels_cuda.top_k.warp:warp_kernel", parameters)
 
 
+def rounds(element_size: int, n_lanes: int) -> Variant:
+    """Return the kernel for short rows and a small k, with `n_lanes` lanes per row."""
+    parameters = element_size, n_lanes
+    return Variant("top_k_rounds", "kernels_cuda.top_k.rounds:rounds_kernel", parameters)
+
+
 def block(element_size: int, n_threads: int) -> Variant:
     """Return the kernel of one block of `n_threads` per row."""
     dynamic_bytes = block_shape(element_size, n_threads, MOST_SHARED_BYTES).dynamic_bytes
@@ -105,6 +111,8 @@ def variants() -> Iterator[Variant]:
         yield columns(element_size)
         for row_elements in WarpPolicy.row_elements:
             yield warp(element_size, row_elements)
+        for n_lanes in shapes.ROUNDS_LANES:
+            yield rounds(element_size, n_lanes)
         for n_threads in BLOCK_THREADS:
             yield block(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:

@@ -139,6 +139,14 @@ def warp_shared_bytes(element_size: int, n_slots: int) -> int:
     return WARP_KERNEL_WARPS * n_slots * (12 if element_size == 8 else 8)
 
 
+# The rounds kernel: keys of each lane, and the lanes that may serve a row.
+ROUNDS_KEYS = 16
+ROUNDS_LANES = (4, 8, 16, 32)
+ROUNDS_THREADS = 128
+# Each lane of the shortest rows remembers two of the selected positions.
+ROUNDS_LARGEST_K = 8
+
+
 # Radix sorts (`tile`, `sort`).
 DIGIT_BITS = 8
 N_DIGITS = 1 << DIGIT_BITS
