@@ -24,7 +24,6 @@ from kernels_cuda.ptx import (
     shuffle_from_u32,
     shuffle_xor_u32,
     shuffle_xor_u64,
-    warp_max,
     warp_min,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
