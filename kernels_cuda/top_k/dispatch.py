@@ -77,7 +77,7 @@ def _is_for_columns(problem: Problem, policy: Policy) -> bool:
 
 
 def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
-    return problem.axis_size <= policy.rounds.row_elements and problem.k <= policy.rounds.largest_k
+    return problem.k <= policy.rounds.largest_k and launches.fitting_rounds(problem, policy) is not None
 
 
 def _is_for_warps(problem: Problem, policy: Policy) -> bool:

@@ -93,17 +93,21 @@ def fill_offsets(problem: Problem, workspace: Workspace) -> tuple[Pointer, list[
     ]
 
 
+def fitting_rounds(problem: Problem, policy: Policy) -> shapes.RoundsShape | None:
+    """Return the smallest shape that holds a row, or None."""
+    return next((shape for shape in policy.rounds.shapes if problem.axis_size <= shape.n_elements), None)
+
+
 def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
     """Give every row as many lanes as hold it."""
-    lanes = (n for n in shapes.ROUNDS_LANES if problem.axis_size <= n * shapes.ROUNDS_KEYS)
-    n_lanes = next(lanes, None)
-    if n_lanes is None or problem.k > shapes.ROUNDS_LARGEST_K:
+    shape = fitting_rounds(problem, policy)
+    if shape is None or problem.k > shapes.ROUNDS_LARGEST_K:
         raise unserved(problem, "rounds")
     offsets, launches = fill_offsets(problem, workspace)
-    n_blocks = ceil_div(problem.n_rows * n_lanes, shapes.ROUNDS_THREADS)
+    n_blocks = ceil_div(problem.n_rows * shape.n_lanes, shapes.ROUNDS_THREADS)
     return launches + [
         Launch(
-            kernels.rounds(problem.element_size, n_lanes),
+            kernels.rounds(problem.element_size, shape),
             batch,
             shapes.ROUNDS_THREADS,
             (*OPERANDS, offsets),

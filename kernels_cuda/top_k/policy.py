@@ -12,10 +12,9 @@ from typing import Any
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
-    ROUNDS_KEYS,
-    ROUNDS_LANES,
     ROUNDS_LARGEST_K,
     BlockShape,
+    RoundsShape,
     TileShape,
     group_key_bytes,
 )
@@ -56,7 +55,8 @@ TILE_SHAPES = {
 class RoundsPolicy:
     """Several rows per warp, or one, in a round per selected element."""
 
-    row_elements: int = ROUNDS_KEYS * ROUNDS_LANES[-1]
+    # Smallest first; a row goes to the first that holds it.
+    shapes: tuple[RoundsShape, ...] = tuple(RoundsShape(n_lanes, 16) for n_lanes in (4, 8, 16, 32))
     largest_k: int = ROUNDS_LARGEST_K
 
 

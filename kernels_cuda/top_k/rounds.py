@@ -1,14 +1,16 @@
 """Rounds that select one element each: for k <= 8 and rows of up to 512 elements, several of them per warp.
 
-1. Load the row; each of its 4 to 32 lanes keeps 16 ordered keys (`keys`) in registers.
+1. Load the row; each of its lanes keeps up to 32 keys in registers.
 2. In every round, find the largest key of each lane, then of all lanes of the row. Of equal ones that with
    the smallest position is selected. The lane whose number in the row is the round's remembers the position.
 3. Write the k values and indices; by ascending index if they are not to be sorted, for which each lane counts
    the smaller positions among the k.
 
-A key of 8 or 16 bits and the inverted position make one number, which no other element has: the next one
-selected is the largest number below the last one. Keys of 32 and 64 bits leave no room for the position: a
-mask tells which of its keys a lane still has.
+Keys order the elements as ordered keys (`keys`) do, but are made in fewer instructions: that of a float is
+its distance from minus infinity as an integer, which the two zeros share. The key of an element of less than
+32 bits fills the register from the top. Of 8 and 16 bits, a key and the inverted position make one number,
+which no other element has: the next one selected is the largest number below the last one. Keys of 32 and 64
+bits leave no room for the position: a mask tells which of its keys a lane still has.
 
 The rounds take the same time whatever the data. Reads the row once, writes k values and indices.
 """
@@ -32,7 +34,6 @@ from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import RoundsParameters
 from kernels_cuda.top_k.rows import row_offsets, store_index
 from kernels_cuda.top_k.shapes import (
-    ROUNDS_KEYS,
     ROUNDS_LARGEST_K,
     ROUNDS_THREADS,
     VECTOR_BYTES,
@@ -41,29 +42,32 @@ from kernels_cuda.top_k.shapes import (
 
 u32 = types.uint32
 u64 = types.uint64
+i32 = types.int32
 i64 = types.int64
 
 _NOWHERE = 0xFFFFFFFF
-# A number of a narrow key and a position has so many bits of each.
-_POSITION_BITS = 16
-_POSITIONS = (1 << _POSITION_BITS) - 1
+# The lower half of a number, which is of the position.
+_POSITIONS = (1 << 16) - 1
 
 
-def rounds_kernel(element_size: int, n_lanes: int) -> Any:
-    """Make the kernel for rows of up to ``16 * n_lanes`` elements."""
+def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
+    """Make the kernel for rows of up to ``n_lanes * n_keys`` elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    ordered_key = functions.ordered_key
     load_element = functions.load_element
     store_element = functions.store_element
     read_if = READ_IF[element_size]
+    signed_type = i64 if element_size == 8 else i32
+    register_bits = max(32, 8 * element_size)
+    unused = register_bits - 8 * element_size
     is_narrow = element_size <= 2
     per_vector = VECTOR_BYTES // element_size
-    n_vectors = ROUNDS_KEYS // per_vector
+    n_vectors = n_keys // per_vector
     pass_elements = n_lanes * per_vector
     last_lane = n_lanes - 1
     lane_bits = last_lane.bit_length()
     # A lane remembers so many of the selected positions.
+    element_mask = ((1 << register_bits) - 1) >> unused << unused
     n_held = -(-ROUNDS_LARGEST_K // n_lanes)
     shuffle_xor = shuffle_xor_u64 if key_type is u64 else shuffle_xor_u32
 
@@ -92,15 +96,33 @@ def rounds_kernel(element_size: int, n_lanes: int) -> Any:
 
     @linked_function
     def spread(words, elements, at):
-        """Put the elements of a vector, four words, into a local array from `at` on."""
+        """Put the elements of a vector, four words, into a local array from `at` on; they fill it from the top."""
         if element_size == 8:
             for element in range(2):
                 elements[at + element] = u64(words[2 * element]) | (u64(words[2 * element + 1]) << 32)
         else:
             per_word = 4 // element_size
             for element in range(per_vector):
-                bits = words[element // per_word] >> u32(element % per_word * element_size * 8)
-                elements[at + element] = bits & u32((1 << 8 * element_size) - 1)
+                bits = words[element // per_word] << u32(unused - element % per_word * element_size * 8)
+                elements[at + element] = bits & element_mask
+
+    @linked_function
+    def make_keys(elements, key_format):
+        """Turn elements into keys, in place."""
+        positive = key_type(key_format.positive) << unused
+        direction = positive ^ (key_type(key_format.sign) << unused)
+        if key_format.flip == 0:
+            for place in range(n_keys):
+                elements[place] ^= positive
+        else:
+            magnitude = key_type(key_format.flip) << unused
+            infinity = key_type(key_format.infinity) << unused
+            # Negative NaNs wrap around, to where the others are.
+            unordered = infinity + infinity + (key_type(1) << unused)
+            for place in range(n_keys):
+                negative = key_type(signed_type(elements[place]) >> (register_bits - 1))
+                number = ((elements[place] & magnitude) ^ negative) - negative
+                elements[place] = min(number + infinity, unordered) ^ direction
 
     @linked_function
     def live_places(lane_first, count):
@@ -115,11 +137,11 @@ def rounds_kernel(element_size: int, n_lanes: int) -> Any:
         def begin(keys, lane_first, count):
             """Make numbers of keys and positions; return what the first round goes on from."""
             n_live = live_places(lane_first, count)
-            for place in range(ROUNDS_KEYS):
-                number = (keys[place] << _POSITION_BITS) + (_POSITIONS - lane_first)
+            for place in range(n_keys):
+                number = keys[place] | (_POSITIONS - position_of(lane_first, u32(place)))
                 keys[place] = u32(0)
                 if n_live > place:
-                    keys[place] = number - position_of(u32(0), u32(place))
+                    keys[place] = number
             return u32(0)
 
         @linked_function
@@ -127,7 +149,7 @@ def rounds_kernel(element_size: int, n_lanes: int) -> Any:
             """Return the position of the largest number below `last`, and that number."""
             # What is not below it wraps around to less than what is.
             best = u32(0)
-            for place in range(ROUNDS_KEYS):
+            for place in range(n_keys):
                 best = max(best, keys[place] - last)
             last += row_max(best)
             return _POSITIONS - (last & _POSITIONS), last
@@ -137,15 +159,15 @@ def rounds_kernel(element_size: int, n_lanes: int) -> Any:
         @linked_function
         def begin(keys, lane_first, count):
             """Return the mask of the keys that are of elements of the row."""
-            return (u32(1) << live_places(lane_first, count)) - 1
+            return u32((u64(1) << u64(live_places(lane_first, count))) - 1)
 
         @linked_function
         def select_next(keys, live, lane_first):
             """Return the position of the first of the largest live keys, and the mask of the others."""
             best = key_type(0)
             best_place = u32(_NOWHERE)
-            for back in range(ROUNDS_KEYS):
-                place = ROUNDS_KEYS - 1 - back
+            for back in range(n_keys):
+                place = n_keys - 1 - back
                 if (live & u32(1 << place)) != 0 and keys[place] >= best:
                     best = keys[place]
                     best_place = u32(place)
@@ -173,7 +195,7 @@ def rounds_kernel(element_size: int, n_lanes: int) -> Any:
         x_step = p.strides.x * element_size
 
         # Element e of vector v of a lane is at (n_lanes * v + row_lane) * per_vector + e.
-        keys = cuda.local.array(ROUNDS_KEYS, key_type)
+        keys = cuda.local.array(n_keys, key_type)
         words = cuda.local.array((n_vectors, 4), u32)
         lane_first = row_lane * per_vector
         if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
@@ -186,11 +208,10 @@ def rounds_kernel(element_size: int, n_lanes: int) -> Any:
             for vector in range(n_vectors):
                 spread(words[vector], keys, vector * per_vector)
         else:
-            for place in range(ROUNDS_KEYS):
+            for place in range(n_keys):
                 position = position_of(lane_first, u32(place))
-                keys[place] = read_if(base + i64(position) * x_step, position < count)
-        for place in range(ROUNDS_KEYS):
-            keys[place] = ordered_key(keys[place], p.key_format)
+                keys[place] = read_if(base + i64(position) * x_step, position < count) << unused
+        make_keys(keys, p.key_format)
 
         held = cuda.local.array(n_held, u32)
         state = begin(keys, lane_first, count)
@@ -211,11 +232,11 @@ def rounds_kernel(element_size: int, n_lanes: int) -> Any:
             taken = u32(0)
             while taken < n_selected:
                 source = (lane & ~u32(last_lane)) | (taken & last_lane)
-                position = shuffle_from_u32(held[0], source)
-                if n_held == 2:
-                    second = shuffle_from_u32(held[n_held - 1], source)
-                    if taken >= n_lanes:
-                        position = second
+                position = u32(0)
+                for number in range(n_held):
+                    shuffled = shuffle_from_u32(held[number], source)
+                    if taken >> lane_bits == number:
+                        position = shuffled
                 for number in range(n_held):
                     ranks[number] += u32(position < held[number])
                 taken += 1

@@ -139,11 +139,20 @@ def warp_shared_bytes(element_size: int, n_slots: int) -> int:
     return WARP_KERNEL_WARPS * n_slots * (12 if element_size == 8 else 8)
 
 
-# The rounds kernel: keys of each lane, and the lanes that may serve a row.
-ROUNDS_KEYS = 16
-ROUNDS_LANES = (4, 8, 16, 32)
+class RoundsShape(NamedTuple):
+    """What holds a row of the rounds kernel: lanes of a warp, and keys of each."""
+
+    n_lanes: int
+    n_keys: int
+
+    @property
+    def n_elements(self) -> int:
+        """The longest row."""
+        return self.n_lanes * self.n_keys
+
+
 ROUNDS_THREADS = 128
-# Each lane of the shortest rows remembers two of the selected positions.
+# Lanes of short rows remember several of the selected positions each.
 ROUNDS_LARGEST_K = 8
 
 
