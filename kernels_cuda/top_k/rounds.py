@@ -96,7 +96,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
 
     @linked_function
     def spread(words, elements, at):
-        """Put the elements of a vector, four words, into a local array from `at` on; they fill it from the top."""
+        """Put the elements of a vector, four words, at the top of those of a local array from `at` on."""
         if element_size == 8:
             for element in range(2):
                 elements[at + element] = u64(words[2 * element]) | (u64(words[2 * element + 1]) << 32)
