@@ -136,12 +136,13 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         @linked_function
         def begin(keys, lane_first, count):
             """Make numbers of keys and positions; return what the first round goes on from."""
-            n_live = live_places(lane_first, count)
             for place in range(n_keys):
-                number = keys[place] | (_POSITIONS - position_of(lane_first, u32(place)))
-                keys[place] = u32(0)
-                if n_live > place:
-                    keys[place] = number
+                keys[place] |= _POSITIONS - position_of(lane_first, u32(place))
+            if count < n_lanes * n_keys:
+                n_live = live_places(lane_first, count)
+                for place in range(n_keys):
+                    if n_live <= place:
+                        keys[place] = u32(0)
             return u32(0)
 
         @linked_function
