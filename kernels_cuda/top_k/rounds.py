@@ -134,12 +134,11 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     if is_narrow:
 
         @linked_function
-        def begin(keys, lane_first, count):
+        def begin(keys, lane_first, n_live):
             """Make numbers of keys and positions; return what the first round goes on from."""
             for place in range(n_keys):
                 keys[place] |= _POSITIONS - position_of(lane_first, u32(place))
-            if count < n_lanes * n_keys:
-                n_live = live_places(lane_first, count)
+            if n_live < n_keys:
                 for place in range(n_keys):
                     if n_live <= place:
                         keys[place] = u32(0)
@@ -158,9 +157,9 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     else:
 
         @linked_function
-        def begin(keys, lane_first, count):
+        def begin(keys, lane_first, n_live):
             """Return the mask of the keys that are of elements of the row."""
-            return u32((u64(1) << u64(live_places(lane_first, count))) - 1)
+            return u32((u64(1) << u64(n_live)) - 1)
 
         @linked_function
         def select_next(keys, live, lane_first):
@@ -191,7 +190,6 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         # All lanes take part in each round; those of no row read the last one.
         x_row, value_row, index_row = row_offsets(p.layout, offsets, min(row, p.n_rows - 1))
         base = x + x_row * element_size
-        count = u32(p.axis_size)
         n_selected = u32(p.k)
         x_step = p.strides.x * element_size
 
@@ -199,23 +197,23 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         keys = cuda.local.array(n_keys, key_type)
         words = cuda.local.array((n_vectors, 4), u32)
         lane_first = row_lane * per_vector
+        n_live = live_places(lane_first, u32(p.axis_size))
         if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
+            address = base + i64(lane_first) * element_size
             for vector in range(n_vectors):
-                position = lane_first + u32(vector * pass_elements)
-                address = base + i64(position) * element_size
                 words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = read_if_u32x4(
-                    address, position < count
+                    address + vector * pass_elements * element_size, n_live > vector * per_vector
                 )
             for vector in range(n_vectors):
                 spread(words[vector], keys, vector * per_vector)
         else:
             for place in range(n_keys):
                 position = position_of(lane_first, u32(place))
-                keys[place] = read_if(base + i64(position) * x_step, position < count) << unused
+                keys[place] = read_if(base + i64(position) * x_step, n_live > place) << unused
         make_keys(keys, p.key_format)
 
         held = cuda.local.array(n_held, u32)
-        state = begin(keys, lane_first, count)
+        state = begin(keys, lane_first, n_live)
         taken = u32(0)
         while taken < n_selected:
             position, state = select_next(keys, state, lane_first)
