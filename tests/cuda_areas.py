@@ -226,6 +226,7 @@ KERNELS = {
     "top_k_transposed_maxima": _transposed_maxima,
     "top_k_block": _block,
     "top_k_columns": _columns,
+    "top_k_rounds": _rows_only,
     "top_k_warp": _rows_only,
     "top_k_tile": _rows_only,
     "top_k_clear": _clear,

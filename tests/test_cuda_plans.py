@@ -69,6 +69,7 @@ def matrices(sizes, begin=0, end=1, *, strides=None, output=None, data_type=T.FL
 
 PROBLEMS = {
     **{f"top_k-{name}": lambda case=case: top_k(*case[:3]) for name, case in TOP_K.items()},
+    "top_k-few_lanes_each": lambda: top_k((70_001, 70), 3),
     "nonzero": lambda: nonzero((100, 1000)),
     "nonzero-few": lambda: nonzero((10, 100)),
     "nonzero-2^33": lambda: nonzero(((1 << 33) + 3,)),
@@ -191,6 +192,9 @@ def spans(asked, name, first, n_each=1):
         ("block", "top_k_block", (7, 5000), 20, 7),
         ("tile", "top_k_tile", (300, 700), 700, 300),
         ("warp", "top_k_warp", (3001, 100), 3, 376),
+        ("rounds", "top_k_rounds", (3001, 64), 3, 94),
+        ("rounds", "top_k_rounds", (3001, 65), 3, 188),
+        ("rounds", "top_k_rounds", (301, 512), 8, 76),
         ("grid", "top_k_block", (30, 70_000), 5, 30),
     ],
 )
@@ -374,6 +378,8 @@ def needed_threads(launch):
         n_each = launch.block // 32 // launch.parts_per_block * 32
         assert launch.n_column_blocks * n_each >= launch.n_rows
         return launch.n_column_blocks * launch.n_stacked * launch.block
+    if launch.name == "top_k_rounds":
+        return launch.n_rows * parameters[1]
     return arguments.get("n_rows", 0) * 32 if launch.name == "top_k_warp" else None
 
 

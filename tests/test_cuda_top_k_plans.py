@@ -194,7 +194,8 @@ def test_forced_chunks(name, coarse_chunks):
 @pytest.mark.parametrize(
     ("name", "shape", "k", "variant"),
     [
-        ("many_launches", (3000, 200, 1), 5, "top_k_warp"),
+        ("many_launches", (3000, 200, 1), 5, "top_k_rounds"),
+        ("many_launches", (3000, 200, 1), 9, "top_k_warp"),
         ("many_launches", (3000, 5000, 1), 5, "top_k_block"),
         ("many_launches", (3000, 5000, 1), 5000, "top_k_tile"),
         ("many_launches", (30, 70_000, 1), 5, "top_k_maxima"),
@@ -211,10 +212,10 @@ def all_launches(arch, element_size):
     """Yield the launches of many problems, solved by every algorithm that serves them."""
     for n_rows in (1, 100, 100_000):
         for axis_size in (100, 2000, 5000, 16_384, 70_000, 1 << 20, 1 << 25):
-            for k in {1, 32, 400, 1000, 2048, 4096, 5000, axis_size}:
+            for k in {1, 8, 32, 400, 1000, 2048, 4096, 5000, axis_size}:
                 if k > axis_size or n_rows * axis_size > LARGEST_PROBLEM:
                     continue
-                for algorithm in (None, "block", "grid", "tile", "columns", "warp"):
+                for algorithm in (None, "block", "grid", "tile", "columns", "warp", "rounds"):
                     try:
                         yield from planned((n_rows, axis_size, 1), k, element_size, arch, algorithm).launches
                     except ValueError:

@@ -131,6 +131,7 @@ def test_forced_algorithms_of_top_k(name):
         ((2, 20_000, 40), 20),
         ((9, 5000), 5000),
         ((6, 300), 30),
+        ((6, 300), 8),
     ):
         axis = 1
         try:

@@ -1,8 +1,9 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-`dispatch.choose` picks one of six algorithms by the shape alone:
+`dispatch.choose` picks one of seven algorithms by the shape alone:
 
 =======  ==============================================  =================================================
+rounds   rows of up to 512, k <= 8                       several rows per warp, one round per selected element
 warp     short rows, k <= 32                             one warp per row, the row in registers
 block    k up to what a block can hold in shared memory  one block per row, which reads little more than it
 grid     the same, of few rows, very long or strided     many blocks find group maxima, then one block per row
@@ -22,8 +23,8 @@ in order.
 `dispatch`                            the choice of an algorithm, and the plan
 `launches`, `group_launches`          each algorithm's launches, as data
 `kernels`, `parameters`, `shapes`     what launches and kernels agree on
-`warp`, `block`, `grid`, `columns`,   the algorithms: one file each, with their kernels
-`tile`, `sort`
+`rounds`, `warp`, `block`, `grid`,    the algorithms: one file each, with their kernels
+`columns`, `tile`, `sort`
 `keys`, `rows`                        what is compared, and where rows lie
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
 `filter_pass`, `select`               further passes, over these groups, and the candidates that they leave

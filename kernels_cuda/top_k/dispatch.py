@@ -31,6 +31,7 @@ from kernels_cuda.top_k.shapes import WARP_LARGEST_K
 class Algorithm(StrEnum):
     """How a top-k is found; `kernels_cuda.top_k` tells what each of them is for."""
 
+    ROUNDS = "rounds"
     WARP = "warp"
     BLOCK = "block"
     GRID = "grid"
@@ -40,6 +41,7 @@ class Algorithm(StrEnum):
 
 
 LAUNCHES: dict[Algorithm, Callable[[Problem, Policy, Workspace], list[Launch]]] = {
+    Algorithm.ROUNDS: launches.rounds_launches,
     Algorithm.WARP: launches.warp_launches,
     Algorithm.BLOCK: group_launches.block_launches,
     Algorithm.GRID: group_launches.grid_launches,
@@ -53,6 +55,8 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:
     """Choose the algorithm for a problem, by its rows, columns, k and element size."""
     if _is_for_columns(problem, policy):
         return Algorithm.COLUMNS
+    if _is_for_rounds(problem, policy):
+        return Algorithm.ROUNDS
     if _is_for_warps(problem, policy):
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
@@ -70,6 +74,10 @@ def _is_for_columns(problem: Problem, policy: Policy) -> bool:
         and problem.n_rows >= columns.columns_per_selected * problem.k
         and problem.n_rows * problem.axis_size >= columns.input_elements
     )
+
+
+def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
+    return problem.k <= policy.rounds.largest_k and launches.fitting_rounds(problem, policy) is not None
 
 
 def _is_for_warps(problem: Problem, policy: Policy) -> bool:
@@ -126,14 +134,14 @@ def launches_of(
     policy: Policy,
     algorithm: Algorithm | str | None = None,
     *,
-    is_sorted: bool = True,
     lengths: RowLengths | None = None,
 ) -> Launches:
     """Return the launches that solve a problem, with the algorithm that is chosen or the given one."""
     chosen = choose(problem, policy) if algorithm is None else Algorithm(algorithm)
     workspace = Workspace()
     launched = LAUNCHES[chosen](problem, policy, workspace)
-    launched = with_optional_launches(problem, policy, launched, is_sorted, lengths, workspace)
+    is_in_order = problem.is_sorted or chosen == Algorithm.ROUNDS
+    launched = with_optional_launches(problem, policy, launched, is_in_order, lengths, workspace)
     return Launches(chosen, launched, workspace.size)
 
 
@@ -282,9 +290,10 @@ def plan(
         rows=described,
         strides=AxisStrides(*axis_strides),
         multiprocessors=target.multiprocessors,
+        is_sorted=is_sorted,
     )
     policy = policy or Policy.auto(capability_of(target.arch), element_size)
-    found = launches_of(problem, policy, algorithm, is_sorted=is_sorted, lengths=lengths)
+    found = launches_of(problem, policy, algorithm, lengths=lengths)
     shape = f"{described.count} rows of {axis_size}, k {k}, {element_size}-byte elements"
     variant = f"{found.algorithm} ({shape}, launches: {len(found.launches)})"
     return Plan(variant, found.workspace_size, found.launches, target)

@@ -9,6 +9,7 @@ from kernels_cuda.top_k.policy import (
     ELEMENT_SIZES,
     TILE_SHAPES,
     ColumnsPolicy,
+    RoundsPolicy,
     WarpPolicy,
     block_shape,
 )
@@ -23,6 +24,12 @@ def warp(element_size: int, row_elements: int) -> Variant:
     """Return the kernel for short rows, up to `row_elements` elements."""
     parameters = element_size, shapes.vectors_per_lane(element_size, row_elements)
     return Variant("top_k_warp", "kernels_cuda.top_k.warp:warp_kernel", parameters)
+
+
+def rounds(element_size: int, shape: shapes.RoundsShape) -> Variant:
+    """Return the kernel for short rows and a small k."""
+    parameters = element_size, *shape
+    return Variant("top_k_rounds", "kernels_cuda.top_k.rounds:rounds_kernel", parameters)
 
 
 def block(element_size: int, n_threads: int) -> Variant:
@@ -105,6 +112,8 @@ def variants() -> Iterator[Variant]:
         yield columns(element_size)
         for row_elements in WarpPolicy.row_elements:
             yield warp(element_size, row_elements)
+        for rounds_shape in RoundsPolicy.shapes:
+            yield rounds(element_size, rounds_shape)
         for n_threads in BLOCK_THREADS:
             yield block(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:

@@ -1,4 +1,4 @@
-"""The launches of the algorithms that take one kernel for all of a row: warp, columns, tile and sort.
+"""The launches of the algorithms that take one kernel for all of a row: rounds, warp, columns, tile and sort.
 
 Those of `block` and `grid`, which go by groups of elements, are in `group_launches`.
 """
@@ -15,6 +15,7 @@ from kernels_cuda.top_k.parameters import (
     ColumnsParameters,
     HistogramParameters,
     OffsetsParameters,
+    RoundsParameters,
     SortParameters,
     TileParameters,
     WarpParameters,
@@ -89,6 +90,40 @@ def fill_offsets(problem: Problem, workspace: Workspace) -> tuple[Pointer, list[
             OffsetsParameters(n_rows=problem.n_rows, is_first=int(number == 0), dimension=dimension),
         )
         for number, dimension in enumerate(problem.rows.table)
+    ]
+
+
+def fitting_rounds(problem: Problem, policy: Policy) -> shapes.RoundsShape | None:
+    """Return the smallest shape that holds a row, or None."""
+    return next((shape for shape in policy.rounds.shapes if problem.axis_size <= shape.n_elements), None)
+
+
+def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Give every row as many lanes as hold it."""
+    shape = fitting_rounds(problem, policy)
+    if shape is None or problem.k > shapes.ROUNDS_LARGEST_K:
+        raise unserved(problem, "rounds")
+    offsets, launches = fill_offsets(problem, workspace)
+    n_blocks = ceil_div(problem.n_rows * shape.n_lanes, shapes.ROUNDS_THREADS)
+    return launches + [
+        Launch(
+            kernels.rounds(problem.element_size, shape),
+            batch,
+            shapes.ROUNDS_THREADS,
+            (*OPERANDS, offsets),
+            RoundsParameters(
+                index_size=problem.index_size,
+                is_sorted=int(problem.is_sorted),
+                first_block=first,
+                n_rows=problem.n_rows,
+                axis_size=problem.axis_size,
+                k=problem.k,
+                strides=problem.strides,
+                layout=problem.rows.layout,
+                key_format=problem.key_format,
+            ),
+        )
+        for first, batch in batches(n_blocks, policy.launch_blocks)
     ]
 
 

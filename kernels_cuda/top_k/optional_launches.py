@@ -87,15 +87,16 @@ def with_optional_launches(
     problem: Problem,
     policy: Policy,
     algorithm: Sequence[Launch],
-    is_sorted: bool,
+    is_in_order: bool,
     lengths: RowLengths | None,
     workspace: Workspace,
 ) -> list[Launch]:
     """Return the launches of an algorithm with those that the two options ask for.
 
-    `problem` is what the algorithm solves: with lengths its rows are those of the copy.
+    `problem` is what the algorithm solves: with lengths its rows are those of the copy. `is_in_order` tells
+    that the algorithm's results are in the order that is asked for.
     """
-    if is_sorted and lengths is None:
+    if is_in_order and lengths is None:
         return list(algorithm)
     offsets, table = fill_offsets(problem, workspace)
     launches = [*algorithm, *table]
@@ -103,7 +104,7 @@ def with_optional_launches(
         return launches + _reorder(problem, policy, offsets, NULL, workspace)
     masked = workspace.take(problem.n_rows * problem.axis_size * problem.element_size)
     clamped = workspace.take(problem.n_rows * LENGTH_BYTES)
-    if not is_sorted:
+    if not is_in_order:
         launches += _reorder(problem, policy, offsets, clamped, workspace)
     launches += _pad(problem, policy, lengths, offsets, clamped)
     launches = [_with_pointers(launch, lambda pointer: _in_copy(pointer, masked)) for launch in launches]

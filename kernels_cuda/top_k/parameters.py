@@ -28,6 +28,20 @@ class WarpParameters(NamedTuple):
     key_format: KeyFormat
 
 
+class RoundsParameters(NamedTuple):
+    """Parameters of `rounds.rounds_top_k`."""
+
+    index_size: int
+    is_sorted: int
+    first_block: int
+    n_rows: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
+
+
 class BlockParameters(NamedTuple):
     """Parameters of `block.block_top_k`.
 

@@ -12,7 +12,9 @@ from typing import Any
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
+    ROUNDS_LARGEST_K,
     BlockShape,
+    RoundsShape,
     TileShape,
     group_key_bytes,
 )
@@ -47,6 +49,15 @@ TILE_SHAPES = {
     **dict.fromkeys((1, 2, 4), ((256, 8), (384, 16), (512, 16), (1024, 16))),
     8: ((256, 8), (512, 8), (1024, 8)),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundsPolicy:
+    """Several rows per warp, or one, in a round per selected element."""
+
+    # Smallest first; a row goes to the first that holds it.
+    shapes: tuple[RoundsShape, ...] = tuple(RoundsShape(n_lanes, 16) for n_lanes in (4, 8, 16, 32))
+    largest_k: int = ROUNDS_LARGEST_K
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +207,7 @@ class Policy:
     tile: TilePolicy
     block: BlockPolicy
     grid: GridPolicy
+    rounds: RoundsPolicy = RoundsPolicy()
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()

@@ -172,7 +172,10 @@ def neighbours_last(
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What `dispatch.plan` is asked for, and how many multiprocessors there are for it."""
+    """What `dispatch.plan` is asked for, and how many multiprocessors there are for it.
+
+    If `is_sorted` is false, the selected elements are to come by ascending position.
+    """
 
     element_size: int
     index_size: int
@@ -183,6 +186,7 @@ class Problem:
     rows: Rows
     strides: AxisStrides
     multiprocessors: int
+    is_sorted: bool = True
 
     @property
     def n_rows(self) -> int:

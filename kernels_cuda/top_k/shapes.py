@@ -139,6 +139,23 @@ def warp_shared_bytes(element_size: int, n_slots: int) -> int:
     return WARP_KERNEL_WARPS * n_slots * (12 if element_size == 8 else 8)
 
 
+class RoundsShape(NamedTuple):
+    """What holds a row of the rounds kernel: lanes of a warp, and keys of each."""
+
+    n_lanes: int
+    n_keys: int
+
+    @property
+    def n_elements(self) -> int:
+        """The longest row."""
+        return self.n_lanes * self.n_keys
+
+
+ROUNDS_THREADS = 128
+# Lanes of short rows remember several of the selected positions each.
+ROUNDS_LARGEST_K = 8
+
+
 # Radix sorts (`tile`, `sort`).
 DIGIT_BITS = 8
 N_DIGITS = 1 << DIGIT_BITS

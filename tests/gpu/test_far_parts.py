@@ -74,6 +74,7 @@ def rows_of(kind, dtype, shape, axis):
 
 # The rows that each algorithm is tried with, along an axis, and k.
 TOP_K = {
+    "rounds": ((90, 500), 1, 8),
     "warp": ((90, 1000), 1, 20),
     "block-128": ((5, 4001), 1, 100),
     "block-256": ((5, 20_003), 1, 300),
@@ -118,7 +119,7 @@ def test_top_k(algorithm, kind, dtype, torch):
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float16"])
 @pytest.mark.parametrize("kind", ["continuous", "specials"])
 @pytest.mark.parametrize(
-    "algorithm", ["warp", "block-128", "block-512", "grid-four_chunks", "columns", "tile"]
+    "algorithm", ["rounds", "warp", "block-128", "block-512", "grid-four_chunks", "columns", "tile"]
 )
 def test_top_k_of_narrow_elements(algorithm, kind, dtype, torch):
     shape, axis, k = TOP_K[algorithm]
@@ -139,6 +140,34 @@ def test_top_k_of_equals_that_differ(algorithm, kind, torch):
 def test_top_k_of_all_of_a_short_row(n, torch):
     """There are fewer lanes' maxima than are asked for."""
     check_top_k("warp", rows_of("continuous", "float32", (90, n), 1), 1, n, True)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "uint64"])
+@pytest.mark.parametrize("n", [1, 7, 60, 64, 65, 128, 200, 256, 301, 512])
+def test_top_k_of_rows_of_a_few_lanes(n, dtype, torch):
+    """A warp has rows of any number; the last one may be of fewer, and lanes may have nothing of theirs."""
+    for n_rows in (1, 7, 33):
+        for kind in ("continuous", "ties", "specials"):
+            x = rows_of(kind, dtype, (n_rows, n), 1)
+            for k in {1, 3, min(n, 8)}:
+                if k <= n:
+                    check_top_k("rounds", x, 1, k, k % 2 == 1)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32", "int64"])
+def test_top_k_of_rows_of_the_least_element(dtype, torch):
+    """Its key is that of an element that is not there."""
+    for largest in (True, False):
+        info = np.iinfo(dtype)
+        x = np.full((9, 100), info.min if largest else info.max, dtype)
+        x[:, 30] = 5
+        check_top_k("rounds", x, 1, 8, largest)
+
+
+@pytest.mark.parametrize("kind", ["continuous", "ties"])
+def test_top_k_of_short_columns(kind, torch):
+    for dtype in ("uint8", "float16", "float32", "float64"):
+        check_top_k("rounds", rows_of(kind, dtype, (5, 77, 13), 1), 1, 6, True)
 
 
 @pytest.mark.parametrize("algorithm", ["warp", "block-128", "tile", "sort"])

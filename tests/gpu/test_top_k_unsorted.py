@@ -16,6 +16,8 @@ from tests.top_k_cases import OF_LENGTHS, UNSORTED, distinct, row_lengths
 
 # Shapes that each algorithm serves: (shape, axis, k).
 SHAPES = {
+    "rounds": ((3001, 200), 1, 5),
+    "rounds-two_of_each_lane": ((3001, 60), 1, 8),
     "warp": ((3000, 200), 1, 20),
     "warp-whole_rows": ((3000, 60), 1, 60),
     "block-few_rows": ((7, 30_000), 1, 100),
@@ -101,6 +103,7 @@ def test_repeated_calls_read_the_lengths_anew(gpu_library):
 
 
 GRAPHS = {
+    "rounds": ((30, 100), 1, 5),
     "warp": ((30, 100), 1, 9),
     "block": ((5, 9000), 1, 200),
     "grid": ((2, 2_000_000), 1, 100),

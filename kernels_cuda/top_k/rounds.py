@@ -1,0 +1,252 @@
+"""Rounds that select one element each: for k <= 8 and rows of up to 512 elements, several of them per warp.
+
+1. Load the row; each of its lanes keeps up to 32 keys in registers.
+2. In every round, find the largest key of each lane, then of all lanes of the row. Of equal ones that with
+   the smallest position is selected. The lane whose number in the row is the round's remembers the position.
+3. Write the k values and indices; by ascending index if they are not to be sorted, for which each lane counts
+   the smaller positions among the k.
+
+Keys order the elements as ordered keys (`keys`) do, but are made in fewer instructions: that of a float is
+its distance from minus infinity as an integer, which the two zeros share. The key of an element of less than
+32 bits fills the register from the top. Of 8 and 16 bits, a key and the inverted position make one number,
+which no other element has: the next one selected is the largest number below the last one. Keys of 32 and 64
+bits leave no room for the position: a mask tells which of its keys a lane still has.
+
+The rounds take the same time whatever the data. Reads the row once, writes k values and indices.
+"""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    READ_IF,
+    grid_dependency_wait,
+    read_if_u32x4,
+    shuffle_from_u32,
+    shuffle_xor_u32,
+    shuffle_xor_u64,
+    warp_min,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.cooperate import warp_maximum
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.parameters import RoundsParameters
+from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.shapes import (
+    ROUNDS_LARGEST_K,
+    ROUNDS_THREADS,
+    VECTOR_BYTES,
+    WARP_LANES,
+)
+
+u32 = types.uint32
+u64 = types.uint64
+i32 = types.int32
+i64 = types.int64
+
+_NOWHERE = 0xFFFFFFFF
+# The lower half of a number, which is of the position.
+_POSITIONS = (1 << 16) - 1
+
+
+def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
+    """Make the kernel for rows of up to ``n_lanes * n_keys`` elements."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    load_element = functions.load_element
+    store_element = functions.store_element
+    read_if = READ_IF[element_size]
+    signed_type = i64 if element_size == 8 else i32
+    register_bits = max(32, 8 * element_size)
+    unused = register_bits - 8 * element_size
+    is_narrow = element_size <= 2
+    per_vector = VECTOR_BYTES // element_size
+    n_vectors = n_keys // per_vector
+    pass_elements = n_lanes * per_vector
+    last_lane = n_lanes - 1
+    lane_bits = last_lane.bit_length()
+    # A lane remembers so many of the selected positions.
+    element_mask = ((1 << register_bits) - 1) >> unused << unused
+    n_held = -(-ROUNDS_LARGEST_K // n_lanes)
+    shuffle_xor = shuffle_xor_u64 if key_type is u64 else shuffle_xor_u32
+
+    if n_lanes == WARP_LANES:
+        row_max, row_min = warp_maximum(key_type), warp_min
+    else:
+
+        @linked_function
+        def row_max(value):
+            """Return the largest value of the lanes of a row."""
+            for step in range(lane_bits):
+                value = max(value, shuffle_xor(value, u32(1 << step)))
+            return value
+
+        @linked_function
+        def row_min(value):
+            """Return the smallest value of the lanes of a row."""
+            for step in range(lane_bits):
+                value = min(value, shuffle_xor_u32(value, u32(1 << step)))
+            return value
+
+    @device_function
+    def position_of(lane_first, place):
+        """Return where in the row a lane's key number `place` is."""
+        return lane_first + place // per_vector * pass_elements + place % per_vector
+
+    @linked_function
+    def spread(words, elements, at):
+        """Put the elements of a vector, four words, at the top of those of a local array from `at` on."""
+        if element_size == 8:
+            for element in range(2):
+                elements[at + element] = u64(words[2 * element]) | (u64(words[2 * element + 1]) << 32)
+        else:
+            per_word = 4 // element_size
+            for element in range(per_vector):
+                bits = words[element // per_word] << u32(unused - element % per_word * element_size * 8)
+                elements[at + element] = bits & element_mask
+
+    @linked_function
+    def make_keys(elements, key_format):
+        """Turn elements into keys, in place."""
+        positive = key_type(key_format.positive) << unused
+        direction = positive ^ (key_type(key_format.sign) << unused)
+        if key_format.flip == 0:
+            for place in range(n_keys):
+                elements[place] ^= positive
+        else:
+            magnitude = key_type(key_format.flip) << unused
+            infinity = key_type(key_format.infinity) << unused
+            # Negative NaNs wrap around, to where the others are.
+            unordered = infinity + infinity + (key_type(1) << unused)
+            for place in range(n_keys):
+                negative = key_type(signed_type(elements[place]) >> (register_bits - 1))
+                number = ((elements[place] & magnitude) ^ negative) - negative
+                elements[place] = min(number + infinity, unordered) ^ direction
+
+    @linked_function
+    def live_places(lane_first, count):
+        """Return how many of a lane's places, the first ones, are in the row."""
+        whole = count // pass_elements
+        last = max(count - whole * pass_elements, lane_first) - lane_first
+        return whole * per_vector + min(last, u32(per_vector))
+
+    if is_narrow:
+
+        @linked_function
+        def begin(keys, lane_first, n_live):
+            """Make numbers of keys and positions; return what the first round goes on from."""
+            for place in range(n_keys):
+                keys[place] |= _POSITIONS - position_of(lane_first, u32(place))
+            if n_live < n_keys:
+                for place in range(n_keys):
+                    if n_live <= place:
+                        keys[place] = u32(0)
+            return u32(0)
+
+        @linked_function
+        def select_next(keys, last, lane_first):
+            """Return the position of the largest number below `last`, and that number."""
+            # What is not below it wraps around to less than what is.
+            best = u32(0)
+            for place in range(n_keys):
+                best = max(best, keys[place] - last)
+            last += row_max(best)
+            return _POSITIONS - (last & _POSITIONS), last
+
+    else:
+
+        @linked_function
+        def begin(keys, lane_first, n_live):
+            """Return the mask of the keys that are of elements of the row."""
+            return u32((u64(1) << u64(n_live)) - 1)
+
+        @linked_function
+        def select_next(keys, live, lane_first):
+            """Return the position of the first of the largest live keys, and the mask of the others."""
+            best = key_type(0)
+            best_place = u32(_NOWHERE)
+            for back in range(n_keys):
+                place = n_keys - 1 - back
+                if (live & u32(1 << place)) != 0 and keys[place] >= best:
+                    best = keys[place]
+                    best_place = u32(place)
+            largest = row_max(best)
+            position = u32(_NOWHERE)
+            if best == largest and best_place != _NOWHERE:
+                position = position_of(lane_first, best_place)
+            selected = row_min(position)
+            if position == selected:
+                live &= ~(u32(1) << best_place)
+            return selected, live
+
+    @cuda.jit
+    def rounds_top_k(x, values, indices, offsets, p: RoundsParameters):
+        grid_dependency_wait()
+        lane = u32(cuda.threadIdx.x) & 31
+        row_lane = lane & last_lane
+        thread = (p.first_block + i64(cuda.blockIdx.x)) * ROUNDS_THREADS + i64(cuda.threadIdx.x)
+        row = thread >> lane_bits
+        # All lanes take part in each round; those of no row read the last one.
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, min(row, p.n_rows - 1))
+        base = x + x_row * element_size
+        n_selected = u32(p.k)
+        x_step = p.strides.x * element_size
+
+        # Element e of vector v of a lane is at (n_lanes * v + row_lane) * per_vector + e.
+        keys = cuda.local.array(n_keys, key_type)
+        words = cuda.local.array((n_vectors, 4), u32)
+        lane_first = row_lane * per_vector
+        n_live = live_places(lane_first, u32(p.axis_size))
+        if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
+            address = base + i64(lane_first) * element_size
+            for vector in range(n_vectors):
+                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = read_if_u32x4(
+                    address + vector * pass_elements * element_size, n_live > vector * per_vector
+                )
+            for vector in range(n_vectors):
+                spread(words[vector], keys, vector * per_vector)
+        else:
+            for place in range(n_keys):
+                position = position_of(lane_first, u32(place))
+                keys[place] = read_if(base + i64(position) * x_step, n_live > place) << unused
+        make_keys(keys, p.key_format)
+
+        held = cuda.local.array(n_held, u32)
+        state = begin(keys, lane_first, n_live)
+        taken = u32(0)
+        while taken < n_selected:
+            position, state = select_next(keys, state, lane_first)
+            for number in range(n_held):
+                if taken == row_lane + u32(number * n_lanes):
+                    held[number] = position
+            taken += 1
+
+        ranks = cuda.local.array(n_held, u32)
+        for number in range(n_held):
+            ranks[number] = row_lane + u32(number * n_lanes)
+        if p.is_sorted == 0:
+            for number in range(n_held):
+                ranks[number] = u32(0)
+            taken = u32(0)
+            while taken < n_selected:
+                source = (lane & ~u32(last_lane)) | (taken & last_lane)
+                position = u32(0)
+                for number in range(n_held):
+                    shuffled = shuffle_from_u32(held[number], source)
+                    if taken >> lane_bits == number:
+                        position = shuffled
+                for number in range(n_held):
+                    ranks[number] += u32(position < held[number])
+                taken += 1
+
+        for number in range(n_held):
+            if row < p.n_rows and row_lane + u32(number * n_lanes) < n_selected:
+                position = i64(held[number])
+                rank = i64(ranks[number])
+                element = load_element(base + position * x_step)
+                store_element(values + (value_row + rank * p.strides.values) * element_size, element)
+                at = indices + (index_row + rank * p.strides.indices) * p.index_size
+                store_index(at, p.index_size, position)
+
+    return rounds_top_k
