@@ -32,7 +32,7 @@ _COMPILERS = (
     *("nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
 )
 # Installs what compiles kernels that the wheel does not bring.
-_JIT = 'pip install "dmlops[cuda-jit]" (or "dmlops[cuda12-jit]" for a CUDA 12 driver)'
+JIT_EXTRA = 'pip install "dmlops[cuda-jit]" (or "dmlops[cuda12-jit]" for a CUDA 12 driver)'
 
 
 def launcher(where: str) -> ModuleType:
@@ -71,7 +71,9 @@ def compiled(variant: Any, arch: str) -> bytes:
     known_by = key(variant, arch)
 
     def compile_kernel() -> bytes:
-        compiler = load_compiler("kernels_cuda.runtime.compiler", ["numba", "numba_cuda"], known_by, _JIT)
+        compiler = load_compiler(
+            "kernels_cuda.runtime.compiler", ["numba", "numba_cuda"], known_by, JIT_EXTRA
+        )
         code: bytes = compiler.compile_variant(variant, arch)
         return code
 

@@ -205,6 +205,20 @@ def test_warmup_refuses_what_the_toolkit_does_not_compile_for(command, name):
     assert_refused(outcome, f"--arch {name}: ", "it must be one of sm_75, ", " sm_90, ")
 
 
+def test_warmup_for_an_architecture_needs_the_compilers(command, monkeypatch):
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+
+    def not_found():
+        message = "Failure finding libnvrtc.so"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(nvrtc, "nvrtcGetSupportedArchs", not_found)
+    assert_refused(
+        command("warmup", "--arch", "sm_90"),
+        '--arch sm_90: the compilers for GPUs are not installed: pip install "dmlops[cuda-jit]"',
+    )
+
+
 def assert_nothing_is_kept(command, monkeypatch, reason):
     monkeypatch.setattr(warmup, "_compile", lambda *arguments: pytest.fail("kernels were compiled in vain"))
     outcome = command("warmup", "--device", "cpu")

@@ -15,6 +15,7 @@ from dmlops.cli.console import out, progress_bar, summary_of
 from dmlops.cli.errors import CommandError
 from dmlops.cli.options import Operators, chosen_operators
 from dmlops.cli.placement import Device, cuda_devices, require_cuda
+from dmlops.cuda import JIT_EXTRA
 
 ARCHITECTURE = re.compile(r"sm_\d{2,3}")
 
@@ -61,7 +62,11 @@ def _check_architectures(names: Sequence[str]) -> None:
     require_cuda()
     from cuda.bindings import nvrtc  # noqa: PLC0415 - part of the cuda extra
 
-    known = [f"sm_{capability}" for capability in nvrtc.nvrtcGetSupportedArchs()[1]]
+    try:
+        known = [f"sm_{capability}" for capability in nvrtc.nvrtcGetSupportedArchs()[1]]
+    except Exception as error:  # without its library, which comes with the compilers
+        message = f"--arch {names[0]}: the compilers for GPUs are not installed: {JIT_EXTRA}"
+        raise CommandError(message) from error
     for name in names:
         if name not in known:
             allowed = f"it must be one of {', '.join(known)}"
