@@ -69,7 +69,8 @@ def _add(file: zipfile.ZipFile, name: str, content: bytes) -> None:
     entry = zipfile.ZipInfo(name, _TIME)
     entry.create_system = _UNIX
     entry.external_attr = _MODE << 16
-    file.writestr(entry, content, zipfile.ZIP_DEFLATED, 9)
+    # A quarter smaller than deflated, which takes wheels below their limit of 15 MB.
+    file.writestr(entry, content, zipfile.ZIP_LZMA)
 
 
 class Archive:

@@ -45,7 +45,6 @@ def compile_kernel(kernel: Kernel) -> bytes:
         module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
         entry = _entry_ir(module, overload.fndesc.mangled_name, is_direct=kernel.uses_python)
         module.link_in(llvm.parse_assembly(entry))
-        _optimize(module)
         _reduce_to_entry(module, _C_IMPORTS | _PYTHON_IMPORTS if kernel.uses_python else _C_IMPORTS)
         _rename_by_position(module)
         return bytes(_target_machine().emit_object(module))
@@ -84,27 +83,17 @@ define i64 @{ENTRY}({parameters}) {{
 """
 
 
-def _optimize(module: Any) -> None:
-    """Run LLVM's passes for the highest speed, while functions are still visible to other modules.
-
-    An internal function that has one caller would become part of that, however long both are: such code takes
-    twice as long to compile, and long loops get too few registers.
-    """
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    builder = llvm.create_pass_builder(_target_machine(), options)
-    builder.getModulePassManager().run(module, builder)
-
-
 def _reduce_to_entry(module: Any, allowed: set[str]) -> None:
-    """Drop all that the entry does not need, and make the rest internal."""
+    """Make all but the entry internal, optimise, and drop what the entry does not need."""
     for definition in (*module.functions, *module.global_variables):
         if not definition.is_declaration and definition.name != ENTRY:
             definition.linkage = llvm.Linkage.internal
-    passes = llvm.create_new_module_pass_manager()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    builder = llvm.create_pass_builder(_target_machine(), options)
+    passes = builder.getModulePassManager()
     passes.add_global_dead_code_eliminate_pass()
     passes.add_strip_dead_prototype_pass()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    passes.run(module, llvm.create_pass_builder(_target_machine(), options))
+    passes.run(module, builder)
     symbols = (*module.functions, *module.global_variables)
     declared = {symbol.name for symbol in symbols if symbol.is_declaration}
     unknown = sorted(name for name in declared - allowed if not name.startswith("llvm."))

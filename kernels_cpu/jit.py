@@ -19,7 +19,7 @@ uint64: Any = np.uint64
 """Conversions as kernels use them; `Any`, so that type checkers mix their results with plain integers.
 
 A variable that a loop both changes and passes to a function starts as ``int64(0)``: with a plain 0, Numba
-compiles that function for the constant too.
+also compiles that function for the constant.
 """
 
 

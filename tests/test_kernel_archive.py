@@ -32,7 +32,7 @@ def test_any_zip_tool_reads_it(path):
         assert file.testzip() is None
         assert set(file.namelist()) == {"manifest.json", *KERNELS}
         manifest = json.loads(file.read("manifest.json"))
-        assert all(entry.compress_type == zipfile.ZIP_DEFLATED for entry in file.infolist())
+        assert all(entry.compress_type == zipfile.ZIP_LZMA for entry in file.infolist())
     digests = {label: hashlib.sha256(code).hexdigest() for label, code in KERNELS.items()}
     assert manifest == {**ABOUT, "kernels": digests}
 

@@ -54,8 +54,8 @@ _UNSIGNED_OPERATORS = {
 }
 _UNSIGNED_TYPES = (types.uint32, types.uint64)
 _SCALARS = (types.Integer, types.Boolean)
-# Signatures of functions of integers, by function and types.
-_TYPED: dict[tuple[Any, tuple[Any, ...]], Any] = {}
+# Signatures of functions of integers, and what generates their code, by the function's key and types.
+_TYPED: dict[tuple[Any, tuple[Any, ...]], tuple[Any, Any]] = {}
 
 # Spellings that numba-cuda still looks up while its modules are imported, and NumPy has dropped.
 _DROPPED_BY_NUMPY = {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}
@@ -138,15 +138,16 @@ def _typing_as_in_c() -> Iterator[None]:
     def get_call_type(function: Any, context: Any, arguments: Any, keywords: Any) -> Any:
         if keywords or not all(isinstance(argument, _SCALARS) for argument in arguments):
             return as_numba_does(function, context, arguments, keywords)
-        key = function, tuple(arguments)
-        signature = _TYPED.get(key)
-        if signature is None:
-            signature = _unsigned_signature(function.typing_key, key[1])
-            if signature is not None:
-                function._impl_keys[signature.args] = function.typing_key
-            else:
+        # Numba makes a new function of every conversion such as ``u32(i)``; they have the same key.
+        key = function.typing_key, tuple(arguments)
+        if key not in _TYPED:
+            signature = _unsigned_signature(*key)
+            if signature is None:
                 signature = as_numba_does(function, context, arguments, keywords)
-            _TYPED[key] = signature
+                _TYPED[key] = signature, function.get_impl_key(signature)
+            else:
+                _TYPED[key] = signature, function.typing_key
+        signature, function._impl_keys[signature.args] = _TYPED[key]
         return signature
 
     types.functions.BaseFunction.get_call_type = get_call_type

@@ -1,0 +1,109 @@
+"""The script that builds releases refuses what is wrong, and the workflows cover what is promised."""
+
+import importlib.util
+import re
+import tarfile
+import tomllib
+import zipfile
+
+import pytest
+
+import dmlops
+from tests.scripts import ROOT
+
+pytestmark = pytest.mark.skipif(not (ROOT / ".ci").is_dir(), reason="source distributions lack .ci")
+WORKFLOWS = ROOT / ".github" / "workflows"
+INFO = f"dmlops-{dmlops.__version__}.dist-info"
+
+
+@pytest.fixture
+def release(monkeypatch):
+    """Serve the script as a module; no environment variable asks it for anything."""
+    monkeypatch.delenv("DMLOPS_BUILD_KERNELS", raising=False)
+    spec = importlib.util.spec_from_file_location("release", ROOT / ".ci" / "release.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def make_wheel(release, tmp_path):
+    """Write a wheel with all files that it must have, and others."""
+
+    def make(*others, size=0):
+        path = tmp_path / f"dmlops-{dmlops.__version__}-py3-none-any.whl"
+        sources = {name for name in release.source_files() if name.partition("/")[0] in release.PACKAGES}
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in {*sources, *(f"{INFO}/{name}" for name in release.METADATA), *others}:
+                archive.writestr(name, bytes(size) if name in others else b"")
+        return path
+
+    return make
+
+
+def test_a_wheel_has_all_files_and_no_others(release, make_wheel):
+    assert release.check_wheel(make_wheel(), dmlops.__version__) == set()
+    with pytest.raises(SystemExit, match=r"lacks \[\] and has \['tests/__init__.py'\]"):
+        release.check_wheel(make_wheel("tests/__init__.py"), dmlops.__version__)
+    wheel = make_wheel()
+    release.METADATA.add("entry")
+    with pytest.raises(SystemExit, match=rf"lacks \['{INFO}/entry'\] and has \[\]"):
+        release.check_wheel(wheel, dmlops.__version__)
+
+
+def test_a_wheel_has_the_kernels_that_were_asked_for(release, make_wheel, monkeypatch):
+    archive = "dmlops/kernels/sm_90.zip"
+    with pytest.raises(SystemExit, match=r"asked for kernels set\(\), got {'sm_90'}"):
+        release.check_wheel(make_wheel(archive), dmlops.__version__)
+    for asked in ("sm_90", "all"):
+        monkeypatch.setenv("DMLOPS_BUILD_KERNELS", asked)
+        assert release.check_wheel(make_wheel(archive), dmlops.__version__) == {"sm_90"}
+        with pytest.raises(SystemExit, match="asked for kernels"):
+            release.check_wheel(make_wheel(), dmlops.__version__)
+
+
+def test_a_wheel_is_not_too_large(release, make_wheel, monkeypatch):
+    monkeypatch.setenv("DMLOPS_BUILD_KERNELS", "sm_90")
+    wheel = make_wheel("dmlops/kernels/sm_90.zip", size=1 + 15_000_000)
+    with pytest.raises(SystemExit, match="larger than 15 MB"):
+        release.check_wheel(wheel, dmlops.__version__)
+
+
+def test_a_source_distribution_has_all_files_and_no_others(release, tmp_path):
+    path, folder = tmp_path / "dmlops-0.tar.gz", "dmlops-0"
+    with tarfile.open(path, "w:gz") as archive:
+        for name in release.source_files():
+            if not name.startswith(".ci/") and name != "README.md":
+                archive.add(ROOT / name, f"{folder}/{name}")
+        archive.add(ROOT / "LICENSE", f"{folder}/PKG-INFO")
+    with pytest.raises(SystemExit, match=r"lacks \['README.md'\] and has \[\]"):
+        release.check_sdist(path, "0")
+
+
+def test_a_tag_names_the_version_and_the_changelog_has_it(release, tmp_path, monkeypatch):
+    (tmp_path / "CHANGELOG.md").write_text(
+        "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n## [0.1.0]\n"
+    )
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    release.check_version("0.2.0", "v0.2.0")
+    release.check_version("0.3.0", "")
+    with pytest.raises(SystemExit, match=r"the tag is v0\.2\.0, but the version .* is 0\.2\.1"):
+        release.check_version("0.2.1", "v0.2.0")
+    for version in ("0.1.0", "0.3.0"):
+        with pytest.raises(SystemExit, match=rf"no dated section \[{re.escape(version)}\]"):
+            release.check_version(version, f"v{version}")
+
+
+def test_workflows_test_every_python_that_the_metadata_names():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    (tested,) = re.findall(r"^ +python: \[(.*)\]$", (WORKFLOWS / "tests.yml").read_text(), re.MULTILINE)
+    assert re.findall(r"3\.\d+", tested) == named
+    assert project["requires-python"] == f">={named[0]}"
+
+
+def test_actions_are_those_that_were_reviewed():
+    """A tag can be moved; a commit cannot."""
+    for path in WORKFLOWS.glob("*.yml"):
+        for action in re.findall(r"uses: (.*)", path.read_text(encoding="utf-8")):
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", action), (path, action)
