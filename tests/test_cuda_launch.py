@@ -206,6 +206,7 @@ def test_large_shared_memory_is_asked_for_as_far_as_there_is_any(asked, limit, m
         "cuLibraryLoadData": (success, 1),
         "cuLibraryGetKernel": (success, 77),
         "cuKernelGetAttribute": (success, 5000),
+        "cuKernelGetFunction": (success, 88),
         "cuInit": (success,),
         "cuDeviceGet": (success, 0),
     }.items():

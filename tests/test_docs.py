@@ -18,7 +18,9 @@ def test_examples(page):
     text = re.sub(r"^```.*$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
     examples = doctest.DocTestParser().get_doctest(text, {}, page, page, 0)
     report = []
-    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(examples, out=report.append)
+    # Not even with `pytest -v` shall it report what succeeds.
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+    runner.run(examples, out=report.append)
     assert not report, "".join(report)
 
 
