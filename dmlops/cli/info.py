@@ -173,6 +173,8 @@ def quantity(name: str, value: Any) -> str:
     >>> quantity("warp.row_elements", (256, 1024)), quantity("launch_blocks", 1 << 30)
     ('256, 1,024', '2^30')
     """
+    if name == "rounds.shapes":
+        return ", ".join(f"{shape.n_lanes} x {shape.n_keys}" for shape in value)
     if name.endswith("shapes"):
         return ", ".join(str(shape.n_threads) for shape in value) + " threads"
     if isinstance(value, tuple):
