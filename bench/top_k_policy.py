@@ -201,9 +201,19 @@ def thresholds(policy: Policy, multiprocessors: int) -> list[Threshold]:
     def blocks_of(n_threads: int) -> dict[str, Any]:
         return {"block.shapes": (block_shape(size, n_threads, policy.block_bytes),) * 4}
 
-    warp, block, grid, tile = Side("warp"), Side("block"), Side("grid"), Side("tile")
+    rounds, warp, block, grid, tile = Side("rounds"), Side("warp"), Side("block"), Side("grid"), Side("tile")
     few, many = multiprocessors, 1 << 15
     return [
+        *(
+            Threshold(
+                f"rounds.largest_k (rows of {shape.n_elements})",
+                [1, 2, 3, 4, 5, 6, 7, 8],
+                functools.partial(lambda n, k: Problem((many, n), 1, k), shape.n_elements),
+                rounds,
+                warp,
+            )
+            for shape in policy.rounds.shapes
+        ),
         Threshold(
             "warp.row_elements",
             powers(128, 1024),

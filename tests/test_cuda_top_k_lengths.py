@@ -12,7 +12,7 @@ from tests.cuda_plans import APART, planned
 T = TensorDataType
 # (shape, axis, k), and what ends the algorithm's launches.
 PROBLEMS = {
-    "rounds": ((3000, 200), 1, 5, "top_k_rounds"),
+    "rounds": ((3000, 100), 1, 5, "top_k_rounds"),
     "warp": ((3000, 200), 1, 20, "top_k_warp"),
     "block": ((7, 20_000), 1, 100, "top_k_block"),
     "grid": ((2, 3_000_001), 1, 500, "top_k_block"),

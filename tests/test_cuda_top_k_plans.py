@@ -41,7 +41,7 @@ OWN_BYTES = 4 * KIB
 LARGEST_PROBLEM = 1 << 30
 
 
-def planned(shape, k, element_size=4, arch="sm_90", algorithm=None, policy=None):
+def planned(shape, k, element_size=4, arch="sm_90", algorithm=None, policy=None, is_sorted=True):
     """Return the algorithm, launches and workspace of a selection along the middle of three axes."""
     outer, axis_size, inner = shape
     rows = [(outer, axis_size * inner, k * inner, k * inner), (inner, 1, 1, 1)]
@@ -55,6 +55,7 @@ def planned(shape, k, element_size=4, arch="sm_90", algorithm=None, policy=None)
         rows=problems.describe_rows([row for row in rows if row[0] > 1], inner),
         strides=problems.AxisStrides(inner, inner, inner),
         multiprocessors=132,
+        is_sorted=is_sorted,
     )
     if policy is None:
         policy = policies.Policy.auto(CAPABILITIES[arch], element_size)
@@ -79,6 +80,39 @@ def planned(shape, k, element_size=4, arch="sm_90", algorithm=None, policy=None)
 )
 def test_rows_side_by_side(shape, k, algorithm):
     assert planned(shape, k)[0] == algorithm
+
+
+@pytest.mark.parametrize("element_size", [1, 2, 4, 8])
+def test_rounds_for_a_small_k_of_short_rows(element_size):
+    """Results by ascending index need no other launch, so that rounds are worth more of them."""
+    longest = policies.Policy.auto((9, 0), element_size).rounds.shapes[-1].n_elements
+    for axis_size in (1, 40, 64, 65, 128, 200, 256, 300, longest, longest + 1):
+        rounds = [
+            [
+                planned((5000, axis_size, 1), k, element_size, is_sorted=is_sorted)[0] == "rounds"
+                for k in range(1, min(axis_size, 9) + 1)
+            ]
+            for is_sorted in (True, False)
+        ]
+        assert rounds[0][0] == (axis_size <= longest)
+        assert rounds[0] == sorted(rounds[0], reverse=True)
+        assert rounds[1][:8] == [axis_size <= longest] * min(axis_size, 8)
+        assert not any(rounds[0][8:] + rounds[1][8:])
+
+
+@pytest.mark.parametrize("element_size", [1, 2, 4, 8])
+def test_lanes_of_a_row_have_room_for_it(element_size):
+    for axis_size in (1, 3, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512):
+        _, (launch,), _ = planned((5001, axis_size, 1), 1, element_size, algorithm="rounds")
+        _, n_lanes, n_keys = launch.variant.parameters
+        assert axis_size <= n_lanes * n_keys
+        assert 32 % n_lanes == 0
+        # Keys come by whole vectors, and a mask has a bit for each.
+        assert n_keys * element_size % 16 == 0
+        assert n_keys <= 32
+    for axis_size, k in ((513, 1), (100, 9)):
+        with pytest.raises(ValueError, match="'rounds' does not take"):
+            planned((5000, axis_size, 1), k, element_size, algorithm="rounds")
 
 
 @pytest.mark.parametrize("element_size", [1, 2, 4, 8])
@@ -194,7 +228,7 @@ def test_forced_chunks(name, coarse_chunks):
 @pytest.mark.parametrize(
     ("name", "shape", "k", "variant"),
     [
-        ("many_launches", (3000, 200, 1), 5, "top_k_rounds"),
+        ("many_launches", (3000, 200, 1), 1, "top_k_rounds"),
         ("many_launches", (3000, 200, 1), 9, "top_k_warp"),
         ("many_launches", (3000, 5000, 1), 5, "top_k_block"),
         ("many_launches", (3000, 5000, 1), 5000, "top_k_tile"),

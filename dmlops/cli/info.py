@@ -145,7 +145,11 @@ def quantity(name: str, value: Any) -> str:
     ('256, 1,024', '2^30')
     """
     if name.endswith("shapes"):
-        return ", ".join(str(shape.n_threads) for shape in value) + " threads"
+        if name == "rounds.shapes":
+            shapes, unit = [f"{shape.n_lanes} x {shape.n_keys}" for shape in value], "lanes and keys"
+        else:
+            shapes, unit = [str(shape.n_threads) for shape in value], "threads"
+        return f"{', '.join(shapes)} {unit}"
     if isinstance(value, tuple):
         return ", ".join(quantity(name, each) for each in value)
     if name.endswith("bytes"):

@@ -25,7 +25,7 @@ from kernels_cuda.top_k.problem import (
     last_element,
     unfolded_format,
 )
-from kernels_cuda.top_k.shapes import WARP_LARGEST_K
+from kernels_cuda.top_k.shapes import ROUNDS_LARGEST_K, WARP_LARGEST_K
 
 
 class Algorithm(StrEnum):
@@ -77,7 +77,11 @@ def _is_for_columns(problem: Problem, policy: Policy) -> bool:
 
 
 def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
-    return problem.k <= policy.rounds.largest_k and launches.fitting_rounds(problem, policy) is not None
+    shape = launches.fitting_rounds(problem, policy)
+    if shape is None:
+        return False
+    largest_k = policy.rounds.largest_k[policy.rounds.shapes.index(shape)]
+    return problem.k <= (largest_k if problem.is_sorted else ROUNDS_LARGEST_K)
 
 
 def _is_for_warps(problem: Problem, policy: Policy) -> bool:

@@ -7,9 +7,9 @@ from kernels_cuda.top_k import shapes
 from kernels_cuda.top_k.policy import (
     BLOCK_THREADS,
     ELEMENT_SIZES,
+    ROUNDS_SHAPES,
     TILE_SHAPES,
     ColumnsPolicy,
-    RoundsPolicy,
     WarpPolicy,
     block_shape,
 )
@@ -112,8 +112,8 @@ def variants() -> Iterator[Variant]:
         yield columns(element_size)
         for row_elements in WarpPolicy.row_elements:
             yield warp(element_size, row_elements)
-        for rounds_shape in RoundsPolicy.shapes:
-            yield rounds(element_size, rounds_shape)
+        for shape in ROUNDS_SHAPES[element_size]:
+            yield rounds(element_size, shapes.RoundsShape(*shape))
         for n_threads in BLOCK_THREADS:
             yield block(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:

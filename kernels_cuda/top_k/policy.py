@@ -12,7 +12,6 @@ from typing import Any
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
-    ROUNDS_LARGEST_K,
     BlockShape,
     RoundsShape,
     TileShape,
@@ -44,6 +43,8 @@ BLOCK_KIB = {
 LARGE_BLOCK_KIB = 99
 # Threads of the block kernels; devices with little shared memory do without the last two.
 BLOCK_THREADS = (128, 256, 512, 1024)
+# Lanes that hold a short row, and keys of each.
+ROUNDS_SHAPES = dict.fromkeys((1, 2, 4, 8), ((4, 16), (8, 16), (16, 16), (32, 16)))
 # Elements of a row that a block sorts: threads, and elements of each; positions are counted in 16 bits.
 TILE_SHAPES = {
     **dict.fromkeys((1, 2, 4), ((256, 8), (384, 16), (512, 16), (1024, 16))),
@@ -56,8 +57,10 @@ class RoundsPolicy:
     """Several rows per warp, or one, in a round per selected element."""
 
     # Smallest first; a row goes to the first that holds it.
-    shapes: tuple[RoundsShape, ...] = tuple(RoundsShape(n_lanes, 16) for n_lanes in (4, 8, 16, 32))
-    largest_k: int = ROUNDS_LARGEST_K
+    shapes: tuple[RoundsShape, ...]
+    # The k up to which rows of each shape take no longer than with the warp algorithm. Another launch would
+    # bring its results by ascending index: the rounds serve any k then.
+    largest_k: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,11 +206,11 @@ class Policy:
     element_size: int
     # Shared memory of a block.
     block_bytes: int
+    rounds: RoundsPolicy
     warp: WarpPolicy
     tile: TilePolicy
     block: BlockPolicy
     grid: GridPolicy
-    rounds: RoundsPolicy = RoundsPolicy()
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
@@ -262,6 +265,10 @@ class Policy:
             capability=capability,
             element_size=element_size,
             block_bytes=block_bytes,
+            rounds=RoundsPolicy(
+                shapes=tuple(RoundsShape(*shape) for shape in ROUNDS_SHAPES[element_size]),
+                largest_k={1: (8, 8, 8, 8), 2: (8, 8, 8, 8), 4: (8, 8, 3, 5), 8: (8, 8, 2, 8)}[element_size],
+            ),
             warp=WarpPolicy(ranked_elements=ranked, ranked_elements_of_many_rows=ranked_of_many),
             tile=TilePolicy(
                 shapes=tuple(tile for tile in tiles if tile.shared_bytes(element_size) <= block_bytes),
