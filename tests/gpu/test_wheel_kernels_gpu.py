@@ -17,7 +17,8 @@ BEGIN = """
     import torch
 
     import dmlops
-    from dmlops import cuda, kernel_archive, kernel_store
+    from dmlops import backend, cuda, kernel_archive, kernel_store
+    from kernels_cpu import native_call, processor
     from tests import reference
 
     kernel_store.WHEEL = Path(os.environ["WHEEL"])
@@ -57,6 +58,12 @@ BUILD = """
         kernel_archive.write(
             folder / f"{target}.zip",
             device="cuda", target=target, sources=cuda.sources(), compilers="", kernels=codes[name],
+        )
+        # Calls with torch's tensors look at these on the host.
+        kernel_archive.write(
+            folder / f"{processor.LEVEL}.zip",
+            device="cpu", target=processor.LEVEL, sources=backend.source_digests()["cpu"], compilers="",
+            kernels={kernel.label: backend.compiled(kernel) for kernel in native_call.KERNELS},
         )
 """
 WITHOUT_COMPILER = """
