@@ -159,7 +159,7 @@ def test_an_edited_source_file_is_noticed(wheel, tmp_path):
     assert find_in_wheel("cuda", "kernel", sources(), ["sm_90"]) is None
 
 
-TARGETS = ("compute_120", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "x86-64-v3")
+TARGETS = ("compute_100", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "x86-64-v3")
 
 
 @pytest.mark.parametrize(
@@ -169,13 +169,13 @@ TARGETS = ("compute_120", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100",
         ("sm_90", ["sm_90"]),
         ("sm_89", ["sm_89", "sm_86", "sm_80"]),
         ("sm_87", ["sm_86", "sm_80"]),
-        ("sm_103", ["sm_100"]),
-        ("sm_120", ["sm_120", "compute_120"]),
-        ("sm_121", ["sm_120", "compute_120"]),
-        ("sm_130", ["compute_120"]),
+        ("sm_103", ["sm_100", "compute_100"]),
+        ("sm_120", ["sm_120", "compute_100"]),
+        ("sm_121", ["sm_120", "compute_100"]),
+        ("sm_130", ["compute_100"]),
         ("sm_70", []),
         ("sm_72", []),
-        ("sm_110", []),
+        ("sm_110", ["compute_100"]),
     ],
 )
 def test_which_targets_run_on_an_architecture(arch, targets):

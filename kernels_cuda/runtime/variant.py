@@ -81,7 +81,7 @@ def is_ptx(arch: str) -> bool:
 
     Examples
     --------
-    >>> is_ptx("compute_120"), is_ptx("sm_120")
+    >>> is_ptx("compute_100"), is_ptx("sm_100")
     (True, False)
     """
     return arch.startswith("compute_")
