@@ -61,8 +61,8 @@ class RoundsPolicy:
 
     # Smallest first; a row goes to the first that holds it.
     shapes: tuple[RoundsShape, ...]
-    # The k up to which rows of each shape take no longer than with the warp algorithm. By ascending index that
-    # one needs another launch: rounds serve every k then.
+    # The k up to which rows of each shape take no longer than with the warp algorithm. That one needs another
+    # launch for results by ascending index: rounds serve every k then.
     largest_k: tuple[int, ...]
 
 
