@@ -193,8 +193,8 @@ def spans(asked, name, first, n_each=1):
         ("tile", "top_k_tile", (300, 700), 700, 300),
         ("warp", "top_k_warp", (3001, 100), 3, 376),
         ("rounds", "top_k_rounds", (3001, 64), 3, 94),
-        ("rounds", "top_k_rounds", (3001, 65), 3, 188),
-        ("rounds", "top_k_rounds", (301, 512), 8, 76),
+        ("rounds", "top_k_rounds", (3001, 65), 3, 94),
+        ("rounds", "top_k_rounds", (301, 512), 8, 38),
         ("grid", "top_k_block", (30, 70_000), 5, 30),
     ],
 )

@@ -3,7 +3,7 @@
 `dispatch.choose` picks one of seven algorithms by the shape alone:
 
 =======  ==============================================  =================================================
-rounds   rows of up to 512, k <= 8                       several rows per warp, one round per selected element
+rounds   rows of up to 512, k <= 8                       several rows per warp; each round selects one
 warp     short rows, k <= 32                             one warp per row, the row in registers
 block    k up to what a block can hold in shared memory  one block per row, which reads little more than it
 grid     the same, of few rows, very long or strided     many blocks find group maxima, then one block per row

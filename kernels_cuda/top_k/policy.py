@@ -44,7 +44,10 @@ LARGE_BLOCK_KIB = 99
 # Threads of the block kernels; devices with little shared memory do without the last two.
 BLOCK_THREADS = (128, 256, 512, 1024)
 # Lanes that hold a short row, and keys of each.
-ROUNDS_SHAPES = dict.fromkeys((1, 2, 4, 8), ((4, 16), (8, 16), (16, 16), (32, 16)))
+ROUNDS_SHAPES = {
+    **dict.fromkeys((1, 2, 4), ((4, 16), (4, 32), (8, 32), (16, 32))),
+    8: ((4, 16), (8, 16), (16, 16), (32, 16)),
+}
 # Elements of a row that a block sorts: threads, and elements of each; positions are counted in 16 bits.
 TILE_SHAPES = {
     **dict.fromkeys((1, 2, 4), ((256, 8), (384, 16), (512, 16), (1024, 16))),
@@ -58,8 +61,8 @@ class RoundsPolicy:
 
     # Smallest first; a row goes to the first that holds it.
     shapes: tuple[RoundsShape, ...]
-    # The k up to which rows of each shape take no longer than with the warp algorithm. Another launch would
-    # bring its results by ascending index: the rounds serve any k then.
+    # The k up to which rows of each shape take no longer than with the warp algorithm. That one needs another
+    # launch for results by ascending index: rounds serve every k then.
     largest_k: tuple[int, ...]
 
 
@@ -267,7 +270,7 @@ class Policy:
             block_bytes=block_bytes,
             rounds=RoundsPolicy(
                 shapes=tuple(RoundsShape(*shape) for shape in ROUNDS_SHAPES[element_size]),
-                largest_k={1: (8, 8, 8, 8), 2: (8, 8, 8, 8), 4: (8, 8, 3, 5), 8: (8, 8, 2, 8)}[element_size],
+                largest_k={1: (8, 8, 8, 8), 2: (8, 8, 8, 8), 4: (8, 8, 4, 6), 8: (8, 8, 3, 8)}[element_size],
             ),
             warp=WarpPolicy(ranked_elements=ranked, ranked_elements_of_many_rows=ranked_of_many),
             tile=TilePolicy(

@@ -1,10 +1,10 @@
 """Rounds that select one element each: for k <= 8 and rows of up to 512 elements, several of them per warp.
 
 1. Load the row; each of its lanes keeps up to 32 keys in registers.
-2. In every round, find the largest key of each lane, then of all lanes of the row. Of equal ones that with
-   the smallest position is selected. The lane whose number in the row is the round's remembers the position.
-3. Write the k values and indices; by ascending index if they are not to be sorted, for which each lane counts
-   the smaller positions among the k.
+2. In every round, find the largest key of each lane, then of all lanes of the row. Of equal ones, the one
+   with the smallest position is selected. One of the lanes remembers it, each in its turn.
+3. Write the k values and indices. If they are not to be sorted, they come by ascending index: each lane
+   counts how many of the k positions are smaller than its own.
 
 Keys order the elements as ordered keys (`keys`) do, but are made in fewer instructions: that of a float is
 its distance from minus infinity as an integer, which the two zeros share. The key of an element of less than
@@ -66,8 +66,8 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     pass_elements = n_lanes * per_vector
     last_lane = n_lanes - 1
     lane_bits = last_lane.bit_length()
-    # A lane remembers so many of the selected positions.
     element_mask = ((1 << register_bits) - 1) >> unused << unused
+    # A lane remembers so many of the selected positions.
     n_held = -(-ROUNDS_LARGEST_K // n_lanes)
     shuffle_xor = shuffle_xor_u64 if key_type is u64 else shuffle_xor_u32
 
