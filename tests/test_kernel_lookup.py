@@ -3,8 +3,8 @@
 import importlib
 import logging
 import os
-import zipfile
 import threading
+import zipfile
 
 import pytest
 
