@@ -4,13 +4,14 @@ import gc
 import importlib
 import os
 import sys
+import threading
 from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
 
 import dmlops
-from dmlops import cuda
+from dmlops import cuda, kernel_cache, kernel_store
 from tests.libraries import NUMPY, Torch
 
 HOST_LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
@@ -37,6 +38,24 @@ def pytest_report_header():
 def library(request):
     """Serve each array library of this machine's host memory in turn."""
     return NUMPY if request.param == "numpy" else Torch("cpu")
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """Return the folder of archives of an installed wheel, with none in it."""
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    monkeypatch.setattr(kernel_store, "WHEEL", folder)
+    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    forget_archives()
+    yield folder
+    forget_archives()
+
+
+def forget_archives():
+    """Have the next lookup read the archives anew, as another process would."""
+    kernel_store.wheel_targets.cache_clear()
+    kernel_store._archive.cache_clear()
 
 
 @pytest.fixture

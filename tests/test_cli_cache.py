@@ -2,11 +2,10 @@
 
 import re
 import sys
-import threading
 
 import pytest
 
-from dmlops import backend, kernel_archive, kernel_cache, kernel_store
+from dmlops import backend, kernel_archive, kernel_cache
 from dmlops.kernel_cache import Key
 from kernels_cpu import native_call
 from tests.command_line import assert_refused
@@ -28,17 +27,6 @@ def root(tmp_path, monkeypatch):
     kernel_cache.keep(now._replace(sources="old"), b"c" * 4000)
     kernel_cache.keep(gpu._replace(compilers="older"), b"c" * 5000)
     return root
-
-
-@pytest.fixture
-def wheel(tmp_path, monkeypatch):
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    monkeypatch.setattr(kernel_store, "WHEEL", folder)
-    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
-    kernel_store.wheel_targets.cache_clear()
-    yield folder
-    kernel_store.wheel_targets.cache_clear()
 
 
 def lines(printed):

@@ -3,34 +3,17 @@
 import importlib
 import logging
 import os
-import threading
 import zipfile
 
 import pytest
 
-from dmlops import kernel_cache, kernel_store
+from dmlops import kernel_store
 from dmlops.kernel_archive import write
 from dmlops.kernel_store import find_in_wheel
+from tests.conftest import forget_archives
 from tests.scripts import run_script
 
 CODE = b"code of the kernel" * 50
-
-
-@pytest.fixture
-def wheel(tmp_path, monkeypatch):
-    """Return the folder of archives of an installed wheel, with none in it."""
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    monkeypatch.setattr(kernel_store, "WHEEL", folder)
-    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
-    forget()
-    yield folder
-    forget()
-
-
-def forget():
-    kernel_store.wheel_targets.cache_clear()
-    kernel_store._archive.cache_clear()
 
 
 def bring(folder, target="sm_90", *, device="cuda", sources="sources", kernels=None, name=None):
@@ -61,7 +44,7 @@ def test_the_first_target_that_has_the_kernel_counts(wheel):
 
 def test_no_wheel(wheel, caplog):
     assert find() is None
-    forget()
+    forget_archives()
     wheel.rmdir()
     assert find() is None
     assert not caplog.records
