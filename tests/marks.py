@@ -1,8 +1,12 @@
 """Marks of tests: `exhaustive` leaves a test out of the ordinary run, `quick` puts it into the quick run."""
 
+import os
+
 import pytest
 
 QUICK_TYPE = "float32"
+COMPILE_ALL = os.environ.get("DMLOPS_COMPILE_ALL") == "1"
+"""Whether exhaustive tests compile every kernel for every architecture, which takes many minutes."""
 
 
 def exhaustive(*values):

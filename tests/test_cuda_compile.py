@@ -1,7 +1,6 @@
 """CUDA kernels compile for every architecture without a GPU, and keep their values in registers."""
 
 import importlib
-import os
 import re
 
 import pytest
@@ -10,6 +9,7 @@ pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import compilers, cuda, dispatch, kernel_store
 from tests.cuda_plans import planned
+from tests.marks import COMPILE_ALL
 from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
@@ -144,12 +144,11 @@ def the_rest():
     Code differs between these two: 7.5 has no `redux`, and 9.0 leaves registers for more loads.
     `DMLOPS_COMPILE_ALL=1` asks for every kernel on every architecture.
     """
-    everything = os.environ.get("DMLOPS_COMPILE_ALL") == "1"
     for label, variant in VARIANTS.items():
         for capability, (first, *others) in OF_CAPABILITY.items():
             is_other = label in EXAMPLES if capability < (9, 0) else is_wide(variant)
-            if everything or is_other:
-                architectures = (first, *others) if everything else (first,)
+            if COMPILE_ALL or is_other:
+                architectures = (first, *others) if COMPILE_ALL else (first,)
                 yield pytest.param(variant, capability, architectures, id=f"{label}-{first}")
 
 
