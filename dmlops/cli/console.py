@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,9 @@ def progress_bar() -> Iterator[Progress]:
     """Show a progress bar, and what is being compiled, on standard error if that is a terminal."""
     name = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), name)
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    progress = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+    # Older versions of Rich, such as 14.2, end one that is disabled with an empty line.
+    with nullcontext() if progress.disable else progress:
         compilation = progress.add_task("", total=None, visible=False)
 
         def show(text: str) -> None:
