@@ -17,11 +17,12 @@ from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, error_te
 from dmlops.kernel_cache import Key, warn_once
 from dmlops.memory import aligned, read_integer
 
-_LEGACY_STREAM = 1
+# Protocols give the legacy default stream by this handle, as 0 could be either default stream.
+LEGACY_STREAM = 1
 # One handle that is another stream in each thread.
 PER_THREAD_STREAM = 2
 # The legacy and the per-thread default stream stand for whichever device is current.
-_DEFAULT_STREAMS = (0, _LEGACY_STREAM, PER_THREAD_STREAM)
+_DEFAULT_STREAMS = (0, LEGACY_STREAM, PER_THREAD_STREAM)
 
 DLPACK_CUDA = 2
 """The kind of device that DLPack calls CUDA's."""
@@ -219,10 +220,18 @@ def _device_of(context: Any) -> int:
 
 def is_capturing(handle: int) -> bool:
     """Return whether work put on the stream is being recorded into a CUDA graph."""
+    return _capture_status(handle) not in (None, _no_capture())
+
+
+def _capture_status(handle: int) -> Any:
+    """Return what the driver tells of a stream's capture; None where it tells nothing."""
     driver = _driver()
-    status, capture = driver.cuStreamIsCapturing(handle)
-    none = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
-    return bool(status == driver.CUresult.CUDA_SUCCESS and capture != none)
+    error, status = driver.cuStreamIsCapturing(handle)
+    return status if error == driver.CUresult.CUDA_SUCCESS else None
+
+
+def _no_capture() -> Any:
+    return _driver().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
 
 
 _NO_CONTEXT: AbstractContextManager[None] = nullcontext()
@@ -347,7 +356,7 @@ def free(pointer: int, handle: int, number: int, owner: Any = None) -> None:
     stream until then.
     """
     # The legacy stream waits for those of all threads, and of this thread's nobody knows.
-    ordered = _LEGACY_STREAM if handle == PER_THREAD_STREAM else handle
+    ordered = LEGACY_STREAM if handle == PER_THREAD_STREAM else handle
     with device_made_current(number):
         if _is_outside_captures(ordered):
             with _during_other_captures():
@@ -358,10 +367,7 @@ def free(pointer: int, handle: int, number: int, owner: Any = None) -> None:
 
 def _is_outside_captures(handle: int) -> bool:
     """Return whether work on a stream touches no capture: the legacy stream's may, of a stream beside it."""
-    driver = _driver()
-    status, capture = driver.cuStreamIsCapturing(handle)
-    none = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
-    return bool(status == driver.CUresult.CUDA_SUCCESS and capture == none)
+    return bool(_capture_status(handle) == _no_capture())
 
 
 @contextmanager
@@ -412,7 +418,7 @@ class Ordering:
             # The caller keeps whatever a graph reads, for as long as the graph is launched.
             lent = []
         self._lent = lent
-        legacy = {0, _LEGACY_STREAM}
+        legacy = {0, LEGACY_STREAM}
         self._streams = streams - (legacy if handle in legacy else {handle})
 
     def begin(self) -> None:

@@ -12,9 +12,6 @@ from dmlops import cuda
 from dmlops.errors import error_text, refuse
 from dmlops.memory import Device
 
-# The protocol has no 0: that could be either default stream.
-_LEGACY_STREAM = 1
-
 
 class DeviceArray:
     """A packed array in the memory of a CUDA device, with undefined contents at first.
@@ -82,7 +79,7 @@ class DeviceArray:
         self.device = Device("cuda", device)
         handle = 0 if stream is None else cuda.stream_handle(stream, f"{where}.stream")
         cuda.check_stream_device(handle, device, f"{where}.stream")
-        self.stream = handle or _LEGACY_STREAM
+        self.stream = handle or cuda.LEGACY_STREAM
         self.pointer = 0
         if self.nbytes:
             with cuda.device_made_current(device):
@@ -152,7 +149,7 @@ class DeviceArray:
         with cuda.device_made_current(self.device.number):
             # Makes the consumer's stream wait for this array's; -1 asks for no order.
             view = StridedMemoryView.from_cuda_array_interface(
-                self, stream_ptr=_LEGACY_STREAM if stream is None else stream
+                self, stream_ptr=cuda.LEGACY_STREAM if stream is None else stream
             )
             return view.__dlpack__(stream=-1, **options)
 

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).with_name("kernels")
-"""Where the archives of an installed wheel are; an editable install has none."""
 _MANIFEST = "manifest.json"
 # The earliest time that a zip file can express.
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -24,11 +22,6 @@ _MODE = 0o100644
 
 class ArchiveError(Exception):
     """An archive or one of its kernels must not be used; the text says why, and names the file."""
-
-
-def path_of(target: str) -> Path:
-    """Return where the archive of a target is, if the wheel brings it."""
-    return FOLDER / f"{target}.zip"
 
 
 def write(

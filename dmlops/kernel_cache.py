@@ -25,7 +25,7 @@ _MAGIC = b"dmlops kernel 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 # Whoever else may write to a file may put other code there.
 _WRITABLE_BY_OTHERS = 0o022
-# What root compiles for a container image serves every user in it.
+# Root compiles for a container image, and every user in it reads the files.
 _MODE = 0o644
 _KEPT_GENERATIONS = 4
 

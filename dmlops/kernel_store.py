@@ -43,6 +43,11 @@ def wheel_targets() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in WHEEL.glob("*.zip")))
 
 
+def archive_path(target: str) -> Path:
+    """Return where the archive of a target is, if the wheel brings it."""
+    return WHEEL / f"{target}.zip"
+
+
 def find_in_wheel(device: str, kernel: str, sources: str, targets: Iterable[str]) -> bytes | None:
     """Return a kernel's code from the first archive that has it; the caller holds `LOCK`.
 
@@ -70,7 +75,7 @@ def find_in_wheel(device: str, kernel: str, sources: str, targets: Iterable[str]
 def _archive(device: str, target: str, sources: str) -> "Archive | None":
     from dmlops.kernel_archive import Archive, ArchiveError  # noqa: PLC0415 - a source install has none
 
-    path = WHEEL / f"{target}.zip"
+    path = archive_path(target)
     try:
         archive = Archive(path)
     except ArchiveError as error:

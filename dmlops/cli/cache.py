@@ -60,7 +60,7 @@ def _in_wheel() -> list[tuple[str, str]]:
 
 
 def _archive(target: str) -> str:
-    path = kernel_store.WHEEL / f"{target}.zip"
+    path = kernel_store.archive_path(target)
     try:
         archive = Archive(path)
     except (ArchiveError, OSError) as error:
