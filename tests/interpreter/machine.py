@@ -12,6 +12,8 @@ from tests.interpreter.arithmetic import computation
 from tests.interpreter.memory import RANK_BITS, SIGNED, UNSIGNED, FaultError, SharedMemory, check_alignment
 
 WARP_LANES = 32
+# Blocks run at the same time up to so many threads.
+MOST_THREADS = 4096
 RUNNING, AT_BARRIER, AT_WARP_OPERATION, AT_CLUSTER_BARRIER, DONE = range(5)
 _WAITS = {
     AT_BARRIER: "a barrier",
@@ -52,17 +54,9 @@ class Machine:
     def __init__(self, program, memory, n_threads, n_blocks, shared_bytes, arguments):
         self._program, self._memory = program, memory
         self._n_threads, self._n_blocks = n_threads, n_blocks
-        self._count = n_threads * n_blocks
         self._dynamic_bytes = shared_bytes
         self._shared_bytes = -(-(program.shared_end + shared_bytes) // 16) * 16
         assert self._shared_bytes < 1 << RANK_BITS
-        self._all = np.arange(self._count)
-        self._ranks = self._all // n_threads
-        self._numbers = self._all % n_threads
-        self._lanes = (self._numbers % WARP_LANES).astype(np.uint32)
-        warps_per_block = -(-n_threads // WARP_LANES)
-        self._warps = self._ranks * warps_per_block + self._numbers // WARP_LANES
-        self._block_of_warp = np.arange(warps_per_block * n_blocks) // warps_per_block
         self._arguments = dict(zip(program.parameters, arguments, strict=True))
         self._steps = [self._step(instruction) for instruction in program.instructions]
 
@@ -109,10 +103,11 @@ class Machine:
         ones = np.uint64(0xFFFFFFFF)
         before = lane - np.uint64(1)
         one, zero = np.ones(self._count, int), np.zeros(self._count, int)
+        ranks = self._blocks % self._n_blocks
         return {
             "%tid.x": self._numbers,
             "%ntid.x": one * self._n_threads,
-            "%ctaid.x": self._first_block + self._ranks,
+            "%ctaid.x": self._first_block + self._blocks,
             "%nctaid.x": one * self._n_grid,
             "%laneid": self._lanes,
             "%warpid": self._numbers // WARP_LANES,
@@ -121,11 +116,11 @@ class Machine:
             "%lanemask_eq": lane,
             "%lanemask_gt": ones ^ (before | lane),
             "%lanemask_ge": ones ^ before,
-            "%cluster_ctarank": self._ranks,
-            "%cluster_ctaid.x": self._ranks,
+            "%cluster_ctarank": ranks,
+            "%cluster_ctaid.x": ranks,
             "%cluster_nctarank": one * self._n_blocks,
             "%cluster_nctaid.x": one * self._n_blocks,
-            "%clusterid.x": zero + self._first_block // self._n_blocks,
+            "%clusterid.x": (self._first_block + self._blocks) // self._n_blocks,
             "%dynamic_smem_size": one * self._dynamic_bytes,
             "%globaltimer": zero,
             "%clock": zero,
@@ -339,44 +334,59 @@ class Machine:
     # Control
 
     def run(self, n_grid):
-        """Run all blocks of a grid, one cluster after the other; return the races in shared memory."""
+        """Run all blocks of a grid; return the races in shared memory."""
         self._n_grid = n_grid
         races = set()
-        for first_block in range(0, n_grid, self._n_blocks):
-            self._first_block = first_block
-            self._run_cluster()
+        step = self._n_blocks * max(1, MOST_THREADS // (self._n_threads * self._n_blocks))
+        for first_block in range(0, n_grid, step):
+            self._start(first_block, min(step, n_grid - first_block))
+            while (self._states != DONE).any():
+                self._go_on()
             races |= self._shared.races
         return races
 
-    def _run_cluster(self):
+    def _start(self, first_block, n_running):
+        """Begin with some of the blocks."""
+        self._first_block, self._count = first_block, n_running * self._n_threads
+        threads = np.arange(self._count)
+        numbers = self._numbers = threads % self._n_threads
+        self._blocks = threads // self._n_threads
+        self._lanes = (numbers % WARP_LANES).astype(np.uint32)
+        warps_per_block = -(-self._n_threads // WARP_LANES)
+        self._warps = self._blocks * warps_per_block + numbers // WARP_LANES
+        block_of_warp = np.arange(warps_per_block * n_running) // warps_per_block
+        self._shared = SharedMemory(n_running, self._n_blocks, self._shared_bytes, block_of_warp)
         self._registers = {}
         self._special_registers = self._special_values()
-        self._shared = SharedMemory(self._n_blocks, self._shared_bytes, self._block_of_warp)
         self._local = np.full((self._count, self._program.local_bytes), 0xA5, np.uint8)
         self._places = np.zeros(self._count, np.int64)
         self._states = np.full(self._count, RUNNING)
-        self._arrivals = np.zeros(self._count, np.int64)
-        instructions = self._program.instructions
-        while (self._states != DONE).any():
-            running = np.flatnonzero(self._states == RUNNING)
-            if not running.size:
-                if not self._pass_barriers():
-                    raise FaultError(self._deadlock())
-                continue
-            place = self._places[running].min()
-            threads = running[self._places[running] == place]
-            try:
-                if instructions[place].name in _WARP_OPERATIONS or instructions[place].modifiers[:1] == (
-                    "warp",
-                ):
-                    self._meet(instructions[place], place)
-                elif self._steps[place] is None:
-                    self._branch(instructions[place], place, threads)
-                else:
-                    self._run_straight(place, threads, running)
-            except FaultError as fault:
-                msg = f"{fault}: {instructions[place].text}, block {self._first_block}, thread {threads[0]}"
-                raise FaultError(msg) from None
+
+    def _go_on(self):
+        """Run the threads of the first cluster that are furthest behind, and all others at the same place.
+
+        As the first cluster always goes on, none may wait for ever for one before it.
+        """
+        running = np.flatnonzero(self._states == RUNNING)
+        clusters = self._blocks // self._n_blocks
+        first = clusters[self._states != DONE].min()
+        of_first = running[clusters[running] == first]
+        if not of_first.size:
+            raise FaultError(self._deadlock(clusters == first))
+        place = self._places[of_first].min()
+        threads = running[self._places[running] == place]
+        instruction = self._program.instructions[place]
+        try:
+            if instruction.name in _WARP_OPERATIONS or instruction.modifiers[:1] == ("warp",):
+                self._meet(instruction, place)
+            elif self._steps[place] is None:
+                self._branch(instruction, place, threads)
+            else:
+                self._run_straight(place, threads, running)
+        except FaultError as fault:
+            block, thread = self._first_block + self._blocks[threads[0]], self._numbers[threads[0]]
+            msg = f"{fault}: {instruction.text}, block {block}, thread {thread}"
+            raise FaultError(msg) from None
 
     def _run_straight(self, place, threads, running):
         """Run instructions up to a branch, a barrier, a warp operation, or where other threads are."""
@@ -410,43 +420,46 @@ class Machine:
             assert len(instruction.operands) <= 1, f"a barrier of some threads: {instruction.text}"
             self._states[threads] = AT_BARRIER
         elif "arrive" in instruction.modifiers:
-            self._arrivals[threads] += 1
+            # A thread that has arrived waits at the next one, before which others may do something.
             self._places[threads] = place + 1
         else:
             self._states[threads] = AT_CLUSTER_BARRIER
         self._pass_barriers()
 
     def _pass_barriers(self):
-        """Let threads go on that have all arrived; return whether there were any."""
-        passed = False
-        is_done = self._states == DONE
-        for block in range(self._n_blocks):
-            mine = self._ranks == block
-            waiting = mine & (self._states == AT_BARRIER)
-            if waiting.any() and (waiting | is_done)[mine].all():
-                if np.unique(self._places[waiting]).size > 1:
+        """Let threads go on that have all arrived."""
+        complete = self._arrived(AT_BARRIER, self._blocks)
+        if complete.any():
+            waiting = (self._states == AT_BARRIER) & complete[self._blocks]
+            for block in np.flatnonzero(complete):
+                if np.unique(self._places[waiting & (self._blocks == block)]).size > 1:
                     msg = "threads of a block wait at different barriers"
                     raise FaultError(msg)
-                self._release(waiting)
-                self._shared.block_barriers[block] += 1
-                passed = True
-        waiting = self._states == AT_CLUSTER_BARRIER
-        if waiting.any() and (waiting | is_done).all() and np.unique(self._arrivals[waiting]).size == 1:
             self._release(waiting)
-            self._shared.block_barriers += 1
-            self._shared.cluster_barriers += 1
-            passed = True
-        return passed
+            self._shared.block_barriers[complete] += 1
+        clusters = self._blocks // self._n_blocks
+        complete = self._arrived(AT_CLUSTER_BARRIER, clusters)
+        if complete.any():
+            self._release((self._states == AT_CLUSTER_BARRIER) & complete[clusters])
+            self._shared.cluster_barriers[complete] += 1
+            self._shared.block_barriers[np.repeat(complete, self._n_blocks)] += 1
+
+    def _arrived(self, state, groups):
+        """Tell of which groups all threads that have not left are in a state."""
+        n_waiting = np.bincount(groups[self._states == state], minlength=groups[-1] + 1)
+        n_living = np.bincount(groups[self._states != DONE], minlength=groups[-1] + 1)
+        return (n_waiting == n_living) & (n_waiting > 0)
 
     def _release(self, threads):
         self._states[threads] = RUNNING
         self._places[threads] += 1
 
-    def _deadlock(self):
+    def _deadlock(self, is_meant):
         waits = []
         for state, name in _WAITS.items():
-            for place in np.unique(self._places[self._states == state]):
-                count = int(((self._states == state) & (self._places == place)).sum())
+            waiting = is_meant & (self._states == state)
+            for place in np.unique(self._places[waiting]):
+                count = int((self._places[waiting] == place).sum())
                 waits.append(f"{count} threads at {name} ({self._program.instructions[place].text})")
         return "threads wait for ever: " + "; ".join(waits)
 

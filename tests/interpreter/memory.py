@@ -80,7 +80,7 @@ def _address(array):
 
 
 class SharedMemory:
-    """The shared memory of the blocks of a cluster, and who accessed it since the last barriers.
+    """The shared memory of clusters of blocks, and who accessed it since the last barriers.
 
     Attributes
     ----------
@@ -88,29 +88,29 @@ class SharedMemory:
         Pairs of accesses whose order is left to chance.
     """
 
-    def __init__(self, n_blocks, n_bytes, block_of_warp):
-        self._n_blocks, self._n_bytes = n_blocks, n_bytes
+    def __init__(self, n_blocks, n_cluster, n_bytes, block_of_warp):
+        self._n_cluster, self._n_bytes = n_cluster, n_bytes
         self._block_of_warp = block_of_warp
         self._bytes = np.random.default_rng(0).integers(0, 256, n_blocks * n_bytes, np.uint8)
         n_words = self._bytes.size // 4
         self._accesses = {kind: _Accesses(n_words) for kind in ("load", "store", "atomic")}
         # Barriers that the threads of each block have passed, and that those of the cluster have.
         self.block_barriers = np.zeros(n_blocks, np.int64)
-        self.cluster_barriers = 0
+        self.cluster_barriers = np.zeros(n_blocks // n_cluster, np.int64)
         self.races = set()
 
     def _places(self, addresses, bits, blocks):
         """Return the blocks whose memory is accessed, and the bytes in the memory of all of them."""
         check_alignment(addresses, bits // 8)
         ranks = (addresses >> np.uint64(RANK_BITS)).astype(np.int64)
-        owners = np.where(ranks == 0, blocks, ranks - 1)
+        first = blocks // self._n_cluster * self._n_cluster
+        owners = np.where(ranks == 0, blocks, first + ranks - 1)
         offsets = (addresses & np.uint64((1 << RANK_BITS) - 1)).astype(np.int64)
-        outside = (
-            (owners >= self._n_blocks) | (offsets < SHARED_BEGIN) | (offsets + bits // 8 > self._n_bytes)
-        )
+        outside = (ranks > self._n_cluster) | (offsets < SHARED_BEGIN) | (offsets + bits // 8 > self._n_bytes)
         if outside.any():
             at, size = int(offsets[outside][0]) - SHARED_BEGIN, self._n_bytes - SHARED_BEGIN
-            msg = f"byte {at} of {size} bytes of shared memory, in block {int(owners[outside][0])}"
+            block = f"block {int(ranks[outside][0]) - 1} of the cluster"
+            msg = f"byte {at} of {size} bytes of shared memory, {block}"
             raise FaultError(msg)
         return owners * self._n_bytes + offsets
 
@@ -150,16 +150,17 @@ class SharedMemory:
             for first in set(accesses.texts[words[conflicts]]):
                 self.races.add(f"{first}  /  {text}")
         own = self._block_of_warp[warps]
-        self._accesses[kind].note(words, warps, self.block_barriers[own], self.cluster_barriers, text)
+        clusters = self.cluster_barriers[own // self._n_cluster]
+        self._accesses[kind].note(words, warps, self.block_barriers[own], clusters, text)
 
     def _is_concurrent(self, accesses, words, warps):
         """Tell which words another warp accessed, with no barrier since that both passed."""
         earlier = accesses.warps[words]
-        same_block = self._block_of_warp[earlier] == self._block_of_warp[warps]
+        own = self._block_of_warp[warps]
         since = np.where(
-            same_block,
-            accesses.block_barriers[words] == self.block_barriers[self._block_of_warp[warps]],
-            accesses.cluster_barriers[words] == self.cluster_barriers,
+            self._block_of_warp[earlier] == own,
+            accesses.block_barriers[words] == self.block_barriers[own],
+            accesses.cluster_barriers[words] == self.cluster_barriers[own // self._n_cluster],
         )
         return (earlier >= 0) & (earlier != warps) & since
 
