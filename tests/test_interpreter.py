@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.interpreter.machine import Machine
+from tests.interpreter.machine import Machine, Sizes
 from tests.interpreter.memory import FaultError, GlobalMemory
 from tests.interpreter.program import parse
 
@@ -38,9 +38,9 @@ def run(body, given=None, *, n_threads=N, n_blocks=1, n_grid=1):
     given = np.zeros(N, np.uint64) if given is None else given
     results = np.zeros(N, np.uint64)
     program = parse(HEAD + body + "ret;\n}\n")
-    machine = Machine(program, memory, n_threads, n_blocks, 0, [memory.add(given), memory.add(results)])
-    races = machine.run(n_grid)
-    return results, races
+    sizes = Sizes(n_grid, n_threads, n_blocks)
+    machine = Machine(program, memory, sizes, [memory.add(given), memory.add(results)])
+    return results, machine.run()
 
 
 def signed(number, bits=32):

@@ -8,14 +8,16 @@ time, each instruction as one NumPy operation over the threads that are at it. A
 - barriers that not all threads reach, and warp operations without some of the lanes that they name;
 - two accesses of shared memory by different warps, one of them a write, without a barrier between them.
 
-Shared memory and registers are not zero before they are written. Blocks run one after the other, in order:
-what blocks do to each other through global memory is not tested, and no time is measured.
+Shared memory and registers are not zero before they are written. What blocks do to each other through global
+memory is not tested: none waits for a later one, and no time is measured.
 
 =============  ===========================================================================
 `program`      from text to instructions
 `arithmetic`   instructions that compute
 `memory`       global and shared memory
-`machine`      the threads, and what decides which of them go on
+`threads`      the threads of blocks, and their registers
+`steps`        instructions as functions of threads
+`machine`      which threads go on: branches, barriers, warp operations
 `device`       stands for the driver: plans launch as they do on a GPU
 =============  ===========================================================================
 """

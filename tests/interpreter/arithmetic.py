@@ -9,6 +9,15 @@ import numpy as np
 from tests.interpreter.memory import SIGNED, UNSIGNED, FaultError
 from tests.interpreter.program import Type
 
+# Operations by which atomic instructions and reductions update a value.
+UPDATES = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 FLOAT = {16: np.float16, 32: np.float32, 64: np.float64}
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 from tests.cuda_plans import Config
-from tests.interpreter.machine import Machine
+from tests.interpreter.machine import Machine, Sizes
 from tests.interpreter.program import parse
 
 # CUlaunchAttributeID
@@ -54,8 +54,8 @@ class Interpreter:
             ctypes.c_int64.from_address(ctypes.c_uint64.from_address(addresses + 8 * place).value).value
             for place in range(len(program.parameters))
         ]
-        machine = Machine(program, self._memory, given.block[0], n_blocks, given.shared_bytes, arguments)
-        self.races |= machine.run(given.grid[0])
+        sizes = Sizes(given.grid[0], given.block[0], n_blocks, given.shared_bytes)
+        self.races |= Machine(program, self._memory, sizes, arguments).run()
         self.launched.append(variant.label)
         return 0
 

@@ -123,13 +123,13 @@ def _declare_variables(program, text):
             continue
         n_bytes = int(count or 1) * type_named(kind).bits // 8
         if space == "shared":
-            begin = _round_up(program.shared_end, int(alignment))
+            begin = round_up(program.shared_end, int(alignment))
             program.shared[name], program.shared_end = begin, begin + n_bytes
         else:
-            begin = _round_up(program.local_bytes, _ALIGNMENT)
+            begin = round_up(program.local_bytes, _ALIGNMENT)
             program.local[name], program.local_bytes = begin, begin + n_bytes
-    program.shared_end = _round_up(program.shared_end, _ALIGNMENT)
-    program.local_bytes = _round_up(program.local_bytes, _ALIGNMENT)
+    program.shared_end = round_up(program.shared_end, _ALIGNMENT)
+    program.local_bytes = round_up(program.local_bytes, _ALIGNMENT)
     program.shared.update(dict.fromkeys(dynamic, program.shared_end))
 
 
@@ -154,5 +154,6 @@ def _add_statement(program, text):
         program.instructions.append(instruction)
 
 
-def _round_up(number, multiple):
+def round_up(number, multiple):
+    """Return the next multiple."""
     return -(-number // multiple) * multiple
