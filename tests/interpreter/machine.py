@@ -183,61 +183,79 @@ class Machine:
 
     def _meet(self, instruction, place):
         """Run a warp operation for the lanes that have all arrived; the others wait."""
-        is_here = (self._places == place) & np.isin(self._states, (RUNNING, AT_WARP_OPERATION))
-        for warp in np.unique(self._threads.warps[is_here]):
-            of_warp = self._threads.warps == warp
-            threads = np.flatnonzero(is_here & of_warp)
-            living = _mask(self._threads.lanes[of_warp & (self._states != DONE)])
-            if instruction.name == "activemask":
-                named = np.full(threads.size, _mask(self._threads.lanes[threads]), np.uint32)
-            else:
-                named = self._read(instruction.operands[-1], 32, threads)
-            for mask in np.unique(named):
-                group = threads[named == mask]
-                present = _mask(self._threads.lanes[group])
-                if present & ~int(mask):
-                    msg = f"a lane is not in its own mask {int(mask):#x}"
-                    raise FaultError(msg)
-                if int(mask) & living != present:
-                    self._states[group] = AT_WARP_OPERATION
-                    continue
-                if int(mask) & ~living and self._sizes.n_threads % WARP_LANES == 0:
-                    msg = f"lanes of the mask {int(mask):#x} have left"
-                    raise FaultError(msg)
-                self._run_warp_operation(instruction, group, int(mask))
+        threads = self._threads
+        here = np.flatnonzero((self._places == place) & np.isin(self._states, (RUNNING, AT_WARP_OPERATION)))
+        living = threads.lane_masks(np.flatnonzero(self._states != DONE))
+        if instruction.name == "activemask":
+            named = threads.lane_masks(here)[threads.warps[here]]
+        else:
+            named = self._read(instruction.operands[-1], 32, here)
+        for mask in np.unique(named):
+            group = here[named == mask]
+            warps = np.unique(threads.warps[group])
+            present = threads.lane_masks(group)[warps]
+            if (present & ~mask).any():
+                msg = f"a lane is not in its own mask {int(mask):#x}"
+                raise FaultError(msg)
+            is_complete = mask & living[warps] == present
+            if (is_complete & (mask & ~living[warps] != 0)).any() and not self._sizes.n_threads % WARP_LANES:
+                msg = f"lanes of the mask {int(mask):#x} have left"
+                raise FaultError(msg)
+            complete = np.isin(threads.warps[group], warps[is_complete])
+            self._states[group[~complete]] = AT_WARP_OPERATION
+            group = group[complete]
+            if group.size:
+                self._run_warp_operation(instruction, group)
                 self._states[group] = RUNNING
                 self._places[group] = place + 1
 
-    def _run_warp_operation(self, instruction, threads, mask):
+    def _run_warp_operation(self, instruction, group):
+        """Run a warp operation for lanes of any number of warps; each has all lanes of its mask."""
         name, modifiers, operands = instruction.name, instruction.modifiers, instruction.operands
         if name == "bar":
             return
-        lanes = self._threads.lanes[threads]
-        results = operands[0].split("|")
-        if name == "activemask":
-            self._threads.write(results[0], threads, np.full(threads.size, np.uint32(mask)))
-        elif name == "vote":
-            votes = self._read(operands[1], 1, threads)
-            found = {"ballot": np.uint32(_mask(lanes[votes])), "all": votes.all(), "any": votes.any()}
-            self._threads.write(results[0], threads, np.full(threads.size, found[modifiers[1]]))
-        elif name == "redux":
-            kind = instruction.type
-            values = self._read(operands[1], kind.bits, threads)
-            values = values.view(SIGNED[kind.bits]) if kind.kind == "s" else values
-            reduced = UPDATES[modifiers[1]].reduce(values, dtype=values.dtype)
-            self._threads.write(results[0], threads, np.full(threads.size, reduced))
-        elif name == "match":
-            values = self._read(operands[1], instruction.type.bits, threads)
-            found = [_mask(lanes[values == value]) for value in values]
-            self._threads.write(results[0], threads, np.array(found, np.uint32))
-        else:
-            self._shuffle(modifiers[1], operands, results, threads)
+        threads, (result, *is_inside) = self._threads, operands[0].split("|")
+        lanes, rows = threads.lanes[group], np.unique(threads.warps[group], return_inverse=True)[1]
+        kind = instruction.type
 
-    def _shuffle(self, mode, operands, results, threads):
-        values, step, limits = (
-            self._read(operand, 32, threads).astype(np.int64) for operand in operands[1:4]
-        )
-        lanes = self._threads.lanes[threads].astype(np.int64)
+        def by_lane(values, missing):
+            """Return values as one row for each warp."""
+            found = np.full((rows.max() + 1, WARP_LANES), missing, values.dtype)
+            found[rows, lanes] = values
+            return found
+
+        if name == "activemask":
+            found = threads.lane_masks(group)[threads.warps[group]]
+        elif name == "vote":
+            votes = by_lane(self._read(operands[1], 1, group), modifiers[1] == "all")
+            counted = {"all": votes.all(axis=1), "any": votes.any(axis=1), "ballot": _masks(votes)}
+            found = counted[modifiers[1]][rows]
+        elif name == "redux":
+            values = self._read(operands[1], kind.bits, group)
+            values = values.view(SIGNED[kind.bits]) if kind.kind == "s" else values
+            taking_part = by_lane(lanes >= 0, False)
+            found = by_lane(values, 0)
+            if modifiers[1] not in ("add", "or", "xor"):
+                # A lane that is missing is as the first one that is not.
+                first = found[np.arange(len(found)), taking_part.argmax(axis=1)]
+                found = np.where(taking_part, found, first[:, None])
+            found = UPDATES[modifiers[1]].reduce(found, axis=1, dtype=values.dtype)[rows]
+        elif name == "match":
+            values = self._read(operands[1], kind.bits, group)
+            taking_part = by_lane(lanes >= 0, False)
+            equal = by_lane(values, 0)[rows] == values[:, None]
+            found = _masks(equal & taking_part[rows])
+        else:
+            found, inside = self._shuffled(modifiers[1], operands, group, by_lane, rows)
+            if is_inside:
+                threads.write(is_inside[0], group, inside)
+        threads.write(result, group, found)
+
+    def _shuffled(self, mode, operands, group, by_lane, rows):
+        """Return what a shuffle gives each lane, and whether it is from within its segment."""
+        values = self._read(operands[1], 32, group)
+        step, limits = (self._read(operand, 32, group).astype(np.int64) for operand in operands[2:4])
+        lanes = self._threads.lanes[group].astype(np.int64)
         segment, clamp = limits >> 8 & 31, limits & 31
         last = lanes & segment | clamp & ~segment
         sources = {
@@ -248,16 +266,12 @@ class Machine:
         }[mode]
         is_inside = sources >= last if mode == "up" else sources <= last
         sources = np.where(is_inside, sources, lanes)
-        thread_of_lane = np.full(WARP_LANES, -1)
-        thread_of_lane[lanes] = np.arange(threads.size)
-        if (thread_of_lane[sources] < 0).any():
+        if not by_lane(lanes >= 0, False)[rows, sources].all():
             msg = "a shuffle from a lane that does not take part"
             raise FaultError(msg)
-        self._threads.write(results[0], threads, values[thread_of_lane[sources]].astype(np.uint32))
-        if len(results) > 1:
-            self._threads.write(results[1], threads, is_inside)
+        return by_lane(values, 0)[rows, sources], is_inside
 
 
-def _mask(lanes):
-    """Return the mask of some lanes."""
-    return sum(1 << int(lane) for lane in np.unique(lanes))
+def _masks(holds):
+    """Return the mask of the lanes for which something holds, for each row of lanes."""
+    return (holds.astype(np.uint64) << np.arange(WARP_LANES, dtype=np.uint64)).sum(axis=1).astype(np.uint32)

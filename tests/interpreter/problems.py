@@ -25,6 +25,8 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132):
     memory, storage, addresses = GlobalMemory(), {}, []
     for field in operator.operands:
         if field not in case.before:
+            # Lengths have no address if there are none; an input that is not there has the address 0.
+            addresses += [0] * (field != "lengths")
             continue
         descriptor = case.options.lengths if field == "lengths" else getattr(case.descriptor, field)
         data = case.before[field]

@@ -82,6 +82,12 @@ class Threads:
             **{f"%{name}.{axis}": one for name in ("ntid", "nctaid") for axis in "yz"},
         }
 
+    def lane_masks(self, chosen):
+        """Return for each warp the mask of those of its lanes that are among the chosen threads."""
+        masks = np.zeros(self.warps[-1] + 1, np.uint32)
+        np.bitwise_or.at(masks, self.warps[chosen], np.uint32(1) << self.lanes[chosen])
+        return masks
+
     def special(self, name):
         """Return a special register of all threads."""
         return self._special[name]
