@@ -114,9 +114,9 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
 
 @njit
 def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, taken: Array) -> None:
-    """Set ``order[r]`` to the index of the record of rank `r`, by comparing each with each.
+    """Set `ranks` to the rank of each record, and ``order[r]`` to the record of rank `r`.
 
-    `ranks`, `order` and `taken` are scratch; the first two have room for a padded list. No loop depends on
+    Each is compared with each. `taken` is scratch; the other two have room for a padded list. No loop depends on
     more of `count` than how many vectors hold it: a branch that is guessed wrong costs as much as a vector.
     """
     lanes = simd.lanes_of(records)
@@ -141,7 +141,17 @@ def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, tak
         r = ranks[i]
         equals = taken[r]
         taken[r] = equals + 1
+        ranks[i] = r + equals
         order[r + equals] = i
+
+
+@njit
+def keep_order(ranks: Array, order: Array, count: int, k: int) -> None:
+    """Set `order` to the records of the best `k` ranks, as they follow each other in the list."""
+    kept = 0
+    for i in range(count):
+        order[kept] = i
+        kept += ranks[i] < k
 
 
 @njit
