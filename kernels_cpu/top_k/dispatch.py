@@ -107,7 +107,7 @@ def _whole_tiles(shape: Shape, n_bytes: int) -> int:
 def _sort(shape: Shape, n_tasks: int) -> Choice:
     k, axis_size = shape.k, shape.axis_size
     capacity = k + (k >> 3) + 2 * WORD
-    if 2 * k >= axis_size or capacity > axis_size:
+    if 4 * k >= 3 * axis_size or capacity > axis_size:
         capacity = axis_size
     columns = 0 if shape.are_contiguous else 1
     may_share = shape.is_sorted and shape.are_whole and shape.n_rows < n_tasks

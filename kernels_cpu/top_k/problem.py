@@ -183,6 +183,8 @@ def describe(
     elif algorithm == "side_by_side":
         n_staged, fold = SIDE_BY_SIDE_COLUMNS, groups_of_column(k)
         group_elements = n_staged * fold
+    elif algorithm == "sort" and capacity < axis_size:
+        n_staged = 1  # its keys
     n_counters = 2 * BINS  # of this pass and of the next
     if algorithm == "shared_sort":
         n_counters = EXTENTS + (2 + BINS) * choice.segments

@@ -11,64 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_cpu.intrinsics import bitops, simd
+from kernels_cpu.intrinsics import simd
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.top_k.problem import DIGIT_BITS, PADDED_TO
+from kernels_cpu.top_k.thresholds import threshold_of
 
 Array = NDArray[Any]
 
 PADDING = np.iinfo(np.int64).max
 """Fills a list up to whole vectors; no threshold that is searched for reaches it."""
 LOW_HALF = 0xFFFFFFFF
-
-
-@inline
-def midpoint(low: int, high: int) -> int:
-    """Return the mean of two 64-bit integers, rounded down, where their sum may overflow."""
-    return (low & high) + ((low ^ high) >> 1)
-
-
-@njit
-def count_at_most(array: Array, n: int, threshold: int) -> int:
-    """Return how many of the first `n` elements are at most `threshold`; `n` is a multiple of the lanes."""
-    total = 0
-    lanes = simd.lanes_of(array)
-    limit = simd.fill(simd.load(array, 0), threshold)
-    for i in range(0, n, lanes):
-        total += bitops.set_bits(simd.mask_at_most(simd.load(array, i), limit))
-    return total
-
-
-@njit
-def threshold_of(array: Array, n: int, padded: int, k: int, slack: int) -> int:
-    """Return a threshold that `k` to ``k + slack`` of the first `n` elements do not exceed.
-
-    Where ties make that impossible it is the least threshold that at least `k` elements do not exceed. From
-    `n` to `padded`, a multiple of the lanes, the array holds its type's greatest integer.
-    """
-    lanes = simd.lanes_of(array)
-    low: int = int64(array[0])
-    high = low
-    whole = n & -lanes
-    if whole:
-        lows = highs = simd.load(array, 0)
-        for i in range(lanes, whole, lanes):
-            values = simd.load(array, i)
-            lows, highs = simd.minimum(lows, values), simd.maximum(highs, values)
-        low, high = int64(simd.least(lows)), int64(simd.greatest(highs))
-    for i in range(whole, n):
-        value: int = int64(array[i])
-        low, high = min(low, value), max(high, value)
-    while low < high:
-        middle = midpoint(low, high)
-        count = count_at_most(array, padded, middle)
-        if count < k:
-            low = middle + 1
-        else:
-            high = middle
-            if count <= k + slack:
-                break
-    return high
 
 
 @inline

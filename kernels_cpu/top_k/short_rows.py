@@ -17,7 +17,7 @@ from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.top_k.output import write_padding, write_ranked
 from kernels_cpu.top_k.problem import RANK_LIMIT, ROW_STATE, WORD
-from kernels_cpu.top_k.records import keep_order, pad, rank, threshold_of
+from kernels_cpu.top_k.records import keep_order, pad, rank
 from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
 from kernels_cpu.top_k.scratch import (
     length_of,
@@ -28,19 +28,14 @@ from kernels_cpu.top_k.scratch import (
     sorting_of,
     unpack,
 )
+from kernels_cpu.top_k.thresholds import threshold_of
+from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size
 
 Array = NDArray[Any]
 
-MOSTLY = 5  # elements of a word that are listed without a branch that depends on how many there are
 USUAL_EXCESS = 16  # of a list beyond twice `k` elements: where a row has more, they tie
 # The state of a row, `ROW_STATE` integers.
 X, VALUE, INDEX, FOUND, LENGTH = range(5)
-
-
-@inline
-def padded_size(n: int) -> int:
-    """Return how many keys a row of `n` elements has, padded to whole words."""
-    return (n + WORD - 1) & -WORD
 
 
 @inline
@@ -78,17 +73,6 @@ def write_keys(
     simd.store(groups, 0, simd.minimum(simd.load(groups, 0), simd.load(keys, whole)))
 
 
-@inline
-def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None:
-    """Make the record `to` of a key."""
-    value = int64(keys[i])
-    if wide:
-        scratch.records[to] = value
-        scratch.positions[to] = i
-    else:
-        scratch.records[to] = (value << 32) | i
-
-
 @njit
 def find_at_most(keys: Array, n: int, threshold: int, words: Array) -> int:
     """Set the bits of the keys that are at most `threshold`; return how many there are."""
@@ -98,17 +82,6 @@ def find_at_most(keys: Array, n: int, threshold: int, words: Array) -> int:
         words[w] = word
         count += bitops.set_bits(word)
     return count
-
-
-@inline
-def first_bits(word: Any, n: int) -> Any:
-    """Return the lowest `n` set bits of a word, or all where it has less."""
-    if n >= bitops.set_bits(word):
-        return word
-    rest = word
-    for _ in range(n):
-        rest &= rest - np.uint64(1)
-    return word ^ rest
 
 
 @njit
@@ -142,16 +115,7 @@ def list_chosen(keys: Array, words: Array, count: int, wide: bool, scratch: Scra
     at = 0
     w = 0
     while at < count:
-        word = words[w]
-        end = at + bitops.set_bits(word)
-        for to in range(at, at + MOSTLY):
-            # Where no bit is left, this lists the first element of the word.
-            list_key(keys, w * WORD + (bitops.trailing_zeros(word) & (WORD - 1)), wide, scratch, to)
-            word &= word - np.uint64(1)
-        for to in range(at + MOSTLY, end):
-            list_key(keys, w * WORD + bitops.trailing_zeros(word), wide, scratch, to)
-            word &= word - np.uint64(1)
-        at = end
+        at = list_word(keys, w * WORD, words[w], wide, scratch, at)
         w += 1
 
 
