@@ -17,6 +17,8 @@ RANK_LIMIT = 160
 PADDED_TO = 16  # elements to which lists are padded: two vectors of the widest kind
 DIGIT_BITS = 8  # 256 targets to write to: fewer passes over more targets lose to misses of the page tables
 BINS = 1 << DIGIT_BITS
+GAP = 8  # records between two bins of a list of `GAPS_FROM` or more
+GAPS_FROM = 1 << 16
 
 GROUP = 16  # vectors of a tile; a group is a lane of them
 STREAMS = 4  # parts of a long run that are read at a time: memory is faster so
@@ -104,7 +106,7 @@ class Problem(NamedTuple):
     """Whether positions are kept beside the records."""
     capacity: int
     list_length: int
-    """`capacity` and room for padding."""
+    """`capacity` and room for padding, or for the gaps between bins."""
     fold: int
     segment: int
     segments: int
@@ -185,10 +187,10 @@ def describe(
         group_elements = n_staged * fold
     elif algorithm == "sort" and capacity < axis_size:
         n_staged = 1  # its keys
-    n_counters = 2 * BINS  # of this pass and of the next
+    n_counters = 3 * BINS  # of the last pass, of this and of the next
     if algorithm == "shared_sort":
         n_counters = EXTENTS + (2 + BINS) * choice.segments
-    list_length = capacity + PADDED_TO
+    list_length = capacity + PADDED_TO + (BINS * GAP if capacity >= GAPS_FROM else 0)
     list_bytes = 8 * list_length
     lists_bytes = list_bytes * (n_together if choice.is_search else 1)
     sorts = shape.is_sorted and capacity > RANK_LIMIT and (k > RANK_LIMIT or not choice.is_search)

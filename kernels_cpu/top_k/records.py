@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import simd
 from kernels_cpu.jit import inline, int64, njit
-from kernels_cpu.top_k.problem import DIGIT_BITS, PADDED_TO
+from kernels_cpu.top_k.problem import BINS, DIGIT_BITS, GAP, GAPS_FROM, PADDED_TO
 from kernels_cpu.top_k.thresholds import threshold_of
 
 Array = NDArray[Any]
@@ -116,7 +116,11 @@ def radix_sort(
     wide: bool,
     count: int,
 ) -> bool:
-    """Sort by key, keeping the order of equal keys; return whether the result is in the spare arrays."""
+    """Sort by key, keeping the order of equal keys; return whether the result is in the spare arrays.
+
+    Bins of equal sizes, as ascending keys have, would compete for the same lines of the caches where they
+    begin a power of two apart: in long lists a gap of a line keeps them off each other.
+    """
     low = high = records[0]
     for i in range(1, count):
         record = records[i]
@@ -134,16 +138,24 @@ def radix_sort(
     digit_bits = (key_bits + passes - 1) // passes
     bins = 1 << digit_bits
     mask = bins - 1
-    now, then = 0, bins
+    # The records lie in one range or, with gaps, in the ranges of the last pass, whose ends are in `before`.
+    before, now, then = 0, BINS, 2 * BINS
+    n_ranges, gap = 1, 0
+    counters[before] = count
     counted = in_spare = False
     for p in range(passes):
         shift = np.uint64(key_shift + p * digit_bits)
         if not counted:
             for i in range(bins):
                 counters[now + i] = 0
-            for i in range(count):
-                at = now + (int64(np.uint64(records[i] - lowest) >> shift) & mask)
-                counters[at] = counters[at] + 1
+            begin = 0
+            for j in range(n_ranges):
+                for i in range(begin, counters[before + j]):
+                    at = now + (int64(np.uint64(records[i] - lowest) >> shift) & mask)
+                    counters[at] = counters[at] + 1
+                begin = counters[before + j] + gap
+        # The greatest record differs from the least in the last digit, so the last pass never ends up with gaps.
+        next_gap = GAP if count >= GAPS_FROM and p < passes - 1 else 0
         total = 0
         counted = True
         for i in range(bins):
@@ -151,22 +163,26 @@ def radix_sort(
             counted &= size != count
             counters[now + i] = total
             counters[then + i] = 0
-            total += size
+            total += size + next_gap
         if not counted:  # all have the same digit
             continue
-        for i in range(count):
-            record = records[i]
-            rest = np.uint64(record - lowest) >> shift
-            at = now + (int64(rest) & mask)
-            to = counters[at]
-            counters[at] = to + 1
-            spare_records[to] = record
-            if wide:
-                spare_positions[to] = positions[i]
-            at = then + (int64(rest >> np.uint64(digit_bits)) & mask)
-            counters[at] = counters[at] + 1
+        begin = 0
+        for j in range(n_ranges):
+            for i in range(begin, counters[before + j]):
+                record = records[i]
+                rest = np.uint64(record - lowest) >> shift
+                at = now + (int64(rest) & mask)
+                to = counters[at]
+                counters[at] = to + 1
+                spare_records[to] = record
+                if wide:
+                    spare_positions[to] = positions[i]
+                at = then + (int64(rest >> np.uint64(digit_bits)) & mask)
+                counters[at] = counters[at] + 1
+            begin = counters[before + j] + gap
         records, spare_records = spare_records, records
         positions, spare_positions = spare_positions, positions
-        now, then = then, now
+        before, now, then = now, then, before
+        n_ranges, gap = bins, next_gap
         in_spare = not in_spare
     return in_spare

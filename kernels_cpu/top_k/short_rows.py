@@ -16,7 +16,7 @@ from kernels_cpu.intrinsics.pointers import elements_at, integers_at, stack_word
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.top_k.output import write_padding, write_ranked
-from kernels_cpu.top_k.problem import RANK_LIMIT, ROW_STATE, WORD
+from kernels_cpu.top_k.problem import PADDED_TO, RANK_LIMIT, ROW_STATE, WORD
 from kernels_cpu.top_k.records import keep_order, pad, rank
 from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
 from kernels_cpu.top_k.scratch import (
@@ -33,7 +33,7 @@ from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size
 
 Array = NDArray[Any]
 
-USUAL_EXCESS = 16  # of a list beyond twice `k` elements: where a row has more, they tie
+USUAL_EXCESS = 16  # elements of a list beyond twice `k` that are ranked without another search
 # The state of a row, `ROW_STATE` integers.
 X, VALUE, INDEX, FOUND, LENGTH = range(5)
 
@@ -86,15 +86,18 @@ def find_at_most(keys: Array, n: int, threshold: int, words: Array) -> int:
 
 @njit
 def choose_best(
-    keys: Array, n: int, k: int, threshold: int, most: int, lowest: int, words: Array, less: Array
+    keys: Array, n: int, k: int, threshold: int, count: int, lowest: int, words: Array, less: Array
 ) -> int:
-    """Choose the best `k` keys, or up to `most`; of those that tie with the k-th the first.
+    """Choose the best `k` keys or few more; of those that tie with the k-th only the first.
 
-    At least `k` keys are at most `threshold`. The result is how many were chosen, and their bits in `words`;
-    `less` is scratch like those.
+    `words` has the bits of the keys that are at most `threshold`, `count` of them and at least `k`. The result
+    is how many were chosen, and their bits in `words`; `less` is scratch like those.
     """
     n_less = find_at_most(keys, n, threshold - 1, less) if threshold > lowest else 0
     if n_less >= k:
+        most = min(2 * k + USUAL_EXCESS, RANK_LIMIT)
+        if count <= most:
+            return count
         threshold = threshold_of(keys, n, n, k, most - k)
         count = find_at_most(keys, n, threshold, words)
         if count <= most:
@@ -137,7 +140,7 @@ def select(
     lowest, wide = problem.lowest, problem.wide != 0
     at_least = 2 * problem.k if 2 * problem.k <= FEW_GROUPS else 4 * problem.k
     words, less = stack_words(256), stack_words(256)  # a bit for each element of the longest row
-    most = min(2 * problem.k + USUAL_EXCESS, RANK_LIMIT)
+    usual = min((2 * problem.k + PADDED_TO - 1) & -PADDED_TO, RANK_LIMIT)
     lanes = simd.lanes_of(keys)
     n_groups = (at_least + lanes - 1) & -lanes
     for first in range(first_row, last_row, problem.columns):
@@ -163,9 +166,9 @@ def select(
             threshold = states[ROW_STATE * r + FOUND]
             n = states[ROW_STATE * r + LENGTH]
             count = find_at_most(keys_of_row, padded_size(n), threshold, words)
-            if count > most:
+            if count > usual:
                 k = min(problem.k, n)
-                count = choose_best(keys_of_row, padded_size(n), k, threshold, most, lowest, words, less)
+                count = choose_best(keys_of_row, padded_size(n), k, threshold, count, lowest, words, less)
             list_chosen(keys_of_row, words, count, wide, own)
             pad(own.records, count)
             states[ROW_STATE * r + FOUND] = count
