@@ -23,8 +23,12 @@ class _Block:
 
     def __init__(self, memory: "np.ndarray[Any, Any]", sizes: tuple[int, ...], item_size: int) -> None:
         address, _ = memory.__array_interface__["data"]
-        typestr = f"|V{item_size}"
-        self.__array_interface__ = {"version": 3, "data": (address, False), "shape": sizes, "typestr": typestr}
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "shape": sizes,
+            "typestr": f"|V{item_size}",
+        }
         self._end = _End(self, _left.append)
         self._end.memory = memory
 

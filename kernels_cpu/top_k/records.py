@@ -68,8 +68,8 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
 def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, taken: Array) -> None:
     """Set `ranks` to the rank of each record, and ``order[r]`` to the record of rank `r`.
 
-    Each is compared with each. `taken` is scratch; the other two have room for a padded list. No loop depends on
-    more of `count` than how many vectors hold it: a branch that is guessed wrong costs as much as a vector.
+    Each is compared with each. `taken` is scratch; the other two have room for a padded list. No loop depends
+    on more of `count` than how many vectors hold it: a branch that is guessed wrong costs as much as a vector.
     """
     lanes = simd.lanes_of(records)
     padded = padded_count(count)
@@ -154,7 +154,7 @@ def radix_sort(
                     at = now + (int64(np.uint64(records[i] - lowest) >> shift) & mask)
                     counters[at] = counters[at] + 1
                 begin = counters[before + j] + gap
-        # The greatest record differs from the least in the last digit, so the last pass never ends up with gaps.
+        # The greatest record differs from the least in the last digit: the last pass leaves no gaps.
         next_gap = GAP if count >= GAPS_FROM and p < passes - 1 else 0
         total = 0
         counted = True

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.intrinsics.pointers import elements_at, integers_at, stack_words, tail
-from kernels_cpu.jit import inline, int64, njit
+from kernels_cpu.jit import inline, njit
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.top_k.output import write_padding, write_ranked
 from kernels_cpu.top_k.problem import PADDED_TO, RANK_LIMIT, ROW_STATE, WORD
@@ -90,8 +90,8 @@ def choose_best(
 ) -> int:
     """Choose the best `k` keys or few more; of those that tie with the k-th only the first.
 
-    `words` has the bits of the keys that are at most `threshold`, `count` of them and at least `k`. The result
-    is how many were chosen, and their bits in `words`; `less` is scratch like those.
+    `words` has the bits of the `count` >= `k` keys that are at most `threshold`. The result is how many were
+    chosen, and their bits in `words`; `less` is scratch like those.
     """
     n_less = find_at_most(keys, n, threshold - 1, less) if threshold > lowest else 0
     if n_less >= k:

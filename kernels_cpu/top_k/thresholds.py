@@ -106,9 +106,7 @@ def threshold_of(array: Array, n: int, padded: int, k: int, slack: int) -> int:
 
 
 @njit
-def bounds_of(
-    array: Array, n: int, padded: int, k: int, slack: int, lowest: int, sample: Array
-) -> Bounds:
+def bounds_of(array: Array, n: int, padded: int, k: int, slack: int, lowest: int, sample: Array) -> Bounds:
     """Return bounds that have met, or whose upper one `k` to ``k + slack`` elements do not exceed.
 
     Those of a long array start at two elements of a sample. `sample` has room for 1/32 of the array, which is
