@@ -2,7 +2,8 @@
 
 Rows of which few elements are selected are *searched*: a threshold that the k-th key does not exceed comes
 from the minima of groups of elements, and then the elements within it are listed. Memory is read once; of
-what was read, only the tiles that hold candidates are read again. All other rows are *sorted*.
+what was read, only the tiles that hold candidates are read again. All other rows are *sorted*, after
+all that is beyond a threshold was dropped where less than three quarters of a row is selected.
 
 ============ ======== ==========================================================================
 algorithm             rows

@@ -69,7 +69,7 @@ def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, tak
     """Set `ranks` to the rank of each record, and ``order[r]`` to the record of rank `r`.
 
     Each is compared with each. `taken` is scratch; the other two have room for a padded list. No loop depends
-    on more of `count` than how many vectors hold it: a branch that is guessed wrong costs as much as a vector.
+    on more of `count` than how many vectors hold it: a wrongly guessed branch costs as much as a vector.
     """
     lanes = simd.lanes_of(records)
     padded = padded_count(count)
