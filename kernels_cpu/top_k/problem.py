@@ -39,7 +39,8 @@ ROW_STATE = 5
 """Integers that a kernel keeps for each of some rows that go through each step together."""
 
 # The state that the parts of one sort share: the least record's key, the bits of a digit, and room for them
-# to be a line of their own; then the extent of each part, and the counts of each part.
+# to be a line of their own; then the extent of each part, the counts of each part, and where bins end before
+# and after a pass.
 LEAST, BITS, EXTENTS = 0, 1, 8
 
 
@@ -82,6 +83,8 @@ class Choice(NamedTuple):
     segment: int = 0
     """Elements of a row that one task searches; 0 for all."""
     segments: int = 1
+    parts: int = 1
+    """Pieces of a task's share of the work: a thread that is late to wake up takes fewer."""
 
 
 class Problem(NamedTuple):
@@ -189,7 +192,7 @@ def describe(
         n_staged = 1  # its keys
     n_counters = 3 * BINS  # of the last pass, of this and of the next
     if algorithm == "shared_sort":
-        n_counters = EXTENTS + (2 + BINS) * choice.segments
+        n_counters = EXTENTS + (2 + BINS) * choice.segments + 2 * BINS
     list_length = capacity + PADDED_TO + (BINS * GAP if capacity >= GAPS_FROM else 0)
     list_bytes = 8 * list_length
     lists_bytes = list_bytes * (n_together if choice.is_search else 1)
