@@ -23,8 +23,6 @@ from kernels_cpu.top_k.problem import GROUP, RANK_LIMIT, SIDE_BY_SIDE_COLUMNS, W
 
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
 
-PARTS = 4  # of a task, where its scratch is small
-
 SHORT_ROW_BYTES = 1 << 14  # shorter rows are in the first-level cache when they are read again
 SHORT_ROWS_MAX_K = 96  # the list of a random row then stays below `RANK_LIMIT`
 SHORT_ROWS_MAX_ROWS = 16  # that go through each step together
@@ -53,10 +51,7 @@ def choose(shape: Shape) -> Choice:
     if shape.are_contiguous:
         if shape.k <= SHORT_ROWS_MAX_K and row_bytes < SHORT_ROW_BYTES:
             n_rows = max(min(SHORT_ROWS_KEY_BYTES // row_bytes, SHORT_ROWS_MAX_ROWS), 1)
-            parts = PARTS if n_tasks > 1 else 1
-            return Choice(
-                "short_rows", True, n_tasks, RANK_LIMIT + WORD, shape.axis_size, n_rows, parts=parts
-            )
+            return Choice("short_rows", True, n_tasks, RANK_LIMIT + WORD, shape.axis_size, n_rows)
         return _rows(shape, n_tasks)
     if shape.k <= SIDE_BY_SIDE_MAX_K and shape.n_columns >= SIDE_BY_SIDE_MIN_ROWS and shape.are_whole:
         return _side_by_side(shape, n_tasks)

@@ -163,13 +163,13 @@ def plan(
     if choice.is_search and not are_contiguous and dims:
         n_units = n_rows // dims[-1][0] * -(-dims[-1][0] // choice.columns)
     # Each segment keeps its list until they are merged.
-    ranges = pool.split(n_units, choice.n_tasks * choice.parts if choice.segments == 1 else n_units)
+    ranges = pool.split(n_units, choice.n_tasks if choice.segments == 1 else n_units)
     # Kernels take the address of the lengths before the others, 0 where all rows are whole.
     whole, n_operands = ((0,), 4) if are_whole else ((), 5)
     tasks = [(table, first, last, task, *whole) for task, (first, last) in enumerate(ranges)]
     sorts = k > RANK_LIMIT
     kernel = target.load(_kernel(choice.algorithm, element_size, sorts))
-    launch = pool.launcher(kernel, tasks, n_operands, choice.n_tasks if choice.parts > 1 else None)
+    launch = pool.launcher(kernel, tasks, n_operands)
     if choice.segments > 1:
         merge = target.load(_merge_kernel(element_size, sorts)).bind((table, *whole), n_operands)
         launch = _one_after_the_other(launch, merge)

@@ -83,8 +83,6 @@ class Choice(NamedTuple):
     segment: int = 0
     """Elements of a row that one task searches; 0 for all."""
     segments: int = 1
-    parts: int = 1
-    """Pieces of a task's share of the work: a thread that is late to wake up takes fewer."""
 
 
 class Problem(NamedTuple):
