@@ -86,12 +86,13 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class TopK(Workload):
-    """Select the `k` largest or smallest elements along an axis."""
+    """Select the `k` largest or smallest elements along an axis, in order of value or of index."""
 
     operator = "top_k"
     k: int
     axis: int = -1
     largest: bool = True
+    is_sorted: bool = True
 
     @property
     def bytes_moved(self) -> int:
