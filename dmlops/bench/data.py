@@ -10,6 +10,8 @@ from dmlops.bench.workloads import CPU, CUDA
 
 SEED = 2026
 DISTINCT = 16
+EQUAL = 131  # equal elements in a row: more than a warp or a small buffer holds
+CODES = 256
 LAYOUTS = ("contiguous", "strided", "transposed")
 TILE = 1 << 20
 
@@ -103,6 +105,68 @@ class NumPySource:
     def _nan(self, shape: tuple[int, ...]) -> Any:
         return np.where(self._uniform(shape) < 0.5, np.float32(np.nan), self._normal(shape))
 
+    # From here on, one form serves NumPy and torch.
+
+    def _rounded(self, shape: tuple[int, ...]) -> Any:
+        # The values that bfloat16 has: scores of models that compute in it and hand over float32.
+        x = self._normal(shape)
+        return self._from_bits(self._bits(x) & -(1 << 16))
+
+    def _codes(self, shape: tuple[int, ...]) -> Any:
+        return self._uniform(shape) * CODES // 1
+
+    def _clamped(self, shape: tuple[int, ...]) -> Any:
+        return self._normal(shape).clip(-1, 1)
+
+    def _mostly_zeros(self, shape: tuple[int, ...]) -> Any:
+        return self._normal(shape) * (self._uniform(shape) < 0.03)
+
+    def _few_nan(self, shape: tuple[int, ...]) -> Any:
+        x = self._normal(shape)
+        x[self._uniform(shape) < 0.01] = float("nan")
+        return x
+
+    def _narrow(self, shape: tuple[int, ...]) -> Any:
+        return 1 + self._uniform(shape) / 1024
+
+    def _probabilities(self, shape: tuple[int, ...]) -> Any:
+        weights = 2.0 ** (4 * self._normal(shape))
+        return weights / weights.sum(-1)[..., None]
+
+    def _equal(self, shape: tuple[int, ...]) -> Any:
+        x = self._normal(shape)
+        x[..., :: max(1, shape[-1] // EQUAL)] = 10
+        return x
+
+    def _one_equal_row(self, shape: tuple[int, ...]) -> Any:
+        x = self._normal(shape)
+        x.reshape(-1, shape[-1])[0, :: max(1, shape[-1] // EQUAL)] = 10
+        return x
+
+    def _close(self, shape: tuple[int, ...]) -> Any:
+        # All bits but the last twelve are the same.
+        return 1 + (self._uniform(shape) * (1 << 12) // 1) / (1 << 23)
+
+    def _two_scales(self, shape: tuple[int, ...]) -> Any:
+        return self._normal(shape) * 10.0 ** (60 * (self._uniform(shape) < 0.5) - 30)
+
+    def _periodic(self, shape: tuple[int, ...]) -> Any:
+        # Blocks give each thread elements at a distance that is a power of two.
+        x = self._normal(shape)
+        x[..., ::1024] += 10
+        return x
+
+    def _clustered(self, shape: tuple[int, ...]) -> Any:
+        x = self._normal(shape)
+        x[..., : -(-shape[-1] // 16)] += 10
+        return x
+
+    def _bits(self, x: Any) -> Any:
+        return x.view(np.int32)
+
+    def _from_bits(self, bits: Any) -> Any:
+        return bits.view(np.float32)
+
 
 class TorchSource(NumPySource):
     """Makes torch tensors, on a GPU where the host would need minutes."""
@@ -161,6 +225,12 @@ class TorchSource(NumPySource):
 
     def _nan(self, shape: tuple[int, ...]) -> Any:
         return self._torch.where(self._uniform(shape) < 0.5, float("nan"), self._normal(shape))
+
+    def _bits(self, x: Any) -> Any:
+        return x.view(self._torch.int32)
+
+    def _from_bits(self, bits: Any) -> Any:
+        return bits.view(self._torch.float32)
 
 
 class _CuPySource(NumPySource):

@@ -15,22 +15,34 @@ from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroC
 STEP_LIMIT = 2.0
 # The largest ratio of a kind's time to that of the first kind: per element on the CPU, per byte on a GPU.
 LIMITS = {
-    CPU: {"data": 3.0, "type": 3.0, "axis": 3.0, "layout": 3.0, "end": 1.25},
-    CUDA: {"data": 2.0, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0, "end": 1.25},
+    CPU: {"data": 1.15, "hostile data": 1.5, "type": 3.0, "axis": 3.0, "layout": 3.0, "end": 1.25},
+    CUDA: {"data": 1.15, "hostile data": 1.5, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0, "end": 1.25},
 }
+# What applications have: quantised and clamped scores, masks, padding, sorted input.
 DATA = (
     "normal",
+    "equal",
+    "one_equal_row",
+    "rounded",
+    "codes",
     "ties",
     "two_valued",
+    "clamped",
+    "relu",
+    "mostly_zeros",
     "one_hot",
     "constant",
-    "ascending",
-    "descending",
-    "relu",
     "signed_zeros",
+    "few_nan",
     "nan",
     "all_nan",
+    "ascending",
+    "descending",
+    "narrow",
+    "probabilities",
 )
+# What a selection by samples, by histograms of the leading bits or by buffers per thread finds hard.
+HOSTILE_DATA = ("normal", "close", "two_scales", "periodic", "clustered")
 TYPES = ("float32", "uint8", "int16", "float16", "bfloat16", "int32", "float64", "int64")
 ODD_EXPONENTS = range(4, 23, 3)
 EVERYTHING = 2**31  # the end of a band that reaches the right edge of any matrix
@@ -189,12 +201,27 @@ class _Kinds(_Table):
         logits = self.top_k((256, 50257), 50)
         attention = self.top_k((16 if self.is_host else 64, 131072), 2048)
         retrieval = self.top_k((1, 1 << 20), 100)
-        for workload in (retrieval, logits, attention):
-            yield self._kinds("data", workload, ({"data": data} for data in DATA))
+        yield from self._of_data(retrieval, logits, attention)
         yield from self._of_types()
         yield from self._of_layouts(logits)
         for workload in (retrieval, logits, attention):
             yield self._kinds("end", workload, ({"largest": largest} for largest in (True, False)))
+
+    def _of_data(self, *several: TopK) -> Iterator[Sweep]:
+        if self.is_host:
+            several += (self.top_k((4096, 256), 8),)
+        else:
+            several += (
+                self.top_k((8192, 256), 8),
+                self.top_k((65536, 64), 8),
+                self.top_k((128, 16384), 1000),
+                self.top_k((512, 16384), 2048),
+                self.top_k((1, 131072), 2048),
+            )
+        sort = self.top_k((1, 1 << 20), 1 << 20)
+        for workload in (*several, *(replace(each, is_sorted=False) for each in several), sort):
+            yield self._kinds("data", workload, ({"data": data} for data in DATA))
+            yield self._kinds("hostile data", workload, ({"data": data} for data in HOSTILE_DATA))
 
     def _of_types(self) -> Iterator[Sweep]:
         # Problems large enough that their time depends on the bytes and not on the launch.
@@ -234,8 +261,10 @@ class _Kinds(_Table):
 
 def _short(workload: Workload) -> str:
     operator = workload.operator.removesuffix("_coordinates").removesuffix("_matrix")
-    k = f", k {workload.k}" if isinstance(workload, TopK) else ""
-    return f"{operator} {' x '.join(map(str, workload.shape))}{k}"
+    shape = " x ".join(map(str, workload.shape))
+    if not isinstance(workload, TopK):
+        return f"{operator} {shape}"
+    return f"{operator} {shape}, k {workload.k}{'' if workload.is_sorted else ', by index,'}"
 
 
 def _told(change: dict[str, Any]) -> str:
