@@ -196,6 +196,39 @@ def test_problems_that_do_not_fit_into_the_time_are_skipped(command, harness, mo
     assert "no workload was measured: out of time" in said
 
 
+def test_the_picture(command, harness, tmp_path):
+    pytest.importorskip("matplotlib")
+    options = ("--list", "indexer", "--json", "a.json")
+    assert command("bench", "topk-landscape", *options)[0] == 0
+    assert command("bench", "report", "a.json", "-o", "a.svg")[0] == 0
+    picture = (tmp_path / "a.svg").read_text()
+    assert picture.startswith("<svg")
+    for text in ("indexer: in order of value", "512 rows, bfloat16", ">2.00<", ">1.00<"):
+        assert text in picture
+    assert "gating" not in picture
+    assert command("bench", "report", "a.json")[0] == 0
+    assert "The landscape of top-k" in (tmp_path / "a.html").read_text()
+
+
+def test_other_results_have_no_picture(command, tmp_path):
+    pytest.importorskip("matplotlib")
+    record = {
+        "format": 1,
+        "device": "cpu",
+        "threads": 1,
+        "machine": {"cpu": "x", "cores": 2},
+        "versions": {},
+        "bandwidth": 1e9,
+        "date": "",
+        "command": "",
+        "workloads": [],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(record))
+    code, _, said = command("bench", "report", "a.json", "-o", "a.svg")
+    assert code == 1
+    assert "there is no landscape" in said
+
+
 def test_what_the_command_refuses(command):
     code, _, said = command("bench", "topk-landscape", "--list", "routing")
     assert code == 1

@@ -151,22 +151,29 @@ def report(
         typer.Option("--output", "-o", help="The file to write; by default next to A.json."),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page about one run, or about two runs side by side."""
+    """Write one self-contained HTML page about one run, or about two runs side by side.
+
+    If the file to write ends in .svg, it gets the picture of `dmlops bench topk-landscape` alone.
+    """
     if len(files) > 2:
         message = "bench report: it takes one or two files"
         raise CommandError(message)
-    from dmlops.bench.report import render  # noqa: PLC0415 - for this command only
+    from dmlops.bench.report import picture, render  # noqa: PLC0415 - for this command only
 
     with users_errors(f"bench report {files[0]}"):
         target = output or files[0].with_suffix(".html")
     check_output("-o", target, files)
     records = [_read(path) for path in files]
     try:
-        html = render(records, [path.name for path in files])
+        if target.suffix == ".svg":
+            with users_errors(str(files[0])):
+                text = picture(records[0])
+        else:
+            text = render(records, [path.name for path in files])
     except ModuleNotFoundError as error:
         message = f"bench report: {error.name} is not installed: {BENCH_EXTRA}"
         raise CommandError(message) from error
-    write(target, html)
+    write(target, text)
     with summary_of(target):
         out.print(f"Wrote {target}")
 
