@@ -1,6 +1,8 @@
 """Check dmlops' answer to a workload: every element is checked before anything is timed."""
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ def _same(actual: Any, expected: Any, what: str) -> str | None:
 
 
 def _top_k(task: Task, values: Any, indices: Any) -> str | None:
+    if task.workload.lengths:
+        return _top_k_of_lengths(task, values, indices)
     axis = task.workload.axis
     x, values, indices = (np.moveaxis(array, axis, -1) for array in (task.inputs[0], values, indices))
     indices = indices.astype(np.int64)
@@ -51,6 +55,21 @@ def _top_k(task: Task, values: Any, indices: Any) -> str | None:
     positions = np.arange(x.shape[-1])
     selected = (keys > last_key) | ((keys == last_key) & (positions <= last_index))
     return None if (selected.sum(-1) == indices.shape[-1]).all() else "not the first k of the order"
+
+
+def _top_k_of_lengths(task: Task, values: Any, indices: Any) -> str | None:
+    (x, lengths), k = task.inputs, task.workload.k
+    padding = -np.inf if task.workload.largest else np.inf
+    for row, length in enumerate(lengths):
+        count = min(int(length), k)
+        shape = (1, int(length))
+        workload = replace(task.workload, shape=shape, k=count, lengths="")
+        found = [array[row : row + 1, :count] for array in (values, indices)]
+        if wrong := _top_k(Task(workload, (x[row : row + 1, :length],), 1), *found):
+            return wrong
+        if (values[row, count:] != padding).any() or (indices[row, count:].astype(np.int32) != -1).any():
+            return "the padding differs"
+    return None
 
 
 def _keys(x: Any) -> Any:
@@ -103,17 +122,26 @@ def _torch_top_k(task: Task, values: Any, indices: Any) -> str | None:
         array.movedim(task.workload.axis, -1).reshape(-1, length)
         for array, length in ((task.inputs[0], size), (values, k), (indices, k))
     ]
+    rows += task.inputs[1:]
     # A stable sort needs several times the memory of what it sorts.
     parts = zip(*(array.split(max(1, SORTED_ELEMENTS // size)) for array in rows), strict=True)
     return next((wrong for part in parts if (wrong := _torch_rows(task.workload, *part))), None)
 
 
-def _torch_rows(workload: Any, x: Any, values: Any, indices: Any) -> str | None:
-    ordered = libraries.module("torch").sort(x, dim=-1, descending=workload.largest, stable=True)
-    expected_values, expected = (array[:, : workload.k] for array in ordered)
+def _torch_rows(workload: Any, x: Any, values: Any, indices: Any, lengths: Any = None) -> str | None:
+    torch, k = libraries.module("torch"), workload.k
+    padding = -math.inf if workload.largest else math.inf
+    if lengths is not None:
+        is_past = torch.arange(x.shape[-1], device=x.device) >= lengths[:, None]
+        x = x.masked_fill(is_past, padding)
+    ordered = torch.sort(x, dim=-1, descending=workload.largest, stable=True)
+    expected_values, expected = (array[:, :k] for array in ordered)
     if not workload.is_sorted:
         expected, order = expected.sort(dim=-1)
         expected_values = expected_values.gather(-1, order)
+    if lengths is not None:
+        # No element of a row is as small as the padding, and the sort is stable: elements come first.
+        expected = expected.masked_fill(is_past[:, :k], -1)
     return _torch_same(indices.long(), expected, "indices") or _torch_same(values, expected_values, "values")
 
 

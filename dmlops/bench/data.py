@@ -1,6 +1,7 @@
 """Inputs by the name of their distribution: NumPy makes them in host memory, torch on a GPU."""
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,10 @@ class NumPySource:
         """Return random index tuples below `bounds`."""
         columns = [self._random.integers(0, bound, shape, np.int32) for bound in bounds]
         return np.stack(columns, axis=-1).astype(dtype)
+
+    def integers(self, values: Sequence[int]) -> Any:
+        """Return an array of 32-bit integers."""
+        return np.array(values, np.int32)
 
     def copy(self, array: Any) -> Any:
         """Return the same elements at another address."""
@@ -183,6 +188,10 @@ class TorchSource(NumPySource):
         integers = {"dtype": kind, "device": self._device}
         return self._torch.stack([self._torch.randint(bound, shape, **integers) for bound in bounds], dim=-1)
 
+    def integers(self, values: Sequence[int]) -> Any:
+        """Return an array of 32-bit integers."""
+        return self._torch.tensor(values, dtype=self._torch.int32, device=self._device)
+
     def copy(self, array: Any) -> Any:
         """Return the same elements at another address."""
         return array.clone()
@@ -245,6 +254,9 @@ class _CuPySource(NumPySource):
 
     def sparse(self, shape: tuple[int, ...], dtype: str, density: float) -> Any:
         return self._cupy.asarray(super().sparse(shape, dtype, density))
+
+    def integers(self, values: Sequence[int]) -> Any:
+        return self._cupy.asarray(super().integers(values))
 
     def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
         return self._cupy.asarray(super().indices(shape, bounds, dtype))

@@ -160,11 +160,11 @@ def _triangle_only(task: Task) -> Any:
     return task.inputs[0]
 
 
-def _own_top_k(task: Task, x: Any) -> Call:
+def _own_top_k(task: Task, x: Any, lengths: Any = None) -> Call:
     workload: TopK = task.workload
     shape, k, axis, largest = _selected_shape(workload), workload.k, workload.axis, workload.largest
     out, is_sorted = (empty(x, shape), empty(x, shape, "uint32")), workload.is_sorted
-    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, out=out)
+    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, lengths=lengths, out=out)
 
 
 def _own_nonzero_coordinates(task: Task, x: Any) -> Call:

@@ -10,13 +10,23 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from dmlops.bench.data import LAYOUTS
-from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
+from dmlops.bench.workloads import (
+    CPU,
+    CUDA,
+    LENGTHS,
+    DiagonalMatrix,
+    GatherND,
+    NonzeroCoordinates,
+    TopK,
+    Workload,
+)
 
 STEP_LIMIT = 2.0
 # The largest ratio of a kind's time to that of the first kind: per element on the CPU, per byte on a GPU.
+ON_BOTH = {"data": 1.15, "hostile data": 1.5, "lengths": 1.5, "end": 1.25}
 LIMITS = {
-    CPU: {"data": 1.15, "hostile data": 1.5, "type": 3.0, "axis": 3.0, "layout": 3.0, "end": 1.25},
-    CUDA: {"data": 1.15, "hostile data": 1.5, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0, "end": 1.25},
+    CPU: {**ON_BOTH, "type": 3.0, "axis": 3.0, "layout": 3.0},
+    CUDA: {**ON_BOTH, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0},
 }
 # What applications have: quantised and clamped scores, masks, padding, sorted input.
 DATA = (
@@ -202,6 +212,7 @@ class _Kinds(_Table):
         attention = self.top_k((16 if self.is_host else 64, 131072), 2048)
         retrieval = self.top_k((1, 1 << 20), 100)
         yield from self._of_data(retrieval, logits, attention)
+        yield from self._of_lengths()
         yield from self._of_types()
         yield from self._of_layouts(logits)
         for workload in (retrieval, logits, attention):
@@ -222,6 +233,12 @@ class _Kinds(_Table):
         for workload in (*several, *(replace(each, is_sorted=False) for each in several), sort):
             yield self._kinds("data", workload, ({"data": data} for data in DATA))
             yield self._kinds("hostile data", workload, ({"data": data} for data in HOSTILE_DATA))
+
+    def _of_lengths(self) -> Iterator[Sweep]:
+        # The work is that of the elements that count, not that of rows times the longest.
+        indexer = self.top_k((64 if self.is_host else 1024, 131072), 2048)
+        for workload in (indexer, replace(indexer, is_sorted=False)):
+            yield self._kinds("lengths", workload, ({"lengths": lengths} for lengths in ("", *LENGTHS)))
 
     def _of_types(self) -> Iterator[Sweep]:
         # Problems large enough that their time depends on the bytes and not on the launch.
@@ -256,7 +273,8 @@ class _Kinds(_Table):
             for change in changes
         )
         limit = LIMITS[self.device][what]
-        return Kinds(name=name, points=points, limit=limit, per_byte=not self.is_host)
+        per_byte = what == "lengths" or not self.is_host
+        return Kinds(name=name, points=points, limit=limit, per_byte=per_byte)
 
 
 def _short(workload: Workload) -> str:
@@ -272,4 +290,4 @@ def _told(change: dict[str, Any]) -> str:
         return "largest" if change["largest"] else "smallest"
     if "axis" in change:
         return f"axis {change['axis']} of {' x '.join(map(str, change['shape']))}"
-    return str(next(iter(change.values())))
+    return str(next(iter(change.values()))) or "none"
