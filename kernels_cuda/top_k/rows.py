@@ -11,7 +11,11 @@ from kernels_cuda.top_k.shapes import OFFSETS_BYTES, OFFSETS_THREADS, VECTOR_BYT
 
 u32 = types.uint32
 u64 = types.uint64
+i32 = types.int32
 i64 = types.int64
+
+# The index of padding: all bits are set.
+NO_INDEX = -1
 
 
 @device_function
@@ -40,6 +44,36 @@ def row_offsets(layout, offsets, row):
         value_offset += outer * layout.value_outer
         index_offset += outer * layout.index_outer
     return x_offset, value_offset, index_offset
+
+
+@linked_function
+def row_length(lengths, layout, offsets, row, axis_size, length_format):
+    """Return how many elements a row has, from 0 to `axis_size`: all of them if `lengths` is 0."""
+    length = i64(axis_size)
+    if lengths != 0:
+        if offsets != 0:
+            grid_dependency_wait()
+            at = i64(load_u64(offsets + row * OFFSETS_BYTES + 24))
+        else:
+            outer = row
+            at = i64(0)
+            if layout.inner_size != 1:
+                outer = row // layout.inner_size
+                at = (row - outer * layout.inner_size) * layout.length_inner
+            at += outer * layout.length_outer
+        address = lengths + at * length_format.size
+        if length_format.size == 4:
+            bits = load_u32(address)
+            length = i64(bits)
+            if length_format.is_signed != 0:
+                length = i64(i32(bits))
+        else:
+            length = i64(load_u64(address))
+            # As a signed number, an unsigned length of 2^63 or more is negative.
+            if length_format.is_signed == 0 and length < 0:
+                length = i64(axis_size)
+        length = min(max(length, i64(0)), i64(axis_size))
+    return length
 
 
 @device_function
@@ -71,37 +105,45 @@ def offsets_kernel() -> Any:
             x_offset = at * p.dimension.x_stride
             value_offset = at * p.dimension.value_stride
             index_offset = at * p.dimension.index_stride
+            length_offset = at * p.dimension.length_stride
             if p.is_first == 0:
                 x_offset += i64(load_u64(entry))
                 value_offset += i64(load_u64(entry + 8))
                 index_offset += i64(load_u64(entry + 16))
+                length_offset += i64(load_u64(entry + 24))
             store_u64(entry, u64(x_offset))
             store_u64(entry + 8, u64(value_offset))
             store_u64(entry + 16, u64(index_offset))
+            store_u64(entry + 24, u64(length_offset))
 
     return add_dimension
 
 
-@linked_function
-def locate(x, offsets, unit, axis_size, part_size, n_parts, x_stride, element_size, layout):
-    """Find part number `unit` of all rows' parts.
-
-    Returns the row, the part, the row's offsets in values and indices, the address of the part's first
-    element, that of its first whole vector, how many elements lie before that, and how many whole vectors
-    there are. Vectors start on 16-byte boundaries; those of elements with gaps between are any that follow
-    each other.
-    """
+@device_function
+def part_of(unit, n_parts):
+    """Return the row and the part of it that are number `unit` of all rows' parts."""
     row = unit
     part = i64(0)
     if n_parts > 1:
         row = unit // n_parts
         part = unit - row * n_parts
+    return row, part
+
+
+@linked_function
+def locate(x, offsets, row, part, length, part_size, x_stride, element_size, layout):
+    """Find a part of a row of `length` elements.
+
+    Returns the row's offsets in values and indices, how many elements the part has, the address of the first,
+    that of the first whole vector, how many elements lie before that, and how many whole vectors there are.
+    Vectors start on 16-byte boundaries; those of elements with gaps between are any that follow each other.
+    """
     begin = part * part_size
-    count = min(part_size, axis_size - begin)
+    count = max(min(part_size, length - begin), i64(0))
     x_row, value_row, index_row = row_offsets(layout, offsets, row)
     base = x + (x_row + begin * x_stride) * element_size
     head = i64(0)
     if x_stride == 1:
         head = min(count, (-base & (VECTOR_BYTES - 1)) // element_size)
     n_vectors = (count - head) // (VECTOR_BYTES // element_size)
-    return row, part, value_row, index_row, base, base + head * element_size, head, n_vectors
+    return value_row, index_row, count, base, base + head * element_size, head, n_vectors

@@ -8,12 +8,9 @@ from typing import NamedTuple
 WARP_LANES = 32
 # Rows are read in vectors of this size, whatever the elements.
 VECTOR_BYTES = 16
-# The table of row offsets has three int64 for each row.
-OFFSETS_BYTES = 24
+# The table of row offsets has four int64 for each row.
+OFFSETS_BYTES = 32
 OFFSETS_THREADS = 256
-# A row's length in the workspace is an int64.
-LENGTH_BYTES = 8
-LENGTHS_THREADS = 256
 # Threads of the kernels that reorder by index: for short rows, and for all others.
 BY_INDEX_THREADS = (32, 512)
 # A row's threshold, and what a part of it selects, are an int64 each.
