@@ -53,8 +53,10 @@ i64 = types.int64
 
 # Entries of the block's state in shared memory; the first two have one for each stage.
 VECTORS, ADDRESS, COUNT, PREFIX, UNALIGNED, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
-WRITTEN, FILLED, LANE_BITS = 13, 14, 15
+WRITTEN, FILLED = 13, 14
 N_STATE = 16
+# From here on each warp has a word among the shared sums for its lane bits, until these sums are needed.
+_LANE_BITS = 32
 # Nanoseconds from one reading of the clock to the next, about, and at least.
 _POLL = 100
 _SHORTEST_POLL = 8
@@ -136,10 +138,10 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             copy_keys(keys, address, n_vectors, thread)
         else:
             unfolding = unfolding_of(unfolded_format, stage != ELEMENTS)
-            bits_at = shared_address(state) + LANE_BITS * 8
+            bits_at = shared_address(sums) + ((_LANE_BITS + warp) << 2)
             group_maxima(keys, address, n_vectors, stride, unfolding, bits_at, lane, warp)
         cuda.syncthreads()
-        bits = u32(state[LANE_BITS])
+        bits = sums[_LANE_BITS + warp]
         n_groups = count_groups(u32(state[VECTORS + stage]), bits, has_unit_groups)
         n_selected = u32(min(k, state[COUNT]))
         lowest = ~key_type(0)
@@ -255,8 +257,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         threshold = key_type(0)
         highest = key_type(ones)
         bits = lane_bits_of(n_vectors, u32(p.lane_bits), u32(p.n_groups), u32(p.enough_groups))
-        # All threads write this, and need it before they meet.
-        state[LANE_BITS] = i64(bits)
+        sums[_LANE_BITS + warp] = bits
         n_selected = u32(min(p.k, count))
         n_groups = count_groups(n_vectors, bits, p.has_unit_groups != 0)
         if n_groups > n_selected and (count > p.n_slots or i64(n_selected) * 4 < count):
@@ -276,7 +277,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 (thread, lane, warp),
             )
             has_candidate_groups = True
-            group_bits = u32(state[LANE_BITS])
+            group_bits = sums[_LANE_BITS + warp]
             if p.has_unit_groups != 0:
                 # The list is of groups of the stage below.
                 stage -= 1
