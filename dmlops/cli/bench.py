@@ -33,7 +33,18 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 SECONDS = {"quick": 72.0, "cpu": 420.0, "cuda": 200.0}
-PACKAGES = ("numpy", "numba", "numba-cuda", "cuda-core", "torch", "onnxruntime", "jax", "bottleneck", "cupy")
+PACKAGES = (
+    "numpy",
+    "numba",
+    "numba-cuda",
+    "cuda-core",
+    "torch",
+    "onnxruntime",
+    "jax",
+    "bottleneck",
+    "cupy",
+    "flashinfer-python",
+)
 WIDE = 130  # the width from which on the table shows every contender
 BENCH_EXTRA = 'pip install "dmlops[bench]"'
 
