@@ -34,9 +34,9 @@ OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-length
 def reordering_of(name):
     """Return the kernel that brings results by index into their order, for algorithms that do not."""
     sizes, axis, k, _ = PROBLEMS[name]
-    if k > 4096 or (k > 32 and sizes[axis] <= 1024):
+    if k > 4096 or (k > 128 and sizes[axis] <= 1024):
         return "top_k_by_index"
-    return "top_k_reorder" if k > 32 else "top_k_reorder_few"
+    return "top_k_reorder" if k > 128 else "top_k_reorder_few"
 
 
 def planned_with(name, is_sorted, has_lengths, length_type=T.INT64, data_type=T.FLOAT32):

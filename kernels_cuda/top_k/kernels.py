@@ -93,9 +93,9 @@ def by_index(element_size: int, n_threads: int) -> Variant:
     return Variant("top_k_by_index", factory, (element_size, n_threads))
 
 
-def reorder_few() -> Variant:
-    """Return the kernel that reorders few selected elements by index, without the rows."""
-    return Variant("top_k_reorder_few", "kernels_cuda.top_k.reorder:few_kernel")
+def reorder_few(n_items: int) -> Variant:
+    """Return the kernel that reorders `n_items` selected elements per lane by index, without the rows."""
+    return Variant("top_k_reorder_few", "kernels_cuda.top_k.reorder:few_kernel", (n_items,))
 
 
 def reorder_many(shape: shapes.TileShape) -> Variant:
@@ -107,7 +107,8 @@ def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets()
     yield clear()
-    yield reorder_few()
+    for n_items in shapes.REORDER_ITEMS:
+        yield reorder_few(n_items)
     for reordered in ByIndexPolicy.reorder_shapes:
         yield reorder_many(reordered)
     for element_size in ELEMENT_SIZES:

@@ -23,8 +23,8 @@ from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shapes import (
     BY_INDEX_THREADS,
     PART_BYTES,
+    REORDER_ITEMS,
     REORDER_THREADS,
-    REORDERED_BY_WARP,
     WARP_LANES,
 )
 
@@ -50,18 +50,18 @@ def reorder(problem: Problem, policy: Policy, workspace: Workspace) -> list[Laun
     """Sort the indices of the selected elements; return no launches where rows are better read again."""
     by_index, k = policy.by_index, problem.k
     shape = next((each for each in by_index.reorder_shapes if k <= each.n_elements), None)
-    is_by_warp = k <= REORDERED_BY_WARP
+    n_items = next((each for each in REORDER_ITEMS if k <= WARP_LANES * each), 0)
     if shape is None or problem.axis_size > policy.narrow_axis_elements:
         return []
-    if not is_by_warp and problem.axis_size <= by_index.warp_row_elements:
+    if n_items == 0 and problem.axis_size <= by_index.warp_row_elements:
         return []
     offsets, launches = fill_offsets(problem, workspace)
-    rows_per_block = REORDER_THREADS // WARP_LANES if is_by_warp else 1
+    rows_per_block = REORDER_THREADS // WARP_LANES if n_items else 1
     return launches + [
         Launch(
-            kernels.reorder_few() if is_by_warp else kernels.reorder_many(shape),
+            kernels.reorder_few(n_items) if n_items else kernels.reorder_many(shape),
             n_blocks,
-            REORDER_THREADS if is_by_warp else shape.n_threads,
+            REORDER_THREADS if n_items else shape.n_threads,
             (lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets),
             ReorderParameters(
                 element_size=problem.element_size,

@@ -1,7 +1,7 @@
 """Reorder the selected elements of each row by ascending index, without another look at the row.
 
 An algorithm has written the first k elements of each row, in order. Their indices are sorted where they are,
-and each value follows its index. A warp ranks up to 32 indices by counting. A block sorts more of them by
+and each value follows its index. A warp ranks up to 128 indices by counting. A block sorts more of them by
 radix, as `tile` sorts elements: least significant digit first, eight bits per pass, with the ranks that the
 indices had. The time depends on neither the row's length nor the indices.
 
@@ -65,8 +65,8 @@ def _result_addresses(lengths, values, indices, offsets, row, p):
     return values + value_row * p.element_size, indices + index_row * p.index_size, u32(min(p.k, length))
 
 
-def few_kernel() -> Any:
-    """Make the kernel for up to 32 selected elements: one warp per row."""
+def few_kernel(n_items: int) -> Any:
+    """Make the kernel for up to ``32 * n_items`` selected elements: one warp per row."""
 
     @cuda.jit
     def reorder_few(lengths, values, indices, offsets, p: ReorderParameters):
@@ -79,19 +79,30 @@ def few_kernel() -> Any:
         value_row, index_row, n_selected = _result_addresses(lengths, values, indices, offsets, row, p)
         value_step = p.strides.values * p.element_size
         index_step = p.strides.indices * p.index_size
-        index = u32(_NOWHERE)
-        value = u64(0)
-        if lane < n_selected:
-            index = u32(load_index(index_row + i64(lane) * index_step, p.index_size))
-            value = _load_value(value_row + i64(lane) * value_step, p.element_size)
-        rank = u32(0)
-        for other in range(WARP_LANES):
-            rank += u32(shuffle_from_u32(index, u32(other)) < index)
+        found = cuda.local.array(n_items, u32)
+        elements = cuda.local.array(n_items, u64)
+        ranks = cuda.local.array(n_items, u32)
+        for item in range(n_items):
+            at = lane + u32(item * WARP_LANES)
+            found[item] = u32(_NOWHERE)
+            ranks[item] = u32(0)
+            if at < n_selected:
+                found[item] = u32(load_index(index_row + i64(at) * index_step, p.index_size))
+                elements[item] = _load_value(value_row + i64(at) * value_step, p.element_size)
+        for source in range(n_items):
+            other = u32(0)
+            while other + u32(source * WARP_LANES) < n_selected and other < WARP_LANES:
+                index = shuffle_from_u32(found[source], other)
+                for item in range(n_items):
+                    ranks[item] += u32(index < found[item])
+                other += 1
         # All lanes have loaded their elements before any lane overwrites one.
         cuda.syncwarp()
-        if lane < n_selected:
-            _store_value(value_row + i64(rank) * value_step, p.element_size, value)
-            store_index(index_row + i64(rank) * index_step, p.index_size, i64(index))
+        for item in range(n_items):
+            if lane + u32(item * WARP_LANES) < n_selected:
+                rank = i64(ranks[item])
+                _store_value(value_row + rank * value_step, p.element_size, elements[item])
+                store_index(index_row + rank * index_step, p.index_size, i64(found[item]))
 
     return reorder_few
 
