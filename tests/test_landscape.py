@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from dmlops.bench import sweep_analysis
-from dmlops.bench.contests import PEERS, Contest, inversions_of, standings
+from dmlops.bench.contests import PEERS, Contest, contracts, inversions_of, standings
 from dmlops.bench.landscape import APPLICATIONS, Case, cases
 from dmlops.bench.recorded import RECORDED_ON, Contract, recorded
 from dmlops.bench.runner import Outcome, Row
@@ -62,6 +62,8 @@ def test_who_takes_part_in_a_contest():
     assert found(Contest.STABLE) == (12e-6, "jax.lax.top_k", 30e-6)
     assert found(Contest.SORTED) == (12e-6, "torch.topk", 20e-6)
     assert found(Contest.ANY) == (11e-6, "torch.topk", 8e-6)
+    assert contracts(rows)["torch.topk"] == ["any order", "sorted"]
+    assert contracts(rows, RECORDED_ON)["SGLang"] == ["any order, recorded 2026-11-22"]
     # Times that were recorded on the same GPU take part as well.
     by_index["outcomes"].pop()
     assert found(Contest.ANY, RECORDED_ON) == (11e-6, "SGLang", pytest.approx(10e-6))
@@ -174,6 +176,8 @@ def test_the_command(command, harness, tmp_path):
         if line.strip().startswith(name)
     }
     assert counts == {Contest.STABLE: [0, 64], Contest.SORTED: [0, 64], Contest.ANY: [64, 64]}
+    assert "jax.lax.top_k: sorted and stable\n" in printed
+    assert "torch.topk: any order; sorted\n" in printed
     assert "0 problems take more than 1.1 times" in printed
     record = json.loads((tmp_path / "a.json").read_text())
     assert (record["device"], record["machine"]["gpu"], len(record["workloads"])) == (

@@ -12,7 +12,7 @@ from typing import Any
 
 from dmlops.bench.landscape import Case, cases
 from dmlops.bench.peers import OURS
-from dmlops.bench.recorded import RECORDED_ON, Contract, Time, recorded
+from dmlops.bench.recorded import RECORDED_DATE, RECORDED_ON, Contract, Time, recorded
 from dmlops.bench.sweep_analysis import Finding, inversions
 
 # What is measured beside dmlops in order of value, and what it promises. By index, nobody promises an order.
@@ -107,6 +107,18 @@ def times(rows: Rows) -> dict[Case, dict[bool, list[Time]]]:
             if row is not None and (timed := _timed(row, is_sorted)):
                 found.setdefault(case, {})[is_sorted] = timed
     return found
+
+
+def contracts(rows: Rows, gpu: str = "") -> dict[str, list[str]]:
+    """Return what each library promises, by its name, and whether its times are recorded ones."""
+    found: dict[str, set[str]] = {}
+    for case, by_order in times(rows).items():
+        known = recorded(case) if gpu.startswith(RECORDED_ON) else []
+        for each in (*known, *(time for timed in by_order.values() for time in timed)):
+            if each.contender != OURS:
+                when = f", recorded {RECORDED_DATE}" if each.is_recorded else ""
+                found.setdefault(each.contender, set()).add(f"{each.contract}{when}")
+    return {contender: sorted(promises) for contender, promises in sorted(found.items())}
 
 
 def _timed(row: Mapping[str, Any], is_sorted: bool) -> list[Time]:

@@ -110,7 +110,7 @@ def _table(applications: list[str] | None, quick: bool) -> list["TopK"]:
 
 def _summarise(record: dict[str, Any]) -> None:
     """Print who is ahead how often, and which problems take longer than larger ones."""
-    from dmlops.bench.contests import Contest, inversions_of, standings  # noqa: PLC0415
+    from dmlops.bench.contests import Contest, contracts, inversions_of, standings  # noqa: PLC0415
 
     console = plain_console(width=bench.width_of_table())
     table = Table(box=SIMPLE_HEAD, title="Contests", title_justify="left", title_style="bold")
@@ -119,6 +119,8 @@ def _summarise(record: dict[str, Any]) -> None:
     for contest in Contest:
         table.add_row(contest, *_told(standings(record["workloads"], contest, record["machine"]["gpu"])))
     console.print(table)
+    for contender, promises in contracts(record["workloads"], record["machine"]["gpu"]).items():
+        out.print(f"  {contender}: {'; '.join(promises)}", style="dim")
     found = inversions_of(record["workloads"])
     for each in found[:MOST_INVERSIONS]:
         console.print(
