@@ -215,6 +215,8 @@ KERNELS = {
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,
     "top_k_by_index": _by_index,
+    "top_k_reorder": _rows_only,
+    "top_k_reorder_few": _rows_only,
     "nonzero_small": _none,
     "nonzero_mask": _mask,
     "nonzero_mask_strided": _mask_strided,

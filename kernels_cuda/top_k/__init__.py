@@ -30,7 +30,8 @@ in order.
 `filter_pass`, `select`               further passes, over these groups, and the candidates that they leave
 `rank`                                the order of the candidates
 `lengths`                             rows that end early
-`optional_launches`, `by_index`       results in ascending order of index, where an algorithm's are not
+`optional_launches`, `reorder`,       results in ascending order of index, where an algorithm's are not
+`by_index`
 `candidates`                          what a lane of the columns algorithm keeps
 `cooperate`                           what the lanes of a warp, and the warps of a block, do together
 ====================================  ====================================================================

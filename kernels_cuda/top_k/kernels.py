@@ -9,6 +9,7 @@ from kernels_cuda.top_k.policy import (
     ELEMENT_SIZES,
     ROUNDS_SHAPES,
     TILE_SHAPES,
+    ByIndexPolicy,
     ColumnsPolicy,
     WarpPolicy,
     block_shape,
@@ -92,10 +93,24 @@ def by_index(element_size: int, n_threads: int) -> Variant:
     return Variant("top_k_by_index", factory, (element_size, n_threads))
 
 
+def reorder_few(n_items: int) -> Variant:
+    """Return the kernel that reorders `n_items` selected elements per lane by index, without the rows."""
+    return Variant("top_k_reorder_few", "kernels_cuda.top_k.reorder:few_kernel", (n_items,))
+
+
+def reorder_many(shape: shapes.TileShape) -> Variant:
+    """Return the kernel that reorders as many selected elements as a tile holds."""
+    return Variant("top_k_reorder", "kernels_cuda.top_k.reorder:many_kernel", tuple(shape))
+
+
 def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets()
     yield clear()
+    for n_items in shapes.REORDER_ITEMS:
+        yield reorder_few(n_items)
+    for reordered in ByIndexPolicy.reorder_shapes:
+        yield reorder_many(reordered)
     for element_size in ELEMENT_SIZES:
         yield maxima(element_size)
         yield transposed_maxima(element_size)

@@ -221,6 +221,21 @@ class SortParameters(NamedTuple):
     length_format: LengthFormat
 
 
+class ReorderParameters(NamedTuple):
+    """Parameters of `reorder.reorder_few` and `reorder.reorder_many`; indices have `index_bits` bits."""
+
+    element_size: int
+    index_size: int
+    index_bits: int
+    first_row: int
+    n_rows: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    length_format: LengthFormat
+
+
 class ByIndexParameters(NamedTuple):
     """Parameters of `by_index.order_by_index`, whose blocks have one part of a row each."""
 

@@ -185,9 +185,11 @@ class SortPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class ByIndexPolicy:
-    """One block per row, or part of a row, brings results into ascending order of index."""
+    """What brings results into ascending order of index: alone, or by another pass over the row."""
 
-    # The longest rows that one warp reorders.
+    # What is selected is reordered alone by the first of these that holds it, from rows longer than the next.
+    reorder_shapes: tuple[TileShape, ...] = (TileShape(256, 4), TileShape(512, 4), TileShape(512, 8))
+    # The longest rows that one warp reads again.
     warp_row_elements: int = 1024
     # Few rows are split into parts of at least so many elements, for so many blocks.
     part_elements: int = 1 << 15

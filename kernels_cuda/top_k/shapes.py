@@ -13,6 +13,9 @@ OFFSETS_BYTES = 32
 OFFSETS_THREADS = 256
 # Threads of the kernels that reorder by index: for short rows, and for all others.
 BY_INDEX_THREADS = (32, 512)
+# Blocks whose warps reorder a row each, and how many selected elements a lane of them has.
+REORDER_THREADS = 256
+REORDER_ITEMS = (1, 4)
 # A row's threshold, and what a part of it selects, are an int64 each.
 PART_BYTES = 8
 
