@@ -131,6 +131,19 @@ class TransposedMaximaParameters(NamedTuple):
     unfolded_format: UnfoldedFormat
 
 
+class PartitionParameters(NamedTuple):
+    """Parameters of `partition.partition_row`."""
+
+    index_size: int
+    first_row: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
+    length_format: LengthFormat
+
+
 class ColumnsParameters(NamedTuple):
     """Parameters of `columns.column_top_k`.
 

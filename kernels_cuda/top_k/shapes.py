@@ -155,6 +155,30 @@ ROUNDS_THREADS = 128
 ROUNDS_LARGEST_K = 8
 
 
+# Histograms of the partition kernel.
+PARTITION_BIN_BITS = 11
+PARTITION_BINS = 1 << PARTITION_BIN_BITS
+# Shared memory of a block besides, at most: sums of its warps, and what it learns of a bin.
+PARTITION_STATIC_BYTES = 256
+
+
+class PartitionShape(NamedTuple):
+    """What a block of the partition kernel holds: `n_keys` elements per thread."""
+
+    n_threads: int
+    n_keys: int
+
+    @property
+    def n_elements(self) -> int:
+        """The longest row."""
+        return self.n_threads * self.n_keys
+
+
+def partition_shared_bytes(element_size: int, n_selected: int) -> int:
+    """Return the dynamic shared memory for a histogram, then for the keys and positions of what is selected."""
+    return max(4 * PARTITION_BINS, n_selected * (group_key_bytes(element_size) + POSITION_BYTES))
+
+
 # Radix sorts (`tile`, `sort`).
 DIGIT_BITS = 8
 N_DIGITS = 1 << DIGIT_BITS
