@@ -69,6 +69,7 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
 def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
     """Return the kernel that selects from a row in the registers of a block."""
     dynamic_bytes = shapes.partition_shared_bytes(element_size, shape.n_elements)
+    dynamic_bytes = min(dynamic_bytes, MOST_SHARED_BYTES - shapes.PARTITION_STATIC_BYTES)
     parameters = element_size, *shape
     return Variant(
         "top_k_partition", "kernels_cuda.top_k.partition:partition_kernel", parameters, dynamic_bytes

@@ -20,11 +20,15 @@ from kernels_cuda.ptx import (
     READ_IF,
     count_shared_if,
     grid_dependency_wait,
+    load_shared_u32x2,
     load_shared_u32x4,
+    load_shared_u64x2,
     popcount_u32,
     read_if_u32x4,
     shared_address,
     shuffle_from_u32,
+    store_shared_if_u32x2,
+    store_shared_if_u64x2,
     store_shared_u32x4,
     warp_inclusive_sum,
 )
@@ -34,9 +38,14 @@ from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import PartitionParameters
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
-from kernels_cuda.top_k.shapes import PARTITION_BIN_BITS, PARTITION_BINS, VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shapes import (
+    PARTITION_BIN_BITS,
+    PARTITION_BINS,
+    VECTOR_BYTES,
+    WARP_LANES,
+    partition_pair_bytes,
+)
 
-u16 = types.uint16
 u32 = types.uint32
 u64 = types.uint64
 i32 = types.int32
@@ -57,6 +66,10 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     store_element = functions.store_element
     pad_row = pad_function(element_size)
     read_if = READ_IF[element_size]
+    is_wide = element_size == 8
+    load_pair = load_shared_u64x2 if is_wide else load_shared_u32x2
+    store_pair_if = store_shared_if_u64x2 if is_wide else store_shared_if_u32x2
+    pair_bytes = partition_pair_bytes(element_size)
     block_exclusive_sum = block_scan(n_threads)
     exclusive_sum_of_warps = scan_of_warps(n_threads)
     signed_type = i64 if element_size == 8 else i32
@@ -70,12 +83,14 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     vector_mask = (1 << per_vector) - 1
     # What a warp selects of its vectors is added up in fields of a word, several vectors at a time.
     field_bits = 8 if warp_vector < 1 << 8 else 16
+    field_mask = (1 << field_bits) - 1
     fields_per_word = 32 // field_bits
     n_words = -(-n_vectors // fields_per_word)
     # Threads of large blocks add up four bins, or none; those of small blocks add up some fours.
     n_adding = min(n_threads, PARTITION_BINS // 4)
     fours_per_thread = PARTITION_BINS // 4 // n_adding
     bins_per_thread = 4 * fours_per_thread
+    block_vector = n_threads * per_vector
 
     @linked_function
     def spread(words, elements, at):
@@ -99,7 +114,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         # Negative NaNs wrap around, to where the others are.
         unordered = infinity + infinity + (key_type(1) << unused)
         for vector in range(n_vectors):
-            if vector < n_used:
+            if u32(vector) < n_used:
                 if key_format.flip == 0:
                     for element in range(per_vector):
                         elements[vector * per_vector + element] ^= positive
@@ -127,13 +142,12 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         return bits >> unused
 
     @linked_function
-    def find_cut(keys, n_used, histogram, totals, cut, n_selected, thread):
+    def find_cut(keys, n_used, bins, totals, cut, n_selected, thread):
         """Return a threshold, how many keys equal to it are selected, and how many there are.
 
         Larger keys are selected. If all that equal the threshold are selected, so are all above it, and the
         threshold need not be a key.
         """
-        bins = shared_address(histogram)
         top = ~key_type(0)
         shift = u32(register_bits - PARTITION_BIN_BITS)
         last_shift = u32(unused)
@@ -143,10 +157,12 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         amount = n_selected
         while searching:
             for vector in range(n_vectors):
-                if vector < n_used:
+                if u32(vector) < n_used:
                     for element in range(per_vector):
                         below = (top - keys[vector * per_vector + element]) >> shift
-                        count_shared_if(bins + (u32(below) << 2), below < PARTITION_BINS)
+                        # Keys that are in none share a bin behind the others.
+                        into = u32(min(below, key_type(PARTITION_BINS)))
+                        count_shared_if(bins + (into << 2), True)
             cuda.syncthreads()
             amounts = cuda.local.array(bins_per_thread, u32)
             own = u32(0)
@@ -184,7 +200,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         """Return one bit for each of a lane's keys."""
         found = u32(0)
         for vector in range(n_vectors):
-            if vector < n_used:
+            if u32(vector) < n_used:
                 for element in range(per_vector):
                     number = vector * per_vector + element
                     found |= u32(keys[number] >= threshold) << u32(number)
@@ -192,7 +208,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
 
     @device_function
     def bits_of(chosen, vector):
-        return (chosen >> (vector * per_vector)) & vector_mask
+        return (chosen >> u32(vector * per_vector)) & u32(vector_mask)
 
     @linked_function
     def rank_in_warp(chosen, ranks):
@@ -206,15 +222,15 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             for field in range(fields_per_word):
                 vector = word * fields_per_word + field
                 if vector < n_vectors:
-                    own |= popcount_u32(bits_of(chosen, vector)) << (field * field_bits)
+                    own |= popcount_u32(bits_of(chosen, vector)) << u32(field * field_bits)
             through = warp_inclusive_sum(own)
             before = through - own
             of_warp = shuffle_from_u32(through, u32(WARP_LANES - 1))
             for field in range(fields_per_word):
                 vector = word * fields_per_word + field
                 if vector < n_vectors:
-                    ranks[vector] = total + ((before >> (field * field_bits)) & ((1 << field_bits) - 1))
-                    total += (of_warp >> (field * field_bits)) & ((1 << field_bits) - 1)
+                    ranks[vector] = total + ((before >> u32(field * field_bits)) & u32(field_mask))
+                    total += (of_warp >> u32(field * field_bits)) & u32(field_mask)
         return total
 
     @linked_function
@@ -226,9 +242,9 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         for vector in range(n_vectors):
             rank = before + ranks[vector]
             for element in range(per_vector):
-                is_tie = (ties >> (vector * per_vector + element)) & 1
+                is_tie = (ties >> u32(vector * per_vector + element)) & 1
                 if rank < n_ties:
-                    kept |= is_tie << (vector * per_vector + element)
+                    kept |= is_tie << u32(vector * per_vector + element)
                 rank += is_tie
         # The block adds up once more in the same place.
         cuda.syncthreads()
@@ -237,10 +253,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     @cuda.jit(max_registers=REGISTERS[n_threads])
     def partition_row(x, lengths, values, indices, offsets, p: PartitionParameters):
         grid_dependency_wait()
-        # These lie at the same place: first the histograms, then what is selected, keys before positions.
-        histogram = cuda.shared.array(0, u32)
-        selected_keys = cuda.shared.array(0, key_type)
-        selected_positions = cuda.shared.array(0, u16)
+        # First the histograms, then (key, position) pairs of what is selected.
+        memory = shared_address(cuda.shared.array(0, u32))
         totals = cuda.shared.array(n_warps, u32)
         cut = cuda.shared.array(3, u32)
         thread = u32(cuda.threadIdx.x)
@@ -254,7 +268,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         x_step = p.strides.x * element_size
 
         # Element e of vector v of a lane is at first + v * warp_vector + e.
-        n_used = (count + (n_threads * per_vector - 1)) // (n_threads * per_vector)
+        n_used = (count + u32(block_vector - 1)) // u32(block_vector)
         warp_first = warp * n_used * warp_vector
         first = warp_first + lane * per_vector
         # So many of the lane's keys, the first ones, are of elements of the row.
@@ -279,16 +293,14 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
 
         four = thread
         while four < PARTITION_BINS // 4:
-            store_shared_u32x4(
-                shared_address(histogram) + four * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0)
-            )
+            store_shared_u32x4(memory + four * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
             four += n_threads
         cuda.syncthreads()
 
         make_keys(keys, n_used, p.key_format)
         # Keys beyond the row come last, and are not selected.
         for vector in range(n_vectors):
-            if vector < n_used and n_live < (vector + 1) * per_vector:
+            if u32(vector) < n_used and n_live < (vector + 1) * per_vector:
                 for number in range(vector * per_vector, (vector + 1) * per_vector):
                     if n_live <= number:
                         keys[number] = key_type(0)
@@ -298,7 +310,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         n_ties = u32(0)
         n_equal = u32(0)
         if n_selected < count:
-            threshold, n_ties, n_equal = find_cut(keys, n_used, histogram, totals, cut, n_selected, thread)
+            threshold, n_ties, n_equal = find_cut(keys, n_used, memory, totals, cut, n_selected, thread)
         chosen = at_or_above(keys, n_used, threshold) & live
         ranks = cuda.local.array(n_vectors, u32)
         if n_ties < n_equal:
@@ -308,26 +320,25 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             chosen = above | first_ties(chosen ^ above, n_ties, totals, cut, ranks, thread)
         of_warp = rank_in_warp(chosen, ranks)
         before, _ = exclusive_sum_of_warps(of_warp, thread, totals)
-        # Positions take two bytes each, behind the keys.
-        first_position = n_selected * (register_bits // 16)
         for vector in range(n_vectors):
             of_vector = bits_of(chosen, vector)
             if of_vector != 0:
-                rank = before + ranks[vector]
+                at = memory + (before + ranks[vector]) * pair_bytes
+                position = first + u32(vector * warp_vector)
                 for element in range(per_vector):
-                    if (of_vector >> element) & 1 != 0:
-                        selected_keys[rank] = keys[vector * per_vector + element]
-                        position = first + u32(vector * warp_vector + element)
-                        selected_positions[first_position + rank] = u16(position)
-                        rank += 1
+                    is_chosen = (of_vector >> u32(element)) & 1
+                    store_pair_if(at, keys[vector * per_vector + element], position, is_chosen)
+                    at += is_chosen * pair_bytes
+                    position += 1
         cuda.syncthreads()
 
         value_address = values + value_row * element_size
         index_address = indices + index_row * p.index_size
         rank = thread
         while rank < n_selected:
-            position = i64(selected_positions[first_position + rank])
-            element = restore(selected_keys[rank], p.key_format, base + position * x_step)
+            key, low = load_pair(memory + rank * pair_bytes)
+            position = i64(low)
+            element = restore(key, p.key_format, base + position * x_step)
             store_element(value_address + i64(rank) * p.strides.values * element_size, element)
             at = index_address + i64(rank) * p.strides.indices * p.index_size
             store_index(at, p.index_size, position)

@@ -174,9 +174,14 @@ class PartitionShape(NamedTuple):
         return self.n_threads * self.n_keys
 
 
+def partition_pair_bytes(element_size: int) -> int:
+    """Return the bytes of a selected key and its position."""
+    return 2 * group_key_bytes(element_size)
+
+
 def partition_shared_bytes(element_size: int, n_selected: int) -> int:
-    """Return the dynamic shared memory for a histogram, then for the keys and positions of what is selected."""
-    return max(4 * PARTITION_BINS, n_selected * (group_key_bytes(element_size) + POSITION_BYTES))
+    """Return the dynamic shared memory for a histogram, and then for what is selected."""
+    return max(4 * PARTITION_BINS + VECTOR_BYTES, n_selected * partition_pair_bytes(element_size))
 
 
 # Radix sorts (`tile`, `sort`).
