@@ -250,7 +250,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         cuda.syncthreads()
         return kept
 
-    @cuda.jit(max_registers=REGISTERS[n_threads])
+    @cuda.jit(max_registers=REGISTERS.get(n_threads, 64))
     def partition_row(x, lengths, values, indices, offsets, p: PartitionParameters):
         grid_dependency_wait()
         # First the histograms, then (key, position) pairs of what is selected.
