@@ -132,9 +132,13 @@ class TransposedMaximaParameters(NamedTuple):
 
 
 class PartitionParameters(NamedTuple):
-    """Parameters of `partition.partition_row`."""
+    """Parameters of `partition.partition_row`.
+
+    `counters_offset` is where a block counts that sorts what is selected; it does not if that is 0.
+    """
 
     index_size: int
+    counters_offset: int
     first_row: int
     axis_size: int
     k: int

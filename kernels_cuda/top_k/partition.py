@@ -36,6 +36,7 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
+from kernels_cuda.top_k.pair_sort import pair_sort
 from kernels_cuda.top_k.parameters import PartitionParameters
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import (
@@ -51,8 +52,8 @@ u64 = types.uint64
 i32 = types.int32
 i64 = types.int64
 
-# Limits that let two blocks of 512 threads share a multiprocessor, and more of 256.
-REGISTERS = {256: 48, 512: 64, 1024: 64}
+# Several blocks share a multiprocessor.
+REGISTERS = 64
 # What the block learns of the bin that the k-th key is in: its number, how many of its keys are selected, and
 # how many it has.
 BIN, SELECTED, AMOUNT = range(3)
@@ -65,6 +66,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     load_element = functions.load_element
     store_element = functions.store_element
     pad_row = pad_function(element_size)
+    sort_pairs = pair_sort(element_size, n_threads)
     read_if = READ_IF[element_size]
     is_wide = element_size == 8
     load_pair = load_shared_u64x2 if is_wide else load_shared_u32x2
@@ -250,13 +252,14 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         cuda.syncthreads()
         return kept
 
-    @cuda.jit(max_registers=REGISTERS.get(n_threads, 64))
+    @cuda.jit(max_registers=REGISTERS)
     def partition_row(x, lengths, values, indices, offsets, p: PartitionParameters):
         grid_dependency_wait()
         # First the histograms, then (key, position) pairs of what is selected.
         memory = shared_address(cuda.shared.array(0, u32))
         totals = cuda.shared.array(n_warps, u32)
         cut = cuda.shared.array(3, u32)
+        maxima = cuda.shared.array(n_warps, key_type)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
@@ -331,6 +334,9 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                     at += is_chosen * pair_bytes
                     position += 1
         cuda.syncthreads()
+        if p.counters_offset != 0:
+            counters = memory + u32(p.counters_offset)
+            sort_pairs(memory, counters, n_selected, threshold, maxima, totals, thread)
 
         value_address = values + value_row * element_size
         index_address = indices + index_row * p.index_size
