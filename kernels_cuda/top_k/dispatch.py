@@ -107,6 +107,7 @@ def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
 def _is_for_partition(problem: Problem, policy: Policy) -> bool:
     return (
         not problem.is_sorted
+        and problem.strides.x == 1
         and problem.axis_size > policy.partition.row_elements
         and partition_launches.fitting_partition(problem, policy) is not None
     )
