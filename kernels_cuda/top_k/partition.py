@@ -236,20 +236,21 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         return total
 
     @linked_function
-    def first_ties(ties, n_ties, totals, cut, ranks, thread):
-        """Return the bits of those of a lane's ties that are among the first `n_ties` of the block."""
-        of_warp = rank_in_warp(ties, ranks)
-        before, _ = exclusive_sum_of_warps(of_warp, thread, totals)
+    def first_ties(ties, before, n_ties, ranks, tie_ranks):
+        """Return the bits of those of a lane's ties that are among the first `n_ties` of the block.
+
+        `before` tells how many there are before the warp; `ranks` go on to count ties that are selected.
+        """
         kept = u32(0)
         for vector in range(n_vectors):
-            rank = before + ranks[vector]
+            rank = before + tie_ranks[vector]
+            ranks[vector] += min(rank, n_ties)
+            of_vector = bits_of(ties, vector)
             for element in range(per_vector):
-                is_tie = (ties >> u32(vector * per_vector + element)) & 1
+                is_tie = (of_vector >> u32(element)) & 1
                 if rank < n_ties:
                     kept |= is_tie << u32(vector * per_vector + element)
                 rank += is_tie
-        # The block adds up once more in the same place.
-        cuda.syncthreads()
         return kept
 
     @cuda.jit(max_registers=REGISTERS)
@@ -315,14 +316,21 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         if n_selected < count:
             threshold, n_ties, n_equal = find_cut(keys, n_used, memory, totals, cut, n_selected, thread)
         chosen = at_or_above(keys, n_used, threshold) & live
-        ranks = cuda.local.array(n_vectors, u32)
+        ties = u32(0)
         if n_ties < n_equal:
-            above = u32(0)
+            ties = chosen
             if threshold != ~key_type(0):
-                above = at_or_above(keys, n_used, threshold + 1) & live
-            chosen = above | first_ties(chosen ^ above, n_ties, totals, cut, ranks, thread)
+                ties = chosen & ~at_or_above(keys, n_used, threshold + 1)
+            chosen ^= ties
+        ranks = cuda.local.array(n_vectors, u32)
+        tie_ranks = cuda.local.array(n_vectors, u32)
         of_warp = rank_in_warp(chosen, ranks)
+        if n_ties < n_equal:
+            of_warp |= rank_in_warp(ties, tie_ranks) << 16
         before, _ = exclusive_sum_of_warps(of_warp, thread, totals)
+        if n_ties < n_equal:
+            chosen |= first_ties(ties, before >> 16, n_ties, ranks, tie_ranks)
+        before &= 0xFFFF
         for vector in range(n_vectors):
             of_vector = bits_of(chosen, vector)
             if of_vector != 0:
