@@ -257,7 +257,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     def partition_row(x, lengths, values, indices, offsets, p: PartitionParameters):
         grid_dependency_wait()
         # First the histograms, then (key, position) pairs of what is selected.
-        memory = shared_address(cuda.shared.array(0, u32))
+        # Compilers would work the address out anew at each use, if they saw what it is.
+        memory = shuffle_from_u32(shared_address(cuda.shared.array(0, u32)), u32(0))
         totals = cuda.shared.array(n_warps, u32)
         cut = cuda.shared.array(3, u32)
         maxima = cuda.shared.array(n_warps, key_type)
@@ -332,15 +333,14 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             chosen |= first_ties(ties, before >> 16, n_ties, ranks, tie_ranks)
         before &= 0xFFFF
         for vector in range(n_vectors):
-            of_vector = bits_of(chosen, vector)
-            if of_vector != 0:
+            if bits_of(chosen, vector) != 0:
                 at = memory + (before + ranks[vector]) * pair_bytes
-                position = first + u32(vector * warp_vector)
-                for element in range(per_vector):
-                    is_chosen = (of_vector >> u32(element)) & 1
-                    store_pair_if(at, keys[vector * per_vector + element], position, is_chosen)
-                    at += is_chosen * pair_bytes
-                    position += 1
+                for number in range(vector * per_vector, (vector + 1) * per_vector):
+                    is_chosen = chosen & u32(1 << number)
+                    position = first + u32(vector * warp_vector + number % per_vector)
+                    store_pair_if(at, keys[number], position, is_chosen)
+                    if is_chosen != 0:
+                        at += pair_bytes
         cuda.syncthreads()
         if p.counters_offset != 0:
             counters = memory + u32(p.counters_offset)
