@@ -68,7 +68,7 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
 
 def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
     """Return the kernel that selects from a row in the registers of a block."""
-    dynamic_bytes = shapes.partition_shared_bytes(element_size, shape.n_elements, is_sorted=False)
+    dynamic_bytes = shape.dynamic_bytes(element_size, shape.n_elements, is_sorted=False)
     dynamic_bytes = min(dynamic_bytes, MOST_SHARED_BYTES - shapes.PARTITION_STATIC_BYTES)
     parameters = element_size, *shape
     return Variant(
