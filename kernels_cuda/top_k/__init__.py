@@ -28,7 +28,7 @@ in order.
 `rounds`, `warp`, `partition`,        the algorithms: one file each, with their kernels
 `block`, `grid`, `columns`, `tile`,
 `sort`
-`keys`, `rows`                        what is compared, and where rows lie
+`keys`, `aligned_keys`, `rows`        what is compared, and where rows lie
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
 `filter_pass`, `select`               further passes, over these groups, and the candidates that they leave
 `rank`                                the order of the candidates

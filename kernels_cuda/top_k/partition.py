@@ -7,9 +7,9 @@
 3. Sums over lanes and warps tell where each selected element goes. The block brings them together in shared
    memory, and writes them side by side.
 
-Keys are those of `rounds`: they order elements as ordered keys (`keys`) do, and fill the register from the
-top. Most data take two histograms; none take more than the bits of an element ask for. Reads the row once,
-writes k values and indices.
+Few keys of a bin are compared each with each instead. So most data take two histograms, and none take more
+than the bits of an element ask for. Results that are to be sorted are sorted in shared memory (`pair_sort`).
+Reads the row once, writes k values and indices.
 """
 
 from typing import Any
@@ -18,6 +18,8 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import (
     READ_IF,
+    REGISTER,
+    STORE,
     atomic_add_shared_u32,
     ballot,
     count_shared_if,
@@ -38,7 +40,7 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
-from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.aligned_keys import aligned_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.pair_sort import pair_sort
 from kernels_cuda.top_k.parameters import PartitionParameters
@@ -53,7 +55,6 @@ from kernels_cuda.top_k.shapes import (
 
 u32 = types.uint32
 u64 = types.uint64
-i32 = types.int32
 i64 = types.int64
 
 # Several blocks share a multiprocessor.
@@ -65,10 +66,8 @@ BIN, SELECTED, AMOUNT, FOUND = range(4)
 
 def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     """Make the kernel for rows of up to ``n_threads * n_keys`` elements."""
-    functions = element_functions(element_size)
-    key_type = functions.key_type
-    load_element = functions.load_element
-    store_element = functions.store_element
+    key_type = REGISTER[element_size]
+    store_element = STORE[element_size]
     pad_row = pad_function(element_size)
     sort_pairs = pair_sort(element_size, n_threads)
     read_if = READ_IF[element_size]
@@ -78,10 +77,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     n_pair_bytes = pair_bytes(element_size)
     block_exclusive_sum = block_scan(n_threads)
     exclusive_sum_of_warps = scan_of_warps(n_threads)
-    signed_type = i64 if element_size == 8 else i32
+    unused, spread, format_of, float_key, restore = aligned_functions(element_size)
     register_bits = max(32, 8 * element_size)
-    unused = register_bits - 8 * element_size
-    element_mask = ((1 << register_bits) - 1) >> unused << unused
     n_warps = n_threads // WARP_LANES
     per_vector = VECTOR_BYTES // element_size
     n_vectors = n_keys // per_vector
@@ -99,53 +96,18 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     block_vector = n_threads * per_vector
 
     @linked_function
-    def spread(words, elements, at):
-        """Put the elements of a vector, four words, at the top of those of a local array from `at` on."""
-        if element_size == 8:
-            for element in range(2):
-                elements[at + element] = u64(words[2 * element]) | (u64(words[2 * element + 1]) << 32)
-        else:
-            per_word = 4 // element_size
-            for element in range(per_vector):
-                bits = words[element // per_word] << u32(unused - element % per_word * element_size * 8)
-                elements[at + element] = bits & element_mask
-
-    @linked_function
     def make_keys(elements, n_used, key_format):
         """Turn the elements of the vectors before `n_used` into keys, in place."""
-        positive = key_type(key_format.positive) << unused
-        direction = positive ^ (key_type(key_format.sign) << unused)
-        magnitude = key_type(key_format.flip) << unused
-        infinity = key_type(key_format.infinity) << unused
-        # Negative NaNs wrap around, to where the others are.
-        unordered = infinity + infinity + (key_type(1) << unused)
+        aligned = format_of(key_format)
         for vector in range(n_vectors):
             if u32(vector) < n_used:
+                first = vector * per_vector
                 if key_format.flip == 0:
-                    for element in range(per_vector):
-                        elements[vector * per_vector + element] ^= positive
+                    for number in range(first, first + per_vector):
+                        elements[number] ^= aligned.positive
                 else:
-                    for element in range(per_vector):
-                        bits = elements[vector * per_vector + element]
-                        negative = key_type(signed_type(bits) >> (register_bits - 1))
-                        number = ((bits & magnitude) ^ negative) - negative
-                        key = min(number + infinity, unordered) ^ direction
-                        elements[vector * per_vector + element] = key
-
-    @linked_function
-    def restore(key, key_format, address):
-        """Return the element at `address`, read from there only if its key does not tell it."""
-        positive = key_type(key_format.positive) << unused
-        bits = key ^ positive
-        if key_format.flip != 0:
-            sign = key_type(key_format.sign) << unused
-            infinity = key_type(key_format.infinity) << unused
-            number = (key ^ positive ^ sign) - infinity
-            negative = key_type(signed_type(number) >> (register_bits - 1))
-            bits = ((number ^ negative) - negative) | (sign & negative)
-            if number == 0 or (number > infinity and negative == 0):
-                bits = load_element(address) << unused
-        return bits >> unused
+                    for number in range(first, first + per_vector):
+                        elements[number] = float_key(elements[number], aligned)
 
     @linked_function
     def compare_few(keys, n_used, lowest, highest, few_keys, cut, n_selected, amount, lane):
