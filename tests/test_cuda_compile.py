@@ -39,6 +39,8 @@ MOST_SPILLED = {
     "dmlops_top_k_sort_8_": 900,
     "dmlops_top_k_sort_": 520,
     "dmlops_top_k_tile_": 270,
+    "dmlops_top_k_partition_8_": 1130,
+    "dmlops_top_k_partition_": 610,
     "dmlops_top_k_histogram_": 170,
 }
 

@@ -7,6 +7,7 @@ from kernels_cuda.top_k import shapes
 from kernels_cuda.top_k.policy import (
     BLOCK_THREADS,
     ELEMENT_SIZES,
+    PARTITION_SHAPES,
     ROUNDS_SHAPES,
     TILE_SHAPES,
     ByIndexPolicy,
@@ -66,6 +67,16 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
     return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_kernel", (element_size, *shape), dynamic_bytes)
 
 
+def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
+    """Return the kernel that selects from a row in the registers of a block."""
+    dynamic_bytes = shape.dynamic_bytes(element_size, shape.n_elements, is_sorted=False)
+    dynamic_bytes = min(dynamic_bytes, MOST_SHARED_BYTES - shapes.PARTITION_STATIC_BYTES)
+    parameters = element_size, *shape
+    return Variant(
+        "top_k_partition", "kernels_cuda.top_k.partition:partition_kernel", parameters, dynamic_bytes
+    )
+
+
 def clear() -> Variant:
     """Return the kernel that empties what a sort counts in."""
     return Variant("top_k_clear", "kernels_cuda.top_k.sort:clear_kernel")
@@ -123,6 +134,8 @@ def variants() -> Iterator[Variant]:
             yield block(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:
             yield tile(element_size, shapes.TileShape(*shape))
+        for shape in PARTITION_SHAPES[element_size]:
+            yield partition(element_size, shapes.PartitionShape(*shape))
         for position_size in POSITION_SIZES:
             yield sort(element_size, position_size)
         yield histogram(element_size)

@@ -213,3 +213,44 @@ class TileShape(NamedTuple):
 
 # Sums of a block's warps, twice 32.
 TILE_SUMS = 64
+
+
+# Histograms of the partition kernel.
+PARTITION_BIN_BITS = 11
+PARTITION_BINS = 1 << PARTITION_BIN_BITS
+# Shared memory of a block besides, at most.
+PARTITION_STATIC_BYTES = 1024
+# The most that a block sorts of what it selects, and bytes of a warp's counters.
+SORTED_PAIRS = 4096
+WARP_COUNTER_BYTES = 2 * N_DIGITS
+
+
+def pair_bytes(element_size: int) -> int:
+    """Return the bytes of a selected key and its position in shared memory."""
+    return 2 * group_key_bytes(element_size)
+
+
+class PartitionShape(NamedTuple):
+    """What a block of the partition kernel holds: `n_keys` elements per thread."""
+
+    n_threads: int
+    n_keys: int
+
+    @property
+    def n_elements(self) -> int:
+        """The longest row."""
+        return self.n_threads * self.n_keys
+
+    def counters_offset(self, element_size: int, k: int) -> int:
+        """Return where a block that sorts what it selects counts: behind as many pairs for each thread."""
+        return -(-k // self.n_threads) * self.n_threads * pair_bytes(element_size)
+
+    def dynamic_bytes(self, element_size: int, k: int, is_sorted: bool) -> int:
+        """Return the dynamic shared memory for a histogram, and then for what is selected."""
+        n_bytes = k * pair_bytes(element_size)
+        if is_sorted:
+            n_bytes = (
+                self.counters_offset(element_size, k) + self.n_threads // WARP_LANES * WARP_COUNTER_BYTES
+            )
+        # Keys that are in no bin are counted behind the last one.
+        return max(4 * (PARTITION_BINS + 1), n_bytes)
