@@ -38,13 +38,13 @@ def _last_row(launch, n_rows, places):
 
 
 def _offsets(launch, n_rows):
-    yield "offsets", False, 0, 24 * n_rows
+    yield "offsets", False, 0, 32 * n_rows
 
 
 def _add_dimension(launch):
-    yield "offsets", True, 0, 24 * launch.n_rows
+    yield "offsets", True, 0, 32 * launch.n_rows
     if not launch.is_first:
-        yield "offsets", False, 0, 24 * launch.n_rows
+        yield "offsets", False, 0, 32 * launch.n_rows
 
 
 def _maxima(launch):
@@ -77,13 +77,13 @@ def _block(launch):
     left = min(launch.k, launch.axis_size - (launch.n_parts - 1) * launch.part_size)
     places = (launch.n_parts - 1) * launch.k + left
     for name, stride, n_bytes, at in (
-        ("values", launch.strides.values, size, (1, 4)),
-        ("indices", launch.strides.indices, launch.index_size, (2, 5)),
+        ("values", launch.strides.values, size, (1, 5)),
+        ("indices", launch.strides.indices, launch.index_size, (2, 6)),
     ):
         last = _last_row(launch, n_rows, at) + (places - 1) * stride
         yield name, True, 0, (last + 1) * n_bytes
     yield "sources", False, 0, n_rows * launch.axis_size * launch.source_size
-    yield "x", False, 0, (_last_row(launch, n_rows, (0, 3)) + launch.axis_size) * size
+    yield "x", False, 0, (_last_row(launch, n_rows, (0, 4)) + launch.axis_size) * size
 
 
 def _columns(launch):
@@ -92,13 +92,13 @@ def _columns(launch):
     if launch.offsets:
         return
     for name, stride, n_bytes, at in (
-        ("values", launch.strides.values, size, (1, 4)),
-        ("indices", launch.strides.indices, launch.index_size, (2, 5)),
+        ("values", launch.strides.values, size, (1, 5)),
+        ("indices", launch.strides.indices, launch.index_size, (2, 6)),
     ):
         last = _last_row(launch, launch.n_rows, at) + (launch.n_stacked * launch.k - 1) * stride
         yield name, True, 0, (last + 1) * n_bytes
     yield "sources", False, 0, launch.axis_size * launch.n_rows * launch.source_size
-    last = _last_row(launch, launch.n_rows, (0, 3)) + (launch.axis_size - 1) * launch.strides.x
+    last = _last_row(launch, launch.n_rows, (0, 4)) + (launch.axis_size - 1) * launch.strides.x
     yield "x", False, 0, (last + 1) * size
 
 
@@ -141,17 +141,12 @@ def _mask_rows(launch):
     size = launch.variant.parameters[0]
     end = min(launch.first + launch.grid * 256, launch.n_elements)
     yield "masked", True, launch.first * size, (end - launch.first) * size
-    # The thread of a row's first element writes its length.
-    first_row, end_row = (-(-place // launch.axis_size) for place in (launch.first, end))
-    yield "clamped_lengths", True, first_row * 8, (end_row - first_row) * 8
-    yield from _offsets(launch, end_row)
+    yield from _offsets(launch, -(-end // launch.axis_size))
 
 
 def _by_index(launch):
     n_parts, n_units = launch.n_parts, launch.first_unit + launch.grid
     n_rows = -(-n_units // n_parts)
-    yield "x", False, 0, n_rows * launch.axis_size * launch.variant.parameters[0]
-    yield "lengths", False, 0, n_rows * 8
     # A row's threshold comes before the counts of its parts.
     yield "parts", launch.is_counting != 0, 0, (n_units + n_rows) * 8
     yield from _offsets(launch, n_rows)
@@ -159,7 +154,6 @@ def _by_index(launch):
 
 def _pad_rows(launch):
     n_rows = -(-min(launch.first + launch.grid * 256, launch.n_outputs) // launch.k)
-    yield "clamped_lengths", False, 0, n_rows * 8
     yield from _offsets(launch, n_rows)
 
 

@@ -12,7 +12,7 @@ warps have selected.
 Few long rows are split into parts, with one block each. A launch before counts what each part selects, and
 puts the threshold of each row aside, which the blocks that write would overwrite.
 
-A row with a length (`lengths`) has min(k, length) selected elements; the others are left to `pad_rows`.
+A row with a length (`lengths`) has min(k, length) selected elements; the algorithm has filled up the rest.
 """
 
 from typing import Any
@@ -23,8 +23,8 @@ from kernels_cuda.ptx import LOAD, STORE, ballot, grid_dependency_wait, lanes_be
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import ByIndexParameters
-from kernels_cuda.top_k.rows import load_index, row_offsets, store_index
-from kernels_cuda.top_k.shapes import LENGTH_BYTES, PART_BYTES
+from kernels_cuda.top_k.rows import load_index, row_length, row_offsets, store_index
+from kernels_cuda.top_k.shapes import PART_BYTES
 
 u32 = types.uint32
 u64 = types.uint64
@@ -41,14 +41,13 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
     ordered_key = functions.ordered_key
     load_element = functions.load_element
     store_element = functions.store_element
-    load_length = LOAD[LENGTH_BYTES]
     load_part, store_part = LOAD[PART_BYTES], STORE[PART_BYTES]
     block_exclusive_sum = block_scan(n_threads)
     n_warps = n_threads // 32
     tile_size = n_threads * N_ITEMS
 
     @cuda.jit
-    def order_by_index(x, values, indices, lengths, parts, offsets, p: ByIndexParameters):
+    def order_by_index(x, lengths, values, indices, parts, offsets, p: ByIndexParameters):
         grid_dependency_wait()
         totals = cuda.shared.array(n_warps, u32)
         thread = u32(cuda.threadIdx.x)
@@ -67,9 +66,8 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
         value_step = p.strides.values * element_size
         index_step = p.strides.indices * index_size
 
-        n_selected = p.k
-        if lengths != 0:
-            n_selected = min(n_selected, i64(load_length(lengths + row * LENGTH_BYTES)))
+        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        n_selected = min(p.k, length)
         n_written = i64(0)
         last = i64(0)
         last_key = key_type(0)
@@ -89,7 +87,7 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
         elements = cuda.local.array(N_ITEMS, key_type)
         selections = cuda.local.array(N_ITEMS, u32)
         first = part * p.part_size
-        end = min(first + p.part_size, p.axis_size)
+        end = min(first + p.part_size, length)
         position = first + i64(thread & ~u32(31)) * N_ITEMS + i64(lane)
         while n_written < n_selected and first < end:
             for item in range(N_ITEMS):

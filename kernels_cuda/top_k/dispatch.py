@@ -5,24 +5,19 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
-from kernels_cuda.runtime.launch import LaunchList, load
+from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
 from kernels_cuda.top_k import group_launches, launches
 from kernels_cuda.top_k.launches import Launch, Workspace
-from kernels_cuda.top_k.optional_launches import (
-    RowLengths,
-    packed_rows,
-    rows_with_lengths,
-    with_optional_launches,
-)
+from kernels_cuda.top_k.optional_launches import by_index, in_copy, take_lengths, without_lengths
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import (
     AxisStrides,
+    LengthFormat,
     Problem,
     RowDimension,
     describe_rows,
     key_format,
-    last_element,
     unfolded_format,
 )
 from kernels_cuda.top_k.shapes import ROUNDS_LARGEST_K, WARP_LARGEST_K
@@ -40,14 +35,33 @@ class Algorithm(StrEnum):
     SORT = "sort"
 
 
-LAUNCHES: dict[Algorithm, Callable[[Problem, Policy, Workspace], list[Launch]]] = {
-    Algorithm.ROUNDS: launches.rounds_launches,
-    Algorithm.WARP: launches.warp_launches,
-    Algorithm.BLOCK: group_launches.block_launches,
-    Algorithm.GRID: group_launches.grid_launches,
-    Algorithm.COLUMNS: launches.columns_launches,
-    Algorithm.TILE: launches.tile_launches,
-    Algorithm.SORT: launches.sort_launches,
+class Implementation(NamedTuple):
+    """What launches an algorithm, and what needs no other launches around its own.
+
+    Attributes
+    ----------
+    launches : function
+        Returns the launches that solve a problem; raises ValueError where the algorithm does not take it.
+    orders_by_index : bool
+        Whether its results come by ascending index where they are not to be sorted; results of the others
+        are reordered.
+    reads_lengths : bool
+        Whether its kernels read the lengths of rows; for the others, rows that have lengths are copied.
+    """
+
+    launches: Callable[[Problem, Policy, Workspace], list[Launch]]
+    orders_by_index: bool = False
+    reads_lengths: bool = False
+
+
+IMPLEMENTATIONS = {
+    Algorithm.ROUNDS: Implementation(launches.rounds_launches, orders_by_index=True),
+    Algorithm.WARP: Implementation(launches.warp_launches),
+    Algorithm.BLOCK: Implementation(group_launches.block_launches),
+    Algorithm.GRID: Implementation(group_launches.grid_launches),
+    Algorithm.COLUMNS: Implementation(launches.columns_launches),
+    Algorithm.TILE: Implementation(launches.tile_launches),
+    Algorithm.SORT: Implementation(launches.sort_launches),
 }
 
 
@@ -133,19 +147,22 @@ class Launches(NamedTuple):
     workspace_size: int
 
 
-def launches_of(
-    problem: Problem,
-    policy: Policy,
-    algorithm: Algorithm | str | None = None,
-    *,
-    lengths: RowLengths | None = None,
-) -> Launches:
+def launches_of(problem: Problem, policy: Policy, algorithm: Algorithm | str | None = None) -> Launches:
     """Return the launches that solve a problem, with the algorithm that is chosen or the given one."""
     chosen = choose(problem, policy) if algorithm is None else Algorithm(algorithm)
-    workspace = Workspace()
-    launched = LAUNCHES[chosen](problem, policy, workspace)
-    is_in_order = problem.is_sorted or chosen == Algorithm.ROUNDS
-    launched = with_optional_launches(problem, policy, launched, is_in_order, lengths, workspace)
+    solved, workspace = problem, Workspace()
+    needs_copy = problem.lengths is not None and not IMPLEMENTATIONS[chosen].reads_lengths
+    if needs_copy:
+        solved = without_lengths(problem)
+        chosen = choose(solved, policy) if algorithm is None else chosen
+    implementation = IMPLEMENTATIONS[chosen]
+    launched = implementation.launches(solved, policy, workspace)
+    if needs_copy:
+        launched = in_copy(problem, policy, launched, workspace)
+    if not (problem.is_sorted or implementation.orders_by_index):
+        launched += by_index(problem, policy, workspace)
+    if problem.lengths is not None:
+        launched = take_lengths(launched)
     return Launches(chosen, launched, workspace.size)
 
 
@@ -208,7 +225,7 @@ def plan(
     largest: bool,
     k: int,
     axis_size: int,
-    rows: Sequence[RowDimension],
+    rows: Sequence[tuple[int, int, int, int]],
     axis_strides: tuple[int, int, int],
     x_offset: int = 0,
     value_offset: int = 0,
@@ -271,18 +288,10 @@ def plan(
     Kernels that no process has compiled before are compiled here.
     """
     del x_offset, value_offset, index_offset
-    lengths = None
-    if length_size:
-        lengths = RowLengths(
-            size=length_size,
-            is_signed=length_signed,
-            rows=rows_with_lengths(rows, length_strides),
-            x_stride=axis_strides[0],
-            filler=last_element(element_size, sign, flip, infinity, largest),
-            padding=padding,
-        )
-        rows, axis_strides = packed_rows(rows, axis_size), (1, *axis_strides[1:])
-    described = describe_rows(rows, axis_strides[0])
+    lengths = LengthFormat(length_size, int(length_signed), as_signed(padding)) if length_size else None
+    length_strides = length_strides or (0,) * len(rows)
+    dimensions = [RowDimension(*row, length) for row, length in zip(rows, length_strides, strict=True)]
+    described = describe_rows(dimensions, axis_strides[0])
     if described.count == 0 or k == 0:
         return Plan("nothing to do", 0, (), target)
     problem = Problem(
@@ -296,9 +305,10 @@ def plan(
         strides=AxisStrides(*axis_strides),
         multiprocessors=target.multiprocessors,
         is_sorted=is_sorted,
+        lengths=lengths,
     )
     policy = policy or Policy.auto(capability_of(target.arch), element_size)
-    found = launches_of(problem, policy, algorithm, lengths=lengths)
+    found = launches_of(problem, policy, algorithm)
     shape = f"{described.count} rows of {axis_size}, k {k}, {element_size}-byte elements"
     variant = f"{found.algorithm} ({shape}, launches: {len(found.launches)})"
     return Plan(variant, found.workspace_size, found.launches, target)

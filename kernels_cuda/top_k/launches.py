@@ -25,6 +25,8 @@ from kernels_cuda.top_k.problem import Problem
 
 # The pointer slots of a launch, in the order of the addresses that a plan is launched with.
 X, VALUES, INDICES, WORKSPACE = range(4)
+# That of the rows' lengths, where these have any: a plan takes them after x (`optional_launches`).
+LENGTHS = WORKSPACE + 1
 # Kernels that serve whole rows of the problem take these operands.
 OPERANDS = (Pointer(X), Pointer(VALUES), Pointer(INDICES))
 
@@ -46,6 +48,11 @@ def unserved(problem: Problem, algorithm: str) -> ValueError:
     return ValueError(
         f"top_k: algorithm {algorithm!r} does not take k {problem.k} of rows of {problem.axis_size}"
     )
+
+
+def lengths_of(problem: Problem) -> Pointer:
+    """Return where the rows' lengths are, if they have any."""
+    return NULL if problem.lengths is None else Pointer(LENGTHS)
 
 
 class Workspace:

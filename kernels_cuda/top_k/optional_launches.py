@@ -1,17 +1,18 @@
-"""The launches around an algorithm's: rows with lengths, and results by ascending index.
+"""The launches around an algorithm's: results by ascending index, and rows with lengths.
 
-An algorithm knows nothing of either. Rows with lengths are copied first (`lengths`), and every other launch
-takes the copy for x.
+Most algorithms read lengths themselves. For others the rows are copied first (`lengths`), and every other
+launch takes the copy for x.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kernels_cuda.layout import divisor
-from kernels_cuda.runtime.launch import NULL, Pointer, as_signed
+from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.top_k import kernels
 from kernels_cuda.top_k.launches import (
     INDICES,
+    LENGTHS,
     VALUES,
     WORKSPACE,
     Launch,
@@ -20,95 +21,36 @@ from kernels_cuda.top_k.launches import (
     batches,
     ceil_div,
     fill_offsets,
+    lengths_of,
 )
 from kernels_cuda.top_k.parameters import ByIndexParameters, MaskParameters, PadParameters
 from kernels_cuda.top_k.policy import Policy
-from kernels_cuda.top_k.problem import Problem, RowDimension, Rows, describe_rows
-from kernels_cuda.top_k.shapes import BY_INDEX_THREADS, LENGTH_BYTES, LENGTHS_THREADS, PART_BYTES
+from kernels_cuda.top_k.problem import Problem
+from kernels_cuda.top_k.shapes import BY_INDEX_THREADS, LENGTHS_THREADS, PART_BYTES
 
-# The pointer slots of a launch if rows have lengths, in order.
-LENGTHS = WORKSPACE + 1
+# The pointer slots of a launch if rows have lengths, in the order of the addresses that a plan takes.
 WITH_LENGTHS = (X, LENGTHS, VALUES, INDICES, WORKSPACE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowLengths:
-    """The lengths of rows, and the rows of x that they belong to.
-
-    Attributes
-    ----------
-    size, is_signed : int, bool
-        Bytes of one length, and whether it is signed.
-    rows : Rows
-        Where the rows of x and, in place of values, their lengths are.
-    x_stride : int
-        Stride of x along the axis.
-    filler, padding : int
-        Bits of an element that comes before no other, and of the value that the output is filled up with.
-    """
-
-    size: int
-    is_signed: bool
-    rows: Rows
-    x_stride: int
-    filler: int
-    padding: int
+def without_lengths(problem: Problem) -> Problem:
+    """Return the problem that an algorithm solves in the copy of rows with lengths."""
+    rows = replace(problem.rows.with_packed_x(problem.axis_size), n_neighbours=1)
+    return replace(problem, rows=rows, strides=problem.strides._replace(x=1), lengths=None)
 
 
-def rows_with_lengths(dimensions: Sequence[RowDimension], length_strides: Sequence[int]) -> Rows:
-    """Return the rows of x, with their lengths in place of values.
-
-    Examples
-    --------
-    >>> tuple(rows_with_lengths([(5, 60, 6, 6), (4, 3, 1, 1)], (4, 1)).layout)
-    (4, 60, 4, 0, 3, 1, 0)
-    """
-    return describe_rows(
-        [(size, x, length, 0) for (size, x, _, _), length in zip(dimensions, length_strides, strict=True)], 1
-    )
-
-
-def packed_rows(rows: Sequence[RowDimension], axis_size: int) -> tuple[RowDimension, ...]:
-    """Return the dimensions of rows that lie one after the other in x.
-
-    Examples
-    --------
-    >>> packed_rows([(4, 1, 7, 7), (5, 8, 2, 2)], 40)
-    ((4, 200, 7, 7), (5, 40, 2, 2))
-    """
-    packed, x_stride = [], axis_size
-    for size, _, value_stride, index_stride in reversed(rows):
-        packed.append((size, x_stride, value_stride, index_stride))
-        x_stride *= size
-    return tuple(reversed(packed))
-
-
-def with_optional_launches(
-    problem: Problem,
-    policy: Policy,
-    algorithm: Sequence[Launch],
-    is_in_order: bool,
-    lengths: RowLengths | None,
-    workspace: Workspace,
+def in_copy(
+    problem: Problem, policy: Policy, algorithm: Sequence[Launch], workspace: Workspace
 ) -> list[Launch]:
-    """Return the launches of an algorithm with those that the two options ask for.
-
-    `problem` is what the algorithm solves: with lengths its rows are those of the copy. `is_in_order` tells
-    that the algorithm's results are in the order that is asked for.
-    """
-    if is_in_order and lengths is None:
-        return list(algorithm)
-    offsets, table = fill_offsets(problem, workspace)
-    launches = [*algorithm, *table]
-    if lengths is None:
-        return launches + _reorder(problem, policy, offsets, NULL, workspace)
+    """Return launches that solve a problem with lengths by those that solve it `without_lengths`."""
     masked = workspace.take(problem.n_rows * problem.axis_size * problem.element_size)
-    clamped = workspace.take(problem.n_rows * LENGTH_BYTES)
-    if not is_in_order:
-        launches += _reorder(problem, policy, offsets, clamped, workspace)
-    launches += _pad(problem, policy, lengths, offsets, clamped)
-    launches = [_with_pointers(launch, lambda pointer: _in_copy(pointer, masked)) for launch in launches]
-    launches = _mask(problem, policy, lengths, masked, clamped, workspace) + launches
+    offsets, table = fill_offsets(problem, workspace)
+    launches = table + _mask(problem, policy, offsets, masked)
+    launches += [_with_pointers(launch, lambda pointer: _in_copy(pointer, masked)) for launch in algorithm]
+    return launches + _pad(problem, policy, offsets)
+
+
+def take_lengths(launches: Sequence[Launch]) -> list[Launch]:
+    """Return launches whose pointers are among the addresses of a plan that takes lengths."""
     return [_with_pointers(launch, _with_lengths) for launch in launches]
 
 
@@ -122,48 +64,36 @@ def _in_copy(pointer: Pointer, masked: Pointer) -> Pointer:
 
 
 def _with_lengths(pointer: Pointer) -> Pointer:
-    """Return a pointer among the addresses of rows with lengths."""
     return pointer if pointer == NULL else pointer._replace(slot=WITH_LENGTHS.index(pointer.slot))
 
 
-def _mask(
-    problem: Problem,
-    policy: Policy,
-    lengths: RowLengths,
-    masked: Pointer,
-    clamped: Pointer,
-    workspace: Workspace,
-) -> list[Launch]:
-    """Copy the rows of x, and write the clamped lengths down."""
-    offsets, launches = fill_offsets(replace(problem, rows=lengths.rows), workspace)
+def _mask(problem: Problem, policy: Policy, offsets: Pointer, masked: Pointer) -> list[Launch]:
+    """Copy the rows of x."""
     n_elements = problem.n_rows * problem.axis_size
     _, multiplier, shift = divisor(problem.axis_size, wide=True)
-    return launches + [
+    return [
         Launch(
             kernels.mask(problem.element_size),
             n_blocks,
             LENGTHS_THREADS,
-            (Pointer(X), Pointer(LENGTHS), masked, clamped, offsets),
+            (Pointer(X), Pointer(LENGTHS), masked, offsets),
             MaskParameters(
                 first=first * LENGTHS_THREADS,
                 n_elements=n_elements,
                 axis_size=problem.axis_size,
                 multiplier=multiplier,
                 shift=shift,
-                x_stride=lengths.x_stride,
-                length_size=lengths.size,
-                is_signed=int(lengths.is_signed),
-                filler=as_signed(lengths.filler),
-                layout=lengths.rows.layout,
+                x_stride=problem.strides.x,
+                filler=problem.filler,
+                layout=problem.rows.layout,
+                length_format=problem.length_format,
             ),
         )
         for first, n_blocks in batches(ceil_div(n_elements, LENGTHS_THREADS), policy.launch_blocks)
     ]
 
 
-def _reorder(
-    problem: Problem, policy: Policy, offsets: Pointer, lengths: Pointer, workspace: Workspace
-) -> list[Launch]:
+def by_index(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
     """Bring the selected elements into the order of their indices, one block per row or part of a row."""
     by_index = policy.by_index
     n_threads = BY_INDEX_THREADS[problem.axis_size > by_index.warp_row_elements]
@@ -171,12 +101,13 @@ def _reorder(
     part_size = max(by_index.part_elements, ceil_div(problem.axis_size, blocks_per_row))
     n_parts = ceil_div(problem.axis_size, part_size)
     parts = NULL if n_parts == 1 else workspace.take(problem.n_rows * (n_parts + 1) * PART_BYTES)
-    return [
+    offsets, launches = fill_offsets(problem, workspace)
+    return launches + [
         Launch(
             kernels.by_index(problem.element_size, n_threads),
             n_blocks,
             n_threads,
-            (Pointer(X), Pointer(VALUES), Pointer(INDICES), lengths, parts, offsets),
+            (Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES), parts, offsets),
             ByIndexParameters(
                 index_size=problem.index_size,
                 is_counting=is_counting,
@@ -188,6 +119,7 @@ def _reorder(
                 strides=problem.strides,
                 layout=problem.rows.layout,
                 key_format=problem.key_format,
+                length_format=problem.length_format,
             ),
         )
         for is_counting in ((0,) if n_parts == 1 else (1, 0))
@@ -195,9 +127,7 @@ def _reorder(
     ]
 
 
-def _pad(
-    problem: Problem, policy: Policy, lengths: RowLengths, offsets: Pointer, clamped: Pointer
-) -> list[Launch]:
+def _pad(problem: Problem, policy: Policy, offsets: Pointer) -> list[Launch]:
     """Fill the output up where rows have fewer than k elements."""
     n_outputs = problem.n_rows * problem.k
     _, multiplier, shift = divisor(problem.k, wide=True)
@@ -206,7 +136,7 @@ def _pad(
             kernels.pad(problem.element_size),
             n_blocks,
             LENGTHS_THREADS,
-            (Pointer(VALUES), Pointer(INDICES), clamped, offsets),
+            (Pointer(LENGTHS), Pointer(VALUES), Pointer(INDICES), offsets),
             PadParameters(
                 first=first * LENGTHS_THREADS,
                 n_outputs=n_outputs,
@@ -215,8 +145,8 @@ def _pad(
                 shift=shift,
                 index_size=problem.index_size,
                 strides=problem.strides,
-                padding=as_signed(lengths.padding),
                 layout=problem.rows.layout,
+                length_format=problem.length_format,
             ),
         )
         for first, n_blocks in batches(ceil_div(n_outputs, LENGTHS_THREADS), policy.launch_blocks)

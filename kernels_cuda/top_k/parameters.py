@@ -2,7 +2,14 @@
 
 from typing import NamedTuple
 
-from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, RowLayout, TableDimension, UnfoldedFormat
+from kernels_cuda.top_k.problem import (
+    AxisStrides,
+    KeyFormat,
+    LengthFormat,
+    RowLayout,
+    TableDimension,
+    UnfoldedFormat,
+)
 
 
 class OffsetsParameters(NamedTuple):
@@ -215,13 +222,11 @@ class ByIndexParameters(NamedTuple):
     strides: AxisStrides
     layout: RowLayout
     key_format: KeyFormat
+    length_format: LengthFormat
 
 
 class MaskParameters(NamedTuple):
-    """Parameters of `lengths.mask_rows`; the layout is that of x and, in place of values, of the lengths.
-
-    `multiplier` and `shift` divide by the size of the axis.
-    """
+    """Parameters of `lengths.mask_rows`; `multiplier` and `shift` divide by the size of the axis."""
 
     first: int
     n_elements: int
@@ -229,10 +234,9 @@ class MaskParameters(NamedTuple):
     multiplier: int
     shift: int
     x_stride: int
-    length_size: int
-    is_signed: int
     filler: int
     layout: RowLayout
+    length_format: LengthFormat
 
 
 class PadParameters(NamedTuple):
@@ -245,5 +249,5 @@ class PadParameters(NamedTuple):
     shift: int
     index_size: int
     strides: AxisStrides
-    padding: int
     layout: RowLayout
+    length_format: LengthFormat

@@ -7,8 +7,15 @@ from typing import NamedTuple
 
 from kernels_cuda.runtime.launch import as_signed
 
-RowDimension = tuple[int, int, int, int]
-"""A dimension of rows: its size, and the strides of x, values and indices along it, in elements."""
+
+class RowDimension(NamedTuple):
+    """A dimension of rows: its size, and the strides of what belongs to a row along it, in elements."""
+
+    size: int
+    x: int
+    values: int
+    indices: int
+    lengths: int = 0
 
 
 class AxisStrides(NamedTuple):
@@ -26,9 +33,11 @@ class RowLayout(NamedTuple):
     x_outer: int
     value_outer: int
     index_outer: int
+    length_outer: int
     x_inner: int
     value_inner: int
     index_inner: int
+    length_inner: int
 
 
 class TableDimension(NamedTuple):
@@ -39,6 +48,23 @@ class TableDimension(NamedTuple):
     x_stride: int
     value_stride: int
     index_stride: int
+    length_stride: int
+
+
+class LengthFormat(NamedTuple):
+    """How a row's length is stored, and what fills its results up where it has fewer than k elements.
+
+    Attributes
+    ----------
+    size, is_signed : int
+        Bytes of a length (4, 8), and whether it is signed.
+    padding : int
+        Bits of the value; the index has all bits set.
+    """
+
+    size: int = 0
+    is_signed: int = 0
+    padding: int = 0
 
 
 class KeyFormat(NamedTuple):
@@ -132,21 +158,21 @@ def describe_rows(dimensions: Sequence[RowDimension], axis_stride: int) -> Rows:
 
     Examples
     --------
-    >>> describe_rows([(5, 60, 6, 6), (4, 3, 1, 1)], 1).layout
-    RowLayout(inner_size=4, x_outer=60, value_outer=6, index_outer=6, x_inner=3, value_inner=1, index_inner=1)
-    >>> rows = describe_rows([(5, 9, 9, 9), (4, 3, 1, 1), (2, 1, 1, 1)], 1)
+    >>> tuple(describe_rows([RowDimension(5, 60, 6, 6, 4), RowDimension(4, 3, 1, 1, 1)], 1).layout)
+    (4, 60, 6, 6, 4, 3, 1, 1, 1)
+    >>> rows = describe_rows([RowDimension(*row) for row in ((5, 9, 9, 9), (4, 3, 1, 1), (2, 1, 1, 1))], 1)
     >>> rows.count, [tuple(dimension) for dimension in rows.table]
-    (40, [(8, 5, 9, 9, 9), (2, 4, 3, 1, 1), (1, 2, 1, 1, 1)])
+    (40, [(8, 5, 9, 9, 9, 0), (2, 4, 3, 1, 1, 0), (1, 2, 1, 1, 1, 0)])
     """
-    count = math.prod(size for size, *_ in dimensions)
+    count = math.prod(dimension.size for dimension in dimensions)
     dimensions, n_neighbours = neighbours_last(dimensions, axis_stride)
     if len(dimensions) > 2:
-        below = [math.prod(size for size, *_ in dimensions[at + 1 :]) for at in range(len(dimensions))]
+        below = [math.prod(dim.size for dim in dimensions[at + 1 :]) for at in range(len(dimensions))]
         table = tuple(TableDimension(rows, *dim) for rows, dim in zip(below, dimensions, strict=True))
         layout = RowLayout(*(1,) * len(RowLayout._fields))
         return Rows(count=count, n_neighbours=n_neighbours, layout=layout, table=table)
-    outer = dimensions[0][1:] if dimensions else (0, 0, 0)
-    inner_size, *inner = dimensions[1] if len(dimensions) == 2 else (1, 0, 0, 0)
+    _, *outer = dimensions[0] if dimensions else RowDimension(1, 0, 0, 0)
+    inner_size, *inner = dimensions[1] if len(dimensions) == 2 else RowDimension(1, 0, 0, 0)
     layout = RowLayout(inner_size, *outer, *inner)
     return Rows(count=count, n_neighbours=n_neighbours, layout=layout, table=())
 
@@ -158,15 +184,16 @@ def neighbours_last(
 
     Examples
     --------
-    >>> neighbours_last([(4, 1, 7, 7), (5, 8, 2, 2)], 40)
-    (((5, 8, 2, 2), (4, 1, 7, 7)), 4)
-    >>> neighbours_last([(4, 8, 7, 7)], 1)
-    (((4, 8, 7, 7),), 1)
+    >>> rows, n_neighbours = neighbours_last([RowDimension(4, 1, 7, 7), RowDimension(5, 8, 2, 2)], 40)
+    >>> [row.size for row in rows], n_neighbours
+    ([5, 4], 4)
+    >>> neighbours_last([RowDimension(4, 8, 7, 7)], 1)[1]
+    1
     """
     if abs(axis_stride) > 1:
         for at, dimension in enumerate(dimensions):
-            if abs(dimension[1]) == 1:
-                return (*dimensions[:at], *dimensions[at + 1 :], dimension), dimension[0]
+            if abs(dimension.x) == 1:
+                return (*dimensions[:at], *dimensions[at + 1 :], dimension), dimension.size
     return tuple(dimensions), 1
 
 
@@ -174,7 +201,8 @@ def neighbours_last(
 class Problem:
     """What `dispatch.plan` is asked for, and how many multiprocessors there are for it.
 
-    If `is_sorted` is false, the selected elements are to come by ascending position.
+    If `is_sorted` is false, the selected elements are to come by ascending position. If there are no
+    `lengths`, all rows have `axis_size` elements.
     """
 
     element_size: int
@@ -187,6 +215,20 @@ class Problem:
     strides: AxisStrides
     multiprocessors: int
     is_sorted: bool = True
+    lengths: LengthFormat | None = None
+
+    @property
+    def length_format(self) -> LengthFormat:
+        """What kernels take for `lengths`, which they do not read where there are none."""
+        return self.lengths or LengthFormat()
+
+    @property
+    def filler(self) -> int:
+        """Bits of an element that comes before no other."""
+        ones = (1 << 8 * self.element_size) - 1
+        sign, flip, infinity = (mask & ones for mask in self.key_format[:3])
+        is_largest = self.key_format.unordered != 0
+        return as_signed(last_element(self.element_size, sign, flip, infinity, is_largest))
 
     @property
     def n_rows(self) -> int:

@@ -11,6 +11,7 @@ from kernels_cuda.top_k.shapes import OFFSETS_BYTES, OFFSETS_THREADS, VECTOR_BYT
 
 u32 = types.uint32
 u64 = types.uint64
+i32 = types.int32
 i64 = types.int64
 
 
@@ -42,6 +43,36 @@ def row_offsets(layout, offsets, row):
     return x_offset, value_offset, index_offset
 
 
+@linked_function
+def row_length(lengths, layout, offsets, row, axis_size, length_format):
+    """Return how many elements a row has, from 0 to `axis_size`: all of them if `lengths` is 0."""
+    length = i64(axis_size)
+    if lengths != 0:
+        if offsets != 0:
+            grid_dependency_wait()
+            at = i64(load_u64(offsets + row * OFFSETS_BYTES + 24))
+        else:
+            outer = row
+            at = i64(0)
+            if layout.inner_size != 1:
+                outer = row // layout.inner_size
+                at = (row - outer * layout.inner_size) * layout.length_inner
+            at += outer * layout.length_outer
+        address = lengths + at * length_format.size
+        if length_format.size == 4:
+            bits = load_u32(address)
+            length = i64(bits)
+            if length_format.is_signed != 0:
+                length = i64(i32(bits))
+        else:
+            length = i64(load_u64(address))
+            # As a signed number, an unsigned length of 2^63 or more is negative.
+            if length_format.is_signed == 0 and length < 0:
+                length = i64(axis_size)
+        length = min(max(length, i64(0)), i64(axis_size))
+    return length
+
+
 @device_function
 def store_index(address, index_size, index):
     """Store an index as 4 or 8 bytes."""
@@ -71,13 +102,16 @@ def offsets_kernel() -> Any:
             x_offset = at * p.dimension.x_stride
             value_offset = at * p.dimension.value_stride
             index_offset = at * p.dimension.index_stride
+            length_offset = at * p.dimension.length_stride
             if p.is_first == 0:
                 x_offset += i64(load_u64(entry))
                 value_offset += i64(load_u64(entry + 8))
                 index_offset += i64(load_u64(entry + 16))
+                length_offset += i64(load_u64(entry + 24))
             store_u64(entry, u64(x_offset))
             store_u64(entry + 8, u64(value_offset))
             store_u64(entry + 16, u64(index_offset))
+            store_u64(entry + 24, u64(length_offset))
 
     return add_dimension
 

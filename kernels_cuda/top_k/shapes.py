@@ -8,11 +8,10 @@ from typing import NamedTuple
 WARP_LANES = 32
 # Rows are read in vectors of this size, whatever the elements.
 VECTOR_BYTES = 16
-# The table of row offsets has three int64 for each row.
-OFFSETS_BYTES = 24
+# The table of row offsets has four int64 for each row.
+OFFSETS_BYTES = 32
 OFFSETS_THREADS = 256
-# A row's length in the workspace is an int64.
-LENGTH_BYTES = 8
+# Threads of the kernels that copy rows up to their lengths, and fill results up.
 LENGTHS_THREADS = 256
 # Threads of the kernels that reorder by index: for short rows, and for all others.
 BY_INDEX_THREADS = (32, 512)
