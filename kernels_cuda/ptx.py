@@ -326,6 +326,7 @@ STORE = {1: store_u8, 2: store_u16, 4: store_u32, 8: store_u64}
 STORE_STREAM = {1: store_stream_u8, 2: store_stream_u16, 4: store_stream_u32, 8: store_stream_u64}
 LOAD_SHARED = {1: load_shared_u8, 2: load_shared_u16, 4: load_shared_u32, 8: load_shared_u64}
 STORE_SHARED = {2: store_shared_u16, 4: store_shared_u32, 8: store_shared_u64}
+STORE_CLUSTER = {4: store_cluster_u32, 8: store_cluster_u64}
 LOAD_RELAXED = {4: load_relaxed_u32, 8: load_relaxed_u64}
 STORE_RELAXED = {4: store_relaxed_u32, 8: store_relaxed_u64}
 # The register type that an element travels in.

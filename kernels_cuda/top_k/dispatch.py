@@ -8,6 +8,7 @@ from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
 from kernels_cuda.top_k import group_launches, launches
+from kernels_cuda.top_k.cluster_launches import cluster_launches
 from kernels_cuda.top_k.launches import Launch, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, in_copy, take_lengths, without_lengths
 from kernels_cuda.top_k.policy import Policy
@@ -32,6 +33,7 @@ class Algorithm(StrEnum):
     GRID = "grid"
     COLUMNS = "columns"
     TILE = "tile"
+    CLUSTER = "cluster"
     SORT = "sort"
 
 
@@ -61,6 +63,7 @@ IMPLEMENTATIONS = {
     Algorithm.GRID: Implementation(group_launches.grid_launches),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
+    Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True, reads_lengths=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
 }
 

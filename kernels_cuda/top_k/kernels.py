@@ -51,6 +51,12 @@ def transposed_maxima(element_size: int) -> Variant:
     )
 
 
+def cluster(element_size: int) -> Variant:
+    """Return the kernel of one cluster of blocks per row."""
+    factory = "kernels_cuda.top_k.cluster:cluster_kernel"
+    return Variant("top_k_cluster", factory, (element_size,), cluster=shapes.LARGEST_CLUSTER)
+
+
 def columns(element_size: int) -> Variant:
     """Return the kernel for rows that are columns in memory."""
     shared_bytes = ColumnsPolicy.block_bytes
@@ -110,6 +116,7 @@ def variants() -> Iterator[Variant]:
         yield maxima(element_size)
         yield transposed_maxima(element_size)
         yield columns(element_size)
+        yield cluster(element_size)
         for row_elements in WarpPolicy.row_elements:
             yield warp(element_size, row_elements)
         for shape in ROUNDS_SHAPES[element_size]:

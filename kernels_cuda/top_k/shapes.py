@@ -155,6 +155,19 @@ ROUNDS_THREADS = 128
 ROUNDS_LARGEST_K = 8
 
 
+# Blocks of a cluster have these threads, and a thread up to so many vectors of a row.
+CLUSTER_THREADS = 1024
+CLUSTER_VECTORS = {1: 4, 2: 4, 4: 8, 8: 8}
+LARGEST_CLUSTER = 16
+# Bins that keys are counted in: a thread has two of them.
+CLUSTER_BINS = 2 * CLUSTER_THREADS
+# The most that clusters select: the bins of a block have room for so many keys.
+CLUSTER_LARGEST_K = 4096
+# What one block orders of what is selected.
+SMALLEST_CLUSTER_CHUNK = 128
+LARGEST_CLUSTER_CHUNK = 1024
+
+
 # Radix sorts (`tile`, `sort`).
 DIGIT_BITS = 8
 N_DIGITS = 1 << DIGIT_BITS
