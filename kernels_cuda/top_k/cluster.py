@@ -118,7 +118,7 @@ def key_functions(element_size: int) -> KeyFunctions:
 
     @linked_function
     def load_elements(words, address, stride, first, n_steps, count):
-        """Load a thread's elements, `n_steps` vectors from number `first` of `count` elements at an address."""
+        """Load a thread's elements, `n_steps` vectors from number `first` of `count` elements on."""
         is_aligned = stride == 1 and address & (VECTOR_BYTES - 1) == 0
         raw = cuda.local.array((n_vectors, 4), u32)
         for vector in range(n_vectors):
@@ -233,7 +233,7 @@ def cluster_kernel(element_size: int) -> Any:
         """
         amount = page_totals[copy * _N_WARPS + (_N_WARPS - 1 - lane)]
         through = warp_inclusive_sum(amount)
-        found = 31 - leading_zeros_u32(ballot(through - amount < n_left and n_left <= through))
+        found = 31 - leading_zeros_u32(ballot(through - amount < n_left <= through))
         n_left -= shuffle_from_u32(through - amount, found)
         page = _N_WARPS - 1 - found
         first_bin = page * _PAGE_BINS + (_PAGE_BINS - 2) - 2 * lane
@@ -405,7 +405,7 @@ def cluster_kernel(element_size: int) -> Any:
                 n_selected,
                 u32(p.chunk_bits),
                 p.key_format,
-                (thread, rank, n_blocks),
+                (thread, rank),
             )
         padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
         step = i64(n_blocks * CLUSTER_THREADS)

@@ -12,22 +12,25 @@ the others are done.
 import functools
 from typing import Any, NamedTuple
 
-from numba import types
+from numba import cuda, types
 
 from kernels_cuda.ptx import (
     LOAD_SHARED,
     STORE_CLUSTER,
+    STORE_SHARED,
     cluster_address,
     cluster_arrive,
     cluster_wait,
+    load_shared_u32x4,
     shared_address,
     shuffle_xor_u32,
+    store_cluster_u32x4,
 )
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.rows import store_index
-from kernels_cuda.top_k.shapes import CLUSTER_THREADS
+from kernels_cuda.top_k.shapes import CLUSTER_THREADS, VECTOR_BYTES
 
 u32 = types.uint32
 i64 = types.int64
@@ -50,8 +53,9 @@ def sort_function(element_size: int) -> SortFunctions:
     restore = functions.restore
     store_element = functions.store_element
     key_bytes = max(4, element_size)
-    load_key, store_key = LOAD_SHARED[key_bytes], STORE_CLUSTER[key_bytes]
-    store_low = STORE_CLUSTER[4]
+    load_key, store_key = LOAD_SHARED[key_bytes], STORE_SHARED[key_bytes]
+    send_key, send_low = STORE_CLUSTER[key_bytes], STORE_CLUSTER[4]
+    vector_key_bits = (VECTOR_BYTES // key_bytes).bit_length() - 1
     rank_by_counting = rank_functions(CLUSTER_THREADS, key_type).rank_by_counting
 
     @linked_function
@@ -59,8 +63,8 @@ def sort_function(element_size: int) -> SortFunctions:
         """Give selected element number `place` to the block that has its chunk."""
         owner = place >> chunk_bits
         slot = place & ((1 << chunk_bits) - 1)
-        store_key(cluster_address(shared_address(chunk_keys) + slot * key_bytes, owner), key)
-        store_low(cluster_address(shared_address(chunk_lows) + slot * 4, owner), ~position)
+        send_key(cluster_address(shared_address(chunk_keys) + slot * key_bytes, owner), key)
+        send_low(cluster_address(shared_address(chunk_lows) + slot * 4, owner), ~position)
 
     @linked_function
     def count_before(keys, n_keys, key, equals_too):
@@ -82,12 +86,12 @@ def sort_function(element_size: int) -> SortFunctions:
 
         `memory` are the shared arrays of a chunk, and the address of room for the keys of all of them; `row`
         is ``(address, stride)``, `output` ``(values, indices, value_stride, index_stride, index_size)``, and
-        `ids` ``(thread, rank, n_blocks)``.
+        `ids` ``(thread, rank)``.
         """
         chunk_keys, chunk_lows, all_keys = memory
         address, stride = row
         values, indices, value_stride, index_stride, index_size = output
-        thread, block, n_blocks = ids
+        thread, block = ids
         cluster_arrive()
         cluster_wait()
         chunk_size = u32(1) << chunk_bits
@@ -104,12 +108,19 @@ def sort_function(element_size: int) -> SortFunctions:
             key = chunk_keys[item]
         n_chunks = (n_selected + (chunk_size - 1)) >> chunk_bits
         if n_chunks > 1:
-            if item < n_items:
-                at = all_keys + (chunk_first + rank) * key_bytes
-                other = lane
-                while other < n_chunks:
-                    store_key(cluster_address(at, other), key)
-                    other += n_lanes
+            if item < n_items and lane == 0:
+                store_key(all_keys + (chunk_first + rank) * key_bytes, key)
+            cuda.syncthreads()
+            # In whole vectors, for the blocks of a cluster share the way from one to the other.
+            chunk = all_keys + chunk_first * key_bytes
+            vector_bits = chunk_bits - vector_key_bits
+            vector = thread
+            while vector < n_chunks << vector_bits:
+                other = vector >> vector_bits
+                at = chunk + (vector & ((1 << vector_bits) - 1)) * VECTOR_BYTES
+                if other != block:
+                    store_cluster_u32x4(cluster_address(at, other), *load_shared_u32x4(at))
+                vector += CLUSTER_THREADS
             cluster_arrive()
             cluster_wait()
             n_before = u32(0)
