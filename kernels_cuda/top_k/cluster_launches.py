@@ -25,7 +25,7 @@ from kernels_cuda.top_k.shapes import (
 
 
 def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
-    """Return how many blocks per row hold a row: the most that run at a time, or None."""
+    """Return how many blocks a cluster needs: the most with which all run at a time, or None."""
     row_vectors = ceil_div(problem.row_bytes, VECTOR_BYTES)
     fitting = [
         n_blocks
@@ -35,8 +35,14 @@ def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
     ]
     if not fitting or problem.k > CLUSTER_LARGEST_K:
         return None
-    together = [n_blocks for n_blocks in fitting if n_blocks * problem.n_rows <= problem.multiprocessors]
-    return max(together, default=min(fitting))
+    return max((size for size in fitting if run_together(problem, policy, size)), default=min(fitting))
+
+
+def run_together(problem: Problem, policy: Policy, n_blocks: int) -> bool:
+    """Tell whether the clusters of all rows run at a time, with so many blocks each."""
+    return (
+        problem.n_rows * n_blocks <= policy.cluster.eighths_of_multiprocessors * problem.multiprocessors // 8
+    )
 
 
 def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:

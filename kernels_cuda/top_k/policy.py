@@ -159,6 +159,12 @@ class ClusterPolicy:
 
     # How many blocks a cluster may have; none where devices have no clusters.
     blocks: tuple[int, ...]
+    # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
+    # are left over.
+    eighths_of_multiprocessors: int = 7
+    # Shorter rows are served sooner by one block each, and a smaller k of sorted results by group maxima.
+    row_elements: int = 1 << 15
+    sorted_k: int = 512
 
 
 @dataclass(frozen=True, kw_only=True)
