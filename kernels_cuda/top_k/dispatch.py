@@ -60,7 +60,7 @@ IMPLEMENTATIONS = {
     Algorithm.GRID: Implementation(group_launches.grid_launches),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
-    Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True, reads_lengths=True),
+    Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
 }
 
