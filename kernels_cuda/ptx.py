@@ -269,6 +269,10 @@ count_shared_if = _instruction(
     "{ .reg .pred holds; setp.ne.u32 holds, $1, 0; @holds red.shared.add.u32 [$0], 1; }",
 )
 
+# (address in shared memory, address): copies a vector while the thread goes on, until it waits for all copies.
+copy_async_u32x4 = _instruction(_void, [u32, i64], "cp.async.ca.shared.global [$0], [$1], 16;")
+copy_async_wait = _instruction(_void, [], "cp.async.wait_all;")
+
 # The number of this block in its cluster, and how many blocks the cluster has.
 cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)
 cluster_size = _instruction(u32, [], "mov.u32 $0, %cluster_nctarank;", _PURE)

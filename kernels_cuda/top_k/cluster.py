@@ -1,8 +1,8 @@
-"""One cluster of blocks per row, whose elements they hold in registers: for few long rows.
+"""One cluster of blocks per row, whose keys they hold in shared memory: for few long rows.
 
 Each block has a part of the row; those of higher rank have later parts.
 
-1. Load the row, and make ordered keys of its elements (`register_keys`).
+1. Load the row, and make ordered keys of its elements (`shared_keys`).
 2. Find the range of keys in which the k-th one lies, digit by digit (`cluster_range`). All keys above the
    range are selected. Of those within it, the first ones are, by position; after the last digit they are
    equal.
@@ -47,7 +47,6 @@ from kernels_cuda.top_k.cluster_sort import sort_function
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import ClusterParameters
-from kernels_cuda.top_k.register_keys import key_functions
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import (
     CLUSTER_BINS,
@@ -58,6 +57,7 @@ from kernels_cuda.top_k.shapes import (
     VECTOR_BYTES,
     WARP_LANES,
 )
+from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
 
 u32 = types.uint32
 u64 = types.uint64
@@ -74,10 +74,11 @@ def cluster_kernel(element_size: int) -> Any:
     """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    ordered_key = functions.ordered_key
-    load_element = functions.load_element
+    restore = functions.restore
     store_element = functions.store_element
-    n_words, n_vectors, load_keys, key_at = key_functions(element_size)
+    keys = key_functions(element_size)
+    n_words, load_vector, key_at = keys.n_words, keys.load_vector, keys.key_at
+    load_row, load_key = keys.load_row, keys.load_key
     count_digits, share_totals, find_digit = range_functions(element_size)
     send, sort_and_write = sort_function(element_size)
     pad_row = pad_function(element_size)
@@ -86,16 +87,20 @@ def cluster_kernel(element_size: int) -> Any:
     ones = (1 << n_bits) - 1
 
     @linked_function
-    def count_selected(words, n_steps, low, high):
+    def count_selected(own, n_steps, low, high):
         """Return a thread's number of keys above `high`, and in the upper half those from `low` to it."""
+        words = cuda.local.array(n_words, key_type)
         n_above = u32(0)
         n_ties = u32(0)
-        for vector in range(n_vectors):
-            if vector < n_steps:
-                for element in range(per_vector):
-                    key = key_at(words, vector * per_vector + element)
-                    n_above += u32(key > high)
-                    n_ties += u32(key >= low)
+        step = u32(0)
+        while step < n_steps:
+            load_vector(words, own)
+            for element in range(per_vector):
+                key = key_at(words, element)
+                n_above += u32(key > high)
+                n_ties += u32(key >= low)
+            own += STEP_BYTES
+            step += 1
         return n_above + ((n_ties - n_above) << 16)
 
     @device_function
@@ -109,6 +114,7 @@ def cluster_kernel(element_size: int) -> Any:
     def cluster_top_k(x, values, indices, lengths, offsets, p: ClusterParameters):
         # All keys that are ordered take the place of the bins.
         all_keys = cuda.shared.array(CLUSTER_LARGEST_K, key_type, VECTOR_BYTES)
+        row_keys = cuda.shared.array(0, u32, VECTOR_BYTES)
         page_totals = cuda.shared.array(_N_TOTALS, u32)
         chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
         chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
@@ -132,12 +138,11 @@ def cluster_kernel(element_size: int) -> Any:
         values += value_row * element_size
         indices += index_row * p.index_size
         n_selected = u32(min(p.k, length))
-        # In each step, a warp reads neighbouring vectors; those of all its steps are neighbours, too.
         n_steps = u32((length + ((1 << p.step_bits) - 1)) >> p.step_bits)
         first = ((rank * _N_WARPS + warp) * n_steps * WARP_LANES + lane) * per_vector
-        words = cuda.local.array(n_words, key_type)
+        own = shared_address(row_keys) + (warp * n_steps * WARP_LANES + lane) * VECTOR_BYTES
         row_address = x + x_row * element_size
-        load_keys(words, row_address, p.strides.x, first, n_steps, u32(length), p.key_format)
+        load_row(own, row_address, p.strides.x, first, n_steps, u32(length), p.key_format)
         cluster_wait()
 
         # All selected keys are above `high`, or from `low` on: of these `n_left`.
@@ -154,7 +159,7 @@ def cluster_kernel(element_size: int) -> Any:
             half_bins = bins + half * _BIN_BYTES
             half_totals = totals + half * _TOTAL_BYTES
             half = 1 - half
-            count_digits(words, n_steps, half_bins, low, high - low, shift)
+            count_digits(own, n_steps, half_bins, low, high - low, shift)
             cuda.syncthreads()
             share_totals(half_bins, half_totals, thread, rank, n_blocks)
             cluster_arrive()
@@ -173,7 +178,7 @@ def cluster_kernel(element_size: int) -> Any:
         # A block stays for the others to read its bins.
         cluster_arrive()
 
-        warp_count = warp_add(count_selected(words, n_steps, low, high))
+        warp_count = warp_add(count_selected(own, n_steps, low, high))
         if lane == 0:
             warp_counts[warp] = warp_count
         cuda.syncthreads()
@@ -186,14 +191,16 @@ def cluster_kernel(element_size: int) -> Any:
         place += min(n_ties_before, n_left)
         n_left = max(n_left, n_ties_before) - n_ties_before
 
-        for vector in range(n_vectors):
+        words = cuda.local.array(n_words, key_type)
+        step = u32(0)
+        while step < n_steps:
+            load_vector(words, own)
             above = u32(0)
             ties = u32(0)
-            if vector < n_steps:
-                for element in range(per_vector):
-                    key = key_at(words, vector * per_vector + element)
-                    above |= u32(key > high) << u32(element)
-                    ties |= u32(key >= low) << u32(element)
+            for element in range(per_vector):
+                key = key_at(words, element)
+                above |= u32(key > high) << u32(element)
+                ties |= u32(key >= low) << u32(element)
             if ballot(ties) != 0:
                 ties ^= above
                 n_ties = popcount_u32(ties)
@@ -208,21 +215,24 @@ def cluster_kernel(element_size: int) -> Any:
                 while selected != 0:
                     lowest = selected & (~selected + 1)
                     selected ^= lowest
-                    position = (
-                        first + u32(vector * WARP_LANES * per_vector) + (31 - leading_zeros_u32(lowest))
-                    )
-                    element = load_element(row_address + i64(position) * p.strides.x * element_size)
+                    element = 31 - leading_zeros_u32(lowest)
+                    key = load_key(own, element)
+                    position = first + element
                     if p.is_sorted != 0:
-                        key = ordered_key(element, p.key_format)
                         send(chunk_keys, chunk_lows, to, key, position, u32(p.chunk_bits))
                     else:
-                        store_element(values + i64(to) * p.strides.values * element_size, element)
+                        address = row_address + i64(position) * p.strides.x * element_size
+                        bits = restore(key, p.key_format, address)
+                        store_element(values + i64(to) * p.strides.values * element_size, bits)
                         at = indices + i64(to) * p.strides.indices * p.index_size
                         store_index(at, p.index_size, i64(position))
                     to += 1
                 n_ties = of_warp >> 16
                 place += (of_warp & 0xFFFF) + min(n_ties, n_left)
                 n_left = max(n_left, n_ties) - n_ties
+            own += STEP_BYTES
+            first += WARP_LANES * per_vector
+            step += 1
 
         if p.is_sorted != 0:
             cluster_wait()

@@ -16,26 +16,31 @@ from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shapes import (
     CLUSTER_LARGEST_K,
+    CLUSTER_STEP_BYTES,
     CLUSTER_THREADS,
-    CLUSTER_VECTORS,
     LARGEST_CLUSTER_CHUNK,
     SMALLEST_CLUSTER_CHUNK,
-    VECTOR_BYTES,
+    cluster_static_bytes,
 )
 
 
 def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
     """Return how many blocks a cluster needs: the most with which all run at a time, or None."""
-    row_vectors = ceil_div(problem.row_bytes, VECTOR_BYTES)
+    room = policy.block_bytes - cluster_static_bytes(problem.element_size)
     fitting = [
         n_blocks
         for n_blocks in policy.cluster.blocks
-        if row_vectors <= n_blocks * CLUSTER_THREADS * CLUSTER_VECTORS[problem.element_size]
+        if n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES <= room
         and problem.k <= n_blocks * LARGEST_CLUSTER_CHUNK
     ]
     if not fitting or problem.k > CLUSTER_LARGEST_K:
         return None
     return max((size for size in fitting if run_together(problem, policy, size)), default=min(fitting))
+
+
+def n_steps(problem: Problem, n_blocks: int) -> int:
+    """Return in how many steps so many blocks read a row."""
+    return ceil_div(problem.row_bytes, n_blocks * CLUSTER_STEP_BYTES)
 
 
 def run_together(problem: Problem, policy: Policy, n_blocks: int) -> bool:
@@ -50,7 +55,7 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     n_blocks = fitting_cluster(problem, policy)
     if n_blocks is None:
         raise unserved(problem, "cluster")
-    step_elements = n_blocks * CLUSTER_THREADS * VECTOR_BYTES // problem.element_size
+    step_elements = n_blocks * CLUSTER_STEP_BYTES // problem.element_size
     chunk = max(SMALLEST_CLUSTER_CHUNK, ceil_div(problem.k, n_blocks))
     offsets, launches = fill_offsets(problem, workspace)
     return launches + [
@@ -73,7 +78,8 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                 length_format=problem.length_format,
                 key_format=problem.key_format,
             ),
-            cluster=n_blocks,
+            n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES,
+            n_blocks,
         )
         for first, batch in batches(problem.n_rows, max(1, policy.launch_blocks // n_blocks))
     ]

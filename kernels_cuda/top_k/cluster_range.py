@@ -28,8 +28,8 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.register_keys import key_functions
 from kernels_cuda.top_k.shapes import CLUSTER_BINS, CLUSTER_THREADS, LARGEST_CLUSTER, VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
 
 u32 = types.uint32
 u64 = types.uint64
@@ -55,17 +55,21 @@ def range_functions(element_size: int) -> RangeFunctions:
     """Make the functions for one element width."""
     key_type = element_functions(element_size).key_type
     keys = key_functions(element_size)
-    key_at, n_vectors = keys.key_at, keys.n_vectors
+    load_vector, key_at, n_words = keys.load_vector, keys.key_at, keys.n_words
     per_vector = VECTOR_BYTES // element_size
 
     @linked_function
-    def count_digits(words, n_steps, bins, low, span, shift):
-        """Count the digits at bit `shift` of the keys from `low` to ``low + span``."""
-        for vector in range(n_vectors):
-            if vector < n_steps:
-                for element in range(per_vector):
-                    offset = key_at(words, vector * per_vector + element) - low
-                    count_shared_if(bins + (u32(offset >> key_type(shift)) << 2), offset <= span)
+    def count_digits(own, n_steps, bins, low, span, shift):
+        """Count the digits at bit `shift` of a thread's keys from `low` to ``low + span``."""
+        words = cuda.local.array(n_words, key_type)
+        step = u32(0)
+        while step < n_steps:
+            load_vector(words, own)
+            for element in range(per_vector):
+                offset = key_at(words, element) - low
+                count_shared_if(bins + (u32(offset >> key_type(shift)) << 2), offset <= span)
+            own += STEP_BYTES
+            step += 1
 
     @linked_function
     def share_totals(bins, totals, thread, rank, n_blocks):

@@ -54,7 +54,8 @@ def transposed_maxima(element_size: int) -> Variant:
 def cluster(element_size: int) -> Variant:
     """Return the kernel of one cluster of blocks per row."""
     factory = "kernels_cuda.top_k.cluster:cluster_kernel"
-    return Variant("top_k_cluster", factory, (element_size,), cluster=shapes.LARGEST_CLUSTER)
+    dynamic_bytes = MOST_SHARED_BYTES - shapes.cluster_static_bytes(element_size)
+    return Variant("top_k_cluster", factory, (element_size,), dynamic_bytes, shapes.LARGEST_CLUSTER)
 
 
 def columns(element_size: int) -> Variant:

@@ -153,9 +153,9 @@ ROUNDS_THREADS = 128
 ROUNDS_LARGEST_K = 8
 
 
-# Blocks of a cluster have these threads, and a thread up to so many vectors of a row.
+# Blocks of a cluster have these threads, and a vector of a row for each of them in a step.
 CLUSTER_THREADS = 1024
-CLUSTER_VECTORS = {1: 4, 2: 4, 4: 8, 8: 8}
+CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
 LARGEST_CLUSTER = 16
 # Bins that keys are counted in: a thread has two of them.
 CLUSTER_BINS = 2 * CLUSTER_THREADS
@@ -164,6 +164,15 @@ CLUSTER_LARGEST_K = 4096
 # What one block orders of what is selected.
 SMALLEST_CLUSTER_CHUNK = 128
 LARGEST_CLUSTER_CHUNK = 1024
+
+
+def cluster_static_bytes(element_size: int) -> int:
+    """Return the shared memory that the cluster kernel has besides the keys of a row, at most."""
+    key_bytes = max(4, element_size)
+    n_totals = 2 * LARGEST_CLUSTER * WARP_LANES
+    return (
+        (CLUSTER_LARGEST_K + LARGEST_CLUSTER_CHUNK) * key_bytes + (LARGEST_CLUSTER_CHUNK + n_totals) * 4 + 512
+    )
 
 
 # Radix sorts (`tile`, `sort`).
