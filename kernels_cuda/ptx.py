@@ -228,6 +228,10 @@ warp_add = _warp_reduction("add", "u32")
 warp_min = _warp_reduction("min", "u32")
 warp_max = _warp_reduction("max", "u32")
 
+# The number plus one. The compiler does not know, and does not unroll the loop that counts so: where few
+# passes are made, more code takes longer to load than it saves.
+next_pass = _instruction(u32, [u32], "add.u32 $0, $1, 1;", _PURE)
+
 global_timer = _instruction(u64, [], "mov.u64 $0, %globaltimer;")
 sleep_some_nanoseconds = _instruction(_void, [u32], "nanosleep.u32 $0;")
 
@@ -269,7 +273,7 @@ count_shared_if = _instruction(
     "{ .reg .pred holds; setp.ne.u32 holds, $1, 0; @holds red.shared.add.u32 [$0], 1; }",
 )
 
-# (address in shared memory, address): copies a vector while the thread goes on, until it waits for all copies.
+# (address in shared memory, address): copies a vector while the thread goes on, until it waits for all.
 copy_async_u32x4 = _instruction(_void, [u32, i64], "cp.async.ca.shared.global [$0], [$1], 16;")
 copy_async_wait = _instruction(_void, [], "cp.async.wait_all;")
 

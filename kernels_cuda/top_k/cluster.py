@@ -24,6 +24,7 @@ from kernels_cuda.ptx import (
     cluster_wait,
     grid_dependency_wait,
     leading_zeros_u32,
+    next_pass,
     popcount_u32,
     shared_address,
     shuffle_from_u32,
@@ -100,7 +101,7 @@ def cluster_kernel(element_size: int) -> Any:
                 n_above += u32(key > high)
                 n_ties += u32(key >= low)
             own += STEP_BYTES
-            step += 1
+            step = next_pass(step)
         return n_above + ((n_ties - n_above) << 16)
 
     @device_function
@@ -232,7 +233,7 @@ def cluster_kernel(element_size: int) -> Any:
                 n_left = max(n_left, n_ties) - n_ties
             own += STEP_BYTES
             first += WARP_LANES * per_vector
-            step += 1
+            step = next_pass(step)
 
         if p.is_sorted != 0:
             cluster_wait()

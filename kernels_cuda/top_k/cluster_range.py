@@ -21,6 +21,7 @@ from kernels_cuda.ptx import (
     load_cluster_u64,
     load_shared_u32,
     load_shared_u64,
+    next_pass,
     shuffle_from_u32,
     store_cluster_u32,
     warp_add,
@@ -69,7 +70,7 @@ def range_functions(element_size: int) -> RangeFunctions:
                 offset = key_at(words, element) - low
                 count_shared_if(bins + (u32(offset >> key_type(shift)) << 2), offset <= span)
             own += STEP_BYTES
-            step += 1
+            step = next_pass(step)
 
     @linked_function
     def share_totals(bins, totals, thread, rank, n_blocks):

@@ -16,6 +16,7 @@ from kernels_cuda.ptx import (
     copy_async_wait,
     load_shared_u32x4,
     load_shared_u64x2,
+    next_pass,
     store_shared_u32x4,
     store_shared_u64x2,
 )
@@ -112,7 +113,7 @@ def key_functions(element_size: int) -> KeyFunctions:
                 store_vector(words, own)
             own += STEP_BYTES
             first += WARP_LANES * per_vector
-            step += 1
+            step = next_pass(step)
         copy_async_wait()
 
     @linked_function
@@ -132,7 +133,7 @@ def key_functions(element_size: int) -> KeyFunctions:
             store_vector(words, own)
             own += STEP_BYTES
             first += WARP_LANES * per_vector
-            step += 1
+            step = next_pass(step)
 
     @device_function
     def load_row(own, address, stride, first, n_steps, count, key_format):
