@@ -266,6 +266,7 @@ store_shared_u32x4 = _instruction(
 )
 store_shared_u64x2 = _instruction(_void, [u32, u64, u64], "st.shared.v2.u64 [$0], {$1, $2};")
 atomic_add_shared_u32 = _instruction(u32, [u32, u32], "atom.shared.add.u32 $0, [$1], $2;")
+reduce_add_shared_u32 = _instruction(_void, [u32, u32], "red.shared.add.u32 [$0], $1;")
 # (address, condition): the hardware counts lanes with the same address in one step.
 count_shared_if = _instruction(
     _void,

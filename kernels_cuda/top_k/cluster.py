@@ -28,7 +28,6 @@ from kernels_cuda.ptx import (
     popcount_u32,
     shared_address,
     shuffle_from_u32,
-    store_shared_u64,
     warp_add,
     warp_inclusive_sum,
 )
@@ -39,9 +38,9 @@ from kernels_cuda.top_k.cluster_range import (
     N_ABOVE_BEFORE,
     N_FOUND,
     N_LEFT,
-    N_PAGES,
     N_TIES,
     N_TIES_BEFORE,
+    RANGE_BYTES,
     range_functions,
 )
 from kernels_cuda.top_k.cluster_sort import sort_function
@@ -50,25 +49,18 @@ from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import ClusterParameters
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import (
-    CLUSTER_BINS,
-    CLUSTER_LARGEST_K,
     CLUSTER_THREADS,
-    LARGEST_CLUSTER,
     LARGEST_CLUSTER_CHUNK,
     VECTOR_BYTES,
     WARP_LANES,
+    cluster_sort_bytes,
 )
 from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
 
 u32 = types.uint32
-u64 = types.uint64
 i64 = types.int64
 
 _N_WARPS = CLUSTER_THREADS // WARP_LANES
-# Bytes of a set of bins, and of totals: there are two each.
-_BIN_BYTES = 4 * CLUSTER_BINS
-_TOTAL_BYTES = 4 * LARGEST_CLUSTER * N_PAGES
-_N_TOTALS = 2 * LARGEST_CLUSTER * N_PAGES
 
 
 def cluster_kernel(element_size: int) -> Any:
@@ -80,11 +72,13 @@ def cluster_kernel(element_size: int) -> Any:
     keys = key_functions(element_size)
     n_words, load_vector, key_at = keys.n_words, keys.load_vector, keys.key_at
     load_row, load_key = keys.load_row, keys.load_key
-    count_digits, share_totals, find_digit = range_functions(element_size)
+    begin, find_digit = range_functions(element_size)
     send, sort_and_write = sort_function(element_size)
     pad_row = pad_function(element_size)
     per_vector = VECTOR_BYTES // element_size
     n_bits = 8 * element_size
+    # For the search, then for the keys that are ordered.
+    room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size)) // 4
     ones = (1 << n_bits) - 1
 
     @linked_function
@@ -113,23 +107,20 @@ def cluster_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=65536 // CLUSTER_THREADS)
     def cluster_top_k(x, values, indices, lengths, offsets, p: ClusterParameters):
-        # All keys that are ordered take the place of the bins.
-        all_keys = cuda.shared.array(CLUSTER_LARGEST_K, key_type, VECTOR_BYTES)
         row_keys = cuda.shared.array(0, u32, VECTOR_BYTES)
-        page_totals = cuda.shared.array(_N_TOTALS, u32)
+        room = cuda.shared.array(room_words, u32, VECTOR_BYTES)
         chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
         chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
         warp_counts = cuda.shared.array(_N_WARPS, u32)
         found = cuda.shared.array(N_FOUND, u32)
-        bins = shared_address(all_keys)
-        totals = shared_address(page_totals)
+        memory = shared_address(room)
 
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
         rank = cluster_rank()
         n_blocks = u32(1) << u32(p.cluster_bits)
-        store_shared_u64(bins + (thread << 3), u64(0))
+        begin(memory, thread)
         cluster_arrive()
         grid_dependency_wait()
 
@@ -157,19 +148,17 @@ def cluster_kernel(element_size: int) -> Any:
         searching = n_selected > 0
         while searching:
             shift = max(shift, u32(DIGIT_BITS)) - DIGIT_BITS
-            half_bins = bins + half * _BIN_BYTES
-            half_totals = totals + half * _TOTAL_BYTES
+            find_digit(
+                memory,
+                found,
+                half,
+                (own, n_steps),
+                (low, high - low),
+                shift,
+                n_left,
+                (thread, rank, n_blocks),
+            )
             half = 1 - half
-            count_digits(own, n_steps, half_bins, low, high - low, shift)
-            cuda.syncthreads()
-            share_totals(half_bins, half_totals, thread, rank, n_blocks)
-            cluster_arrive()
-            cluster_wait()
-            # No block reads the other half any more.
-            store_shared_u64(bins + half * _BIN_BYTES + (thread << 3), u64(0))
-            if warp == 0:
-                find_digit(found, half_bins, half_totals, n_left, lane, rank, n_blocks)
-            cuda.syncthreads()
             low += key_type(found[DIGIT]) << key_type(shift)
             high = low + ((key_type(1) << key_type(shift)) - 1)
             n_left = found[N_LEFT]
@@ -238,7 +227,7 @@ def cluster_kernel(element_size: int) -> Any:
         if p.is_sorted != 0:
             cluster_wait()
             sort_and_write(
-                (chunk_keys, chunk_lows, bins),
+                (chunk_keys, chunk_lows, memory),
                 (row_address, p.strides.x),
                 (values, indices, p.strides.values, p.strides.indices, p.index_size),
                 n_selected,

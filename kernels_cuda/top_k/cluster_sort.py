@@ -96,6 +96,8 @@ def sort_function(element_size: int) -> SortFunctions:
         cluster_wait()
         chunk_size = u32(1) << chunk_bits
         chunk_first = block << chunk_bits
+        # The chunks' first keys are in different banks.
+        chunk_bytes = (key_bytes << chunk_bits) + VECTOR_BYTES
         n_items = min(max(n_selected, chunk_first) - chunk_first, chunk_size)
         # So many lanes share an element.
         lane_bits = _THREAD_BITS - chunk_bits
@@ -109,10 +111,10 @@ def sort_function(element_size: int) -> SortFunctions:
         n_chunks = (n_selected + (chunk_size - 1)) >> chunk_bits
         if n_chunks > 1:
             if item < n_items and lane == 0:
-                store_key(all_keys + (chunk_first + rank) * key_bytes, key)
+                store_key(all_keys + block * chunk_bytes + rank * key_bytes, key)
             cuda.syncthreads()
             # In whole vectors, for the blocks of a cluster share the way from one to the other.
-            chunk = all_keys + chunk_first * key_bytes
+            chunk = all_keys + block * chunk_bytes
             vector_bits = chunk_bits - vector_key_bits
             vector = thread
             while vector < n_chunks << vector_bits:
@@ -130,7 +132,7 @@ def sort_function(element_size: int) -> SortFunctions:
                     if other != block:
                         first = other << chunk_bits
                         n_keys = min(n_selected - first, chunk_size)
-                        n_before += count_before(all_keys + first * key_bytes, n_keys, key, other < block)
+                        n_before += count_before(all_keys + other * chunk_bytes, n_keys, key, other < block)
                     other += n_lanes
             distance = u32(1)
             while distance < n_lanes:

@@ -166,13 +166,15 @@ SMALLEST_CLUSTER_CHUNK = 128
 LARGEST_CLUSTER_CHUNK = 1024
 
 
+def cluster_sort_bytes(element_size: int) -> int:
+    """Return the room for all keys that are ordered: in chunks, with a vector between them."""
+    return CLUSTER_LARGEST_K * max(4, element_size) + LARGEST_CLUSTER * VECTOR_BYTES
+
+
 def cluster_static_bytes(element_size: int) -> int:
     """Return the shared memory that the cluster kernel has besides the keys of a row, at most."""
-    key_bytes = max(4, element_size)
-    n_totals = 2 * LARGEST_CLUSTER * WARP_LANES
-    return (
-        (CLUSTER_LARGEST_K + LARGEST_CLUSTER_CHUNK) * key_bytes + (LARGEST_CLUSTER_CHUNK + n_totals) * 4 + 512
-    )
+    chunk_bytes = LARGEST_CLUSTER_CHUNK * (max(4, element_size) + 4)
+    return max(cluster_sort_bytes(element_size), 24 << 10) + chunk_bytes + 512
 
 
 # Radix sorts (`tile`, `sort`).
