@@ -8,6 +8,7 @@ from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
 from kernels_cuda.top_k import group_launches, launches, partition_launches
+from kernels_cuda.top_k.cluster_launches import cluster_launches, fitting_cluster, run_together
 from kernels_cuda.top_k.launches import Launch, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, take_lengths
 from kernels_cuda.top_k.policy import Policy
@@ -33,6 +34,7 @@ class Algorithm(StrEnum):
     COLUMNS = "columns"
     TILE = "tile"
     PARTITION = "partition"
+    CLUSTER = "cluster"
     SORT = "sort"
 
 
@@ -60,6 +62,7 @@ IMPLEMENTATIONS = {
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
     Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
+    Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
 }
 
@@ -76,6 +79,8 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
         return Algorithm.TILE
+    if _is_for_clusters(problem, policy):
+        return Algorithm.CLUSTER
     if _is_for_grids(problem, policy):
         return Algorithm.GRID
     return Algorithm.SORT if group_launches.fitting_block(problem, policy) is None else Algorithm.BLOCK
@@ -126,6 +131,18 @@ def _is_for_tiles(problem: Problem, policy: Policy) -> bool:
 
 def _selects_most(problem: Problem, policy: Policy) -> bool:
     return problem.axis_size <= problem.k * policy.tile.elements_per_selected
+
+
+def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
+    cluster = policy.cluster
+    n_blocks = fitting_cluster(problem, policy)
+    return (
+        n_blocks is not None
+        and run_together(problem, policy, n_blocks)
+        and not group_launches.is_transposed(problem, policy)
+        and problem.axis_size >= cluster.row_elements
+        and (problem.k >= cluster.sorted_k or not problem.is_sorted)
+    )
 
 
 def _is_for_grids(problem: Problem, policy: Policy) -> bool:
@@ -194,6 +211,7 @@ class Plan:
                 each.shared_bytes,
                 each.pointers,
                 each.parameters,
+                each.cluster,
             )
             for each in planned
         ]

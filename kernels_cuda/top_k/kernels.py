@@ -53,6 +53,13 @@ def transposed_maxima(element_size: int) -> Variant:
     )
 
 
+def cluster(element_size: int) -> Variant:
+    """Return the kernel of one cluster of blocks per row."""
+    factory = "kernels_cuda.top_k.cluster:cluster_kernel"
+    dynamic_bytes = MOST_SHARED_BYTES - shapes.cluster_static_bytes(element_size)
+    return Variant("top_k_cluster", factory, (element_size,), dynamic_bytes, shapes.LARGEST_CLUSTER)
+
+
 def columns(element_size: int) -> Variant:
     """Return the kernel for rows that are columns in memory."""
     shared_bytes = ColumnsPolicy.block_bytes
@@ -126,6 +133,7 @@ def variants() -> Iterator[Variant]:
         yield maxima(element_size)
         yield transposed_maxima(element_size)
         yield columns(element_size)
+        yield cluster(element_size)
         for row_elements in WarpPolicy.row_elements:
             yield warp(element_size, row_elements)
         for shape in ROUNDS_SHAPES[element_size]:

@@ -156,6 +156,33 @@ class PartitionParameters(NamedTuple):
     length_format: LengthFormat
 
 
+class ClusterParameters(NamedTuple):
+    """Parameters of `cluster.cluster_top_k`.
+
+    Attributes
+    ----------
+    first_row, cluster_bits : int
+        The row of the first cluster, and the bits of the number of its blocks.
+    step_bits : int
+        The bits of the number of elements that a cluster reads in a step, a vector per thread.
+    chunk_bits : int
+        The bits of the number of selected elements that one block orders.
+    """
+
+    index_size: int
+    is_sorted: int
+    first_row: int
+    cluster_bits: int
+    step_bits: int
+    chunk_bits: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    length_format: LengthFormat
+    key_format: KeyFormat
+
+
 class ColumnsParameters(NamedTuple):
     """Parameters of `columns.column_top_k`.
 

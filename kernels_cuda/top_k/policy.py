@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
@@ -20,6 +21,7 @@ from kernels_cuda.top_k.shapes import (
 )
 
 ELEMENT_SIZES = (1, 2, 4, 8)
+CLUSTER_BLOCKS = (4, 8, 16)
 KIB = 1 << 10
 MIB = 1 << 20
 # Shared memory that a block may have, by compute capability (CUDA C++ programming guide, technical
@@ -171,6 +173,20 @@ class GridPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClusterPolicy:
+    """One cluster of blocks per row."""
+
+    # How many blocks a cluster may have; none where devices have no clusters.
+    blocks: tuple[int, ...]
+    # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
+    # are left over.
+    eighths_of_multiprocessors: int = 7
+    # Shorter rows are served sooner by one block each, and a smaller k of sorted results by group maxima.
+    row_elements: int = 1 << 15
+    sorted_k: int = 512
+
+
+@dataclass(frozen=True, kw_only=True)
 class ColumnsPolicy:
     """One lane per row, where rows lie side by side."""
 
@@ -236,6 +252,7 @@ class Policy:
     partition: PartitionPolicy
     block: BlockPolicy
     grid: GridPolicy
+    cluster: ClusterPolicy
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
@@ -314,6 +331,7 @@ class Policy:
                 largest_k=4096 if is_large else 2048,
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
+            cluster=ClusterPolicy(blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else ()),
         )
 
 

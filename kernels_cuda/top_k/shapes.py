@@ -156,6 +156,30 @@ ROUNDS_THREADS = 128
 ROUNDS_LARGEST_K = 8
 
 
+# Blocks of a cluster have these threads, and a vector of a row for each of them in a step.
+CLUSTER_THREADS = 1024
+CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
+LARGEST_CLUSTER = 16
+# Bins that keys are counted in: a thread has two of them.
+CLUSTER_BINS = 2 * CLUSTER_THREADS
+# The most that clusters select: the bins of a block have room for so many keys.
+CLUSTER_LARGEST_K = 4096
+# What one block orders of what is selected.
+SMALLEST_CLUSTER_CHUNK = 128
+LARGEST_CLUSTER_CHUNK = 1024
+
+
+def cluster_sort_bytes(element_size: int) -> int:
+    """Return the room for all keys that are ordered: in chunks, with a vector between them."""
+    return CLUSTER_LARGEST_K * max(4, element_size) + LARGEST_CLUSTER * VECTOR_BYTES
+
+
+def cluster_static_bytes(element_size: int) -> int:
+    """Return the shared memory that the cluster kernel has besides the keys of a row, at most."""
+    chunk_bytes = LARGEST_CLUSTER_CHUNK * (max(4, element_size) + 4)
+    return max(cluster_sort_bytes(element_size), 24 << 10) + chunk_bytes + 512
+
+
 # Radix sorts (`tile`, `sort`).
 DIGIT_BITS = 8
 N_DIGITS = 1 << DIGIT_BITS
