@@ -61,7 +61,7 @@ IMPLEMENTATIONS = {
     Algorithm.GRID: Implementation(group_launches.grid_launches),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
-    Algorithm.SORT: Implementation(launches.sort_launches),
+    Algorithm.SORT: Implementation(launches.sort_launches, reads_lengths=True),
 }
 
 

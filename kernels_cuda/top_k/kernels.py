@@ -78,7 +78,8 @@ def histogram(element_size: int) -> Variant:
 def sort(element_size: int, position_size: int) -> Variant:
     """Return the kernel for one pass of a sort."""
     parameters = element_size, position_size, *shapes.sort_tile(element_size, position_size)
-    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_kernel", parameters)
+    dynamic_bytes = shapes.sort_shared_bytes(element_size, position_size)
+    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_kernel", parameters, dynamic_bytes)
 
 
 def offsets() -> Variant:

@@ -307,19 +307,12 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     n_passes = element_size * 8 // shapes.DIGIT_BITS
     tile = shapes.sort_tile(element_size, position_size)
     n_tiles = ceil_div(axis_size, tile.n_threads * tile.n_items)
-    # Even passes write to the first buffer; the outputs are the second one if pairs fit into them.
+    # The last pass writes the results, the others one buffer after the other.
     n_buffers = min(2, n_passes - 1)
-    uses_outputs = (
-        n_buffers == 2
-        and problem.k == axis_size
-        and problem.index_size == position_size
-        and problem.strides[1:] == (1, 1)
-        and problem.rows.has_packed_outputs(axis_size)
-    )
     histogram_bytes = shapes.N_DIGITS * shapes.COUNT_BYTES
     state_bytes = n_tiles * shapes.N_DIGITS * position_size
-    row_bytes = (n_buffers - uses_outputs) * axis_size * (element_size + position_size)
-    row_bytes += n_passes * (histogram_bytes + state_bytes)
+    buffer_bytes = axis_size * shapes.pair_bytes(element_size, position_size)
+    row_bytes = n_buffers * buffer_bytes + n_passes * (histogram_bytes + state_bytes)
     n_rows = min(
         problem.n_rows, max(1, policy.sort.batch_bytes // row_bytes), max(1, policy.launch_blocks // n_tiles)
     )
@@ -328,9 +321,9 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     histograms = workspace.take(n_rows * n_passes * histogram_bytes)
     states = [workspace.take(n_rows * state_bytes) for _ in range(n_passes)]
     n_cleared = workspace.size - counters[0].offset
-    keys = [workspace.take(n_rows * axis_size * element_size) for _ in range(n_buffers - uses_outputs)]
-    positions = [workspace.take(n_rows * axis_size * position_size) for _ in range(n_buffers - uses_outputs)]
+    buffers = [workspace.take(n_rows * buffer_bytes) for _ in range(n_buffers)]
 
+    lengths = lengths_of(problem)
     offsets, launches = fill_offsets(problem, workspace)
     clear = Launch(
         kernels.clear(),
@@ -350,7 +343,7 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                 kernels.histogram(element_size),
                 batch * blocks_per_row,
                 shapes.COUNTING_THREADS,
-                (Pointer(X), histograms, offsets),
+                (Pointer(X), lengths, histograms, offsets),
                 HistogramParameters(
                     first_row=first,
                     axis_size=axis_size,
@@ -358,17 +351,14 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                     x_stride=problem.strides.x,
                     layout=problem.rows.layout,
                     key_format=problem.key_format,
+                    length_format=problem.length_format,
                 ),
             )
         )
-        buffers = list(zip(keys, positions, strict=True))
-        if uses_outputs:
-            done = first * axis_size
-            buffers.append((Pointer(VALUES, done * element_size), Pointer(INDICES, done * position_size)))
-        source = Pointer(X), NULL
         for number in range(n_passes):
             is_last = number == n_passes - 1
-            destination = (NULL, NULL) if is_last else buffers[number % 2]
+            source = buffers[(number - 1) % 2] if number else NULL
+            destination = NULL if is_last else buffers[number % 2]
             histogram = histograms._replace(offset=histograms.offset + number * histogram_bytes)
             launches.append(
                 Launch(
@@ -376,7 +366,7 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                     batch * n_tiles,
                     tile.n_threads,
                     (
-                        *(Pointer(X), *source, *destination, Pointer(VALUES), Pointer(INDICES)),
+                        *(Pointer(X), lengths, source, destination, Pointer(VALUES), Pointer(INDICES)),
                         *(histogram, states[number], counters[number], offsets),
                     ),
                     SortParameters(
@@ -391,9 +381,9 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                         strides=problem.strides,
                         layout=problem.rows.layout,
                         key_format=problem.key_format,
+                        length_format=problem.length_format,
                     ),
                     shapes.sort_shared_bytes(element_size, position_size),
                 )
             )
-            source = destination
     return launches

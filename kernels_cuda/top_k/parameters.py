@@ -189,6 +189,7 @@ class HistogramParameters(NamedTuple):
     axis_size: int
     blocks_per_row: int
     x_stride: int
+    length_format: LengthFormat
     layout: RowLayout
     key_format: KeyFormat
 
@@ -205,6 +206,7 @@ class SortParameters(NamedTuple):
     is_first: int
     is_last: int
     strides: AxisStrides
+    length_format: LengthFormat
     layout: RowLayout
     key_format: KeyFormat
 

@@ -179,15 +179,20 @@ class SortTile(NamedTuple):
     max_registers: int
 
 
+def pair_bytes(element_size: int, position_size: int) -> int:
+    """Return the bytes of a pair of a key and a position."""
+    return 8 if max(element_size, position_size) <= 4 else 16
+
+
 def sort_tile(element_size: int, position_size: int) -> SortTile:
     """Return the tile for a width of elements and positions."""
-    return SortTile(384, 14, 80) if element_size + position_size <= 8 else SortTile(512, 8, 64)
+    return SortTile(384, 16, 56) if pair_bytes(element_size, position_size) == 8 else SortTile(384, 8, 56)
 
 
 def sort_shared_bytes(element_size: int, position_size: int) -> int:
-    """Return the shared memory in which a block of the sort kernel exchanges keys, then positions."""
+    """Return the shared memory in which a block of the sort kernel exchanges pairs."""
     tile = sort_tile(element_size, position_size)
-    return tile.n_threads * tile.n_items * max(4, element_size, position_size)
+    return tile.n_threads * tile.n_items * pair_bytes(element_size, position_size)
 
 
 class TileShape(NamedTuple):
