@@ -318,11 +318,13 @@ def sort_kernel(
         digit_base = cuda.shared.array(N_DIGITS, position_type)
         sums = cuda.shared.array(64, u32)
         taken = cuda.shared.array(1, u32)
+        shared_byte = cuda.shared.array(1, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
         if thread == 0:
             taken[0] = atomic_add_u32(next_tile, u32(1))
+            shared_byte[0] = u32(p.shift >> 3)
         counter = thread
         while counter < n_counters:
             counts[counter] = u32(0)
@@ -404,8 +406,9 @@ def sort_kernel(
 
         # Rank each key among those of its digit: 32 keys at a time, in order. The last lane with a digit
         # counts for all lanes with it.
-        # Compilers do not see that this is the same. They would keep in registers else all counters' addresses.
-        same_byte = shuffle_from_u32(byte, u32(0))
+        # Compilers do not see that this is the same. Else they would keep all digits, and where they are
+        # counted, in registers.
+        same_byte = shared_byte[0]
         below = lanes_below()
         for item in range(n_items):
             digit = digit_of(keys[item], same_byte)
