@@ -25,6 +25,7 @@ i64 = types.int64
 
 # Of a tile with one non-zero element in so many, each is written as it is found.
 DENSE = 4
+FEW = 16
 GROUP = 128  # elements of a thread's four mask words
 _WORDS = THREADS * 4
 _RANKS = THREADS + 1
@@ -336,7 +337,7 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         first_position = first_granule * GRANULE - p.skipped
 
         # Few bits: every thread lists those of its own words, and the tile is written at once.
-        if i64(total) <= p.granules_per_tile * (GRANULE // 16):
+        if i64(total) <= p.granules_per_tile * (GRANULE // FEW):
             slot = rank
             position = thread * GROUP
             slot = list_bits(positions, a, slot, position)
@@ -367,9 +368,8 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         if can_write_at_once and p.is_packed and i64(total) >= p.granules_per_tile * (GRANULE // DENSE):
             n_rows = u32(min(i64(total), p.capacity - first_row))
             base = output + first_row * (n_columns * size)
-            n_groups = u32(p.granules_per_tile) * u32(GRANULE // GROUP // n_warps)
-            g = warp * n_groups
-            for _ in range(n_groups):
+            g = warp
+            while g < u32(p.granules_per_tile) * group:
                 group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
                 group_ranks = word_ranks[g]
                 for q in range(4):
@@ -378,7 +378,7 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
                     if word & own != 0 and slot < n_rows:
                         position = register(first_position + i64(g * GROUP + u32(q * 32) + lane))
                         write_packed_row(base + i64(slot) * (n_columns * size), position, columns)
-                g += 1
+                g += n_warps
             return
         for granule in range(p.granules_per_tile):
             first_group = u32(granule) * group

@@ -89,8 +89,12 @@ def clear_kernel() -> Any:
     return clear_words
 
 
-def histogram_kernel(element_size: int) -> Any:
-    """Make `digit_histograms` for one width of elements."""
+def histogram_kernel(element_size: int, n_copies: int = 1) -> Any:
+    """Make `digit_histograms` for one width of elements.
+
+    A block has several copies of each counter, side by side: lanes with different digits meet in a memory
+    bank less often.
+    """
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
@@ -100,18 +104,18 @@ def histogram_kernel(element_size: int) -> Any:
     @cuda.jit(max_registers=32)
     def digit_histograms(x, lengths, histograms, offsets, p: HistogramParameters):
         grid_dependency_wait()
-        histogram = cuda.shared.array(n_counters, u32)
-        counters = shared_address(histogram)
+        copies = cuda.shared.array(0, u32)
         thread = u32(cuda.threadIdx.x)
+        own_copies = shared_address(copies) + ((thread & u32(n_copies - 1)) << 2)
         block = i64(cuda.blockIdx.x)
         row = block // p.blocks_per_row
         x_row, _, _ = row_offsets(p.layout, offsets, p.first_row + row)
         length = row_length(lengths, p.layout, offsets, p.first_row + row, p.axis_size, p.length_format)
         step = p.x_stride * element_size
-        counter = thread
-        while counter < n_counters:
-            histogram[counter] = u32(0)
-            counter += COUNTING_THREADS
+        copy = thread
+        while copy < n_counters * n_copies:
+            copies[copy] = u32(0)
+            copy += COUNTING_THREADS
         cuda.syncthreads()
         keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
         first = (block - row * p.blocks_per_row) * COUNTED_ELEMENTS + i64(thread)
@@ -128,14 +132,18 @@ def histogram_kernel(element_size: int) -> Any:
                     key = ~ordered_key(keys[item], p.key_format)
                     for digit in range(element_size):
                         value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
-                        count_shared(counters + ((u32(digit * N_DIGITS) + value) << 2))
+                        count_shared(own_copies + (u32(digit * N_DIGITS) + value) * u32(4 * n_copies))
             first += p.blocks_per_row * COUNTED_ELEMENTS
         cuda.syncthreads()
         counter = thread
         while counter < n_counters:
-            if histogram[counter] != 0:
+            # Each lane of a warp begins in another memory bank.
+            amount = u32(0)
+            for copy in range(n_copies):
+                amount += copies[counter * n_copies + ((u32(copy) + thread * n_copies // 32) & (n_copies - 1))]
+            if amount != 0:
                 at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
-                reduce_add_u64(at, u64(histogram[counter]))
+                reduce_add_u64(at, u64(amount))
             counter += COUNTING_THREADS
 
     return digit_histograms
