@@ -72,7 +72,9 @@ def clear() -> Variant:
 
 def histogram(element_size: int) -> Variant:
     """Return the kernel that counts all digits of a sort."""
-    return Variant("top_k_histogram", "kernels_cuda.top_k.sort:histogram_kernel", (element_size,))
+    parameters = element_size, shapes.COUNTER_COPIES[element_size]
+    dynamic_bytes = shapes.histogram_bytes(element_size)
+    return Variant("top_k_histogram", "kernels_cuda.top_k.sort:histogram_kernel", parameters, dynamic_bytes)
 
 
 def sort(element_size: int, position_size: int) -> Variant:

@@ -353,6 +353,7 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                     key_format=problem.key_format,
                     length_format=problem.length_format,
                 ),
+                shapes.histogram_bytes(element_size),
             )
         )
         for number in range(n_passes):

@@ -167,6 +167,15 @@ COUNTING_THREADS = 1024
 # Elements that a thread counts at a time.
 COUNTED_PER_THREAD = 8
 COUNTED_ELEMENTS = COUNTING_THREADS * COUNTED_PER_THREAD
+# Copies of each counter of a block, by the size of elements.
+COUNTER_COPIES = {1: 16, 2: 16, 4: 16, 8: 8}
+
+
+def histogram_bytes(element_size: int) -> int:
+    """Return the shared memory in which a block counts all digits of its elements."""
+    return element_size * N_DIGITS * COUNTER_COPIES[element_size] * 4
+
+
 # Counts of elements, with two bits of state, fit into 32 bits for rows below this.
 NARROW_COUNTS = 1 << 30
 

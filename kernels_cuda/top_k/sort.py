@@ -89,7 +89,7 @@ def clear_kernel() -> Any:
     return clear_words
 
 
-def histogram_kernel(element_size: int, n_copies: int = 1) -> Any:
+def histogram_kernel(element_size: int, n_copies: int) -> Any:
     """Make `digit_histograms` for one width of elements.
 
     A block has several copies of each counter, side by side: lanes with different digits meet in a memory
