@@ -115,6 +115,10 @@ def _from_compute_90(text: str) -> Callable[[], str]:
 grid_dependency_wait = _instruction(
     _void, [], _from_compute_90("griddepcontrol.wait; griddepcontrol.launch_dependents;")
 )
+# Both by themselves: blocks of the next launch that begin early take room from blocks of this one, or crowd
+# on the multiprocessors that have room first.
+grid_dependency_wait_only = _instruction(_void, [], _from_compute_90("griddepcontrol.wait;"))
+let_next_launch_begin = _instruction(_void, [], _from_compute_90("griddepcontrol.launch_dependents;"))
 
 load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
 load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")

@@ -30,9 +30,11 @@ from kernels_cuda.ptx import (
     atomic_add_u32,
     count_shared,
     grid_dependency_wait,
+    grid_dependency_wait_only,
     highest_bit,
     join_u32,
     lanes_below,
+    let_next_launch_begin,
     load_shared_u64,
     load_shared_u64x2,
     load_u64,
@@ -140,10 +142,11 @@ def histogram_kernel(element_size: int, n_copies: int) -> Any:
             # Each lane of a warp begins in another memory bank.
             amount = u32(0)
             for copy in range(n_copies):
-                amount += copies[counter * n_copies + ((u32(copy) + thread * n_copies // 32) & (n_copies - 1))]
+                at = (u32(copy) + thread * n_copies // 32) & (n_copies - 1)
+                amount += copies[counter * n_copies + at]
             if amount != 0:
-                at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
-                reduce_add_u64(at, u64(amount))
+                entry = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
+                reduce_add_u64(entry, u64(amount))
             counter += COUNTING_THREADS
 
     return digit_histograms
@@ -320,7 +323,7 @@ def sort_kernel(
         offsets,
         p: SortParameters,
     ):
-        grid_dependency_wait()
+        grid_dependency_wait_only()
         exchanged = shared_address(cuda.shared.array(0, u64))
         counts = cuda.shared.array(n_counters, u32)
         digit_base = cuda.shared.array(N_DIGITS, position_type)
@@ -433,6 +436,7 @@ def sort_kernel(
             digit_base[thread] = before - position_type(start)
         cuda.syncthreads()
 
+        let_next_launch_begin()
         base_address = shared_address(digit_base)
         ranks = cuda.local.array(TOGETHER, position_type)
         for first in range(0, n_items, TOGETHER):
