@@ -270,8 +270,7 @@ atomic_add_shared_u32 = _instruction(u32, [u32, u32], "atom.shared.add.u32 $0, [
 add_shared_if = _instruction(
     u32,
     [u32, u32, u32],
-    "{ .reg .pred holds; setp.ne.u32 holds, $3, 0; "
-    "@holds atom.shared.add.u32 $0, [$1], $2; }",
+    "{ .reg .pred holds; setp.ne.u32 holds, $3, 0; @holds atom.shared.add.u32 $0, [$1], $2; }",
 )
 # The hardware counts lanes with the same address in one step.
 count_shared = _instruction(_void, [u32], "red.shared.add.u32 [$0], 1;")
@@ -351,6 +350,7 @@ raw_key_u64 = _raw_key(
 )
 # (low, high): a word of both.
 join_u32 = _instruction(u64, [u32, u32], "mov.b64 $0, {$1, $2};", _PURE)
+
 
 def _lanes_with(bit: int, lanes: str) -> str:
     """Return what makes `lanes` those whose bit of operand 1 is as this lane's."""

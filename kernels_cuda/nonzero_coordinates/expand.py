@@ -25,7 +25,8 @@ i64 = types.int64
 
 # Of a tile with one non-zero element in so many, each is written as it is found.
 DENSE = 4
-FEW = 16
+FEW = 4
+MOST_LISTED = GRANULE * 3 // 4
 GROUP = 128  # elements of a thread's four mask words
 _WORDS = THREADS * 4
 _RANKS = THREADS + 1
@@ -384,17 +385,26 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
             first_group = u32(granule) * group
             start = ranks[first_group]
             n_rows = i64(ranks[first_group + group] - start)
-            for k in range(GRANULE // GROUP // n_warps):
-                g = first_group + warp * u32(GRANULE // GROUP // n_warps) + u32(k)
-                group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
-                group_ranks = word_ranks[g]
-                for q in range(4):
-                    word = group_words[q]
-                    if word & own != 0:
-                        # A granule has no more bits than 16 of these tell apart.
-                        rank_of_word = (u32(group_ranks >> u64(16 * q)) - start) & 0xFFFF
-                        slot = rank_of_word + ptx.popcount_u32(word & below)
-                        positions[slot] = u16(g * GROUP + u32(q * 32) + lane)
+            if n_rows <= MOST_LISTED:
+                # Every thread lists the bits of one word.
+                quarter = thread & 3
+                rank_of_word = u32(word_ranks[first_group + (thread >> 2)] >> u64(quarter * 16))
+                position = u32(granule * GRANULE) + thread * 32
+                word = words[u32(granule * THREADS) + thread]
+                list_bits(positions, word, (rank_of_word - start) & 0xFFFF, position)
+            else:
+                # A warp ranks 32 words, one bit per lane.
+                for k in range(GRANULE // GROUP // n_warps):
+                    g = first_group + warp * u32(GRANULE // GROUP // n_warps) + u32(k)
+                    group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
+                    group_ranks = word_ranks[g]
+                    for q in range(4):
+                        word = group_words[q]
+                        if word & own != 0:
+                            # A granule has no more bits than 16 of these tell apart.
+                            rank_of_word = (u32(group_ranks >> u64(16 * q)) - start) & 0xFFFF
+                            slot = rank_of_word + ptx.popcount_u32(word & below)
+                            positions[slot] = u16(g * GROUP + u32(q * 32) + lane)
             cuda.syncthreads()
             row = first_row + i64(start)
             if row < p.capacity:

@@ -32,6 +32,7 @@ in order.
 `lengths`                             rows that end early
 `optional_launches`, `by_index`       results in ascending order of index, where an algorithm's are not
 `candidates`                          what a lane of the columns algorithm keeps
+`digits`                              ranks by a digit, for sorts in shared memory
 `cooperate`                           what the lanes of a warp, and the warps of a block, do together
 ====================================  ====================================================================
 """

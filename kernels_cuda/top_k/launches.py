@@ -310,17 +310,20 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     element_size, axis_size = problem.element_size, problem.axis_size
     position_size = 4 if axis_size < policy.sort.narrow_elements else 8
     n_passes = element_size * 8 // shapes.DIGIT_BITS
-    tile = shapes.sort_tile(element_size, position_size)
-    n_tiles = ceil_div(axis_size, tile.n_threads * tile.n_items)
+    pair_bytes = shapes.pair_bytes(element_size, position_size)
+    tile, *others = shapes.SORT_TILES[pair_bytes]
+    n_tiles = ceil_div(axis_size, tile.n_elements)
     # The last pass writes the results, the others one buffer after the other.
     n_buffers = min(2, n_passes - 1)
     histogram_bytes = shapes.N_DIGITS * shapes.COUNT_BYTES
     state_bytes = n_tiles * shapes.N_DIGITS * position_size
-    buffer_bytes = axis_size * shapes.pair_bytes(element_size, position_size)
+    buffer_bytes = axis_size * pair_bytes
     row_bytes = n_buffers * buffer_bytes + n_passes * (histogram_bytes + state_bytes)
     n_rows = min(
         problem.n_rows, max(1, policy.sort.batch_bytes // row_bytes), max(1, policy.launch_blocks // n_tiles)
     )
+    if others and n_rows * n_tiles > policy.sort.tiles_per_multiprocessor * problem.multiprocessors:
+        (tile,) = others
 
     counters = [workspace.take(WORKSPACE_ALIGNMENT) for _ in range(n_passes)]
     histograms = workspace.take(n_rows * n_passes * histogram_bytes)
@@ -358,7 +361,6 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                     key_format=problem.key_format,
                     length_format=problem.length_format,
                 ),
-                shapes.histogram_bytes(element_size),
             )
         )
         for number in range(n_passes):
@@ -368,7 +370,7 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
             histogram = histograms._replace(offset=histograms.offset + number * histogram_bytes)
             launches.append(
                 Launch(
-                    kernels.sort(element_size, position_size),
+                    kernels.sort(element_size, position_size, tile),
                     batch * n_tiles,
                     tile.n_threads,
                     (
@@ -389,7 +391,7 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                         key_format=problem.key_format,
                         length_format=problem.length_format,
                     ),
-                    shapes.sort_shared_bytes(element_size, position_size),
+                    tile.n_elements * pair_bytes,
                 )
             )
     return launches

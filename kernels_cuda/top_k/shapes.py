@@ -165,15 +165,6 @@ COUNTING_THREADS = 1024
 # Elements that a thread counts at a time.
 COUNTED_PER_THREAD = 8
 COUNTED_ELEMENTS = COUNTING_THREADS * COUNTED_PER_THREAD
-# Copies of each counter of a block, by the size of elements.
-COUNTER_COPIES = {1: 16, 2: 16, 4: 16, 8: 8}
-
-
-def histogram_bytes(element_size: int) -> int:
-    """Return the shared memory in which a block counts all digits of its elements."""
-    return element_size * N_DIGITS * COUNTER_COPIES[element_size] * 4
-
-
 # Counts of elements, with two bits of state, fit into 32 bits for rows below this.
 NARROW_COUNTS = 1 << 30
 
@@ -185,21 +176,20 @@ class SortTile(NamedTuple):
     n_items: int
     max_registers: int
 
+    @property
+    def n_elements(self) -> int:
+        """Elements of a tile."""
+        return self.n_threads * self.n_items
+
+
+# By the bytes of a pair: what is best for few tiles, all of which run at once, and for many. Both are of the
+# same number of elements.
+SORT_TILES = {8: (SortTile(384, 16, 80), SortTile(256, 24, 80)), 16: (SortTile(384, 8, 56),)}
+
 
 def pair_bytes(element_size: int, position_size: int) -> int:
-    """Return the bytes of a pair of a key and a position."""
+    """Return the bytes of a pair of a key and a position: a word of 8 bytes for both, or one for each."""
     return 8 if max(element_size, position_size) <= 4 else 16
-
-
-def sort_tile(element_size: int, position_size: int) -> SortTile:
-    """Return the tile for a width of elements and positions."""
-    return SortTile(384, 16, 56) if pair_bytes(element_size, position_size) == 8 else SortTile(384, 8, 56)
-
-
-def sort_shared_bytes(element_size: int, position_size: int) -> int:
-    """Return the shared memory in which a block of the sort kernel exchanges pairs."""
-    tile = sort_tile(element_size, position_size)
-    return tile.n_threads * tile.n_items * pair_bytes(element_size, position_size)
 
 
 class TileShape(NamedTuple):

@@ -73,9 +73,9 @@ u64 = types.uint64
 i64 = types.int64
 
 # Tiles whose state is asked for at once.
-LOOKBACK_TILES = 8
+_LOOKBACK_TILES = 4
 # Elements that a thread writes together.
-TOGETHER = 4
+_TOGETHER = 4
 
 
 def clear_kernel() -> Any:
@@ -91,12 +91,8 @@ def clear_kernel() -> Any:
     return clear_words
 
 
-def histogram_kernel(element_size: int, n_copies: int) -> Any:
-    """Make `digit_histograms` for one width of elements.
-
-    A block has several copies of each counter, side by side: lanes with different digits meet in a memory
-    bank less often.
-    """
+def histogram_kernel(element_size: int) -> Any:
+    """Make `digit_histograms` for one width of elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
@@ -106,18 +102,18 @@ def histogram_kernel(element_size: int, n_copies: int) -> Any:
     @cuda.jit(max_registers=32)
     def digit_histograms(x, lengths, histograms, offsets, p: HistogramParameters):
         grid_dependency_wait()
-        copies = cuda.shared.array(0, u32)
+        histogram = cuda.shared.array(n_counters, u32)
+        counters = shared_address(histogram)
         thread = u32(cuda.threadIdx.x)
-        own_copies = shared_address(copies) + ((thread & u32(n_copies - 1)) << 2)
         block = i64(cuda.blockIdx.x)
         row = block // p.blocks_per_row
         x_row, _, _ = row_offsets(p.layout, offsets, p.first_row + row)
         length = row_length(lengths, p.layout, offsets, p.first_row + row, p.axis_size, p.length_format)
         step = p.x_stride * element_size
-        copy = thread
-        while copy < n_counters * n_copies:
-            copies[copy] = u32(0)
-            copy += COUNTING_THREADS
+        counter = thread
+        while counter < n_counters:
+            histogram[counter] = u32(0)
+            counter += COUNTING_THREADS
         cuda.syncthreads()
         keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
         first = (block - row * p.blocks_per_row) * COUNTED_ELEMENTS + i64(thread)
@@ -134,49 +130,17 @@ def histogram_kernel(element_size: int, n_copies: int) -> Any:
                     key = ~ordered_key(keys[item], p.key_format)
                     for digit in range(element_size):
                         value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
-                        count_shared(own_copies + (u32(digit * N_DIGITS) + value) * u32(4 * n_copies))
+                        count_shared(counters + ((u32(digit * N_DIGITS) + value) << 2))
             first += p.blocks_per_row * COUNTED_ELEMENTS
         cuda.syncthreads()
         counter = thread
         while counter < n_counters:
-            # Each lane of a warp begins in another memory bank.
-            amount = u32(0)
-            for copy in range(n_copies):
-                at = (u32(copy) + thread * n_copies // 32) & (n_copies - 1)
-                amount += copies[counter * n_copies + at]
-            if amount != 0:
-                entry = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
-                reduce_add_u64(entry, u64(amount))
+            if histogram[counter] != 0:
+                at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
+                reduce_add_u64(at, u64(histogram[counter]))
             counter += COUNTING_THREADS
 
     return digit_histograms
-
-
-@functools.cache
-def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
-    """Make `digit_of`, whose digits ascend as keys descend, and `rank_in_warp`, `n_items` keys per lane."""
-
-    @device_function
-    def digit_of(key, shift):
-        return u32(N_DIGITS - 1) - (u32(key >> key_type(shift)) & u32(N_DIGITS - 1))
-
-    @device_function
-    def rank_in_warp(keys, places, warp_counts, own_counts, shift):
-        """Rank each key among those of its digit in its warp: 32 keys at a time, in order."""
-        below = lanes_below()
-        for item in range(n_items):
-            digit = digit_of(keys[item], shift)
-            same = match_byte(digit)
-            counter = own_counts + digit
-            already = u32(warp_counts[counter])
-            cuda.syncwarp()
-            earlier = same & below
-            if earlier == 0:
-                warp_counts[counter] = u16(already + popcount_u32(same))
-            cuda.syncwarp()
-            places[item] = already + popcount_u32(earlier)
-
-    return digit_of, rank_in_warp
 
 
 class Pairs(NamedTuple):
@@ -292,15 +256,15 @@ def sort_kernel(
     @device_function
     def look_back(states, before):
         """Return the sum over the tiles up to `before` of what they have of the digit of `states`."""
-        seen = cuda.local.array(LOOKBACK_TILES, position_type)
+        seen = cuda.local.array(_LOOKBACK_TILES, position_type)
         total = position_type(0)
         while before >= 0:
-            for back in range(LOOKBACK_TILES):
+            for back in range(_LOOKBACK_TILES):
                 seen[back] = position_type(of_all)
                 if before - back >= 0:
                     seen[back] = load_state(states + (before - back) * (N_DIGITS * position_size))
             is_known = True
-            for back in range(LOOKBACK_TILES):
+            for back in range(_LOOKBACK_TILES):
                 is_known = is_known and seen[back] != 0 and before >= 0
                 if is_known:
                     total += seen[back] & count_mask
@@ -438,30 +402,30 @@ def sort_kernel(
 
         let_next_launch_begin()
         base_address = shared_address(digit_base)
-        ranks = cuda.local.array(TOGETHER, position_type)
-        for first in range(0, n_items, TOGETHER):
-            for item in range(TOGETHER):
+        ranks = cuda.local.array(_TOGETHER, position_type)
+        for first in range(0, n_items, _TOGETHER):
+            for item in range(_TOGETHER):
                 place = u32((first + item) * n_threads) + thread
                 keys[item], positions[item] = pairs.load_shared(exchanged + place * u32(pairs.size))
-            for item in range(TOGETHER):
+            for item in range(_TOGETHER):
                 place = u32((first + item) * n_threads) + thread
                 base = load_shared(base_address + digit_of(keys[item], byte) * u32(position_size))
                 ranks[item] = base + position_type(place)
             if p.is_last == 0:
                 row_pairs = destination + row * p.axis_size * pairs.size
-                for item in range(TOGETHER):
+                for item in range(_TOGETHER):
                     if u32((first + item) * n_threads) + thread < count:
                         pairs.store(row_pairs + i64(ranks[item]) * pairs.size, keys[item], positions[item])
             else:
                 last = position_type(p.k)
-                for item in range(TOGETHER):
+                for item in range(_TOGETHER):
                     if u32((first + item) * n_threads) + thread >= count:
                         ranks[item] = last
-                for item in range(TOGETHER):
+                for item in range(_TOGETHER):
                     if ranks[item] < last:
                         address = x_base + i64(positions[item]) * p.strides.x * element_size
                         keys[item] = restore(keys[item] ^ key_type(ones), p.key_format, address)
-                for item in range(TOGETHER):
+                for item in range(_TOGETHER):
                     rank = i64(ranks[item])
                     if ranks[item] < last:
                         store_element(row_values + rank * p.strides.values * element_size, keys[item])
