@@ -120,6 +120,10 @@ def _from_compute_90(text: str) -> Callable[[], str]:
 grid_dependency_wait = _instruction(
     _void, [], _from_compute_90("griddepcontrol.wait; griddepcontrol.launch_dependents;")
 )
+# Both by themselves: blocks of the next launch that begin early take room from blocks of this one, or crowd
+# on the multiprocessors that have room first.
+grid_dependency_wait_only = _instruction(_void, [], _from_compute_90("griddepcontrol.wait;"))
+let_next_launch_begin = _instruction(_void, [], _from_compute_90("griddepcontrol.launch_dependents;"))
 
 load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
 load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")
@@ -133,6 +137,7 @@ _READ_IF_U32X4 = (
     "mov.b32 $0, a; mov.b32 $1, b; mov.b32 $2, c; mov.b32 $3, d; }}"
 )
 load_if_u32x4 = _instruction(_u32x4, [i64, u32], _READ_IF_U32X4.format("ld.global"))
+load_u64x2 = _instruction(_u64x2, [i64], "ld.global.v2.u64 {$0, $1}, [$2];")
 load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
 
 read_u8 = _instruction(u32, [i64], "ld.global.nc.u8 $0, [$1];", _PURE)
@@ -163,6 +168,8 @@ store_u16 = _instruction(_void, [i64, u32], "st.global.u16 [$0], $1;")
 store_u32 = _instruction(_void, [i64, u32], "st.global.u32 [$0], $1;")
 store_u64 = _instruction(_void, [i64, u64], "st.global.u64 [$0], $1;")
 store_u32x4 = _instruction(_void, [i64, u32, u32, u32, u32], "st.global.v4.u32 [$0], {$1, $2, $3, $4};")
+store_u32x2 = _instruction(_void, [i64, u32, u32], "st.global.v2.u32 [$0], {$1, $2};")
+store_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.v2.u64 [$0], {$1, $2};")
 
 store_stream_u8 = _instruction(_void, [i64, u32], "st.global.cs.u8 [$0], $1;")
 store_stream_u16 = _instruction(_void, [i64, u32], "st.global.cs.u16 [$0], $1;")
@@ -241,6 +248,7 @@ lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
 
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
+highest_bit = _instruction(u32, [u32], "bfind.u32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
 leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
 # (sum, a, b): a times b, both as signed words, is added to the sum.
@@ -276,6 +284,14 @@ store_shared_u32x4 = _instruction(
 store_shared_u64x2 = _instruction(_void, [u32, u64, u64], "st.shared.v2.u64 [$0], {$1, $2};")
 atomic_add_shared_u32 = _instruction(u32, [u32, u32], "atom.shared.add.u32 $0, [$1], $2;")
 reduce_add_shared_u32 = _instruction(_void, [u32, u32], "red.shared.add.u32 [$0], $1;")
+# (address, value, condition): without the condition nothing is added, and the result means nothing.
+add_shared_if = _instruction(
+    u32,
+    [u32, u32, u32],
+    "{ .reg .pred holds; setp.ne.u32 holds, $3, 0; @holds atom.shared.add.u32 $0, [$1], $2; }",
+)
+# The hardware counts lanes with the same address in one step.
+count_shared = _instruction(_void, [u32], "red.shared.add.u32 [$0], 1;")
 # (address, condition): the hardware counts lanes with the same address in one step.
 count_shared_if = _instruction(
     _void,
@@ -381,16 +397,25 @@ raw_key_u64 = _raw_key(
 # (low, high): a word of both.
 join_u32 = _instruction(u64, [u32, u32], "mov.b64 $0, {$1, $2};", _PURE)
 
+
+def _lanes_with(bit: int, lanes: str) -> str:
+    """Return what makes `lanes` those whose bit of operand 1 is as this lane's."""
+    return (
+        f"and.b32 {lanes}, $1, {1 << bit}; setp.ne.u32 is_set, {lanes}, 0; "
+        f"vote.sync.ballot.b32 {lanes}, is_set, {_ALL_LANES}; @!is_set not.b32 {lanes}, {lanes}; "
+    )
+
+
 # The lanes whose values have the same lowest eight bits as this lane's.
 match_byte = _instruction(
     u32,
     [u32],
-    "{ .reg .pred is_set; .reg .b32 same, lanes; mov.b32 same, -1; "
+    "{ .reg .pred is_set; .reg .b32 same, lanes, others; mov.b32 same, -1; "
     + "".join(
-        f"and.b32 lanes, $1, {1 << bit}; setp.ne.u32 is_set, lanes, 0; "
-        f"vote.sync.ballot.b32 lanes, is_set, {_ALL_LANES}; @!is_set not.b32 lanes, lanes; "
-        "and.b32 same, same, lanes; "
-        for bit in range(8)
+        _lanes_with(bit, "lanes")
+        + _lanes_with(bit + 1, "others")
+        + "lop3.b32 same, same, lanes, others, 0x80; "
+        for bit in range(0, 8, 2)
     )
     + "mov.b32 $0, same; }",
     _CONVERGENT,

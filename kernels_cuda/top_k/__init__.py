@@ -37,6 +37,7 @@ in order.
 `optional_launches`, `reorder`,       results in ascending order of index, where an algorithm's are not
 `by_index`
 `candidates`                          what a lane of the columns algorithm keeps
+`digits`                              ranks by a digit, for sorts in shared memory
 `cooperate`                           what the lanes of a warp, and the warps of a block, do together
 ====================================  ====================================================================
 """

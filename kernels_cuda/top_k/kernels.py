@@ -94,10 +94,11 @@ def histogram(element_size: int) -> Variant:
     return Variant("top_k_histogram", "kernels_cuda.top_k.sort:histogram_kernel", (element_size,))
 
 
-def sort(element_size: int, position_size: int) -> Variant:
+def sort(element_size: int, position_size: int, tile: shapes.SortTile) -> Variant:
     """Return the kernel for one pass of a sort."""
-    parameters = element_size, position_size, *shapes.sort_tile(element_size, position_size)
-    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_kernel", parameters)
+    dynamic_bytes = tile.n_elements * shapes.pair_bytes(element_size, position_size)
+    parameters = element_size, position_size, *tile
+    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_kernel", parameters, dynamic_bytes)
 
 
 def offsets() -> Variant:
@@ -145,7 +146,8 @@ def variants() -> Iterator[Variant]:
         for shape in PARTITION_SHAPES[element_size]:
             yield partition(element_size, shapes.PartitionShape(*shape))
         for position_size in POSITION_SIZES:
-            yield sort(element_size, position_size)
+            for sort_tile in shapes.SORT_TILES[shapes.pair_bytes(element_size, position_size)]:
+                yield sort(element_size, position_size, sort_tile)
         yield histogram(element_size)
         for n_threads in shapes.BY_INDEX_THREADS:
             yield by_index(element_size, n_threads)

@@ -243,9 +243,9 @@ class HistogramParameters(NamedTuple):
     axis_size: int
     blocks_per_row: int
     x_stride: int
+    length_format: LengthFormat
     layout: RowLayout
     key_format: KeyFormat
-    length_format: LengthFormat
 
 
 class SortParameters(NamedTuple):
@@ -260,9 +260,9 @@ class SortParameters(NamedTuple):
     is_first: int
     is_last: int
     strides: AxisStrides
+    length_format: LengthFormat
     layout: RowLayout
     key_format: KeyFormat
-    length_format: LengthFormat
 
 
 class ReorderParameters(NamedTuple):

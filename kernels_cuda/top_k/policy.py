@@ -214,6 +214,8 @@ class SortPolicy:
     blocks_per_multiprocessor: int = 2
     # Workspace that a batch of rows should need; a row that needs more is a batch by itself.
     batch_bytes: int = 256 * MIB
+    # With more tiles than these, those of fewer threads with more elements each are faster.
+    tiles_per_multiprocessor: int = 3
     # Longer rows have positions and counts of 8 bytes.
     narrow_elements: int = NARROW_COUNTS
 

@@ -203,16 +203,20 @@ class SortTile(NamedTuple):
     n_items: int
     max_registers: int
 
+    @property
+    def n_elements(self) -> int:
+        """Elements of a tile."""
+        return self.n_threads * self.n_items
 
-def sort_tile(element_size: int, position_size: int) -> SortTile:
-    """Return the tile for a width of elements and positions."""
-    return SortTile(384, 14, 80) if element_size + position_size <= 8 else SortTile(512, 8, 64)
+
+# By the bytes of a pair: what is best for few tiles, all of which run at once, and for many. Both are of the
+# same number of elements.
+SORT_TILES = {8: (SortTile(384, 16, 80), SortTile(256, 24, 80)), 16: (SortTile(384, 8, 56),)}
 
 
-def sort_shared_bytes(element_size: int, position_size: int) -> int:
-    """Return the shared memory in which a block of the sort kernel exchanges keys, then positions."""
-    tile = sort_tile(element_size, position_size)
-    return tile.n_threads * tile.n_items * max(4, element_size, position_size)
+def pair_bytes(element_size: int, position_size: int) -> int:
+    """Return the bytes of a pair of a key and a position: a word of 8 bytes for both, or one for each."""
+    return 8 if max(element_size, position_size) <= 4 else 16
 
 
 class TileShape(NamedTuple):
