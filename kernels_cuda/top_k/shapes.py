@@ -214,7 +214,7 @@ class SortTile(NamedTuple):
 SORT_TILES = {8: (SortTile(384, 16, 80), SortTile(256, 24, 80)), 16: (SortTile(384, 8, 56),)}
 
 
-def pair_bytes(element_size: int, position_size: int) -> int:
+def pair_bytes(element_size: int, position_size: int = 4) -> int:
     """Return the bytes of a pair of a key and a position: a word of 8 bytes for both, or one for each."""
     return 8 if max(element_size, position_size) <= 4 else 16
 
@@ -251,11 +251,6 @@ PARTITION_STATIC_BYTES = 1024
 # The most that a block sorts of what it selects, and bytes of a warp's counters.
 SORTED_PAIRS = 4096
 WARP_COUNTER_BYTES = 2 * N_DIGITS
-
-
-def pair_bytes(element_size: int) -> int:
-    """Return the bytes of a selected key and its position in shared memory."""
-    return 2 * group_key_bytes(element_size)
 
 
 class PartitionShape(NamedTuple):
