@@ -1,6 +1,7 @@
 """Kernels for GPUs where there is none: `tests.interpreter` runs random problems, compared byte by byte.
 
-Every algorithm that plans can choose is forced. In the ordinary run only those do that compile quickly.
+Algorithms are forced. With ``DMLOPS_COMPILE_ALL=1`` these are all that plans can choose, which takes many
+minutes; else those that compile quickly.
 """
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.gpu.algorithms import ALGORITHMS
 from tests.interpreter.problems import run_case
 from tests.kernel_sources import needs_compilations
+from tests.marks import COMPILE_ALL
 from tests.random_cases import random_case
 
 pytest.importorskip("cuda.core")
@@ -15,13 +17,12 @@ pytestmark = needs_compilations
 
 # Longer problems take the interpreter seconds each.
 MOST_ELEMENTS = 5000
-QUICK = {"rounds", "tile", "masks", "units", "elements"}
+QUICK = {"rounds", "cluster", "masks", "elements"}
 CHOICES = [
-    pytest.param(
-        operator, choice, marks=() if choice.name in QUICK else pytest.mark.exhaustive, id=str(choice)
-    )
+    pytest.param(operator, choice, id=str(choice))
     for operator, choices in ALGORITHMS.items()
     for choice in choices
+    if COMPILE_ALL or choice.name in QUICK
 ]
 
 
