@@ -66,7 +66,7 @@ class BlockParameters(NamedTuple):
         Where the block begins: coarse maxima, fine maxima or elements; and whether each of these maxima is a
         group by itself.
     lane_bits, n_groups, enough_groups : int
-        Bits of the vectors of a group in the first stage, how many groups the longest row has, and among how
+        Bits of the vectors of a group in the first stage, for how many groups there is room, and among how
         many a threshold should be looked for.
     most_groups : int
         How many groups may be at or above the threshold.
