@@ -228,6 +228,8 @@ global_timer = _instruction(u64, [], "mov.u64 $0, %globaltimer;")
 sleep_some_nanoseconds = _instruction(_void, [u32], "nanosleep.u32 $0;")
 
 lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
+# The same number, which compilers do not know: they cannot move what follows from it to before this place.
+same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
 
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
