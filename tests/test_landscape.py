@@ -179,7 +179,9 @@ def test_the_command(command, harness, tmp_path):
     assert "jax.lax.top_k: sorted and stable\n" in printed
     assert "torch.topk: any order; sorted\n" in printed
     assert "0 problems take more than 1.1 times" in printed
-    record = json.loads((tmp_path / "a.json").read_text())
+    text = (tmp_path / "a.json").read_text()
+    assert sum(line.startswith('{"name": "gating') for line in text.splitlines()) == 128
+    record = json.loads(text)
     assert (record["device"], record["machine"]["gpu"], len(record["workloads"])) == (
         "cuda",
         "NVIDIA L4",
