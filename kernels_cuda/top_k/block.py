@@ -30,7 +30,7 @@ from numba import cuda, types
 from kernels_cuda.ptx import (
     global_timer,
     grid_dependency_wait,
-    shared_address,
+    same_u32,
     shared_from,
     sleep_some_nanoseconds,
 )
@@ -53,10 +53,8 @@ i64 = types.int64
 
 # Entries of the block's state in shared memory; the first two have one for each stage.
 VECTORS, ADDRESS, COUNT, PREFIX, UNALIGNED, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
-WRITTEN, FILLED = 13, 14
-N_STATE = 16
-# From here on each warp has a word among the shared sums for its lane bits, until these sums are needed.
-_LANE_BITS = 32
+WRITTEN = 13
+N_STATE = 14
 # Nanoseconds from one reading of the clock to the next, about, and at least.
 _POLL = 100
 _SHORTEST_POLL = 8
@@ -118,6 +116,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         memory,
         stage,
         vectors,
+        bits,
         has_unit_groups,
         unaligned_bits,
         k,
@@ -138,10 +137,12 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             copy_keys(keys, address, n_vectors, thread)
         else:
             unfolding = unfolding_of(unfolded_format, stage != ELEMENTS)
-            bits_at = shared_address(sums) + ((_LANE_BITS + warp) << 2)
-            group_maxima(keys, address, n_vectors, stride, unfolding, bits_at, lane, warp)
+            group_maxima(keys, address, n_vectors, stride, unfolding, bits, lane, warp)
         cuda.syncthreads()
-        bits = sums[_LANE_BITS + warp]
+        # The loads need the registers of what else follows from these.
+        thread = same_u32(thread)
+        lane = thread & 31
+        warp = thread >> 5
         n_groups = count_groups(u32(state[VECTORS + stage]), bits, has_unit_groups)
         n_selected = u32(min(k, state[COUNT]))
         lowest = ~key_type(0)
@@ -219,20 +220,22 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         elif p.top_stage == COARSE:
             address = coarse_address
             n_vectors = u32(n_coarse // keys_per_vector)
+        value_address = values + (value_row + part * p.k * p.strides.values) * element_size
+        index_address = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
+        n_written = min(p.k, count, length)
         # The first pass does not need these: registers are to be free for its loads.
         if thread == 0:
             state[COUNT] = count
             state[PREFIX] = prefix
             state[UNALIGNED] = count - n_row_vectors * per_vector
             state[BASE] = base
-            state[VALUES] = values + (value_row + part * p.k * p.strides.values) * element_size
-            state[INDICES] = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
+            state[VALUES] = value_address
+            state[INDICES] = index_address
             state[SOURCE] = begin
             if sources != 0:
                 state[SOURCE] = row * p.axis_size + begin
             state[VECTORS + ELEMENTS] = n_row_vectors
-            state[WRITTEN] = min(p.k, count, length)
-            state[FILLED] = min(p.k, p.part_size, p.axis_size - begin)
+            state[WRITTEN] = n_written
             state[VECTORS + FINE] = n_coarse << p.coarse_bits
             state[VECTORS + COARSE] = n_coarse // keys_per_vector
             state[ADDRESS + ELEMENTS] = first_address
@@ -241,6 +244,16 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         grid_dependency_wait()
         if i64(cuda.blockIdx.x) < p.n_staggered:
             wait(u64(u32(cuda.blockIdx.x) // u32(p.n_together)) * u64(p.stagger_nanoseconds))
+        pad_row(
+            value_address,
+            index_address,
+            p.strides,
+            p.index_size,
+            p.length_format.padding,
+            n_written + i64(thread),
+            i64(n_threads),
+            min(p.k, p.part_size, p.axis_size - begin),
+        )
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         unaligned_bits = key_type(0)
@@ -257,7 +270,6 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         threshold = key_type(0)
         highest = key_type(ones)
         bits = lane_bits_of(n_vectors, u32(p.lane_bits), u32(p.n_groups), u32(p.enough_groups))
-        sums[_LANE_BITS + warp] = bits
         n_selected = u32(min(p.k, count))
         n_groups = count_groups(n_vectors, bits, p.has_unit_groups != 0)
         if n_groups > n_selected and (count > p.n_slots or i64(n_selected) * 4 < count):
@@ -268,6 +280,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 (keys, candidate_groups, histogram, sums, extremes, counters, state),
                 p.top_stage,
                 (address, n_vectors, stride),
+                bits,
                 p.has_unit_groups != 0,
                 unaligned_bits,
                 p.k,
@@ -277,7 +290,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 (thread, lane, warp),
             )
             has_candidate_groups = True
-            group_bits = sums[_LANE_BITS + warp]
+            group_bits = bits
             if p.has_unit_groups != 0:
                 # The list is of groups of the stage below.
                 stage -= 1
@@ -285,6 +298,9 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         else:
             cuda.syncthreads()
 
+        thread = same_u32(thread)
+        lane = thread & 31
+        warp = thread >> 5
         prefix = state[PREFIX]
         n_selected = u32(min(p.k, state[COUNT]))
         has_unaligned = thread < u32(state[UNALIGNED])
@@ -359,16 +375,6 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             has_candidate_groups,
             p.key_format,
             (thread, lane, warp),
-        )
-        pad_row(
-            state[VALUES],
-            state[INDICES],
-            p.strides,
-            p.index_size,
-            p.length_format.padding,
-            state[WRITTEN] + i64(thread),
-            i64(n_threads),
-            state[FILLED],
         )
 
     return block_top_k
