@@ -67,7 +67,6 @@ from kernels_cuda.top_k.shapes import (
     N_DIGITS,
 )
 
-u16 = types.uint16
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
@@ -379,11 +378,11 @@ def sort_kernel(
                 running += of_warp
         cuda.syncthreads()
 
-        # Rank each key among those of its digit: 32 keys at a time, in order. The last lane with a digit
-        # counts for all lanes with it.
         # Compilers do not see that this is the same. Else they would keep all digits, and where they are
         # counted, in registers.
         same_byte = shared_byte[0]
+        # A warp brings 32 pairs at a time into order: of the lanes with the same digit, the last one counts
+        # for all.
         below = lanes_below()
         for item in range(n_items):
             digit = digit_of(keys[item], same_byte)
