@@ -102,14 +102,23 @@ class TilePolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionPolicy:
-    """One block per row, which holds it in registers, for results by ascending index."""
+    """One block per row, which holds it in registers, for results by ascending index or for a large k."""
 
     # Smallest first; a row goes to the first that holds it, or to the last if there are few rows.
     shapes: tuple[PartitionShape, ...]
-    # Shorter rows are left to warps and their rounds.
-    row_elements: int = 1024
     # As many rows as this for each multiprocessor are few.
     few_rows_per_multiprocessor: int = 1
+    # Warps rank all elements of shorter rows sooner, if there are many.
+    row_elements: int = 128
+    # Of many rows as long as the first, blocks filter those with more elements for each selected one.
+    filtered_elements: int = 8192
+    filtered_per_selected: int = 64
+    # Sorted results: of rows as long as this, with so few elements for each selected one. Few rows, but for
+    # so many long ones, are better served by more threads each.
+    sorted_elements: int = 4096
+    elements_per_selected: int
+    long_elements: int = 16_384
+    fewest_long_rows: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,9 +190,15 @@ class ClusterPolicy:
     # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
     # are left over.
     eighths_of_multiprocessors: int = 7
-    # Shorter rows are served sooner by one block each, and a smaller k of sorted results by group maxima.
-    row_elements: int = 1 << 15
+    # By index: shorter rows are served sooner by one block each, a smaller k by a single pass, and longer rows,
+    # by the bytes that a block holds, by a threshold from a sample, unless they are few.
+    row_elements: int = 1 << 14
+    smallest_k: int = 65
+    block_bytes: int = 64 * KIB
+    # Sorted results: shorter rows, a smaller k, and more rows, are served sooner by one block each.
+    sorted_elements: int
     sorted_k: int = 512
+    fewest_sorting_blocks: int = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +277,7 @@ class Policy:
     # wasted.
     transposed_rows: int = 16
     # Rows for each multiprocessor that are many.
-    many_rows_per_multiprocessor: int = 8
+    many_rows_per_multiprocessor: int = 7
     # Longer rows have positions of 8 bytes in the workspace.
     narrow_axis_elements: int = 1 << 32
     # Blocks of one launch.
@@ -316,12 +331,13 @@ class Policy:
             warp=WarpPolicy(ranked_elements=ranked, ranked_elements_of_many_rows=ranked_of_many),
             tile=TilePolicy(
                 shapes=tuple(tile for tile in tiles if tile.shared_bytes(element_size) <= block_bytes),
-                elements_per_selected={1: 16, 2: 8, 4: 4, 8: 4}[element_size],
+                elements_per_selected={1: 16, 2: 9, 4: 4, 8: 4}[element_size],
                 sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
                 selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
             ),
             partition=PartitionPolicy(
-                shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size])
+                shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size]),
+                elements_per_selected={1: 9, 2: 9, 4: 5, 8: 5}[element_size],
             ),
             block=BlockPolicy(
                 shapes=tuple(
@@ -333,7 +349,10 @@ class Policy:
                 largest_k=4096 if is_large else 2048,
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
-            cluster=ClusterPolicy(blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else ()),
+            cluster=ClusterPolicy(
+                blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else (),
+                sorted_elements=(16 if element_size <= 2 else 4) * KIB,
+            ),
         )
 
 
