@@ -232,6 +232,9 @@ lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
 leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
+trailing_zeros_u32 = _instruction(
+    u32, [u32], "{ .reg .b32 reversed; brev.b32 reversed, $1; clz.b32 $0, reversed; }", _PURE
+)
 # (sum, a, b): a times b, both as signed words, is added to the sum.
 add_product = _instruction(i64, [i64, u32, u32], "mad.wide.s32 $0, $2, $3, $1;", _PURE)
 multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)

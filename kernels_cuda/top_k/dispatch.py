@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import group_launches, launches
+from kernels_cuda.top_k import group_launches, launches, sampled_launches
 from kernels_cuda.top_k.launches import Launch, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, in_copy, take_lengths, without_lengths
 from kernels_cuda.top_k.policy import Policy
@@ -33,6 +33,7 @@ class Algorithm(StrEnum):
     COLUMNS = "columns"
     TILE = "tile"
     SORT = "sort"
+    SAMPLED = "sampled"
 
 
 class Implementation(NamedTuple):
@@ -62,6 +63,9 @@ IMPLEMENTATIONS = {
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
     Algorithm.SORT: Implementation(launches.sort_launches),
+    Algorithm.SAMPLED: Implementation(
+        sampled_launches.sampled_launches, orders_by_index=True, reads_lengths=True
+    ),
 }
 
 
@@ -75,6 +79,8 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
         return Algorithm.TILE
+    if _is_for_sampling(problem, policy):
+        return Algorithm.SAMPLED
     if _is_for_grids(problem, policy):
         return Algorithm.GRID
     return Algorithm.SORT if group_launches.fitting_block(problem, policy) is None else Algorithm.BLOCK
@@ -116,6 +122,17 @@ def _is_for_tiles(problem: Problem, policy: Policy) -> bool:
 
 def _selects_most(problem: Problem, policy: Policy) -> bool:
     return problem.axis_size <= problem.k * policy.tile.elements_per_selected
+
+
+def _is_for_sampling(problem: Problem, policy: Policy) -> bool:
+    sampled = policy.sampled
+    return (
+        problem.strides.x == 1
+        and problem.n_rows >= sampled.fewest_rows
+        and problem.row_bytes >= sampled.row_bytes
+        and problem.k >= sampled.smallest_k
+        and sampled_launches.fitting_sample(problem, policy) is not None
+    )
 
 
 def _is_for_grids(problem: Problem, policy: Policy) -> bool:

@@ -251,3 +251,32 @@ class PadParameters(NamedTuple):
     strides: AxisStrides
     layout: RowLayout
     length_format: LengthFormat
+
+
+class SampledParameters(NamedTuple):
+    """Parameters of the three kernels of `sampled`.
+
+    Attributes
+    ----------
+    first_block : int
+        The row, or the unit of rows and segments, that the first block takes.
+    sample_size : int
+        Elements of a row's sample, a power of two.
+    n_slots, n_segments : int
+        Candidates of a row for which there is room, and the most segments that a row has.
+    """
+
+    index_size: int
+    is_sorted: int
+    first_block: int
+    n_rows: int
+    axis_size: int
+    k: int
+    sample_size: int
+    n_slots: int
+    n_segments: int
+    strides: AxisStrides
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+    length_format: LengthFormat

@@ -152,6 +152,23 @@ class GridPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SampledPolicy:
+    """Batches of long rows: a threshold from a sample, one pass over the row, an exact selection."""
+
+    # The rows it serves: so many at least, of so many bytes, and for so large a k.
+    fewest_rows: int = 32
+    row_bytes: int = 128 * KIB
+    smallest_k: int = 32
+    # Sizes of a sample, powers of two: the first whose candidates are few, or else the last.
+    sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
+    few_candidates: int = 6144
+    sample_bytes: int = 64 * KIB
+    # The most candidates and segments of a row.
+    most_candidates: int = 10240
+    most_segments: int = 2048
+
+
+@dataclass(frozen=True, kw_only=True)
 class ColumnsPolicy:
     """One lane per row, where rows lie side by side."""
 
@@ -215,6 +232,7 @@ class Policy:
     block: BlockPolicy
     grid: GridPolicy
     columns: ColumnsPolicy = ColumnsPolicy()
+    sampled: SampledPolicy = SampledPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
     # Rows that must lie side by side for lanes to read one each: of fewer, most of what is loaded along is

@@ -212,3 +212,63 @@ class TileShape(NamedTuple):
 
 # Sums of a block's warps, twice 32.
 TILE_SUMS = 64
+
+
+# The sampled algorithm. A warp lists what reaches the threshold of a row segment by segment.
+SEGMENT_VECTORS_PER_LANE = 16
+SEGMENT_VECTORS = WARP_LANES * SEGMENT_VECTORS_PER_LANE
+# What is known of a segment, and of a row: its threshold (8 bytes), and two counters.
+SEGMENT_BYTES = 8
+ROW_STATE_BYTES = 16
+LISTING_THREADS = 256
+LISTING_WARPS = LISTING_THREADS // WARP_LANES
+# Threads that choose a row's threshold, and that finish a row.
+SAMPLED_THREADS = 512
+
+
+def segment_elements(element_size: int) -> int:
+    """Return the elements of a segment."""
+    return SEGMENT_VECTORS * VECTOR_BYTES // element_size
+
+
+def sample_rank(sample_size: int, k: int, n_elements: int) -> int:
+    """Return the rank in a sample that surely does not come before the k-th element of the row.
+
+    About k of the row's elements come before it, `expected` of them in the sample, give or take the root of
+    that: 5 roots are less than a quarter of it and 25.
+
+    Examples
+    --------
+    >>> sample_rank(4096, 2048, 131072), sample_rank(4096, 32, 131072)
+    (113, 34)
+    """
+    expected = -(-sample_size * k // n_elements)
+    return expected + expected // 4 + 33
+
+
+def list_slots(sample_size: int, k: int, n_elements: int) -> int:
+    """Return the room for a row's candidates: the elements that so many of the sample stand for, and 2k.
+
+    Examples
+    --------
+    >>> list_slots(4096, 2048, 131072)
+    5632
+    """
+    most = most_of_sample(sample_rank(sample_size, k, n_elements))
+    stood_for = -(-(most + most // 4 + 25) * n_elements // sample_size)
+    return -(-max(stood_for, 2 * k) // 128) * 128
+
+
+def most_of_sample(rank: int) -> int:
+    """Return how many of the sample may be at or above the threshold, for a rank."""
+    return rank + rank // 16
+
+
+def finishing_bytes(key_bytes: int, n_slots: int, n_segments: int, k: int, is_sorted: bool) -> int:
+    """Return the dynamic shared memory of a block that finishes a row."""
+    order_bytes = 2 * n_slots + 4 * BINS_PER_THREAD * SAMPLED_THREADS if is_sorted else 4 * k
+    return n_slots * (key_bytes + 4) + 8 * n_segments + order_bytes
+
+
+# What a block that finishes a row has of its own, at most: a histogram, sums, extremes and counters.
+FINISHING_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024

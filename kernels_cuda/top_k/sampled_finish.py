@@ -1,0 +1,400 @@
+"""The end of `sampled`: one block per row selects from what has been listed."""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    LOAD,
+    ballot,
+    count_shared_if,
+    grid_dependency_wait,
+    lanes_below,
+    load_u32,
+    load_u64,
+    popcount_u32,
+    shared_address,
+    shared_from,
+    store_u64,
+    warp_add,
+)
+from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.scan import block_scan
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.lengths import pad_function
+from kernels_cuda.top_k.parameters import SampledParameters
+from kernels_cuda.top_k.rank import rank_functions, write_function
+from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.sampled import (
+    ABOVE_SHIFT,
+    COUNT_MASK,
+    EQUAL_SHIFT,
+    EQUALS_LISTED,
+    LISTED,
+)
+from kernels_cuda.top_k.shapes import (
+    BINS_PER_THREAD,
+    ROW_STATE_BYTES,
+    SAMPLED_THREADS,
+    SEGMENT_BYTES,
+    VECTOR_BYTES,
+    group_key_bytes,
+    segment_elements,
+)
+from kernels_cuda.top_k.threshold import N_COUNTERS, bit_length, threshold_functions
+
+u16 = types.uint16
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+# In place of what leads from a candidate's place in the list to that in shared memory.
+_READ_AGAIN = 0xFFFFFFFF
+# Elements that each lane loads at a time.
+_N_ITEMS = 8
+_N_WARPS = SAMPLED_THREADS // 32
+
+
+def finish_kernel(element_size: int) -> Any:
+    """Make the kernel for one element width."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key = functions.ordered_key
+    restore = functions.restore
+    load_element = functions.load_element
+    store_element = functions.store_element
+    find_digit, _, find_threshold, list_groups = threshold_functions(SAMPLED_THREADS, key_type)
+    pair_extremes = rank_functions(SAMPLED_THREADS, key_type).pair_extremes
+    write_first = write_function(element_size, SAMPLED_THREADS)
+    pad_row = pad_function(element_size)
+    exclusive_sum = block_scan(SAMPLED_THREADS)
+    needed_bits = bit_length(key_type)
+    key_bytes = group_key_bytes(element_size)
+    load_key = LOAD[key_bytes]
+    digit_bits = SAMPLED_THREADS.bit_length() - 1
+    n_elements = segment_elements(element_size)
+    ones = (1 << 8 * element_size) - 1
+
+    @linked_function
+    def count_candidates(segments, n_segments, sums, thread):
+        """Return how many elements of the row are above its threshold, and how many equal it."""
+        n_above = u32(0)
+        n_equal = u32(0)
+        segment = i64(thread)
+        while segment < n_segments:
+            known = load_u64(segments + segment * SEGMENT_BYTES)
+            n_above += u32(known >> ABOVE_SHIFT) & COUNT_MASK
+            n_equal += u32(known >> EQUAL_SHIFT) & COUNT_MASK
+            segment += SAMPLED_THREADS
+        n_above = warp_add(n_above)
+        n_equal = warp_add(n_equal)
+        lane = thread & 31
+        if lane == 0:
+            sums[thread >> 5] = n_above
+            sums[32 + (thread >> 5)] = n_equal
+        cuda.syncthreads()
+        n_above = u32(0)
+        n_equal = u32(0)
+        if lane < _N_WARPS:
+            n_above = sums[lane]
+            n_equal = sums[32 + lane]
+        n_above = warp_add(n_above)
+        n_equal = warp_add(n_equal)
+        cuda.syncthreads()
+        return n_above, n_equal
+
+    @linked_function
+    def row_threshold(row, low, high, above, n_selected, most, histogram, sums, counters, key_format, ids):
+        """Return a key from `low` to `high` that at least `n_selected` elements of the row are at or above.
+
+        They are at most `most`, or it is the key of element number `n_selected`. `above` elements are above
+        `high`.
+        """
+        base, step, count = row
+        thread, lane, warp = ids
+        elements = cuda.local.array(_N_ITEMS, key_type)
+        bins = shared_address(histogram)
+        searching = True
+        while searching:
+            width = high - low
+            shift = max(needed_bits(width), u32(digit_bits)) - digit_bits
+            position = i64(thread)
+            while position < count:
+                for item in range(_N_ITEMS):
+                    at = position + item * SAMPLED_THREADS
+                    elements[item] = key_type(0)
+                    if at < count:
+                        elements[item] = load_element(base + at * step)
+                for item in range(_N_ITEMS):
+                    above_low = ordered_key(elements[item], key_format) - low
+                    exists = position + item * SAMPLED_THREADS < count
+                    digit = u32(above_low >> key_type(shift))
+                    count_shared_if(bins + (digit << 2), above_low <= width and exists)
+                position += _N_ITEMS * SAMPLED_THREADS
+            digit, larger, amount = find_digit(
+                histogram, sums, counters, n_selected - above, thread, lane, warp
+            )
+            low += key_type(digit) << key_type(shift)
+            # The end of the last bin may lie beyond what a key can be.
+            width = min(high - low, (1 << key_type(shift)) - 1)
+            high = low + width
+            above += larger
+            searching = shift > 0 and above + amount > most
+        return low
+
+    @linked_function
+    def read_segment(keys, lows, row, first, threshold, place, n_equals, is_counting, key_format, lane):
+        """Bring a segment's elements above the threshold, and the first that equal it, into shared memory.
+
+        The segment begins at position `first`, perhaps before the row does. Returns how many elements are
+        above the threshold, and how many equal it.
+        """
+        base, step, count = row
+        elements = cuda.local.array(_N_ITEMS, key_type)
+        n_above = u32(0)
+        n_equal = u32(0)
+        position = first + i64(lane)
+        end = min(first + n_elements, count)
+        while first < end:
+            for item in range(_N_ITEMS):
+                at = position + item * 32
+                elements[item] = key_type(0)
+                if 0 <= at < end:
+                    elements[item] = load_element(base + at * step)
+            for item in range(_N_ITEMS):
+                at = position + item * 32
+                key = ordered_key(elements[item], key_format)
+                exists = 0 <= at < end
+                above = ballot(exists and key > threshold)
+                equal = ballot(exists and key == threshold)
+                equals_before = n_equal + popcount_u32(equal & lanes_below())
+                slot = place + n_above + popcount_u32(above & lanes_below()) + min(equals_before, n_equals)
+                is_listed = key > threshold or (key == threshold and equals_before < n_equals)
+                if exists and is_listed and not is_counting:
+                    keys[slot] = key
+                    lows[slot] = ~u32(at)
+                n_above += popcount_u32(above)
+                n_equal += popcount_u32(equal)
+            position += _N_ITEMS * 32
+            first += _N_ITEMS * 32
+        return n_above, n_equal
+
+    @linked_function
+    def place_segments(moves, limits, segments, n_segments, n_equals, is_listed, totals, thread):
+        """Find where in shared memory the candidates of each segment go; return how many there are.
+
+        Of those that equal the threshold, `n_equals` are needed. `moves` lead from a place in the list to
+        that in shared memory. If a segment is to be read again, its entry in `limits` tells how many of its
+        equals it gives, and where its candidates go; if not, it is `_READ_AGAIN`.
+        """
+        n_placed = u32(0)
+        equals_before = u32(0)
+        first = i64(0)
+        while first < n_segments:
+            segment = first + i64(thread)
+            known = u64(EQUALS_LISTED)
+            if segment < n_segments:
+                known = load_u64(segments + segment * SEGMENT_BYTES)
+            n_above = u32(known >> ABOVE_SHIFT) & COUNT_MASK
+            n_equal = u32(known >> EQUAL_SHIFT) & COUNT_MASK
+            before, of_all = exclusive_sum(n_equal, thread, totals)
+            cuda.syncthreads()
+            given = n_equals - min(n_equals, equals_before + before)
+            given = min(given, n_equal)
+            has_equals = is_listed and (known & u64(EQUALS_LISTED)) != 0
+            is_read_again = not is_listed or (given > 0 and not has_equals)
+            amount = n_above
+            if has_equals:
+                amount += n_equal
+            elif is_read_again:
+                amount += given
+            place, placed = exclusive_sum(amount, thread, totals)
+            cuda.syncthreads()
+            if segment < n_segments:
+                place += n_placed
+                moves[segment] = place - u32(known)
+                limits[segment] = u32(_READ_AGAIN)
+                if is_read_again:
+                    moves[segment] = place
+                    limits[segment] = given
+            n_placed += placed
+            equals_before += of_all
+            first += SAMPLED_THREADS
+        cuda.syncthreads()
+        return n_placed
+
+    @cuda.jit(max_registers=64)
+    def finish_row(
+        x, lengths, values, indices, states, segments, listed_keys, listed_lows, offsets, p: SampledParameters
+    ):
+        grid_dependency_wait()
+        keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
+        words = cuda.shared.array(0, u32)
+        lows = shared_from(words, p.n_slots * (key_bytes // 4))
+        moves = shared_from(words, p.n_slots * (key_bytes // 4 + 1))
+        limits = shared_from(moves, p.n_segments)
+        # The first of these is for results in order, the second for those by index.
+        bin_ends = shared_from(limits, p.n_segments)
+        selected = shared_from(limits, p.n_segments)
+        order_word = p.n_slots * (key_bytes // 4 + 1) + 2 * p.n_segments + BINS_PER_THREAD * SAMPLED_THREADS
+        order = shared_from(cuda.shared.array(0, u16), 2 * order_word)
+        histogram = cuda.shared.array(SAMPLED_THREADS, u32)
+        sums = cuda.shared.array(64, u32)
+        extremes = cuda.shared.array(64, key_type)
+        counters = cuda.shared.array(N_COUNTERS, u32)
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        ids = (thread, lane, warp)
+        histogram[thread] = u32(0)
+
+        row = p.first_block + i64(cuda.blockIdx.x)
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
+        count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        base = x + x_row * element_size
+        step = p.strides.x * element_size
+        located = (base, step, count)
+        value_address = values + value_row * element_size
+        index_address = indices + index_row * p.index_size
+        n_selected = u32(min(p.k, count))
+        prefix = i64(0)
+        if p.strides.x == 1:
+            prefix = (base & (VECTOR_BYTES - 1)) // element_size
+        n_segments = (prefix + count + (n_elements - 1)) // n_elements
+        if n_selected == 0:
+            n_segments = i64(0)
+
+        # What has been listed, or what a threshold of the row itself leaves, where the sample has misled.
+        row_segments = segments + row * p.n_segments * SEGMENT_BYTES
+        state = states + row * ROW_STATE_BYTES
+        threshold = key_type(load_u64(state))
+        n_listed = load_u32(state + LISTED)
+        n_above, n_equal = count_candidates(row_segments, n_segments, sums, thread)
+        is_listed = n_listed <= u32(p.n_slots) and n_above + n_equal >= n_selected
+        if not is_listed:
+            low = key_type(0)
+            high = key_type(ones)
+            larger = u32(0)
+            if n_above + n_equal < n_selected:
+                high = threshold - 1
+                larger = n_above + n_equal
+            else:
+                low = threshold
+            threshold = row_threshold(
+                located,
+                low,
+                high,
+                larger,
+                n_selected,
+                u32(p.n_slots),
+                histogram,
+                sums,
+                counters,
+                p.key_format,
+                ids,
+            )
+            segment = i64(warp)
+            while segment < n_segments:
+                first = segment * n_elements - prefix
+                of_above, of_equal = read_segment(
+                    keys, lows, located, first, threshold, u32(0), u32(0), True, p.key_format, lane
+                )
+                if lane == 0:
+                    known = (u64(of_above) << ABOVE_SHIFT) | (u64(of_equal) << EQUAL_SHIFT)
+                    store_u64(row_segments + segment * SEGMENT_BYTES, known)
+                segment += _N_WARPS
+            cuda.syncthreads()
+            n_listed = u32(0)
+            n_above, n_equal = count_candidates(row_segments, n_segments, sums, thread)
+        n_equals = n_selected - min(n_selected, n_above)
+        n_pairs = place_segments(
+            moves, limits, row_segments, n_segments, n_equals, is_listed, sums, thread
+        )
+
+        first_slot = row * p.n_slots
+        slot = thread
+        while slot < n_listed:
+            key = key_type(load_key(listed_keys + (first_slot + i64(slot)) * key_bytes))
+            low_word = load_u32(listed_lows + (first_slot + i64(slot)) * 4)
+            segment = (u32(prefix) + ~low_word) // n_elements
+            if limits[segment] == u32(_READ_AGAIN):
+                place = slot + moves[segment]
+                keys[place] = key
+                lows[place] = low_word
+            slot += SAMPLED_THREADS
+        if not is_listed or n_equals > 0:
+            segment = i64(warp)
+            while segment < n_segments:
+                given = limits[segment]
+                if given != u32(_READ_AGAIN):
+                    first = segment * n_elements - prefix
+                    read_segment(
+                        keys,
+                        lows,
+                        located,
+                        first,
+                        threshold,
+                        moves[segment],
+                        given,
+                        False,
+                        p.key_format,
+                        lane,
+                    )
+                segment += _N_WARPS
+        cuda.syncthreads()
+
+        if p.is_sorted != 0:
+            if n_selected > 0:
+                write_first(
+                    (keys, lows, order, bin_ends, sums, extremes, counters),
+                    (base, p.strides.x, count),
+                    (value_address, index_address, p.strides.values, p.strides.indices, p.index_size),
+                    (i64(0), i64(0), i64(0)),
+                    n_pairs,
+                    n_selected,
+                    threshold,
+                    key_type(ones),
+                    False,
+                    p.key_format,
+                    ids,
+                )
+        elif n_selected > 0:
+            lowest, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
+            cut, larger, n_at_or_above = find_threshold(
+                keys,
+                n_pairs,
+                lowest,
+                highest,
+                n_selected,
+                n_selected,
+                histogram,
+                sums,
+                counters,
+                thread,
+                lane,
+                warp,
+            )
+            n_ties = u32(_READ_AGAIN)
+            if n_at_or_above > n_selected:
+                n_ties = n_selected - larger
+            list_groups(keys, n_pairs, cut, n_ties, selected, sums, thread, lane, warp)
+            rank = i64(thread)
+            while rank < n_selected:
+                place = selected[rank]
+                position = i64(~lows[place])
+                bits = restore(keys[place], p.key_format, base + position * step)
+                store_element(value_address + rank * p.strides.values * element_size, bits)
+                store_index(index_address + rank * p.strides.indices * p.index_size, p.index_size, position)
+                rank += SAMPLED_THREADS
+        pad_row(
+            value_address,
+            index_address,
+            p.strides,
+            p.index_size,
+            p.length_format.padding,
+            i64(n_selected) + i64(thread),
+            i64(SAMPLED_THREADS),
+            p.k,
+        )
+
+    return finish_row
