@@ -66,12 +66,10 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
     return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_kernel", (element_size, *shape), dynamic_bytes)
 
 
-def sample(element_size: int) -> Variant:
-    """Return the kernel that chooses thresholds from samples of rows."""
-    dynamic_bytes = SampledPolicy.sample_bytes
-    return Variant(
-        "top_k_sample", "kernels_cuda.top_k.sampled:sample_kernel", (element_size,), dynamic_bytes
-    )
+def sample(element_size: int, n_threads: int) -> Variant:
+    """Return the kernel that chooses thresholds from samples of rows, in blocks of `n_threads`."""
+    parameters, dynamic_bytes = (element_size, n_threads), SampledPolicy.sample_bytes
+    return Variant("top_k_sample", "kernels_cuda.top_k.sampled:sample_kernel", parameters, dynamic_bytes)
 
 
 def list_candidates(element_size: int) -> Variant:
@@ -79,10 +77,10 @@ def list_candidates(element_size: int) -> Variant:
     return Variant("top_k_list", "kernels_cuda.top_k.sampled:list_kernel", (element_size,))
 
 
-def finish(element_size: int) -> Variant:
-    """Return the kernel that selects from what has been listed."""
+def finish(element_size: int, n_threads: int) -> Variant:
+    """Return the kernel that selects from what has been listed, in blocks of `n_threads`."""
     factory = "kernels_cuda.top_k.sampled_finish:finish_kernel"
-    return Variant("top_k_finish", factory, (element_size,), MOST_SHARED_BYTES)
+    return Variant("top_k_finish", factory, (element_size, n_threads), MOST_SHARED_BYTES)
 
 
 def clear() -> Variant:
@@ -144,8 +142,9 @@ def variants() -> Iterator[Variant]:
         for n_threads in shapes.BY_INDEX_THREADS:
             yield by_index(element_size, n_threads)
         if element_size > 1:
-            yield sample(element_size)
             yield list_candidates(element_size)
-            yield finish(element_size)
+            for n_threads in shapes.SAMPLED_THREADS:
+                yield sample(element_size, n_threads)
+                yield finish(element_size, n_threads)
         yield mask(element_size)
         yield pad(element_size)

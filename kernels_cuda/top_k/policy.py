@@ -163,6 +163,9 @@ class SampledPolicy:
     sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
     few_candidates: int = 6144
     sample_bytes: int = 64 * KIB
+    # Threads of the blocks that choose a row's threshold, and that finish a row.
+    sample_threads: int = 512
+    finish_threads: int = 512
     # The most candidates and segments of a row.
     most_candidates: int = 10240
     most_segments: int = 2048

@@ -40,7 +40,6 @@ from kernels_cuda.top_k.rows import row_length, row_offsets
 from kernels_cuda.top_k.shapes import (
     LISTING_WARPS,
     ROW_STATE_BYTES,
-    SAMPLED_THREADS,
     SEGMENT_BYTES,
     SEGMENT_VECTORS_PER_LANE,
     VECTOR_BYTES,
@@ -53,6 +52,8 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
+import os
+LIST_REGISTERS = int(os.environ.get('LIST_REGISTERS', 40))
 # Where a row's state has its two counters, after the threshold: candidates listed, and equals.
 LISTED, EQUALS = 8, 12
 # What is known of a segment: the place of its first candidate, how many elements are above the threshold and
@@ -67,13 +68,13 @@ _N_MARKS = SEGMENT_VECTORS_PER_LANE // _AHEAD
 _WORDS = 4 * _AHEAD
 
 
-def sample_kernel(element_size: int) -> Any:
-    """Make the kernel that chooses thresholds."""
+def sample_kernel(element_size: int, n_threads: int) -> Any:
+    """Make the kernel that chooses thresholds in blocks of `n_threads`."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
-    _, block_extremes, find_threshold, _ = threshold_functions(SAMPLED_THREADS, key_type)
+    _, block_extremes, find_threshold, _ = threshold_functions(n_threads, key_type)
     piece_bits = (_SECTOR_BYTES // element_size).bit_length() - 1
     ones = (1 << 8 * element_size) - 1
 
@@ -101,7 +102,7 @@ def sample_kernel(element_size: int) -> Any:
     def choose_threshold(x, lengths, states, offsets, p: SampledParameters):
         grid_dependency_wait()
         keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
-        histogram = cuda.shared.array(SAMPLED_THREADS, u32)
+        histogram = cuda.shared.array(n_threads, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
@@ -129,7 +130,7 @@ def sample_kernel(element_size: int) -> Any:
                 keys[number] = key
                 lowest = min(lowest, key)
                 highest = max(highest, key)
-                number += SAMPLED_THREADS
+                number += n_threads
             lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
             # As `shapes.sample_rank` and `shapes.most_of_sample` have it.
             expected = (u32(p.sample_size) * u32(p.k) - 1) // u32(count) + 1
@@ -257,7 +258,7 @@ def list_kernel(element_size: int) -> Any:
                     at += 1
                 place += (totals >> u32(16 * half)) & 0xFFFF
 
-    @cuda.jit
+    @cuda.jit(max_registers=LIST_REGISTERS)
     def list_candidates(x, lengths, states, segments, keys, lows, offsets, p: SampledParameters):
         grid_dependency_wait()
         lane = u32(cuda.threadIdx.x) & 31

@@ -35,7 +35,6 @@ from kernels_cuda.top_k.sampled import (
 from kernels_cuda.top_k.shapes import (
     BINS_PER_THREAD,
     ROW_STATE_BYTES,
-    SAMPLED_THREADS,
     SEGMENT_BYTES,
     VECTOR_BYTES,
     group_key_bytes,
@@ -48,30 +47,32 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
+import os
+FINISH_REGISTERS = int(os.environ.get('FINISH_REGISTERS', 64))
 # In place of what leads from a candidate's place in the list to that in shared memory.
 _READ_AGAIN = 0xFFFFFFFF
 # Elements that each lane loads at a time.
 _N_ITEMS = 8
-_N_WARPS = SAMPLED_THREADS // 32
 
 
-def finish_kernel(element_size: int) -> Any:
-    """Make the kernel for one element width."""
+def finish_kernel(element_size: int, n_threads: int) -> Any:
+    """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
-    find_digit, _, find_threshold, list_groups = threshold_functions(SAMPLED_THREADS, key_type)
-    pair_extremes = rank_functions(SAMPLED_THREADS, key_type).pair_extremes
-    write_first = write_function(element_size, SAMPLED_THREADS)
+    find_digit, _, find_threshold, list_groups = threshold_functions(n_threads, key_type)
+    pair_extremes = rank_functions(n_threads, key_type).pair_extremes
+    write_first = write_function(element_size, n_threads)
     pad_row = pad_function(element_size)
-    exclusive_sum = block_scan(SAMPLED_THREADS)
+    exclusive_sum = block_scan(n_threads)
     needed_bits = bit_length(key_type)
     key_bytes = group_key_bytes(element_size)
     load_key = LOAD[key_bytes]
-    digit_bits = SAMPLED_THREADS.bit_length() - 1
+    n_warps = n_threads // 32
+    digit_bits = n_threads.bit_length() - 1
     n_elements = segment_elements(element_size)
     ones = (1 << 8 * element_size) - 1
 
@@ -85,7 +86,7 @@ def finish_kernel(element_size: int) -> Any:
             known = load_u64(segments + segment * SEGMENT_BYTES)
             n_above += u32(known >> ABOVE_SHIFT) & COUNT_MASK
             n_equal += u32(known >> EQUAL_SHIFT) & COUNT_MASK
-            segment += SAMPLED_THREADS
+            segment += n_threads
         n_above = warp_add(n_above)
         n_equal = warp_add(n_equal)
         lane = thread & 31
@@ -95,7 +96,7 @@ def finish_kernel(element_size: int) -> Any:
         cuda.syncthreads()
         n_above = u32(0)
         n_equal = u32(0)
-        if lane < _N_WARPS:
+        if lane < n_warps:
             n_above = sums[lane]
             n_equal = sums[32 + lane]
         n_above = warp_add(n_above)
@@ -121,16 +122,16 @@ def finish_kernel(element_size: int) -> Any:
             position = i64(thread)
             while position < count:
                 for item in range(_N_ITEMS):
-                    at = position + item * SAMPLED_THREADS
+                    at = position + item * n_threads
                     elements[item] = key_type(0)
                     if at < count:
                         elements[item] = load_element(base + at * step)
                 for item in range(_N_ITEMS):
                     above_low = ordered_key(elements[item], key_format) - low
-                    exists = position + item * SAMPLED_THREADS < count
+                    exists = position + item * n_threads < count
                     digit = u32(above_low >> key_type(shift))
                     count_shared_if(bins + (digit << 2), above_low <= width and exists)
-                position += _N_ITEMS * SAMPLED_THREADS
+                position += _N_ITEMS * n_threads
             digit, larger, amount = find_digit(
                 histogram, sums, counters, n_selected - above, thread, lane, warp
             )
@@ -219,11 +220,11 @@ def finish_kernel(element_size: int) -> Any:
                     limits[segment] = given
             n_placed += placed
             equals_before += of_all
-            first += SAMPLED_THREADS
+            first += n_threads
         cuda.syncthreads()
         return n_placed
 
-    @cuda.jit(max_registers=64)
+    @cuda.jit(max_registers=FINISH_REGISTERS)
     def finish_row(
         x, lengths, values, indices, states, segments, listed_keys, listed_lows, offsets, p: SampledParameters
     ):
@@ -236,9 +237,9 @@ def finish_kernel(element_size: int) -> Any:
         # The first of these is for results in order, the second for those by index.
         bin_ends = shared_from(limits, p.n_segments)
         selected = shared_from(limits, p.n_segments)
-        order_word = p.n_slots * (key_bytes // 4 + 1) + 2 * p.n_segments + BINS_PER_THREAD * SAMPLED_THREADS
+        order_word = p.n_slots * (key_bytes // 4 + 1) + 2 * p.n_segments + BINS_PER_THREAD * n_threads
         order = shared_from(cuda.shared.array(0, u16), 2 * order_word)
-        histogram = cuda.shared.array(SAMPLED_THREADS, u32)
+        histogram = cuda.shared.array(n_threads, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
@@ -302,7 +303,7 @@ def finish_kernel(element_size: int) -> Any:
                 if lane == 0:
                     known = (u64(of_above) << ABOVE_SHIFT) | (u64(of_equal) << EQUAL_SHIFT)
                     store_u64(row_segments + segment * SEGMENT_BYTES, known)
-                segment += _N_WARPS
+                segment += n_warps
             cuda.syncthreads()
             n_listed = u32(0)
             n_above, n_equal = count_candidates(row_segments, n_segments, sums, thread)
@@ -321,7 +322,7 @@ def finish_kernel(element_size: int) -> Any:
                 place = slot + moves[segment]
                 keys[place] = key
                 lows[place] = low_word
-            slot += SAMPLED_THREADS
+            slot += n_threads
         if not is_listed or n_equals > 0:
             segment = i64(warp)
             while segment < n_segments:
@@ -340,7 +341,7 @@ def finish_kernel(element_size: int) -> Any:
                         p.key_format,
                         lane,
                     )
-                segment += _N_WARPS
+                segment += n_warps
         cuda.syncthreads()
 
         if p.is_sorted != 0:
@@ -385,7 +386,7 @@ def finish_kernel(element_size: int) -> Any:
                 bits = restore(keys[place], p.key_format, base + position * step)
                 store_element(value_address + rank * p.strides.values * element_size, bits)
                 store_index(index_address + rank * p.strides.indices * p.index_size, p.index_size, position)
-                rank += SAMPLED_THREADS
+                rank += n_threads
         pad_row(
             value_address,
             index_address,
@@ -393,7 +394,7 @@ def finish_kernel(element_size: int) -> Any:
             p.index_size,
             p.length_format.padding,
             i64(n_selected) + i64(thread),
-            i64(SAMPLED_THREADS),
+            i64(n_threads),
             p.k,
         )
 

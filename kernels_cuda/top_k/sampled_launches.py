@@ -41,13 +41,13 @@ def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
     # A row may begin within a vector.
     n_segments = problem.axis_size // shapes.segment_elements(element_size) + 2
     finishing_bytes = shapes.finishing_bytes(
-        key_bytes, slots[at], n_segments, problem.k, problem.is_sorted
+        key_bytes, slots[at], n_segments, problem.k, sampled.finish_threads, problem.is_sorted
     )
     if (
         element_size == 1
         or slots[at] > sampled.most_candidates
         or n_segments > sampled.most_segments
-        or finishing_bytes + shapes.FINISHING_STATIC_BYTES > policy.block_bytes
+        or finishing_bytes + shapes.finishing_static_bytes(sampled.finish_threads) > policy.block_bytes
     ):
         return None
     return SampleShape(sizes[at], slots[at], n_segments, finishing_bytes)
@@ -61,6 +61,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     if shape is None or n_units >= 1 << 32:
         raise unserved(problem, "sampled")
     element_size, n_rows = problem.element_size, problem.n_rows
+    sample_threads, finish_threads = policy.sampled.sample_threads, policy.sampled.finish_threads
     key_bytes = shapes.group_key_bytes(element_size)
     states = workspace.take(n_rows * shapes.ROW_STATE_BYTES)
     segments = workspace.take(n_rows * shape.n_segments * shapes.SEGMENT_BYTES)
@@ -71,7 +72,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     outputs = Pointer(VALUES), Pointer(INDICES)
     for variant, n_blocks, n_threads, pointers, shared_bytes in (
         (
-            *(kernels.sample(element_size), n_rows, shapes.SAMPLED_THREADS),
+            *(kernels.sample(element_size, sample_threads), n_rows, sample_threads),
             *((x, lengths, states, offsets), shape.size * key_bytes),
         ),
         (
@@ -79,7 +80,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
             *((x, lengths, states, segments, keys, lows, offsets), 0),
         ),
         (
-            *(kernels.finish(element_size), n_rows, shapes.SAMPLED_THREADS),
+            *(kernels.finish(element_size, finish_threads), n_rows, finish_threads),
             *((x, lengths, *outputs, states, segments, keys, lows, offsets), shape.finishing_bytes),
         ),
     ):

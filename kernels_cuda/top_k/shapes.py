@@ -223,7 +223,7 @@ ROW_STATE_BYTES = 16
 LISTING_THREADS = 256
 LISTING_WARPS = LISTING_THREADS // WARP_LANES
 # Threads that choose a row's threshold, and that finish a row.
-SAMPLED_THREADS = 512
+SAMPLED_THREADS = (256, 512, 1024)
 
 
 def segment_elements(element_size: int) -> int:
@@ -264,11 +264,14 @@ def most_of_sample(rank: int) -> int:
     return rank + rank // 16
 
 
-def finishing_bytes(key_bytes: int, n_slots: int, n_segments: int, k: int, is_sorted: bool) -> int:
+def finishing_bytes(
+    key_bytes: int, n_slots: int, n_segments: int, k: int, n_threads: int, is_sorted: bool
+) -> int:
     """Return the dynamic shared memory of a block that finishes a row."""
-    order_bytes = 2 * n_slots + 4 * BINS_PER_THREAD * SAMPLED_THREADS if is_sorted else 4 * k
+    order_bytes = 2 * n_slots + 4 * BINS_PER_THREAD * n_threads if is_sorted else 4 * k
     return n_slots * (key_bytes + 4) + 8 * n_segments + order_bytes
 
 
-# What a block that finishes a row has of its own, at most: a histogram, sums, extremes and counters.
-FINISHING_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024
+def finishing_static_bytes(n_threads: int) -> int:
+    """Return what such a block has of its own, at most: a histogram, sums, extremes and counters."""
+    return 4 * n_threads + 1024
