@@ -207,6 +207,31 @@ ballot = _instruction(
 )
 
 
+
+
+def _ballot_words(parts: int) -> Any:
+    # (four words, mask, least, limit): the lanes with a part of a word, moved to its top, that is not less
+    # than `least` once XORed with the mask, or that is above the limit.
+    steps = []
+    for word in range(1, 5):
+        for part in range(parts):
+            first = word == 1 and part == 0
+            found, combined = ("", "") if first else (", found", ".or")
+            steps += [
+                f"shl.b32 top, ${word}, {32 // parts * part};",
+                "xor.b32 masked, top, $5;",
+                f"setp.ge{combined}.u32 found, masked, $6{found};",
+                "setp.gt.or.u32 found, top, $7, found;",
+            ]
+    text = "{ .reg .pred found; .reg .b32 top, masked; " + " ".join(steps)
+    text += f" vote.sync.ballot.b32 $0, found, {_ALL_LANES}; }}"
+    return _instruction(u32, [u32] * 7, text, _CONVERGENT)
+
+
+# By element size in bytes.
+BALLOT_WORDS = {2: _ballot_words(2), 4: _ballot_words(1)}
+
+
 def _warp_reduction(operation: str, kind: str) -> Any:
     def text() -> str:
         if target_capability() >= (8, 0):

@@ -260,8 +260,8 @@ class SampledParameters(NamedTuple):
     ----------
     first_block : int
         The row, or the unit of rows and segments, that the first block takes.
-    sample_size : int
-        Elements of a row's sample, a power of two.
+    sample_bits : int
+        Of a number that a row's sample has elements, a power of two.
     n_slots, n_segments : int
         Candidates of a row for which there is room, and the most segments that a row has.
     """
@@ -272,7 +272,7 @@ class SampledParameters(NamedTuple):
     n_rows: int
     axis_size: int
     k: int
-    sample_size: int
+    sample_bits: int
     n_slots: int
     n_segments: int
     strides: AxisStrides

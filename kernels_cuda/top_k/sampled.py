@@ -20,13 +20,21 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
+    BALLOT_WORDS,
     STORE,
     atomic_add_u32,
+    ballot,
     grid_dependency_wait,
+    join_u32,
+    lanes_below,
     load_u32x4,
     load_u64,
+    multiply_high_u32,
     popcount_u32,
+    shared_address,
+    shared_from,
     shuffle_from_u32,
+    store_shared_if_u32,
     store_u32,
     store_u64,
     trailing_zeros_u32,
@@ -41,6 +49,7 @@ from kernels_cuda.top_k.shapes import (
     LISTING_WARPS,
     ROW_STATE_BYTES,
     SEGMENT_BYTES,
+    SEGMENT_VECTORS,
     SEGMENT_VECTORS_PER_LANE,
     VECTOR_BYTES,
     group_key_bytes,
@@ -56,16 +65,19 @@ import os
 LIST_REGISTERS = int(os.environ.get('LIST_REGISTERS', 40))
 # Where a row's state has its two counters, after the threshold: candidates listed, and equals.
 LISTED, EQUALS = 8, 12
-# What is known of a segment: the place of its first candidate, how many elements are above the threshold and
-# how many equal it, and whether the latter are listed too.
-ABOVE_SHIFT, EQUAL_SHIFT, COUNT_MASK, EQUALS_LISTED = 32, 48, 0x7FFF, 1 << 63
+# What is known of a segment: in the lower word, the place of its first candidate; in the upper one, how many
+# elements are above the threshold and how many equal it, and whether the latter are listed too.
+EQUAL_SHIFT, COUNT_MASK, EQUALS_LISTED = 16, 0x7FFF, 1 << 31
 # Elements of a sample that lie together fill a sector of memory.
 _SECTOR_BYTES = 32
 _FIRST_FACTOR, _SECOND_FACTOR = 0x9E3779B1, 0x85EBCA77
-# Vectors that a lane loads before it uses the first; their marks fit into 32 bits.
+# Elements of a sample, and vectors of a segment, that a lane loads before it uses the first.
+_SAMPLED_AHEAD = 8
 _AHEAD = 4
-_N_MARKS = SEGMENT_VECTORS_PER_LANE // _AHEAD
 _WORDS = 4 * _AHEAD
+# An entry of a warp's list of vectors: the vector's number, and marks of its elements.
+_NUMBER_MASK = (1 << 16) - 1
+_AT_LEAST_SHIFT, _ABOVE_SHIFT = 16, 24
 
 
 def sample_kernel(element_size: int, n_threads: int) -> Any:
@@ -86,17 +98,16 @@ def sample_kernel(element_size: int, n_threads: int) -> Any:
         return mixed ^ (mixed >> 13)
 
     @linked_function
-    def sample_position(number, sample_size, n_pieces):
+    def sample_position(number, parts_bits, n_pieces):
         """Return where element `number` of the sample is, in a row of `n_pieces` pieces.
 
-        The row has as many parts of equal size as the sample has pieces, and a piece is anywhere in its part.
+        The row has ``1 << parts_bits`` parts of equal size, and each piece of the sample is anywhere in one.
         """
-        piece = i64(number >> piece_bits)
-        n_parts = sample_size >> piece_bits
-        first = piece * n_pieces // n_parts
-        width = (piece + 1) * n_pieces // n_parts - first
-        first += (i64(scattered(u32(piece))) * width) >> 32
-        return (first << piece_bits) + i64(number & ((1 << piece_bits) - 1))
+        part = number >> piece_bits
+        first = (u64(part) * u64(n_pieces)) >> parts_bits
+        end = (u64(part + 1) * u64(n_pieces)) >> parts_bits
+        piece = u32(first) + multiply_high_u32(scattered(part), u32(end - first))
+        return i64((piece << piece_bits) | (number & ((1 << piece_bits) - 1)))
 
     @cuda.jit
     def choose_threshold(x, lengths, states, offsets, p: SampledParameters):
@@ -115,29 +126,40 @@ def sample_kernel(element_size: int, n_threads: int) -> Any:
         base = x + x_row * element_size
         step = p.strides.x * element_size
         threshold = key_type(0)
+        sample_size = u32(1) << u32(p.sample_bits)
+        elements = cuda.local.array(_SAMPLED_AHEAD, key_type)
         if count > p.n_slots:
             histogram[thread] = u32(0)
             prefix = i64(0)
             if p.strides.x == 1:
                 prefix = (-base & (_SECTOR_BYTES - 1)) // element_size
-            n_pieces = (count - prefix) >> piece_bits
+            n_pieces = u32((count - prefix) >> piece_bits)
+            parts_bits = u32(p.sample_bits - piece_bits)
             lowest = ~key_type(0)
             highest = key_type(0)
             number = thread
-            while number < u32(p.sample_size):
-                position = prefix + sample_position(number, p.sample_size, n_pieces)
-                key = ordered_key(load_element(base + position * step), p.key_format)
-                keys[number] = key
-                lowest = min(lowest, key)
-                highest = max(highest, key)
-                number += n_threads
+            while number < sample_size:
+                for item in range(_SAMPLED_AHEAD):
+                    elements[item] = key_type(0)
+                    if number + u32(item * n_threads) < sample_size:
+                        position = prefix + sample_position(
+                            number + u32(item * n_threads), parts_bits, n_pieces
+                        )
+                        elements[item] = load_element(base + position * step)
+                for item in range(_SAMPLED_AHEAD):
+                    if number < sample_size:
+                        key = ordered_key(elements[item], p.key_format)
+                        keys[number] = key
+                        lowest = min(lowest, key)
+                        highest = max(highest, key)
+                    number += n_threads
             lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
             # As `shapes.sample_rank` and `shapes.most_of_sample` have it.
-            expected = (u32(p.sample_size) * u32(p.k) - 1) // u32(count) + 1
+            expected = (sample_size * u32(p.k) - 1) // u32(count) + 1
             rank = expected + (expected >> 2) + 33
             threshold, n_above, n_at_or_above = find_threshold(
                 keys,
-                u32(p.sample_size),
+                sample_size,
                 lowest,
                 highest,
                 rank,
@@ -170,103 +192,117 @@ def list_kernel(element_size: int) -> Any:
     load_element = functions.load_element
     unfolding_of = functions.unfolding_of
     unfolded_element = functions.unfolded_element
+    unfolded_maximum = functions.unfolded_maximum
     unfold_threshold = functions.unfold_threshold
     unfold_next_above = functions.unfold_next_above
     at_or_above = functions.at_or_above
     key_bytes = group_key_bytes(element_size)
     store_key = STORE[key_bytes]
     per_vector = VECTOR_BYTES // element_size
+    unused = 32 - 8 * element_size
     vector_mask = (1 << per_vector) - 1
     n_elements = segment_elements(element_size)
+    n_entries = LISTING_WARPS * SEGMENT_VECTORS
     ones = (1 << 8 * element_size) - 1
 
+    if element_size == 8:
+
+        @device_function
+        def lanes_found(words, at, bounds, unfolding):
+            return ballot(unfolded_maximum(words, at, unfolding) >= bounds[0])
+
+        @device_function
+        def bounds_of(threshold, key, key_format):
+            return threshold, u64(0), u64(0)
+
+    else:
+        ballot_words = BALLOT_WORDS[element_size]
+
+        @device_function
+        def lanes_found(words, at, bounds, unfolding):
+            mask, least, limit = bounds
+            return ballot_words(words[at], words[at + 1], words[at + 2], words[at + 3], mask, least, limit)
+
+        @linked_function
+        def bounds_of(threshold, key, key_format):
+            """Return what tells whether an element may reach a threshold, its key, in few instructions.
+
+            That is so if it is at least `least` once XORed with `mask`, or above `limit`. Of floats, those of
+            one sign are in order, and those of the other all before or after them; but for NaNs, and these
+            are let through.
+            """
+            mask = u32(key_format.positive)
+            least = key
+            limit = u32(ones)
+            if key_format.flip != 0:
+                sign = u32(key_format.sign)
+                lowest = u32(key_format.flip ^ key_format.infinity)
+                highest = u32(key_format.sign ^ key_format.infinity)
+                element = min(max(key, lowest), highest) ^ mask
+                if (element & sign) != 0:
+                    element ^= u32(key_format.flip)
+                if key_format.unordered != 0:
+                    # The largest come first: a negative NaN too is among them.
+                    limit = u32(key_format.sign ^ key_format.infinity)
+                    mask = sign
+                    if element == 0 or (element & sign) != 0:
+                        mask = u32(ones)
+                        element |= sign
+                else:
+                    mask = u32(0)
+                    if (element & sign) == 0:
+                        mask = u32(key_format.flip)
+                least = element ^ mask
+                if key == 0:
+                    least = u32(0)
+            # What is below an element in its word does not count.
+            return mask << unused, least << unused, ~(~limit << unused)
+
     @linked_function
-    def mark_whole(above, at_least, address, thresholds, unfolding):
-        """Mark the elements of a lane's vectors: above the threshold, and at least as large."""
+    def find_vectors(found, address, bounds, unfolding, lane):
+        """List the vectors of a segment that may have an element at or above the threshold, in order."""
         words = cuda.local.array(_WORDS, u32)
-        threshold, next_above, has_above = thresholds
-        for group in range(_N_MARKS):
+        end = shared_address(found)
+        number = lane
+        for group in range(SEGMENT_VECTORS_PER_LANE // _AHEAD):
             for at in range(_AHEAD):
                 word = 4 * at
                 words[word], words[word + 1], words[word + 2], words[word + 3] = load_u32x4(
                     address + (group * _AHEAD + at) * 32 * VECTOR_BYTES
                 )
-            at_least[group] = u32(0)
-            above[group] = u32(0)
             for at in range(_AHEAD):
-                marks = at_or_above(words, 4 * at, threshold, unfolding, False)
-                at_least[group] |= marks << u32(at * per_vector)
-                marks = at_or_above(words, 4 * at, next_above, unfolding, False)
-                above[group] |= marks << u32(at * per_vector)
-            if not has_above:
-                above[group] = u32(0)
+                lanes = lanes_found(words, 4 * at, bounds, unfolding)
+                place = end + (popcount_u32(lanes & lanes_below()) << 2)
+                store_shared_if_u32(place, number, (lanes >> lane) & 1)
+                end += popcount_u32(lanes) << 2
+                number += 32
+        return (end - shared_address(found)) >> 2
 
     @linked_function
-    def mark_elements(above, at_least, base, step, position, count, thresholds, unfolding):
-        """Do the same for elements with gaps between, and where a row begins and ends."""
-        threshold, next_above, has_above = thresholds
-        for group in range(_N_MARKS):
-            at_least[group] = u32(0)
-            above[group] = u32(0)
-        # Compilers do not see that this is the same; they would unroll the loop.
-        n_vectors = shuffle_from_u32(u32(SEGMENT_VECTORS_PER_LANE), u32(0))
-        vector = u32(0)
-        while vector < n_vectors:
-            first = vector & (_AHEAD - 1)
-            for element in range(per_vector):
-                at = position + element
-                if 0 <= at < count:
-                    unfolded = unfolded_element(load_element(base + at * step), unfolding)
-                    bit = u32(1) << (first * per_vector + u32(element))
-                    for group in range(_N_MARKS):
-                        if vector // _AHEAD == group and unfolded >= threshold:
-                            at_least[group] |= bit
-                        if vector // _AHEAD == group and unfolded >= next_above and has_above:
-                            above[group] |= bit
-            position += 32 * per_vector
-            vector += 1
-
-    @linked_function
-    def count_marks(marks):
-        """Return how many marks the lanes of the warp have."""
-        total = u32(0)
-        for group in range(_N_MARKS):
-            total += popcount_u32(marks[group])
-        return warp_add(total)
-
-    @linked_function
-    def write_marked(marks, keys, lows, place, base, step, position, key_format):
-        """Write the marked elements in order, from a place on; the lane's first one is at `position`."""
-        for pair in range(SEGMENT_VECTORS_PER_LANE // 2):
-            first = 2 * pair
-            bits = marks[first // _AHEAD] >> u32(first % _AHEAD * per_vector)
-            # The two vectors' counts travel in the halves of a word.
-            amounts = popcount_u32(bits & vector_mask)
-            amounts |= popcount_u32((bits >> per_vector) & vector_mask) << 16
-            through = warp_inclusive_sum(amounts)
-            totals = shuffle_from_u32(through, u32(31))
-            before = through - amounts
-            for half in range(2):
-                left = (bits >> u32(half * per_vector)) & vector_mask
-                at = place + ((before >> u32(16 * half)) & 0xFFFF)
-                while left != 0:
-                    marked = position + i64((first + half) * 32 * per_vector + trailing_zeros_u32(left))
-                    left &= left - 1
-                    key = ordered_key(load_element(base + marked * step), key_format)
-                    store_key(keys + i64(at) * key_bytes, key)
-                    store_u32(lows + i64(at) * 4, ~u32(marked))
-                    at += 1
-                place += (totals >> u32(16 * half)) & 0xFFFF
+    def mark_elements(base, step, position, count, thresholds, unfolding):
+        """Mark the elements of a vector that may not be whole: at or above the threshold, and above it."""
+        threshold, next_above = thresholds
+        at_least = u32(0)
+        above = u32(0)
+        for element in range(per_vector):
+            at = position + element
+            if 0 <= at < count:
+                unfolded = unfolded_element(load_element(base + at * step), unfolding)
+                at_least |= u32(unfolded >= threshold) << u32(element)
+                above |= u32(unfolded >= next_above) << u32(element)
+        return at_least, above
 
     @cuda.jit(max_registers=LIST_REGISTERS)
     def list_candidates(x, lengths, states, segments, keys, lows, offsets, p: SampledParameters):
         grid_dependency_wait()
+        all_found = cuda.shared.array(n_entries, u32)
         lane = u32(cuda.threadIdx.x) & 31
+        warp = u32(cuda.threadIdx.x) >> 5
         # Of all rows the first segments first: their equals are taken first.
         unit = u32(p.first_block) + u32(cuda.blockIdx.x)
         tile = unit // u32(p.n_rows)
         row = i64(unit - tile * u32(p.n_rows))
-        segment = i64(tile * LISTING_WARPS + (u32(cuda.threadIdx.x) >> 5))
+        segment = i64(tile * LISTING_WARPS + warp)
         x_row, _, _ = row_offsets(p.layout, offsets, row)
         count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         base = x + x_row * element_size
@@ -276,53 +312,87 @@ def list_kernel(element_size: int) -> Any:
             # A row's first segment begins with the vector that its first element is in.
             first -= (base & (VECTOR_BYTES - 1)) // element_size
         if first < count:
+            found = shared_from(all_found, warp * SEGMENT_VECTORS)
             state = states + row * ROW_STATE_BYTES
             key = key_type(load_u64(state))
-            thresholds = (
-                unfold_threshold(key, p.key_format),
-                unfold_next_above(key, p.key_format),
-                key != ones,
-            )
+            thresholds = (unfold_threshold(key, p.key_format), unfold_next_above(key, p.key_format))
             unfolding = unfolding_of(p.unfolded_format, False)
-            position = first + i64(lane * per_vector)
-            above = cuda.local.array(_N_MARKS, u32)
-            at_least = cuda.local.array(_N_MARKS, u32)
-            if p.strides.x == 1 and first >= 0 and first + n_elements <= count:
-                mark_whole(above, at_least, base + position * element_size, thresholds, unfolding)
+            address = base + first * element_size
+            is_whole = p.strides.x == 1 and first >= 0 and first + n_elements <= count
+            n_found = u32(SEGMENT_VECTORS)
+            if is_whole:
+                bounds = bounds_of(thresholds[0], key, p.key_format)
+                n_found = find_vectors(found, address + lane * VECTOR_BYTES, bounds, unfolding, lane)
             else:
-                mark_elements(above, at_least, base, step, position, count, thresholds, unfolding)
-            n_above = count_marks(above)
-            n_equal = count_marks(at_least) - n_above
+                for at in range(SEGMENT_VECTORS_PER_LANE):
+                    found[u32(at * 32) + lane] = u32(at * 32) + lane
+            cuda.syncwarp()
+
+            # Mark the elements of these vectors, and count the marks.
+            words = cuda.local.array(4, u32)
+            n_at_least = u32(0)
+            n_above = u32(0)
+            at = lane
+            while at < n_found:
+                number = found[at]
+                if is_whole:
+                    words[0], words[1], words[2], words[3] = load_u32x4(address + i64(number * VECTOR_BYTES))
+                    at_least = at_or_above(words, 0, thresholds[0], unfolding, False)
+                    above = at_or_above(words, 0, thresholds[1], unfolding, False)
+                else:
+                    position = first + i64(number * per_vector)
+                    at_least, above = mark_elements(base, step, position, count, thresholds, unfolding)
+                if key == ones:
+                    above = u32(0)
+                found[at] = number | (at_least << _AT_LEAST_SHIFT) | (above << _ABOVE_SHIFT)
+                n_at_least += popcount_u32(at_least)
+                n_above += popcount_u32(above)
+                at += 32
+            n_above = warp_add(n_above)
+            n_listed = warp_add(n_at_least)
+            n_equal = n_listed - n_above
+
+            # Take room in the row's list.
             place = u32(0)
-            lists_equals = u32(1)
+            marks_shift = u32(_AT_LEAST_SHIFT)
             if lane == 0:
-                n_listed = n_above + n_equal
-                if n_equal != 0 and atomic_add_u32(state + EQUALS, n_equal) + n_equal > u32(p.k):
-                    lists_equals = u32(0)
+                counts = n_above | (n_equal << EQUAL_SHIFT)
+                if n_equal == 0 or atomic_add_u32(state + EQUALS, n_equal) + n_equal <= u32(p.k):
+                    counts |= EQUALS_LISTED
+                else:
                     n_listed = n_above
+                    marks_shift = u32(_ABOVE_SHIFT)
                 if n_listed != 0:
                     place = atomic_add_u32(state + LISTED, n_listed)
-                known = u64(place) | (u64(n_above) << ABOVE_SHIFT) | (u64(n_equal) << EQUAL_SHIFT)
-                if lists_equals != 0:
-                    known |= u64(EQUALS_LISTED)
+                known = join_u32(place, counts)
                 store_u64(segments + (row * p.n_segments + segment) * SEGMENT_BYTES, known)
             place = shuffle_from_u32(place, u32(0))
-            n_listed = n_above + n_equal
-            if shuffle_from_u32(lists_equals, u32(0)) == 0:
-                n_listed = n_above
-                for group in range(_N_MARKS):
-                    at_least[group] = above[group]
+            n_listed = shuffle_from_u32(n_listed, u32(0))
+            marks_shift = shuffle_from_u32(marks_shift, u32(0))
+
             if n_listed != 0 and place + n_listed <= u32(p.n_slots):
-                first_slot = row * p.n_slots
-                write_marked(
-                    at_least,
-                    keys + first_slot * key_bytes,
-                    lows + first_slot * 4,
-                    place,
-                    base,
-                    step,
-                    position,
-                    p.key_format,
-                )
+                row_keys = keys + row * p.n_slots * key_bytes
+                row_lows = lows + row * p.n_slots * 4
+                start = u32(0)
+                while start < n_found:
+                    entry = u32(0)
+                    if start + lane < n_found:
+                        entry = found[start + lane]
+                    marks = (entry >> marks_shift) & vector_mask
+                    amount = popcount_u32(marks)
+                    through = warp_inclusive_sum(amount)
+                    slot = place + through - amount
+                    position = first + i64((entry & _NUMBER_MASK) * per_vector)
+                    while marks != 0:
+                        at = position + i64(trailing_zeros_u32(marks))
+                        marks &= marks - 1
+                        store_key(
+                            row_keys + i64(slot) * key_bytes,
+                            ordered_key(load_element(base + at * step), p.key_format),
+                        )
+                        store_u32(row_lows + i64(slot) * 4, ~u32(at))
+                        slot += 1
+                    place += shuffle_from_u32(through, u32(31))
+                    start += 32
 
     return list_candidates

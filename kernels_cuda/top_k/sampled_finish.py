@@ -23,10 +23,9 @@ from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import SampledParameters
-from kernels_cuda.top_k.rank import rank_functions, write_function
+from kernels_cuda.top_k.rank import write_function
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.sampled import (
-    ABOVE_SHIFT,
     COUNT_MASK,
     EQUAL_SHIFT,
     EQUALS_LISTED,
@@ -49,8 +48,8 @@ i64 = types.int64
 
 import os
 FINISH_REGISTERS = int(os.environ.get('FINISH_REGISTERS', 64))
-# In place of what leads from a candidate's place in the list to that in shared memory.
-_READ_AGAIN = 0xFFFFFFFF
+# In place of the equals that a segment gives: all that it has are listed, or none is needed.
+_LISTED = 0xFFFFFFFF
 # Elements that each lane loads at a time.
 _N_ITEMS = 8
 
@@ -63,8 +62,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
-    find_digit, _, find_threshold, list_groups = threshold_functions(n_threads, key_type)
-    pair_extremes = rank_functions(n_threads, key_type).pair_extremes
+    find_digit, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
     write_first = write_function(element_size, n_threads)
     pad_row = pad_function(element_size)
     exclusive_sum = block_scan(n_threads)
@@ -77,15 +75,18 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
     ones = (1 << 8 * element_size) - 1
 
     @linked_function
-    def count_candidates(segments, n_segments, sums, thread):
-        """Return how many elements of the row are above its threshold, and how many equal it."""
+    def load_segments(places, counts, segments, n_segments, sums, thread):
+        """Bring what is known of segments into shared memory; return how many are above, and how many equal."""
         n_above = u32(0)
         n_equal = u32(0)
-        segment = i64(thread)
+        segment = thread
         while segment < n_segments:
-            known = load_u64(segments + segment * SEGMENT_BYTES)
-            n_above += u32(known >> ABOVE_SHIFT) & COUNT_MASK
-            n_equal += u32(known >> EQUAL_SHIFT) & COUNT_MASK
+            known = load_u64(segments + i64(segment) * SEGMENT_BYTES)
+            count = u32(known >> 32)
+            places[segment] = u32(known)
+            counts[segment] = count
+            n_above += count & COUNT_MASK
+            n_equal += (count >> EQUAL_SHIFT) & COUNT_MASK
             segment += n_threads
         n_above = warp_add(n_above)
         n_equal = warp_add(n_equal)
@@ -181,31 +182,33 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         return n_above, n_equal
 
     @linked_function
-    def place_segments(moves, limits, segments, n_segments, n_equals, is_listed, totals, thread):
+    def place_segments(places, counts, n_segments, n_equals, is_listed, totals, thread):
         """Find where in shared memory the candidates of each segment go; return how many there are.
 
-        Of those that equal the threshold, `n_equals` are needed. `moves` lead from a place in the list to
-        that in shared memory. If a segment is to be read again, its entry in `limits` tells how many of its
-        equals it gives, and where its candidates go; if not, it is `_READ_AGAIN`.
+        Of those that equal the threshold, `n_equals` are needed. `places` then lead from a place in the list
+        to that in shared memory. If a segment is to be read again, `counts` tell how many of its equals it
+        gives, and `places` where its candidates go; if not, its count is `_LISTED`.
         """
         n_placed = u32(0)
         equals_before = u32(0)
-        first = i64(0)
+        first = u32(0)
         while first < n_segments:
-            segment = first + i64(thread)
-            known = u64(EQUALS_LISTED)
+            segment = first + thread
+            count = u32(0)
             if segment < n_segments:
-                known = load_u64(segments + segment * SEGMENT_BYTES)
-            n_above = u32(known >> ABOVE_SHIFT) & COUNT_MASK
-            n_equal = u32(known >> EQUAL_SHIFT) & COUNT_MASK
-            before, of_all = exclusive_sum(n_equal, thread, totals)
-            cuda.syncthreads()
-            given = n_equals - min(n_equals, equals_before + before)
-            given = min(given, n_equal)
-            has_equals = is_listed and (known & u64(EQUALS_LISTED)) != 0
-            is_read_again = not is_listed or (given > 0 and not has_equals)
+                count = counts[segment]
+            n_above = count & COUNT_MASK
+            n_equal = (count >> EQUAL_SHIFT) & COUNT_MASK
+            given = u32(0)
+            if n_equals > 0:
+                before, of_all = exclusive_sum(n_equal, thread, totals)
+                cuda.syncthreads()
+                given = min(n_equals - min(n_equals, equals_before + before), n_equal)
+                equals_before += of_all
+            lists_equals = is_listed and (count & EQUALS_LISTED) != 0
+            is_read_again = not is_listed or (given > 0 and not lists_equals)
             amount = n_above
-            if has_equals:
+            if lists_equals:
                 amount += n_equal
             elif is_read_again:
                 amount += given
@@ -213,13 +216,13 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
             cuda.syncthreads()
             if segment < n_segments:
                 place += n_placed
-                moves[segment] = place - u32(known)
-                limits[segment] = u32(_READ_AGAIN)
                 if is_read_again:
-                    moves[segment] = place
-                    limits[segment] = given
+                    counts[segment] = given
+                else:
+                    counts[segment] = u32(_LISTED)
+                    place -= places[segment]
+                places[segment] = place
             n_placed += placed
-            equals_before += of_all
             first += n_threads
         cuda.syncthreads()
         return n_placed
@@ -232,11 +235,11 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
         words = cuda.shared.array(0, u32)
         lows = shared_from(words, p.n_slots * (key_bytes // 4))
-        moves = shared_from(words, p.n_slots * (key_bytes // 4 + 1))
-        limits = shared_from(moves, p.n_segments)
+        places = shared_from(words, p.n_slots * (key_bytes // 4 + 1))
+        counts = shared_from(places, p.n_segments)
         # The first of these is for results in order, the second for those by index.
-        bin_ends = shared_from(limits, p.n_segments)
-        selected = shared_from(limits, p.n_segments)
+        bin_ends = shared_from(counts, p.n_segments)
+        selected = shared_from(counts, p.n_segments)
         order_word = p.n_slots * (key_bytes // 4 + 1) + 2 * p.n_segments + BINS_PER_THREAD * n_threads
         order = shared_from(cuda.shared.array(0, u16), 2 * order_word)
         histogram = cuda.shared.array(n_threads, u32)
@@ -261,16 +264,16 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         prefix = i64(0)
         if p.strides.x == 1:
             prefix = (base & (VECTOR_BYTES - 1)) // element_size
-        n_segments = (prefix + count + (n_elements - 1)) // n_elements
+        n_segments = u32((prefix + count + (n_elements - 1)) // n_elements)
         if n_selected == 0:
-            n_segments = i64(0)
+            n_segments = u32(0)
 
         # What has been listed, or what a threshold of the row itself leaves, where the sample has misled.
         row_segments = segments + row * p.n_segments * SEGMENT_BYTES
         state = states + row * ROW_STATE_BYTES
         threshold = key_type(load_u64(state))
         n_listed = load_u32(state + LISTED)
-        n_above, n_equal = count_candidates(row_segments, n_segments, sums, thread)
+        n_above, n_equal = load_segments(places, counts, row_segments, n_segments, sums, thread)
         is_listed = n_listed <= u32(p.n_slots) and n_above + n_equal >= n_selected
         if not is_listed:
             low = key_type(0)
@@ -294,55 +297,66 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                 p.key_format,
                 ids,
             )
-            segment = i64(warp)
+            segment = warp
             while segment < n_segments:
-                first = segment * n_elements - prefix
+                first = i64(segment) * n_elements - prefix
                 of_above, of_equal = read_segment(
                     keys, lows, located, first, threshold, u32(0), u32(0), True, p.key_format, lane
                 )
                 if lane == 0:
-                    known = (u64(of_above) << ABOVE_SHIFT) | (u64(of_equal) << EQUAL_SHIFT)
-                    store_u64(row_segments + segment * SEGMENT_BYTES, known)
+                    known = u64(of_above | (of_equal << EQUAL_SHIFT)) << 32
+                    store_u64(row_segments + i64(segment) * SEGMENT_BYTES, known)
                 segment += n_warps
             cuda.syncthreads()
             n_listed = u32(0)
-            n_above, n_equal = count_candidates(row_segments, n_segments, sums, thread)
+            n_above, n_equal = load_segments(places, counts, row_segments, n_segments, sums, thread)
         n_equals = n_selected - min(n_selected, n_above)
-        n_pairs = place_segments(
-            moves, limits, row_segments, n_segments, n_equals, is_listed, sums, thread
-        )
+        n_pairs = place_segments(places, counts, n_segments, n_equals, is_listed, sums, thread)
 
-        first_slot = row * p.n_slots
+        first_key = listed_keys + (row * p.n_slots + i64(thread)) * key_bytes
+        first_low = listed_lows + (row * p.n_slots + i64(thread)) * 4
+        listed = cuda.local.array(_N_ITEMS, key_type)
+        listed_low = cuda.local.array(_N_ITEMS, u32)
+        highest = key_type(0)
         slot = thread
         while slot < n_listed:
-            key = key_type(load_key(listed_keys + (first_slot + i64(slot)) * key_bytes))
-            low_word = load_u32(listed_lows + (first_slot + i64(slot)) * 4)
-            segment = (u32(prefix) + ~low_word) // n_elements
-            if limits[segment] == u32(_READ_AGAIN):
-                place = slot + moves[segment]
-                keys[place] = key
-                lows[place] = low_word
-            slot += n_threads
+            for item in range(_N_ITEMS):
+                if slot + u32(item * n_threads) < n_listed:
+                    listed[item] = key_type(load_key(first_key + item * n_threads * key_bytes))
+                    listed_low[item] = load_u32(first_low + item * n_threads * 4)
+            for item in range(_N_ITEMS):
+                if slot < n_listed:
+                    segment = (u32(prefix) + ~listed_low[item]) // n_elements
+                    if n_equals == 0 or counts[segment] == u32(_LISTED):
+                        place = slot + places[segment]
+                        keys[place] = listed[item]
+                        lows[place] = listed_low[item]
+                        highest = max(highest, listed[item])
+                slot += n_threads
+            first_key += _N_ITEMS * n_threads * key_bytes
+            first_low += _N_ITEMS * n_threads * 4
         if not is_listed or n_equals > 0:
-            segment = i64(warp)
+            segment = warp
             while segment < n_segments:
-                given = limits[segment]
-                if given != u32(_READ_AGAIN):
-                    first = segment * n_elements - prefix
+                given = counts[segment]
+                if given != u32(_LISTED):
+                    first = i64(segment) * n_elements - prefix
                     read_segment(
                         keys,
                         lows,
                         located,
                         first,
                         threshold,
-                        moves[segment],
+                        places[segment],
                         given,
                         False,
                         p.key_format,
                         lane,
                     )
                 segment += n_warps
-        cuda.syncthreads()
+            highest = key_type(ones)
+        # The barrier inside lets all of them be seen.
+        _, highest = block_extremes(extremes, threshold, highest, lane, warp)
 
         if p.is_sorted != 0:
             if n_selected > 0:
@@ -354,17 +368,16 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                     n_pairs,
                     n_selected,
                     threshold,
-                    key_type(ones),
-                    False,
+                    highest,
+                    n_equals == 0,
                     p.key_format,
                     ids,
                 )
         elif n_selected > 0:
-            lowest, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
             cut, larger, n_at_or_above = find_threshold(
                 keys,
                 n_pairs,
-                lowest,
+                threshold,
                 highest,
                 n_selected,
                 n_selected,
@@ -375,7 +388,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                 lane,
                 warp,
             )
-            n_ties = u32(_READ_AGAIN)
+            n_ties = n_pairs
             if n_at_or_above > n_selected:
                 n_ties = n_selected - larger
             list_groups(keys, n_pairs, cut, n_ties, selected, sums, thread, lane, warp)

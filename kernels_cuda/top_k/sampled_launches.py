@@ -97,7 +97,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                     n_rows=n_rows,
                     axis_size=problem.axis_size,
                     k=problem.k,
-                    sample_size=shape.size,
+                    sample_bits=shape.size.bit_length() - 1,
                     n_slots=shape.n_slots,
                     n_segments=shape.n_segments,
                     strides=problem.strides,
