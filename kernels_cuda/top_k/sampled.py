@@ -27,6 +27,7 @@ from kernels_cuda.ptx import (
     grid_dependency_wait,
     join_u32,
     lanes_below,
+    load_if_u32x4,
     load_u32x4,
     load_u64,
     multiply_high_u32,
@@ -258,25 +259,45 @@ def list_kernel(element_size: int) -> Any:
             # What is below an element in its word does not count.
             return mask << unused, least << unused, ~(~limit << unused)
 
-    @linked_function
-    def find_vectors(found, address, bounds, unfolding, lane):
-        """List the vectors of a segment that may have an element at or above the threshold, in order."""
-        words = cuda.local.array(_WORDS, u32)
-        end = shared_address(found)
-        number = lane
-        for group in range(SEGMENT_VECTORS_PER_LANE // _AHEAD):
-            for at in range(_AHEAD):
-                word = 4 * at
-                words[word], words[word + 1], words[word + 2], words[word + 3] = load_u32x4(
-                    address + (group * _AHEAD + at) * 32 * VECTOR_BYTES
-                )
-            for at in range(_AHEAD):
-                lanes = lanes_found(words, 4 * at, bounds, unfolding)
-                place = end + (popcount_u32(lanes & lanes_below()) << 2)
-                store_shared_if_u32(place, number, (lanes >> lane) & 1)
-                end += popcount_u32(lanes) << 2
-                number += 32
-        return (end - shared_address(found)) >> 2
+    def make_find_vectors(are_whole):
+        @linked_function
+        def find_vectors(found, address, position, count, bounds, unfolding, lane):
+            """List the vectors of a segment that may have an element at or above the threshold, in order.
+
+            Those that the row begins or ends in are listed too, unless `are_whole` says that there are none.
+            """
+            words = cuda.local.array(_WORDS, u32)
+            end = shared_address(found)
+            number = lane
+            for group in range(SEGMENT_VECTORS_PER_LANE // _AHEAD):
+                for at in range(_AHEAD):
+                    word = 4 * at
+                    vector = (group * _AHEAD + at) * 32
+                    first = position + vector * per_vector
+                    if are_whole:
+                        words[word], words[word + 1], words[word + 2], words[word + 3] = load_u32x4(
+                            address + vector * VECTOR_BYTES
+                        )
+                    else:
+                        words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                            address + vector * VECTOR_BYTES, 0 <= first <= count - per_vector
+                        )
+                for at in range(_AHEAD):
+                    lanes = lanes_found(words, 4 * at, bounds, unfolding)
+                    if not are_whole:
+                        first = position + (group * _AHEAD + at) * 32 * per_vector
+                        is_whole = 0 <= first <= count - per_vector
+                        is_part = not is_whole and -per_vector < first < count
+                        lanes = (lanes & ballot(is_whole)) | ballot(is_part)
+                    place = end + (popcount_u32(lanes & lanes_below()) << 2)
+                    store_shared_if_u32(place, number, (lanes >> lane) & 1)
+                    end += popcount_u32(lanes) << 2
+                    number += 32
+            return (end - shared_address(found)) >> 2
+
+        return find_vectors
+
+    find_whole_vectors, find_vectors = make_find_vectors(True), make_find_vectors(False)
 
     @linked_function
     def mark_elements(base, step, position, count, thresholds, unfolding):
@@ -318,14 +339,20 @@ def list_kernel(element_size: int) -> Any:
             thresholds = (unfold_threshold(key, p.key_format), unfold_next_above(key, p.key_format))
             unfolding = unfolding_of(p.unfolded_format, False)
             address = base + first * element_size
-            is_whole = p.strides.x == 1 and first >= 0 and first + n_elements <= count
+            lane_address = address + lane * VECTOR_BYTES
+            position = first + i64(lane * per_vector)
             n_found = u32(SEGMENT_VECTORS)
-            if is_whole:
-                bounds = bounds_of(thresholds[0], key, p.key_format)
-                n_found = find_vectors(found, address + lane * VECTOR_BYTES, bounds, unfolding, lane)
-            else:
+            if p.strides.x != 1:
                 for at in range(SEGMENT_VECTORS_PER_LANE):
                     found[u32(at * 32) + lane] = u32(at * 32) + lane
+            else:
+                bounds = bounds_of(thresholds[0], key, p.key_format)
+                if 0 <= first <= count - n_elements:
+                    n_found = find_whole_vectors(
+                        found, lane_address, position, count, bounds, unfolding, lane
+                    )
+                else:
+                    n_found = find_vectors(found, lane_address, position, count, bounds, unfolding, lane)
             cuda.syncwarp()
 
             # Mark the elements of these vectors, and count the marks.
@@ -335,12 +362,12 @@ def list_kernel(element_size: int) -> Any:
             at = lane
             while at < n_found:
                 number = found[at]
-                if is_whole:
+                position = first + i64(number * per_vector)
+                if p.strides.x == 1 and 0 <= position <= count - per_vector:
                     words[0], words[1], words[2], words[3] = load_u32x4(address + i64(number * VECTOR_BYTES))
                     at_least = at_or_above(words, 0, thresholds[0], unfolding, False)
                     above = at_or_above(words, 0, thresholds[1], unfolding, False)
                 else:
-                    position = first + i64(number * per_vector)
                     at_least, above = mark_elements(base, step, position, count, thresholds, unfolding)
                 if key == ones:
                     above = u32(0)
