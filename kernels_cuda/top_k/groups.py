@@ -18,6 +18,7 @@ from numba import cuda, types
 from kernels_cuda.ptx import (
     is_compute_90,
     load_if_u32x4,
+    load_shared_u32,
     shared_address,
     shuffle_from_u32,
     shuffle_xor_u32,
@@ -27,7 +28,7 @@ from kernels_cuda.ptx import (
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cooperate import shared_vectors
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.shapes import CHUNK_VECTORS, VECTOR_BYTES, VECTORS_PER_LANE
+from kernels_cuda.top_k.shapes import CHUNK_VECTORS, MAXIMA_WARPS, VECTOR_BYTES, VECTORS_PER_LANE
 
 u32 = types.uint32
 u64 = types.uint64
@@ -46,6 +47,13 @@ class GroupFunctions(NamedTuple):
     next_maxima: Any
     load_strided_maxima: Any
     reduce_maxima: Any
+
+
+@device_function
+def coarse_groups(n_vectors, vector_bits, most):
+    """Return how many of `most` coarse groups a row has, of ``1 << vector_bits`` vectors each."""
+    n_groups = (n_vectors + ((1 << vector_bits) - 1)) >> vector_bits
+    return min((n_groups + (MAXIMA_WARPS - 1)) & ~(MAXIMA_WARPS - 1), most)
 
 
 @functools.cache
@@ -183,7 +191,9 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
     round_vectors = n_warps * CHUNK_VECTORS
 
     @linked_function
-    def keep_maxima(keys, maxima, first_group, bits, lane):
+    def keep_maxima(keys, maxima, first_group, bits_at, lane):
+        """Store the maxima of a chunk's groups; return the first group of the warp's next chunk."""
+        bits = load_shared_u32(bits_at)
         apart = 32 >> bits
         group = reduce_maxima(maxima, lane, bits) + first_group
         keys[group] = maxima[0]
@@ -195,16 +205,19 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
         if bits < 1:
             for at in range(4, 8):
                 keys[group + apart * u32(at)] = maxima[at]
+        return first_group + (CHUNK_VECTORS >> bits) * n_warps
 
     @linked_function
-    def group_maxima(keys, address, n_vectors, stride, unfolding, bits, lane, warp):
-        """Write the unfolded maxima of groups of ``1 << bits`` vectors; elements are `stride` apart."""
+    def group_maxima(keys, address, n_vectors, stride, unfolding, bits_at, lane, warp):
+        """Write the unfolded maxima of groups of ``1 << bits`` vectors; elements are `stride` apart.
+
+        The bits are read from `bits_at`, in shared memory, wherever they are needed: registers are scarce.
+        """
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_PER_LANE, key_type)
-        chunk_groups = CHUNK_VECTORS >> bits
         first = warp * CHUNK_VECTORS
         vector = first + lane
-        first_group = warp * chunk_groups
+        first_group = first >> load_shared_u32(bits_at)
         first_left = max(n_vectors, first) - first
         available = max(n_vectors, vector) - vector
         if stride == 1:
@@ -216,8 +229,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
                     words, maxima, address, available, round_vectors * VECTOR_BYTES, available_next, unfolding
                 )
                 address += round_vectors * VECTOR_BYTES
-                keep_maxima(keys, maxima, first_group, bits, lane)
-                first_group += chunk_groups * n_warps
+                first_group = keep_maxima(keys, maxima, first_group, bits_at, lane)
                 first_left = max(first_left, u32(round_vectors)) - round_vectors
                 available = available_next
         else:
@@ -225,8 +237,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
             while first_left > 0:
                 load_strided_maxima(maxima, address, stride, available, unfolding)
                 address += round_vectors * VECTOR_BYTES * stride
-                keep_maxima(keys, maxima, first_group, bits, lane)
-                first_group += chunk_groups * n_warps
+                first_group = keep_maxima(keys, maxima, first_group, bits_at, lane)
                 first_left = max(first_left, u32(round_vectors)) - round_vectors
                 available = max(available, u32(round_vectors)) - round_vectors
 
