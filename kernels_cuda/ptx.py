@@ -26,6 +26,7 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 _void = types.void
+_u32x2 = types.UniTuple(u32, 2)
 _u32x4 = types.UniTuple(u32, 4)
 _u64x2 = types.UniTuple(u64, 2)
 
@@ -279,6 +280,12 @@ store_shared_u64 = _instruction(_void, [u32, u64], "st.shared.u64 [$0], $1;")
 _STORE_SHARED_IF = "{{ .reg .pred holds; setp.ne.u32 holds, $2, 0; @holds st.shared.{} [$0], $1; }}"
 store_shared_if_u32 = _instruction(_void, [u32, u32, u32], _STORE_SHARED_IF.format("u32"))
 store_shared_if_u64 = _instruction(_void, [u32, u64, u32], _STORE_SHARED_IF.format("u64"))
+_STORE_SHARED_PAIR_IF = (
+    "{{ .reg .pred holds; setp.ne.u32 holds, $3, 0; @holds st.shared.v2.{} [$0], {{$1, $2}}; }}"
+)
+store_shared_if_u32x2 = _instruction(_void, [u32, u32, u32, u32], _STORE_SHARED_PAIR_IF.format("u32"))
+store_shared_if_u64x2 = _instruction(_void, [u32, u64, u64, u32], _STORE_SHARED_PAIR_IF.format("u64"))
+load_shared_u32x2 = _instruction(_u32x2, [u32], "ld.shared.v2.u32 {$0, $1}, [$2];")
 load_shared_u32x4 = _instruction(_u32x4, [u32], "ld.shared.v4.u32 {$0, $1, $2, $3}, [$4];")
 load_shared_u64x2 = _instruction(_u64x2, [u32], "ld.shared.v2.u64 {$0, $1}, [$2];")
 store_shared_u32x4 = _instruction(

@@ -211,6 +211,7 @@ KERNELS = {
     "top_k_rounds": _rows_only,
     "top_k_warp": _rows_only,
     "top_k_tile": _rows_only,
+    "top_k_partition": _rows_only,
     "top_k_clear": _clear,
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import group_launches, launches, sampled_launches
+from kernels_cuda.top_k import group_launches, launches, partition_launches, sampled_launches
 from kernels_cuda.top_k.launches import Launch, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, take_lengths
 from kernels_cuda.top_k.policy import Policy
@@ -32,6 +32,7 @@ class Algorithm(StrEnum):
     GRID = "grid"
     COLUMNS = "columns"
     TILE = "tile"
+    PARTITION = "partition"
     SORT = "sort"
     SAMPLED = "sampled"
 
@@ -59,6 +60,7 @@ IMPLEMENTATIONS = {
     Algorithm.GRID: Implementation(group_launches.grid_launches),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
+    Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
     Algorithm.SAMPLED: Implementation(sampled_launches.sampled_launches, orders_by_index=True),
 }
@@ -70,6 +72,8 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:
         return Algorithm.COLUMNS
     if _is_for_rounds(problem, policy):
         return Algorithm.ROUNDS
+    if _is_for_partition(problem, policy):
+        return Algorithm.PARTITION
     if _is_for_warps(problem, policy):
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
@@ -97,6 +101,15 @@ def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
         return False
     largest_k = policy.rounds.largest_k[policy.rounds.shapes.index(shape)]
     return problem.k <= (largest_k if problem.is_sorted else ROUNDS_LARGEST_K)
+
+
+def _is_for_partition(problem: Problem, policy: Policy) -> bool:
+    return (
+        not problem.is_sorted
+        and problem.strides.x == 1
+        and problem.axis_size > policy.partition.row_elements
+        and partition_launches.fitting_partition(problem, policy) is not None
+    )
 
 
 def _is_for_warps(problem: Problem, policy: Policy) -> bool:

@@ -7,6 +7,7 @@ from kernels_cuda.top_k import shapes
 from kernels_cuda.top_k.policy import (
     BLOCK_THREADS,
     ELEMENT_SIZES,
+    PARTITION_SHAPES,
     ROUNDS_SHAPES,
     TILE_SHAPES,
     ColumnsPolicy,
@@ -83,6 +84,16 @@ def finish(element_size: int, n_threads: int) -> Variant:
     return Variant("top_k_finish", factory, (element_size, n_threads), MOST_SHARED_BYTES)
 
 
+def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
+    """Return the kernel that selects from a row in the registers of a block."""
+    dynamic_bytes = shapes.partition_shared_bytes(element_size, shape.n_elements, is_sorted=False)
+    dynamic_bytes = min(dynamic_bytes, MOST_SHARED_BYTES - shapes.PARTITION_STATIC_BYTES)
+    parameters = element_size, *shape
+    return Variant(
+        "top_k_partition", "kernels_cuda.top_k.partition:partition_kernel", parameters, dynamic_bytes
+    )
+
+
 def clear() -> Variant:
     """Return the kernel that empties what a sort counts in."""
     return Variant("top_k_clear", "kernels_cuda.top_k.sort:clear_kernel")
@@ -126,6 +137,8 @@ def variants() -> Iterator[Variant]:
             yield block(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:
             yield tile(element_size, shapes.TileShape(*shape))
+        for shape in PARTITION_SHAPES[element_size]:
+            yield partition(element_size, shapes.PartitionShape(*shape))
         for position_size in POSITION_SIZES:
             yield sort(element_size, position_size)
         yield histogram(element_size)

@@ -139,6 +139,23 @@ class TransposedMaximaParameters(NamedTuple):
     length_format: LengthFormat
 
 
+class PartitionParameters(NamedTuple):
+    """Parameters of `partition.partition_row`.
+
+    `counters_offset` is where a block counts that sorts what is selected; it does not if that is 0.
+    """
+
+    index_size: int
+    counters_offset: int
+    first_row: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
+    length_format: LengthFormat
+
+
 class ColumnsParameters(NamedTuple):
     """Parameters of `columns.column_top_k`.
 

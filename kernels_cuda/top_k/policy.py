@@ -13,6 +13,7 @@ from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
     BlockShape,
+    PartitionShape,
     RoundsShape,
     TileShape,
     group_key_bytes,
@@ -54,6 +55,12 @@ TILE_SHAPES = {
     8: ((256, 8), (512, 8), (1024, 8)),
 }
 
+# Threads of a block that holds a row in registers, and keys of each.
+PARTITION_SHAPES = {
+    **dict.fromkeys((1, 2, 4), ((256, 16), (512, 32), (1024, 32))),
+    8: ((256, 8), (512, 16), (1024, 16)),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsPolicy:
@@ -89,6 +96,18 @@ class TilePolicy:
     # Longer rows than this are sorted from a k above the next on; the block algorithm serves others sooner.
     sorted_elements: int
     selected_k: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionPolicy:
+    """One block per row, which holds it in registers, for results by ascending index."""
+
+    # Smallest first; a row goes to the first that holds it, or to the last if there are few rows.
+    shapes: tuple[PartitionShape, ...]
+    # Shorter rows are left to warps and their rounds.
+    row_elements: int = 1024
+    # As many rows as this for each multiprocessor are few.
+    few_rows_per_multiprocessor: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +251,7 @@ class Policy:
     rounds: RoundsPolicy
     warp: WarpPolicy
     tile: TilePolicy
+    partition: PartitionPolicy
     block: BlockPolicy
     grid: GridPolicy
     columns: ColumnsPolicy = ColumnsPolicy()
@@ -299,6 +319,9 @@ class Policy:
                 elements_per_selected={1: 16, 2: 8, 4: 4, 8: 4}[element_size],
                 sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
                 selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
+            ),
+            partition=PartitionPolicy(
+                shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size])
             ),
             block=BlockPolicy(
                 shapes=tuple(

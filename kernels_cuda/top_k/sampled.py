@@ -63,7 +63,8 @@ u64 = types.uint64
 i64 = types.int64
 
 import os
-LIST_REGISTERS = int(os.environ.get('LIST_REGISTERS', 40))
+
+LIST_REGISTERS = int(os.environ.get("LIST_REGISTERS", 40))
 # Where a row's state has its two counters, after the threshold: candidates listed, and equals.
 LISTED, EQUALS = 8, 12
 # What is known of a segment: in the lower word, the place of its first candidate; in the upper one, how many

@@ -47,7 +47,8 @@ u64 = types.uint64
 i64 = types.int64
 
 import os
-FINISH_REGISTERS = int(os.environ.get('FINISH_REGISTERS', 64))
+
+FINISH_REGISTERS = int(os.environ.get("FINISH_REGISTERS", 64))
 # In place of the equals that a segment gives: all that it has are listed, or none is needed.
 _LISTED = 0xFFFFFFFF
 # Elements that each lane loads at a time.

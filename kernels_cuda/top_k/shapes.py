@@ -273,3 +273,44 @@ def finishing_bytes(
 def finishing_static_bytes(n_threads: int) -> int:
     """Return what such a block has of its own, at most: a histogram, sums, extremes and counters."""
     return 4 * n_threads + 1024
+
+
+# Histograms of the partition kernel.
+PARTITION_BIN_BITS = 11
+PARTITION_BINS = 1 << PARTITION_BIN_BITS
+# Shared memory of a block besides, at most: sums and maxima of warps, and what it learns of a bin.
+PARTITION_STATIC_BYTES = 256
+# Threads that sort what is selected, pairs of each, and what their warps count in.
+SORTING_THREADS = 256
+PAIRS_PER_SORTING_THREAD = 16
+PAIR_COUNTERS_BYTES = SORTING_THREADS // WARP_LANES * N_DIGITS * 2
+
+
+class PartitionShape(NamedTuple):
+    """What a block of the partition kernel holds: `n_keys` elements per thread."""
+
+    n_threads: int
+    n_keys: int
+
+    @property
+    def n_elements(self) -> int:
+        """The longest row."""
+        return self.n_threads * self.n_keys
+
+
+def partition_pair_bytes(element_size: int) -> int:
+    """Return the bytes of a selected key and its position."""
+    return 2 * group_key_bytes(element_size)
+
+
+def partition_shared_bytes(element_size: int, k: int, is_sorted: bool) -> int:
+    """Return the dynamic shared memory for a histogram, and then for what is selected."""
+    n_bytes = k * partition_pair_bytes(element_size)
+    if is_sorted:
+        n_bytes = pair_counters_offset(element_size, k) + PAIR_COUNTERS_BYTES
+    return max(4 * PARTITION_BINS + VECTOR_BYTES, n_bytes)
+
+
+def pair_counters_offset(element_size: int, k: int) -> int:
+    """Return where a block that sorts what is selected counts: behind whole rounds of pairs."""
+    return -(-k // SORTING_THREADS) * SORTING_THREADS * partition_pair_bytes(element_size)
