@@ -265,6 +265,8 @@ class SampledParameters(NamedTuple):
         Of a number that a row's sample has elements, a power of two.
     n_slots, n_segments : int
         Candidates of a row for which there is room, and the most segments that a row has.
+    candidate_words, counters_offset : int
+        Shared memory of the candidates, and where a block that sorts those selected counts.
     """
 
     index_size: int
@@ -276,6 +278,8 @@ class SampledParameters(NamedTuple):
     sample_bits: int
     n_slots: int
     n_segments: int
+    candidate_words: int
+    counters_offset: int
     strides: AxisStrides
     layout: RowLayout
     unfolded_format: UnfoldedFormat

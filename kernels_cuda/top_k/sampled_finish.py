@@ -10,11 +10,15 @@ from kernels_cuda.ptx import (
     count_shared_if,
     grid_dependency_wait,
     lanes_below,
+    load_shared_u32x2,
+    load_shared_u64x2,
     load_u32,
     load_u64,
     popcount_u32,
     shared_address,
     shared_from,
+    store_shared_if_u32x2,
+    store_shared_if_u64x2,
     store_u64,
     warp_add,
 )
@@ -22,8 +26,8 @@ from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
+from kernels_cuda.top_k.pair_sort import pair_sort
 from kernels_cuda.top_k.parameters import SampledParameters
-from kernels_cuda.top_k.rank import write_function
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.sampled import (
     COUNT_MASK,
@@ -32,11 +36,13 @@ from kernels_cuda.top_k.sampled import (
     LISTED,
 )
 from kernels_cuda.top_k.shapes import (
-    BINS_PER_THREAD,
+    PAIRS_PER_SORTING_THREAD,
     ROW_STATE_BYTES,
     SEGMENT_BYTES,
+    SORTING_THREADS,
     VECTOR_BYTES,
     group_key_bytes,
+    partition_pair_bytes,
     segment_elements,
 )
 from kernels_cuda.top_k.threshold import N_COUNTERS, bit_length, threshold_functions
@@ -64,7 +70,13 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
     load_element = functions.load_element
     store_element = functions.store_element
     find_digit, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
-    write_first = write_function(element_size, n_threads)
+    sort_pairs = pair_sort(element_size, n_threads)
+    load_pair = load_shared_u64x2 if element_size == 8 else load_shared_u32x2
+    store_pair_if = store_shared_if_u64x2 if element_size == 8 else store_shared_if_u32x2
+    pair_bytes = partition_pair_bytes(element_size)
+    # What a thread has of the selected elements.
+    n_most = SORTING_THREADS * PAIRS_PER_SORTING_THREAD // n_threads
+    unused = max(0, 32 - 8 * element_size)
     pad_row = pad_function(element_size)
     exclusive_sum = block_scan(n_threads)
     needed_bits = bit_length(key_type)
@@ -236,13 +248,10 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
         words = cuda.shared.array(0, u32)
         lows = shared_from(words, p.n_slots * (key_bytes // 4))
-        places = shared_from(words, p.n_slots * (key_bytes // 4 + 1))
+        places = shared_from(words, p.candidate_words)
         counts = shared_from(places, p.n_segments)
-        # The first of these is for results in order, the second for those by index.
-        bin_ends = shared_from(counts, p.n_segments)
-        selected = shared_from(counts, p.n_segments)
-        order_word = p.n_slots * (key_bytes // 4 + 1) + 2 * p.n_segments + BINS_PER_THREAD * n_threads
-        order = shared_from(cuda.shared.array(0, u16), 2 * order_word)
+        list_words = p.candidate_words + 2 * p.n_segments
+        selected = shared_from(cuda.shared.array(0, u16), 2 * list_words)
         histogram = cuda.shared.array(n_threads, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
@@ -359,22 +368,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         # The barrier inside lets all of them be seen.
         _, highest = block_extremes(extremes, threshold, highest, lane, warp)
 
-        if p.is_sorted != 0:
-            if n_selected > 0:
-                write_first(
-                    (keys, lows, order, bin_ends, sums, extremes, counters),
-                    (base, p.strides.x, count),
-                    (value_address, index_address, p.strides.values, p.strides.indices, p.index_size),
-                    (i64(0), i64(0), i64(0)),
-                    n_pairs,
-                    n_selected,
-                    threshold,
-                    highest,
-                    n_equals == 0,
-                    p.key_format,
-                    ids,
-                )
-        elif n_selected > 0:
+        if n_selected > 0:
             cut, larger, n_at_or_above = find_threshold(
                 keys,
                 n_pairs,
@@ -393,13 +387,47 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
             if n_at_or_above > n_selected:
                 n_ties = n_selected - larger
             list_groups(keys, n_pairs, cut, n_ties, selected, sums, thread, lane, warp)
-            rank = i64(thread)
+
+            pairs = shared_address(words)
+            if p.is_sorted != 0:
+                # The selected pairs take the candidates' place.
+                pair_keys = cuda.local.array(n_most, key_type)
+                pair_positions = cuda.local.array(n_most, u32)
+                for item in range(n_most):
+                    rank = thread + u32(item * n_threads)
+                    if rank < n_selected:
+                        place = u32(selected[rank])
+                        pair_keys[item] = keys[place] << unused
+                        pair_positions[item] = ~lows[place]
+                cuda.syncthreads()
+                for item in range(n_most):
+                    rank = thread + u32(item * n_threads)
+                    at = pairs + rank * pair_bytes
+                    store_pair_if(at, pair_keys[item], pair_positions[item], rank < n_selected)
+                cuda.syncthreads()
+                sort_pairs(
+                    pairs,
+                    pairs + u32(p.counters_offset),
+                    n_selected,
+                    cut << unused,
+                    extremes,
+                    sums,
+                    thread,
+                )
+            rank = thread
             while rank < n_selected:
-                place = selected[rank]
-                position = i64(~lows[place])
-                bits = restore(keys[place], p.key_format, base + position * step)
-                store_element(value_address + rank * p.strides.values * element_size, bits)
-                store_index(index_address + rank * p.strides.indices * p.index_size, p.index_size, position)
+                if p.is_sorted != 0:
+                    key, low = load_pair(pairs + rank * pair_bytes)
+                    key >>= unused
+                    position = i64(low)
+                else:
+                    place = u32(selected[rank])
+                    key = keys[place]
+                    position = i64(~lows[place])
+                bits = restore(key, p.key_format, base + position * step)
+                store_element(value_address + i64(rank) * p.strides.values * element_size, bits)
+                at = index_address + i64(rank) * p.strides.indices * p.index_size
+                store_index(at, p.index_size, position)
                 rank += n_threads
         pad_row(
             value_address,

@@ -40,11 +40,10 @@ def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
     at = next((at for at, n_slots in enumerate(slots) if n_slots <= few), -1)
     # A row may begin within a vector.
     n_segments = problem.axis_size // shapes.segment_elements(element_size) + 2
-    finishing_bytes = shapes.finishing_bytes(
-        key_bytes, slots[at], n_segments, problem.k, sampled.finish_threads, problem.is_sorted
-    )
+    finishing_bytes = shapes.finishing_bytes(element_size, slots[at], n_segments, problem.k)
     if (
         element_size == 1
+        or problem.k > shapes.SORTING_THREADS * shapes.PAIRS_PER_SORTING_THREAD
         or slots[at] > sampled.most_candidates
         or n_segments > sampled.most_segments
         or finishing_bytes + shapes.finishing_static_bytes(sampled.finish_threads) > policy.block_bytes
@@ -100,6 +99,8 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                     sample_bits=shape.size.bit_length() - 1,
                     n_slots=shape.n_slots,
                     n_segments=shape.n_segments,
+                    candidate_words=shapes.candidate_bytes(element_size, shape.n_slots, problem.k) // 4,
+                    counters_offset=shapes.pair_counters_offset(element_size, problem.k),
                     strides=problem.strides,
                     layout=problem.rows.layout,
                     unfolded_format=problem.unfolded_format,

@@ -262,12 +262,15 @@ def most_of_sample(rank: int) -> int:
     return rank + rank // 16
 
 
-def finishing_bytes(
-    key_bytes: int, n_slots: int, n_segments: int, k: int, n_threads: int, is_sorted: bool
-) -> int:
+def candidate_bytes(element_size: int, n_slots: int, k: int) -> int:
+    """Return the shared memory for a row's candidates, or for those selected and what sorts them."""
+    sorting_bytes = pair_counters_offset(element_size, k) + PAIR_COUNTERS_BYTES
+    return max(n_slots * (group_key_bytes(element_size) + 4), sorting_bytes)
+
+
+def finishing_bytes(element_size: int, n_slots: int, n_segments: int, k: int) -> int:
     """Return the dynamic shared memory of a block that finishes a row."""
-    order_bytes = 2 * n_slots + 4 * BINS_PER_THREAD * n_threads if is_sorted else 4 * k
-    return n_slots * (key_bytes + 4) + 8 * n_segments + order_bytes
+    return candidate_bytes(element_size, n_slots, k) + 8 * n_segments + 2 * k
 
 
 def finishing_static_bytes(n_threads: int) -> int:
