@@ -72,7 +72,8 @@ LISTED, EQUALS = 8, 12
 EQUAL_SHIFT, COUNT_MASK, EQUALS_LISTED = 16, 0x7FFF, 1 << 31
 # Elements of a sample that lie together fill a sector of memory.
 _SECTOR_BYTES = 32
-_FIRST_FACTOR, _SECOND_FACTOR = 0x9E3779B1, 0x85EBCA77
+# Its multiples, modulo 2^32, are spread evenly and without a period.
+_GOLDEN_RATIO = 0x9E3779B1
 # Elements of a sample, and vectors of a segment, that a lane loads before it uses the first.
 _SAMPLED_AHEAD = 8
 _AHEAD = 4
@@ -93,22 +94,15 @@ def sample_kernel(element_size: int, n_threads: int) -> Any:
     ones = (1 << 8 * element_size) - 1
 
     @device_function
-    def scattered(number):
-        """Return a number's hash."""
-        mixed = number * _FIRST_FACTOR
-        mixed = (mixed ^ (mixed >> 15)) * _SECOND_FACTOR
-        return mixed ^ (mixed >> 13)
-
-    @linked_function
     def sample_position(number, parts_bits, n_pieces):
         """Return where element `number` of the sample is, in a row of `n_pieces` pieces.
 
         The row has ``1 << parts_bits`` parts of equal size, and each piece of the sample is anywhere in one.
         """
         part = number >> piece_bits
-        first = (u64(part) * u64(n_pieces)) >> parts_bits
-        end = (u64(part + 1) * u64(n_pieces)) >> parts_bits
-        piece = u32(first) + multiply_high_u32(scattered(part), u32(end - first))
+        first = (part * n_pieces) >> parts_bits
+        width = (((part + 1) * n_pieces) >> parts_bits) - first
+        piece = first + multiply_high_u32(part * _GOLDEN_RATIO, width)
         return i64((piece << piece_bits) | (number & ((1 << piece_bits) - 1)))
 
     @cuda.jit
