@@ -34,7 +34,9 @@ def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
     """Return the sample for rows of a problem, or None if no sample leaves few enough candidates."""
     sampled, element_size = policy.sampled, problem.element_size
     key_bytes = shapes.group_key_bytes(element_size)
-    sizes = [size for size in sampled.sample_sizes if size * key_bytes <= sampled.sample_bytes]
+    most_bytes = policy.block_bytes - shapes.sampled_static_bytes(sampled.sample_threads)
+    most_bytes = min(most_bytes, sampled.sample_bytes)
+    sizes = [size for size in sampled.sample_sizes if size * key_bytes <= most_bytes]
     slots = [shapes.list_slots(size, problem.k, problem.axis_size) for size in sizes]
     few = max(sampled.few_candidates, 2 * problem.k)
     at = next((at for at, n_slots in enumerate(slots) if n_slots <= few), -1)
@@ -46,7 +48,7 @@ def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
         or problem.k > shapes.SORTING_THREADS * shapes.PAIRS_PER_SORTING_THREAD
         or slots[at] > sampled.most_candidates
         or n_segments > sampled.most_segments
-        or finishing_bytes + shapes.finishing_static_bytes(sampled.finish_threads) > policy.block_bytes
+        or finishing_bytes + shapes.sampled_static_bytes(sampled.finish_threads) > policy.block_bytes
     ):
         return None
     return SampleShape(sizes[at], slots[at], n_segments, finishing_bytes)

@@ -273,8 +273,8 @@ def finishing_bytes(element_size: int, n_slots: int, n_segments: int, k: int) ->
     return candidate_bytes(element_size, n_slots, k) + 8 * n_segments + 2 * k
 
 
-def finishing_static_bytes(n_threads: int) -> int:
-    """Return what such a block has of its own, at most: a histogram, sums, extremes and counters."""
+def sampled_static_bytes(n_threads: int) -> int:
+    """Return what blocks of the sampled algorithm have of their own, at most: a histogram, and sums."""
     return 4 * n_threads + 1024
 
 

@@ -121,7 +121,8 @@ def test_top_k(algorithm, kind, dtype, torch):
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float16"])
 @pytest.mark.parametrize("kind", ["continuous", "specials"])
 @pytest.mark.parametrize(
-    "algorithm", ["rounds", "warp", "block-128", "block-512", "grid-four_chunks", "columns", "tile", "partition-0"]
+    "algorithm",
+    ["rounds", "warp", "block-128", "block-512", "grid-four_chunks", "columns", "tile", "partition-0"],
 )
 def test_top_k_of_narrow_elements(algorithm, kind, dtype, torch):
     shape, axis, k = TOP_K[algorithm]
