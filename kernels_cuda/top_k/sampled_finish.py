@@ -6,10 +6,12 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import (
     LOAD,
+    STORE_SHARED,
     ballot,
     count_shared_if,
     grid_dependency_wait,
     lanes_below,
+    load_shared_u32,
     load_shared_u32x2,
     load_shared_u64x2,
     load_u32,
@@ -19,6 +21,7 @@ from kernels_cuda.ptx import (
     shared_from,
     store_shared_if_u32x2,
     store_shared_if_u64x2,
+    store_shared_u32,
     store_u64,
     warp_add,
 )
@@ -82,6 +85,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
     needed_bits = bit_length(key_type)
     key_bytes = group_key_bytes(element_size)
     load_key = LOAD[key_bytes]
+    store_shared_key = STORE_SHARED[key_bytes]
     n_warps = n_threads // 32
     digit_bits = n_threads.bit_length() - 1
     n_elements = segment_elements(element_size)
@@ -327,6 +331,8 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         first_low = listed_lows + (row * p.n_slots + i64(thread)) * 4
         listed = cuda.local.array(_N_ITEMS, key_type)
         listed_low = cuda.local.array(_N_ITEMS, u32)
+        keys_at, lows_at = shared_address(keys), shared_address(lows)
+        places_at, counts_at = shared_address(places), shared_address(counts)
         highest = key_type(0)
         slot = thread
         while slot < n_listed:
@@ -336,11 +342,11 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                     listed_low[item] = load_u32(first_low + item * n_threads * 4)
             for item in range(_N_ITEMS):
                 if slot < n_listed:
-                    segment = (u32(prefix) + ~listed_low[item]) // n_elements
-                    if n_equals == 0 or counts[segment] == u32(_LISTED):
-                        place = slot + places[segment]
-                        keys[place] = listed[item]
-                        lows[place] = listed_low[item]
+                    at = ((u32(prefix) + ~listed_low[item]) // n_elements) << 2
+                    if n_equals == 0 or load_shared_u32(counts_at + at) == u32(_LISTED):
+                        place = slot + load_shared_u32(places_at + at)
+                        store_shared_key(keys_at + place * key_bytes, listed[item])
+                        store_shared_u32(lows_at + (place << 2), listed_low[item])
                         highest = max(highest, listed[item])
                 slot += n_threads
             first_key += _N_ITEMS * n_threads * key_bytes
