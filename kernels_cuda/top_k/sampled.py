@@ -64,7 +64,7 @@ i64 = types.int64
 
 import os
 
-LIST_REGISTERS = int(os.environ.get("LIST_REGISTERS", 40))
+LIST_REGISTERS = int(os.environ.get("LIST_REGISTERS", 64))
 # Where a row's state has its two counters, after the threshold: candidates listed, and equals.
 LISTED, EQUALS = 8, 12
 # What is known of a segment: in the lower word, the place of its first candidate; in the upper one, how many
@@ -76,11 +76,11 @@ _SECTOR_BYTES = 32
 _GOLDEN_RATIO = 0x9E3779B1
 # Elements of a sample, and vectors of a segment, that a lane loads before it uses the first.
 _SAMPLED_AHEAD = 8
-_AHEAD = 4
+_AHEAD = 8
 _WORDS = 4 * _AHEAD
-# An entry of a warp's list of vectors: the vector's number, and marks of its elements.
-_NUMBER_MASK = (1 << 16) - 1
-_AT_LEAST_SHIFT, _ABOVE_SHIFT = 16, 24
+# Vectors, of those that have candidates, that a lane keeps until they are listed; others are loaded again.
+_KEPT = 2
+_KEPT_WORDS = 4 * _KEPT
 
 
 def sample_kernel(element_size: int, n_threads: int) -> Any:
@@ -187,7 +187,6 @@ def list_kernel(element_size: int) -> Any:
     ordered_key = functions.ordered_key
     load_element = functions.load_element
     unfolding_of = functions.unfolding_of
-    unfolded_element = functions.unfolded_element
     unfolded_maximum = functions.unfolded_maximum
     unfold_threshold = functions.unfold_threshold
     unfold_next_above = functions.unfold_next_above
@@ -208,8 +207,8 @@ def list_kernel(element_size: int) -> Any:
             return ballot(unfolded_maximum(words, at, unfolding) >= bounds[0])
 
         @device_function
-        def bounds_of(threshold, key, key_format):
-            return threshold, u64(0), u64(0)
+        def bounds_of(key, key_format):
+            return unfold_threshold(key, key_format), u64(0), u64(0)
 
     else:
         ballot_words = BALLOT_WORDS[element_size]
@@ -220,7 +219,7 @@ def list_kernel(element_size: int) -> Any:
             return ballot_words(words[at], words[at + 1], words[at + 2], words[at + 3], mask, least, limit)
 
         @linked_function
-        def bounds_of(threshold, key, key_format):
+        def bounds_of(key, key_format):
             """Return what tells whether an element may reach a threshold, its key, in few instructions.
 
             That is so if it is at least `least` once XORed with `mask`, or above `limit`. Of floats, those of
@@ -255,39 +254,47 @@ def list_kernel(element_size: int) -> Any:
             return mask << unused, least << unused, ~(~limit << unused)
 
     def make_find_vectors(are_whole):
+        @device_function
+        def load(words, at, address, position, vector, count):
+            word = 4 * at
+            if are_whole:
+                words[word], words[word + 1], words[word + 2], words[word + 3] = load_u32x4(
+                    address + vector * (32 * VECTOR_BYTES)
+                )
+            else:
+                first = position + vector * (32 * per_vector)
+                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                    address + vector * (32 * VECTOR_BYTES), 0 <= first <= count - per_vector
+                )
+
         @linked_function
-        def find_vectors(found, address, position, count, bounds, unfolding, lane):
+        def find_vectors(found, address, position, count, key, formats, lane):
             """List the vectors of a segment that may have an element at or above the threshold, in order.
 
             Those that the row begins or ends in are listed too, unless `are_whole` says that there are none.
             """
             words = cuda.local.array(_WORDS, u32)
+            for at in range(_AHEAD):
+                load(words, at, address, position, at, count)
+            bounds = bounds_of(key, formats[1])
+            unfolding = unfolding_of(formats[0], False)
             end = shared_address(found)
             number = lane
-            for group in range(SEGMENT_VECTORS_PER_LANE // _AHEAD):
-                for at in range(_AHEAD):
-                    word = 4 * at
-                    vector = (group * _AHEAD + at) * 32
-                    first = position + vector * per_vector
-                    if are_whole:
-                        words[word], words[word + 1], words[word + 2], words[word + 3] = load_u32x4(
-                            address + vector * VECTOR_BYTES
-                        )
-                    else:
-                        words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
-                            address + vector * VECTOR_BYTES, 0 <= first <= count - per_vector
-                        )
-                for at in range(_AHEAD):
-                    lanes = lanes_found(words, 4 * at, bounds, unfolding)
-                    if not are_whole:
-                        first = position + (group * _AHEAD + at) * 32 * per_vector
-                        is_whole = 0 <= first <= count - per_vector
-                        is_part = not is_whole and -per_vector < first < count
-                        lanes = (lanes & ballot(is_whole)) | ballot(is_part)
-                    place = end + (popcount_u32(lanes & lanes_below()) << 2)
-                    store_shared_if_u32(place, number, (lanes >> lane) & 1)
-                    end += popcount_u32(lanes) << 2
-                    number += 32
+            for vector in range(SEGMENT_VECTORS_PER_LANE):
+                at = vector % _AHEAD
+                lanes = lanes_found(words, 4 * at, bounds, unfolding)
+                # Where it was, the lane loads another one.
+                if vector + _AHEAD < SEGMENT_VECTORS_PER_LANE:
+                    load(words, at, address, position, vector + _AHEAD, count)
+                if not are_whole:
+                    first = position + vector * (32 * per_vector)
+                    is_whole = 0 <= first <= count - per_vector
+                    is_part = not is_whole and -per_vector < first < count
+                    lanes = (lanes & ballot(is_whole)) | ballot(is_part)
+                place = end + (popcount_u32(lanes & lanes_below()) << 2)
+                store_shared_if_u32(place, number, (lanes >> lane) & 1)
+                end += popcount_u32(lanes) << 2
+                number += 32
             return (end - shared_address(found)) >> 2
 
         return find_vectors
@@ -295,18 +302,70 @@ def list_kernel(element_size: int) -> Any:
     find_whole_vectors, find_vectors = make_find_vectors(True), make_find_vectors(False)
 
     @linked_function
-    def mark_elements(base, step, position, count, thresholds, unfolding):
-        """Mark the elements of a vector that may not be whole: at or above the threshold, and above it."""
-        threshold, next_above = thresholds
-        at_least = u32(0)
-        above = u32(0)
-        for element in range(per_vector):
-            at = position + element
-            if 0 <= at < count:
-                unfolded = unfolded_element(load_element(base + at * step), unfolding)
-                at_least |= u32(unfolded >= threshold) << u32(element)
-                above |= u32(unfolded >= next_above) << u32(element)
+    def load_vector(words, at, base, step, position, count):
+        """Load the elements of a vector that the row has; return one bit for each of these."""
+        exist = u32(vector_mask)
+        if step == element_size and 0 <= position <= count - per_vector:
+            words[at], words[at + 1], words[at + 2], words[at + 3] = load_u32x4(base + position * step)
+        else:
+            exist = u32(0)
+            for word in range(4):
+                words[at + word] = u32(0)
+            for element in range(per_vector):
+                if 0 <= position + element < count:
+                    bits = load_element(base + (position + element) * step)
+                    exist |= u32(1 << element)
+                    if element_size == 8:
+                        words[at + 2 * element] = u32(bits)
+                        words[at + 2 * element + 1] = u32(bits >> 32)
+                    else:
+                        word = at + element * element_size // 4
+                        words[word] |= bits << u32(element * element_size % 4 * 8)
+        return exist
+
+    @linked_function
+    def mark(words, at, exist, key, thresholds, unfolding):
+        """Mark the elements of a vector: at or above the threshold, and above it."""
+        at_least = at_or_above(words, at, thresholds[0], unfolding, False) & exist
+        above = at_or_above(words, at, thresholds[1], unfolding, False) & exist
+        if key == ones:
+            above = u32(0)
         return at_least, above
+
+    @device_function
+    def word_of(words, at, number):
+        word = words[at]
+        for other in range(1, 4):
+            if number == other:
+                word = words[at + other]
+        return word
+
+    @device_function
+    def element_of(words, at, number):
+        """Return an element of a vector, four words."""
+        if element_size == 8:
+            element = join_u32(words[at], words[at + 1])
+            if number != 0:
+                element = join_u32(words[at + 2], words[at + 3])
+        elif element_size == 4:
+            element = word_of(words, at, number)
+        else:
+            element = (word_of(words, at, number >> 1) >> ((number & 1) << 4)) & 0xFFFF
+        return element
+
+    @linked_function
+    def write_marked(words, at, marks, row_keys, row_lows, place, position, key_format):
+        """Write the marked elements of each lane's vector, in order; return the place after them."""
+        amount = popcount_u32(marks)
+        through = warp_inclusive_sum(amount)
+        slot = i64(place + through - amount)
+        while marks != 0:
+            number = trailing_zeros_u32(marks)
+            marks &= marks - 1
+            store_key(row_keys + slot * key_bytes, ordered_key(element_of(words, at, number), key_format))
+            store_u32(row_lows + slot * 4, ~(u32(position) + number))
+            slot += 1
+        return place + shuffle_from_u32(through, u32(31))
 
     @cuda.jit(max_registers=LIST_REGISTERS)
     def list_candidates(x, lengths, states, segments, keys, lows, offsets, p: SampledParameters):
@@ -331,90 +390,88 @@ def list_kernel(element_size: int) -> Any:
             found = shared_from(all_found, warp * SEGMENT_VECTORS)
             state = states + row * ROW_STATE_BYTES
             key = key_type(load_u64(state))
-            thresholds = (unfold_threshold(key, p.key_format), unfold_next_above(key, p.key_format))
-            unfolding = unfolding_of(p.unfolded_format, False)
-            address = base + first * element_size
-            lane_address = address + lane * VECTOR_BYTES
+            address = base + first * element_size + lane * VECTOR_BYTES
             position = first + i64(lane * per_vector)
+            formats = (p.unfolded_format, p.key_format)
             n_found = u32(SEGMENT_VECTORS)
             if p.strides.x != 1:
                 for at in range(SEGMENT_VECTORS_PER_LANE):
                     found[u32(at * 32) + lane] = u32(at * 32) + lane
+            elif 0 <= first <= count - n_elements:
+                n_found = find_whole_vectors(found, address, position, count, key, formats, lane)
             else:
-                bounds = bounds_of(thresholds[0], key, p.key_format)
-                if 0 <= first <= count - n_elements:
-                    n_found = find_whole_vectors(
-                        found, lane_address, position, count, bounds, unfolding, lane
-                    )
-                else:
-                    n_found = find_vectors(found, lane_address, position, count, bounds, unfolding, lane)
+                n_found = find_vectors(found, address, position, count, key, formats, lane)
             cuda.syncwarp()
 
-            # Mark the elements of these vectors, and count the marks.
-            words = cuda.local.array(4, u32)
-            n_at_least = u32(0)
+            # Count the elements of these vectors; the first vectors are kept.
+            thresholds = (unfold_threshold(key, p.key_format), unfold_next_above(key, p.key_format))
+            unfolding = unfolding_of(p.unfolded_format, False)
+            words = cuda.local.array(_KEPT_WORDS, u32)
+            others = cuda.local.array(4, u32)
+            at_least = cuda.local.array(_KEPT, u32)
+            above = cuda.local.array(_KEPT, u32)
+            positions = cuda.local.array(_KEPT, i64)
             n_above = u32(0)
-            at = lane
+            n_listed = u32(0)
+            for turn in range(_KEPT):
+                at = u32(turn * 32) + lane
+                positions[turn] = i64(count)
+                if at < n_found:
+                    positions[turn] = first + i64(found[at] * per_vector)
+                exist = load_vector(words, 4 * turn, base, step, positions[turn], count)
+                at_least[turn], above[turn] = mark(words, 4 * turn, exist, key, thresholds, unfolding)
+                n_listed += popcount_u32(at_least[turn])
+                n_above += popcount_u32(above[turn])
+            at = u32(_KEPT * 32) + lane
             while at < n_found:
-                number = found[at]
-                position = first + i64(number * per_vector)
-                if p.strides.x == 1 and 0 <= position <= count - per_vector:
-                    words[0], words[1], words[2], words[3] = load_u32x4(address + i64(number * VECTOR_BYTES))
-                    at_least = at_or_above(words, 0, thresholds[0], unfolding, False)
-                    above = at_or_above(words, 0, thresholds[1], unfolding, False)
-                else:
-                    at_least, above = mark_elements(base, step, position, count, thresholds, unfolding)
-                if key == ones:
-                    above = u32(0)
-                found[at] = number | (at_least << _AT_LEAST_SHIFT) | (above << _ABOVE_SHIFT)
-                n_at_least += popcount_u32(at_least)
-                n_above += popcount_u32(above)
+                place_in_row = first + i64(found[at] * per_vector)
+                exist = load_vector(others, 0, base, step, place_in_row, count)
+                marks, marks_above = mark(others, 0, exist, key, thresholds, unfolding)
+                n_listed += popcount_u32(marks)
+                n_above += popcount_u32(marks_above)
                 at += 32
             n_above = warp_add(n_above)
-            n_listed = warp_add(n_at_least)
+            n_listed = warp_add(n_listed)
             n_equal = n_listed - n_above
 
             # Take room in the row's list.
             place = u32(0)
-            marks_shift = u32(_AT_LEAST_SHIFT)
             if lane == 0:
                 counts = n_above | (n_equal << EQUAL_SHIFT)
                 if n_equal == 0 or atomic_add_u32(state + EQUALS, n_equal) + n_equal <= u32(p.k):
                     counts |= EQUALS_LISTED
                 else:
                     n_listed = n_above
-                    marks_shift = u32(_ABOVE_SHIFT)
                 if n_listed != 0:
                     place = atomic_add_u32(state + LISTED, n_listed)
                 known = join_u32(place, counts)
                 store_u64(segments + (row * p.n_segments + segment) * SEGMENT_BYTES, known)
             place = shuffle_from_u32(place, u32(0))
             n_listed = shuffle_from_u32(n_listed, u32(0))
-            marks_shift = shuffle_from_u32(marks_shift, u32(0))
 
             if n_listed != 0 and place + n_listed <= u32(p.n_slots):
+                lists_equals = n_listed != n_above
                 row_keys = keys + row * p.n_slots * key_bytes
                 row_lows = lows + row * p.n_slots * 4
-                start = u32(0)
+                for turn in range(_KEPT):
+                    marks = above[turn]
+                    if lists_equals:
+                        marks = at_least[turn]
+                    place = write_marked(
+                        words, 4 * turn, marks, row_keys, row_lows, place, positions[turn], p.key_format
+                    )
+                start = u32(_KEPT * 32)
                 while start < n_found:
-                    entry = u32(0)
+                    place_in_row = i64(count)
                     if start + lane < n_found:
-                        entry = found[start + lane]
-                    marks = (entry >> marks_shift) & vector_mask
-                    amount = popcount_u32(marks)
-                    through = warp_inclusive_sum(amount)
-                    slot = place + through - amount
-                    position = first + i64((entry & _NUMBER_MASK) * per_vector)
-                    while marks != 0:
-                        at = position + i64(trailing_zeros_u32(marks))
-                        marks &= marks - 1
-                        store_key(
-                            row_keys + i64(slot) * key_bytes,
-                            ordered_key(load_element(base + at * step), p.key_format),
-                        )
-                        store_u32(row_lows + i64(slot) * 4, ~u32(at))
-                        slot += 1
-                    place += shuffle_from_u32(through, u32(31))
+                        place_in_row = first + i64(found[start + lane] * per_vector)
+                    exist = load_vector(others, 0, base, step, place_in_row, count)
+                    marks, marks_above = mark(others, 0, exist, key, thresholds, unfolding)
+                    if not lists_equals:
+                        marks = marks_above
+                    place = write_marked(
+                        others, 0, marks, row_keys, row_lows, place, place_in_row, p.key_format
+                    )
                     start += 32
 
     return list_candidates
