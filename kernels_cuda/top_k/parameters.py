@@ -265,8 +265,9 @@ class SampledParameters(NamedTuple):
         Of a number that a row's sample has elements, a power of two.
     n_slots, n_segments : int
         Candidates of a row for which there is room, and the most segments that a row has.
-    candidate_words, counters_offset : int
-        Shared memory of the candidates, and where a block that sorts those selected counts.
+    candidate_words, counters_offset, selected_word : int
+        Shared memory of the candidates, where a block that sorts those selected counts, and where the list of
+        these begins.
     """
 
     index_size: int
@@ -280,6 +281,7 @@ class SampledParameters(NamedTuple):
     n_segments: int
     candidate_words: int
     counters_offset: int
+    selected_word: int
     strides: AxisStrides
     layout: RowLayout
     unfolded_format: UnfoldedFormat

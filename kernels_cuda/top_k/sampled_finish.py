@@ -31,6 +31,7 @@ from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.pair_sort import pair_sort
 from kernels_cuda.top_k.parameters import SampledParameters
+from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.sampled import (
     COUNT_MASK,
@@ -73,6 +74,8 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
     load_element = functions.load_element
     store_element = functions.store_element
     find_digit, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
+    ranking = rank_functions(n_threads, key_type)
+    make_bins, fill_bins, rank_in_bin = ranking.make_bins, ranking.fill_bins, ranking.rank_in_bin
     sort_pairs = pair_sort(element_size, n_threads)
     load_pair = load_shared_u64x2 if element_size == 8 else load_shared_u32x2
     store_pair_if = store_shared_if_u64x2 if element_size == 8 else store_shared_if_u32x2
@@ -244,6 +247,13 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         cuda.syncthreads()
         return n_placed
 
+    @linked_function
+    def write(outputs, rank, key, position, base, step, key_format):
+        value_address, index_address, strides, index_size = outputs
+        bits = restore(key, key_format, base + position * step)
+        store_element(value_address + rank * strides.values * element_size, bits)
+        store_index(index_address + rank * strides.indices * index_size, index_size, position)
+
     @cuda.jit(max_registers=FINISH_REGISTERS)
     def finish_row(
         x, lengths, values, indices, states, segments, listed_keys, listed_lows, offsets, p: SampledParameters
@@ -255,7 +265,8 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         places = shared_from(words, p.candidate_words)
         counts = shared_from(places, p.n_segments)
         list_words = p.candidate_words + 2 * p.n_segments
-        selected = shared_from(cuda.shared.array(0, u16), 2 * list_words)
+        bin_ends = shared_from(words, list_words)
+        selected = shared_from(cuda.shared.array(0, u16), 2 * p.selected_word)
         histogram = cuda.shared.array(n_threads, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
@@ -274,6 +285,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         located = (base, step, count)
         value_address = values + value_row * element_size
         index_address = indices + index_row * p.index_size
+        outputs = (value_address, index_address, p.strides, p.index_size)
         n_selected = u32(min(p.k, count))
         prefix = i64(0)
         if p.strides.x == 1:
@@ -374,7 +386,21 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         # The barrier inside lets all of them be seen.
         _, highest = block_extremes(extremes, threshold, highest, lane, warp)
 
-        if n_selected > 0:
+        # Few candidates share a bin of their keys, unless many are equal.
+        n_placed = u32(0)
+        if p.is_sorted != 0 and n_selected > 0:
+            bins = make_bins(keys, lows, n_pairs, count, threshold, highest, False, sums, thread, lane, warp)
+            n_placed = fill_bins(
+                keys, lows, selected, n_pairs, n_selected, bins, bin_ends, sums, counters, thread
+            )
+            place = thread
+            while place < n_placed:
+                pair = u32(selected[place])
+                rank = rank_in_bin(keys, lows, selected, pair, bin_ends, bins)
+                if rank < n_selected:
+                    write(outputs, i64(rank), keys[pair], i64(~lows[pair]), base, step, p.key_format)
+                place += n_threads
+        if n_placed == 0 and n_selected > 0:
             cut, larger, n_at_or_above = find_threshold(
                 keys,
                 n_pairs,
@@ -430,10 +456,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                     place = u32(selected[rank])
                     key = keys[place]
                     position = i64(~lows[place])
-                bits = restore(key, p.key_format, base + position * step)
-                store_element(value_address + i64(rank) * p.strides.values * element_size, bits)
-                at = index_address + i64(rank) * p.strides.indices * p.index_size
-                store_index(at, p.index_size, position)
+                write(outputs, i64(rank), key, position, base, step, p.key_format)
                 rank += n_threads
         pad_row(
             value_address,

@@ -22,11 +22,12 @@ from kernels_cuda.top_k.problem import Problem
 
 
 class SampleShape(NamedTuple):
-    """Elements of a row's sample, room for the row's candidates, the row's segments, and shared memory."""
+    """Elements of a row's sample, room for its candidates, its segments, and shared memory that ends it."""
 
     size: int
     n_slots: int
     n_segments: int
+    selected_offset: int
     finishing_bytes: int
 
 
@@ -42,7 +43,10 @@ def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
     at = next((at for at, n_slots in enumerate(slots) if n_slots <= few), -1)
     # A row may begin within a vector.
     n_segments = problem.axis_size // shapes.segment_elements(element_size) + 2
-    finishing_bytes = shapes.finishing_bytes(element_size, slots[at], n_segments, problem.k)
+    selected_offset = shapes.selected_offset(
+        element_size, slots[at], n_segments, problem.k, sampled.finish_threads, problem.is_sorted
+    )
+    finishing_bytes = selected_offset + 2 * (slots[at] if problem.is_sorted else problem.k)
     if (
         element_size == 1
         or problem.k > shapes.SORTING_THREADS * shapes.PAIRS_PER_SORTING_THREAD
@@ -51,7 +55,7 @@ def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
         or finishing_bytes + shapes.sampled_static_bytes(sampled.finish_threads) > policy.block_bytes
     ):
         return None
-    return SampleShape(sizes[at], slots[at], n_segments, finishing_bytes)
+    return SampleShape(sizes[at], slots[at], n_segments, selected_offset, finishing_bytes)
 
 
 def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
@@ -102,6 +106,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                     n_slots=shape.n_slots,
                     n_segments=shape.n_segments,
                     candidate_words=shapes.candidate_bytes(element_size, shape.n_slots, problem.k) // 4,
+                    selected_word=shape.selected_offset // 4,
                     counters_offset=shapes.pair_counters_offset(element_size, problem.k),
                     strides=problem.strides,
                     layout=problem.rows.layout,

@@ -268,9 +268,12 @@ def candidate_bytes(element_size: int, n_slots: int, k: int) -> int:
     return max(n_slots * (group_key_bytes(element_size) + 4), sorting_bytes)
 
 
-def finishing_bytes(element_size: int, n_slots: int, n_segments: int, k: int) -> int:
-    """Return the dynamic shared memory of a block that finishes a row."""
-    return candidate_bytes(element_size, n_slots, k) + 8 * n_segments + 2 * k
+def selected_offset(
+    element_size: int, n_slots: int, n_segments: int, k: int, n_threads: int, is_sorted: bool
+) -> int:
+    """Return where a block that finishes a row lists candidates: behind bins, if these are to be sorted."""
+    bins_bytes = 4 * BINS_PER_THREAD * n_threads if is_sorted else 0
+    return candidate_bytes(element_size, n_slots, k) + 8 * n_segments + bins_bytes
 
 
 def sampled_static_bytes(n_threads: int) -> int:
