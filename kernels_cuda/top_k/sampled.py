@@ -15,12 +15,14 @@ equals, and reads again the segments whose equals had no room; few, for these ar
 A row of no more elements than a list has room for gets the lowest threshold: all of it is listed.
 """
 
+import functools
 from typing import Any
 
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
     BALLOT_WORDS,
+    REGISTER,
     STORE,
     atomic_add_u32,
     ballot,
@@ -74,6 +76,8 @@ EQUAL_SHIFT, COUNT_MASK, EQUALS_LISTED = 16, 0x7FFF, 1 << 31
 _SECTOR_BYTES = 32
 # Its multiples, modulo 2^32, are spread evenly and without a period.
 _GOLDEN_RATIO = 0x9E3779B1
+# Elements are dense if one in 16 of the sample is equal.
+_DENSE_BITS = 4
 # Elements of a sample, and vectors of a segment, that a lane loads before it uses the first.
 _SAMPLED_AHEAD = 8
 _AHEAD = 8
@@ -83,6 +87,23 @@ _KEPT = 2
 _KEPT_WORDS = 4 * _KEPT
 
 
+@functools.cache
+def last_key_function(element_size: int) -> Any:
+    """Make the device function for the largest key that an element can have."""
+    key_type = REGISTER[element_size]
+    ones = (1 << 8 * element_size) - 1
+
+    @device_function
+    def last_key(key_format):
+        largest = key_type(ones)
+        if key_format.flip != 0 and key_format.unordered == 0:
+            # Minus infinity comes first, and NaNs last.
+            largest = key_type(key_format.sign ^ key_format.infinity)
+        return largest
+
+    return last_key
+
+
 def sample_kernel(element_size: int, n_threads: int) -> Any:
     """Make the kernel that chooses thresholds in blocks of `n_threads`."""
     functions = element_functions(element_size)
@@ -90,6 +111,7 @@ def sample_kernel(element_size: int, n_threads: int) -> Any:
     ordered_key = functions.ordered_key
     load_element = functions.load_element
     _, block_extremes, find_threshold, _ = threshold_functions(n_threads, key_type)
+    last_key = last_key_function(element_size)
     piece_bits = (_SECTOR_BYTES // element_size).bit_length() - 1
     ones = (1 << 8 * element_size) - 1
 
@@ -167,9 +189,12 @@ def sample_kernel(element_size: int, n_threads: int) -> Any:
                 lane,
                 warp,
             )
-            # Many equals are not to be listed if enough elements are above them, almost surely.
-            is_crowded = n_at_or_above > rank + (rank >> 4)
-            if is_crowded and n_above >= expected + (expected >> 3) + 29 and threshold != ones:
+            # Many equals are not to be listed: enough elements are above them, almost surely, or the row's first
+            # segments have enough of them.
+            most = rank + (rank >> 4)
+            are_enough = n_above >= expected + (expected >> 3) + 29
+            are_dense = (n_at_or_above - n_above) >= (sample_size >> _DENSE_BITS)
+            if n_at_or_above > most and (are_enough or are_dense) and threshold < last_key(p.key_format):
                 threshold += 1
         if thread == 0:
             state = states + row * ROW_STATE_BYTES
@@ -191,6 +216,7 @@ def list_kernel(element_size: int) -> Any:
     unfold_threshold = functions.unfold_threshold
     unfold_next_above = functions.unfold_next_above
     at_or_above = functions.at_or_above
+    last_key = last_key_function(element_size)
     key_bytes = group_key_bytes(element_size)
     store_key = STORE[key_bytes]
     per_vector = VECTOR_BYTES // element_size
@@ -324,11 +350,11 @@ def list_kernel(element_size: int) -> Any:
         return exist
 
     @linked_function
-    def mark(words, at, exist, key, thresholds, unfolding):
+    def mark(words, at, exist, has_above, thresholds, unfolding):
         """Mark the elements of a vector: at or above the threshold, and above it."""
         at_least = at_or_above(words, at, thresholds[0], unfolding, False) & exist
         above = at_or_above(words, at, thresholds[1], unfolding, False) & exist
-        if key == ones:
+        if not has_above:
             above = u32(0)
         return at_least, above
 
@@ -405,6 +431,7 @@ def list_kernel(element_size: int) -> Any:
 
             # Count the elements of these vectors; the first vectors are kept.
             thresholds = (unfold_threshold(key, p.key_format), unfold_next_above(key, p.key_format))
+            has_above = key < last_key(p.key_format)
             unfolding = unfolding_of(p.unfolded_format, False)
             words = cuda.local.array(_KEPT_WORDS, u32)
             others = cuda.local.array(4, u32)
@@ -419,14 +446,14 @@ def list_kernel(element_size: int) -> Any:
                 if at < n_found:
                     positions[turn] = first + i64(found[at] * per_vector)
                 exist = load_vector(words, 4 * turn, base, step, positions[turn], count)
-                at_least[turn], above[turn] = mark(words, 4 * turn, exist, key, thresholds, unfolding)
+                at_least[turn], above[turn] = mark(words, 4 * turn, exist, has_above, thresholds, unfolding)
                 n_listed += popcount_u32(at_least[turn])
                 n_above += popcount_u32(above[turn])
             at = u32(_KEPT * 32) + lane
             while at < n_found:
                 place_in_row = first + i64(found[at] * per_vector)
                 exist = load_vector(others, 0, base, step, place_in_row, count)
-                marks, marks_above = mark(others, 0, exist, key, thresholds, unfolding)
+                marks, marks_above = mark(others, 0, exist, has_above, thresholds, unfolding)
                 n_listed += popcount_u32(marks)
                 n_above += popcount_u32(marks_above)
                 at += 32
@@ -466,7 +493,7 @@ def list_kernel(element_size: int) -> Any:
                     if start + lane < n_found:
                         place_in_row = first + i64(found[start + lane] * per_vector)
                     exist = load_vector(others, 0, base, step, place_in_row, count)
-                    marks, marks_above = mark(others, 0, exist, key, thresholds, unfolding)
+                    marks, marks_above = mark(others, 0, exist, has_above, thresholds, unfolding)
                     if not lists_equals:
                         marks = marks_above
                     place = write_marked(

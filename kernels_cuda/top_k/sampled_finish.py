@@ -202,6 +202,40 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         return n_above, n_equal
 
     @linked_function
+    def count_below(memory, row, prefix, key, n_missing, n_segments, totals, key_format, ids):
+        """Count the elements equal to a key, the next below the threshold, in segments until there are enough.
+
+        What was at or above the threshold is above this key, and all of it is listed.
+        """
+        keys, lows, counts = memory
+        thread, lane, warp = ids
+        segment = thread
+        while segment < n_segments:
+            count = counts[segment]
+            counts[segment] = (count & COUNT_MASK) + ((count >> EQUAL_SHIFT) & COUNT_MASK)
+            segment += n_threads
+        cuda.syncthreads()
+        n_found = u32(0)
+        first = u32(0)
+        while n_found < n_missing and first < n_segments:
+            segment = first + warp
+            n_equal = u32(0)
+            if segment < n_segments:
+                position = i64(segment) * n_elements - prefix
+                _, n_equal = read_segment(
+                    keys, lows, row, position, key, u32(0), u32(0), True, key_format, lane
+                )
+                if lane == 0:
+                    counts[segment] += n_equal << EQUAL_SHIFT
+            if lane != 0:
+                n_equal = u32(0)
+            _, of_block = exclusive_sum(n_equal, thread, totals)
+            cuda.syncthreads()
+            n_found += of_block
+            first += n_warps
+        return n_found
+
+    @linked_function
     def place_segments(places, counts, n_segments, n_equals, is_listed, totals, thread):
         """Find where in shared memory the candidates of each segment go; return how many there are.
 
@@ -300,7 +334,26 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         threshold = key_type(load_u64(state))
         n_listed = load_u32(state + LISTED)
         n_above, n_equal = load_segments(places, counts, row_segments, n_segments, sums, thread)
-        is_listed = n_listed <= u32(p.n_slots) and n_above + n_equal >= n_selected
+        is_listed = n_listed <= u32(p.n_slots)
+        if is_listed and n_above + n_equal < n_selected and n_listed == n_above + n_equal and threshold != 0:
+            # Perhaps so many elements are just below the threshold that the first segments have enough of them.
+            n_missing = n_selected - n_listed
+            n_found = count_below(
+                (keys, lows, counts),
+                located,
+                prefix,
+                threshold - 1,
+                n_missing,
+                n_segments,
+                sums,
+                p.key_format,
+                ids,
+            )
+            if n_found >= n_missing:
+                threshold -= 1
+                n_above = n_listed
+                n_equal = n_found
+        is_listed = is_listed and n_above + n_equal >= n_selected
         if not is_listed:
             low = key_type(0)
             high = key_type(ones)
