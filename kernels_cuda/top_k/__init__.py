@@ -28,14 +28,16 @@ in order.
 `rounds`, `warp`, `partition`,        the algorithms: one file each, with their kernels
 `block`, `grid`, `columns`, `tile`,
 `sort`
-`keys`, `rows`                        what is compared, and where rows lie
+`keys`, `aligned_keys`, `rows`        what is compared, and where rows lie
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
 `filter_pass`, `select`               further passes, over these groups, and the candidates that they leave
 `rank`                                the order of the candidates
 `pair_sort`                           the order of what a partition has selected
 `lengths`                             rows that end early
-`optional_launches`, `by_index`       results in ascending order of index, where an algorithm's are not
+`optional_launches`, `reorder`,       results in ascending order of index, where an algorithm's are not
+`by_index`
 `candidates`                          what a lane of the columns algorithm keeps
+`digits`                              ranks by a digit, for sorts in shared memory
 `cooperate`                           what the lanes of a warp, and the warps of a block, do together
 ====================================  ====================================================================
 """

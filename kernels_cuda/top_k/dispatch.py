@@ -7,7 +7,8 @@ from typing import NamedTuple
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import group_launches, launches, partition_launches, sampled_launches
+from kernels_cuda.top_k import group_launches, launches, partition_launches
+from kernels_cuda.top_k.cluster_launches import cluster_launches, fitting_cluster, run_together
 from kernels_cuda.top_k.launches import Launch, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, take_lengths
 from kernels_cuda.top_k.policy import Policy
@@ -20,6 +21,7 @@ from kernels_cuda.top_k.problem import (
     key_format,
     unfolded_format,
 )
+from kernels_cuda.top_k.sampled_launches import fitting_sample, sampled_launches
 from kernels_cuda.top_k.shapes import ROUNDS_LARGEST_K, WARP_LARGEST_K
 
 
@@ -33,6 +35,7 @@ class Algorithm(StrEnum):
     COLUMNS = "columns"
     TILE = "tile"
     PARTITION = "partition"
+    CLUSTER = "cluster"
     SORT = "sort"
     SAMPLED = "sampled"
 
@@ -61,12 +64,13 @@ IMPLEMENTATIONS = {
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
     Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
+    Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
-    Algorithm.SAMPLED: Implementation(sampled_launches.sampled_launches, orders_by_index=True),
+    Algorithm.SAMPLED: Implementation(sampled_launches, orders_by_index=True),
 }
 
 
-def choose(problem: Problem, policy: Policy) -> Algorithm:
+def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
     """Choose the algorithm for a problem, by its rows, columns, k and element size."""
     if _is_for_columns(problem, policy):
         return Algorithm.COLUMNS
@@ -78,6 +82,8 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
         return Algorithm.TILE
+    if _is_for_clusters(problem, policy):
+        return Algorithm.CLUSTER
     if _is_for_sampling(problem, policy):
         return Algorithm.SAMPLED
     if _is_for_grids(problem, policy):
@@ -134,12 +140,27 @@ def _selects_most(problem: Problem, policy: Policy) -> bool:
 
 def _is_for_sampling(problem: Problem, policy: Policy) -> bool:
     sampled = policy.sampled
+    if problem.strides.x != 1 or fitting_sample(problem, policy) is None:
+        return False
+    if problem.is_sorted:
+        shortest, longest = sampled.sorted_row_bytes
+        return (
+            problem.n_rows >= sampled.sorted_rows
+            and shortest <= problem.row_bytes <= longest
+            and problem.k >= sampled.sorted_k
+        )
+    return problem.n_rows >= sampled.fewest_rows and problem.row_bytes >= sampled.row_bytes
+
+
+def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
+    cluster = policy.cluster
+    n_blocks = fitting_cluster(problem, policy)
     return (
-        problem.strides.x == 1
-        and problem.n_rows >= sampled.fewest_rows
-        and problem.row_bytes >= sampled.row_bytes
-        and problem.k >= sampled.smallest_k
-        and sampled_launches.fitting_sample(problem, policy) is not None
+        n_blocks is not None
+        and run_together(problem, policy, n_blocks)
+        and not group_launches.is_transposed(problem, policy)
+        and problem.axis_size >= cluster.row_elements
+        and (problem.k >= cluster.sorted_k or not problem.is_sorted)
     )
 
 
@@ -209,6 +230,7 @@ class Plan:
                 each.shared_bytes,
                 each.pointers,
                 each.parameters,
+                each.cluster,
             )
             for each in planned
         ]

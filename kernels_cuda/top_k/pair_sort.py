@@ -1,9 +1,8 @@
 """A block sorts (key, position) pairs in shared memory: radix sort, least significant digit first.
 
-Eight warps do so, whatever the block: each counts the digits of its own pairs, and the others' counts tell it
-where these go. The pairs come by ascending position, and passes are stable: of equal keys the first in the
-row stays the first. Passes go over the bits in which the keys differ, and take the same time whatever the
-keys.
+Each warp counts the digits of its own pairs, and the others' counts tell it where these go. The pairs come by
+ascending position, and passes are stable: of equal keys the first in the row stays the first. Passes go over
+the bits in which the keys differ, and take the same time whatever the keys.
 """
 
 import functools
@@ -29,21 +28,19 @@ from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.shapes import (
     DIGIT_BITS,
     N_DIGITS,
-    PAIRS_PER_SORTING_THREAD,
-    SORTING_THREADS,
+    SORTED_PAIRS,
     VECTOR_BYTES,
+    WARP_COUNTER_BYTES,
     WARP_LANES,
-    partition_pair_bytes,
+    pair_bytes,
 )
 from kernels_cuda.top_k.threshold import bit_length
 
 u32 = types.uint32
 u64 = types.uint64
 
-_SORTING_WARPS = SORTING_THREADS // WARP_LANES
 # Counters have 16 bits.
 _COUNTER_BYTES = 2
-_WARP_COUNTERS = N_DIGITS * _COUNTER_BYTES
 
 
 @functools.cache
@@ -53,9 +50,13 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
     key_type = u64 if is_wide else u32
     load_pair = load_shared_u64x2 if is_wide else load_shared_u32x2
     store_pair_if = store_shared_if_u64x2 if is_wide else store_shared_if_u32x2
-    pair_bytes = partition_pair_bytes(element_size)
+    n_pair_bytes = pair_bytes(element_size)
     first_bit = max(0, 32 - 8 * element_size)
-    n_items = PAIRS_PER_SORTING_THREAD
+    n_items = SORTED_PAIRS // n_threads
+    n_warps = n_threads // WARP_LANES
+    # Threads that share a digit, each of which adds up the counts of some warps.
+    n_sharing = n_threads // N_DIGITS
+    n_shared = n_warps // n_sharing
     largest_of_warp = warp_maximum(key_type)
     needed_bits = bit_length(key_type)
     block_exclusive_sum = block_scan(n_threads)
@@ -64,19 +65,17 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
     def sort_pairs(pairs, counters, n_pairs, lowest, maxima, totals, thread):
         """Sort by descending key; all keys are at or above `lowest`.
 
-        `pairs` and `counters` are addresses in shared memory; there is room for a multiple of
-        `SORTING_THREADS` pairs.
+        `pairs` and `counters` are addresses in shared memory; there is room for the same number of pairs for
+        each thread.
         """
         lane = thread & 31
         warp = thread >> 5
         below = lanes_below()
-        n_used = (n_pairs + u32(SORTING_THREADS - 1)) // u32(SORTING_THREADS)
-        # The other warps only meet the barriers.
-        if thread >= SORTING_THREADS:
-            n_used = u32(0)
-        own_pairs = pairs + (warp * n_used * u32(WARP_LANES) + lane) * pair_bytes
-        own_counters = counters + warp * _WARP_COUNTERS
-        n_own = max(n_pairs, warp * n_used * u32(WARP_LANES) + lane) - warp * n_used * u32(WARP_LANES) - lane
+        n_used = (n_pairs + u32(n_threads - 1)) // u32(n_threads)
+        first = warp * n_used * u32(WARP_LANES) + lane
+        n_own = max(n_pairs, first) - first
+        own_pairs = pairs + first * n_pair_bytes
+        own_counters = counters + warp * WARP_COUNTER_BYTES
 
         distances = cuda.local.array(n_items, key_type)
         positions = cuda.local.array(n_items, key_type)
@@ -84,15 +83,18 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
         highest = key_type(0)
         for item in range(n_items):
             if u32(item) < n_used:
-                distances[item], positions[item] = load_pair(own_pairs + u32(item * WARP_LANES) * pair_bytes)
+                distances[item], positions[item] = load_pair(
+                    own_pairs + u32(item * WARP_LANES) * n_pair_bytes
+                )
                 if u32(item * WARP_LANES) < n_own:
                     highest = max(highest, distances[item])
         highest = largest_of_warp(highest)
-        if lane == 0 and warp < _SORTING_WARPS:
+        if lane == 0:
             maxima[warp] = highest
         cuda.syncthreads()
-        for other in range(_SORTING_WARPS):
-            highest = max(highest, maxima[other])
+        if lane < n_warps:
+            highest = maxima[lane]
+        highest = largest_of_warp(highest)
         for item in range(n_items):
             if u32(item) < n_used:
                 # What lies behind the pairs stays there.
@@ -104,33 +106,31 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
         end = needed_bits(highest - lowest)
         shift = u32(first_bit)
         while shift < end:
-            if n_used != 0:
-                store_shared_u32x4(own_counters + lane * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
-                cuda.syncwarp()
-                for item in range(n_items):
-                    if u32(item) < n_used:
-                        digit = u32(distances[item] >> shift) & u32(N_DIGITS - 1)
-                        same = match_byte(digit)
-                        counter = own_counters + digit * _COUNTER_BYTES
-                        already = load_shared_u16(counter)
-                        cuda.syncwarp()
-                        earlier = same & below
-                        if earlier == 0:
-                            store_shared_u16(counter, already + popcount_u32(same))
-                        cuda.syncwarp()
-                        places[item] = already + popcount_u32(earlier)
+            store_shared_u32x4(own_counters + lane * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
+            cuda.syncwarp()
+            for item in range(n_items):
+                if u32(item) < n_used:
+                    digit = u32(distances[item] >> shift) & u32(N_DIGITS - 1)
+                    same = match_byte(digit)
+                    counter = own_counters + digit * _COUNTER_BYTES
+                    already = load_shared_u16(counter)
+                    cuda.syncwarp()
+                    earlier = same & below
+                    if earlier == 0:
+                        store_shared_u16(counter, already + popcount_u32(same))
+                    cuda.syncwarp()
+                    places[item] = already + popcount_u32(earlier)
             cuda.syncthreads()
             amount = u32(0)
-            counter = counters + thread * _COUNTER_BYTES
-            if thread < N_DIGITS:
-                for other in range(_SORTING_WARPS):
-                    amount += load_shared_u16(counter + u32(other * _WARP_COUNTERS))
+            counter = counters + (thread & (n_sharing - 1)) * (n_shared * WARP_COUNTER_BYTES)
+            counter += thread // n_sharing * _COUNTER_BYTES
+            for other in range(n_shared):
+                amount += load_shared_u16(counter + u32(other * WARP_COUNTER_BYTES))
             start, _ = block_exclusive_sum(amount, thread, totals)
-            if thread < N_DIGITS:
-                for other in range(_SORTING_WARPS):
-                    of_warp = load_shared_u16(counter + u32(other * _WARP_COUNTERS))
-                    store_shared_u16(counter + u32(other * _WARP_COUNTERS), start)
-                    start += of_warp
+            for other in range(n_shared):
+                of_warp = load_shared_u16(counter + u32(other * WARP_COUNTER_BYTES))
+                store_shared_u16(counter + u32(other * WARP_COUNTER_BYTES), start)
+                start += of_warp
             cuda.syncthreads()
             is_last = shift + DIGIT_BITS >= end
             for item in range(n_items):
@@ -140,14 +140,13 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
                     stored = distances[item]
                     if is_last:
                         stored = highest - stored
-                    store_pair_if(pairs + place * pair_bytes, stored, positions[item], True)
+                    store_pair_if(pairs + place * n_pair_bytes, stored, positions[item], True)
             cuda.syncthreads()
             shift += DIGIT_BITS
             if not is_last:
                 for item in range(n_items):
                     if u32(item) < n_used:
-                        distances[item], positions[item] = load_pair(
-                            own_pairs + u32(item * WARP_LANES) * pair_bytes
-                        )
+                        at = own_pairs + u32(item * WARP_LANES) * n_pair_bytes
+                        distances[item], positions[item] = load_pair(at)
 
     return sort_pairs

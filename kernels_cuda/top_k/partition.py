@@ -7,9 +7,9 @@
 3. Sums over lanes and warps tell where each selected element goes. The block brings them together in shared
    memory, and writes them side by side.
 
-Keys are those of `rounds`: they order elements as ordered keys (`keys`) do, and fill the register from the
-top. Most data take two histograms; none take more than the bits of an element ask for. Reads the row once,
-writes k values and indices.
+Few keys of a bin are compared each with each instead. So most data take two histograms, and none take more
+than the bits of an element ask for. Results that are to be sorted are sorted in shared memory (`pair_sort`).
+Reads the row once, writes k values and indices.
 """
 
 from typing import Any
@@ -18,8 +18,13 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import (
     READ_IF,
+    REGISTER,
+    STORE,
+    atomic_add_shared_u32,
+    ballot,
     count_shared_if,
     grid_dependency_wait,
+    leading_zeros_u32,
     load_shared_u32x2,
     load_shared_u32x4,
     load_shared_u64x2,
@@ -30,11 +35,12 @@ from kernels_cuda.ptx import (
     store_shared_if_u32x2,
     store_shared_if_u64x2,
     store_shared_u32x4,
+    warp_add,
     warp_inclusive_sum,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
-from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.aligned_keys import aligned_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.pair_sort import pair_sort
 from kernels_cuda.top_k.parameters import PartitionParameters
@@ -44,40 +50,35 @@ from kernels_cuda.top_k.shapes import (
     PARTITION_BINS,
     VECTOR_BYTES,
     WARP_LANES,
-    partition_pair_bytes,
+    pair_bytes,
 )
 
 u32 = types.uint32
 u64 = types.uint64
-i32 = types.int32
 i64 = types.int64
 
 # Several blocks share a multiprocessor.
 REGISTERS = 64
 # What the block learns of the bin that the k-th key is in: its number, how many of its keys are selected, and
 # how many it has.
-BIN, SELECTED, AMOUNT = range(3)
+BIN, SELECTED, AMOUNT, FOUND = range(4)
 
 
 def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     """Make the kernel for rows of up to ``n_threads * n_keys`` elements."""
-    functions = element_functions(element_size)
-    key_type = functions.key_type
-    load_element = functions.load_element
-    store_element = functions.store_element
+    key_type = REGISTER[element_size]
+    store_element = STORE[element_size]
     pad_row = pad_function(element_size)
     sort_pairs = pair_sort(element_size, n_threads)
     read_if = READ_IF[element_size]
     is_wide = element_size == 8
     load_pair = load_shared_u64x2 if is_wide else load_shared_u32x2
     store_pair_if = store_shared_if_u64x2 if is_wide else store_shared_if_u32x2
-    pair_bytes = partition_pair_bytes(element_size)
+    n_pair_bytes = pair_bytes(element_size)
     block_exclusive_sum = block_scan(n_threads)
     exclusive_sum_of_warps = scan_of_warps(n_threads)
-    signed_type = i64 if element_size == 8 else i32
+    unused, spread, format_of, float_key, restore = aligned_functions(element_size)
     register_bits = max(32, 8 * element_size)
-    unused = register_bits - 8 * element_size
-    element_mask = ((1 << register_bits) - 1) >> unused << unused
     n_warps = n_threads // WARP_LANES
     per_vector = VECTOR_BYTES // element_size
     n_vectors = n_keys // per_vector
@@ -95,56 +96,46 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     block_vector = n_threads * per_vector
 
     @linked_function
-    def spread(words, elements, at):
-        """Put the elements of a vector, four words, at the top of those of a local array from `at` on."""
-        if element_size == 8:
-            for element in range(2):
-                elements[at + element] = u64(words[2 * element]) | (u64(words[2 * element + 1]) << 32)
-        else:
-            per_word = 4 // element_size
-            for element in range(per_vector):
-                bits = words[element // per_word] << u32(unused - element % per_word * element_size * 8)
-                elements[at + element] = bits & element_mask
-
-    @linked_function
     def make_keys(elements, n_used, key_format):
         """Turn the elements of the vectors before `n_used` into keys, in place."""
-        positive = key_type(key_format.positive) << unused
-        direction = positive ^ (key_type(key_format.sign) << unused)
-        magnitude = key_type(key_format.flip) << unused
-        infinity = key_type(key_format.infinity) << unused
-        # Negative NaNs wrap around, to where the others are.
-        unordered = infinity + infinity + (key_type(1) << unused)
+        aligned = format_of(key_format)
         for vector in range(n_vectors):
             if u32(vector) < n_used:
+                first = vector * per_vector
                 if key_format.flip == 0:
-                    for element in range(per_vector):
-                        elements[vector * per_vector + element] ^= positive
+                    for number in range(first, first + per_vector):
+                        elements[number] ^= aligned.positive
                 else:
-                    for element in range(per_vector):
-                        bits = elements[vector * per_vector + element]
-                        negative = key_type(signed_type(bits) >> (register_bits - 1))
-                        number = ((bits & magnitude) ^ negative) - negative
-                        key = min(number + infinity, unordered) ^ direction
-                        elements[vector * per_vector + element] = key
+                    for number in range(first, first + per_vector):
+                        elements[number] = float_key(elements[number], aligned)
 
     @linked_function
-    def restore(key, key_format, address):
-        """Return the element at `address`, read from there only if its key does not tell it."""
-        positive = key_type(key_format.positive) << unused
-        bits = key ^ positive
-        if key_format.flip != 0:
-            sign = key_type(key_format.sign) << unused
-            infinity = key_type(key_format.infinity) << unused
-            number = (key ^ positive ^ sign) - infinity
-            negative = key_type(signed_type(number) >> (register_bits - 1))
-            bits = ((number ^ negative) - negative) | (sign & negative)
-            if number == 0 or number > infinity and negative == 0:
-                bits = load_element(address) << unused
-        return bits >> unused
+    def compare_few(keys, n_used, lowest, highest, few_keys, cut, n_selected, amount, lane):
+        """Return what `find_cut` does, where no more keys are left than a warp has lanes."""
+        for vector in range(n_vectors):
+            if u32(vector) < n_used:
+                for number in range(vector * per_vector, (vector + 1) * per_vector):
+                    if lowest <= keys[number] <= highest:
+                        place = atomic_add_shared_u32(shared_address(cut) + FOUND * 4, u32(1))
+                        few_keys[place] = keys[number]
+        cuda.syncthreads()
+        key = few_keys[lane]
+        n_above = u32(0)
+        n_equal = u32(0)
+        for other in range(amount):
+            n_above += u32(few_keys[other] > key)
+            n_equal += u32(few_keys[other] == key)
+        # All warps do the same.
+        found = ballot(lane < amount and n_above < n_selected <= n_above + n_equal)
+        source = u32(31) - leading_zeros_u32(found)
+        return (
+            few_keys[source],
+            n_selected - shuffle_from_u32(n_above, source),
+            shuffle_from_u32(n_equal, source),
+        )
 
     @linked_function
-    def find_cut(keys, n_used, bins, totals, cut, n_selected, thread):
+    def find_cut(keys, n_used, bins, totals, few_keys, cut, n_selected, thread):
         """Return a threshold, how many keys equal to it are selected, and how many there are.
 
         Larger keys are selected. If all that equal the threshold are selected, so are all above it, and the
@@ -153,8 +144,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         top = ~key_type(0)
         shift = u32(register_bits - PARTITION_BIN_BITS)
         last_shift = u32(unused)
-        if shift < last_shift:
-            shift = last_shift
+        shift = max(shift, last_shift)
         searching = True
         amount = n_selected
         while searching:
@@ -187,15 +177,21 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                         cut[BIN] = thread * bins_per_thread + u32(bin)
                         cut[SELECTED] = n_selected - before
                         cut[AMOUNT] = amounts[bin]
+                        cut[FOUND] = u32(0)
                     before += amounts[bin]
             cuda.syncthreads()
             top -= key_type(cut[BIN]) << shift
             n_selected = cut[SELECTED]
             amount = cut[AMOUNT]
-            searching = n_selected < amount and shift > last_shift
+            searching = n_selected < amount and amount > WARP_LANES and shift > last_shift
             if searching:
                 shift = max(shift, last_shift + PARTITION_BIN_BITS) - PARTITION_BIN_BITS
-        return top - ((key_type(1) << shift) - 1), n_selected, amount
+        threshold = top - ((key_type(1) << shift) - 1)
+        if n_selected < amount and shift > last_shift:
+            threshold, n_selected, amount = compare_few(
+                keys, n_used, threshold, top, few_keys, cut, n_selected, amount, thread & 31
+            )
+        return threshold, n_selected, amount
 
     @linked_function
     def at_or_above(keys, n_used, threshold):
@@ -214,7 +210,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
 
     @linked_function
     def rank_in_warp(chosen, ranks):
-        """Return how many keys the warp has chosen; `ranks` get how many before each of the lane's vectors.
+        """Put into `ranks` how many keys the warp has chosen before each of the lane's vectors.
 
         A lane has one bit of `chosen` for each of its keys.
         """
@@ -233,24 +229,23 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                 if vector < n_vectors:
                     ranks[vector] = total + ((before >> u32(field * field_bits)) & u32(field_mask))
                     total += (of_warp >> u32(field * field_bits)) & u32(field_mask)
-        return total
 
     @linked_function
-    def first_ties(ties, before, n_ties, ranks, tie_ranks):
-        """Return the bits of those of a lane's ties that are among the first `n_ties` of the block.
-
-        `before` tells how many there are before the warp; `ranks` go on to count ties that are selected.
-        """
+    def first_ties(ties, n_kept, of_warp, ranks):
+        """Return the bits of those of a lane's ties that are among the first `n_kept` of the warp's."""
         kept = u32(0)
-        for vector in range(n_vectors):
-            rank = before + tie_ranks[vector]
-            ranks[vector] += min(rank, n_ties)
-            of_vector = bits_of(ties, vector)
-            for element in range(per_vector):
-                is_tie = (of_vector >> u32(element)) & 1
-                if rank < n_ties:
-                    kept |= is_tie << u32(vector * per_vector + element)
-                rank += is_tie
+        if n_kept >= of_warp:
+            kept = ties
+        elif n_kept > 0:
+            rank_in_warp(ties, ranks)
+            for vector in range(n_vectors):
+                rank = ranks[vector]
+                for number in range(vector * per_vector, (vector + 1) * per_vector):
+                    tie = ties & u32(1 << number)
+                    if rank < n_kept:
+                        kept |= tie
+                    if tie != 0:
+                        rank += 1
         return kept
 
     @cuda.jit(max_registers=REGISTERS)
@@ -260,7 +255,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         # Compilers would work the address out anew at each use, if they saw what it is.
         memory = shuffle_from_u32(shared_address(cuda.shared.array(0, u32)), u32(0))
         totals = cuda.shared.array(n_warps, u32)
-        cut = cuda.shared.array(3, u32)
+        cut = cuda.shared.array(4, u32)
+        few_keys = cuda.shared.array(WARP_LANES, key_type)
         maxima = cuda.shared.array(n_warps, key_type)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
@@ -315,7 +311,9 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         n_ties = u32(0)
         n_equal = u32(0)
         if n_selected < count:
-            threshold, n_ties, n_equal = find_cut(keys, n_used, memory, totals, cut, n_selected, thread)
+            threshold, n_ties, n_equal = find_cut(
+                keys, n_used, memory, totals, few_keys, cut, n_selected, thread
+            )
         chosen = at_or_above(keys, n_used, threshold) & live
         ties = u32(0)
         if n_ties < n_equal:
@@ -323,24 +321,25 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             if threshold != ~key_type(0):
                 ties = chosen & ~at_or_above(keys, n_used, threshold + 1)
             chosen ^= ties
-        ranks = cuda.local.array(n_vectors, u32)
-        tie_ranks = cuda.local.array(n_vectors, u32)
-        of_warp = rank_in_warp(chosen, ranks)
-        if n_ties < n_equal:
-            of_warp |= rank_in_warp(ties, tie_ranks) << 16
+        # Two counts in a word: both are of less than 2^16 elements.
+        of_warp = warp_add(popcount_u32(chosen) | (popcount_u32(ties) << 16))
         before, _ = exclusive_sum_of_warps(of_warp, thread, totals)
+        ranks = cuda.local.array(n_vectors, u32)
+        start = before & 0xFFFF
         if n_ties < n_equal:
-            chosen |= first_ties(ties, before >> 16, n_ties, ranks, tie_ranks)
-        before &= 0xFFFF
+            kept_before = min(before >> 16, n_ties)
+            start += kept_before
+            chosen |= first_ties(ties, n_ties - kept_before, of_warp >> 16, ranks)
+        rank_in_warp(chosen, ranks)
         for vector in range(n_vectors):
             if bits_of(chosen, vector) != 0:
-                at = memory + (before + ranks[vector]) * pair_bytes
+                at = memory + (start + ranks[vector]) * n_pair_bytes
                 for number in range(vector * per_vector, (vector + 1) * per_vector):
                     is_chosen = chosen & u32(1 << number)
                     position = first + u32(vector * warp_vector + number % per_vector)
                     store_pair_if(at, keys[number], position, is_chosen)
                     if is_chosen != 0:
-                        at += pair_bytes
+                        at += n_pair_bytes
         cuda.syncthreads()
         if p.counters_offset != 0:
             counters = memory + u32(p.counters_offset)
@@ -350,7 +349,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         index_address = indices + index_row * p.index_size
         rank = thread
         while rank < n_selected:
-            key, low = load_pair(memory + rank * pair_bytes)
+            key, low = load_pair(memory + rank * n_pair_bytes)
             position = i64(low)
             element = restore(key, p.key_format, base + position * x_step)
             store_element(value_address + i64(rank) * p.strides.values * element_size, element)

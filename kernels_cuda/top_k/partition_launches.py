@@ -20,18 +20,23 @@ from kernels_cuda.top_k.problem import Problem
 
 def fitting_partition(problem: Problem, policy: Policy) -> shapes.PartitionShape | None:
     """Return the shape of blocks that hold a row each, or None if there is none."""
-    partition = policy.partition
-    fitting = [shape for shape in partition.shapes if problem.axis_size <= shape.n_elements]
-    if not fitting or _shared_bytes(problem) > policy.block_bytes - shapes.PARTITION_STATIC_BYTES:
+    if problem.is_sorted and problem.k > shapes.SORTED_PAIRS:
         return None
-    if problem.is_sorted and problem.k > shapes.SORTING_THREADS * shapes.PAIRS_PER_SORTING_THREAD:
+    partition = policy.partition
+    fitting = [
+        shape
+        for shape in partition.shapes
+        if problem.axis_size <= shape.n_elements
+        and _dynamic_bytes(problem, shape) <= policy.block_bytes - shapes.PARTITION_STATIC_BYTES
+    ]
+    if not fitting:
         return None
     is_few = problem.n_rows <= partition.few_rows_per_multiprocessor * problem.multiprocessors
     return fitting[-1 if is_few else 0]
 
 
-def _shared_bytes(problem: Problem) -> int:
-    return shapes.partition_shared_bytes(problem.element_size, problem.k, problem.is_sorted)
+def _dynamic_bytes(problem: Problem, shape: shapes.PartitionShape) -> int:
+    return shape.dynamic_bytes(problem.element_size, problem.k, problem.is_sorted)
 
 
 def partition_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
@@ -40,7 +45,7 @@ def partition_launches(problem: Problem, policy: Policy, workspace: Workspace) -
     if shape is None:
         raise unserved(problem, "partition")
     # Where the block sorts; 0 if it does not.
-    counters_offset = shapes.pair_counters_offset(problem.element_size, problem.k) if problem.is_sorted else 0
+    counters_offset = shape.counters_offset(problem.element_size, problem.k) if problem.is_sorted else 0
     offsets, launches = fill_offsets(problem, workspace)
     return launches + [
         Launch(
@@ -59,7 +64,7 @@ def partition_launches(problem: Problem, policy: Policy, workspace: Workspace) -
                 key_format=problem.key_format,
                 length_format=problem.length_format,
             ),
-            _shared_bytes(problem),
+            _dynamic_bytes(problem, shape),
         )
         for first, batch in batches(problem.n_rows, policy.launch_blocks)
     ]

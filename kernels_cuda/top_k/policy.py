@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
+    SORTED_PAIRS,
     BlockShape,
     PartitionShape,
     RoundsShape,
@@ -20,6 +22,7 @@ from kernels_cuda.top_k.shapes import (
 )
 
 ELEMENT_SIZES = (1, 2, 4, 8)
+CLUSTER_BLOCKS = (4, 8, 16)
 KIB = 1 << 10
 MIB = 1 << 20
 # Shared memory that a block may have, by compute capability (CUDA C++ programming guide, technical
@@ -171,20 +174,34 @@ class GridPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClusterPolicy:
+    """One cluster of blocks per row."""
+
+    # How many blocks a cluster may have; none where devices have no clusters.
+    blocks: tuple[int, ...]
+    # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
+    # are left over.
+    eighths_of_multiprocessors: int = 7
+    # Shorter rows are served sooner by one block each, and a smaller k of sorted results by group maxima.
+    row_elements: int = 1 << 15
+    sorted_k: int = 512
+
+
+@dataclass(frozen=True, kw_only=True)
 class SampledPolicy:
     """Batches of long rows: a threshold from a sample, one pass over the row, an exact selection."""
 
-    # The rows it serves: so many at least, of so many bytes, and for so large a k.
-    fewest_rows: int = 32
+    # The rows whose results come by ascending index: so many at least, of so many bytes.
+    fewest_rows: int = 16
     row_bytes: int = 128 * KIB
-    smallest_k: int = 32
+    # Those whose results are sorted: the block algorithm serves others as soon, or sooner.
+    sorted_rows: int = 256
+    sorted_row_bytes: tuple[int, int] = (256 * KIB, 1024 * KIB)
+    sorted_k: int
     # Sizes of a sample, powers of two: the first whose candidates are few, or else the last.
     sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
     few_candidates: int = 6144
     sample_bytes: int = 64 * KIB
-    # Threads of the blocks that choose a row's threshold, and that finish a row.
-    sample_threads: int = 512
-    finish_threads: int = 512
     # The most candidates and segments of a row.
     most_candidates: int = 10240
     most_segments: int = 2048
@@ -218,15 +235,19 @@ class SortPolicy:
     blocks_per_multiprocessor: int = 2
     # Workspace that a batch of rows should need; a row that needs more is a batch by itself.
     batch_bytes: int = 256 * MIB
+    # With more tiles than these, those of fewer threads with more elements each are faster.
+    tiles_per_multiprocessor: int = 3
     # Longer rows have positions and counts of 8 bytes.
     narrow_elements: int = NARROW_COUNTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByIndexPolicy:
-    """One block per row, or part of a row, brings results into ascending order of index."""
+    """What brings results into ascending order of index: alone, or by another pass over the row."""
 
-    # The longest rows that one warp reorders.
+    # What is selected is reordered alone by the first of these that holds it, from rows longer than the next.
+    reorder_shapes: tuple[TileShape, ...] = (TileShape(256, 4), TileShape(512, 4), TileShape(512, 8))
+    # The longest rows that one warp reads again.
     warp_row_elements: int = 1024
     # Few rows are split into parts of at least so many elements, for so many blocks.
     part_elements: int = 1 << 15
@@ -254,8 +275,9 @@ class Policy:
     partition: PartitionPolicy
     block: BlockPolicy
     grid: GridPolicy
+    cluster: ClusterPolicy
+    sampled: SampledPolicy
     columns: ColumnsPolicy = ColumnsPolicy()
-    sampled: SampledPolicy = SampledPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
     # Rows that must lie side by side for lanes to read one each: of fewer, most of what is loaded along is
@@ -333,6 +355,8 @@ class Policy:
                 largest_k=4096 if is_large else 2048,
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
+            sampled=SampledPolicy(sorted_k=1024 if element_size == 4 else SORTED_PAIRS + 1),
+            cluster=ClusterPolicy(blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else ()),
         )
 
 

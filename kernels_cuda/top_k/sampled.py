@@ -51,6 +51,7 @@ from kernels_cuda.top_k.rows import row_length, row_offsets
 from kernels_cuda.top_k.shapes import (
     LISTING_WARPS,
     ROW_STATE_BYTES,
+    SAMPLED_THREADS,
     SEGMENT_BYTES,
     SEGMENT_VECTORS,
     SEGMENT_VECTORS_PER_LANE,
@@ -64,9 +65,6 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-import os
-
-LIST_REGISTERS = int(os.environ.get("LIST_REGISTERS", 64))
 # Where a row's state has its two counters, after the threshold: candidates listed, and equals.
 LISTED, EQUALS = 8, 12
 # What is known of a segment: in the lower word, the place of its first candidate; in the upper one, how many
@@ -81,6 +79,7 @@ _DENSE_BITS = 4
 # Elements of a sample, and vectors of a segment, that a lane loads before it uses the first.
 _SAMPLED_AHEAD = 8
 _AHEAD = 8
+_LISTING_REGISTERS = 64
 _WORDS = 4 * _AHEAD
 # Vectors, of those that have candidates, that a lane keeps until they are listed; others are loaded again.
 _KEPT = 2
@@ -104,16 +103,15 @@ def last_key_function(element_size: int) -> Any:
     return last_key
 
 
-def sample_kernel(element_size: int, n_threads: int) -> Any:
-    """Make the kernel that chooses thresholds in blocks of `n_threads`."""
+def sample_kernel(element_size: int) -> Any:
+    """Make the kernel that chooses thresholds."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
-    _, block_extremes, find_threshold, _ = threshold_functions(n_threads, key_type)
+    _, block_extremes, find_threshold, _ = threshold_functions(SAMPLED_THREADS, key_type)
     last_key = last_key_function(element_size)
     piece_bits = (_SECTOR_BYTES // element_size).bit_length() - 1
-    ones = (1 << 8 * element_size) - 1
 
     @device_function
     def sample_position(number, parts_bits, n_pieces):
@@ -131,7 +129,7 @@ def sample_kernel(element_size: int, n_threads: int) -> Any:
     def choose_threshold(x, lengths, states, offsets, p: SampledParameters):
         grid_dependency_wait()
         keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
-        histogram = cuda.shared.array(n_threads, u32)
+        histogram = cuda.shared.array(SAMPLED_THREADS, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
@@ -159,9 +157,9 @@ def sample_kernel(element_size: int, n_threads: int) -> Any:
             while number < sample_size:
                 for item in range(_SAMPLED_AHEAD):
                     elements[item] = key_type(0)
-                    if number + u32(item * n_threads) < sample_size:
+                    if number + u32(item * SAMPLED_THREADS) < sample_size:
                         position = prefix + sample_position(
-                            number + u32(item * n_threads), parts_bits, n_pieces
+                            number + u32(item * SAMPLED_THREADS), parts_bits, n_pieces
                         )
                         elements[item] = load_element(base + position * step)
                 for item in range(_SAMPLED_AHEAD):
@@ -170,7 +168,7 @@ def sample_kernel(element_size: int, n_threads: int) -> Any:
                         keys[number] = key
                         lowest = min(lowest, key)
                         highest = max(highest, key)
-                    number += n_threads
+                    number += SAMPLED_THREADS
             lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
             # As `shapes.sample_rank` and `shapes.most_of_sample` have it.
             expected = (sample_size * u32(p.k) - 1) // u32(count) + 1
@@ -189,8 +187,8 @@ def sample_kernel(element_size: int, n_threads: int) -> Any:
                 lane,
                 warp,
             )
-            # Many equals are not to be listed: enough elements are above them, almost surely, or the row's first
-            # segments have enough of them.
+            # Many equals are not to be listed: enough elements are above them, almost surely, or the row's
+            # first segments have enough of them.
             most = rank + (rank >> 4)
             are_enough = n_above >= expected + (expected >> 3) + 29
             are_dense = (n_at_or_above - n_above) >= (sample_size >> _DENSE_BITS)
@@ -393,7 +391,7 @@ def list_kernel(element_size: int) -> Any:
             slot += 1
         return place + shuffle_from_u32(through, u32(31))
 
-    @cuda.jit(max_registers=LIST_REGISTERS)
+    @cuda.jit(max_registers=_LISTING_REGISTERS)
     def list_candidates(x, lengths, states, segments, keys, lows, offsets, p: SampledParameters):
         grid_dependency_wait()
         all_found = cuda.shared.array(n_entries, u32)

@@ -40,13 +40,13 @@ from kernels_cuda.top_k.sampled import (
     LISTED,
 )
 from kernels_cuda.top_k.shapes import (
-    PAIRS_PER_SORTING_THREAD,
     ROW_STATE_BYTES,
+    SAMPLED_THREADS,
     SEGMENT_BYTES,
-    SORTING_THREADS,
+    SORTED_PAIRS,
     VECTOR_BYTES,
     group_key_bytes,
-    partition_pair_bytes,
+    pair_bytes,
     segment_elements,
 )
 from kernels_cuda.top_k.threshold import N_COUNTERS, bit_length, threshold_functions
@@ -56,47 +56,46 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-import os
-
-FINISH_REGISTERS = int(os.environ.get("FINISH_REGISTERS", 64))
 # In place of the equals that a segment gives: all that it has are listed, or none is needed.
 _LISTED = 0xFFFFFFFF
 # Elements that each lane loads at a time.
 _N_ITEMS = 8
+_N_WARPS = SAMPLED_THREADS // 32
+# Two blocks share a multiprocessor.
+_REGISTERS = 64
 
 
-def finish_kernel(element_size: int, n_threads: int) -> Any:
-    """Make the kernel for one element width and block size."""
+def finish_kernel(element_size: int) -> Any:
+    """Make the kernel for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
-    find_digit, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
-    ranking = rank_functions(n_threads, key_type)
+    find_digit, block_extremes, find_threshold, list_groups = threshold_functions(SAMPLED_THREADS, key_type)
+    ranking = rank_functions(SAMPLED_THREADS, key_type)
     make_bins, fill_bins, rank_in_bin = ranking.make_bins, ranking.fill_bins, ranking.rank_in_bin
-    sort_pairs = pair_sort(element_size, n_threads)
+    sort_pairs = pair_sort(element_size, SAMPLED_THREADS)
     load_pair = load_shared_u64x2 if element_size == 8 else load_shared_u32x2
     store_pair_if = store_shared_if_u64x2 if element_size == 8 else store_shared_if_u32x2
-    pair_bytes = partition_pair_bytes(element_size)
+    n_pair_bytes = pair_bytes(element_size)
     # What a thread has of the selected elements.
-    n_most = SORTING_THREADS * PAIRS_PER_SORTING_THREAD // n_threads
+    n_most = SORTED_PAIRS // SAMPLED_THREADS
     unused = max(0, 32 - 8 * element_size)
     pad_row = pad_function(element_size)
-    exclusive_sum = block_scan(n_threads)
+    exclusive_sum = block_scan(SAMPLED_THREADS)
     needed_bits = bit_length(key_type)
     key_bytes = group_key_bytes(element_size)
     load_key = LOAD[key_bytes]
     store_shared_key = STORE_SHARED[key_bytes]
-    n_warps = n_threads // 32
-    digit_bits = n_threads.bit_length() - 1
+    digit_bits = SAMPLED_THREADS.bit_length() - 1
     n_elements = segment_elements(element_size)
     ones = (1 << 8 * element_size) - 1
 
     @linked_function
     def load_segments(places, counts, segments, n_segments, sums, thread):
-        """Bring what is known of segments into shared memory; return how many are above, and how many equal."""
+        """Bring what is known of segments into shared memory; return how many elements are above and equal."""
         n_above = u32(0)
         n_equal = u32(0)
         segment = thread
@@ -107,7 +106,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
             counts[segment] = count
             n_above += count & COUNT_MASK
             n_equal += (count >> EQUAL_SHIFT) & COUNT_MASK
-            segment += n_threads
+            segment += SAMPLED_THREADS
         n_above = warp_add(n_above)
         n_equal = warp_add(n_equal)
         lane = thread & 31
@@ -117,7 +116,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         cuda.syncthreads()
         n_above = u32(0)
         n_equal = u32(0)
-        if lane < n_warps:
+        if lane < _N_WARPS:
             n_above = sums[lane]
             n_equal = sums[32 + lane]
         n_above = warp_add(n_above)
@@ -143,16 +142,16 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
             position = i64(thread)
             while position < count:
                 for item in range(_N_ITEMS):
-                    at = position + item * n_threads
+                    at = position + item * SAMPLED_THREADS
                     elements[item] = key_type(0)
                     if at < count:
                         elements[item] = load_element(base + at * step)
                 for item in range(_N_ITEMS):
                     above_low = ordered_key(elements[item], key_format) - low
-                    exists = position + item * n_threads < count
+                    exists = position + item * SAMPLED_THREADS < count
                     digit = u32(above_low >> key_type(shift))
                     count_shared_if(bins + (digit << 2), above_low <= width and exists)
-                position += _N_ITEMS * n_threads
+                position += _N_ITEMS * SAMPLED_THREADS
             digit, larger, amount = find_digit(
                 histogram, sums, counters, n_selected - above, thread, lane, warp
             )
@@ -203,7 +202,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def count_below(memory, row, prefix, key, n_missing, n_segments, totals, key_format, ids):
-        """Count the elements equal to a key, the next below the threshold, in segments until there are enough.
+        """Count the elements equal to the key below the threshold, in segments until there are enough.
 
         What was at or above the threshold is above this key, and all of it is listed.
         """
@@ -213,7 +212,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         while segment < n_segments:
             count = counts[segment]
             counts[segment] = (count & COUNT_MASK) + ((count >> EQUAL_SHIFT) & COUNT_MASK)
-            segment += n_threads
+            segment += SAMPLED_THREADS
         cuda.syncthreads()
         n_found = u32(0)
         first = u32(0)
@@ -232,7 +231,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
             _, of_block = exclusive_sum(n_equal, thread, totals)
             cuda.syncthreads()
             n_found += of_block
-            first += n_warps
+            first += _N_WARPS
         return n_found
 
     @linked_function
@@ -277,7 +276,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                     place -= places[segment]
                 places[segment] = place
             n_placed += placed
-            first += n_threads
+            first += SAMPLED_THREADS
         cuda.syncthreads()
         return n_placed
 
@@ -288,7 +287,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         store_element(value_address + rank * strides.values * element_size, bits)
         store_index(index_address + rank * strides.indices * index_size, index_size, position)
 
-    @cuda.jit(max_registers=FINISH_REGISTERS)
+    @cuda.jit(max_registers=_REGISTERS)
     def finish_row(
         x, lengths, values, indices, states, segments, listed_keys, listed_lows, offsets, p: SampledParameters
     ):
@@ -301,7 +300,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         list_words = p.candidate_words + 2 * p.n_segments
         bin_ends = shared_from(words, list_words)
         selected = shared_from(cuda.shared.array(0, u16), 2 * p.selected_word)
-        histogram = cuda.shared.array(n_threads, u32)
+        histogram = cuda.shared.array(SAMPLED_THREADS, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
@@ -335,8 +334,9 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         n_listed = load_u32(state + LISTED)
         n_above, n_equal = load_segments(places, counts, row_segments, n_segments, sums, thread)
         is_listed = n_listed <= u32(p.n_slots)
-        if is_listed and n_above + n_equal < n_selected and n_listed == n_above + n_equal and threshold != 0:
-            # Perhaps so many elements are just below the threshold that the first segments have enough of them.
+        are_all_listed = is_listed and n_listed == n_above + n_equal
+        if are_all_listed and n_listed < n_selected and threshold != 0:
+            # Perhaps many elements are just below the threshold, enough of them in the first segments.
             n_missing = n_selected - n_listed
             n_found = count_below(
                 (keys, lows, counts),
@@ -385,7 +385,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                 if lane == 0:
                     known = u64(of_above | (of_equal << EQUAL_SHIFT)) << 32
                     store_u64(row_segments + i64(segment) * SEGMENT_BYTES, known)
-                segment += n_warps
+                segment += _N_WARPS
             cuda.syncthreads()
             n_listed = u32(0)
             n_above, n_equal = load_segments(places, counts, row_segments, n_segments, sums, thread)
@@ -402,9 +402,9 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
         slot = thread
         while slot < n_listed:
             for item in range(_N_ITEMS):
-                if slot + u32(item * n_threads) < n_listed:
-                    listed[item] = key_type(load_key(first_key + item * n_threads * key_bytes))
-                    listed_low[item] = load_u32(first_low + item * n_threads * 4)
+                if slot + u32(item * SAMPLED_THREADS) < n_listed:
+                    listed[item] = key_type(load_key(first_key + item * SAMPLED_THREADS * key_bytes))
+                    listed_low[item] = load_u32(first_low + item * SAMPLED_THREADS * 4)
             for item in range(_N_ITEMS):
                 if slot < n_listed:
                     at = ((u32(prefix) + ~listed_low[item]) // n_elements) << 2
@@ -413,9 +413,9 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                         store_shared_key(keys_at + place * key_bytes, listed[item])
                         store_shared_u32(lows_at + (place << 2), listed_low[item])
                         highest = max(highest, listed[item])
-                slot += n_threads
-            first_key += _N_ITEMS * n_threads * key_bytes
-            first_low += _N_ITEMS * n_threads * 4
+                slot += SAMPLED_THREADS
+            first_key += _N_ITEMS * SAMPLED_THREADS * key_bytes
+            first_low += _N_ITEMS * SAMPLED_THREADS * 4
         if not is_listed or n_equals > 0:
             segment = warp
             while segment < n_segments:
@@ -434,7 +434,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                         p.key_format,
                         lane,
                     )
-                segment += n_warps
+                segment += _N_WARPS
             highest = key_type(ones)
         # The barrier inside lets all of them be seen.
         _, highest = block_extremes(extremes, threshold, highest, lane, warp)
@@ -452,7 +452,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                 rank = rank_in_bin(keys, lows, selected, pair, bin_ends, bins)
                 if rank < n_selected:
                     write(outputs, i64(rank), keys[pair], i64(~lows[pair]), base, step, p.key_format)
-                place += n_threads
+                place += SAMPLED_THREADS
         if n_placed == 0 and n_selected > 0:
             cut, larger, n_at_or_above = find_threshold(
                 keys,
@@ -479,15 +479,15 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                 pair_keys = cuda.local.array(n_most, key_type)
                 pair_positions = cuda.local.array(n_most, u32)
                 for item in range(n_most):
-                    rank = thread + u32(item * n_threads)
+                    rank = thread + u32(item * SAMPLED_THREADS)
                     if rank < n_selected:
                         place = u32(selected[rank])
                         pair_keys[item] = keys[place] << unused
                         pair_positions[item] = ~lows[place]
                 cuda.syncthreads()
                 for item in range(n_most):
-                    rank = thread + u32(item * n_threads)
-                    at = pairs + rank * pair_bytes
+                    rank = thread + u32(item * SAMPLED_THREADS)
+                    at = pairs + rank * n_pair_bytes
                     store_pair_if(at, pair_keys[item], pair_positions[item], rank < n_selected)
                 cuda.syncthreads()
                 sort_pairs(
@@ -502,7 +502,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
             rank = thread
             while rank < n_selected:
                 if p.is_sorted != 0:
-                    key, low = load_pair(pairs + rank * pair_bytes)
+                    key, low = load_pair(pairs + rank * n_pair_bytes)
                     key >>= unused
                     position = i64(low)
                 else:
@@ -510,7 +510,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
                     key = keys[place]
                     position = i64(~lows[place])
                 write(outputs, i64(rank), key, position, base, step, p.key_format)
-                rank += n_threads
+                rank += SAMPLED_THREADS
         pad_row(
             value_address,
             index_address,
@@ -518,7 +518,7 @@ def finish_kernel(element_size: int, n_threads: int) -> Any:
             p.index_size,
             p.length_format.padding,
             i64(n_selected) + i64(thread),
-            i64(n_threads),
+            i64(SAMPLED_THREADS),
             p.k,
         )
 

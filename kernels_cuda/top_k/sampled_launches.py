@@ -35,7 +35,7 @@ def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
     """Return the sample for rows of a problem, or None if no sample leaves few enough candidates."""
     sampled, element_size = policy.sampled, problem.element_size
     key_bytes = shapes.group_key_bytes(element_size)
-    most_bytes = policy.block_bytes - shapes.sampled_static_bytes(sampled.sample_threads)
+    most_bytes = policy.block_bytes - shapes.SAMPLED_STATIC_BYTES
     most_bytes = min(most_bytes, sampled.sample_bytes)
     sizes = [size for size in sampled.sample_sizes if size * key_bytes <= most_bytes]
     slots = [shapes.list_slots(size, problem.k, problem.axis_size) for size in sizes]
@@ -44,15 +44,15 @@ def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
     # A row may begin within a vector.
     n_segments = problem.axis_size // shapes.segment_elements(element_size) + 2
     selected_offset = shapes.selected_offset(
-        element_size, slots[at], n_segments, problem.k, sampled.finish_threads, problem.is_sorted
+        element_size, slots[at], n_segments, problem.k, problem.is_sorted
     )
     finishing_bytes = selected_offset + 2 * (slots[at] if problem.is_sorted else problem.k)
     if (
         element_size == 1
-        or problem.k > shapes.SORTING_THREADS * shapes.PAIRS_PER_SORTING_THREAD
+        or problem.k > shapes.SORTED_PAIRS
         or slots[at] > sampled.most_candidates
         or n_segments > sampled.most_segments
-        or finishing_bytes + shapes.sampled_static_bytes(sampled.finish_threads) > policy.block_bytes
+        or finishing_bytes + shapes.SAMPLED_STATIC_BYTES > policy.block_bytes
     ):
         return None
     return SampleShape(sizes[at], slots[at], n_segments, selected_offset, finishing_bytes)
@@ -66,7 +66,6 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     if shape is None or n_units >= 1 << 32:
         raise unserved(problem, "sampled")
     element_size, n_rows = problem.element_size, problem.n_rows
-    sample_threads, finish_threads = policy.sampled.sample_threads, policy.sampled.finish_threads
     key_bytes = shapes.group_key_bytes(element_size)
     states = workspace.take(n_rows * shapes.ROW_STATE_BYTES)
     segments = workspace.take(n_rows * shape.n_segments * shapes.SEGMENT_BYTES)
@@ -77,7 +76,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     outputs = Pointer(VALUES), Pointer(INDICES)
     for variant, n_blocks, n_threads, pointers, shared_bytes in (
         (
-            *(kernels.sample(element_size, sample_threads), n_rows, sample_threads),
+            *(kernels.sample(element_size), n_rows, shapes.SAMPLED_THREADS),
             *((x, lengths, states, offsets), shape.size * key_bytes),
         ),
         (
@@ -85,7 +84,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
             *((x, lengths, states, segments, keys, lows, offsets), 0),
         ),
         (
-            *(kernels.finish(element_size, finish_threads), n_rows, finish_threads),
+            *(kernels.finish(element_size), n_rows, shapes.SAMPLED_THREADS),
             *((x, lengths, *outputs, states, segments, keys, lows, offsets), shape.finishing_bytes),
         ),
     ):
@@ -107,7 +106,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                     n_segments=shape.n_segments,
                     candidate_words=shapes.candidate_bytes(element_size, shape.n_slots, problem.k) // 4,
                     selected_word=shape.selected_offset // 4,
-                    counters_offset=shapes.pair_counters_offset(element_size, problem.k),
+                    counters_offset=shapes.sampled_counters_offset(element_size, problem.k),
                     strides=problem.strides,
                     layout=problem.rows.layout,
                     unfolded_format=problem.unfolded_format,
