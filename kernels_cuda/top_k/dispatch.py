@@ -21,6 +21,7 @@ from kernels_cuda.top_k.problem import (
     key_format,
     unfolded_format,
 )
+from kernels_cuda.top_k.sampled_launches import fitting_sample, sampled_launches
 from kernels_cuda.top_k.shapes import ROUNDS_LARGEST_K, WARP_LARGEST_K
 
 
@@ -36,6 +37,7 @@ class Algorithm(StrEnum):
     PARTITION = "partition"
     CLUSTER = "cluster"
     SORT = "sort"
+    SAMPLED = "sampled"
 
 
 class Implementation(NamedTuple):
@@ -64,6 +66,7 @@ IMPLEMENTATIONS = {
     Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
     Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
+    Algorithm.SAMPLED: Implementation(sampled_launches, orders_by_index=True),
 }
 
 
@@ -81,6 +84,8 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
         return Algorithm.TILE
+    if _is_for_sampling(problem, policy):
+        return Algorithm.SAMPLED
     if _is_for_grids(problem, policy):
         return Algorithm.GRID
     return Algorithm.SORT if group_launches.fitting_block(problem, policy) is None else Algorithm.BLOCK
@@ -134,13 +139,33 @@ def _is_for_warps(problem: Problem, policy: Policy) -> bool:
 
 
 def _is_for_tiles(problem: Problem, policy: Policy) -> bool:
-    if not _selects_most(problem, policy) or launches.fitting_tile(problem, policy) is None:
+    if launches.fitting_tile(problem, policy) is None:
+        return False
+    if problem.axis_size <= policy.tile.short_elements and not group_launches.has_many_rows(problem, policy):
+        return True
+    if not _selects_most(problem, policy):
         return False
     return problem.axis_size <= policy.tile.sorted_elements or problem.k > policy.tile.selected_k
 
 
 def _selects_most(problem: Problem, policy: Policy) -> bool:
     return problem.axis_size <= problem.k * policy.tile.elements_per_selected
+
+
+def _is_for_sampling(problem: Problem, policy: Policy) -> bool:
+    sampled = policy.sampled
+    if problem.strides.x != 1 or fitting_sample(problem, policy) is None:
+        return False
+    if problem.is_sorted:
+        shortest, longest = sampled.sorted_row_bytes
+        return (
+            problem.n_rows >= sampled.sorted_rows
+            and shortest <= problem.row_bytes <= longest
+            and problem.k >= sampled.sorted_k
+        )
+    shortest, longest = sampled.row_bytes
+    smallest_k = max(sampled.smallest_k, sampled.k_per_row * problem.n_rows)
+    return shortest <= problem.row_bytes <= longest and problem.k >= smallest_k
 
 
 def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
@@ -150,11 +175,12 @@ def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
         return False
     if group_launches.is_transposed(problem, policy):
         return False
+    is_short = problem.row_bytes <= n_blocks * cluster.block_bytes
     if problem.is_sorted:
         # More rows leave fewer blocks for each to order its elements with.
-        is_large = k >= cluster.sorted_k and 2 * k <= n and n >= cluster.sorted_elements
+        smallest_k = cluster.sorted_k if is_short else cluster.sorted_k_of_long_rows
+        is_large = smallest_k <= k <= n // 2 and n >= cluster.sorted_elements
         return is_large and n_blocks >= cluster.fewest_sorting_blocks
-    is_short = problem.row_bytes <= n_blocks * cluster.block_bytes
     return (
         k >= cluster.smallest_k and n > cluster.row_elements and (is_short or n_blocks == cluster.blocks[-1])
     )

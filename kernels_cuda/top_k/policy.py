@@ -13,6 +13,7 @@ from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
+    SORTED_PAIRS,
     BlockShape,
     PartitionShape,
     RoundsShape,
@@ -98,6 +99,8 @@ class TilePolicy:
     # Longer rows than this are sorted from a k above the next on; the block algorithm serves others sooner.
     sorted_elements: int
     selected_k: int
+    # Rows up to this are sorted whatever k is, if they are few: a launch takes longer than the passes.
+    short_elements: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +115,7 @@ class PartitionPolicy:
     row_elements: int = 128
     # Of many rows as long as the first, blocks filter those with more elements for each selected one.
     filtered_elements: int = 8192
-    filtered_per_selected: int = 64
+    filtered_per_selected: int = 48
     # Sorted results: of rows as long as this, with so few elements for each selected one. Few rows, but for
     # so many long ones, are better served by more threads each.
     sorted_elements: int = 4096
@@ -190,15 +193,39 @@ class ClusterPolicy:
     # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
     # are left over.
     eighths_of_multiprocessors: int = 7
-    # By index: shorter rows are served sooner by one block each, a smaller k by a single pass, and longer rows,
-    # by the bytes that a block holds, by a threshold from a sample, unless they are few.
+    # By index: shorter rows are served sooner by one block each, a smaller k in fewer steps, and longer rows
+    # (by the bytes of each block) by a threshold from a sample, unless they are few.
     row_elements: int = 1 << 14
     smallest_k: int = 65
     block_bytes: int = 64 * KIB
-    # Sorted results: shorter rows, a smaller k, and more rows, are served sooner by one block each.
+    # Sorted results: shorter rows, a smaller k, and more rows, are served sooner by one block each, longer rows
+    # by all blocks unless k is large.
     sorted_elements: int
     sorted_k: int = 512
+    sorted_k_of_long_rows: int = 2048
     fewest_sorting_blocks: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledPolicy:
+    """Batches of long rows: a threshold from a sample, one pass over the row, an exact selection."""
+
+    # The rows whose results come by ascending index: of so many bytes, and for a k that is worth the sample,
+    # which is larger for more rows.
+    row_bytes: tuple[int, int] = (128 * KIB, 4096 * KIB)
+    smallest_k: int = 100
+    k_per_row: int = 2
+    # Those whose results are sorted: the block algorithm serves others as soon, or sooner.
+    sorted_rows: int = 256
+    sorted_row_bytes: tuple[int, int] = (256 * KIB, 1024 * KIB)
+    sorted_k: int
+    # Sizes of a sample, powers of two: the first whose candidates are few, or else the last.
+    sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
+    few_candidates: int = 6144
+    sample_bytes: int = 64 * KIB
+    # The most candidates and segments of a row.
+    most_candidates: int = 10240
+    most_segments: int = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +297,7 @@ class Policy:
     block: BlockPolicy
     grid: GridPolicy
     cluster: ClusterPolicy
+    sampled: SampledPolicy
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
@@ -334,6 +362,7 @@ class Policy:
                 elements_per_selected={1: 16, 2: 9, 4: 4, 8: 4}[element_size],
                 sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
                 selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
+                short_elements=2048 if element_size <= 2 else 0,
             ),
             partition=PartitionPolicy(
                 shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size]),
@@ -349,6 +378,7 @@ class Policy:
                 largest_k=4096 if is_large else 2048,
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
+            sampled=SampledPolicy(sorted_k=1024 if element_size == 4 else SORTED_PAIRS + 1),
             cluster=ClusterPolicy(
                 blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else (),
                 sorted_elements=(16 if element_size <= 2 else 4) * KIB,
