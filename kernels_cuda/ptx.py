@@ -219,6 +219,29 @@ ballot = _instruction(
 )
 
 
+def _ballot_words(parts: int) -> Any:
+    # (four words, mask, least, limit): the lanes with a part of a word, moved to its top, that is not less
+    # than `least` once XORed with the mask, or that is above the limit.
+    steps = []
+    for word in range(1, 5):
+        for part in range(parts):
+            first = word == 1 and part == 0
+            found, combined = ("", "") if first else (", found", ".or")
+            steps += [
+                f"shl.b32 top, ${word}, {32 // parts * part};",
+                "xor.b32 masked, top, $5;",
+                f"setp.ge{combined}.u32 found, masked, $6{found};",
+                "setp.gt.or.u32 found, top, $7, found;",
+            ]
+    text = "{ .reg .pred found; .reg .b32 top, masked; " + " ".join(steps)
+    text += f" vote.sync.ballot.b32 $0, found, {_ALL_LANES}; }}"
+    return _instruction(u32, [u32] * 7, text, _CONVERGENT)
+
+
+# By element size in bytes.
+BALLOT_WORDS = {2: _ballot_words(2), 4: _ballot_words(1)}
+
+
 def _warp_reduction(operation: str, kind: str) -> Any:
     def text() -> str:
         if target_capability() >= (8, 0):
@@ -251,6 +274,9 @@ popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
 highest_bit = _instruction(u32, [u32], "bfind.u32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
 leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
+trailing_zeros_u32 = _instruction(
+    u32, [u32], "{ .reg .b32 reversed; brev.b32 reversed, $1; clz.b32 $0, reversed; }", _PURE
+)
 # (sum, a, b): a times b, both as signed words, is added to the sum.
 add_product = _instruction(i64, [i64, u32, u32], "mad.wide.s32 $0, $2, $3, $1;", _PURE)
 multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)

@@ -107,6 +107,31 @@ def _rows_only(launch):
     yield from _offsets(launch, n_rows)
 
 
+def _sample(launch):
+    yield "states", True, 16 * launch.first_block, 16 * launch.grid
+    yield from _offsets(launch, launch.n_rows)
+
+
+def _list(launch):
+    slots = launch.n_rows * launch.n_slots
+    for writes in (False, True):
+        yield "states", writes, 0, 16 * launch.n_rows
+    yield "segments", True, 0, launch.n_rows * launch.n_segments * 8
+    yield "keys", True, 0, slots * _key_bytes(launch)
+    yield "lows", True, 0, slots * 4
+    yield from _offsets(launch, launch.n_rows)
+
+
+def _finish(launch):
+    first, end = launch.first_block, launch.first_block + launch.grid
+    yield "states", False, 16 * first, 16 * launch.grid
+    for writes in (False, True):
+        yield "segments", writes, 0, end * launch.n_segments * 8
+    yield "listed_keys", False, 0, end * launch.n_slots * _key_bytes(launch)
+    yield "listed_lows", False, 0, end * launch.n_slots * 4
+    yield from _offsets(launch, launch.n_rows)
+
+
 def _clear(launch):
     yield "first", True, 0, VECTOR * launch.n_vectors
 
@@ -210,6 +235,9 @@ KERNELS = {
     "top_k_warp": _rows_only,
     "top_k_tile": _rows_only,
     "top_k_partition": _rows_only,
+    "top_k_sample": _sample,
+    "top_k_list": _list,
+    "top_k_finish": _finish,
     "top_k_clear": _clear,
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,

@@ -13,6 +13,7 @@ from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
+    SORTED_PAIRS,
     BlockShape,
     PartitionShape,
     RoundsShape,
@@ -98,18 +99,29 @@ class TilePolicy:
     # Longer rows than this are sorted from a k above the next on; the block algorithm serves others sooner.
     sorted_elements: int
     selected_k: int
+    # Rows up to this are sorted whatever k is, if they are few: a launch takes longer than the passes.
+    short_elements: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionPolicy:
-    """One block per row, which holds it in registers, for results by ascending index."""
+    """One block per row, which holds it in registers, for results by ascending index or for a large k."""
 
     # Smallest first; a row goes to the first that holds it, or to the last if there are few rows.
     shapes: tuple[PartitionShape, ...]
-    # Shorter rows are left to warps and their rounds.
-    row_elements: int = 1024
     # As many rows as this for each multiprocessor are few.
     few_rows_per_multiprocessor: int = 1
+    # Warps rank all elements of shorter rows sooner, if there are many.
+    row_elements: int = 128
+    # Of many rows as long as the first, blocks filter those with more elements for each selected one.
+    filtered_elements: int = 8192
+    filtered_per_selected: int = 48
+    # Sorted results: of rows as long as this, with so few elements for each selected one. Few rows, but for
+    # so many long ones, are better served by more threads each.
+    sorted_elements: int = 4096
+    elements_per_selected: int
+    long_elements: int = 16_384
+    fewest_long_rows: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,9 +193,39 @@ class ClusterPolicy:
     # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
     # are left over.
     eighths_of_multiprocessors: int = 7
-    # Shorter rows are served sooner by one block each, and a smaller k of sorted results by group maxima.
-    row_elements: int = 1 << 15
+    # By index: shorter rows are served sooner by one block each, a smaller k in fewer steps, and longer rows
+    # (by the bytes of each block) by a threshold from a sample, unless they are few.
+    row_elements: int = 1 << 14
+    smallest_k: int = 65
+    block_bytes: int = 64 * KIB
+    # Sorted results: shorter rows, a smaller k, and more rows, are served sooner by one block each, longer rows
+    # by all blocks unless k is large.
+    sorted_elements: int
     sorted_k: int = 512
+    sorted_k_of_long_rows: int = 2048
+    fewest_sorting_blocks: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledPolicy:
+    """Batches of long rows: a threshold from a sample, one pass over the row, an exact selection."""
+
+    # The rows whose results come by ascending index: of so many bytes, and for a k that is worth the sample,
+    # which is larger for more rows.
+    row_bytes: tuple[int, int] = (128 * KIB, 4096 * KIB)
+    smallest_k: int = 100
+    k_per_row: int = 2
+    # Those whose results are sorted: the block algorithm serves others as soon, or sooner.
+    sorted_rows: int = 256
+    sorted_row_bytes: tuple[int, int] = (256 * KIB, 1024 * KIB)
+    sorted_k: int
+    # Sizes of a sample, powers of two: the first whose candidates are few, or else the last.
+    sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
+    few_candidates: int = 6144
+    sample_bytes: int = 64 * KIB
+    # The most candidates and segments of a row.
+    most_candidates: int = 10240
+    most_segments: int = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,6 +297,7 @@ class Policy:
     block: BlockPolicy
     grid: GridPolicy
     cluster: ClusterPolicy
+    sampled: SampledPolicy
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
@@ -262,7 +305,7 @@ class Policy:
     # wasted.
     transposed_rows: int = 16
     # Rows for each multiprocessor that are many.
-    many_rows_per_multiprocessor: int = 8
+    many_rows_per_multiprocessor: int = 7
     # Longer rows have positions of 8 bytes in the workspace.
     narrow_axis_elements: int = 1 << 32
     # Blocks of one launch.
@@ -316,12 +359,14 @@ class Policy:
             warp=WarpPolicy(ranked_elements=ranked, ranked_elements_of_many_rows=ranked_of_many),
             tile=TilePolicy(
                 shapes=tuple(tile for tile in tiles if tile.shared_bytes(element_size) <= block_bytes),
-                elements_per_selected={1: 16, 2: 8, 4: 4, 8: 4}[element_size],
+                elements_per_selected={1: 16, 2: 9, 4: 4, 8: 4}[element_size],
                 sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
                 selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
+                short_elements=2048 if element_size <= 2 else 0,
             ),
             partition=PartitionPolicy(
-                shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size])
+                shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size]),
+                elements_per_selected={1: 9, 2: 9, 4: 5, 8: 5}[element_size],
             ),
             block=BlockPolicy(
                 shapes=tuple(
@@ -333,7 +378,11 @@ class Policy:
                 largest_k=4096 if is_large else 2048,
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
-            cluster=ClusterPolicy(blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else ()),
+            sampled=SampledPolicy(sorted_k=1024 if element_size == 4 else SORTED_PAIRS + 1),
+            cluster=ClusterPolicy(
+                blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else (),
+                sorted_elements=(16 if element_size <= 2 else 4) * KIB,
+            ),
         )
 
 
