@@ -8,6 +8,8 @@ Addresses are int64; a value narrower than 32 bits travels in a uint32. The fami
 - ``stream_*``: the same without a place in the L1 cache, for what is read once; ``store_stream_*`` likewise.
 - ``*_relaxed_*``: of GPU scope, for words that blocks share.
 - ``load_shared_*``, ``store_shared_*``: to shared memory, at a uint32 address from `shared_address`.
+- ``*_cluster_*``: to the shared memory of any block of the cluster, at an address from `cluster_address`; for
+  compute capability 9.0 and later.
 - ``atomic_*`` return the old value, ``reduce_*`` return nothing.
 - ``warp_*`` and ``shuffle_*``, ``ballot``: of all 32 lanes, which must all arrive.
 """
@@ -36,6 +38,7 @@ _REGISTERS = {u32: "r", u64: "l", i64: "l"}
 _PURE = "pure"
 _ORDERED = "ordered"
 _CONVERGENT = "convergent"
+_BARRIER = "barrier"
 
 
 def _instruction(
@@ -54,7 +57,7 @@ def _instruction(
         at compile time, when `target_capability` is known.
     effect : str
         ``_PURE`` may be moved, merged and dropped; ``_ORDERED`` keeps its place among memory accesses;
-        ``_CONVERGENT`` stays where all lanes meet.
+        ``_CONVERGENT`` stays where all lanes meet; ``_BARRIER`` does both.
     """
     is_tuple = isinstance(result, types.UniTuple)
     results = [result.dtype] * result.count if is_tuple else [] if result is _void else [result]
@@ -64,9 +67,10 @@ def _instruction(
         llvm_result = _LLVM_TYPES[result] if results else ir.VoidType()
     function_type = ir.FunctionType(llvm_result, [_LLVM_TYPES[operand] for operand in operands])
     constraints = ["=" + _REGISTERS[part] for part in results] + [_REGISTERS[operand] for operand in operands]
-    if effect == _ORDERED:
+    if effect in (_ORDERED, _BARRIER):
         constraints.append("~{memory}")
-    attributes = ("convergent", "nounwind") if effect == _CONVERGENT else ("nounwind",)
+    meets = effect in (_CONVERGENT, _BARRIER)
+    attributes = ("convergent", "nounwind") if meets else ("nounwind",)
 
     def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         values = [
@@ -264,6 +268,29 @@ count_shared_if = _instruction(
     [u32, u32],
     "{ .reg .pred holds; setp.ne.u32 holds, $1, 0; @holds red.shared.add.u32 [$0], 1; }",
 )
+
+# The number of this block in its cluster, and how many blocks the cluster has.
+cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)
+cluster_size = _instruction(u32, [], "mov.u32 $0, %cluster_nctarank;", _PURE)
+# (address in this block's shared memory, rank): where that block has the same.
+cluster_address = _instruction(u32, [u32, u32], "mapa.shared::cluster.u32 $0, $1, $2;", _PURE)
+load_cluster_u32 = _instruction(u32, [u32], "ld.shared::cluster.u32 $0, [$1];")
+load_cluster_u64 = _instruction(u64, [u32], "ld.shared::cluster.u64 $0, [$1];")
+load_cluster_u32x4 = _instruction(_u32x4, [u32], "ld.shared::cluster.v4.u32 {$0, $1, $2, $3}, [$4];")
+store_cluster_u32 = _instruction(_void, [u32, u32], "st.shared::cluster.u32 [$0], $1;")
+store_cluster_u64 = _instruction(_void, [u32, u64], "st.shared::cluster.u64 [$0], $1;")
+store_cluster_u32x4 = _instruction(
+    _void, [u32, u32, u32, u32, u32], "st.shared::cluster.v4.u32 [$0], {$1, $2, $3, $4};"
+)
+atomic_add_cluster_u32 = _instruction(
+    u32, [u32, u32], "atom.relaxed.cluster.shared::cluster.add.u32 $0, [$1], $2;"
+)
+reduce_add_cluster_u32 = _instruction(
+    _void, [u32, u32], "red.relaxed.cluster.shared::cluster.add.u32 [$0], $1;"
+)
+# All threads of the cluster arrive; what they wrote before can be seen by those that have waited.
+cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.release.aligned;", _BARRIER)
+cluster_wait = _instruction(_void, [], "barrier.cluster.wait.acquire.aligned;", _BARRIER)
 
 
 @intrinsic

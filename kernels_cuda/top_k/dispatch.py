@@ -190,6 +190,7 @@ class Plan:
                 each.shared_bytes,
                 each.pointers,
                 each.parameters,
+                each.cluster,
             )
             for each in planned
         ]

@@ -32,7 +32,7 @@ OPERANDS = (Pointer(X), Pointer(VALUES), Pointer(INDICES))
 
 
 class Launch(NamedTuple):
-    """One kernel launch: blocks, threads per block, and what the kernel takes."""
+    """One kernel launch: blocks, threads per block, what the kernel takes, and blocks per cluster."""
 
     variant: Variant
     grid: int
@@ -40,6 +40,7 @@ class Launch(NamedTuple):
     pointers: tuple[Pointer, ...]
     parameters: Any
     shared_bytes: int = 0
+    cluster: int = 1
 
 
 def unserved(problem: Problem, algorithm: str) -> ValueError:
