@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import group_launches, launches
+from kernels_cuda.top_k import group_launches, launches, single_pass_launches
 from kernels_cuda.top_k.launches import Launch, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, in_copy, take_lengths, without_lengths
 from kernels_cuda.top_k.policy import Policy
@@ -30,6 +30,7 @@ class Algorithm(StrEnum):
     WARP = "warp"
     BLOCK = "block"
     GRID = "grid"
+    SINGLE_PASS = "single_pass"
     COLUMNS = "columns"
     TILE = "tile"
     SORT = "sort"
@@ -59,6 +60,9 @@ IMPLEMENTATIONS = {
     Algorithm.WARP: Implementation(launches.warp_launches),
     Algorithm.BLOCK: Implementation(group_launches.block_launches),
     Algorithm.GRID: Implementation(group_launches.grid_launches),
+    Algorithm.SINGLE_PASS: Implementation(
+        single_pass_launches.single_pass_launches, orders_by_index=True, reads_lengths=True
+    ),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
     Algorithm.SORT: Implementation(launches.sort_launches),
@@ -75,6 +79,8 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
         return Algorithm.TILE
+    if _is_for_single_pass(problem, policy):
+        return Algorithm.SINGLE_PASS
     if _is_for_grids(problem, policy):
         return Algorithm.GRID
     return Algorithm.SORT if group_launches.fitting_block(problem, policy) is None else Algorithm.BLOCK
@@ -116,6 +122,15 @@ def _is_for_tiles(problem: Problem, policy: Policy) -> bool:
 
 def _selects_most(problem: Problem, policy: Policy) -> bool:
     return problem.axis_size <= problem.k * policy.tile.elements_per_selected
+
+
+def _is_for_single_pass(problem: Problem, policy: Policy) -> bool:
+    limits = policy.single_pass
+    if not single_pass_launches.can_serve(problem, policy) or problem.row_bytes < limits.row_bytes:
+        return False
+    bits = single_pass_launches.cluster_bits(problem, policy)
+    n_blocks = problem.n_rows << bits
+    return n_blocks >= problem.multiprocessors or problem.row_bytes >> bits <= limits.block_bytes
 
 
 def _is_for_grids(problem: Problem, policy: Policy) -> bool:

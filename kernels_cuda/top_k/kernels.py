@@ -7,6 +7,7 @@ from kernels_cuda.top_k import shapes
 from kernels_cuda.top_k.policy import (
     BLOCK_THREADS,
     ELEMENT_SIZES,
+    LARGEST_CLUSTER,
     ROUNDS_SHAPES,
     TILE_SHAPES,
     ColumnsPolicy,
@@ -30,6 +31,12 @@ def rounds(element_size: int, shape: shapes.RoundsShape) -> Variant:
     """Return the kernel for short rows and a small k."""
     parameters = element_size, *shape
     return Variant("top_k_rounds", "kernels_cuda.top_k.rounds:rounds_kernel", parameters)
+
+
+def single_pass(element_size: int) -> Variant:
+    """Return the kernel that reads rows once for a small k."""
+    factory = "kernels_cuda.top_k.single_pass:single_pass_kernel"
+    return Variant("top_k_single_pass", factory, (element_size,), cluster=max(LARGEST_CLUSTER.values()))
 
 
 def block(element_size: int, n_threads: int) -> Variant:
@@ -114,6 +121,8 @@ def variants() -> Iterator[Variant]:
             yield warp(element_size, row_elements)
         for shape in ROUNDS_SHAPES[element_size]:
             yield rounds(element_size, shapes.RoundsShape(*shape))
+        if element_size in shapes.SINGLE_PASS_ELEMENT_SIZES:
+            yield single_pass(element_size)
         for n_threads in BLOCK_THREADS:
             yield block(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:

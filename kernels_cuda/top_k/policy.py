@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
@@ -41,6 +42,8 @@ BLOCK_KIB = {
 }
 # A block of the oldest devices may have less than this, and has less work to do then.
 LARGE_BLOCK_KIB = 99
+# Blocks of a cluster, where they may be more than 8.
+LARGEST_CLUSTER = {(9, 0): 16, (10, 0): 16, (10, 3): 16}
 # Threads of the block kernels; devices with little shared memory do without the last two.
 BLOCK_THREADS = (128, 256, 512, 1024)
 # Lanes that hold a short row, and keys of each.
@@ -152,6 +155,23 @@ class GridPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SinglePassPolicy:
+    """One block per row, or a cluster of blocks, reads it once for a small k."""
+
+    # A larger k would leave few pairs of a sample above the threshold, and many to rank.
+    largest_k: int = 128
+    # Shorter rows are served sooner by blocks that keep group maxima.
+    row_bytes: int = 64 * KIB
+    # Bytes of a row for each block, beyond which other blocks of the device should read along.
+    block_bytes: int = 384 * KIB
+    # Blocks that may share a row, 0 where there are no clusters; and those that run at a time.
+    largest_cluster: int
+    blocks_per_multiprocessor: int = 2
+    # Pairs that the list has room for.
+    n_slots: int = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
 class ColumnsPolicy:
     """One lane per row, where rows lie side by side."""
 
@@ -214,6 +234,7 @@ class Policy:
     tile: TilePolicy
     block: BlockPolicy
     grid: GridPolicy
+    single_pass: SinglePassPolicy
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
@@ -287,6 +308,9 @@ class Policy:
                 middle_k=512 if is_large else 2048,
                 middle_k_of_many_rows=1024 if is_large else 2048,
                 largest_k=4096 if is_large else 2048,
+            ),
+            single_pass=SinglePassPolicy(
+                largest_cluster=LARGEST_CLUSTER.get(capability, 8) if capability >= CLUSTERS_FROM else 0
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
         )

@@ -212,3 +212,21 @@ class TileShape(NamedTuple):
 
 # Sums of a block's warps, twice 32.
 TILE_SUMS = 64
+
+# Widths of elements whose keys fit a pair with a position; those of 8 bits tie too often.
+SINGLE_PASS_ELEMENT_SIZES = (2, 4)
+SINGLE_PASS_THREADS = 512
+SINGLE_PASS_WARPS = SINGLE_PASS_THREADS // WARP_LANES
+# A number made of a key and a position.
+PAIR_BYTES = 8
+
+
+def single_pass_vectors(element_size: int) -> int:
+    """Return the vectors of a lane in a tile; a word has a bit for each of their elements."""
+    return min(4, 2 * element_size)
+
+
+def most_kept(k: int) -> int:
+    """Return how many pairs a block may hand on: a few more than k, to find a threshold soon."""
+    return -(-(k + k // 8 + 8) // 2) * 2
+

@@ -1,0 +1,90 @@
+"""The launches of the single-pass algorithm: how many blocks share a row, and what each has room for."""
+
+from kernels_cuda.runtime.launch import Pointer
+from kernels_cuda.top_k import kernels, shapes
+from kernels_cuda.top_k.launches import (
+    INDICES,
+    VALUES,
+    Launch,
+    Workspace,
+    X,
+    batches,
+    fill_offsets,
+    lengths_of,
+    unserved,
+)
+from kernels_cuda.top_k.parameters import SinglePassParameters
+from kernels_cuda.top_k.policy import Policy
+from kernels_cuda.top_k.problem import Problem
+
+# Positions are counted in 31 bits, and with a key of up to 32 bits fit a pair.
+_LONGEST_ROW = (1 << 31) - 1
+
+
+def can_serve(problem: Problem, policy: Policy) -> bool:
+    """Tell whether the algorithm takes a problem."""
+    return (
+        policy.single_pass.largest_cluster > 0
+        and problem.element_size in shapes.SINGLE_PASS_ELEMENT_SIZES
+        and problem.strides.x == 1
+        and problem.k <= policy.single_pass.largest_k
+        and problem.axis_size <= _LONGEST_ROW
+    )
+
+
+def cluster_bits(problem: Problem, policy: Policy) -> int:
+    """Return the bits of the number of blocks that share a row.
+
+    More blocks are of no use than keep the multiprocessors busy, or have a tile each.
+    """
+    limits = policy.single_pass
+    tile_bytes = (
+        shapes.SINGLE_PASS_THREADS * shapes.single_pass_vectors(problem.element_size) * shapes.VECTOR_BYTES
+    )
+    bits = 0
+    while (
+        1 << bits < limits.largest_cluster
+        and problem.n_rows << (bits + 1) <= limits.blocks_per_multiprocessor * problem.multiprocessors
+        and tile_bytes << bits < problem.row_bytes
+    ):
+        bits += 1
+    return bits
+
+
+def single_pass_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Give every row a block, or a cluster of blocks."""
+    if not can_serve(problem, policy):
+        raise unserved(problem, "single_pass")
+    bits = cluster_bits(problem, policy)
+    n_slots = policy.single_pass.n_slots
+    most = shapes.most_kept(problem.k)
+    position_bits = problem.axis_size.bit_length()
+    offsets, launches = fill_offsets(problem, workspace)
+    return launches + [
+        Launch(
+            kernels.single_pass(problem.element_size),
+            batch << bits,
+            shapes.SINGLE_PASS_THREADS,
+            (Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets),
+            SinglePassParameters(
+                index_size=problem.index_size,
+                is_sorted=int(problem.is_sorted),
+                first_block=first << bits,
+                cluster_bits=bits,
+                axis_size=problem.axis_size,
+                k=problem.k,
+                strides=problem.strides,
+                position_bits=position_bits,
+                position_mask=(1 << position_bits) - 1,
+                n_slots=n_slots,
+                most=most,
+                layout=problem.rows.layout,
+                unfolded_format=problem.unfolded_format,
+                key_format=problem.key_format,
+                length_format=problem.length_format,
+            ),
+            shapes.PAIR_BYTES * (n_slots + (most << bits)),
+            cluster=1 << bits,
+        )
+        for first, batch in batches(problem.n_rows, max(1, policy.launch_blocks >> bits))
+    ]
