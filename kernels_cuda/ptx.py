@@ -269,6 +269,21 @@ count_shared_if = _instruction(
     "{ .reg .pred holds; setp.ne.u32 holds, $1, 0; @holds red.shared.add.u32 [$0], 1; }",
 )
 
+# (shared address, address, condition): begins to copy 16 bytes, nothing where the condition is 0. The thread
+# sees what it has copied once it has waited for the group, of those that it committed.
+copy_async_if = _instruction(
+    _void,
+    [u32, i64, u32],
+    "{ .reg .pred holds; setp.ne.u32 holds, $2, 0; @holds cp.async.cg.shared.global [$0], [$1], 16; }",
+)
+commit_copies = _instruction(_void, [], "cp.async.commit_group;")
+
+
+def wait_for_copies(n_groups: int) -> Any:
+    """Return a function that waits for all groups but the last `n_groups`."""
+    return _instruction(_void, [], f"cp.async.wait_group {n_groups};")
+
+
 # The number of this block in its cluster, and how many blocks the cluster has.
 cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)
 cluster_size = _instruction(u32, [], "mov.u32 $0, %cluster_nctarank;", _PURE)

@@ -11,6 +11,7 @@ from kernels_cuda.top_k.policy import (
     ROUNDS_SHAPES,
     TILE_SHAPES,
     ColumnsPolicy,
+    SinglePassPolicy,
     WarpPolicy,
     block_shape,
 )
@@ -36,7 +37,9 @@ def rounds(element_size: int, shape: shapes.RoundsShape) -> Variant:
 def single_pass(element_size: int) -> Variant:
     """Return the kernel that reads rows once for a small k."""
     factory = "kernels_cuda.top_k.single_pass:single_pass_kernel"
-    return Variant("top_k_single_pass", factory, (element_size,), cluster=max(LARGEST_CLUSTER.values()))
+    most, largest_cluster = shapes.most_kept(SinglePassPolicy.largest_k), max(LARGEST_CLUSTER.values())
+    shape = shapes.SinglePassShape(SinglePassPolicy.n_slots, most, largest_cluster)
+    return Variant("top_k_single_pass", factory, (element_size,), shape.dynamic_bytes, largest_cluster)
 
 
 def block(element_size: int, n_threads: int) -> Variant:

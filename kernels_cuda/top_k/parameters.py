@@ -58,8 +58,9 @@ class SinglePassParameters(NamedTuple):
         Bits of the number of blocks that share a row.
     position_bits, position_mask : int
         Bits of a pair that hold the position, and all of them set.
-    n_slots, most : int
-        Pairs that the list has room for, and that a block may hand on.
+    n_slots, most, ring_byte : int
+        Pairs that the list has room for, and that a block may hand on; and where the tiles begin in shared
+        memory.
     """
 
     index_size: int
@@ -73,6 +74,7 @@ class SinglePassParameters(NamedTuple):
     position_mask: int
     n_slots: int
     most: int
+    ring_byte: int
     layout: RowLayout
     unfolded_format: UnfoldedFormat
     key_format: KeyFormat

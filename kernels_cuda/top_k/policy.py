@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
@@ -42,8 +41,8 @@ BLOCK_KIB = {
 }
 # A block of the oldest devices may have less than this, and has less work to do then.
 LARGE_BLOCK_KIB = 99
-# Blocks of a cluster, where they may be more than 8.
-LARGEST_CLUSTER = {(9, 0): 16, (10, 0): 16, (10, 3): 16}
+# Blocks of a cluster, of devices whose blocks may have most of this memory.
+LARGEST_CLUSTER = {(9, 0): 16, (10, 0): 16, (10, 3): 16, (11, 0): 8}
 # Threads of the block kernels; devices with little shared memory do without the last two.
 BLOCK_THREADS = (128, 256, 512, 1024)
 # Lanes that hold a short row, and keys of each.
@@ -167,8 +166,8 @@ class SinglePassPolicy:
     # Blocks that may share a row, 0 where there are no clusters; and those that run at a time.
     largest_cluster: int
     blocks_per_multiprocessor: int = 2
-    # Pairs that the list has room for.
-    n_slots: int = 1024
+    # Pairs that the list has room for; two blocks share a multiprocessor.
+    n_slots: int = 768
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,9 +308,7 @@ class Policy:
                 middle_k_of_many_rows=1024 if is_large else 2048,
                 largest_k=4096 if is_large else 2048,
             ),
-            single_pass=SinglePassPolicy(
-                largest_cluster=LARGEST_CLUSTER.get(capability, 8) if capability >= CLUSTERS_FROM else 0
-            ),
+            single_pass=SinglePassPolicy(largest_cluster=LARGEST_CLUSTER.get(capability, 0)),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
         )
 

@@ -21,19 +21,24 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
+    LOAD_SHARED,
     atomic_add_shared_u32,
     ballot,
     cluster_address,
     cluster_arrive,
     cluster_wait,
+    commit_copies,
+    copy_async_if,
     grid_dependency_wait,
     leading_zeros_u32,
-    load_if_u32x4,
+    load_shared_u32,
+    load_shared_u32x4,
     popcount_u32,
     shared_address,
     shared_from,
     shuffle_xor_u32,
     store_cluster_u64,
+    wait_for_copies,
     warp_add,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
@@ -43,11 +48,12 @@ from kernels_cuda.top_k.parameters import SinglePassParameters
 from kernels_cuda.top_k.rows import locate, row_length, store_index
 from kernels_cuda.top_k.shapes import (
     PAIR_BYTES,
+    SINGLE_PASS_STAGES,
     SINGLE_PASS_THREADS,
+    SINGLE_PASS_VECTORS,
     SINGLE_PASS_WARPS,
     VECTOR_BYTES,
     WARP_LANES,
-    single_pass_vectors,
 )
 from kernels_cuda.top_k.threshold import FOUND, N_COUNTERS, threshold_functions
 
@@ -58,11 +64,17 @@ i64 = types.int64
 _THREADS = SINGLE_PASS_THREADS
 _WARP_BITS = SINGLE_PASS_WARPS.bit_length() - 1
 _ALL_ONES = 0xFFFFFFFFFFFFFFFF
-# Places of shared counters behind those of `threshold`: pairs that stay, and the last two rounds in which
-# the list was full.
+# Places of shared counters behind those of `threshold`: pairs that stay, and whether the list is full.
 _KEPT = N_COUNTERS
-_FULL = N_COUNTERS + 1
-_N_COUNTERS = N_COUNTERS + 4
+_IS_FULL = N_COUNTERS + 1
+_N_COUNTERS = N_COUNTERS + 2
+# Entries of the block's state in shared memory.
+BASE, VALUES, INDICES = range(3)
+_N_STATE = 3
+# In shared memory, from a lane's vector to its next, and from its tile to the next.
+VECTOR_STEP = SINGLE_PASS_THREADS * VECTOR_BYTES
+TILE_STEP = VECTOR_STEP * SINGLE_PASS_VECTORS
+wait_for_copy = wait_for_copies(SINGLE_PASS_STAGES - 1)
 
 
 def single_pass_kernel(element_size: int) -> Any:
@@ -71,6 +83,7 @@ def single_pass_kernel(element_size: int) -> Any:
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
+    load_shared_element = LOAD_SHARED[element_size]
     store_element = functions.store_element
     unfolding_of = functions.unfolding_of
     unfolded_maximum = functions.unfolded_maximum
@@ -81,39 +94,41 @@ def single_pass_kernel(element_size: int) -> Any:
     pad_row = pad_function(element_size)
     _, block_extremes, find_threshold, _ = threshold_functions(_THREADS, u64)
     per_vector = VECTOR_BYTES // element_size
-    per_word = 4 // element_size
-    n_vectors_each = single_pass_vectors(element_size)
+    n_vectors_each = SINGLE_PASS_VECTORS
     n_words = 4 * n_vectors_each
     # Vectors that a warp reads in a tile.
-    warp_vectors = WARP_LANES * n_vectors_each
-    tile_bytes = warp_vectors * VECTOR_BYTES
-    element_mask = (1 << 8 * element_size) - 1
+    tile_vectors = WARP_LANES * n_vectors_each
+    tile_bytes = tile_vectors * VECTOR_BYTES
 
     @device_function
     def pair_of(key, position, p):
         return (u64(key) << u64(p.position_bits)) | u64(p.position_mask - i64(position))
 
     @device_function
+    def key_of(pair, p):
+        return key_type(pair >> u64(p.position_bits))
+
+    @device_function
     def position_of(pair, p):
         return p.position_mask - (i64(pair) & p.position_mask)
 
     @linked_function
-    def load_tile(words, address, n_left):
-        """Load a lane's vectors ``32 * j`` from `address` on, up to `n_left`."""
+    def copy_tile(place, address, n_left):
+        """Begin to copy a lane's vectors ``32 * j`` from `address` on, up to `n_left`."""
         for at in range(n_vectors_each):
-            word = 4 * at
-            words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
-                address + WARP_LANES * VECTOR_BYTES * at, u32(WARP_LANES * at) < n_left
+            copy_async_if(
+                place + VECTOR_STEP * at, address + WARP_LANES * VECTOR_BYTES * at, u32(WARP_LANES * at) < n_left
             )
+        commit_copies()
 
     @linked_function
-    def word_of(words, number):
-        """Return a word of a local array, which stays in registers."""
-        word = words[0]
-        for at in range(1, n_words):
-            if number == u32(at):
-                word = words[at]
-        return word
+    def load_tile(words, place):
+        """Load the vectors of a lane from shared memory."""
+        for at in range(n_vectors_each):
+            word = 4 * at
+            words[word], words[word + 1], words[word + 2], words[word + 3] = load_shared_u32x4(
+                place + VECTOR_STEP * at
+            )
 
     @linked_function
     def kth_largest(pairs, n_pairs, n_selected, most, memory, ids):
@@ -190,6 +205,7 @@ def single_pass_kernel(element_size: int) -> Any:
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, u64)
         counters = cuda.shared.array(_N_COUNTERS, u32)
+        state = cuda.shared.array(_N_STATE, i64)
         memory = histogram, sums, extremes, counters
 
         thread = u32(cuda.threadIdx.x)
@@ -208,18 +224,25 @@ def single_pass_kernel(element_size: int) -> Any:
         n_selected = u32(min(p.k, length))
         n_vectors = u32(n_row_vectors)
 
-        # The first tile of the warp's stretch; the last one's vectors may not exist.
-        n_warp_tiles = (n_vectors + (warp_vectors - 1)) // warp_vectors
+        # The warp's stretch of the row: a lane's vectors are every 32nd from `vector` on.
         warp_bits = u32(_WARP_BITS) + u32(p.cluster_bits)
+        n_warp_tiles = (n_vectors + (tile_vectors - 1)) // tile_vectors
         n_tiles = (n_warp_tiles + ((u32(1) << warp_bits) - 1)) >> warp_bits
-        vector = (rank * SINGLE_PASS_WARPS + warp) * n_tiles * warp_vectors + lane
-        n_left = max(n_vectors, vector) - vector
+        vector = (rank * SINGLE_PASS_WARPS + warp) * n_tiles * tile_vectors
+        end = min(n_vectors, vector + n_tiles * tile_vectors)
+        vector += lane
+        n_left = max(end, vector) - vector
         address += i64(vector) * VECTOR_BYTES
-        words = cuda.local.array(n_words, u32)
-        next_words = cuda.local.array(n_words, u32)
-        maxima = cuda.local.array(n_vectors_each, key_type)
-        unfolding = unfolding_of(p.unfolded_format, False)
-        load_tile(words, address, n_left)
+        first_place = shared_address(found) + u32(p.ring_byte) + thread * VECTOR_BYTES
+        n_ahead = n_left
+        for stage in range(SINGLE_PASS_STAGES):
+            copy_tile(first_place + u32(stage * TILE_STEP), address, n_ahead)
+            address += tile_bytes
+            n_ahead = max(n_ahead, u32(tile_vectors)) - tile_vectors
+        if thread == 0:
+            state[BASE] = base
+            state[VALUES] = values + value_row * element_size
+            state[INDICES] = indices + index_row * p.index_size
 
         # Elements before the first and after the last whole vector are of the first block.
         n_unaligned = u32(length - n_row_vectors * per_vector)
@@ -238,94 +261,98 @@ def single_pass_kernel(element_size: int) -> Any:
             counters[thread] = u32(0)
             if thread == FOUND:
                 counters[FOUND] = n_unaligned
-        cuda.syncthreads()
 
-        found_counter = shared_address(counters) + u32(4 * FOUND)
+        words = cuda.local.array(n_words, u32)
+        maxima = cuda.local.array(n_vectors_each, key_type)
+        unfolding = unfolding_of(p.unfolded_format, False)
+        first_position = i64(vector) * per_vector + prefix
         threshold = u64(0)
-        least_unfolded = key_type(0)
-        round = u32(1)
+        # The pair of a lane is of its largest element, with the position of the last in the same vector.
+        wait_for_copy()
+        if n_left > 0:
+            load_tile(words, first_place)
+            best = key_type(0)
+            position = i64(0)
+            for at in range(n_vectors_each):
+                largest = unfolded_maximum(words, 4 * at, unfolding)
+                if at == 0 or (largest > best and u32(WARP_LANES * at) < n_left):
+                    best = largest
+                    position = first_position + (WARP_LANES * per_vector * at + per_vector - 1)
+            pair = max(pair, pair_of(fold(best, p.unfolded_format, p.key_format), position, p))
+        sample[thread] = pair
+        n_pairs = popcount_u32(ballot(pair != 0))
+        if lane == 0:
+            sums[warp] = n_pairs
+        cuda.syncthreads()
+        n_pairs = u32(0)
+        if lane < SINGLE_PASS_WARPS:
+            n_pairs = sums[lane]
+        if n_selected != 0 and warp_add(n_pairs) >= n_selected:
+            threshold = kth_largest(sample, u32(_THREADS), n_selected, u32(p.most), memory, ids)
+
+        least_unfolded = unfold_threshold(key_of(threshold, p), p.key_format)
+        counters_at = shared_address(counters)
+        place = first_place
+        stage = u32(0)
         tile = u32(0)
-        while tile < n_tiles:
-            n_next = max(n_left, u32(warp_vectors)) - warp_vectors
-            if tile + 1 == n_tiles:
-                n_next = u32(0)
-            load_tile(next_words, address + tile_bytes, n_next)
-            for at in range(n_vectors_each):
-                maxima[at] = unfolded_maximum(words, 4 * at, unfolding)
-            first_position = i64(vector) * per_vector + prefix
-
-            if tile == 0:
-                # The pair of a lane is of its largest element, or of the last of that vector.
-                if n_left > 0:
-                    best = maxima[0]
-                    place = i64(0)
-                    for at in range(1, n_vectors_each):
-                        if maxima[at] > best and u32(WARP_LANES * at) < n_left:
-                            best = maxima[at]
-                            place = i64(WARP_LANES * at)
-                    position = first_position + place * per_vector + (per_vector - 1)
-                    key = fold(best, p.unfolded_format, p.key_format)
-                    pair = max(pair, pair_of(key, position, p))
-                sample[thread] = pair
-                n_pairs = popcount_u32(ballot(pair != 0))
-                if lane == 0:
-                    sums[warp] = n_pairs
-                cuda.syncthreads()
-                n_pairs = u32(0)
-                if lane < SINGLE_PASS_WARPS:
-                    n_pairs = sums[lane]
-                if warp_add(n_pairs) >= n_selected:
-                    threshold = kth_largest(sample, u32(_THREADS), n_selected, u32(p.most), memory, ids)
-                    key = key_type(threshold >> u64(p.position_bits))
-                    least_unfolded = unfold_threshold(key, p.key_format)
-
-            live = u32(0)
-            for at in range(n_vectors_each):
-                if maxima[at] >= least_unfolded and u32(WARP_LANES * at) < n_left:
-                    above = at_or_above(words, 4 * at, least_unfolded, unfolding, False)
-                    live |= above << u32(at * per_vector)
-            collecting = True
-            while collecting:
+        live = u32(0)
+        running = n_tiles != 0
+        while running:
+            if tile < n_tiles:
+                if ballot(live) == 0:
+                    wait_for_copy()
+                    load_tile(words, place)
+                    for at in range(n_vectors_each):
+                        maxima[at] = unfolded_maximum(words, 4 * at, unfolding)
+                    for at in range(n_vectors_each):
+                        if maxima[at] >= least_unfolded and u32(WARP_LANES * at) < n_left:
+                            above = at_or_above(words, 4 * at, least_unfolded, unfolding, False)
+                            live |= above << u32(at * per_vector)
                 left = live
                 live = u32(0)
                 while left != 0:
                     lowest = left & (0 - left)
                     left ^= lowest
-                    place = 31 - leading_zeros_u32(lowest)
-                    bits = word_of(words, place // per_word)
-                    bits = (bits >> (place % per_word * (8 * element_size))) & element_mask
-                    position = first_position + i64(
-                        place // per_vector * (WARP_LANES * per_vector) + place % per_vector
-                    )
+                    bit = 31 - leading_zeros_u32(lowest)
+                    number = bit // per_vector
+                    element = bit % per_vector
+                    bits = load_shared_element(place + number * VECTOR_STEP + element * element_size)
+                    position = first_position + i64(number * (WARP_LANES * per_vector) + element)
                     pair = pair_of(ordered_key(bits, p.key_format), position, p)
                     if pair >= threshold:
-                        slot = atomic_add_shared_u32(found_counter, u32(1))
+                        slot = atomic_add_shared_u32(counters_at + u32(4 * FOUND), u32(1))
                         if slot < u32(p.n_slots):
                             found[slot] = pair
                         else:
                             live |= lowest
-                if live != 0:
-                    counters[_FULL + (round & 1)] = round
+                if ballot(live) == 0:
+                    copy_tile(place, address, n_ahead)
+                    address += tile_bytes
+                    n_ahead = max(n_ahead, u32(tile_vectors)) - tile_vectors
+                    n_left = max(n_left, u32(tile_vectors)) - tile_vectors
+                    first_position += tile_vectors * per_vector
+                    tile += 1
+                    stage += 1
+                    place += TILE_STEP
+                    if stage == SINGLE_PASS_STAGES:
+                        stage = u32(0)
+                        place = first_place
+                elif lane == 0:
+                    counters[_IS_FULL] = u32(1)
+            # Only a full list, and the end, make warps wait for each other.
+            if tile == n_tiles or load_shared_u32(counters_at + u32(4 * _IS_FULL)) != 0:
                 cuda.syncthreads()
-                collecting = counters[_FULL + (round & 1)] == round
-                round += 1
-                if collecting:
+                running = load_shared_u32(counters_at + u32(4 * _IS_FULL)) != 0
+                if running:
                     threshold = kth_largest(found, u32(p.n_slots), n_selected, u32(p.most), memory, ids)
-                    key = key_type(threshold >> u64(p.position_bits))
-                    least_unfolded = unfold_threshold(key, p.key_format)
+                    least_unfolded = unfold_threshold(key_of(threshold, p), p.key_format)
                     n_kept = keep(found, u32(p.n_slots), threshold, shared_address(kept), counters, thread)
                     if thread < n_kept:
                         found[thread] = kept[thread]
                     if thread == 0:
                         counters[FOUND] = n_kept
+                        counters[_IS_FULL] = u32(0)
                     cuda.syncthreads()
-
-            for at in range(n_words):
-                words[at] = next_words[at]
-            address += tile_bytes
-            vector += warp_vectors
-            n_left = n_next
-            tile += 1
 
         n_pairs = counters[FOUND]
         threshold = u64(0)
@@ -353,24 +380,21 @@ def single_pass_kernel(element_size: int) -> Any:
             first_pair = i64(0)
 
         rank_pairs(shared_from(found, first_pair), n_pairs, n_selected, sample, thread)
-        values += value_row * element_size
-        indices += index_row * p.index_size
         if thread < n_selected:
             pair = sample[thread]
             position = position_of(pair, p)
-            place = i64(thread)
+            rank_of_result = i64(thread)
             if p.is_sorted == 0:
-                place = i64(0)
+                rank_of_result = i64(0)
                 other = u32(0)
                 while other < n_selected:
-                    place += i64(position_of(sample[other], p) < position)
+                    rank_of_result += i64(position_of(sample[other], p) < position)
                     other += 1
-            key = key_type(pair >> u64(p.position_bits))
-            bits = restore(key, p.key_format, base + position * element_size)
-            store_element(values + place * p.strides.values * element_size, bits)
-            store_index(indices + place * p.strides.indices * p.index_size, p.index_size, position)
+            bits = restore(key_of(pair, p), p.key_format, state[BASE] + position * element_size)
+            store_element(state[VALUES] + rank_of_result * p.strides.values * element_size, bits)
+            store_index(state[INDICES] + rank_of_result * p.strides.indices * p.index_size, p.index_size, position)
         pad_row(
-            *(values, indices, p.strides, p.index_size, p.length_format.padding),
+            *(state[VALUES], state[INDICES], p.strides, p.index_size, p.length_format.padding),
             *(i64(n_selected) + i64(thread), i64(_THREADS), i64(p.k)),
         )
 

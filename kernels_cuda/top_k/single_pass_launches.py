@@ -38,14 +38,11 @@ def cluster_bits(problem: Problem, policy: Policy) -> int:
     More blocks are of no use than keep the multiprocessors busy, or have a tile each.
     """
     limits = policy.single_pass
-    tile_bytes = (
-        shapes.SINGLE_PASS_THREADS * shapes.single_pass_vectors(problem.element_size) * shapes.VECTOR_BYTES
-    )
     bits = 0
     while (
         1 << bits < limits.largest_cluster
         and problem.n_rows << (bits + 1) <= limits.blocks_per_multiprocessor * problem.multiprocessors
-        and tile_bytes << bits < problem.row_bytes
+        and shapes.SINGLE_PASS_TILE_BYTES << bits < problem.row_bytes
     ):
         bits += 1
     return bits
@@ -56,8 +53,7 @@ def single_pass_launches(problem: Problem, policy: Policy, workspace: Workspace)
     if not can_serve(problem, policy):
         raise unserved(problem, "single_pass")
     bits = cluster_bits(problem, policy)
-    n_slots = policy.single_pass.n_slots
-    most = shapes.most_kept(problem.k)
+    shape = shapes.SinglePassShape(policy.single_pass.n_slots, shapes.most_kept(problem.k), 1 << bits)
     position_bits = problem.axis_size.bit_length()
     offsets, launches = fill_offsets(problem, workspace)
     return launches + [
@@ -76,14 +72,15 @@ def single_pass_launches(problem: Problem, policy: Policy, workspace: Workspace)
                 strides=problem.strides,
                 position_bits=position_bits,
                 position_mask=(1 << position_bits) - 1,
-                n_slots=n_slots,
-                most=most,
+                n_slots=shape.n_slots,
+                ring_byte=shape.ring_offset,
+                most=shape.most,
                 layout=problem.rows.layout,
                 unfolded_format=problem.unfolded_format,
                 key_format=problem.key_format,
                 length_format=problem.length_format,
             ),
-            shapes.PAIR_BYTES * (n_slots + (most << bits)),
+            shape.dynamic_bytes,
             cluster=1 << bits,
         )
         for first, batch in batches(problem.n_rows, max(1, policy.launch_blocks >> bits))
