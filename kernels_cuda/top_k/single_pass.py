@@ -88,6 +88,7 @@ def single_pass_kernel(element_size: int) -> Any:
     unfolding_of = functions.unfolding_of
     unfolded_maximum = functions.unfolded_maximum
     unfold_threshold = functions.unfold_threshold
+    unfold_next_above = functions.unfold_next_above
     at_or_above = functions.at_or_above
     fold = functions.fold
     restore = functions.restore
@@ -111,6 +112,18 @@ def single_pass_kernel(element_size: int) -> Any:
     @device_function
     def position_of(pair, p):
         return p.position_mask - (i64(pair) & p.position_mask)
+
+    @linked_function
+    def bars(threshold, p):
+        """Return the least unfolded keys of elements with the key of a threshold, and a larger one.
+
+        And the position of the threshold.
+        """
+        key = key_of(threshold, p)
+        above = unfold_next_above(key, p.key_format)
+        if above == 0:
+            above = ~above
+        return unfold_threshold(key, p.key_format), above, position_of(threshold, p)
 
     @linked_function
     def copy_tile(place, address, n_left):
@@ -226,8 +239,7 @@ def single_pass_kernel(element_size: int) -> Any:
 
         # The warp's stretch of the row: a lane's vectors are every 32nd from `vector` on.
         warp_bits = u32(_WARP_BITS) + u32(p.cluster_bits)
-        n_warp_tiles = (n_vectors + (tile_vectors - 1)) // tile_vectors
-        n_tiles = (n_warp_tiles + ((u32(1) << warp_bits) - 1)) >> warp_bits
+        n_tiles = (n_vectors + ((u32(tile_vectors) << warp_bits) - 1)) // tile_vectors >> warp_bits
         vector = (rank * SINGLE_PASS_WARPS + warp) * n_tiles * tile_vectors
         end = min(n_vectors, vector + n_tiles * tile_vectors)
         vector += lane
@@ -263,7 +275,6 @@ def single_pass_kernel(element_size: int) -> Any:
                 counters[FOUND] = n_unaligned
 
         words = cuda.local.array(n_words, u32)
-        maxima = cuda.local.array(n_vectors_each, key_type)
         unfolding = unfolding_of(p.unfolded_format, False)
         first_position = i64(vector) * per_vector + prefix
         threshold = u64(0)
@@ -290,7 +301,7 @@ def single_pass_kernel(element_size: int) -> Any:
         if n_selected != 0 and warp_add(n_pairs) >= n_selected:
             threshold = kth_largest(sample, u32(_THREADS), n_selected, u32(p.most), memory, ids)
 
-        least_unfolded = unfold_threshold(key_of(threshold, p), p.key_format)
+        least_unfolded, next_unfolded, threshold_position = bars(threshold, p)
         counters_at = shared_address(counters)
         place = first_place
         stage = u32(0)
@@ -302,12 +313,16 @@ def single_pass_kernel(element_size: int) -> Any:
                 if ballot(live) == 0:
                     wait_for_copy()
                     load_tile(words, place)
+                    # Of elements beyond the position of the threshold, those that tie with it are not live.
+                    bar = least_unfolded
+                    if first_position > threshold_position:
+                        bar = next_unfolded
                     for at in range(n_vectors_each):
-                        maxima[at] = unfolded_maximum(words, 4 * at, unfolding)
+                        above = at_or_above(words, 4 * at, bar, unfolding, False)
+                        live |= above << u32(at * per_vector)
                     for at in range(n_vectors_each):
-                        if maxima[at] >= least_unfolded and u32(WARP_LANES * at) < n_left:
-                            above = at_or_above(words, 4 * at, least_unfolded, unfolding, False)
-                            live |= above << u32(at * per_vector)
+                        if u32(WARP_LANES * at) >= n_left:
+                            live &= (1 << u32(at * per_vector)) - 1
                 left = live
                 live = u32(0)
                 while left != 0:
@@ -345,7 +360,7 @@ def single_pass_kernel(element_size: int) -> Any:
                 running = load_shared_u32(counters_at + u32(4 * _IS_FULL)) != 0
                 if running:
                     threshold = kth_largest(found, u32(p.n_slots), n_selected, u32(p.most), memory, ids)
-                    least_unfolded = unfold_threshold(key_of(threshold, p), p.key_format)
+                    least_unfolded, next_unfolded, threshold_position = bars(threshold, p)
                     n_kept = keep(found, u32(p.n_slots), threshold, shared_address(kept), counters, thread)
                     if thread < n_kept:
                         found[thread] = kept[thread]
