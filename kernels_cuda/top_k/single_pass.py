@@ -63,6 +63,9 @@ i64 = types.int64
 
 _THREADS = SINGLE_PASS_THREADS
 _WARP_BITS = SINGLE_PASS_WARPS.bit_length() - 1
+# What a block looks for a threshold in: the sample, a full list, the list in the end, and what all blocks of
+# the cluster have kept.
+_SAMPLE, _FULL, _END, _MERGE, _DONE = range(5)
 _ALL_ONES = 0xFFFFFFFFFFFFFFFF
 # Places of shared counters behind those of `threshold`: pairs that stay, and whether the list is full.
 _KEPT = N_COUNTERS
@@ -213,7 +216,6 @@ def single_pass_kernel(element_size: int) -> Any:
         grid_dependency_wait()
         found = cuda.shared.array(0, u64, VECTOR_BYTES)
         kept = shared_from(found, p.n_slots)
-        sample = cuda.shared.array(_THREADS, u64, VECTOR_BYTES)
         histogram = cuda.shared.array(_THREADS, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, u64)
@@ -228,8 +230,6 @@ def single_pass_kernel(element_size: int) -> Any:
         block = p.first_block + i64(cuda.blockIdx.x)
         row = block >> p.cluster_bits
         rank = u32(block) & u32((i64(1) << p.cluster_bits) - 1)
-        if p.cluster_bits != 0:
-            cluster_arrive()
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         _, _, value_row, index_row, base, address, prefix, n_row_vectors = locate(
             x, offsets, row, length, length, i64(1), i64(1), element_size, p.layout
@@ -290,7 +290,7 @@ def single_pass_kernel(element_size: int) -> Any:
                     best = largest
                     position = first_position + (WARP_LANES * per_vector * at + per_vector - 1)
             pair = max(pair, pair_of(fold(best, p.unfolded_format, p.key_format), position, p))
-        sample[thread] = pair
+        kept[thread] = pair
         n_pairs = popcount_u32(ballot(pair != 0))
         if lane == 0:
             sums[warp] = n_pairs
@@ -298,112 +298,123 @@ def single_pass_kernel(element_size: int) -> Any:
         n_pairs = u32(0)
         if lane < SINGLE_PASS_WARPS:
             n_pairs = sums[lane]
-        if n_selected != 0 and warp_add(n_pairs) >= n_selected:
-            threshold = kth_largest(sample, u32(_THREADS), n_selected, u32(p.most), memory, ids)
+        # Without k pairs there is no threshold.
+        searching = n_selected != 0 and warp_add(n_pairs) >= n_selected
 
-        least_unfolded, next_unfolded, threshold_position = bars(threshold, p)
+        # Each phase looks for a threshold in some pairs; after the first one, those at or above it are kept.
+        phase = u32(_SAMPLE)
+        first_pair = p.n_slots
+        n_pairs = u32(_THREADS)
+        destination = shared_address(kept)
         counters_at = shared_address(counters)
         place = first_place
         stage = u32(0)
         tile = u32(0)
         live = u32(0)
-        running = n_tiles != 0
-        while running:
-            if tile < n_tiles:
-                if ballot(live) == 0:
-                    wait_for_copy()
-                    load_tile(words, place)
-                    # Of elements beyond the position of the threshold, those that tie with it are not live.
-                    bar = least_unfolded
-                    if first_position > threshold_position:
-                        bar = next_unfolded
-                    for at in range(n_vectors_each):
-                        above = at_or_above(words, 4 * at, bar, unfolding, False)
-                        live |= above << u32(at * per_vector)
-                    for at in range(n_vectors_each):
-                        if u32(WARP_LANES * at) >= n_left:
-                            live &= (1 << u32(at * per_vector)) - 1
-                left = live
-                live = u32(0)
-                while left != 0:
-                    lowest = left & (0 - left)
-                    left ^= lowest
-                    bit = 31 - leading_zeros_u32(lowest)
-                    number = bit // per_vector
-                    element = bit % per_vector
-                    bits = load_shared_element(place + number * VECTOR_STEP + element * element_size)
-                    position = first_position + i64(number * (WARP_LANES * per_vector) + element)
-                    pair = pair_of(ordered_key(bits, p.key_format), position, p)
-                    if pair >= threshold:
-                        slot = atomic_add_shared_u32(counters_at + u32(4 * FOUND), u32(1))
-                        if slot < u32(p.n_slots):
-                            found[slot] = pair
-                        else:
-                            live |= lowest
-                if ballot(live) == 0:
-                    copy_tile(place, address, n_ahead)
-                    address += tile_bytes
-                    n_ahead = max(n_ahead, u32(tile_vectors)) - tile_vectors
-                    n_left = max(n_left, u32(tile_vectors)) - tile_vectors
-                    first_position += tile_vectors * per_vector
-                    tile += 1
-                    stage += 1
-                    place += TILE_STEP
-                    if stage == SINGLE_PASS_STAGES:
-                        stage = u32(0)
-                        place = first_place
-                elif lane == 0:
-                    counters[_IS_FULL] = u32(1)
-            # Only a full list, and the end, make warps wait for each other.
-            if tile == n_tiles or load_shared_u32(counters_at + u32(4 * _IS_FULL)) != 0:
-                cuda.syncthreads()
-                running = load_shared_u32(counters_at + u32(4 * _IS_FULL)) != 0
-                if running:
-                    threshold = kth_largest(found, u32(p.n_slots), n_selected, u32(p.most), memory, ids)
-                    least_unfolded, next_unfolded, threshold_position = bars(threshold, p)
-                    n_kept = keep(found, u32(p.n_slots), threshold, shared_address(kept), counters, thread)
-                    if thread < n_kept:
-                        found[thread] = kept[thread]
-                    if thread == 0:
-                        counters[FOUND] = n_kept
-                        counters[_IS_FULL] = u32(0)
-                    cuda.syncthreads()
-
-        n_pairs = counters[FOUND]
-        threshold = u64(0)
-        if n_pairs > u32(p.most):
-            threshold = kth_largest(found, n_pairs, n_selected, u32(p.most), memory, ids)
-        destination = shared_address(kept)
-        if p.cluster_bits != 0:
-            destination = cluster_address(destination + rank * u32(p.most) * PAIR_BYTES, u32(0))
-            # All blocks have begun.
-            cluster_wait()
-        n_pairs = keep(found, n_pairs, threshold, destination, counters, thread)
-        first_pair = p.n_slots
-        if p.cluster_bits != 0:
-            if n_pairs + thread < u32(p.most):
-                store_cluster_u64(destination + (n_pairs + thread) * PAIR_BYTES, u64(0))
-            cluster_arrive()
-            cluster_wait()
-            if rank != 0:
-                return
-            n_kept = u32(p.most) << u32(p.cluster_bits)
+        while phase != _DONE:
             threshold = u64(0)
-            if n_selected != 0:
-                threshold = kth_largest(kept, n_kept, n_selected, u32(p.most), memory, ids)
-            n_pairs = keep(kept, n_kept, threshold, shared_address(found), counters, thread)
-            first_pair = i64(0)
+            pairs = shared_from(found, first_pair)
+            if searching:
+                threshold = kth_largest(pairs, n_pairs, n_selected, u32(p.most), memory, ids)
+            if phase != _SAMPLE:
+                n_pairs = keep(pairs, n_pairs, threshold, destination, counters, thread)
+            if phase == _FULL:
+                if thread < n_pairs:
+                    found[thread] = kept[thread]
+                if thread == 0:
+                    counters[FOUND] = n_pairs
+                    counters[_IS_FULL] = u32(0)
+                cuda.syncthreads()
+            if phase == _SAMPLE and p.cluster_bits != 0:
+                # From here on, other blocks may write to where the sample was.
+                cluster_arrive()
+            if phase == _SAMPLE or phase == _FULL:
+                least_unfolded, next_unfolded, threshold_position = bars(threshold, p)
+                # Only a full list, and the end, make warps wait for each other.
+                while tile < n_tiles and load_shared_u32(counters_at + u32(4 * _IS_FULL)) == 0:
+                    if ballot(live) == 0:
+                        wait_for_copy()
+                        load_tile(words, place)
+                        # Of elements beyond the position of the threshold, those that tie with it are not
+                        # live.
+                        bar = least_unfolded
+                        if first_position > threshold_position:
+                            bar = next_unfolded
+                        for at in range(n_vectors_each):
+                            above = at_or_above(words, 4 * at, bar, unfolding, False)
+                            live |= above << u32(at * per_vector)
+                        for at in range(n_vectors_each):
+                            if u32(WARP_LANES * at) >= n_left:
+                                live &= (1 << u32(at * per_vector)) - 1
+                    left = live
+                    live = u32(0)
+                    while left != 0:
+                        lowest = left & (0 - left)
+                        left ^= lowest
+                        bit = 31 - leading_zeros_u32(lowest)
+                        number = bit // per_vector
+                        element = bit % per_vector
+                        bits = load_shared_element(place + number * VECTOR_STEP + element * element_size)
+                        position = first_position + i64(number * (WARP_LANES * per_vector) + element)
+                        pair = pair_of(ordered_key(bits, p.key_format), position, p)
+                        if pair >= threshold:
+                            slot = atomic_add_shared_u32(counters_at + u32(4 * FOUND), u32(1))
+                            if slot < u32(p.n_slots):
+                                found[slot] = pair
+                            else:
+                                live |= lowest
+                    if ballot(live) == 0:
+                        copy_tile(place, address, n_ahead)
+                        address += tile_bytes
+                        n_ahead = max(n_ahead, u32(tile_vectors)) - tile_vectors
+                        n_left = max(n_left, u32(tile_vectors)) - tile_vectors
+                        first_position += tile_vectors * per_vector
+                        tile += 1
+                        stage += 1
+                        place += TILE_STEP
+                        if stage == SINGLE_PASS_STAGES:
+                            stage = u32(0)
+                            place = first_place
+                    elif lane == 0:
+                        counters[_IS_FULL] = u32(1)
+                cuda.syncthreads()
+                phase = u32(_END)
+                n_pairs = min(counters[FOUND], u32(p.n_slots))
+                if counters[_IS_FULL] != 0:
+                    phase = u32(_FULL)
+                elif p.cluster_bits != 0:
+                    destination = cluster_address(destination + rank * u32(p.most) * PAIR_BYTES, u32(0))
+                    cluster_wait()
+                first_pair = i64(0)
+                searching = n_pairs > u32(p.most)
+            elif phase == _END and p.cluster_bits != 0:
+                # The first block goes on with what all blocks have kept.
+                if n_pairs + thread < u32(p.most):
+                    store_cluster_u64(destination + (n_pairs + thread) * PAIR_BYTES, u64(0))
+                cluster_arrive()
+                cluster_wait()
+                if rank != 0:
+                    return
+                phase = u32(_MERGE)
+                n_pairs = u32(p.most) << u32(p.cluster_bits)
+                first_pair = p.n_slots
+                searching = n_selected != 0
+                destination = shared_address(found)
+            else:
+                phase = u32(_DONE)
 
-        rank_pairs(shared_from(found, first_pair), n_pairs, n_selected, sample, thread)
+        # The pairs are where those that they were kept from are not.
+        ranked = shared_from(found, first_pair)
+        rank_pairs(shared_from(found, p.n_slots - first_pair), n_pairs, n_selected, ranked, thread)
         if thread < n_selected:
-            pair = sample[thread]
+            pair = ranked[thread]
             position = position_of(pair, p)
             rank_of_result = i64(thread)
             if p.is_sorted == 0:
                 rank_of_result = i64(0)
                 other = u32(0)
                 while other < n_selected:
-                    rank_of_result += i64(position_of(sample[other], p) < position)
+                    rank_of_result += i64(position_of(ranked[other], p) < position)
                     other += 1
             bits = restore(key_of(pair, p), p.key_format, state[BASE] + position * element_size)
             store_element(state[VALUES] + rank_of_result * p.strides.values * element_size, bits)
