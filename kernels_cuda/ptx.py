@@ -233,6 +233,16 @@ sleep_some_nanoseconds = _instruction(_void, [u32], "nanosleep.u32 $0;")
 
 lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 
+# Of floats of 32 bits, or two of 16 bits: the larger, a NaN if either is one; and the smaller, a NaN if both are.
+larger_f32 = _instruction(u32, [u32, u32], "max.NaN.f32 $0, $1, $2;", _PURE)
+larger_f16x2 = _instruction(u32, [u32, u32], "max.NaN.f16x2 $0, $1, $2;", _PURE)
+larger_bf16x2 = _instruction(u32, [u32, u32], "max.NaN.bf16x2 $0, $1, $2;", _PURE)
+smaller_f32 = _instruction(u32, [u32, u32], "min.f32 $0, $1, $2;", _PURE)
+smaller_f16x2 = _instruction(u32, [u32, u32], "min.f16x2 $0, $1, $2;", _PURE)
+smaller_bf16x2 = _instruction(u32, [u32, u32], "min.bf16x2 $0, $1, $2;", _PURE)
+# For compute capability 9.0 and later.
+larger_u16x2 = _instruction(u32, [u32, u32], "max.u16x2 $0, $1, $2;", _PURE)
+
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
 leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)

@@ -30,6 +30,10 @@ from kernels_cuda.ptx import (
     commit_copies,
     copy_async_if,
     grid_dependency_wait,
+    larger_bf16x2,
+    larger_f16x2,
+    larger_f32,
+    larger_u16x2,
     leading_zeros_u32,
     load_shared_u32,
     load_shared_u32x4,
@@ -37,6 +41,9 @@ from kernels_cuda.ptx import (
     shared_address,
     shared_from,
     shuffle_xor_u32,
+    smaller_bf16x2,
+    smaller_f16x2,
+    smaller_f32,
     store_cluster_u64,
     wait_for_copies,
     warp_add,
@@ -66,6 +73,7 @@ _WARP_BITS = SINGLE_PASS_WARPS.bit_length() - 1
 # What a block looks for a threshold in: the sample, a full list, the list in the end, and what all blocks of
 # the cluster have kept.
 _SAMPLE, _FULL, _END, _MERGE, _DONE = range(5)
+_INFINITY_OF_HALVES = 0x7C00
 _ALL_ONES = 0xFFFFFFFFFFFFFFFF
 # Places of shared counters behind those of `threshold`: pairs that stay, and whether the list is full.
 _KEPT = N_COUNTERS
@@ -89,6 +97,7 @@ def single_pass_kernel(element_size: int) -> Any:
     load_shared_element = LOAD_SHARED[element_size]
     store_element = functions.store_element
     unfolding_of = functions.unfolding_of
+    unfolded_element = functions.unfolded_element
     unfolded_maximum = functions.unfolded_maximum
     unfold_threshold = functions.unfold_threshold
     unfold_next_above = functions.unfold_next_above
@@ -145,6 +154,53 @@ def single_pass_kernel(element_size: int) -> Any:
             words[word], words[word + 1], words[word + 2], words[word + 3] = load_shared_u32x4(
                 place + VECTOR_STEP * at
             )
+
+    larger_integer = larger_u16x2 if element_size == 2 else max
+
+    @device_function
+    def is_bfloat(p):
+        return element_size == 2 and p.key_format.infinity != _INFINITY_OF_HALVES
+
+    def extreme_of(combine: Any) -> Any:
+        @device_function
+        def extreme(words):
+            best = words[0]
+            for at in range(1, n_words):
+                best = combine(best, words[at])
+            return best
+
+        return extreme
+
+    larger, smaller = map(extreme_of, (larger_f16x2, smaller_f16x2) if element_size == 2 else (larger_f32, smaller_f32))
+    larger_bfloat, smaller_bfloat = extreme_of(larger_bf16x2), extreme_of(smaller_bf16x2)
+
+    @linked_function
+    def extreme_word(words, p):
+        """Return a word that has an element which no other of the words comes before, in few instructions."""
+        change = u32(p.unfolded_format.change)
+        best = words[0] ^ change
+        if p.key_format.flip == 0:
+            for at in range(1, n_words):
+                best = larger_integer(best, words[at] ^ change)
+            best ^= change
+        elif p.key_format.unordered != 0:
+            if is_bfloat(p):
+                best = larger_bfloat(words)
+            else:
+                best = larger(words)
+        elif is_bfloat(p):
+            best = smaller_bfloat(words)
+        else:
+            best = smaller(words)
+        return best
+
+    @device_function
+    def reach(word, unfolding):
+        """Return the largest unfolded key of the elements of a word."""
+        best = unfolded_element(word, unfolding)
+        if element_size == 2:
+            best = max(best, unfolded_element(word >> 16, unfolding))
+        return best
 
     @linked_function
     def kth_largest(pairs, n_pairs, n_selected, most, memory, ids):
@@ -340,12 +396,13 @@ def single_pass_kernel(element_size: int) -> Any:
                         bar = least_unfolded
                         if first_position > threshold_position:
                             bar = next_unfolded
-                        for at in range(n_vectors_each):
-                            above = at_or_above(words, 4 * at, bar, unfolding, False)
-                            live |= above << u32(at * per_vector)
-                        for at in range(n_vectors_each):
-                            if u32(WARP_LANES * at) >= n_left:
-                                live &= (1 << u32(at * per_vector)) - 1
+                        if reach(extreme_word(words, p), unfolding) >= bar:
+                            for at in range(n_vectors_each):
+                                above = at_or_above(words, 4 * at, bar, unfolding, False)
+                                live |= above << u32(at * per_vector)
+                            for at in range(n_vectors_each):
+                                if u32(WARP_LANES * at) >= n_left:
+                                    live &= (1 << u32(at * per_vector)) - 1
                     left = live
                     live = u32(0)
                     while left != 0:
