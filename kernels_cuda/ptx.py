@@ -315,6 +315,8 @@ reduce_add_cluster_u32 = _instruction(
 )
 # All threads of the cluster arrive; what they wrote before can be seen by those that have waited.
 cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.release.aligned;", _BARRIER)
+# The same, for nothing that was written before.
+cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
 cluster_wait = _instruction(_void, [], "barrier.cluster.wait.acquire.aligned;", _BARRIER)
 
 

@@ -218,8 +218,8 @@ SINGLE_PASS_ELEMENT_SIZES = (2, 4)
 SINGLE_PASS_THREADS = 512
 SINGLE_PASS_WARPS = SINGLE_PASS_THREADS // WARP_LANES
 # Vectors of a lane in a tile, and tiles that are under way to shared memory.
-SINGLE_PASS_VECTORS = 2
-SINGLE_PASS_STAGES = 4
+SINGLE_PASS_VECTORS = 4
+SINGLE_PASS_STAGES = 3
 SINGLE_PASS_TILE_BYTES = SINGLE_PASS_THREADS * SINGLE_PASS_VECTORS * VECTOR_BYTES
 # A number made of a key and a position.
 PAIR_BYTES = 8
@@ -240,8 +240,7 @@ class SinglePassShape(NamedTuple):
     @property
     def ring_offset(self) -> int:
         """Where the tiles lie in dynamic shared memory."""
-        # The sample lies where the pairs are handed on.
-        return PAIR_BYTES * (self.n_slots + max(SINGLE_PASS_THREADS, self.most * self.n_blocks))
+        return PAIR_BYTES * (self.n_slots + max(SINGLE_PASS_THREADS // 2, self.most * self.n_blocks))
 
     @property
     def dynamic_bytes(self) -> int:

@@ -26,6 +26,7 @@ from kernels_cuda.ptx import (
     ballot,
     cluster_address,
     cluster_arrive,
+    cluster_arrive_relaxed,
     cluster_wait,
     commit_copies,
     copy_async_if,
@@ -37,16 +38,18 @@ from kernels_cuda.ptx import (
     leading_zeros_u32,
     load_shared_u32,
     load_shared_u32x4,
-    popcount_u32,
     shared_address,
     shared_from,
     shuffle_xor_u32,
     smaller_bf16x2,
     smaller_f16x2,
     smaller_f32,
+    store_cluster_u32,
     store_cluster_u64,
     wait_for_copies,
     warp_add,
+    warp_max,
+    warp_min,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.keys import element_functions
@@ -70,15 +73,22 @@ i64 = types.int64
 
 _THREADS = SINGLE_PASS_THREADS
 _WARP_BITS = SINGLE_PASS_WARPS.bit_length() - 1
-# What a block looks for a threshold in: the sample, a full list, the list in the end, and what all blocks of
-# the cluster have kept.
-_SAMPLE, _FULL, _END, _MERGE, _DONE = range(5)
+# What a block does: it fills the list, cuts a full list down, cuts it down in the end, and does so with what
+# all blocks of the cluster have kept.
+_FILL, _FULL, _END, _MERGE, _DONE = range(5)
+# Pairs that are ranked without another search.
+_RANKED = SINGLE_PASS_THREADS // 4
+# Groups of lanes that the sample has one key of each.
+_GROUPS = 256
+_GROUPS_PER_LANE = _GROUPS // WARP_LANES
 _INFINITY_OF_HALVES = 0x7C00
 _ALL_ONES = 0xFFFFFFFFFFFFFFFF
-# Places of shared counters behind those of `threshold`: pairs that stay, and whether the list is full.
+# Places of shared counters behind those of `threshold`: pairs that stay, whether the list is full, and the
+# threshold of the sample.
 _KEPT = N_COUNTERS
 _IS_FULL = N_COUNTERS + 1
-_N_COUNTERS = N_COUNTERS + 2
+_LEAST_KEY = N_COUNTERS + 2
+_N_COUNTERS = N_COUNTERS + 3
 # Entries of the block's state in shared memory.
 BASE, VALUES, INDICES = range(3)
 _N_STATE = 3
@@ -203,6 +213,65 @@ def single_pass_kernel(element_size: int) -> Any:
         return best
 
     @linked_function
+    def send_maximum(group_maxima, best, rank, cluster_bits, lane, warp):
+        """Hand the largest key of each group of neighbouring lanes to all blocks of the cluster.
+
+        The more blocks, the fewer groups a warp has; a group has twice as many lanes as there are blocks.
+        """
+        lane_bits = cluster_bits + 1
+        group_lanes = u32(1) << lane_bits
+        distance = u32(1)
+        while distance < group_lanes:
+            best = max(best, shuffle_xor_u32(best, distance))
+            distance <<= 1
+        group = (((rank * SINGLE_PASS_WARPS + warp) << 5) + lane) >> lane_bits
+        receiver = lane & (group_lanes - 1)
+        if cluster_bits != 0:
+            # All blocks have begun.
+            cluster_wait()
+            if receiver < group_lanes >> 1:
+                store_cluster_u32(cluster_address(shared_address(group_maxima) + group * 4, receiver), best)
+            cluster_arrive()
+            cluster_wait()
+        else:
+            group_maxima[group] = best
+            cuda.syncthreads()
+
+    @linked_function
+    def sample_threshold(group_maxima, n_selected, most, lane):
+        """Return a key that at least `n_selected` groups reach, and few more; 0 if not so many reach any other.
+
+        One warp bisects the range of the keys.
+        """
+        keys = cuda.local.array(_GROUPS_PER_LANE, u32)
+        at = shared_address(group_maxima) + lane * VECTOR_BYTES
+        for half in range(2):
+            word = 4 * half
+            keys[word], keys[word + 1], keys[word + 2], keys[word + 3] = load_shared_u32x4(
+                at + WARP_LANES * VECTOR_BYTES * half
+            )
+        lowest = keys[0]
+        highest = keys[0]
+        for number in range(1, _GROUPS_PER_LANE):
+            lowest = min(lowest, keys[number])
+            highest = max(highest, keys[number])
+        lowest = warp_min(lowest)
+        highest = warp_max(highest)
+        reaching = u32(_GROUPS)
+        while lowest < highest and reaching > most:
+            middle = highest - ((highest - lowest) >> 1)
+            count = u32(0)
+            for number in range(_GROUPS_PER_LANE):
+                count += u32(keys[number] >= middle)
+            count = warp_add(count)
+            if count >= n_selected:
+                lowest = middle
+                reaching = count
+            else:
+                highest = middle - 1
+        return lowest
+
+    @linked_function
     def kth_largest(pairs, n_pairs, n_selected, most, memory, ids):
         """Return a pair that at least `n_selected` and at most `most` of the pairs are at or above.
 
@@ -276,6 +345,8 @@ def single_pass_kernel(element_size: int) -> Any:
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, u64)
         counters = cuda.shared.array(_N_COUNTERS, u32)
+        group_maxima = cuda.shared.array(_GROUPS, u32, VECTOR_BYTES)
+        totals = cuda.shared.array(WARP_LANES, u32)
         state = cuda.shared.array(_N_STATE, i64)
         memory = histogram, sums, extremes, counters
 
@@ -286,6 +357,8 @@ def single_pass_kernel(element_size: int) -> Any:
         block = p.first_block + i64(cuda.blockIdx.x)
         row = block >> p.cluster_bits
         rank = u32(block) & u32((i64(1) << p.cluster_bits) - 1)
+        if p.cluster_bits != 0:
+            cluster_arrive_relaxed()
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         _, _, value_row, index_row, base, address, prefix, n_row_vectors = locate(
             x, offsets, row, length, length, i64(1), i64(1), element_size, p.layout
@@ -316,51 +389,45 @@ def single_pass_kernel(element_size: int) -> Any:
         n_unaligned = u32(length - n_row_vectors * per_vector)
         if rank != 0:
             n_unaligned = u32(0)
-        pair = u64(0)
+        best = key_type(0)
         if thread < n_unaligned:
             unaligned = i64(thread)
             if unaligned >= prefix:
                 unaligned += n_row_vectors * per_vector
-            bits = load_element(base + unaligned * element_size)
-            pair = pair_of(ordered_key(bits, p.key_format), unaligned, p)
-            found[thread] = pair
+            best = ordered_key(load_element(base + unaligned * element_size), p.key_format)
+            found[thread] = pair_of(best, unaligned, p)
         histogram[thread] = u32(0)
         if thread < _N_COUNTERS:
             counters[thread] = u32(0)
             if thread == FOUND:
                 counters[FOUND] = n_unaligned
 
+        # The largest keys of the groups of lanes, of all blocks that share the row.
         words = cuda.local.array(n_words, u32)
         unfolding = unfolding_of(p.unfolded_format, False)
-        first_position = i64(vector) * per_vector + prefix
-        threshold = u64(0)
-        # The pair of a lane is of its largest element, with the position of the last in the same vector.
         wait_for_copy()
         if n_left > 0:
             load_tile(words, first_place)
-            best = key_type(0)
-            position = i64(0)
-            for at in range(n_vectors_each):
-                largest = unfolded_maximum(words, 4 * at, unfolding)
-                if at == 0 or (largest > best and u32(WARP_LANES * at) < n_left):
-                    best = largest
-                    position = first_position + (WARP_LANES * per_vector * at + per_vector - 1)
-            pair = max(pair, pair_of(fold(best, p.unfolded_format, p.key_format), position, p))
-        kept[thread] = pair
-        n_pairs = popcount_u32(ballot(pair != 0))
-        if lane == 0:
-            sums[warp] = n_pairs
+            unfolded = unfolded_maximum(words, 0, unfolding)
+            for at in range(1, n_vectors_each):
+                if u32(WARP_LANES * at) < n_left:
+                    unfolded = max(unfolded, unfolded_maximum(words, 4 * at, unfolding))
+            best = max(best, fold(unfolded, p.unfolded_format, p.key_format))
+        send_maximum(group_maxima, best, rank, u32(p.cluster_bits), lane, warp)
+        if warp == 0:
+            least_key = sample_threshold(group_maxima, n_selected, u32(p.most), lane)
+            if lane == 0:
+                counters[_LEAST_KEY] = least_key
         cuda.syncthreads()
-        n_pairs = u32(0)
-        if lane < SINGLE_PASS_WARPS:
-            n_pairs = sums[lane]
-        # Without k pairs there is no threshold.
-        searching = n_selected != 0 and warp_add(n_pairs) >= n_selected
+        threshold = u64(counters[_LEAST_KEY]) << u64(p.position_bits)
 
-        # Each phase looks for a threshold in some pairs; after the first one, those at or above it are kept.
-        phase = u32(_SAMPLE)
-        first_pair = p.n_slots
-        n_pairs = u32(_THREADS)
+        # The list is filled, and cut down to the first k when it is full and in the end, until all tiles are
+        # done with; then the first block goes on with what all blocks have kept.
+        phase = u32(_FILL)
+        searching = False
+        first_position = i64(vector) * per_vector + prefix
+        first_pair = i64(0)
+        n_pairs = u32(0)
         destination = shared_address(kept)
         counters_at = shared_address(counters)
         place = first_place
@@ -368,11 +435,10 @@ def single_pass_kernel(element_size: int) -> Any:
         tile = u32(0)
         live = u32(0)
         while phase != _DONE:
-            threshold = u64(0)
             pairs = shared_from(found, first_pair)
             if searching:
                 threshold = kth_largest(pairs, n_pairs, n_selected, u32(p.most), memory, ids)
-            if phase != _SAMPLE:
+            if phase != _FILL:
                 n_pairs = keep(pairs, n_pairs, threshold, destination, counters, thread)
             if phase == _FULL:
                 if thread < n_pairs:
@@ -381,10 +447,7 @@ def single_pass_kernel(element_size: int) -> Any:
                     counters[FOUND] = n_pairs
                     counters[_IS_FULL] = u32(0)
                 cuda.syncthreads()
-            if phase == _SAMPLE and p.cluster_bits != 0:
-                # From here on, other blocks may write to where the sample was.
-                cluster_arrive()
-            if phase == _SAMPLE or phase == _FULL:
+            if phase == _FILL or phase == _FULL:
                 least_unfolded, next_unfolded, threshold_position = bars(threshold, p)
                 # Only a full list, and the end, make warps wait for each other.
                 while tile < n_tiles and load_shared_u32(counters_at + u32(4 * _IS_FULL)) == 0:
@@ -437,25 +500,32 @@ def single_pass_kernel(element_size: int) -> Any:
                 cuda.syncthreads()
                 phase = u32(_END)
                 n_pairs = min(counters[FOUND], u32(p.n_slots))
+                most = max(u32(p.most), u32(_RANKED))
                 if counters[_IS_FULL] != 0:
                     phase = u32(_FULL)
                 elif p.cluster_bits != 0:
-                    destination = cluster_address(destination + rank * u32(p.most) * PAIR_BYTES, u32(0))
-                    cluster_wait()
-                first_pair = i64(0)
-                searching = n_pairs > u32(p.most)
+                    most = u32(p.most)
+                    destination = cluster_address(destination + rank * most * PAIR_BYTES, u32(0))
+                searching = n_pairs > most
+                if phase == _END and not searching:
+                    threshold = u64(0)
             elif phase == _END and p.cluster_bits != 0:
-                # The first block goes on with what all blocks have kept.
                 if n_pairs + thread < u32(p.most):
                     store_cluster_u64(destination + (n_pairs + thread) * PAIR_BYTES, u64(0))
+                if thread == 0:
+                    store_cluster_u32(cluster_address(shared_address(totals) + rank * 4, u32(0)), n_pairs)
                 cluster_arrive()
                 cluster_wait()
                 if rank != 0:
                     return
+                n_pairs = u32(0)
+                if lane < u32(1) << u32(p.cluster_bits):
+                    n_pairs = totals[lane]
+                searching = warp_add(n_pairs) > u32(_RANKED)
                 phase = u32(_MERGE)
+                threshold = u64(0)
                 n_pairs = u32(p.most) << u32(p.cluster_bits)
                 first_pair = p.n_slots
-                searching = n_selected != 0
                 destination = shared_address(found)
             else:
                 phase = u32(_DONE)

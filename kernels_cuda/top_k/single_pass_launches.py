@@ -35,14 +35,14 @@ def can_serve(problem: Problem, policy: Policy) -> bool:
 def cluster_bits(problem: Problem, policy: Policy) -> int:
     """Return the bits of the number of blocks that share a row.
 
-    More blocks are of no use than keep the multiprocessors busy, or have two tiles each.
+    More blocks are of no use than keep the multiprocessors busy, or have a tile each.
     """
     limits = policy.single_pass
     bits = 0
     while (
         1 << bits < limits.largest_cluster
         and problem.n_rows << (bits + 1) <= limits.blocks_per_multiprocessor * problem.multiprocessors
-        and 2 * shapes.SINGLE_PASS_TILE_BYTES << bits < problem.row_bytes
+        and shapes.SINGLE_PASS_TILE_BYTES << bits < problem.row_bytes
     ):
         bits += 1
     return bits
