@@ -232,6 +232,8 @@ global_timer = _instruction(u64, [], "mov.u64 $0, %globaltimer;")
 sleep_some_nanoseconds = _instruction(_void, [u32], "nanosleep.u32 $0;")
 
 lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
+# The same number, which compilers do not know: they cannot move what follows from it to before this place.
+same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
 
 # Of floats of 32 bits, or two of 16 bits: the larger, a NaN if either is one; and the smaller, a NaN if both are.
 larger_f32 = _instruction(u32, [u32, u32], "max.NaN.f32 $0, $1, $2;", _PURE)

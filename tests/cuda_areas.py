@@ -137,23 +137,11 @@ def _sort(launch):
     yield from _offsets(launch, launch.first_row + n_rows)
 
 
-def _mask_rows(launch):
-    size = launch.variant.parameters[0]
-    end = min(launch.first + launch.grid * 256, launch.n_elements)
-    yield "masked", True, launch.first * size, (end - launch.first) * size
-    yield from _offsets(launch, -(-end // launch.axis_size))
-
-
 def _by_index(launch):
     n_parts, n_units = launch.n_parts, launch.first_unit + launch.grid
     n_rows = -(-n_units // n_parts)
     # A row's threshold comes before the counts of its parts.
     yield "parts", launch.is_counting != 0, 0, (n_units + n_rows) * 8
-    yield from _offsets(launch, n_rows)
-
-
-def _pad_rows(launch):
-    n_rows = -(-min(launch.first + launch.grid * 256, launch.n_outputs) // launch.k)
     yield from _offsets(launch, n_rows)
 
 
@@ -226,9 +214,7 @@ KERNELS = {
     "top_k_clear": _clear,
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,
-    "top_k_mask": _mask_rows,
     "top_k_by_index": _by_index,
-    "top_k_pad": _pad_rows,
     "nonzero_small": _none,
     "nonzero_mask": _mask,
     "nonzero_mask_strided": _mask_strided,

@@ -188,7 +188,7 @@ def test_ptx_for_architectures_to_come():
 
 
 # They share functions that are compiled once, and have shared memory.
-IN_SOME_ORDER = ("dmlops_top_k_warp_1_1", "dmlops_top_k_histogram_1", "dmlops_top_k_pad_1")
+IN_SOME_ORDER = ("dmlops_top_k_warp_1_1", "dmlops_top_k_histogram_1", "dmlops_top_k_by_index_1_32")
 
 
 def test_the_order_of_compilation_does_not_matter():

@@ -7,7 +7,7 @@ pytest.importorskip("cuda.core")
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
 from dmlops.operators import Options
 from tests.cuda_areas import check_areas
-from tests.cuda_plans import APART, planned
+from tests.cuda_plans import planned
 
 T = TensorDataType
 # (shape, axis, k), and what ends the algorithm's launches.
@@ -19,8 +19,14 @@ PROBLEMS = {
     "tile": ((50, 4000), 1, 2500, "top_k_tile"),
     "sort": ((3, 100_003), 1, 50_000, "top_k_sort"),
     "columns": ((1 << 13, 1 << 16), 0, 3, "top_k_columns"),
+    "columns-stacked": ((1 << 13, 1 << 10), 0, 1, "top_k_columns"),
     "tables": ((5, 4, 3, 250), 3, 50, "top_k_"),
     "many_elements": ((1 << 20, 1 << 13), 1, 7, "top_k_block"),
+}
+# The sort calls what it reads its source, and its passes may go through the outputs.
+SORTED_INTO = {
+    *(("source", "x"), ("source", "values"), ("sorted_keys", "values")),
+    *(("source_positions", "indices"), ("sorted_positions", "indices")),
 }
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}
 
@@ -48,62 +54,54 @@ def planned_with(name, is_sorted, has_lengths, length_type=T.INT64, data_type=T.
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_workspace(name, options):
-    found = planned_with(name, *OPTIONS[options])
+    """Rows are not copied: lengths need no memory."""
+    is_sorted, has_lengths = OPTIONS[options]
+    found = planned_with(name, is_sorted, has_lengths)
     check_areas(found)
-    assert planned_with(name, True, False).plan.workspace_size <= found.plan.workspace_size
+    assert found.plan.workspace_size == planned_with(name, is_sorted, False).plan.workspace_size
+    assert found.plan.workspace_size >= planned_with(name, True, False).plan.workspace_size
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_order_of_launches(name, options):
-    is_sorted, has_lengths = OPTIONS[options]
-    names = [launch.name for launch in planned_with(name, is_sorted, has_lengths).asked]
-    names = [name for name in names if name != "top_k_offsets"]
-    for added, is_there, place in (
-        ("top_k_mask", has_lengths, 0),
+    names = [launch.name for launch in planned_with(name, *OPTIONS[options]).asked]
+    expected = [launch.name for launch in planned_with(name, True, False).asked]
+    assert expected[-1].startswith(PROBLEMS[name][-1])
+    if not OPTIONS[options][0] and name != "rounds":
         # The rounds put their results in order themselves.
-        ("top_k_by_index", not is_sorted and name != "rounds", -1),
-        ("top_k_pad", has_lengths, -1),
-    ):
-        assert (added in names) == is_there
-        if is_there:
-            assert set(names[:1] if place == 0 else names[-1:]) == {added}
-            names = [name for name in names if name != added]
-    assert names[-1].startswith(PROBLEMS[name][-1] if not has_lengths or name != "columns" else "top_k_")
+        reordering = names[len(expected) :]
+        assert {*reordering} - {"top_k_offsets"} == {"top_k_by_index"}
+        names = names[: len(expected)]
+    assert names == expected
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_algorithms_read_copies_of_rows_with_lengths(name):
-    """Kernels that do not read lengths read the copy, and the outputs are where they were."""
+def test_what_reads_x_reads_lengths(name):
+    """Each kernel takes the operands under their names, and lengths if it reads rows or fills results up."""
     found = planned_with(name, False, True)
     x, lengths, values, indices = found.addresses
-    outputs, readers = set(), {"top_k_mask", "top_k_by_index", "top_k_pad"}
+    seen = set()
     for launch in found.asked:
         for parameter, address in launch.arguments.items():
-            if not isinstance(address, int) or address < APART:
+            if not isinstance(address, int) or not x <= address < found.workspace:
                 continue
-            if values <= address < found.workspace:
-                outputs.add((launch.name, parameter))
-            if address < lengths:
-                assert (parameter, address) == ("x", x)
-                assert launch.name in readers
-            elif address < values:
-                assert (parameter, address) == ("lengths", lengths)
-                assert launch.name in readers
-            elif address < indices:
-                assert parameter in ("values", "sorted_keys")
-            elif address < found.workspace:
-                assert parameter in ("indices", "sorted_positions")
-    writers = ("top_k_rounds" if name == "rounds" else "top_k_by_index", "top_k_pad")
-    assert {(writer, output) for writer in writers for output in ("values", "indices")} <= outputs
+            begin = max(operand for operand in found.addresses if operand <= address)
+            operand = {x: "x", lengths: "lengths", values: "values", indices: "indices"}[begin]
+            assert parameter == operand or (parameter, operand) in SORTED_INTO
+            if operand in ("x", "values"):
+                assert launch.lengths == lengths
+            seen.add((launch.name, operand))
+    last = "top_k_rounds" if name == "rounds" else "top_k_by_index"
+    assert {(last, operand) for operand in ("x", "lengths", "values", "indices")} <= seen
 
 
 @pytest.mark.parametrize("data_type", [T.BOOL, T.INT8, T.UINT16, T.FLOAT16, T.BFLOAT16, T.FLOAT32, T.UINT64])
 def test_fillers_come_last(data_type):
-    """The copy's fillers are the last in order of all elements; the output's are infinite or extreme."""
-    (mask, pad) = (planned_with("warp", True, True, data_type=data_type).asked[place] for place in (0, -1))
+    """What fills up parts of rows comes after all elements; the padding of results is infinite or extreme."""
+    parts, whole = planned_with("columns-stacked", True, True, data_type=data_type).asked
     ones = (1 << data_type.bits) - 1
-    filler, padding = mask.filler & ones, pad.padding & ones
+    filler, padding = parts.padding & ones, whole.padding & ones
     if data_type.is_float:
         # A NaN, and plus infinity.
         assert data_type.infinity < filler < 1 << (data_type.bits - 1)
@@ -115,5 +113,5 @@ def test_fillers_come_last(data_type):
 
 @pytest.mark.parametrize("length_type", [T.INT32, T.UINT32, T.INT64, T.UINT64])
 def test_lengths_of_every_type(length_type):
-    mask = planned_with("warp", True, True, length_type).asked[0]
-    assert (mask.length_format.size, mask.is_signed) == (length_type.bytes, int(length_type.is_signed))
+    (warp,) = planned_with("warp", True, True, length_type).asked
+    assert (warp.length_format.size, warp.is_signed) == (length_type.bytes, int(length_type.is_signed))

@@ -29,8 +29,8 @@ in order.
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
 `filter_pass`, `select`               further passes, over these groups, and the candidates that they leave
 `rank`                                the order of the candidates
-`optional_launches`                   what comes before and after an algorithm:
-`lengths`, `by_index`                 rows that end early, and results in ascending order of index
+`lengths`                             rows that end early
+`optional_launches`, `by_index`       results in ascending order of index, where an algorithm's are not
 `candidates`                          what a lane of the columns algorithm keeps
 `cooperate`                           what the lanes of a warp, and the warps of a block, do together
 ====================================  ====================================================================

@@ -27,14 +27,21 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import global_timer, grid_dependency_wait, shared_from, sleep_some_nanoseconds
+from kernels_cuda.ptx import (
+    global_timer,
+    grid_dependency_wait,
+    same_u32,
+    shared_from,
+    sleep_some_nanoseconds,
+)
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.filter_pass import CONTIGUOUS, Items, Source, filter_functions
-from kernels_cuda.top_k.groups import block_maxima
+from kernels_cuda.top_k.groups import block_maxima, coarse_groups
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import BlockParameters
 from kernels_cuda.top_k.rank import write_function
-from kernels_cuda.top_k.rows import locate
+from kernels_cuda.top_k.rows import locate, part_of, row_length
 from kernels_cuda.top_k.select import select_function
 from kernels_cuda.top_k.shapes import COARSE, ELEMENTS, FINE, SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
 from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
@@ -46,6 +53,7 @@ i64 = types.int64
 
 # Entries of the block's state in shared memory; the first two have one for each stage.
 VECTORS, ADDRESS, COUNT, PREFIX, UNALIGNED, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
+WRITTEN = 13
 N_STATE = 14
 # Nanoseconds from one reading of the clock to the next, about, and at least.
 _POLL = 100
@@ -65,10 +73,12 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
     forget_found, count_before = filters.forget_found, filters.count_before
     select = select_function(element_size, n_threads)
     write_first = write_function(element_size, n_threads)
+    pad_row = pad_function(element_size)
 
     n_key_bytes = group_key_bytes(element_size)
     per_vector = VECTOR_BYTES // element_size
     keys_per_vector = VECTOR_BYTES // n_key_bytes
+    keys_per_vector_bits = keys_per_vector.bit_length() - 1
     ones = (1 << 8 * element_size) - 1
 
     @linked_function
@@ -76,6 +86,13 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         if has_unit_groups:
             return n_vectors * keys_per_vector
         return (n_vectors + ((1 << bits) - 1)) >> bits
+
+    @device_function
+    def lane_bits_of(n_vectors, bits, n_groups, enough_groups):
+        """Return the bits that make enough groups of a short row, but no more than the longest one has."""
+        while bits > 0 and n_vectors >> bits < enough_groups and n_vectors <= n_groups << (bits - 1):
+            bits -= 1
+        return bits
 
     @device_function
     def vector_bits(stage, fine_bits, coarse_bits):
@@ -122,6 +139,10 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             unfolding = unfolding_of(unfolded_format, stage != ELEMENTS)
             group_maxima(keys, address, n_vectors, stride, unfolding, bits, lane, warp)
         cuda.syncthreads()
+        # The loads need the registers of what else follows from these.
+        thread = same_u32(thread)
+        lane = thread & 31
+        warp = thread >> 5
         n_groups = count_groups(u32(state[VECTORS + stage]), bits, has_unit_groups)
         n_selected = u32(min(k, state[COUNT]))
         lowest = ~key_type(0)
@@ -155,7 +176,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
     max_registers = None if n_threads == 128 else 80 if (element_size, n_threads) == (8, 256) else 64
 
     @cuda.jit(max_registers=max_registers)
-    def block_top_k(x, values, indices, sources, fine, coarse, offsets, p: BlockParameters):
+    def block_top_k(x, lengths, values, indices, sources, fine, coarse, offsets, p: BlockParameters):
         keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
         words = cuda.shared.array(0, u32)
         lows = shared_from(words, p.n_slots * (n_key_bytes // 4))
@@ -172,46 +193,67 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         lane = thread & 31
         warp = thread >> 5
         unit = p.first_block + i64(cuda.blockIdx.x)
-        row, part, value_row, index_row, base, first_address, prefix, n_row_vectors = locate(
-            x, offsets, unit, p.axis_size, p.part_size, p.n_parts, p.strides.x, element_size, p.layout
+        row, part = part_of(unit, p.n_parts)
+        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        available = length
+        if sources != 0:
+            # Fillers take the places of what parts of a row with a length did not select.
+            available = p.axis_size
+        value_row, index_row, count, base, first_address, prefix, n_row_vectors = locate(
+            x, offsets, row, part, available, p.part_size, p.strides.x, element_size, p.layout
         )
         begin = part * p.part_size
-        count = min(p.part_size, p.axis_size - begin)
         histogram[thread] = u32(0)
         if thread < N_COUNTERS:
             counters[thread] = u32(0)
 
         # Find the address of the vectors of the first stage, and their number.
+        coarse_group_bits = p.coarse_bits + keys_per_vector_bits + p.fine_bits
+        n_coarse = coarse_groups(n_row_vectors, coarse_group_bits, p.n_coarse)
         fine_address = fine + unit * (p.n_coarse << p.coarse_bits) * VECTOR_BYTES
         coarse_address = coarse + unit * p.n_coarse * n_key_bytes
         address = first_address
         n_vectors = u32(n_row_vectors)
         if p.top_stage == FINE:
             address = fine_address
-            n_vectors = u32(p.n_coarse << p.coarse_bits)
+            n_vectors = u32(n_coarse << p.coarse_bits)
         elif p.top_stage == COARSE:
             address = coarse_address
-            n_vectors = u32(p.n_coarse // keys_per_vector)
+            n_vectors = u32(n_coarse // keys_per_vector)
+        value_address = values + (value_row + part * p.k * p.strides.values) * element_size
+        index_address = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
+        n_written = min(p.k, count, length)
         # The first pass does not need these: registers are to be free for its loads.
         if thread == 0:
             state[COUNT] = count
             state[PREFIX] = prefix
             state[UNALIGNED] = count - n_row_vectors * per_vector
             state[BASE] = base
-            state[VALUES] = values + (value_row + part * p.k * p.strides.values) * element_size
-            state[INDICES] = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
+            state[VALUES] = value_address
+            state[INDICES] = index_address
             state[SOURCE] = begin
             if sources != 0:
                 state[SOURCE] = row * p.axis_size + begin
             state[VECTORS + ELEMENTS] = n_row_vectors
-            state[VECTORS + FINE] = p.n_coarse << p.coarse_bits
-            state[VECTORS + COARSE] = p.n_coarse // keys_per_vector
+            state[WRITTEN] = n_written
+            state[VECTORS + FINE] = n_coarse << p.coarse_bits
+            state[VECTORS + COARSE] = n_coarse // keys_per_vector
             state[ADDRESS + ELEMENTS] = first_address
             state[ADDRESS + FINE] = fine_address
             state[ADDRESS + COARSE] = coarse_address
         grid_dependency_wait()
         if i64(cuda.blockIdx.x) < p.n_staggered:
             wait(u64(u32(cuda.blockIdx.x) // u32(p.n_together)) * u64(p.stagger_nanoseconds))
+        pad_row(
+            value_address,
+            index_address,
+            p.strides,
+            p.index_size,
+            p.length_format.padding,
+            n_written + i64(thread),
+            i64(n_threads),
+            min(p.k, p.part_size, p.axis_size - begin),
+        )
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         unaligned_bits = key_type(0)
@@ -227,7 +269,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         n_at_or_above = u32(0)
         threshold = key_type(0)
         highest = key_type(ones)
-        bits = u32(p.lane_bits)
+        bits = lane_bits_of(n_vectors, u32(p.lane_bits), u32(p.n_groups), u32(p.enough_groups))
         n_selected = u32(min(p.k, count))
         n_groups = count_groups(n_vectors, bits, p.has_unit_groups != 0)
         if n_groups > n_selected and (count > p.n_slots or i64(n_selected) * 4 < count):
@@ -256,6 +298,9 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         else:
             cuda.syncthreads()
 
+        thread = same_u32(thread)
+        lane = thread & 31
+        warp = thread >> 5
         prefix = state[PREFIX]
         n_selected = u32(min(p.k, state[COUNT]))
         has_unaligned = thread < u32(state[UNALIGNED])
@@ -324,7 +369,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             (state[VALUES], state[INDICES], p.strides.values, p.strides.indices, p.index_size),
             (state[SOURCE], sources, p.source_size),
             n_pairs,
-            n_selected,
+            u32(state[WRITTEN]),
             threshold,
             highest,
             has_candidate_groups,

@@ -17,7 +17,7 @@ from kernels_cuda.top_k.shapes import POSITION_BYTES, POSITION_STEP, WARP_LANES,
 u32 = types.uint32
 
 NOWHERE = 0xFFFFFFFF
-_LAST_POSITION = (1 << 8 * POSITION_BYTES) - 1
+LAST_POSITION = (1 << 8 * POSITION_BYTES) - 1
 # Comparators of a sort that are in flight together.
 _COMPARATORS = 4
 _COMPARED = 2 * _COMPARATORS
@@ -122,7 +122,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
             ties = count_ties(first_slot, first_position, count, low, last)
             staying = n_selected - (at_or_above - ties)
             lowest = u32(0)
-            highest = u32(_LAST_POSITION)
+            highest = u32(LAST_POSITION)
             while ballot(cutting) != 0:
                 middle_position = (lowest + highest) >> 1
                 found = count_ties(first_slot, first_position, count, low, middle_position)

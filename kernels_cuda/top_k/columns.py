@@ -14,6 +14,9 @@ that lie far from each other. Elements are compared with the threshold by their 
 If there are few columns, each is split: warps of a block take parts of it and merge what they select; what
 several blocks select lies stacked as columns of the workspace, which another launch finishes.
 
+Columns that end early (`lengths`) are walked down together with the longest one of the warp, and what is
+selected from a part of one is filled up to k with candidates that come last.
+
 Reads the columns once.
 """
 
@@ -21,12 +24,21 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import LOAD, LOAD_SHARED, STORE_SHARED, ballot, grid_dependency_wait, shared_address
+from kernels_cuda.ptx import (
+    LOAD,
+    LOAD_SHARED,
+    STORE_SHARED,
+    ballot,
+    grid_dependency_wait,
+    shared_address,
+    warp_max,
+)
 from kernels_cuda.runtime.compiler import linked_function
-from kernels_cuda.top_k.candidates import NOWHERE, candidate_functions
+from kernels_cuda.top_k.candidates import LAST_POSITION, NOWHERE, candidate_functions
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import ColumnsParameters
-from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import CHUNK_ROWS, POSITION_BYTES, POSITION_STEP, WARP_LANES, column_key_bytes
 
 u32 = types.uint32
@@ -45,6 +57,7 @@ def columns_kernel(element_size: int) -> Any:
     keep_first, sort_candidates, merge_selected = candidate_functions(element_size)
     load_element = functions.load_element
     store_element = functions.store_element
+    pad_row = pad_function(element_size)
     load_source_u32 = LOAD[4]
     load_source_u64 = LOAD[8]
     slot_bytes = column_key_bytes(element_size)
@@ -71,7 +84,7 @@ def columns_kernel(element_size: int) -> Any:
         return slot, position_slot
 
     @cuda.jit
-    def column_top_k(x, values, indices, sources, offsets, p: ColumnsParameters):
+    def column_top_k(x, lengths, values, indices, sources, offsets, p: ColumnsParameters):
         grid_dependency_wait()
         shared = shared_address(cuda.shared.array(0, key_type))
         thread = u32(cuda.threadIdx.x)
@@ -91,26 +104,32 @@ def columns_kernel(element_size: int) -> Any:
         row = min(column, p.n_rows - 1)
         x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         begin = i64(0)
-        length = u32(p.axis_size)
+        size = u32(p.axis_size)
         if p.n_stacked > 1:
             begin = p.axis_size * stacked // p.n_stacked
-            length = u32(p.axis_size * (stacked + 1) // p.n_stacked - begin)
+            size = u32(p.axis_size * (stacked + 1) // p.n_stacked - begin)
+        row_end = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        # How many elements the column has here; selected ones of parts of it have been filled up.
+        length = size
+        if sources == 0:
+            length = u32(min(max(row_end - begin, i64(0)), i64(size)))
+        n_written = min(p.k, i64(length), row_end)
         base = x + (x_row + begin * p.strides.x) * element_size
         step = p.strides.x * element_size
-        first_row = (length * part) // n_parts
-        n_own = (length * (part + 1)) // n_parts - first_row
+        first_row = (size * part) // n_parts
+        end_row = min((size * (part + 1)) // n_parts, max(length, first_row))
 
         # The rest that fills no chunk comes first: without a threshold, each element is a candidate.
-        n_chunks = n_own // n_rows_ahead
+        first_rest = end_row - (end_row - first_row) % n_rows_ahead
+        n_chunks = warp_max((first_rest - first_row) // n_rows_ahead)
         warp_slots = u32(p.n_slots)
         lane_slots = warp * warp_slots * WARP_LANES + lane
         first_slot = shared + lane_slots * slot_bytes
         first_position = shared + u32(p.position_offset) + lane_slots * POSITION_BYTES
         slot = first_slot
         position_slot = first_position
-        first_chunk = first_row + n_own - n_chunks * n_rows_ahead
-        at = first_row
-        while at < first_chunk:
+        at = first_rest
+        while at < end_row:
             store_key(slot, load_element(base + i64(at) * step))
             store_position(position_slot, at)
             slot += key_step
@@ -125,12 +144,12 @@ def columns_kernel(element_size: int) -> Any:
         evens = cuda.local.array(n_rows_ahead, key_type)
         odds = cuda.local.array(n_rows_ahead, key_type)
         is_odd = False
-        at = first_chunk
-        next_at = first_chunk
+        at = first_row
+        next_at = first_row
         if n_chunks > 0:
             if n_chunks > 1:
                 chunk = stride
-                next_at = first_chunk + chunk * n_rows_ahead
+                next_at = first_row + chunk * n_rows_ahead
             address = base + i64(at) * step
             for place in range(n_rows_ahead):
                 evens[place] = load_element(address)
@@ -156,13 +175,13 @@ def columns_kernel(element_size: int) -> Any:
                     chunk = cycle
                 if remaining < 2:
                     chunk = u32(0)
-                new_at = first_chunk + chunk * n_rows_ahead
+                new_at = first_row + chunk * n_rows_ahead
                 address = base + i64(new_at) * step
                 threshold = low_threshold
-                is_open = True
+                is_open = at < first_rest
                 if at > last_tie:
                     threshold = next_above
-                    is_open = next_above != 0
+                    is_open = is_open and next_above != 0
                 if is_odd:
                     slot, position_slot = walk_chunk(
                         odds, address, step, at, threshold, is_open, slot, position_slot, unfolding
@@ -194,6 +213,10 @@ def columns_kernel(element_size: int) -> Any:
                 last_tie = u32(NOWHERE)
             if remaining == 0:
                 break
+        while held < n_selected:
+            store_key(first_slot + held * key_step, key_type(0))
+            store_position(first_position + held * POSITION_STEP, u32(LAST_POSITION))
+            held += 1
         sort_candidates(first_slot, first_position, n_selected)
 
         # What is selected moves between the first and the second `n_selected` slots.
@@ -221,7 +244,9 @@ def columns_kernel(element_size: int) -> Any:
             position_slot = first_position + own * POSITION_STEP
             value = values + (value_row + stacked * p.k * p.strides.values) * element_size
             index = indices + (index_row + stacked * p.k * p.strides.indices) * p.index_size
-            left = n_selected
+            padding = p.length_format.padding
+            pad_row(value, index, p.strides, p.index_size, padding, n_written, i64(1), p.k)
+            left = n_written
             while left > 0:
                 source = i64(load_position(position_slot))
                 bits = restore(load_key(slot), p.key_format, base + source * step)

@@ -9,7 +9,7 @@ from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
 from kernels_cuda.top_k import group_launches, launches, single_pass_launches
 from kernels_cuda.top_k.launches import Launch, Workspace
-from kernels_cuda.top_k.optional_launches import by_index, in_copy, take_lengths, without_lengths
+from kernels_cuda.top_k.optional_launches import by_index, take_lengths
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import (
     AxisStrides,
@@ -37,7 +37,7 @@ class Algorithm(StrEnum):
 
 
 class Implementation(NamedTuple):
-    """What launches an algorithm, and what needs no other launches around its own.
+    """What launches an algorithm, whose kernels read the lengths of rows, where these have any.
 
     Attributes
     ----------
@@ -46,13 +46,10 @@ class Implementation(NamedTuple):
     orders_by_index : bool
         Whether its results come by ascending index where they are not to be sorted; results of the others
         are reordered.
-    reads_lengths : bool
-        Whether its kernels read the lengths of rows; for the others, rows that have lengths are copied.
     """
 
     launches: Callable[[Problem, Policy, Workspace], list[Launch]]
     orders_by_index: bool = False
-    reads_lengths: bool = False
 
 
 IMPLEMENTATIONS = {
@@ -165,15 +162,9 @@ class Launches(NamedTuple):
 def launches_of(problem: Problem, policy: Policy, algorithm: Algorithm | str | None = None) -> Launches:
     """Return the launches that solve a problem, with the algorithm that is chosen or the given one."""
     chosen = choose(problem, policy) if algorithm is None else Algorithm(algorithm)
-    solved, workspace = problem, Workspace()
-    needs_copy = problem.lengths is not None and not IMPLEMENTATIONS[chosen].reads_lengths
-    if needs_copy:
-        solved = without_lengths(problem)
-        chosen = choose(solved, policy) if algorithm is None else chosen
+    workspace = Workspace()
     implementation = IMPLEMENTATIONS[chosen]
-    launched = implementation.launches(solved, policy, workspace)
-    if needs_copy:
-        launched = in_copy(problem, policy, launched, workspace)
+    launched = implementation.launches(problem, policy, workspace)
     if not (problem.is_sorted or implementation.orders_by_index):
         launched += by_index(problem, policy, workspace)
     if problem.lengths is not None:

@@ -10,19 +10,22 @@ writes a key for 128 bytes and another for 4 KiB or more.
 last. Its fine groups are smaller, and 32 of them are a chunk and a coarse group. A block has a chunk of each
 of 32 rows: a lane walks down a row of its own, so that neighbouring lanes load neighbouring elements, and the
 warps share the fine groups. Keys go through shared memory, from where a warp stores those of a row together.
+
+Coarse groups exist by eights (`coarse_groups`): blocks leave early where all of theirs lie beyond the end of
+the row.
 """
 
 from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import LOAD, STORE, grid_dependency_wait
+from kernels_cuda.ptx import LOAD, STORE, ballot, grid_dependency_wait
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.groups import CHUNK_WORDS, group_functions
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import MaximaParameters, TransposedMaximaParameters
-from kernels_cuda.top_k.rows import locate
+from kernels_cuda.top_k.rows import locate, part_of, row_length
 from kernels_cuda.top_k.shapes import (
     CHUNK_VECTORS,
     FINE_BITS,
@@ -66,16 +69,21 @@ def maxima_kernel(element_size: int) -> Any:
         return key
 
     @cuda.jit(max_registers=64)
-    def group_maxima(x, fine, coarse, offsets, p: MaximaParameters):
+    def group_maxima(x, lengths, fine, coarse, offsets, p: MaximaParameters):
         grid_dependency_wait()
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         block = p.first_block + i64(cuda.blockIdx.x)
         unit = block // p.blocks_per_part
-        coarse_group = (block - unit * p.blocks_per_part) * MAXIMA_WARPS + i64(thread >> 5)
-        _, _, _, _, _, address, _, n_vectors = locate(
-            x, offsets, unit, p.axis_size, p.part_size, p.n_parts, p.x_stride, element_size, p.layout
+        first_group = (block - unit * p.blocks_per_part) * MAXIMA_WARPS
+        coarse_group = first_group + i64(thread >> 5)
+        row, part = part_of(unit, p.n_parts)
+        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        _, _, _, _, address, _, n_vectors = locate(
+            x, offsets, row, part, length, p.part_size, p.x_stride, element_size, p.layout
         )
+        if first_group * p.coarse_chunks * CHUNK_VECTORS >= n_vectors:
+            return
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_PER_LANE, key_type)
         unfolding = unfolding_of(p.unfolded_format, False)
@@ -127,6 +135,7 @@ def transposed_maxima_kernel(element_size: int) -> Any:
     load_element = LOAD[element_size]
     per_vector = VECTOR_BYTES // element_size
     group_elements = per_vector << fine_bits(element_size, is_transposed=True)
+    chunk_vectors = FINE_PER_CHUNK << fine_bits(element_size, is_transposed=True)
     in_flight = IN_FLIGHT[element_size]
     groups_per_batch = in_flight // group_elements
     n_batches = FINE_PER_CHUNK // groups_per_batch // MAXIMA_WARPS
@@ -153,7 +162,7 @@ def transposed_maxima_kernel(element_size: int) -> Any:
         return whole_key(best)
 
     @cuda.jit(max_registers=64)
-    def transposed_group_maxima(x, fine, coarse, offsets, p: TransposedMaximaParameters):
+    def transposed_group_maxima(x, lengths, fine, coarse, offsets, p: TransposedMaximaParameters):
         grid_dependency_wait()
         tile = cuda.shared.array(TILE_KEYS, key_type)
         thread = u32(cuda.threadIdx.x)
@@ -168,17 +177,12 @@ def transposed_maxima_kernel(element_size: int) -> Any:
         chunk = above - part * p.n_coarse
         # Lanes beyond the last row read that, too, and what they find is not stored.
         row = min(first_row + i64(lane), p.n_rows - 1)
-        _, _, _, _, _, address, _, n_vectors = locate(
-            x,
-            offsets,
-            row * p.n_parts + part,
-            p.axis_size,
-            p.part_size,
-            p.n_parts,
-            p.x_stride,
-            element_size,
-            p.layout,
+        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        _, _, _, _, address, _, n_vectors = locate(
+            x, offsets, row, part, length, p.part_size, p.x_stride, element_size, p.layout
         )
+        if ballot((chunk & ~(MAXIMA_WARPS - 1)) * chunk_vectors < n_vectors) == 0:
+            return
         unfolding = unfolding_of(p.unfolded_format, False)
         step = p.x_stride * element_size
         elements = cuda.local.array(in_flight, key_type)

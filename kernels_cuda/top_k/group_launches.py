@@ -20,6 +20,7 @@ from kernels_cuda.top_k.launches import (
     batches,
     ceil_div,
     fill_offsets,
+    lengths_of,
     position_bytes,
     unserved,
 )
@@ -148,13 +149,14 @@ def finish_rows(
     n_blocks = problem.n_rows * n_parts
     part_bytes = part_size * problem.element_size if stages.top == ELEMENTS else 0
     n_staggered, stagger_nanoseconds = _staggered_starts(problem, policy, shape, n_blocks, part_bytes)
+    x, *outputs = operands
     offsets, launches = fill_offsets(problem, workspace)
     return launches + [
         Launch(
             kernels.block(problem.element_size, shape.n_threads),
             batch,
             shape.n_threads,
-            (*operands, sources.indices, sources.fine, sources.coarse, offsets),
+            (x, lengths_of(problem), *outputs, sources.indices, sources.fine, sources.coarse, offsets),
             BlockParameters(
                 source_size=sources.index_size,
                 index_size=problem.index_size,
@@ -167,6 +169,8 @@ def finish_rows(
                 top_stage=stages.top,
                 has_unit_groups=int(stages.has_unit_groups),
                 lane_bits=lane_bits,
+                n_groups=n_groups,
+                enough_groups=enough_groups(problem.k, policy),
                 most_groups=most_groups,
                 n_slots=shape.n_slots,
                 n_candidate_groups=shape.n_candidate_groups,
@@ -181,6 +185,7 @@ def finish_rows(
                 layout=problem.rows.layout,
                 unfolded_format=problem.unfolded_format,
                 key_format=problem.key_format,
+                length_format=problem.length_format,
             ),
             shape.dynamic_bytes,
         )
@@ -200,13 +205,15 @@ def _staggered_starts(
     """Return how many blocks start staggered, and nanoseconds from start to start.
 
     Blocks that share a multiprocessor start one after the other, so that one reads while another computes:
-    left alone they all read together for as long as they last, and then all compute.
+    left alone they all read together for as long as they last, and then all compute. Rows with lengths end at
+    different times.
     """
     block = policy.block
     by_registers = block.registers_per_multiprocessor // (block.registers_per_thread * shape.n_threads)
     by_memory = policy.block_bytes // shape.shared_bytes
     n_running = problem.multiprocessors * min(by_registers, by_memory)
-    if part_bytes < block.staggered_bytes or n_blocks < block.staggered_waves * n_running:
+    is_too_little = part_bytes < block.staggered_bytes or n_blocks < block.staggered_waves * n_running
+    if is_too_little or problem.lengths is not None:
         return 0, 0
     return n_running, part_bytes * problem.multiprocessors * 1000 // policy.device_bytes_per_microsecond
 
@@ -291,7 +298,7 @@ def grid_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     fine = workspace.take(n_coarse_keys * fine_per_coarse * shape.key_bytes)
     coarse = workspace.take(n_coarse_keys * shape.key_bytes)
     offsets, launches = fill_offsets(problem, workspace)
-    pointers = (Pointer(X), fine, coarse, offsets)
+    pointers = (Pointer(X), lengths_of(problem), fine, coarse, offsets)
     launches += _maxima_launches(problem, policy, part_size, maxima, transposed, pointers)
     group_bits = fine_bits(problem.element_size, transposed)
     stages = choose_stages(problem.k, policy, shape, maxima.n_coarse, fine_per_coarse, group_bits)
@@ -308,6 +315,7 @@ def grid_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
         index_size=position_size,
         strides=problem.strides._replace(values=1, indices=1),
         rows=problem.rows.with_packed_outputs(n_left),
+        lengths=problem.lengths and problem.lengths._replace(padding=problem.filler),
     )
     merged = replace(
         problem,
@@ -404,6 +412,7 @@ def _maxima_launches(
             x_stride=problem.strides.x,
             layout=problem.rows.layout,
             unfolded_format=problem.unfolded_format,
+            length_format=problem.length_format,
         )
     else:
         blocks_per_part = maxima.n_coarse // MAXIMA_WARPS
@@ -419,6 +428,7 @@ def _maxima_launches(
             x_stride=problem.strides.x,
             layout=problem.rows.layout,
             unfolded_format=problem.unfolded_format,
+            length_format=problem.length_format,
         )
     return [
         Launch(variant, batch, MAXIMA_THREADS, pointers, parameters._replace(first_block=first))

@@ -27,7 +27,7 @@ from kernels_cuda.ptx import (
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cooperate import shared_vectors
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.shapes import CHUNK_VECTORS, VECTOR_BYTES, VECTORS_PER_LANE
+from kernels_cuda.top_k.shapes import CHUNK_VECTORS, MAXIMA_WARPS, VECTOR_BYTES, VECTORS_PER_LANE
 
 u32 = types.uint32
 u64 = types.uint64
@@ -46,6 +46,13 @@ class GroupFunctions(NamedTuple):
     next_maxima: Any
     load_strided_maxima: Any
     reduce_maxima: Any
+
+
+@device_function
+def coarse_groups(n_vectors, vector_bits, most):
+    """Return how many of `most` coarse groups a row has, of ``1 << vector_bits`` vectors each."""
+    n_groups = (n_vectors + ((1 << vector_bits) - 1)) >> vector_bits
+    return min((n_groups + (MAXIMA_WARPS - 1)) & ~(MAXIMA_WARPS - 1), most)
 
 
 @functools.cache

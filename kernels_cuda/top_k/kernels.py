@@ -102,16 +102,6 @@ def by_index(element_size: int, n_threads: int) -> Variant:
     return Variant("top_k_by_index", factory, (element_size, n_threads))
 
 
-def mask(element_size: int) -> Variant:
-    """Return the kernel that copies rows up to their lengths."""
-    return Variant("top_k_mask", "kernels_cuda.top_k.lengths:mask_kernel", (element_size,))
-
-
-def pad(element_size: int) -> Variant:
-    """Return the kernel that fills the output of short rows up."""
-    return Variant("top_k_pad", "kernels_cuda.top_k.lengths:pad_kernel", (element_size,))
-
-
 def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets()
@@ -135,5 +125,3 @@ def variants() -> Iterator[Variant]:
         yield histogram(element_size)
         for n_threads in shapes.BY_INDEX_THREADS:
             yield by_index(element_size, n_threads)
-        yield mask(element_size)
-        yield pad(element_size)

@@ -118,7 +118,7 @@ def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> l
             kernels.rounds(problem.element_size, shape),
             batch,
             shapes.ROUNDS_THREADS,
-            (*OPERANDS, offsets),
+            (Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets),
             RoundsParameters(
                 index_size=problem.index_size,
                 is_sorted=int(problem.is_sorted),
@@ -129,6 +129,7 @@ def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> l
                 strides=problem.strides,
                 layout=problem.rows.layout,
                 key_format=problem.key_format,
+                length_format=problem.length_format,
             ),
         )
         for first, batch in batches(n_blocks, policy.launch_blocks)
@@ -150,7 +151,7 @@ def warp_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
             kernels.warp(problem.element_size, row_elements),
             batch,
             shapes.WARP_KERNEL_THREADS,
-            (*OPERANDS, offsets),
+            (Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets),
             WarpParameters(
                 index_size=problem.index_size,
                 first_block=first,
@@ -162,6 +163,7 @@ def warp_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                 layout=problem.rows.layout,
                 unfolded_format=problem.unfolded_format,
                 key_format=problem.key_format,
+                length_format=problem.length_format,
             ),
             shapes.warp_shared_bytes(problem.element_size, n_slots),
         )
@@ -185,7 +187,7 @@ def tile_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
             kernels.tile(problem.element_size, tile),
             batch,
             tile.n_threads,
-            (*OPERANDS, offsets),
+            (Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets),
             TileParameters(
                 index_size=problem.index_size,
                 first_row=first,
@@ -194,6 +196,7 @@ def tile_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                 strides=problem.strides,
                 layout=problem.rows.layout,
                 key_format=problem.key_format,
+                length_format=problem.length_format,
             ),
             tile.dynamic_bytes(problem.element_size),
         )
@@ -237,6 +240,7 @@ def columns_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                 index_size=position_size,
                 strides=stage.strides._replace(values=problem.n_rows, indices=problem.n_rows),
                 rows=stage.rows.with_packed_outputs(1),
+                lengths=problem.lengths and problem.lengths._replace(padding=problem.filler),
             )
         n_column_blocks = ceil_div(problem.n_rows, shapes.WARP_LANES * (shape.n_warps // n_parts))
         offsets, table = fill_offsets(part, workspace)
@@ -246,7 +250,7 @@ def columns_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                 kernels.columns(problem.element_size),
                 n_column_blocks * n_stacked,
                 shape.n_warps * shapes.WARP_LANES,
-                (x, values, indices, sources, offsets),
+                (x, lengths_of(problem), values, indices, sources, offsets),
                 ColumnsParameters(
                     source_size=source_size,
                     index_size=part.index_size,
@@ -263,6 +267,7 @@ def columns_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                     layout=part.rows.layout,
                     unfolded_format=problem.unfolded_format,
                     key_format=problem.key_format,
+                    length_format=part.length_format,
                 ),
                 shape.shared_bytes,
             )
@@ -351,7 +356,7 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                 kernels.histogram(element_size),
                 batch * blocks_per_row,
                 shapes.COUNTING_THREADS,
-                (Pointer(X), histograms, offsets),
+                (Pointer(X), lengths_of(problem), histograms, offsets),
                 HistogramParameters(
                     first_row=first,
                     axis_size=axis_size,
@@ -359,6 +364,7 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                     x_stride=problem.strides.x,
                     layout=problem.rows.layout,
                     key_format=problem.key_format,
+                    length_format=problem.length_format,
                 ),
             )
         )
@@ -377,7 +383,8 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                     batch * n_tiles,
                     tile.n_threads,
                     (
-                        *(Pointer(X), *source, *destination, Pointer(VALUES), Pointer(INDICES)),
+                        *(Pointer(X), lengths_of(problem), *source, *destination),
+                        *(Pointer(VALUES), Pointer(INDICES)),
                         *(histogram, states[number], counters[number], offsets),
                     ),
                     SortParameters(
@@ -392,6 +399,7 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                         strides=problem.strides,
                         layout=problem.rows.layout,
                         key_format=problem.key_format,
+                        length_format=problem.length_format,
                     ),
                     shapes.sort_shared_bytes(element_size, position_size),
                 )

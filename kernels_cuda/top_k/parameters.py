@@ -33,6 +33,7 @@ class WarpParameters(NamedTuple):
     layout: RowLayout
     unfolded_format: UnfoldedFormat
     key_format: KeyFormat
+    length_format: LengthFormat
 
 
 class RoundsParameters(NamedTuple):
@@ -47,6 +48,7 @@ class RoundsParameters(NamedTuple):
     strides: AxisStrides
     layout: RowLayout
     key_format: KeyFormat
+    length_format: LengthFormat
 
 
 class SinglePassParameters(NamedTuple):
@@ -95,8 +97,9 @@ class BlockParameters(NamedTuple):
     top_stage, has_unit_groups : int
         Where the block begins: coarse maxima, fine maxima or elements; and whether each of these maxima is a
         group by itself.
-    lane_bits : int
-        Bits of the vectors of a group in the first stage.
+    lane_bits, n_groups, enough_groups : int
+        Bits of the vectors of a group in the first stage, how many groups the longest row has, and among how
+        many a threshold should be looked for.
     most_groups : int
         How many groups may be at or above the threshold.
     n_slots, n_candidate_groups, list_word, bins_word : int
@@ -119,6 +122,8 @@ class BlockParameters(NamedTuple):
     top_stage: int
     has_unit_groups: int
     lane_bits: int
+    n_groups: int
+    enough_groups: int
     most_groups: int
     n_slots: int
     n_candidate_groups: int
@@ -133,6 +138,7 @@ class BlockParameters(NamedTuple):
     layout: RowLayout
     unfolded_format: UnfoldedFormat
     key_format: KeyFormat
+    length_format: LengthFormat
 
 
 class MaximaParameters(NamedTuple):
@@ -147,6 +153,7 @@ class MaximaParameters(NamedTuple):
     x_stride: int
     layout: RowLayout
     unfolded_format: UnfoldedFormat
+    length_format: LengthFormat
 
 
 class TransposedMaximaParameters(NamedTuple):
@@ -161,6 +168,7 @@ class TransposedMaximaParameters(NamedTuple):
     x_stride: int
     layout: RowLayout
     unfolded_format: UnfoldedFormat
+    length_format: LengthFormat
 
 
 class ColumnsParameters(NamedTuple):
@@ -194,6 +202,7 @@ class ColumnsParameters(NamedTuple):
     layout: RowLayout
     unfolded_format: UnfoldedFormat
     key_format: KeyFormat
+    length_format: LengthFormat
 
 
 class TileParameters(NamedTuple):
@@ -206,6 +215,7 @@ class TileParameters(NamedTuple):
     strides: AxisStrides
     layout: RowLayout
     key_format: KeyFormat
+    length_format: LengthFormat
 
 
 class ClearParameters(NamedTuple):
@@ -223,6 +233,7 @@ class HistogramParameters(NamedTuple):
     x_stride: int
     layout: RowLayout
     key_format: KeyFormat
+    length_format: LengthFormat
 
 
 class SortParameters(NamedTuple):
@@ -239,6 +250,7 @@ class SortParameters(NamedTuple):
     strides: AxisStrides
     layout: RowLayout
     key_format: KeyFormat
+    length_format: LengthFormat
 
 
 class ByIndexParameters(NamedTuple):
@@ -254,32 +266,4 @@ class ByIndexParameters(NamedTuple):
     strides: AxisStrides
     layout: RowLayout
     key_format: KeyFormat
-    length_format: LengthFormat
-
-
-class MaskParameters(NamedTuple):
-    """Parameters of `lengths.mask_rows`; `multiplier` and `shift` divide by the size of the axis."""
-
-    first: int
-    n_elements: int
-    axis_size: int
-    multiplier: int
-    shift: int
-    x_stride: int
-    filler: int
-    layout: RowLayout
-    length_format: LengthFormat
-
-
-class PadParameters(NamedTuple):
-    """Parameters of `lengths.pad_rows`; `multiplier` and `shift` divide by `k`."""
-
-    first: int
-    n_outputs: int
-    k: int
-    multiplier: int
-    shift: int
-    index_size: int
-    strides: AxisStrides
-    layout: RowLayout
     length_format: LengthFormat

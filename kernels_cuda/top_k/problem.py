@@ -224,7 +224,7 @@ class Problem:
 
     @property
     def filler(self) -> int:
-        """Bits of an element that comes before no other."""
+        """Bits of an element that comes before no other, to fill up what a part of a row selects."""
         ones = (1 << 8 * self.element_size) - 1
         sign, flip, infinity = (mask & ones for mask in self.key_format[:3])
         is_largest = self.key_format.unordered != 0

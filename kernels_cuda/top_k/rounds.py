@@ -31,8 +31,9 @@ from kernels_cuda.ptx import (
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import RoundsParameters
-from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import (
     ROUNDS_LARGEST_K,
     ROUNDS_THREADS,
@@ -57,6 +58,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     load_element = functions.load_element
     store_element = functions.store_element
     read_if = READ_IF[element_size]
+    pad_row = pad_function(element_size)
     signed_type = i64 if element_size == 8 else i32
     register_bits = max(32, 8 * element_size)
     unused = register_bits - 8 * element_size
@@ -181,23 +183,27 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
             return selected, live
 
     @cuda.jit
-    def rounds_top_k(x, values, indices, offsets, p: RoundsParameters):
+    def rounds_top_k(x, lengths, values, indices, offsets, p: RoundsParameters):
         grid_dependency_wait()
         lane = u32(cuda.threadIdx.x) & 31
         row_lane = lane & last_lane
         thread = (p.first_block + i64(cuda.blockIdx.x)) * ROUNDS_THREADS + i64(cuda.threadIdx.x)
         row = thread >> lane_bits
-        # All lanes take part in each round; those of no row read the last one.
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, min(row, p.n_rows - 1))
+        # All lanes take part in all rounds, also those of rows with fewer elements; those of no row read the
+        # last one.
+        read_row = min(row, p.n_rows - 1)
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, read_row)
         base = x + x_row * element_size
-        n_selected = u32(p.k)
+        count = u32(row_length(lengths, p.layout, offsets, read_row, p.axis_size, p.length_format))
+        n_rounds = u32(p.k)
+        n_selected = min(n_rounds, count)
         x_step = p.strides.x * element_size
 
         # Element e of vector v of a lane is at (n_lanes * v + row_lane) * per_vector + e.
         keys = cuda.local.array(n_keys, key_type)
         words = cuda.local.array((n_vectors, 4), u32)
         lane_first = row_lane * per_vector
-        n_live = live_places(lane_first, u32(p.axis_size))
+        n_live = live_places(lane_first, count)
         if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
             address = base + i64(lane_first) * element_size
             for vector in range(n_vectors):
@@ -215,7 +221,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         held = cuda.local.array(n_held, u32)
         state = begin(keys, lane_first, n_live)
         taken = u32(0)
-        while taken < n_selected:
+        while taken < n_rounds:
             position, state = select_next(keys, state, lane_first)
             for number in range(n_held):
                 if taken == row_lane + u32(number * n_lanes):
@@ -229,7 +235,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
             for number in range(n_held):
                 ranks[number] = u32(0)
             taken = u32(0)
-            while taken < n_selected:
+            while taken < n_rounds:
                 source = (lane & ~u32(last_lane)) | (taken & last_lane)
                 position = u32(0)
                 for number in range(n_held):
@@ -237,7 +243,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
                     if taken >> lane_bits == number:
                         position = shuffled
                 for number in range(n_held):
-                    ranks[number] += u32(position < held[number])
+                    ranks[number] += u32(taken < n_selected and position < held[number])
                 taken += 1
 
         for number in range(n_held):
@@ -248,5 +254,16 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
                 store_element(values + (value_row + rank * p.strides.values) * element_size, element)
                 at = indices + (index_row + rank * p.strides.indices) * p.index_size
                 store_index(at, p.index_size, position)
+        if row < p.n_rows:
+            pad_row(
+                values + value_row * element_size,
+                indices + index_row * p.index_size,
+                p.strides,
+                p.index_size,
+                p.length_format.padding,
+                i64(n_selected + row_lane),
+                i64(n_lanes),
+                p.k,
+            )
 
     return rounds_top_k

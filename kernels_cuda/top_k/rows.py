@@ -14,6 +14,9 @@ u64 = types.uint64
 i32 = types.int32
 i64 = types.int64
 
+# The index of padding: all bits are set.
+NO_INDEX = -1
+
 
 @device_function
 def row_offsets(layout, offsets, row):
@@ -116,26 +119,31 @@ def offsets_kernel() -> Any:
     return add_dimension
 
 
-@linked_function
-def locate(x, offsets, unit, axis_size, part_size, n_parts, x_stride, element_size, layout):
-    """Find part number `unit` of all rows' parts.
-
-    Returns the row, the part, the row's offsets in values and indices, the address of the part's first
-    element, that of its first whole vector, how many elements lie before that, and how many whole vectors
-    there are. Vectors start on 16-byte boundaries; those of elements with gaps between are any that follow
-    each other.
-    """
+@device_function
+def part_of(unit, n_parts):
+    """Return the row and the part of it that are number `unit` of all rows' parts."""
     row = unit
     part = i64(0)
     if n_parts > 1:
         row = unit // n_parts
         part = unit - row * n_parts
+    return row, part
+
+
+@linked_function
+def locate(x, offsets, row, part, length, part_size, x_stride, element_size, layout):
+    """Find a part of a row of `length` elements.
+
+    Returns the row's offsets in values and indices, how many elements the part has, the address of the first,
+    that of the first whole vector, how many elements lie before that, and how many whole vectors there are.
+    Vectors start on 16-byte boundaries; those of elements with gaps between are any that follow each other.
+    """
     begin = part * part_size
-    count = min(part_size, axis_size - begin)
+    count = max(min(part_size, length - begin), i64(0))
     x_row, value_row, index_row = row_offsets(layout, offsets, row)
     base = x + (x_row + begin * x_stride) * element_size
     head = i64(0)
     if x_stride == 1:
         head = min(count, (-base & (VECTOR_BYTES - 1)) // element_size)
     n_vectors = (count - head) // (VECTOR_BYTES // element_size)
-    return row, part, value_row, index_row, base, base + head * element_size, head, n_vectors
+    return value_row, index_row, count, base, base + head * element_size, head, n_vectors

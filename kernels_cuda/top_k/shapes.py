@@ -11,8 +11,6 @@ VECTOR_BYTES = 16
 # The table of row offsets has four int64 for each row.
 OFFSETS_BYTES = 32
 OFFSETS_THREADS = 256
-# Threads of the kernels that copy rows up to their lengths, and fill results up.
-LENGTHS_THREADS = 256
 # Threads of the kernels that reorder by index: for short rows, and for all others.
 BY_INDEX_THREADS = (32, 512)
 # A row's threshold, and what a part of it selects, are an int64 each.

@@ -11,7 +11,7 @@ A tile is taken from a counter, so that all tiles before it are being worked on:
 
 The first pass reads the elements and makes (ordered key, position) pairs, which stay in the workspace; the
 last writes the first k elements and their positions. Passes being stable, equal keys stay in the order of
-their positions.
+their positions. Rows that end early (`lengths`) are filled up with pairs that come last.
 
 A pass over n pairs moves ``2 * n * (key + position)`` bytes.
 """
@@ -40,7 +40,7 @@ from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import ClearParameters, HistogramParameters, SortParameters
-from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.rows import NO_INDEX, row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import (
     CLEARING_THREADS,
     COUNT_BYTES,
@@ -82,13 +82,14 @@ def histogram_kernel(element_size: int) -> Any:
     n_counters = element_size * N_DIGITS
 
     @cuda.jit(max_registers=32)
-    def digit_histograms(x, histograms, offsets, p: HistogramParameters):
+    def digit_histograms(x, lengths, histograms, offsets, p: HistogramParameters):
         grid_dependency_wait()
         histogram = cuda.shared.array(n_counters, u32)
         thread = u32(cuda.threadIdx.x)
         block = i64(cuda.blockIdx.x)
         row = block // p.blocks_per_row
         x_row, _, _ = row_offsets(p.layout, offsets, p.first_row + row)
+        length = row_length(lengths, p.layout, offsets, p.first_row + row, p.axis_size, p.length_format)
         base = x + x_row * element_size
         step = p.x_stride * element_size
         counter = thread
@@ -97,15 +98,16 @@ def histogram_kernel(element_size: int) -> Any:
             counter += COUNTING_THREADS
         cuda.syncthreads()
         keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
-        first = (block - row * p.blocks_per_row) * COUNTED_ELEMENTS + i64(thread)
-        while first < p.axis_size:
+        block_of_row = block - row * p.blocks_per_row
+        first = block_of_row * COUNTED_ELEMENTS + i64(thread)
+        while first < length:
             for item in range(COUNTED_PER_THREAD):
                 at = first + item * COUNTING_THREADS
                 keys[item] = key_type(0)
-                if at < p.axis_size:
+                if at < length:
                     keys[item] = load_element(base + at * step)
             for item in range(COUNTED_PER_THREAD):
-                if first + item * COUNTING_THREADS < p.axis_size:
+                if first + item * COUNTING_THREADS < length:
                     key = ~ordered_key(keys[item], p.key_format)
                     for digit in range(element_size):
                         value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
@@ -118,6 +120,10 @@ def histogram_kernel(element_size: int) -> Any:
                 at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
                 reduce_add_u64(at, u64(histogram[counter]))
             counter += COUNTING_THREADS
+        # The key of what fills the row up is 0.
+        if block_of_row == 0 and thread < element_size and length < p.axis_size:
+            last_counter = row * n_counters + i64(thread * N_DIGITS + (N_DIGITS - 1))
+            reduce_add_u64(histograms + last_counter * COUNT_BYTES, u64(p.axis_size - length))
 
     return digit_histograms
 
@@ -213,6 +219,7 @@ def sort_kernel(
     @cuda.jit(max_registers=max_registers)
     def sort_digit(
         x,
+        lengths,
         source,
         source_positions,
         sorted_keys,
@@ -247,6 +254,7 @@ def sort_kernel(
         row = block // p.n_tiles
         tile = block - row * p.n_tiles
         x_row, value_row, index_row = row_offsets(p.layout, offsets, p.first_row + row)
+        length = row_length(lengths, p.layout, offsets, p.first_row + row, p.axis_size, p.length_format)
         x_base = x + x_row * element_size
         pairs = row * p.axis_size
         base = source + pairs * element_size
@@ -256,6 +264,9 @@ def sort_kernel(
             step = p.strides.x * element_size
         tile_first = tile * tile_size
         count = u32(min(i64(tile_size), p.axis_size - tile_first))
+        n_loaded = count
+        if p.is_first != 0:
+            n_loaded = u32(min(max(length - tile_first, i64(0)), i64(count)))
 
         keys = cuda.local.array(n_items, key_type)
         places = cuda.local.array(n_items, u32)
@@ -264,12 +275,12 @@ def sort_kernel(
         for item in range(n_items):
             # Slots beyond the row's end come last: their key is 0, and they are last in the tile.
             keys[item] = key_type(0)
-            if first + u32(item * 32) < count:
+            if first + u32(item * 32) < n_loaded:
                 keys[item] = load_element(address)
             address += 32 * step
         if p.is_first != 0:
             for item in range(n_items):
-                if first + u32(item * 32) < count:
+                if first + u32(item * 32) < n_loaded:
                     keys[item] = ordered_key(keys[item], p.key_format)
 
         of_digit = position_type(0)
@@ -334,10 +345,13 @@ def sort_kernel(
                 if p.is_last == 0:
                     store_position(sorted_positions + (pairs + rank) * position_size, position)
                 elif rank < p.k:
-                    address = x_base + i64(position) * p.strides.x * element_size
-                    bits = restore(keys[item], p.key_format, address)
+                    bits = key_type(p.length_format.padding)
+                    index = i64(NO_INDEX)
+                    if rank < length:
+                        index = i64(position)
+                        bits = restore(keys[item], p.key_format, x_base + index * p.strides.x * element_size)
                     store_element(values + (value_row + rank * p.strides.values) * element_size, bits)
                     at = indices + (index_row + rank * p.strides.indices) * p.index_size
-                    store_index(at, p.index_size, i64(position))
+                    store_index(at, p.index_size, index)
 
     return sort_digit

@@ -12,8 +12,9 @@ from numba import cuda, types
 from kernels_cuda.ptx import grid_dependency_wait, shuffle_from_u32
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import TileParameters
-from kernels_cuda.top_k.rows import row_offsets, store_index
+from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import DIGIT_BITS, N_DIGITS, TILE_SUMS
 from kernels_cuda.top_k.sort import digit_functions
 
@@ -33,6 +34,7 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
+    pad_row = pad_function(element_size)
     digit_of, rank_in_warp = digit_functions(key_type, n_items)
     inclusive_sum = block_inclusive_sum(n_threads)
     n_warps = n_threads // 32
@@ -40,7 +42,7 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
     key_bits = 8 * element_size
 
     @cuda.jit(max_registers=REGISTERS[n_threads])
-    def sort_row(x, values, indices, offsets, p: TileParameters):
+    def sort_row(x, lengths, values, indices, offsets, p: TileParameters):
         grid_dependency_wait()
         # Both lie at the same place: the block exchanges its keys first, then its positions.
         exchanged_keys = cuda.shared.array(0, key_type)
@@ -50,10 +52,12 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, p.first_row + i64(cuda.blockIdx.x))
+        row = p.first_row + i64(cuda.blockIdx.x)
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         base = x + x_row * element_size
         step = p.strides.x * element_size
-        count = u32(p.axis_size)
+        count = u32(row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format))
+        n_selected = min(p.k, i64(count))
 
         keys = cuda.local.array(n_items, key_type)
         places = cuda.local.array(n_items, u32)
@@ -119,11 +123,21 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
         for item in range(n_items):
             place = u32(item * n_threads) + thread
             rank = i64(place)
-            if rank < p.k:
+            if rank < n_selected:
                 position = i64(exchanged_positions[place])
                 bits = restore(keys[item], p.key_format, base + position * step)
                 store_element(values + (value_row + rank * p.strides.values) * element_size, bits)
                 at = indices + (index_row + rank * p.strides.indices) * p.index_size
                 store_index(at, p.index_size, position)
+        pad_row(
+            values + value_row * element_size,
+            indices + index_row * p.index_size,
+            p.strides,
+            p.index_size,
+            p.length_format.padding,
+            n_selected + i64(thread),
+            i64(n_threads),
+            p.k,
+        )
 
     return sort_row

@@ -33,9 +33,10 @@ from kernels_cuda.ptx import (
 from kernels_cuda.runtime.compiler import linked_function, target_capability
 from kernels_cuda.top_k.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import WarpParameters
-from kernels_cuda.top_k.rows import row_offsets, store_index
-from kernels_cuda.top_k.shapes import VECTOR_BYTES, WARP_KERNEL_WARPS, WARP_LARGEST_K
+from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shapes import VECTOR_BYTES, WARP_KERNEL_WARPS, WARP_LANES, WARP_LARGEST_K
 
 u32 = types.uint32
 u64 = types.uint64
@@ -60,6 +61,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
+    pad_row = pad_function(element_size)
     warp_max = warp_maximum(key_type)
     per_vector = VECTOR_BYTES // element_size
     per_lane = n_vectors * per_vector
@@ -140,7 +142,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
     @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
-    def warp_top_k(x, values, indices, offsets, p: WarpParameters):
+    def warp_top_k(x, lengths, values, indices, offsets, p: WarpParameters):
         grid_dependency_wait()
         slot_keys = cuda.shared.array(0, slot_type, VECTOR_BYTES)
         slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
@@ -152,8 +154,8 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
             return
         x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         base = x + x_row * element_size
-        count = u32(p.axis_size)
-        n_selected = u32(p.k)
+        count = u32(row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format))
+        n_selected = min(u32(p.k), count)
 
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
         unfolded_keys = cuda.local.array(per_lane, key_type)
@@ -316,5 +318,15 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 at = indices + (index_row + i64(rank) * p.strides.indices) * p.index_size
                 store_index(at, p.index_size, i64(position))
             own += 32
+        pad_row(
+            values + value_row * element_size,
+            indices + index_row * p.index_size,
+            p.strides,
+            p.index_size,
+            p.length_format.padding,
+            i64(n_selected + lane),
+            i64(WARP_LANES),
+            p.k,
+        )
 
     return warp_top_k

@@ -9,9 +9,10 @@ from tests import cases
 from tests.data import assert_same
 from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
 from tests.libraries import Torch, call, expected
+from tests.top_k_cases import OF_LENGTHS, UNSORTED
 
 TABLES = {
-    "top_k": cases.TOP_K,
+    "top_k": (*cases.TOP_K, *UNSORTED, *OF_LENGTHS),
     "nonzero_coordinates": cases.NONZERO,
     "gather_nd": cases.GATHER,
     "diagonal_matrix": cases.DIAGONAL,
