@@ -238,7 +238,7 @@ def single_pass_kernel(element_size: int) -> Any:
             cuda.syncthreads()
 
     @linked_function
-    def sample_threshold(group_maxima, n_selected, most, lane):
+    def sample_threshold(group_maxima, n_selected, lane):
         """Return a key that at least `n_selected` groups reach, and few more; 0 if not so many reach any other.
 
         One warp bisects the range of the keys.
@@ -258,6 +258,7 @@ def single_pass_kernel(element_size: int) -> Any:
         lowest = warp_min(lowest)
         highest = warp_max(highest)
         reaching = u32(_GROUPS)
+        most = n_selected + (n_selected >> 3) + 1
         while lowest < highest and reaching > most:
             middle = highest - ((highest - lowest) >> 1)
             count = u32(0)
@@ -415,7 +416,7 @@ def single_pass_kernel(element_size: int) -> Any:
             best = max(best, fold(unfolded, p.unfolded_format, p.key_format))
         send_maximum(group_maxima, best, rank, u32(p.cluster_bits), lane, warp)
         if warp == 0:
-            least_key = sample_threshold(group_maxima, n_selected, u32(p.most), lane)
+            least_key = sample_threshold(group_maxima, n_selected, lane)
             if lane == 0:
                 counters[_LEAST_KEY] = least_key
         cuda.syncthreads()
