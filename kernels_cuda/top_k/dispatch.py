@@ -57,9 +57,7 @@ IMPLEMENTATIONS = {
     Algorithm.WARP: Implementation(launches.warp_launches),
     Algorithm.BLOCK: Implementation(group_launches.block_launches),
     Algorithm.GRID: Implementation(group_launches.grid_launches),
-    Algorithm.SINGLE_PASS: Implementation(
-        single_pass_launches.single_pass_launches, orders_by_index=True, reads_lengths=True
-    ),
+    Algorithm.SINGLE_PASS: Implementation(single_pass_launches.single_pass_launches, orders_by_index=True),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
     Algorithm.SORT: Implementation(launches.sort_launches),

@@ -361,8 +361,8 @@ def single_pass_kernel(element_size: int) -> Any:
         if p.cluster_bits != 0:
             cluster_arrive_relaxed()
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
-        _, _, value_row, index_row, base, address, prefix, n_row_vectors = locate(
-            x, offsets, row, length, length, i64(1), i64(1), element_size, p.layout
+        value_row, index_row, _, base, address, prefix, n_row_vectors = locate(
+            x, offsets, row, i64(0), length, length, i64(1), element_size, p.layout
         )
         n_selected = u32(min(p.k, length))
         n_vectors = u32(n_row_vectors)
