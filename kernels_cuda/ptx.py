@@ -235,7 +235,8 @@ lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 # The same number, which compilers do not know: they cannot move what follows from it to before this place.
 same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
 
-# Of floats of 32 bits, or two of 16 bits: the larger, a NaN if either is one; and the smaller, a NaN if both are.
+# Of floats of 32 bits, or two of 16 bits: the larger, a NaN if either is one, and the smaller, a NaN if both
+# are.
 larger_f32 = _instruction(u32, [u32, u32], "max.NaN.f32 $0, $1, $2;", _PURE)
 larger_f16x2 = _instruction(u32, [u32, u32], "max.NaN.f16x2 $0, $1, $2;", _PURE)
 larger_bf16x2 = _instruction(u32, [u32, u32], "max.NaN.bf16x2 $0, $1, $2;", _PURE)

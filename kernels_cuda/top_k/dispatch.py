@@ -64,7 +64,7 @@ IMPLEMENTATIONS = {
 }
 
 
-def choose(problem: Problem, policy: Policy) -> Algorithm:
+def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
     """Choose the algorithm for a problem, by its rows, columns, k and element size."""
     if _is_for_columns(problem, policy):
         return Algorithm.COLUMNS

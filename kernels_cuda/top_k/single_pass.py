@@ -40,7 +40,6 @@ from kernels_cuda.ptx import (
     load_shared_u32x4,
     shared_address,
     shared_from,
-    shuffle_xor_u32,
     smaller_bf16x2,
     smaller_f16x2,
     smaller_f32,
@@ -48,14 +47,14 @@ from kernels_cuda.ptx import (
     store_cluster_u64,
     wait_for_copies,
     warp_add,
-    warp_max,
-    warp_min,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
+from kernels_cuda.top_k.pairs import KEPT, pair_functions
 from kernels_cuda.top_k.parameters import SinglePassParameters
 from kernels_cuda.top_k.rows import locate, row_length, store_index
+from kernels_cuda.top_k.sample import N_GROUPS, sample_threshold, send_maximum
 from kernels_cuda.top_k.shapes import (
     PAIR_BYTES,
     SINGLE_PASS_STAGES,
@@ -65,7 +64,7 @@ from kernels_cuda.top_k.shapes import (
     VECTOR_BYTES,
     WARP_LANES,
 )
-from kernels_cuda.top_k.threshold import FOUND, N_COUNTERS, threshold_functions
+from kernels_cuda.top_k.threshold import FOUND
 
 u32 = types.uint32
 u64 = types.uint64
@@ -78,17 +77,11 @@ _WARP_BITS = SINGLE_PASS_WARPS.bit_length() - 1
 _FILL, _FULL, _END, _MERGE, _DONE = range(5)
 # Pairs that are ranked without another search.
 _RANKED = SINGLE_PASS_THREADS // 4
-# Groups of lanes that the sample has one key of each.
-_GROUPS = 256
-_GROUPS_PER_LANE = _GROUPS // WARP_LANES
 _INFINITY_OF_HALVES = 0x7C00
-_ALL_ONES = 0xFFFFFFFFFFFFFFFF
-# Places of shared counters behind those of `threshold`: pairs that stay, whether the list is full, and the
-# threshold of the sample.
-_KEPT = N_COUNTERS
-_IS_FULL = N_COUNTERS + 1
-_LEAST_KEY = N_COUNTERS + 2
-_N_COUNTERS = N_COUNTERS + 3
+# Places of shared counters behind that of `pairs`: whether the list is full, and the threshold of the sample.
+_IS_FULL = KEPT + 1
+_LEAST_KEY = KEPT + 2
+_N_COUNTERS = KEPT + 3
 # Entries of the block's state in shared memory.
 BASE, VALUES, INDICES = range(3)
 _N_STATE = 3
@@ -115,7 +108,7 @@ def single_pass_kernel(element_size: int) -> Any:
     fold = functions.fold
     restore = functions.restore
     pad_row = pad_function(element_size)
-    _, block_extremes, find_threshold, _ = threshold_functions(_THREADS, u64)
+    kth_largest, keep, rank_pairs = pair_functions(_THREADS)
     per_vector = VECTOR_BYTES // element_size
     n_vectors_each = SINGLE_PASS_VECTORS
     n_words = 4 * n_vectors_each
@@ -152,7 +145,9 @@ def single_pass_kernel(element_size: int) -> Any:
         """Begin to copy a lane's vectors ``32 * j`` from `address` on, up to `n_left`."""
         for at in range(n_vectors_each):
             copy_async_if(
-                place + VECTOR_STEP * at, address + WARP_LANES * VECTOR_BYTES * at, u32(WARP_LANES * at) < n_left
+                place + VECTOR_STEP * at,
+                address + WARP_LANES * VECTOR_BYTES * at,
+                u32(WARP_LANES * at) < n_left,
             )
         commit_copies()
 
@@ -181,7 +176,9 @@ def single_pass_kernel(element_size: int) -> Any:
 
         return extreme
 
-    larger, smaller = map(extreme_of, (larger_f16x2, smaller_f16x2) if element_size == 2 else (larger_f32, smaller_f32))
+    larger, smaller = map(
+        extreme_of, (larger_f16x2, smaller_f16x2) if element_size == 2 else (larger_f32, smaller_f32)
+    )
     larger_bfloat, smaller_bfloat = extreme_of(larger_bf16x2), extreme_of(smaller_bf16x2)
 
     @linked_function
@@ -194,14 +191,9 @@ def single_pass_kernel(element_size: int) -> Any:
                 best = larger_integer(best, words[at] ^ change)
             best ^= change
         elif p.key_format.unordered != 0:
-            if is_bfloat(p):
-                best = larger_bfloat(words)
-            else:
-                best = larger(words)
-        elif is_bfloat(p):
-            best = smaller_bfloat(words)
+            best = larger_bfloat(words) if is_bfloat(p) else larger(words)
         else:
-            best = smaller(words)
+            best = smaller_bfloat(words) if is_bfloat(p) else smaller(words)
         return best
 
     @device_function
@@ -212,131 +204,6 @@ def single_pass_kernel(element_size: int) -> Any:
             best = max(best, unfolded_element(word >> 16, unfolding))
         return best
 
-    @linked_function
-    def send_maximum(group_maxima, best, rank, cluster_bits, lane, warp):
-        """Hand the largest key of each group of neighbouring lanes to all blocks of the cluster.
-
-        The more blocks, the fewer groups a warp has; a group has twice as many lanes as there are blocks.
-        """
-        lane_bits = cluster_bits + 1
-        group_lanes = u32(1) << lane_bits
-        distance = u32(1)
-        while distance < group_lanes:
-            best = max(best, shuffle_xor_u32(best, distance))
-            distance <<= 1
-        group = (((rank * SINGLE_PASS_WARPS + warp) << 5) + lane) >> lane_bits
-        receiver = lane & (group_lanes - 1)
-        if cluster_bits != 0:
-            # All blocks have begun.
-            cluster_wait()
-            if receiver < group_lanes >> 1:
-                store_cluster_u32(cluster_address(shared_address(group_maxima) + group * 4, receiver), best)
-            cluster_arrive()
-            cluster_wait()
-        else:
-            group_maxima[group] = best
-            cuda.syncthreads()
-
-    @linked_function
-    def sample_threshold(group_maxima, n_selected, lane):
-        """Return a key that at least `n_selected` groups reach, and few more; 0 if not so many reach any other.
-
-        One warp bisects the range of the keys.
-        """
-        keys = cuda.local.array(_GROUPS_PER_LANE, u32)
-        at = shared_address(group_maxima) + lane * VECTOR_BYTES
-        for half in range(2):
-            word = 4 * half
-            keys[word], keys[word + 1], keys[word + 2], keys[word + 3] = load_shared_u32x4(
-                at + WARP_LANES * VECTOR_BYTES * half
-            )
-        lowest = keys[0]
-        highest = keys[0]
-        for number in range(1, _GROUPS_PER_LANE):
-            lowest = min(lowest, keys[number])
-            highest = max(highest, keys[number])
-        lowest = warp_min(lowest)
-        highest = warp_max(highest)
-        reaching = u32(_GROUPS)
-        most = n_selected + (n_selected >> 3) + 1
-        while lowest < highest and reaching > most:
-            middle = highest - ((highest - lowest) >> 1)
-            count = u32(0)
-            for number in range(_GROUPS_PER_LANE):
-                count += u32(keys[number] >= middle)
-            count = warp_add(count)
-            if count >= n_selected:
-                lowest = middle
-                reaching = count
-            else:
-                highest = middle - 1
-        return lowest
-
-    @linked_function
-    def kth_largest(pairs, n_pairs, n_selected, most, memory, ids):
-        """Return a pair that at least `n_selected` and at most `most` of the pairs are at or above.
-
-        Those that are 0 do not count.
-        """
-        histogram, sums, extremes, counters = memory
-        thread, lane, warp = ids
-        lowest = u64(_ALL_ONES)
-        highest = u64(0)
-        at = thread
-        while at < n_pairs:
-            pair = pairs[at]
-            highest = max(highest, pair)
-            if pair != 0:
-                lowest = min(lowest, pair)
-            at += _THREADS
-        lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
-        threshold, _, _ = find_threshold(
-            *(pairs, n_pairs, lowest, highest, n_selected, most, histogram, sums, counters),
-            *(thread, lane, warp),
-        )
-        return threshold
-
-    @linked_function
-    def keep(pairs, n_pairs, threshold, address, counters, thread):
-        """Copy the pairs at or above a threshold to shared memory, of any block; return how many there are."""
-        cuda.syncthreads()
-        if thread == 0:
-            counters[_KEPT] = u32(0)
-        cuda.syncthreads()
-        at = thread
-        while at < n_pairs:
-            pair = pairs[at]
-            if pair != 0 and pair >= threshold:
-                slot = atomic_add_shared_u32(shared_address(counters) + u32(4 * _KEPT), u32(1))
-                store_cluster_u64(address + slot * PAIR_BYTES, pair)
-            at += _THREADS
-        cuda.syncthreads()
-        return counters[_KEPT]
-
-    @linked_function
-    def rank_pairs(pairs, n_pairs, n_selected, ranked, thread):
-        """Put the first pairs in order: each is compared with all, by as many lanes as there are for it."""
-        lane_bits = u32(0)
-        while lane_bits < 5 and n_pairs << (lane_bits + 1) <= _THREADS:
-            lane_bits += 1
-        lanes = u32(1) << lane_bits
-        at = thread >> lane_bits
-        own = u64(0)
-        rank = u32(0)
-        if at < n_pairs:
-            own = pairs[at]
-            other = thread & (lanes - 1)
-            while other < n_pairs:
-                rank += u32(pairs[other] > own)
-                other += lanes
-        distance = u32(1)
-        while distance < lanes:
-            rank += shuffle_xor_u32(rank, distance)
-            distance <<= 1
-        if at < n_pairs and rank < n_selected and thread & (lanes - 1) == 0:
-            ranked[rank] = own
-        cuda.syncthreads()
-
     @cuda.jit(max_registers=64)
     def single_pass_top_k(x, lengths, values, indices, offsets, p: SinglePassParameters):
         grid_dependency_wait()
@@ -346,7 +213,7 @@ def single_pass_kernel(element_size: int) -> Any:
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, u64)
         counters = cuda.shared.array(_N_COUNTERS, u32)
-        group_maxima = cuda.shared.array(_GROUPS, u32, VECTOR_BYTES)
+        group_maxima = cuda.shared.array(N_GROUPS, u32, VECTOR_BYTES)
         totals = cuda.shared.array(WARP_LANES, u32)
         state = cuda.shared.array(_N_STATE, i64)
         memory = histogram, sums, extremes, counters
@@ -448,7 +315,7 @@ def single_pass_kernel(element_size: int) -> Any:
                     counters[FOUND] = n_pairs
                     counters[_IS_FULL] = u32(0)
                 cuda.syncthreads()
-            if phase == _FILL or phase == _FULL:
+            if phase <= _FULL:
                 least_unfolded, next_unfolded, threshold_position = bars(threshold, p)
                 # Only a full list, and the end, make warps wait for each other.
                 while tile < n_tiles and load_shared_u32(counters_at + u32(4 * _IS_FULL)) == 0:
@@ -546,7 +413,9 @@ def single_pass_kernel(element_size: int) -> Any:
                     other += 1
             bits = restore(key_of(pair, p), p.key_format, state[BASE] + position * element_size)
             store_element(state[VALUES] + rank_of_result * p.strides.values * element_size, bits)
-            store_index(state[INDICES] + rank_of_result * p.strides.indices * p.index_size, p.index_size, position)
+            store_index(
+                state[INDICES] + rank_of_result * p.strides.indices * p.index_size, p.index_size, position
+            )
         pad_row(
             *(state[VALUES], state[INDICES], p.strides, p.index_size, p.length_format.padding),
             *(i64(n_selected) + i64(thread), i64(_THREADS), i64(p.k)),
