@@ -43,7 +43,15 @@ from kernels_cuda.top_k.parameters import BlockParameters
 from kernels_cuda.top_k.rank import write_function
 from kernels_cuda.top_k.rows import locate, part_of, row_length
 from kernels_cuda.top_k.select import select_function
-from kernels_cuda.top_k.shapes import COARSE, ELEMENTS, FINE, SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
+from kernels_cuda.top_k.shapes import (
+    COARSE,
+    ELEMENTS,
+    FINE,
+    LARGEST_LANE_BITS,
+    SPARE_CANDIDATES,
+    VECTOR_BYTES,
+    group_key_bytes,
+)
 from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
 
 u16 = types.uint16
@@ -93,6 +101,24 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         while bits > 0 and n_vectors >> bits < enough_groups and n_vectors <= n_groups << (bits - 1):
             bits -= 1
         return bits
+
+    @device_function
+    def start_of_short_row(start, n_coarse, n_row_vectors, p):
+        """Return where to begin with a row that is shorter than others: stage, lane bits, unit groups.
+
+        From the stage that it has twice as many maxima of as are selected; each is a group if they fit.
+        """
+        stage, bits, has_unit_groups = start
+        most_vectors = p.n_groups << LARGEST_LANE_BITS
+        n_fine_vectors = n_coarse << p.coarse_bits
+        if stage == COARSE and n_coarse < 2 * p.k and n_fine_vectors <= most_vectors:
+            stage, bits, has_unit_groups = i64(FINE), u32(LARGEST_LANE_BITS), False
+        if stage == FINE:
+            if n_fine_vectors * keys_per_vector <= p.n_groups:
+                bits, has_unit_groups = u32(0), True
+            if n_fine_vectors * keys_per_vector < 2 * p.k and n_row_vectors <= most_vectors:
+                stage, bits, has_unit_groups = i64(ELEMENTS), u32(LARGEST_LANE_BITS), False
+        return stage, bits, has_unit_groups
 
     @device_function
     def vector_bits(stage, fine_bits, coarse_bits):
@@ -212,12 +238,16 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         n_coarse = coarse_groups(n_row_vectors, coarse_group_bits, p.n_coarse)
         fine_address = fine + unit * (p.n_coarse << p.coarse_bits) * VECTOR_BYTES
         coarse_address = coarse + unit * p.n_coarse * n_key_bytes
+        stage, bits, has_unit_groups = p.top_stage, u32(p.lane_bits), p.has_unit_groups != 0
+        if length < p.axis_size and p.strides.x == 1 and sources == 0:
+            start = stage, bits, has_unit_groups
+            stage, bits, has_unit_groups = start_of_short_row(start, n_coarse, n_row_vectors, p)
         address = first_address
         n_vectors = u32(n_row_vectors)
-        if p.top_stage == FINE:
+        if stage == FINE:
             address = fine_address
             n_vectors = u32(n_coarse << p.coarse_bits)
-        elif p.top_stage == COARSE:
+        elif stage == COARSE:
             address = coarse_address
             n_vectors = u32(n_coarse // keys_per_vector)
         value_address = values + (value_row + part * p.k * p.strides.values) * element_size
@@ -263,25 +293,24 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 unaligned += n_row_vectors * per_vector
             unaligned_bits = load_element(base + unaligned * p.strides.x * element_size)
 
-        stage = p.top_stage
         group_bits = u32(0)
         has_candidate_groups = False
         n_at_or_above = u32(0)
         threshold = key_type(0)
         highest = key_type(ones)
-        bits = lane_bits_of(n_vectors, u32(p.lane_bits), u32(p.n_groups), u32(p.enough_groups))
+        bits = lane_bits_of(n_vectors, bits, u32(p.n_groups), u32(p.enough_groups))
         n_selected = u32(min(p.k, count))
-        n_groups = count_groups(n_vectors, bits, p.has_unit_groups != 0)
+        n_groups = count_groups(n_vectors, bits, has_unit_groups)
         if n_groups > n_selected and (count > p.n_slots or i64(n_selected) * 4 < count):
             stride = p.strides.x
-            if p.top_stage != ELEMENTS:
+            if stage != ELEMENTS:
                 stride = i64(1)
             n_at_or_above, threshold, highest = first_pass(
                 (keys, candidate_groups, histogram, sums, extremes, counters, state),
-                p.top_stage,
+                stage,
                 (address, n_vectors, stride),
                 bits,
-                p.has_unit_groups != 0,
+                has_unit_groups,
                 unaligned_bits,
                 p.k,
                 u32(p.most_groups),
@@ -291,7 +320,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             )
             has_candidate_groups = True
             group_bits = bits
-            if p.has_unit_groups != 0:
+            if has_unit_groups:
                 # The list is of groups of the stage below.
                 stage -= 1
                 group_bits = vector_bits(stage, p.fine_bits, p.coarse_bits)
@@ -328,6 +357,10 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 first_position = i64(0)
             elif p.strides.x != 1:
                 step = p.strides.x * element_size
+            n_each = u32(per_vector)
+            if are_unfolded:
+                n_each = u32(keys_per_vector)
+            are_too_many = not has_candidate_groups and n_items * n_each > limit
             n_above, n_ties, threshold = select(
                 (keys, lows, histogram, sums, counters),
                 u32(p.n_slots),
@@ -338,6 +371,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 highest,
                 n_selected,
                 limit,
+                are_too_many,
                 p.unfolded_format,
                 p.key_format,
                 (thread, lane, warp),

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import group_launches, launches, single_pass_launches
+from kernels_cuda.top_k import group_launches, launches, partition_launches, single_pass_launches
+from kernels_cuda.top_k.cluster_launches import cluster_launches, fitting_cluster, run_together
 from kernels_cuda.top_k.launches import Launch, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, take_lengths
 from kernels_cuda.top_k.policy import Policy
@@ -33,6 +34,8 @@ class Algorithm(StrEnum):
     SINGLE_PASS = "single_pass"
     COLUMNS = "columns"
     TILE = "tile"
+    PARTITION = "partition"
+    CLUSTER = "cluster"
     SORT = "sort"
 
 
@@ -60,6 +63,8 @@ IMPLEMENTATIONS = {
     Algorithm.SINGLE_PASS: Implementation(single_pass_launches.single_pass_launches, orders_by_index=True),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
+    Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
+    Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
 }
 
@@ -70,12 +75,16 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
         return Algorithm.COLUMNS
     if _is_for_rounds(problem, policy):
         return Algorithm.ROUNDS
+    if _is_for_single_pass(problem, policy):
+        return Algorithm.SINGLE_PASS
+    if _is_for_partition(problem, policy):
+        return Algorithm.PARTITION
     if _is_for_warps(problem, policy):
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
         return Algorithm.TILE
-    if _is_for_single_pass(problem, policy):
-        return Algorithm.SINGLE_PASS
+    if _is_for_clusters(problem, policy):
+        return Algorithm.CLUSTER
     if _is_for_grids(problem, policy):
         return Algorithm.GRID
     return Algorithm.SORT if group_launches.fitting_block(problem, policy) is None else Algorithm.BLOCK
@@ -99,6 +108,15 @@ def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
     return problem.k <= (largest_k if problem.is_sorted else ROUNDS_LARGEST_K)
 
 
+def _is_for_partition(problem: Problem, policy: Policy) -> bool:
+    return (
+        not problem.is_sorted
+        and problem.strides.x == 1
+        and problem.axis_size > policy.partition.row_elements
+        and partition_launches.fitting_partition(problem, policy) is not None
+    )
+
+
 def _is_for_warps(problem: Problem, policy: Policy) -> bool:
     warp = policy.warp
     if problem.k <= WARP_LARGEST_K:
@@ -120,12 +138,24 @@ def _selects_most(problem: Problem, policy: Policy) -> bool:
 
 
 def _is_for_single_pass(problem: Problem, policy: Policy) -> bool:
-    limits = policy.single_pass
-    if not single_pass_launches.can_serve(problem, policy) or problem.row_bytes < limits.row_bytes:
-        return False
-    bits = single_pass_launches.cluster_bits(problem, policy)
-    n_blocks = problem.n_rows << bits
-    return n_blocks >= problem.multiprocessors or problem.row_bytes >> bits <= limits.block_bytes
+    single_pass = policy.single_pass
+    return (
+        single_pass_launches.can_serve(problem, policy)
+        and single_pass.row_bytes <= problem.row_bytes <= single_pass.longest_row_bytes
+        and single_pass_launches.cluster_bits(problem, policy) > 0
+    )
+
+
+def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
+    cluster = policy.cluster
+    n_blocks = fitting_cluster(problem, policy)
+    return (
+        n_blocks is not None
+        and run_together(problem, policy, n_blocks)
+        and not group_launches.is_transposed(problem, policy)
+        and problem.axis_size >= cluster.row_elements
+        and (problem.k >= cluster.sorted_k or not problem.is_sorted)
+    )
 
 
 def _is_for_grids(problem: Problem, policy: Policy) -> bool:

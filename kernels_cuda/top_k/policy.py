@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
     BlockShape,
+    PartitionShape,
     RoundsShape,
     TileShape,
     group_key_bytes,
 )
 
 ELEMENT_SIZES = (1, 2, 4, 8)
+CLUSTER_BLOCKS = (4, 8, 16)
 KIB = 1 << 10
 MIB = 1 << 20
 # Shared memory that a block may have, by compute capability (CUDA C++ programming guide, technical
@@ -41,8 +44,6 @@ BLOCK_KIB = {
 }
 # A block of the oldest devices may have less than this, and has less work to do then.
 LARGE_BLOCK_KIB = 99
-# Blocks of a cluster, of devices whose blocks may have most of this memory.
-LARGEST_CLUSTER = {(9, 0): 16, (10, 0): 16, (10, 3): 16, (11, 0): 8}
 # Threads of the block kernels; devices with little shared memory do without the last two.
 BLOCK_THREADS = (128, 256, 512, 1024)
 # Lanes that hold a short row, and keys of each.
@@ -54,6 +55,12 @@ ROUNDS_SHAPES = {
 TILE_SHAPES = {
     **dict.fromkeys((1, 2, 4), ((256, 8), (384, 16), (512, 16), (1024, 16))),
     8: ((256, 8), (512, 8), (1024, 8)),
+}
+
+# Threads of a block that holds a row in registers, and keys of each.
+PARTITION_SHAPES = {
+    **dict.fromkeys((1, 2, 4), ((256, 16), (512, 32), (1024, 32))),
+    8: ((256, 8), (512, 16), (1024, 16)),
 }
 
 
@@ -91,6 +98,18 @@ class TilePolicy:
     # Longer rows than this are sorted from a k above the next on; the block algorithm serves others sooner.
     sorted_elements: int
     selected_k: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionPolicy:
+    """One block per row, which holds it in registers, for results by ascending index."""
+
+    # Smallest first; a row goes to the first that holds it, or to the last if there are few rows.
+    shapes: tuple[PartitionShape, ...]
+    # Shorter rows are left to warps and their rounds.
+    row_elements: int = 1024
+    # As many rows as this for each multiprocessor are few.
+    few_rows_per_multiprocessor: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,19 +174,32 @@ class GridPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class SinglePassPolicy:
-    """One block per row, or a cluster of blocks, reads it once for a small k."""
+    """One cluster of blocks per row, or one block, reads it once for a small k."""
 
     # A larger k would leave few pairs of a sample above the threshold, and many to rank.
     largest_k: int = 128
-    # Shorter rows are served sooner by blocks that keep group maxima.
-    row_bytes: int = 64 * KIB
-    # Bytes of a row for each block, beyond which other blocks of the device should read along.
-    block_bytes: int = 384 * KIB
-    # Blocks that may share a row, 0 where there are no clusters; and those that run at a time.
-    largest_cluster: int
-    blocks_per_multiprocessor: int = 2
+    # Shorter rows are served sooner by one block each, and longer ones by all blocks of the device.
+    row_bytes: int = 60 * KIB
+    longest_row_bytes: int = MIB
+    # The blocks of a cluster, and the rows up to which so many share a row: larger clusters find room less
+    # often. More rows have a block each, if this algorithm is to serve them.
+    clusters: tuple[tuple[int, int], ...] = ((16, 2), (8, 8), (4, 16))
     # Pairs that the list has room for; two blocks share a multiprocessor.
     n_slots: int = 768
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterPolicy:
+    """One cluster of blocks per row."""
+
+    # How many blocks a cluster may have; none where devices have no clusters.
+    blocks: tuple[int, ...]
+    # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
+    # are left over.
+    eighths_of_multiprocessors: int = 7
+    # Shorter rows are served sooner by one block each, and a smaller k of sorted results by group maxima.
+    row_elements: int = 1 << 15
+    sorted_k: int = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,15 +230,19 @@ class SortPolicy:
     blocks_per_multiprocessor: int = 2
     # Workspace that a batch of rows should need; a row that needs more is a batch by itself.
     batch_bytes: int = 256 * MIB
+    # With more tiles than these, those of fewer threads with more elements each are faster.
+    tiles_per_multiprocessor: int = 3
     # Longer rows have positions and counts of 8 bytes.
     narrow_elements: int = NARROW_COUNTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByIndexPolicy:
-    """One block per row, or part of a row, brings results into ascending order of index."""
+    """What brings results into ascending order of index: alone, or by another pass over the row."""
 
-    # The longest rows that one warp reorders.
+    # What is selected is reordered alone by the first of these that holds it, from rows longer than the next.
+    reorder_shapes: tuple[TileShape, ...] = (TileShape(256, 4), TileShape(512, 4), TileShape(512, 8))
+    # The longest rows that one warp reads again.
     warp_row_elements: int = 1024
     # Few rows are split into parts of at least so many elements, for so many blocks.
     part_elements: int = 1 << 15
@@ -231,9 +267,11 @@ class Policy:
     rounds: RoundsPolicy
     warp: WarpPolicy
     tile: TilePolicy
+    partition: PartitionPolicy
     block: BlockPolicy
     grid: GridPolicy
-    single_pass: SinglePassPolicy
+    cluster: ClusterPolicy
+    single_pass: SinglePassPolicy = SinglePassPolicy()
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
@@ -299,6 +337,9 @@ class Policy:
                 sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
                 selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
             ),
+            partition=PartitionPolicy(
+                shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size])
+            ),
             block=BlockPolicy(
                 shapes=tuple(
                     block_shape(element_size, n_threads, block_bytes)
@@ -308,8 +349,8 @@ class Policy:
                 middle_k_of_many_rows=1024 if is_large else 2048,
                 largest_k=4096 if is_large else 2048,
             ),
-            single_pass=SinglePassPolicy(largest_cluster=LARGEST_CLUSTER.get(capability, 0)),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
+            cluster=ClusterPolicy(blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else ()),
         )
 
 

@@ -24,7 +24,8 @@ _LONGEST_ROW = (1 << 31) - 1
 def can_serve(problem: Problem, policy: Policy) -> bool:
     """Tell whether the algorithm takes a problem."""
     return (
-        policy.single_pass.largest_cluster > 0
+        bool(policy.cluster.blocks)
+        and kernels.single_pass(4).dynamic_shared_bytes <= policy.block_bytes
         and problem.element_size in shapes.SINGLE_PASS_ELEMENT_SIZES
         and problem.strides.x == 1
         and problem.k <= policy.single_pass.largest_k
@@ -33,19 +34,11 @@ def can_serve(problem: Problem, policy: Policy) -> bool:
 
 
 def cluster_bits(problem: Problem, policy: Policy) -> int:
-    """Return the bits of the number of blocks that share a row.
-
-    More blocks are of no use than keep the multiprocessors busy, or have a tile each.
-    """
-    limits = policy.single_pass
-    bits = 0
-    while (
-        1 << bits < limits.largest_cluster
-        and problem.n_rows << (bits + 1) <= limits.blocks_per_multiprocessor * problem.multiprocessors
-        and shapes.SINGLE_PASS_TILE_BYTES << bits < problem.row_bytes
-    ):
-        bits += 1
-    return bits
+    """Return the bits of the number of blocks that share a row, each of which has most of a tile."""
+    for n_blocks, most_rows in policy.single_pass.clusters:
+        if problem.n_rows <= most_rows and n_blocks * shapes.SINGLE_PASS_TILE_BYTES < 2 * problem.row_bytes:
+            return n_blocks.bit_length() - 1
+    return 0
 
 
 def single_pass_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
