@@ -14,7 +14,8 @@ T = TensorDataType
 PROBLEMS = {
     "rounds": ((3000, 100), 1, 5, "top_k_rounds"),
     "warp": ((3000, 200), 1, 20, "top_k_warp"),
-    "block": ((7, 20_000), 1, 100, "top_k_block"),
+    "block": ((7, 20_000), 1, 300, "top_k_block"),
+    "single_pass": ((7, 50_000), 1, 100, "top_k_single_pass"),
     "grid": ((2, 3_000_001), 1, 500, "top_k_block"),
     "tile": ((50, 4000), 1, 2500, "top_k_tile"),
     "sort": ((3, 100_003), 1, 50_000, "top_k_sort"),
@@ -31,6 +32,7 @@ SORTED_INTO = {
 # What serves problems whose results are not to be sorted by itself.
 BY_INDEX = {
     "rounds": "top_k_rounds",
+    "single_pass": "top_k_single_pass",
     "block": "top_k_partition",
     "tile": "top_k_partition",
     "many_elements": "top_k_partition",

@@ -185,6 +185,32 @@ class GridPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SinglePassPolicy:
+    """One cluster of blocks per row, or one block, reads it once for a small k."""
+
+    # A larger k would leave few pairs of a sample above the threshold, and many to rank.
+    largest_k: int = 128
+    # Shorter rows are served sooner by blocks that keep group maxima, and by index by such that hold the row;
+    # of these, longer ones for a larger k.
+    row_bytes: int = 16 * KIB
+    by_index_elements: int = 8192
+    by_index_k: int = 64
+    by_index_elements_of_large_k: int = 16_385
+    # Longer rows are served sooner by all blocks of the device: so many rows, and the bytes of one.
+    longest_row_bytes: tuple[tuple[int, int], ...] = (
+        (2, 2 * MIB),
+        (8, MIB),
+        (16, 320 * KIB),
+        (256, 64 * KIB),
+    )
+    # The blocks of a cluster, and the rows up to which so many share a row: larger clusters find room less
+    # often. More rows have a block each, if this algorithm is to serve them.
+    clusters: tuple[tuple[int, int], ...] = ((16, 2), (8, 8), (4, 16))
+    # Pairs that the list has room for; two blocks share a multiprocessor.
+    n_slots: int = 768
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterPolicy:
     """One cluster of blocks per row."""
 
@@ -193,16 +219,15 @@ class ClusterPolicy:
     # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
     # are left over.
     eighths_of_multiprocessors: int = 7
-    # By index: shorter rows are served sooner by one block each, a smaller k in fewer steps, and longer rows
-    # (by the bytes of each block) by a threshold from a sample, unless they are few.
+    # By index: shorter rows are served sooner by one block each, and a smaller k in a single pass.
     row_elements: int = 1 << 14
     smallest_k: int = 65
-    block_bytes: int = 64 * KIB
-    # Sorted results: shorter rows, a smaller k, and more rows, are served sooner by one block each, longer rows
-    # by all blocks unless k is large.
+    # Sorted results: shorter rows, a smaller k and more rows are served sooner by one block each.
     sorted_elements: int
     sorted_k: int = 512
-    sorted_k_of_long_rows: int = 2048
+    # Rows with more bytes for each block are served sooner by the whole device, unless k is large.
+    block_bytes: int = 64 * KIB
+    large_k: int = 2048
     fewest_sorting_blocks: int = 8
 
 
@@ -213,7 +238,7 @@ class SampledPolicy:
     # The rows whose results come by ascending index: of so many bytes, and for a k that is worth the sample,
     # which is larger for more rows.
     row_bytes: tuple[int, int] = (128 * KIB, 4096 * KIB)
-    smallest_k: int = 100
+    smallest_k: int = 200
     k_per_row: int = 2
     # Those whose results are sorted: the block algorithm serves others as soon, or sooner.
     sorted_rows: int = 256
@@ -298,6 +323,7 @@ class Policy:
     grid: GridPolicy
     cluster: ClusterPolicy
     sampled: SampledPolicy
+    single_pass: SinglePassPolicy = SinglePassPolicy()
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
