@@ -1,6 +1,6 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-`dispatch.choose` picks one of eight algorithms by the shape alone:
+`dispatch.choose` picks one of nine algorithms by the shape alone:
 
 =========  ============================================  =================================================
 rounds     rows of up to 512, k <= 8                     several rows per warp; each round selects one
@@ -10,6 +10,7 @@ block      k up to what fits into shared memory          one block per row, whic
 grid       the same, of few rows, very long or strided   many blocks find group maxima, then one block per row
 columns    small k of rows that lie side by side         one lane per row, as along any axis but the last
 tile       large k of rows of up to 16384                one block per row, which sorts it
+sampled    many rows of 256 KiB to 1 MiB, large k        a threshold from a sample, then a pass over all
 sort       any k                                         radix sort of whole rows
 =========  ============================================  =================================================
 
@@ -23,16 +24,17 @@ in order.
 `problem`, `policy`                   what is asked for, and what may be tuned
 `dispatch`                            the choice of an algorithm, and the plan
 `launches`, `group_launches`,         each algorithm's launches, as data
-`partition_launches`
+`partition_launches`,
+`sampled_launches`
 `kernels`, `parameters`, `shapes`     what launches and kernels agree on
 `rounds`, `warp`, `partition`,        the algorithms: one file each, with their kernels
 `block`, `grid`, `columns`, `tile`,
-`sort`
+`sampled`, `sampled_finish`, `sort`
 `keys`, `aligned_keys`, `rows`        what is compared, and where rows lie
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
 `filter_pass`, `select`               further passes, over these groups, and the candidates that they leave
 `rank`                                the order of the candidates
-`pair_sort`                           the order of what a partition has selected
+`pair_sort`                           the order of what a block has selected
 `lengths`                             rows that end early
 `optional_launches`, `reorder`,       results in ascending order of index, where an algorithm's are not
 `by_index`

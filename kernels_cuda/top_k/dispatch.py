@@ -140,16 +140,17 @@ def _selects_most(problem: Problem, policy: Policy) -> bool:
 
 def _is_for_sampling(problem: Problem, policy: Policy) -> bool:
     sampled = policy.sampled
-    if problem.strides.x != 1 or fitting_sample(problem, policy) is None:
-        return False
+    fewest_rows, smallest_k = sampled.fewest_rows, sampled.smallest_k
     if problem.is_sorted:
-        shortest, longest = sampled.sorted_row_bytes
-        return (
-            problem.n_rows >= sampled.sorted_rows
-            and shortest <= problem.row_bytes <= longest
-            and problem.k >= sampled.sorted_k
-        )
-    return problem.n_rows >= sampled.fewest_rows and problem.row_bytes >= sampled.row_bytes
+        fewest_rows, smallest_k = sampled.sorted_rows, sampled.sorted_k
+    shortest, longest = sampled.row_bytes
+    return (
+        problem.strides.x == 1
+        and problem.n_rows >= fewest_rows
+        and shortest <= problem.row_bytes <= longest
+        and problem.k >= smallest_k
+        and fitting_sample(problem, policy) is not None
+    )
 
 
 def _is_for_clusters(problem: Problem, policy: Policy) -> bool:

@@ -191,12 +191,12 @@ class ClusterPolicy:
 class SampledPolicy:
     """Batches of long rows: a threshold from a sample, one pass over the row, an exact selection."""
 
-    # The rows whose results come by ascending index: so many at least, of so many bytes.
-    fewest_rows: int = 16
-    row_bytes: int = 128 * KIB
-    # Those whose results are sorted: the block algorithm serves others as soon, or sooner.
+    # Bytes of the rows that it serves: blocks that hold a row, or find group maxima, serve others sooner.
+    row_bytes: tuple[int, int] = (256 * KIB, 1024 * KIB)
+    # So many of them at least, and so large a k, for results by index and for sorted ones.
+    fewest_rows: int = 32
+    smallest_k: int = 512
     sorted_rows: int = 256
-    sorted_row_bytes: tuple[int, int] = (256 * KIB, 1024 * KIB)
     sorted_k: int
     # Sizes of a sample, powers of two: the first whose candidates are few, or else the last.
     sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
@@ -355,7 +355,7 @@ class Policy:
                 largest_k=4096 if is_large else 2048,
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
-            sampled=SampledPolicy(sorted_k=1024 if element_size == 4 else SORTED_PAIRS + 1),
+            sampled=SampledPolicy(sorted_k=2048 if element_size == 4 else SORTED_PAIRS + 1),
             cluster=ClusterPolicy(blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else ()),
         )
 
