@@ -1,6 +1,6 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-`dispatch.choose` picks one of ten algorithms by the shape alone:
+`dispatch.choose` picks one of eleven algorithms by the shape alone:
 
 ===========  ============================================  =================================================
 rounds       rows of up to 512, k <= 8                     several rows per warp; each round selects one
@@ -12,6 +12,7 @@ block        k up to what fits into shared memory          one block per row, wh
 grid         the same, of few rows, very long or strided   many blocks find group maxima, then one per row
 columns      small k of rows that lie side by side         one lane per row, as along any axis but the last
 tile         large k of rows of up to 16384                one block per row, which sorts it
+sampled      many rows of 128 KiB to 4 MiB, large k        a threshold from a sample, then a pass over all
 sort         any k                                         radix sort of whole rows
 ===========  ============================================  =================================================
 
@@ -26,11 +27,13 @@ in order.
 `dispatch`                            the choice of an algorithm, and the plan
 `launches`, `group_launches`,         each algorithm's launches, as data
 `partition_launches`,
-`single_pass_launches`
+`single_pass_launches`,
+`sampled_launches`, `cluster_launches`
 `kernels`, `parameters`, `shapes`     what launches and kernels agree on
 `rounds`, `warp`, `partition`,        the algorithms: one file each, with their kernels
 `single_pass`, `block`, `grid`,
-`columns`, `tile`, `sort`
+`columns`, `tile`, `sampled`,
+`sampled_finish`, `cluster`, `sort`
 `pairs`, `sample`                     what the single pass compares, and where its threshold comes from
 `keys`, `aligned_keys`, `rows`        what is compared, and where rows lie
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
