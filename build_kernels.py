@@ -55,6 +55,7 @@ def write_archives(
         sys.exit(str(error))
     key = backend.cpu_key(native_call.LOOK) if device == "cpu" else cuda.key(Variant("", ""), "")
     for target in targets:
+        kernels = {label: code[target] for label, code in codes.items() if target in code}
         path = folder / f"{target}.zip"
         kernel_archive.write(
             path,
@@ -62,9 +63,9 @@ def write_archives(
             target=target,
             sources=key.sources,
             compilers=key.compilers,
-            kernels={label: code[target] for label, code in codes.items()},
+            kernels=kernels,
         )
-        print(f"{target}: {len(codes)} kernels, {path.stat().st_size / 1e6:.1f} MB")
+        print(f"{target}: {len(kernels)} kernels, {path.stat().st_size / 1e6:.1f} MB")
     print(f"{' '.join(targets)}: compiled in {time.perf_counter() - start:.0f} s", flush=True)
 
 

@@ -49,10 +49,12 @@ def cuda_tasks(operators: Sequence[str], architectures: Sequence[str]) -> list[T
     """Return one task for each CUDA kernel that a call of these operators may need."""
     packages = [f"kernels_cuda.{name}" for name in operators]
     variants = {variant for name in packages for variant in importlib.import_module(name).variants()}
-    return [
-        Task(variant.label, _cuda_code, (variant, architectures))
-        for variant in sorted(variants, key=lambda variant: variant.label)
-    ]
+    tasks = []
+    for variant in sorted(variants, key=lambda variant: variant.label):
+        served = [architecture for architecture in architectures if variant.is_for(architecture)]
+        if served:
+            tasks.append(Task(variant.label, _cuda_code, (variant, served)))
+    return tasks
 
 
 def _cpu_code(kernel: Any) -> Mapping[str, bytes]:

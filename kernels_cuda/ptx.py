@@ -8,6 +8,8 @@ Addresses are int64; a value narrower than 32 bits travels in a uint32. The fami
 - ``stream_*``: the same without a place in the L1 cache, for what is read once; ``store_stream_*`` likewise.
 - ``*_relaxed_*``: of GPU scope, for words that blocks share.
 - ``load_shared_*``, ``store_shared_*``: to shared memory, at a uint32 address from `shared_address`.
+- ``*_cluster_*``: to the shared memory of any block of the cluster, at an address from `cluster_address`; for
+  compute capability 9.0 and later.
 - ``atomic_*`` return the old value, ``reduce_*`` return nothing.
 - ``warp_*`` and ``shuffle_*``, ``ballot``: of all 32 lanes, which must all arrive.
 """
@@ -26,6 +28,7 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 _void = types.void
+_u32x2 = types.UniTuple(u32, 2)
 _u32x4 = types.UniTuple(u32, 4)
 _u64x2 = types.UniTuple(u64, 2)
 
@@ -36,6 +39,7 @@ _REGISTERS = {u32: "r", u64: "l", i64: "l"}
 _PURE = "pure"
 _ORDERED = "ordered"
 _CONVERGENT = "convergent"
+_BARRIER = "barrier"
 
 
 def _instruction(
@@ -54,7 +58,7 @@ def _instruction(
         at compile time, when `target_capability` is known.
     effect : str
         ``_PURE`` may be moved, merged and dropped; ``_ORDERED`` keeps its place among memory accesses;
-        ``_CONVERGENT`` stays where all lanes meet.
+        ``_CONVERGENT`` stays where all lanes meet; ``_BARRIER`` does both.
     """
     is_tuple = isinstance(result, types.UniTuple)
     results = [result.dtype] * result.count if is_tuple else [] if result is _void else [result]
@@ -64,9 +68,10 @@ def _instruction(
         llvm_result = _LLVM_TYPES[result] if results else ir.VoidType()
     function_type = ir.FunctionType(llvm_result, [_LLVM_TYPES[operand] for operand in operands])
     constraints = ["=" + _REGISTERS[part] for part in results] + [_REGISTERS[operand] for operand in operands]
-    if effect == _ORDERED:
+    if effect in (_ORDERED, _BARRIER):
         constraints.append("~{memory}")
-    attributes = ("convergent", "nounwind") if effect == _CONVERGENT else ("nounwind",)
+    meets = effect in (_CONVERGENT, _BARRIER)
+    attributes = ("convergent", "nounwind") if meets else ("nounwind",)
 
     def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         values = [
@@ -115,6 +120,10 @@ def _from_compute_90(text: str) -> Callable[[], str]:
 grid_dependency_wait = _instruction(
     _void, [], _from_compute_90("griddepcontrol.wait; griddepcontrol.launch_dependents;")
 )
+# Both by themselves: blocks of the next launch that begin early take room from blocks of this one, or crowd
+# on the multiprocessors that have room first.
+grid_dependency_wait_only = _instruction(_void, [], _from_compute_90("griddepcontrol.wait;"))
+let_next_launch_begin = _instruction(_void, [], _from_compute_90("griddepcontrol.launch_dependents;"))
 
 load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
 load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")
@@ -128,6 +137,7 @@ _READ_IF_U32X4 = (
     "mov.b32 $0, a; mov.b32 $1, b; mov.b32 $2, c; mov.b32 $3, d; }}"
 )
 load_if_u32x4 = _instruction(_u32x4, [i64, u32], _READ_IF_U32X4.format("ld.global"))
+load_u64x2 = _instruction(_u64x2, [i64], "ld.global.v2.u64 {$0, $1}, [$2];")
 load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
 
 read_u8 = _instruction(u32, [i64], "ld.global.nc.u8 $0, [$1];", _PURE)
@@ -158,6 +168,8 @@ store_u16 = _instruction(_void, [i64, u32], "st.global.u16 [$0], $1;")
 store_u32 = _instruction(_void, [i64, u32], "st.global.u32 [$0], $1;")
 store_u64 = _instruction(_void, [i64, u64], "st.global.u64 [$0], $1;")
 store_u32x4 = _instruction(_void, [i64, u32, u32, u32, u32], "st.global.v4.u32 [$0], {$1, $2, $3, $4};")
+store_u32x2 = _instruction(_void, [i64, u32, u32], "st.global.v2.u32 [$0], {$1, $2};")
+store_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.v2.u64 [$0], {$1, $2};")
 
 store_stream_u8 = _instruction(_void, [i64, u32], "st.global.cs.u8 [$0], $1;")
 store_stream_u16 = _instruction(_void, [i64, u32], "st.global.cs.u16 [$0], $1;")
@@ -224,6 +236,10 @@ warp_add = _warp_reduction("add", "u32")
 warp_min = _warp_reduction("min", "u32")
 warp_max = _warp_reduction("max", "u32")
 
+# The number plus one. The compiler does not know, and does not unroll the loop that counts so: where few
+# passes are made, more code takes longer to load than it saves.
+next_pass = _instruction(u32, [u32], "add.u32 $0, $1, 1;", _PURE)
+
 global_timer = _instruction(u64, [], "mov.u64 $0, %globaltimer;")
 sleep_some_nanoseconds = _instruction(_void, [u32], "nanosleep.u32 $0;")
 
@@ -232,6 +248,7 @@ lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
 
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
+highest_bit = _instruction(u32, [u32], "bfind.u32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
 leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
 # (sum, a, b): a times b, both as signed words, is added to the sum.
@@ -253,6 +270,12 @@ store_shared_u64 = _instruction(_void, [u32, u64], "st.shared.u64 [$0], $1;")
 _STORE_SHARED_IF = "{{ .reg .pred holds; setp.ne.u32 holds, $2, 0; @holds st.shared.{} [$0], $1; }}"
 store_shared_if_u32 = _instruction(_void, [u32, u32, u32], _STORE_SHARED_IF.format("u32"))
 store_shared_if_u64 = _instruction(_void, [u32, u64, u32], _STORE_SHARED_IF.format("u64"))
+_STORE_SHARED_PAIR_IF = (
+    "{{ .reg .pred holds; setp.ne.u32 holds, $3, 0; @holds st.shared.v2.{} [$0], {{$1, $2}}; }}"
+)
+store_shared_if_u32x2 = _instruction(_void, [u32, u32, u32, u32], _STORE_SHARED_PAIR_IF.format("u32"))
+store_shared_if_u64x2 = _instruction(_void, [u32, u64, u64, u32], _STORE_SHARED_PAIR_IF.format("u64"))
+load_shared_u32x2 = _instruction(_u32x2, [u32], "ld.shared.v2.u32 {$0, $1}, [$2];")
 load_shared_u32x4 = _instruction(_u32x4, [u32], "ld.shared.v4.u32 {$0, $1, $2, $3}, [$4];")
 load_shared_u64x2 = _instruction(_u64x2, [u32], "ld.shared.v2.u64 {$0, $1}, [$2];")
 store_shared_u32x4 = _instruction(
@@ -260,12 +283,48 @@ store_shared_u32x4 = _instruction(
 )
 store_shared_u64x2 = _instruction(_void, [u32, u64, u64], "st.shared.v2.u64 [$0], {$1, $2};")
 atomic_add_shared_u32 = _instruction(u32, [u32, u32], "atom.shared.add.u32 $0, [$1], $2;")
+reduce_add_shared_u32 = _instruction(_void, [u32, u32], "red.shared.add.u32 [$0], $1;")
+# (address, value, condition): without the condition nothing is added, and the result means nothing.
+add_shared_if = _instruction(
+    u32,
+    [u32, u32, u32],
+    "{ .reg .pred holds; setp.ne.u32 holds, $3, 0; @holds atom.shared.add.u32 $0, [$1], $2; }",
+)
+# The hardware counts lanes with the same address in one step.
+count_shared = _instruction(_void, [u32], "red.shared.add.u32 [$0], 1;")
 # (address, condition): the hardware counts lanes with the same address in one step.
 count_shared_if = _instruction(
     _void,
     [u32, u32],
     "{ .reg .pred holds; setp.ne.u32 holds, $1, 0; @holds red.shared.add.u32 [$0], 1; }",
 )
+
+# (address in shared memory, address): copies a vector while the thread goes on, until it waits for all.
+copy_async_u32x4 = _instruction(_void, [u32, i64], "cp.async.ca.shared.global [$0], [$1], 16;")
+copy_async_wait = _instruction(_void, [], "cp.async.wait_all;")
+
+# The number of this block in its cluster, and how many blocks the cluster has.
+cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)
+cluster_size = _instruction(u32, [], "mov.u32 $0, %cluster_nctarank;", _PURE)
+# (address in this block's shared memory, rank): where that block has the same.
+cluster_address = _instruction(u32, [u32, u32], "mapa.shared::cluster.u32 $0, $1, $2;", _PURE)
+load_cluster_u32 = _instruction(u32, [u32], "ld.shared::cluster.u32 $0, [$1];")
+load_cluster_u64 = _instruction(u64, [u32], "ld.shared::cluster.u64 $0, [$1];")
+load_cluster_u32x4 = _instruction(_u32x4, [u32], "ld.shared::cluster.v4.u32 {$0, $1, $2, $3}, [$4];")
+store_cluster_u32 = _instruction(_void, [u32, u32], "st.shared::cluster.u32 [$0], $1;")
+store_cluster_u64 = _instruction(_void, [u32, u64], "st.shared::cluster.u64 [$0], $1;")
+store_cluster_u32x4 = _instruction(
+    _void, [u32, u32, u32, u32, u32], "st.shared::cluster.v4.u32 [$0], {$1, $2, $3, $4};"
+)
+atomic_add_cluster_u32 = _instruction(
+    u32, [u32, u32], "atom.relaxed.cluster.shared::cluster.add.u32 $0, [$1], $2;"
+)
+reduce_add_cluster_u32 = _instruction(
+    _void, [u32, u32], "red.relaxed.cluster.shared::cluster.add.u32 [$0], $1;"
+)
+# All threads of the cluster arrive; what they wrote before can be seen by those that have waited.
+cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.release.aligned;", _BARRIER)
+cluster_wait = _instruction(_void, [], "barrier.cluster.wait.acquire.aligned;", _BARRIER)
 
 
 @intrinsic
@@ -301,6 +360,7 @@ STORE = {1: store_u8, 2: store_u16, 4: store_u32, 8: store_u64}
 STORE_STREAM = {1: store_stream_u8, 2: store_stream_u16, 4: store_stream_u32, 8: store_stream_u64}
 LOAD_SHARED = {1: load_shared_u8, 2: load_shared_u16, 4: load_shared_u32, 8: load_shared_u64}
 STORE_SHARED = {2: store_shared_u16, 4: store_shared_u32, 8: store_shared_u64}
+STORE_CLUSTER = {4: store_cluster_u32, 8: store_cluster_u64}
 LOAD_RELAXED = {4: load_relaxed_u32, 8: load_relaxed_u64}
 STORE_RELAXED = {4: store_relaxed_u32, 8: store_relaxed_u64}
 # The register type that an element travels in.
@@ -337,16 +397,25 @@ raw_key_u64 = _raw_key(
 # (low, high): a word of both.
 join_u32 = _instruction(u64, [u32, u32], "mov.b64 $0, {$1, $2};", _PURE)
 
+
+def _lanes_with(bit: int, lanes: str) -> str:
+    """Return what makes `lanes` those whose bit of operand 1 is as this lane's."""
+    return (
+        f"and.b32 {lanes}, $1, {1 << bit}; setp.ne.u32 is_set, {lanes}, 0; "
+        f"vote.sync.ballot.b32 {lanes}, is_set, {_ALL_LANES}; @!is_set not.b32 {lanes}, {lanes}; "
+    )
+
+
 # The lanes whose values have the same lowest eight bits as this lane's.
 match_byte = _instruction(
     u32,
     [u32],
-    "{ .reg .pred is_set; .reg .b32 same, lanes; mov.b32 same, -1; "
+    "{ .reg .pred is_set; .reg .b32 same, lanes, others; mov.b32 same, -1; "
     + "".join(
-        f"and.b32 lanes, $1, {1 << bit}; setp.ne.u32 is_set, lanes, 0; "
-        f"vote.sync.ballot.b32 lanes, is_set, {_ALL_LANES}; @!is_set not.b32 lanes, lanes; "
-        "and.b32 same, same, lanes; "
-        for bit in range(8)
+        _lanes_with(bit, "lanes")
+        + _lanes_with(bit + 1, "others")
+        + "lop3.b32 same, same, lanes, others, 0x80; "
+        for bit in range(0, 8, 2)
     )
     + "mov.b32 $0, same; }",
     _CONVERGENT,

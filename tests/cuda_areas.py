@@ -121,13 +121,11 @@ def _histogram(launch):
 
 
 def _sort(launch):
-    size, position_size, _n_threads, _n_items, _ = launch.variant.parameters
+    size, position_size, *_ = launch.variant.parameters
     n_rows = launch.grid // launch.n_tiles
-    pairs = n_rows * launch.axis_size
-    yield "source", False, 0, pairs * size
-    yield "source_positions", False, 0, pairs * position_size
-    yield "sorted_keys", True, 0, pairs * size
-    yield "sorted_positions", True, 0, pairs * position_size
+    n_bytes = n_rows * launch.axis_size * (8 if max(size, position_size) <= 4 else 16)
+    yield "source", False, 0, n_bytes
+    yield "destination", True, 0, n_bytes
     # The rows' histograms of all passes lie in turn.
     done = launch.shift // 8 * N_DIGITS * 8
     yield "histograms", False, -done, n_rows * size * N_DIGITS * 8
@@ -211,10 +209,13 @@ KERNELS = {
     "top_k_rounds": _rows_only,
     "top_k_warp": _rows_only,
     "top_k_tile": _rows_only,
+    "top_k_partition": _rows_only,
     "top_k_clear": _clear,
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,
     "top_k_by_index": _by_index,
+    "top_k_reorder": _rows_only,
+    "top_k_reorder_few": _rows_only,
     "nonzero_small": _none,
     "nonzero_mask": _mask,
     "nonzero_mask_strided": _mask_strided,

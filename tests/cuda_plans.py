@@ -21,15 +21,14 @@ APART = 1 << 58
 ALIGNMENT = 256
 
 
-class Attribute(ctypes.Structure):
-    """CUlaunchAttribute, of which the value is an int here."""
+# Kinds of CUlaunchAttribute.
+CLUSTER_DIMENSION, PROGRAMMATIC_SERIALIZATION = 4, 6
 
-    _fields_ = (
-        ("id", ctypes.c_int),
-        ("pad", ctypes.c_char * 4),
-        ("value", ctypes.c_int),
-        ("rest", ctypes.c_char * 60),
-    )
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute, of which the value is integers here."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_int * 16))
 
 
 class Config(ctypes.Structure):
@@ -44,6 +43,16 @@ class Config(ctypes.Structure):
         ("n_attributes", ctypes.c_uint),
     )
 
+    def is_early_and_cluster(self):
+        """Return whether the launch begins early, and the blocks of its clusters, from its attributes."""
+        values = {each.id: tuple(each.value) for each in self.attributes[: self.n_attributes]}
+        assert len(values) == self.n_attributes
+        is_early = values.pop(PROGRAMMATIC_SERIALIZATION, None)
+        assert is_early in (None, (1,) + (0,) * 15)
+        cluster, *rest = values.pop(CLUSTER_DIMENSION, (1, 1, 1, *(0,) * 13))
+        assert (rest, values) == ([1, 1, *(0,) * 13], {})
+        return is_early is not None, cluster
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -54,6 +63,7 @@ class Asked:
     block: int
     shared_bytes: int
     is_early: bool
+    cluster: int
     arguments: dict[str, Any]
 
     @property
@@ -119,8 +129,9 @@ class Recorder:
         """Take a launch, as ``cuLaunchKernelEx`` does."""
         given, variant = Config.from_address(config), self._variants[function - 1]
         assert (*given.grid[1:], *given.block[1:], given.stream, extra) == (1, 1, 1, 1, STREAM, 0)
-        is_early = given.n_attributes == 1
-        assert not is_early or (given.attributes[0].id, given.attributes[0].value) == (6, 1)
+        is_early, cluster = given.is_early_and_cluster()
+        assert cluster <= variant.cluster
+        assert given.grid[0] % cluster == 0
         n_values = self.n_values[config]
         values = iter([self._value(addresses, place) for place in range(n_values)])
         arguments = {name: _read(kind, values) for name, kind in _parameters(variant).items()}
@@ -129,7 +140,8 @@ class Recorder:
         for name, value in _by_name(arguments):
             # A member of a parameter does not hide another parameter.
             named.setdefault(name, value)
-        self.asked.append(Asked(variant, given.grid[0], given.block[0], given.shared_bytes, is_early, named))
+        sizes = given.grid[0], given.block[0], given.shared_bytes
+        self.asked.append(Asked(variant, *sizes, is_early, cluster, named))
         return 0
 
     @staticmethod

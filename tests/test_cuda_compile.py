@@ -32,13 +32,16 @@ VARIANTS = {
 # multiprocessor; all others spill none.
 MOST_SPILLED = {
     "dmlops_top_k_block_8_": 1410,
+    "dmlops_top_k_cluster_": 400,
     "dmlops_top_k_block_": 550,
     "dmlops_top_k_warp_": 100,
     "dmlops_top_k_transposed_maxima_": 0,
     "dmlops_top_k_maxima_": 30,
-    "dmlops_top_k_sort_8_": 900,
-    "dmlops_top_k_sort_": 520,
+    # On devices before 9.0; there it is 250.
+    "dmlops_top_k_sort_": 1530,
     "dmlops_top_k_tile_": 270,
+    "dmlops_top_k_partition_8_": 1130,
+    "dmlops_top_k_partition_": 610,
     "dmlops_top_k_histogram_": 170,
 }
 
@@ -147,7 +150,7 @@ def the_rest():
     for label, variant in VARIANTS.items():
         for capability, (first, *others) in OF_CAPABILITY.items():
             is_other = label in EXAMPLES if capability < (9, 0) else is_wide(variant)
-            if COMPILE_ALL or is_other:
+            if variant.is_for(first) and (COMPILE_ALL or is_other):
                 architectures = (first, *others) if COMPILE_ALL else (first,)
                 yield pytest.param(variant, capability, architectures, id=f"{label}-{first}")
 
@@ -182,10 +185,9 @@ def test_ptx_for_architectures_to_come():
     """A driver compiles it, and must know how many registers a thread may have."""
     variant = VARIANTS["dmlops_top_k_histogram_1"]
     ptx = compiler.compile_variant(variant, "compute_100").decode()
-    for text, is_limited in ((ptx, True), (ptx.replace(".maxnreg", "//"), False)):
+    for text, count in ((ptx, 32), (ptx.replace(".maxnreg", "//"), 38)):
         _, log = linked(text, "sm_120")
-        (count,) = re.findall(r"Used (\d+) registers", log)
-        assert (int(count) <= 32) == is_limited
+        assert f"Used {count} registers" in log
 
 
 # They share functions that are compiled once, and have shared memory.

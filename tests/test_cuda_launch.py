@@ -32,7 +32,7 @@ class Driver:
     """A driver that writes down what it is asked for."""
 
     def __init__(self):
-        self.asked, self.refused, self.n_parameters = [], {}, {}
+        self.asked, self.clusters, self.refused, self.n_parameters = [], [], {}, {}
         self._callback = LAUNCH_EX(self.launch)
         address = ctypes.cast(self._callback, ctypes.c_void_p).value
         # Called by addresses, as the driver itself.
@@ -41,12 +41,10 @@ class Driver:
     def launch(self, config, function, addresses, extra):
         assert extra is None
         given = config.contents
-        is_early = given.n_attributes == 1
-        if is_early:
-            attribute = given.attributes[0]
-            assert (attribute.id, attribute.value, attribute.rest) == (6, 1, b"")
+        is_early, cluster = given.is_early_and_cluster()
         values = [ctypes.c_int64.from_address(addresses[i]).value for i in range(self.n_parameters[function])]
         sizes = *given.grid, *given.block, given.shared_bytes
+        self.clusters.append(cluster)
         self.asked.append((function, *sizes, given.stream, is_early, values))
         return self.refused.get(function, 0)
 
@@ -113,6 +111,15 @@ def test_launches_follow_each_other(driver, arch, overlaps, way):
             (11, (1 << 31) - 1, 1, 1, 256, 1, 1, 100_000, STREAM, False, [a + 16, d - 8, 0, -5, 1 << 40]),
             (12, 3, 1, 1, 64, 1, 1, 0, STREAM, overlaps, [c + 4, b, 7]),
         ]
+
+
+def test_clusters(driver, way):
+    """A launch may be of clusters, and begin early as well."""
+    found = kernel(driver, 5, 2)
+    way(launch.LaunchList([launch.Launch(found, 48, 32, 0, (), (1, 2), size) for size in (16, 8, 1)]))(STREAM)
+    assert driver.clusters == [16, 8, 1]
+    assert [asked[9] for asked in driver.asked] == [False, True, True]
+    assert [asked[-1] for asked in driver.asked] == [[1, 2]] * 3
 
 
 def test_streams_and_addresses_of_any_size(driver, way):
@@ -195,12 +202,9 @@ def test_a_thread_without_a_context_gets_one(driver, monkeypatch):
     assert current == [0, None]
 
 
-@pytest.mark.parametrize(
-    ("asked", "limit"), [(48 << 10, None), (60 << 10, 60 << 10), (99 << 10, (99 << 10) - 5000)]
-)
-def test_large_shared_memory_is_asked_for_as_far_as_there_is_any(asked, limit, monkeypatch):
-    """What a kernel has of its own counts, too."""
-    set_to = []
+def attributes_of_loaded(monkeypatch, **given):
+    """Load a variant, and return what attributes of its kernel are set."""
+    attributes = {}
     success = CUresult.CUDA_SUCCESS
     for name, answer in {
         "cuLibraryLoadData": (success, 1),
@@ -212,13 +216,32 @@ def test_large_shared_memory_is_asked_for_as_far_as_there_is_any(asked, limit, m
     }.items():
         monkeypatch.setattr(launch.driver, name, lambda *_, answer=answer: answer)
     monkeypatch.setattr(
-        launch.driver, "cuKernelSetAttribute", lambda kind, value, *_: set_to.append(value) or (success,)
+        launch.driver,
+        "cuKernelSetAttribute",
+        lambda kind, value, *_: attributes.update({kind.name: value}) or (success,),
     )
     monkeypatch.setattr(launch, "current_device", lambda number: nullcontext())
     monkeypatch.setattr(launch, "_device", lambda number: 0)
     monkeypatch.setattr(launch, "_driver_version", lambda: 12_090)
     variant = importlib.import_module("kernels_cuda.runtime.variant")
     target = variant.Target(0, "sm_86", 80, 99 << 10, lambda *_: b"")
-    found = launch._load(variant.Variant("any", "nowhere:none", (), asked), target)
-    assert found.function == 77
-    assert set_to == ([] if limit is None else [limit])
+    assert launch._load(variant.Variant("any", "nowhere:none", **given), target).function == 77
+    return attributes
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"),
+    [(40 << 10, None), (48 << 10, 48 << 10), (60 << 10, 60 << 10), (99 << 10, (99 << 10) - 5000)],
+)
+def test_large_shared_memory_is_asked_for_as_far_as_there_is_any(asked, limit, monkeypatch):
+    """What a kernel has of its own counts, too."""
+    attributes = attributes_of_loaded(monkeypatch, dynamic_shared_bytes=asked)
+    name = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+    assert attributes == ({} if limit is None else {name: limit})
+
+
+@pytest.mark.parametrize(("cluster", "is_told"), [(1, False), (8, False), (16, True)])
+def test_large_clusters_are_asked_for(cluster, is_told, monkeypatch):
+    attributes = attributes_of_loaded(monkeypatch, cluster=cluster)
+    name = "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
+    assert attributes == ({name: 1} if is_told else {})

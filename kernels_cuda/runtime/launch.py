@@ -5,7 +5,8 @@ All of it is kept between launches, as a `_Frame`, which one launch at a time ta
 of host threads may launch.
 
 From compute capability 9.0 on, a launch that follows another in a list begins while that one ends, and waits
-for it on the device (`ptx.grid_dependency_wait`), which hides most of the time that a launch takes.
+for it on the device (`ptx.grid_dependency_wait`), which hides most of the time that a launch takes. From then
+on, too, blocks may be launched in clusters, which run together and reach each other's shared memory.
 """
 
 import ctypes
@@ -34,6 +35,8 @@ from kernels_cuda.runtime.variant import Target, Variant, capability_of
 WORKSPACE_ALIGNMENT = 256
 
 _DEFAULT_SHARED_LIMIT = 48 * 1024
+# Every device that has clusters runs those of so many blocks.
+_PORTABLE_CLUSTER = 8
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
 _LOCK = threading.RLock()
 # From this driver on, launches that begin early can be recorded into graphs.
@@ -42,22 +45,38 @@ _OVERLAPPING_DRIVER = 12_030
 _put_word = struct.Struct("=Q").pack_into
 
 
+class _Sizes(NamedTuple):
+    """Blocks, threads per block, dynamic shared memory, and blocks per cluster."""
+
+    grid: int
+    block: int
+    shared_bytes: int
+    cluster: int = 1
+
+
 class _Frame:
     """Memory that describes one launch to the driver (`launch_list`)."""
 
     __slots__ = ("config", "memory", "parameters")
 
-    def __init__(self, sizes: tuple[int, int, int], is_early: bool, values: Sequence[int]) -> None:
-        grid, block, shared_bytes = sizes
+    def __init__(self, sizes: _Sizes, is_early: bool, values: Sequence[int]) -> None:
+        kinds = driver.CUlaunchAttributeID
+        attributes: list[tuple[int, int, int, int]] = []
+        if is_early:
+            attributes.append((int(kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION), 1, 0, 0))
+        if sizes.cluster > 1:
+            attributes.append((int(kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION), sizes.cluster, 1, 1))
         count = len(values)
         parameters_at = VALUES_AT + 8 * count
         self.memory = ctypes.create_string_buffer(parameters_at + 8 * count)
         self.config = ctypes.addressof(self.memory)
         self.parameters = self.config + parameters_at
-        attributes = self.config + ATTRIBUTE_AT if is_early else 0
-        CONFIG.pack_into(self.memory, 0, grid, 1, 1, block, 1, 1, shared_bytes, 0, attributes, int(is_early))
-        early = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        ATTRIBUTE.pack_into(self.memory, ATTRIBUTE_AT, int(early), 1)
+        CONFIG.pack_into(
+            *(self.memory, 0, sizes.grid, 1, 1, sizes.block, 1, 1, sizes.shared_bytes, 0),
+            *(self.config + ATTRIBUTE_AT if attributes else 0, len(attributes)),
+        )
+        for number, attribute in enumerate(attributes):
+            ATTRIBUTE.pack_into(self.memory, ATTRIBUTE_AT + number * ATTRIBUTE.size, *attribute)
         struct.pack_into(f"={count}q", self.memory, VALUES_AT, *values)
         first = self.config + VALUES_AT
         struct.pack_into(f"={count}Q", self.memory, parameters_at, *range(first, first + 8 * count, 8))
@@ -75,7 +94,7 @@ class Kernel:
 
     def launch(self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: Any) -> None:
         """Put one launch on `stream`, whose arguments are told only now; see `Launch`."""
-        frame = _Frame((grid, block, shared_bytes), False, flat(arguments))
+        frame = _Frame(_Sizes(grid, block, shared_bytes), False, flat(arguments))
         self.launch_frame(frame, stream)
 
     def launch_frame(self, frame: _Frame, stream: int) -> None:
@@ -150,6 +169,8 @@ class Launch(NamedTuple):
         The first parameters, known when the list is launched.
     arguments : tuple
         The other parameters: integers from -2^63 to 2^63 - 1 (see `as_signed`), and tuples of them.
+    cluster : int
+        Blocks of a cluster, of which `grid` is a multiple; 1 where there are no clusters.
     """
 
     kernel: Kernel
@@ -158,6 +179,7 @@ class Launch(NamedTuple):
     shared_bytes: int
     pointers: tuple[Pointer, ...]
     arguments: Arguments
+    cluster: int = 1
 
 
 class _Repeated:
@@ -166,9 +188,9 @@ class _Repeated:
     __slots__ = ("_arguments", "_idle", "_is_early", "_kernel", "_pointers", "_put_pointers", "_sizes")
 
     def __init__(self, launch: Launch, is_early: bool) -> None:
-        kernel, grid, block, shared_bytes, self._pointers, arguments = launch
+        kernel, grid, block, shared_bytes, self._pointers, arguments, cluster = launch
         self._kernel = kernel
-        self._sizes = grid, block, shared_bytes
+        self._sizes = _Sizes(grid, block, shared_bytes, cluster)
         self._is_early = is_early and kernel.may_overlap
         self._arguments = (0,) * len(self._pointers) + flat(arguments)
         self._put_pointers = struct.Struct(f"={len(self._pointers)}q").pack_into
@@ -275,13 +297,18 @@ def _load(variant: Variant, target: Target) -> Kernel:
             code = target.fetch(variant, target.arch, status.name)
             status, kernel = _kernel_of(code, variant.label)
         _check((status,))
-        if variant.dynamic_shared_bytes > _DEFAULT_SHARED_LIMIT:
+        if variant.dynamic_shared_bytes:
             attributes, device = driver.CUfunction_attribute, _device(target.device_id)
             static = attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-            left = target.block_shared_bytes - _check(driver.cuKernelGetAttribute(static, kernel, device))
-            dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            shared_bytes = min(variant.dynamic_shared_bytes, left)
-            _check(driver.cuKernelSetAttribute(dynamic, shared_bytes, kernel, device))
+            static_bytes = _check(driver.cuKernelGetAttribute(static, kernel, device))
+            # The limit is on both together.
+            if static_bytes + variant.dynamic_shared_bytes > _DEFAULT_SHARED_LIMIT:
+                dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                shared_bytes = min(variant.dynamic_shared_bytes, target.block_shared_bytes - static_bytes)
+                _check(driver.cuKernelSetAttribute(dynamic, shared_bytes, kernel, device))
+        if variant.cluster > _PORTABLE_CLUSTER:
+            allowed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            _check(driver.cuKernelSetAttribute(allowed, 1, kernel, _device(target.device_id)))
     return Kernel(int(kernel), target)
 
 

@@ -4,6 +4,9 @@ import re
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
+# Devices have thread-block clusters from this compute capability on.
+CLUSTERS_FROM = (9, 0)
+
 
 class Variant(NamedTuple):
     """One compilable kernel.
@@ -20,17 +23,24 @@ class Variant(NamedTuple):
     dynamic_shared_bytes : int
         The most dynamic shared memory that a launch asks for, where the device has it; must be told if that
         may be more than 48 KiB.
+    cluster : int
+        The most blocks of a cluster that a launch asks for.
     """
 
     name: str
     factory: str
     parameters: tuple[Hashable, ...] = ()
     dynamic_shared_bytes: int = 0
+    cluster: int = 1
 
     @property
     def label(self) -> str:
         """The kernel's name in the store and in profilers."""
         return "_".join(["dmlops", self.name, *(str(parameter) for parameter in self.parameters)])
+
+    def is_for(self, arch: str) -> bool:
+        """Return whether devices of an architecture can run the kernel."""
+        return self.cluster == 1 or capability_of(arch) >= CLUSTERS_FROM
 
 
 Fetch = Callable[[Variant, str, str], bytes]

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import group_launches, launches
+from kernels_cuda.top_k import group_launches, launches, partition_launches
+from kernels_cuda.top_k.cluster_launches import cluster_launches, fitting_cluster, run_together
 from kernels_cuda.top_k.launches import Launch, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, take_lengths
 from kernels_cuda.top_k.policy import Policy
@@ -32,6 +33,8 @@ class Algorithm(StrEnum):
     GRID = "grid"
     COLUMNS = "columns"
     TILE = "tile"
+    PARTITION = "partition"
+    CLUSTER = "cluster"
     SORT = "sort"
 
 
@@ -58,20 +61,26 @@ IMPLEMENTATIONS = {
     Algorithm.GRID: Implementation(group_launches.grid_launches),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
+    Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
+    Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
 }
 
 
-def choose(problem: Problem, policy: Policy) -> Algorithm:
+def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
     """Choose the algorithm for a problem, by its rows, columns, k and element size."""
     if _is_for_columns(problem, policy):
         return Algorithm.COLUMNS
     if _is_for_rounds(problem, policy):
         return Algorithm.ROUNDS
+    if _is_for_partition(problem, policy):
+        return Algorithm.PARTITION
     if _is_for_warps(problem, policy):
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
         return Algorithm.TILE
+    if _is_for_clusters(problem, policy):
+        return Algorithm.CLUSTER
     if _is_for_grids(problem, policy):
         return Algorithm.GRID
     return Algorithm.SORT if group_launches.fitting_block(problem, policy) is None else Algorithm.BLOCK
@@ -95,6 +104,15 @@ def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
     return problem.k <= (largest_k if problem.is_sorted else ROUNDS_LARGEST_K)
 
 
+def _is_for_partition(problem: Problem, policy: Policy) -> bool:
+    return (
+        not problem.is_sorted
+        and problem.strides.x == 1
+        and problem.axis_size > policy.partition.row_elements
+        and partition_launches.fitting_partition(problem, policy) is not None
+    )
+
+
 def _is_for_warps(problem: Problem, policy: Policy) -> bool:
     warp = policy.warp
     if problem.k <= WARP_LARGEST_K:
@@ -113,6 +131,18 @@ def _is_for_tiles(problem: Problem, policy: Policy) -> bool:
 
 def _selects_most(problem: Problem, policy: Policy) -> bool:
     return problem.axis_size <= problem.k * policy.tile.elements_per_selected
+
+
+def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
+    cluster = policy.cluster
+    n_blocks = fitting_cluster(problem, policy)
+    return (
+        n_blocks is not None
+        and run_together(problem, policy, n_blocks)
+        and not group_launches.is_transposed(problem, policy)
+        and problem.axis_size >= cluster.row_elements
+        and (problem.k >= cluster.sorted_k or not problem.is_sorted)
+    )
 
 
 def _is_for_grids(problem: Problem, policy: Policy) -> bool:
@@ -181,6 +211,7 @@ class Plan:
                 each.shared_bytes,
                 each.pointers,
                 each.parameters,
+                each.cluster,
             )
             for each in planned
         ]

@@ -7,8 +7,10 @@ from kernels_cuda.top_k import shapes
 from kernels_cuda.top_k.policy import (
     BLOCK_THREADS,
     ELEMENT_SIZES,
+    PARTITION_SHAPES,
     ROUNDS_SHAPES,
     TILE_SHAPES,
+    ByIndexPolicy,
     ColumnsPolicy,
     WarpPolicy,
     block_shape,
@@ -51,6 +53,13 @@ def transposed_maxima(element_size: int) -> Variant:
     )
 
 
+def cluster(element_size: int) -> Variant:
+    """Return the kernel of one cluster of blocks per row."""
+    factory = "kernels_cuda.top_k.cluster:cluster_kernel"
+    dynamic_bytes = MOST_SHARED_BYTES - shapes.cluster_static_bytes(element_size)
+    return Variant("top_k_cluster", factory, (element_size,), dynamic_bytes, shapes.LARGEST_CLUSTER)
+
+
 def columns(element_size: int) -> Variant:
     """Return the kernel for rows that are columns in memory."""
     shared_bytes = ColumnsPolicy.block_bytes
@@ -65,6 +74,16 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
     return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_kernel", (element_size, *shape), dynamic_bytes)
 
 
+def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
+    """Return the kernel that selects from a row in the registers of a block."""
+    dynamic_bytes = shape.dynamic_bytes(element_size, shape.n_elements, is_sorted=False)
+    dynamic_bytes = min(dynamic_bytes, MOST_SHARED_BYTES - shapes.PARTITION_STATIC_BYTES)
+    parameters = element_size, *shape
+    return Variant(
+        "top_k_partition", "kernels_cuda.top_k.partition:partition_kernel", parameters, dynamic_bytes
+    )
+
+
 def clear() -> Variant:
     """Return the kernel that empties what a sort counts in."""
     return Variant("top_k_clear", "kernels_cuda.top_k.sort:clear_kernel")
@@ -75,10 +94,11 @@ def histogram(element_size: int) -> Variant:
     return Variant("top_k_histogram", "kernels_cuda.top_k.sort:histogram_kernel", (element_size,))
 
 
-def sort(element_size: int, position_size: int) -> Variant:
+def sort(element_size: int, position_size: int, tile: shapes.SortTile) -> Variant:
     """Return the kernel for one pass of a sort."""
-    parameters = element_size, position_size, *shapes.sort_tile(element_size, position_size)
-    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_kernel", parameters)
+    dynamic_bytes = tile.n_elements * shapes.pair_bytes(element_size, position_size)
+    parameters = element_size, position_size, *tile
+    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_kernel", parameters, dynamic_bytes)
 
 
 def offsets() -> Variant:
@@ -92,14 +112,29 @@ def by_index(element_size: int, n_threads: int) -> Variant:
     return Variant("top_k_by_index", factory, (element_size, n_threads))
 
 
+def reorder_few(n_items: int) -> Variant:
+    """Return the kernel that reorders `n_items` selected elements per lane by index, without the rows."""
+    return Variant("top_k_reorder_few", "kernels_cuda.top_k.reorder:few_kernel", (n_items,))
+
+
+def reorder_many(shape: shapes.TileShape) -> Variant:
+    """Return the kernel that reorders as many selected elements as a tile holds."""
+    return Variant("top_k_reorder", "kernels_cuda.top_k.reorder:many_kernel", tuple(shape))
+
+
 def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets()
     yield clear()
+    for n_items in shapes.REORDER_ITEMS:
+        yield reorder_few(n_items)
+    for reordered in ByIndexPolicy.reorder_shapes:
+        yield reorder_many(reordered)
     for element_size in ELEMENT_SIZES:
         yield maxima(element_size)
         yield transposed_maxima(element_size)
         yield columns(element_size)
+        yield cluster(element_size)
         for row_elements in WarpPolicy.row_elements:
             yield warp(element_size, row_elements)
         for shape in ROUNDS_SHAPES[element_size]:
@@ -108,8 +143,11 @@ def variants() -> Iterator[Variant]:
             yield block(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:
             yield tile(element_size, shapes.TileShape(*shape))
+        for shape in PARTITION_SHAPES[element_size]:
+            yield partition(element_size, shapes.PartitionShape(*shape))
         for position_size in POSITION_SIZES:
-            yield sort(element_size, position_size)
+            for sort_tile in shapes.SORT_TILES[shapes.pair_bytes(element_size, position_size)]:
+                yield sort(element_size, position_size, sort_tile)
         yield histogram(element_size)
         for n_threads in shapes.BY_INDEX_THREADS:
             yield by_index(element_size, n_threads)

@@ -139,6 +139,50 @@ class TransposedMaximaParameters(NamedTuple):
     length_format: LengthFormat
 
 
+class PartitionParameters(NamedTuple):
+    """Parameters of `partition.partition_row`.
+
+    `counters_offset` is where a block counts that sorts what is selected; it does not if that is 0.
+    """
+
+    index_size: int
+    counters_offset: int
+    first_row: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
+    length_format: LengthFormat
+
+
+class ClusterParameters(NamedTuple):
+    """Parameters of `cluster.cluster_top_k`.
+
+    Attributes
+    ----------
+    first_row, cluster_bits : int
+        The row of the first cluster, and the bits of the number of its blocks.
+    step_bits : int
+        The bits of the number of elements that a cluster reads in a step, a vector per thread.
+    chunk_bits : int
+        The bits of the number of selected elements that one block orders.
+    """
+
+    index_size: int
+    is_sorted: int
+    first_row: int
+    cluster_bits: int
+    step_bits: int
+    chunk_bits: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    length_format: LengthFormat
+    key_format: KeyFormat
+
+
 class ColumnsParameters(NamedTuple):
     """Parameters of `columns.column_top_k`.
 
@@ -199,9 +243,9 @@ class HistogramParameters(NamedTuple):
     axis_size: int
     blocks_per_row: int
     x_stride: int
+    length_format: LengthFormat
     layout: RowLayout
     key_format: KeyFormat
-    length_format: LengthFormat
 
 
 class SortParameters(NamedTuple):
@@ -216,8 +260,23 @@ class SortParameters(NamedTuple):
     is_first: int
     is_last: int
     strides: AxisStrides
+    length_format: LengthFormat
     layout: RowLayout
     key_format: KeyFormat
+
+
+class ReorderParameters(NamedTuple):
+    """Parameters of `reorder.reorder_few` and `reorder.reorder_many`; indices have `index_bits` bits."""
+
+    element_size: int
+    index_size: int
+    index_bits: int
+    first_row: int
+    n_rows: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
     length_format: LengthFormat
 
 

@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
     BlockShape,
+    PartitionShape,
     RoundsShape,
     TileShape,
     group_key_bytes,
 )
 
 ELEMENT_SIZES = (1, 2, 4, 8)
+CLUSTER_BLOCKS = (4, 8, 16)
 KIB = 1 << 10
 MIB = 1 << 20
 # Shared memory that a block may have, by compute capability (CUDA C++ programming guide, technical
@@ -52,6 +55,12 @@ ROUNDS_SHAPES = {
 TILE_SHAPES = {
     **dict.fromkeys((1, 2, 4), ((256, 8), (384, 16), (512, 16), (1024, 16))),
     8: ((256, 8), (512, 8), (1024, 8)),
+}
+
+# Threads of a block that holds a row in registers, and keys of each.
+PARTITION_SHAPES = {
+    **dict.fromkeys((1, 2, 4), ((256, 16), (512, 32), (1024, 32))),
+    8: ((256, 8), (512, 16), (1024, 16)),
 }
 
 
@@ -89,6 +98,18 @@ class TilePolicy:
     # Longer rows than this are sorted from a k above the next on; the block algorithm serves others sooner.
     sorted_elements: int
     selected_k: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionPolicy:
+    """One block per row, which holds it in registers, for results by ascending index."""
+
+    # Smallest first; a row goes to the first that holds it, or to the last if there are few rows.
+    shapes: tuple[PartitionShape, ...]
+    # Shorter rows are left to warps and their rounds.
+    row_elements: int = 1024
+    # As many rows as this for each multiprocessor are few.
+    few_rows_per_multiprocessor: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +173,20 @@ class GridPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClusterPolicy:
+    """One cluster of blocks per row."""
+
+    # How many blocks a cluster may have; none where devices have no clusters.
+    blocks: tuple[int, ...]
+    # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
+    # are left over.
+    eighths_of_multiprocessors: int = 7
+    # Shorter rows are served sooner by one block each, and a smaller k of sorted results by group maxima.
+    row_elements: int = 1 << 15
+    sorted_k: int = 512
+
+
+@dataclass(frozen=True, kw_only=True)
 class ColumnsPolicy:
     """One lane per row, where rows lie side by side."""
 
@@ -179,15 +214,19 @@ class SortPolicy:
     blocks_per_multiprocessor: int = 2
     # Workspace that a batch of rows should need; a row that needs more is a batch by itself.
     batch_bytes: int = 256 * MIB
+    # With more tiles than these, those of fewer threads with more elements each are faster.
+    tiles_per_multiprocessor: int = 3
     # Longer rows have positions and counts of 8 bytes.
     narrow_elements: int = NARROW_COUNTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByIndexPolicy:
-    """One block per row, or part of a row, brings results into ascending order of index."""
+    """What brings results into ascending order of index: alone, or by another pass over the row."""
 
-    # The longest rows that one warp reorders.
+    # What is selected is reordered alone by the first of these that holds it, from rows longer than the next.
+    reorder_shapes: tuple[TileShape, ...] = (TileShape(256, 4), TileShape(512, 4), TileShape(512, 8))
+    # The longest rows that one warp reads again.
     warp_row_elements: int = 1024
     # Few rows are split into parts of at least so many elements, for so many blocks.
     part_elements: int = 1 << 15
@@ -212,8 +251,10 @@ class Policy:
     rounds: RoundsPolicy
     warp: WarpPolicy
     tile: TilePolicy
+    partition: PartitionPolicy
     block: BlockPolicy
     grid: GridPolicy
+    cluster: ClusterPolicy
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
@@ -279,6 +320,9 @@ class Policy:
                 sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
                 selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
             ),
+            partition=PartitionPolicy(
+                shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size])
+            ),
             block=BlockPolicy(
                 shapes=tuple(
                     block_shape(element_size, n_threads, block_bytes)
@@ -289,6 +333,7 @@ class Policy:
                 largest_k=4096 if is_large else 2048,
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
+            cluster=ClusterPolicy(blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else ()),
         )
 
 

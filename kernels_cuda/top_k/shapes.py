@@ -13,6 +13,9 @@ OFFSETS_BYTES = 32
 OFFSETS_THREADS = 256
 # Threads of the kernels that reorder by index: for short rows, and for all others.
 BY_INDEX_THREADS = (32, 512)
+# Blocks whose warps reorder a row each, and how many selected elements a lane of them has.
+REORDER_THREADS = 256
+REORDER_ITEMS = (1, 4)
 # A row's threshold, and what a part of it selects, are an int64 each.
 PART_BYTES = 8
 
@@ -153,6 +156,30 @@ ROUNDS_THREADS = 128
 ROUNDS_LARGEST_K = 8
 
 
+# Blocks of a cluster have these threads, and a vector of a row for each of them in a step.
+CLUSTER_THREADS = 1024
+CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
+LARGEST_CLUSTER = 16
+# Bins that keys are counted in: a thread has two of them.
+CLUSTER_BINS = 2 * CLUSTER_THREADS
+# The most that clusters select: the bins of a block have room for so many keys.
+CLUSTER_LARGEST_K = 4096
+# What one block orders of what is selected.
+SMALLEST_CLUSTER_CHUNK = 128
+LARGEST_CLUSTER_CHUNK = 1024
+
+
+def cluster_sort_bytes(element_size: int) -> int:
+    """Return the room for all keys that are ordered: in chunks, with a vector between them."""
+    return CLUSTER_LARGEST_K * max(4, element_size) + LARGEST_CLUSTER * VECTOR_BYTES
+
+
+def cluster_static_bytes(element_size: int) -> int:
+    """Return the shared memory that the cluster kernel has besides the keys of a row, at most."""
+    chunk_bytes = LARGEST_CLUSTER_CHUNK * (max(4, element_size) + 4)
+    return max(cluster_sort_bytes(element_size), 24 << 10) + chunk_bytes + 512
+
+
 # Radix sorts (`tile`, `sort`).
 DIGIT_BITS = 8
 N_DIGITS = 1 << DIGIT_BITS
@@ -176,16 +203,20 @@ class SortTile(NamedTuple):
     n_items: int
     max_registers: int
 
+    @property
+    def n_elements(self) -> int:
+        """Elements of a tile."""
+        return self.n_threads * self.n_items
 
-def sort_tile(element_size: int, position_size: int) -> SortTile:
-    """Return the tile for a width of elements and positions."""
-    return SortTile(384, 14, 80) if element_size + position_size <= 8 else SortTile(512, 8, 64)
+
+# By the bytes of a pair: what is best for few tiles, all of which run at once, and for many. Both are of the
+# same number of elements.
+SORT_TILES = {8: (SortTile(384, 16, 80), SortTile(256, 24, 80)), 16: (SortTile(384, 8, 56),)}
 
 
-def sort_shared_bytes(element_size: int, position_size: int) -> int:
-    """Return the shared memory in which a block of the sort kernel exchanges keys, then positions."""
-    tile = sort_tile(element_size, position_size)
-    return tile.n_threads * tile.n_items * max(4, element_size, position_size)
+def pair_bytes(element_size: int, position_size: int = 4) -> int:
+    """Return the bytes of a pair of a key and a position: a word of 8 bytes for both, or one for each."""
+    return 8 if max(element_size, position_size) <= 4 else 16
 
 
 class TileShape(NamedTuple):
@@ -210,3 +241,39 @@ class TileShape(NamedTuple):
 
 # Sums of a block's warps, twice 32.
 TILE_SUMS = 64
+
+
+# Histograms of the partition kernel.
+PARTITION_BIN_BITS = 11
+PARTITION_BINS = 1 << PARTITION_BIN_BITS
+# Shared memory of a block besides, at most.
+PARTITION_STATIC_BYTES = 1024
+# The most that a block sorts of what it selects, and bytes of a warp's counters.
+SORTED_PAIRS = 4096
+WARP_COUNTER_BYTES = 2 * N_DIGITS
+
+
+class PartitionShape(NamedTuple):
+    """What a block of the partition kernel holds: `n_keys` elements per thread."""
+
+    n_threads: int
+    n_keys: int
+
+    @property
+    def n_elements(self) -> int:
+        """The longest row."""
+        return self.n_threads * self.n_keys
+
+    def counters_offset(self, element_size: int, k: int) -> int:
+        """Return where a block that sorts what it selects counts: behind as many pairs for each thread."""
+        return -(-k // self.n_threads) * self.n_threads * pair_bytes(element_size)
+
+    def dynamic_bytes(self, element_size: int, k: int, is_sorted: bool) -> int:
+        """Return the dynamic shared memory for a histogram, and then for what is selected."""
+        n_bytes = k * pair_bytes(element_size)
+        if is_sorted:
+            n_bytes = (
+                self.counters_offset(element_size, k) + self.n_threads // WARP_LANES * WARP_COUNTER_BYTES
+            )
+        # Keys that are in no bin are counted behind the last one.
+        return max(4 * (PARTITION_BINS + 1), n_bytes)

@@ -1,0 +1,85 @@
+"""The launches of the cluster algorithm."""
+
+from kernels_cuda.top_k import kernels
+from kernels_cuda.top_k.launches import (
+    OPERANDS,
+    Launch,
+    Workspace,
+    batches,
+    ceil_div,
+    fill_offsets,
+    lengths_of,
+    unserved,
+)
+from kernels_cuda.top_k.parameters import ClusterParameters
+from kernels_cuda.top_k.policy import Policy
+from kernels_cuda.top_k.problem import Problem
+from kernels_cuda.top_k.shapes import (
+    CLUSTER_LARGEST_K,
+    CLUSTER_STEP_BYTES,
+    CLUSTER_THREADS,
+    LARGEST_CLUSTER_CHUNK,
+    SMALLEST_CLUSTER_CHUNK,
+    cluster_static_bytes,
+)
+
+
+def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
+    """Return how many blocks a cluster needs: the most with which all run at a time, or None."""
+    room = policy.block_bytes - cluster_static_bytes(problem.element_size)
+    fitting = [
+        n_blocks
+        for n_blocks in policy.cluster.blocks
+        if n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES <= room
+        and problem.k <= n_blocks * LARGEST_CLUSTER_CHUNK
+    ]
+    if not fitting or problem.k > CLUSTER_LARGEST_K:
+        return None
+    return max((size for size in fitting if run_together(problem, policy, size)), default=min(fitting))
+
+
+def n_steps(problem: Problem, n_blocks: int) -> int:
+    """Return in how many steps so many blocks read a row."""
+    return ceil_div(problem.row_bytes, n_blocks * CLUSTER_STEP_BYTES)
+
+
+def run_together(problem: Problem, policy: Policy, n_blocks: int) -> bool:
+    """Tell whether the clusters of all rows run at a time, with so many blocks each."""
+    return (
+        problem.n_rows * n_blocks <= policy.cluster.eighths_of_multiprocessors * problem.multiprocessors // 8
+    )
+
+
+def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Give every row a cluster."""
+    n_blocks = fitting_cluster(problem, policy)
+    if n_blocks is None:
+        raise unserved(problem, "cluster")
+    step_elements = n_blocks * CLUSTER_STEP_BYTES // problem.element_size
+    chunk = max(SMALLEST_CLUSTER_CHUNK, ceil_div(problem.k, n_blocks))
+    offsets, launches = fill_offsets(problem, workspace)
+    return launches + [
+        Launch(
+            kernels.cluster(problem.element_size),
+            batch * n_blocks,
+            CLUSTER_THREADS,
+            (*OPERANDS, lengths_of(problem), offsets),
+            ClusterParameters(
+                index_size=problem.index_size,
+                is_sorted=int(problem.is_sorted),
+                first_row=first,
+                cluster_bits=n_blocks.bit_length() - 1,
+                step_bits=step_elements.bit_length() - 1,
+                chunk_bits=(chunk - 1).bit_length(),
+                axis_size=problem.axis_size,
+                k=problem.k,
+                strides=problem.strides,
+                layout=problem.rows.layout,
+                length_format=problem.length_format,
+                key_format=problem.key_format,
+            ),
+            n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES,
+            n_blocks,
+        )
+        for first, batch in batches(problem.n_rows, max(1, policy.launch_blocks // n_blocks))
+    ]

@@ -1,0 +1,214 @@
+"""The range of keys in which the k-th key of a row lies, found digit by digit by all blocks of a cluster.
+
+For each digit:
+
+1. Each block counts those of its keys that are in the range so far, in bins of its own.
+2. It tells all blocks how many are in each page of 64 bins. A barrier of the cluster makes sure of that.
+3. Each block adds these totals up, so that it knows the page that the k-th key is in, and reads the bins of
+   this page, from one block per warp.
+4. These add up to the digit, and to how many selected keys the blocks before have: that is where the results
+   of this block begin.
+
+There are two of everything, for a block may go on to the next digit while others still read.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    ballot,
+    cluster_address,
+    cluster_arrive,
+    cluster_wait,
+    count_shared_if,
+    leading_zeros_u32,
+    load_cluster_u64,
+    load_shared_u32,
+    load_shared_u32x4,
+    load_shared_u64,
+    next_pass,
+    reduce_add_shared_u32,
+    store_cluster_u32,
+    store_shared_u32,
+    store_shared_u64,
+    warp_add,
+    warp_inclusive_sum,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.shapes import CLUSTER_BINS, CLUSTER_THREADS, LARGEST_CLUSTER, VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
+
+u32 = types.uint32
+u64 = types.uint64
+
+DIGIT_BITS = CLUSTER_BINS.bit_length() - 1
+# A page per warp, of which a lane has two bins.
+_N_PAGES = CLUSTER_THREADS // WARP_LANES
+_PAGE_BINS = CLUSTER_BINS // _N_PAGES
+# In bytes, from set to set: the bins; the totals, by page and block, with a gap so that lanes which each read
+# a page's meet few banks twice; the bins of a page, of all blocks and of those before, and what is known of
+# that page.
+_BINS = 4 * CLUSTER_BINS
+_PAGE_TOTALS = 4 * LARGEST_CLUSTER + VECTOR_BYTES
+_TOTALS = _N_PAGES * _PAGE_TOTALS
+_PAGE = 2 * 4 * _PAGE_BINS
+RANGE_BYTES = 2 * (_BINS + _TOTALS + _PAGE) + VECTOR_BYTES
+_FIRST_TOTALS = 2 * _BINS
+_FIRST_PAGE = _FIRST_TOTALS + 2 * _TOTALS
+_KNOWN = _FIRST_PAGE + 2 * _PAGE
+# What `find_digit` finds: the digit, the number of the k-th key among those that have it, and how many these
+# are; and how many keys the blocks before have that are above, and that have it.
+DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, N_FOUND = range(6)
+
+
+class RangeFunctions(NamedTuple):
+    """Device functions for one element width; `memory` is the address of `RANGE_BYTES` of shared memory."""
+
+    begin: Any
+    find_digit: Any
+
+
+@functools.cache
+def range_functions(element_size: int) -> RangeFunctions:
+    """Make the functions for one element width."""
+    key_type = element_functions(element_size).key_type
+    keys = key_functions(element_size)
+    load_vector, key_at, n_words = keys.load_vector, keys.key_at, keys.n_words
+    per_vector = VECTOR_BYTES // element_size
+
+    @linked_function
+    def begin(memory, thread):
+        """Clear all that is read before it is written."""
+        store_shared_u64(memory + (thread << 3), u64(0))
+        if thread < 2 * _TOTALS // 8:
+            store_shared_u64(memory + _FIRST_TOTALS + (thread << 3), u64(0))
+        if thread < _PAGE // 8:
+            store_shared_u64(memory + _FIRST_PAGE + (thread << 3), u64(0))
+
+    @linked_function
+    def count_digits(own, n_steps, bins, low, span, shift):
+        """Count the digits at bit `shift` of a thread's keys from `low` to ``low + span``."""
+        words = cuda.local.array(n_words, key_type)
+        step = u32(0)
+        while step < n_steps:
+            load_vector(words, own)
+            for element in range(per_vector):
+                offset = key_at(words, element) - low
+                count_shared_if(bins + (u32(offset >> key_type(shift)) << 2), offset <= span)
+            own += STEP_BYTES
+            step = next_pass(step)
+
+    @device_function
+    def share_totals(bins, totals, thread, rank, n_blocks):
+        """Tell all blocks how many keys each page has."""
+        lane = thread & 31
+        pair = load_shared_u64(bins + (thread << 3))
+        total = warp_add(u32(pair) + u32(pair >> 32))
+        if lane < n_blocks:
+            at = totals + (thread >> 5) * _PAGE_TOTALS + (rank << 2)
+            store_cluster_u32(cluster_address(at, lane), total)
+
+    @linked_function
+    def read_page(bins, totals, page, known, n_left, lane, warp, rank):
+        """Find the page of the key that is number `n_left` from the top, and add up its bins.
+
+        Lanes go through the pages from the last to the first. Each warp adds the bins of another block.
+        """
+        counts = cuda.local.array(4, u32)
+        at = totals + (_N_PAGES - 1 - lane) * _PAGE_TOTALS
+        amount = u32(0)
+        before = u32(0)
+        for quarter in range(LARGEST_CLUSTER // 4):
+            counts[0], counts[1], counts[2], counts[3] = load_shared_u32x4(at + quarter * VECTOR_BYTES)
+            for block in range(4):
+                amount += counts[block]
+                if quarter * 4 + block < rank:
+                    before += counts[block]
+        through = warp_inclusive_sum(amount)
+        place = 31 - leading_zeros_u32(ballot(through - amount < n_left <= through))
+        first = (_N_PAGES - 1 - place) * _PAGE_BINS
+        pair = load_cluster_u64(cluster_address(bins + (first << 2) + (lane << 3), warp))
+        reduce_add_shared_u32(page + (lane << 3), u32(pair))
+        reduce_add_shared_u32(page + (lane << 3) + 4, u32(pair >> 32))
+        if warp < rank:
+            reduce_add_shared_u32(page + _PAGE // 2 + (lane << 3), u32(pair))
+            reduce_add_shared_u32(page + _PAGE // 2 + (lane << 3) + 4, u32(pair >> 32))
+        if warp == 0:
+            if lane >= place:
+                before = u32(0)
+            before = warp_add(before)
+            if lane == place:
+                store_shared_u32(known, first)
+                store_shared_u32(known + 4, n_left - (through - amount))
+                store_shared_u32(known + 8, before)
+
+    @linked_function
+    def read_digit(page, known, found, lane):
+        """Find the digit in its page, and write it down.
+
+        A warp does, whose lanes go through the bins from the last to the first, two at a time.
+        """
+        n_left = load_shared_u32(known + 4)
+        bin = 2 * (WARP_LANES - 1 - lane)
+        pair = load_shared_u64(page + (bin << 2))
+        pair_before = load_shared_u64(page + _PAGE // 2 + (bin << 2))
+        n_ties = u32(pair >> 32)
+        n_ties_before = u32(pair_before >> 32)
+        both = n_ties + u32(pair)
+        through = warp_inclusive_sum(both)
+        n_left -= through - both
+        place = 31 - leading_zeros_u32(ballot(n_left - 1 < both))
+        before = u32(0)
+        if lane < place:
+            before = n_ties_before + u32(pair_before)
+        bin += 1
+        if n_left > n_ties:
+            bin -= 1
+            n_left -= n_ties
+            if lane == place:
+                before = n_ties_before
+            n_ties = u32(pair)
+            n_ties_before = u32(pair_before)
+        before = warp_add(before)
+        if lane == place:
+            found[DIGIT] = load_shared_u32(known) + bin
+            found[N_LEFT] = n_left
+            found[N_TIES] = n_ties
+            found[N_ABOVE_BEFORE] = load_shared_u32(known + 8) + before
+            found[N_TIES_BEFORE] = n_ties_before
+
+    @device_function
+    def find_digit(memory, found, half, row_keys, bounds, shift, n_left, ids):
+        """Write down the digit at bit `shift` of the key that is number `n_left` from the top of a range.
+
+        `row_keys` are ``(own, n_steps)``, `bounds` ``(low, span)`` of the range, and `ids` ``(thread, rank,
+        n_blocks)``.
+        """
+        thread, rank, n_blocks = ids
+        lane = thread & 31
+        warp = thread >> 5
+        bins = memory + half * _BINS
+        totals = memory + _FIRST_TOTALS + half * _TOTALS
+        page = memory + _FIRST_PAGE + half * _PAGE
+        known = memory + _KNOWN
+        other = 1 - half
+        count_digits(*row_keys, bins, *bounds, shift)
+        cuda.syncthreads()
+        share_totals(bins, totals, thread, rank, n_blocks)
+        cluster_arrive()
+        cluster_wait()
+        # No block reads the other set any more.
+        store_shared_u64(memory + other * _BINS + (thread << 3), u64(0))
+        if thread < _PAGE // 8:
+            store_shared_u64(memory + _FIRST_PAGE + other * _PAGE + (thread << 3), u64(0))
+        if warp < n_blocks:
+            read_page(bins, totals, page, known, n_left, lane, warp, rank)
+        cuda.syncthreads()
+        if warp == 0:
+            read_digit(page, known, found, lane)
+        cuda.syncthreads()
+
+    return RangeFunctions(begin, find_digit)

@@ -1,0 +1,148 @@
+"""The final order of what a cluster has selected.
+
+The selected elements come by ascending index, and are shared out in chunks of equal size: block 0 gets the
+first chunk, block 1 the second. A block ranks the elements of its chunk by comparing each with each, and
+gives all other blocks its keys in order. An element's rank is then its rank in its own chunk, and for each
+other chunk how many keys come before it, found by bisection. Of equal keys, those of earlier chunks do.
+
+The time does not depend on the data. Where all that is selected fits into one chunk, one block orders it, and
+the others are done.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    LOAD_SHARED,
+    STORE_CLUSTER,
+    STORE_SHARED,
+    cluster_address,
+    cluster_arrive,
+    cluster_wait,
+    load_shared_u32x4,
+    shared_address,
+    shuffle_xor_u32,
+    store_cluster_u32x4,
+)
+from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.rank import rank_functions
+from kernels_cuda.top_k.rows import store_index
+from kernels_cuda.top_k.shapes import CLUSTER_THREADS, VECTOR_BYTES
+
+u32 = types.uint32
+i64 = types.int64
+
+_THREAD_BITS = CLUSTER_THREADS.bit_length() - 1
+
+
+class SortFunctions(NamedTuple):
+    """Device functions for one element width."""
+
+    send: Any
+    sort_and_write: Any
+
+
+@functools.cache
+def sort_function(element_size: int) -> SortFunctions:
+    """Make the functions for one element width."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    restore = functions.restore
+    store_element = functions.store_element
+    key_bytes = max(4, element_size)
+    load_key, store_key = LOAD_SHARED[key_bytes], STORE_SHARED[key_bytes]
+    send_key, send_low = STORE_CLUSTER[key_bytes], STORE_CLUSTER[4]
+    vector_key_bits = (VECTOR_BYTES // key_bytes).bit_length() - 1
+    rank_by_counting = rank_functions(CLUSTER_THREADS, key_type).rank_by_counting
+
+    @linked_function
+    def send(chunk_keys, chunk_lows, place, key, position, chunk_bits):
+        """Give selected element number `place` to the block that has its chunk."""
+        owner = place >> chunk_bits
+        slot = place & ((1 << chunk_bits) - 1)
+        send_key(cluster_address(shared_address(chunk_keys) + slot * key_bytes, owner), key)
+        send_low(cluster_address(shared_address(chunk_lows) + slot * 4, owner), ~position)
+
+    @linked_function
+    def count_before(keys, n_keys, key, equals_too):
+        """Return how many of `n_keys` descending keys in shared memory are above a key, or equal it, too."""
+        first = u32(0)
+        last = n_keys
+        while first < last:
+            middle = (first + last) >> 1
+            other = load_key(keys + middle * key_bytes)
+            if other > key or (other == key and equals_too):
+                first = middle + 1
+            else:
+                last = middle
+        return first
+
+    @linked_function
+    def sort_and_write(memory, row, output, n_selected, chunk_bits, key_format, ids):
+        """Order the elements that all blocks have sent, and write them.
+
+        `memory` are the shared arrays of a chunk, and the address of room for the keys of all of them; `row`
+        is ``(address, stride)``, `output` ``(values, indices, value_stride, index_stride, index_size)``, and
+        `ids` ``(thread, rank)``.
+        """
+        chunk_keys, chunk_lows, all_keys = memory
+        address, stride = row
+        values, indices, value_stride, index_stride, index_size = output
+        thread, block = ids
+        cluster_arrive()
+        cluster_wait()
+        chunk_size = u32(1) << chunk_bits
+        chunk_first = block << chunk_bits
+        # The chunks' first keys are in different banks.
+        chunk_bytes = (key_bytes << chunk_bits) + VECTOR_BYTES
+        n_items = min(max(n_selected, chunk_first) - chunk_first, chunk_size)
+        # So many lanes share an element.
+        lane_bits = _THREAD_BITS - chunk_bits
+        n_lanes = u32(1) << lane_bits
+        lane = thread & (n_lanes - 1)
+        item = thread >> lane_bits
+        rank = rank_by_counting(chunk_keys, chunk_lows, n_items, thread, lane_bits)
+        key = key_type(0)
+        if item < n_items:
+            key = chunk_keys[item]
+        n_chunks = (n_selected + (chunk_size - 1)) >> chunk_bits
+        if n_chunks > 1:
+            if item < n_items and lane == 0:
+                store_key(all_keys + block * chunk_bytes + rank * key_bytes, key)
+            cuda.syncthreads()
+            # In whole vectors, for the blocks of a cluster share the way from one to the other.
+            chunk = all_keys + block * chunk_bytes
+            vector_bits = chunk_bits - vector_key_bits
+            vector = thread
+            while vector < n_chunks << vector_bits:
+                other = vector >> vector_bits
+                at = chunk + (vector & ((1 << vector_bits) - 1)) * VECTOR_BYTES
+                if other != block:
+                    store_cluster_u32x4(cluster_address(at, other), *load_shared_u32x4(at))
+                vector += CLUSTER_THREADS
+            cluster_arrive()
+            cluster_wait()
+            n_before = u32(0)
+            if item < n_items:
+                other = lane
+                while other < n_chunks:
+                    if other != block:
+                        first = other << chunk_bits
+                        n_keys = min(n_selected - first, chunk_size)
+                        n_before += count_before(all_keys + other * chunk_bytes, n_keys, key, other < block)
+                    other += n_lanes
+            distance = u32(1)
+            while distance < n_lanes:
+                n_before += shuffle_xor_u32(n_before, distance)
+                distance <<= 1
+            rank += n_before
+        if item < n_items and lane == 0:
+            position = i64(~chunk_lows[item])
+            bits = restore(key, key_format, address + position * stride * element_size)
+            store_element(values + i64(rank) * value_stride * element_size, bits)
+            store_index(indices + i64(rank) * index_stride * index_size, index_size, position)
+
+    return SortFunctions(send, sort_and_write)

@@ -1,0 +1,143 @@
+"""Keys of a row in shared memory, each thread with its own: for blocks that go over them again and again.
+
+In each step, a warp has neighbouring vectors of the row, one per lane; those of all its steps are neighbours,
+too. So the keys of a warp lie together, in the order of steps, lanes and elements.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    LOAD_SHARED,
+    READ_IF,
+    copy_async_u32x4,
+    copy_async_wait,
+    load_shared_u32x4,
+    load_shared_u64x2,
+    next_pass,
+    store_shared_u32x4,
+    store_shared_u64x2,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.shapes import VECTOR_BYTES, WARP_LANES
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+# From a thread's vector to its next.
+STEP_BYTES = WARP_LANES * VECTOR_BYTES
+
+
+class KeyFunctions(NamedTuple):
+    """Device functions for one element width; a vector is a local array of `n_words` words, of any keys."""
+
+    n_words: int
+    load_row: Any
+    load_vector: Any
+    key_at: Any
+    load_key: Any
+
+
+@functools.cache
+def key_functions(element_size: int) -> KeyFunctions:
+    """Make the functions for one element width; keys of less than 32 bits share a word."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key = functions.ordered_key
+    read_if = READ_IF[element_size]
+    load_shared = LOAD_SHARED[element_size]
+    per_vector = VECTOR_BYTES // element_size
+    per_word = max(1, 4 // element_size)
+    n_words = per_vector // per_word
+    bits = 8 * element_size
+    ones = (1 << bits) - 1
+
+    @device_function
+    def key_at(words, place):
+        """Return key number `place` of a vector."""
+        word = words[place // per_word]
+        if per_word > 1:
+            word = (word >> u32(place % per_word * bits)) & ones
+        return word
+
+    if element_size == 8:
+
+        @device_function
+        def load_vector(words, at):
+            words[0], words[1] = load_shared_u64x2(at)
+
+        @device_function
+        def store_vector(words, at):
+            store_shared_u64x2(at, words[0], words[1])
+
+    else:
+
+        @device_function
+        def load_vector(words, at):
+            words[0], words[1], words[2], words[3] = load_shared_u32x4(at)
+
+        @device_function
+        def store_vector(words, at):
+            store_shared_u32x4(at, words[0], words[1], words[2], words[3])
+
+    @device_function
+    def load_key(at, place):
+        """Return key number `place`, which is known only now, of the vector at an address."""
+        return load_shared(at + place * element_size)
+
+    @linked_function
+    def load_elements(own, address, stride, first, n_steps, count):
+        """Copy a thread's elements, those of `n_steps` vectors, to shared memory from `own` on.
+
+        The first one is number `first` of `count` elements, which begin at an address.
+        """
+        is_aligned = stride == 1 and address & (VECTOR_BYTES - 1) == 0
+        step_bytes = stride * element_size
+        words = cuda.local.array(n_words, key_type)
+        step = u32(0)
+        while step < n_steps:
+            if is_aligned and first + per_vector <= count:
+                copy_async_u32x4(own, address + i64(first) * element_size)
+            else:
+                for word in range(n_words):
+                    packed = key_type(0)
+                    for part in range(per_word):
+                        at = first + u32(word * per_word + part)
+                        element = read_if(address + i64(at) * step_bytes, at < count)
+                        packed |= element << key_type(part * bits)
+                    words[word] = packed
+                store_vector(words, own)
+            own += STEP_BYTES
+            first += WARP_LANES * per_vector
+            step = next_pass(step)
+        copy_async_wait()
+
+    @linked_function
+    def make_keys(own, first, n_steps, count, key_format):
+        """Turn a thread's elements into keys; what is beyond the last of `count` elements gets the lowest."""
+        words = cuda.local.array(n_words, key_type)
+        step = u32(0)
+        while step < n_steps:
+            load_vector(words, own)
+            for word in range(n_words):
+                packed = key_type(0)
+                for part in range(per_word):
+                    key = ordered_key(key_at(words, word * per_word + part), key_format)
+                    if first + u32(word * per_word + part) < count:
+                        packed |= key << key_type(part * bits)
+                words[word] = packed
+            store_vector(words, own)
+            own += STEP_BYTES
+            first += WARP_LANES * per_vector
+            step = next_pass(step)
+
+    @device_function
+    def load_row(own, address, stride, first, n_steps, count, key_format):
+        load_elements(own, address, stride, first, n_steps, count)
+        make_keys(own, first, n_steps, count, key_format)
+
+    return KeyFunctions(n_words, load_row, load_vector, key_at, load_key)
