@@ -1,5 +1,6 @@
 """The launches of the cluster algorithm."""
 
+from kernels_cuda.runtime.variant import PORTABLE_CLUSTER
 from kernels_cuda.top_k import kernels
 from kernels_cuda.top_k.launches import (
     OPERANDS,
@@ -23,6 +24,10 @@ from kernels_cuda.top_k.shapes import (
     cluster_static_bytes,
 )
 
+# The multiprocessors of a cluster belong to one group. No device has more groups, so that an eighth of the
+# multiprocessors are in the largest one.
+_MOST_GROUPS = 8
+
 
 def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
     """Return how many blocks a cluster needs: the most with which all run at a time, or None."""
@@ -32,6 +37,7 @@ def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
         for n_blocks in policy.cluster.blocks
         if n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES <= room
         and problem.k <= n_blocks * LARGEST_CLUSTER_CHUNK
+        and (n_blocks <= PORTABLE_CLUSTER or n_blocks * _MOST_GROUPS <= problem.multiprocessors)
     ]
     if not fitting or problem.k > CLUSTER_LARGEST_K:
         return None

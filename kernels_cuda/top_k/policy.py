@@ -20,7 +20,6 @@ from kernels_cuda.top_k.shapes import (
 )
 
 ELEMENT_SIZES = (1, 2, 4, 8)
-CLUSTER_BLOCKS = (4, 8, 16)
 KIB = 1 << 10
 MIB = 1 << 20
 # Shared memory that a block may have, by compute capability (CUDA C++ programming guide, technical
@@ -306,13 +305,20 @@ class Policy:
                 largest_k=4096 if is_large else 2048,
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
-            cluster=ClusterPolicy(blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else ()),
+            cluster=ClusterPolicy(blocks=cluster_blocks(capability)),
         )
 
 
 def block_shared_bytes(capability: tuple[int, int]) -> int:
     """Return the shared memory that a block may have; of a device that is not known, what it surely has."""
     return BLOCK_KIB.get(capability, LARGE_BLOCK_KIB if capability >= (8, 0) else 64) * KIB
+
+
+def cluster_blocks(capability: tuple[int, int]) -> tuple[int, ...]:
+    """Return how many blocks clusters may have: on large devices more than all devices can run."""
+    if capability < CLUSTERS_FROM:
+        return ()
+    return (4, 8, 16) if capability < (11, 0) else (4, 8)
 
 
 def block_shape(element_size: int, n_threads: int, block_bytes: int) -> BlockShape:
