@@ -33,8 +33,8 @@ it the first are taken in order. Clusters go by histograms of whole rows.
 `rank`                                the order of the candidates
 `lengths`                             rows that end early
 `optional_launches`, `by_index`       results in ascending order of index, where an algorithm's are not
-`shared_keys`, `cluster_range`,       what a cluster keeps of a row, where its k-th key is, and the order of what
-`cluster_sort`                        it selects
+`shared_keys`, `cluster_range`,       what a cluster keeps of a row, where its k-th key is, and the order
+`cluster_sort`                        of what it selects
 `candidates`                          what a lane of the columns algorithm keeps
 `cooperate`                           what the lanes of a warp, and the warps of a block, do together
 ====================================  ====================================================================
