@@ -215,11 +215,14 @@ def test_clusters_of_few_long_rows(arch, element_size):
                 assert launch.cluster in CLUSTERS[arch]
                 assert launch.grid == n_rows * launch.cluster <= 132 * 7 / 8
                 assert launch.cluster * launch.shared_bytes >= axis_size * element_size
-                served.add((n_rows, launch.cluster))
-    assert bool(served) == bool(CLUSTERS[arch])
+                if axis_size == 700_000:
+                    served.add((n_rows, launch.cluster))
+                assert launch.cluster == 4 or axis_size * element_size >= launch.cluster * 1024 * 16
     largest = max(CLUSTERS[arch], default=0)
     assert all(cluster == largest for n_rows, cluster in served if n_rows == 1)
     assert all(n_rows < 29 for n_rows, _ in served)
+    # Wider elements need more shared memory than there is.
+    assert bool(served) == (arch in ("sm_90", "sm_100") and element_size <= 4)
 
 
 def test_clusters_that_a_device_may_have_no_room_for():

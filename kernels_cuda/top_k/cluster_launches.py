@@ -30,7 +30,7 @@ _MOST_GROUPS = 8
 
 
 def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
-    """Return how many blocks a cluster needs: the most with which all run at a time, or None."""
+    """Return how many blocks a cluster has: the most that all have work and run at a time, or None."""
     room = policy.block_bytes - cluster_static_bytes(problem.element_size)
     fitting = [
         n_blocks
@@ -41,7 +41,12 @@ def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
     ]
     if not fitting or problem.k > CLUSTER_LARGEST_K:
         return None
-    return max((size for size in fitting if run_together(problem, policy, size)), default=min(fitting))
+    busy = [
+        n_blocks
+        for n_blocks in fitting
+        if n_blocks * CLUSTER_STEP_BYTES <= problem.row_bytes and run_together(problem, policy, n_blocks)
+    ]
+    return max(busy, default=min(fitting))
 
 
 def n_steps(problem: Problem, n_blocks: int) -> int:

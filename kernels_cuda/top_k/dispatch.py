@@ -127,7 +127,7 @@ def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
         n_blocks is not None
         and run_together(problem, policy, n_blocks)
         and not group_launches.is_transposed(problem, policy)
-        and problem.axis_size >= cluster.row_elements
+        and problem.axis_size > cluster.row_elements
         and (problem.k >= cluster.sorted_k or not problem.is_sorted)
     )
 

@@ -161,8 +161,8 @@ class ClusterPolicy:
     # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
     # are left over.
     eighths_of_multiprocessors: int = 7
-    # Shorter rows are served sooner by one block each, and a smaller k of sorted results by group maxima.
-    row_elements: int = 1 << 15
+    # Rows up to this are served sooner by one block each, and a smaller k of sorted results by group maxima.
+    row_elements: int = 1 << 14
     sorted_k: int = 512
 
 
