@@ -372,7 +372,9 @@ atomic_add_cluster_u32 = _instruction(
 reduce_add_cluster_u32 = _instruction(
     _void, [u32, u32], "red.relaxed.cluster.shared::cluster.add.u32 [$0], $1;"
 )
-# All threads of the cluster arrive; what they wrote before can be seen by those that have waited.
+# All threads of the cluster arrive; what they wrote before can be seen by those that have waited. It takes a
+# warp a while to make sure of that: those that have written nothing for other blocks need not.
+cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
 cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.release.aligned;", _BARRIER)
 # The same, for nothing that was written before.
 cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)

@@ -103,7 +103,9 @@ def _columns(launch):
 
 
 def _rows_only(launch):
-    n_rows = launch.arguments.get("n_rows", launch.arguments.get("first_row", 0) + launch.grid)
+    n_rows = launch.arguments.get(
+        "n_rows", launch.arguments.get("first_row", 0) + launch.grid // launch.cluster
+    )
     yield from _offsets(launch, n_rows)
 
 
@@ -243,6 +245,7 @@ KERNELS = {
     "top_k_sample": _sample,
     "top_k_list": _list,
     "top_k_finish": _finish,
+    "top_k_cluster": _rows_only,
     "top_k_clear": _clear,
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,

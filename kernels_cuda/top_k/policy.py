@@ -22,7 +22,6 @@ from kernels_cuda.top_k.shapes import (
 )
 
 ELEMENT_SIZES = (1, 2, 4, 8)
-CLUSTER_BLOCKS = (4, 8, 16)
 KIB = 1 << 10
 MIB = 1 << 20
 # Shared memory that a block may have, by compute capability (CUDA C++ programming guide, technical
@@ -406,7 +405,7 @@ class Policy:
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
             sampled=SampledPolicy(sorted_k=1024 if element_size == 4 else SORTED_PAIRS + 1),
             cluster=ClusterPolicy(
-                blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else (),
+                blocks=cluster_blocks(capability),
                 sorted_elements=(16 if element_size <= 2 else 4) * KIB,
             ),
         )
@@ -415,6 +414,13 @@ class Policy:
 def block_shared_bytes(capability: tuple[int, int]) -> int:
     """Return the shared memory that a block may have; of a device that is not known, what it surely has."""
     return BLOCK_KIB.get(capability, LARGE_BLOCK_KIB if capability >= (8, 0) else 64) * KIB
+
+
+def cluster_blocks(capability: tuple[int, int]) -> tuple[int, ...]:
+    """Return how many blocks clusters may have: on large devices more than all devices can run."""
+    if capability < CLUSTERS_FROM:
+        return ()
+    return (4, 8, 16) if capability < (11, 0) else (4, 8)
 
 
 def block_shape(element_size: int, n_threads: int, block_bytes: int) -> BlockShape:
