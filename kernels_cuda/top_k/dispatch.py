@@ -73,14 +73,14 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
         return Algorithm.COLUMNS
     if _is_for_rounds(problem, policy):
         return Algorithm.ROUNDS
+    if _is_for_clusters(problem, policy):
+        return Algorithm.CLUSTER
     if _is_for_partition(problem, policy):
         return Algorithm.PARTITION
     if _is_for_warps(problem, policy):
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
         return Algorithm.TILE
-    if _is_for_clusters(problem, policy):
-        return Algorithm.CLUSTER
     if _is_for_grids(problem, policy):
         return Algorithm.GRID
     return Algorithm.SORT if group_launches.fitting_block(problem, policy) is None else Algorithm.BLOCK
@@ -105,12 +105,18 @@ def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
 
 
 def _is_for_partition(problem: Problem, policy: Policy) -> bool:
-    return (
-        not problem.is_sorted
-        and problem.strides.x == 1
-        and problem.axis_size > policy.partition.row_elements
-        and partition_launches.fitting_partition(problem, policy) is not None
-    )
+    if problem.strides.x != 1 or partition_launches.fitting_partition(problem, policy) is None:
+        return False
+    partition = policy.partition
+    is_few = partition_launches.has_few_rows(problem, policy)
+    if problem.is_sorted:
+        smallest_k = partition.sorted_k_of_few_rows if is_few else partition.sorted_k
+        if problem.axis_size > partition.long_row_elements:
+            smallest_k = partition.sorted_k_of_long_rows
+        return problem.axis_size > partition.sorted_row_elements and problem.k >= smallest_k
+    if is_few or problem.axis_size > policy.warp.row_elements[-1]:
+        return True
+    return problem.k > WARP_LARGEST_K and problem.axis_size > partition.row_elements
 
 
 def _is_for_warps(problem: Problem, policy: Policy) -> bool:
