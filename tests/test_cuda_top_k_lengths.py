@@ -16,7 +16,7 @@ PROBLEMS = {
     "warp": ((3000, 200), 1, 20, "top_k_warp"),
     "block": ((7, 20_000), 1, 100, "top_k_block"),
     "grid": ((2, 3_000_001), 1, 500, "top_k_block"),
-    "tile": ((50, 4000), 1, 2500, "top_k_tile"),
+    "tile": ((500, 2000), 1, 1500, "top_k_tile"),
     "sort": ((3, 100_003), 1, 50_000, "top_k_sort"),
     "columns": ((1 << 13, 1 << 16), 0, 3, "top_k_columns"),
     "columns-stacked": ((1 << 13, 1 << 10), 0, 1, "top_k_columns"),
@@ -33,6 +33,7 @@ BY_INDEX = {
     "rounds": "top_k_rounds",
     "block": "top_k_partition",
     "tile": "top_k_partition",
+    "tables": "top_k_partition",
     "many_elements": "top_k_partition",
 }
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}
@@ -85,7 +86,7 @@ def test_order_of_launches(name, options):
     assert expected[-1].startswith(PROBLEMS[name][-1])
     is_sorted, _ = OPTIONS[options]
     if not is_sorted and name in BY_INDEX:
-        assert names == [BY_INDEX[name]]
+        assert [each for each in names if each != "top_k_offsets"] == [BY_INDEX[name]]
         return
     if not is_sorted:
         reordering = names[len(expected) :]
