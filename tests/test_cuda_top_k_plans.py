@@ -143,16 +143,24 @@ def test_maxima_of_rows_side_by_side(shape, k, element_size):
         (4, 2048, 2048, ("tile", 256)),
         (4, 2048, 511, ("block", 128)),
         (4, 2048, 512, ("tile", 256)),
-        (4, 6144, 1535, ("block", 512)),
-        (4, 6144, 1536, ("tile", 384)),
-        (4, 8192, 2047, ("block", 512)),
-        (4, 8192, 2048, ("tile", 512)),
-        (4, 8193, 4096, ("block", 512)),
+        (4, 2049, 767, ("tile", 384)),
+        (4, 2049, 768, ("partition", 256)),
+        (4, 6144, 767, ("block", 512)),
+        (4, 6144, 768, ("partition", 512)),
+        (4, 6144, 4096, ("partition", 512)),
+        (4, 6144, 4097, ("tile", 384)),
+        (4, 8193, 4096, ("partition", 512)),
         (4, 8193, 4097, ("tile", 1024)),
         (4, 16384, 16384, ("tile", 1024)),
         (2, 16384, 2047, ("block", 512)),
         (2, 16384, 2048, ("tile", 1024)),
         (1, 16384, 1024, ("tile", 1024)),
+        (4, 16385, 2048, ("block", 512)),
+        (4, 16385, 2049, ("partition", 1024)),
+        (2, 16384, 767, ("block", 512)),
+        (2, 16384, 768, ("partition", 512)),
+        (1, 4096, 768, ("tile", 384)),
+        (1, 16384, 768, ("partition", 512)),
         (4, 16385, 16385, ("sort", 256)),
         (8, 4096, 4096, ("tile", 512)),
         (8, 8192, 2560, ("block", 512)),
@@ -164,6 +172,46 @@ def test_maxima_of_rows_side_by_side(shape, k, element_size):
 def test_long_rows_of_many_winners_are_sorted_by_a_block(element_size, axis_size, k, algorithm, arch):
     name, launches, _ = planned((256, axis_size, 1), k, element_size, arch)
     assert (name, launches[-1].block) == algorithm
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "axis_size", "k", "served"),
+    [
+        (132, 10, 9, ("partition", 512, 16)),  # few rows
+        (133, 10, 9, ("warp",)),
+        (132, 8193, 1, ("partition", 1024, 16)),
+        (132, 16_385, 50, ("partition", 1024, 32)),
+        (4096, 128, 33, ("warp",)),
+        (4096, 129, 33, ("partition", 256, 16)),
+        (4096, 1024, 32, ("warp",)),
+        (4096, 1025, 1, ("partition", 256, 16)),
+        (4096, 4097, 4097, ("partition", 512, 16)),
+        (4096, 8193, 100, ("partition", 512, 32)),
+        (4096, 32_768, 100, ("partition", 1024, 32)),
+        (4096, 32_769, 100, ("block",)),
+        (4096, 32_768, 32_768, ("sort",)),  # no room for all of them
+    ],
+)
+def test_rows_whose_results_come_by_index(n_rows, axis_size, k, served):
+    name, launches, _ = planned((n_rows, axis_size, 1), k, is_sorted=False)
+    assert name == served[0]
+    if name == "partition":
+        (launch,) = launches
+        assert launch.variant.parameters[1:] == served[1:]
+        assert launch.grid == n_rows
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_partitions_have_room_on_every_device(is_sorted):
+    for arch, shared_bytes in SHARED_BYTES.items():
+        for element_size in (1, 2, 4, 8):
+            for axis_size, k in ((4096, 1000), (8192, 4096), (16_384, 4096), (32_768, 100)):
+                try:
+                    found = planned((500, axis_size, 1), k, element_size, arch, "partition", None, is_sorted)
+                except ValueError:
+                    continue
+                (launch,) = found.launches
+                assert launch.shared_bytes + shapes.PARTITION_STATIC_BYTES <= shared_bytes
 
 
 @pytest.mark.parametrize(

@@ -114,22 +114,22 @@ def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
 
 
 def _is_for_partition(problem: Problem, policy: Policy) -> bool:
-    partition, n, k = policy.partition, problem.axis_size, problem.k
     if problem.strides.x != 1 or partition_launches.fitting_partition(problem, policy) is None:
         return False
-    is_many = group_launches.has_many_rows(problem, policy)
+    partition, n, k = policy.partition, problem.axis_size, problem.k
     if problem.is_sorted:
         # It orders what it selects; a tile orders the row, and the block algorithm finds candidates first.
-        fewest = problem.multiprocessors if n < partition.long_elements else partition.fewest_long_rows
-        selects_much = n <= partition.elements_per_selected * k and 2 * k <= n
-        return problem.n_rows >= fewest and selects_much and n >= partition.sorted_elements
+        is_few = partition_launches.has_few_rows(problem, policy)
+        smallest_k = partition.sorted_k_of_few_rows if is_few else partition.sorted_k
+        if n > partition.long_row_elements:
+            smallest_k = partition.sorted_k_of_long_rows
+        return n > partition.sorted_row_elements and k >= smallest_k
+    if not group_launches.has_many_rows(problem, policy):
+        return True
     if k <= WARP_LARGEST_K and n <= policy.warp.row_elements[-1]:
-        return k > ROUNDS_LARGEST_K and not is_many
-    if is_many:
-        # Warps rank all of short rows, and blocks filter long ones for a small k.
-        is_long = n >= partition.filtered_elements
-        return n > partition.row_elements and not (is_long and n > partition.filtered_per_selected * k)
-    return True
+        return False
+    is_filtered_sooner = n >= partition.filtered_elements and n > partition.filtered_per_selected * k
+    return n > partition.row_elements and not is_filtered_sooner
 
 
 def _is_for_warps(problem: Problem, policy: Policy) -> bool:

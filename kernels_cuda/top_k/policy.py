@@ -59,8 +59,8 @@ TILE_SHAPES = {
 
 # Threads of a block that holds a row in registers, and keys of each.
 PARTITION_SHAPES = {
-    **dict.fromkeys((1, 2, 4), ((256, 16), (512, 32), (1024, 32))),
-    8: ((256, 8), (512, 16), (1024, 16)),
+    **dict.fromkeys((1, 2, 4), ((256, 16), (512, 16), (512, 32), (1024, 16), (1024, 32))),
+    8: ((256, 8), (512, 8), (512, 16), (1024, 8), (1024, 16)),
 }
 
 
@@ -106,21 +106,25 @@ class TilePolicy:
 class PartitionPolicy:
     """One block per row, which holds it in registers, for results by ascending index or for a large k."""
 
-    # Smallest first; a row goes to the first that holds it, or to the last if there are few rows.
+    # Smallest first; a row goes to the first that holds it. Few rows are better off with more threads each,
+    # but with fewer keys of each only if they need not be sorted.
     shapes: tuple[PartitionShape, ...]
-    # As many rows as this for each multiprocessor are few.
+    shapes_of_few_rows: tuple[PartitionShape, ...]
+    shapes_of_few_sorted_rows: tuple[PartitionShape, ...]
+    # Rows for each multiprocessor that are few.
     few_rows_per_multiprocessor: int = 1
-    # Warps rank all elements of shorter rows sooner, if there are many.
+    # By index: many rows up to this length are served sooner by warps. Of many rows as long as the next, the
+    # block algorithm filters those with more elements for each selected one.
     row_elements: int = 128
-    # Of many rows as long as the first, blocks filter those with more elements for each selected one.
     filtered_elements: int = 8192
     filtered_per_selected: int = 48
-    # Sorted results: of rows as long as this, with so few elements for each selected one. Few rows, but for
-    # so many long ones, are better served by more threads each.
-    sorted_elements: int = 4096
-    elements_per_selected: int
-    long_elements: int = 16_384
-    fewest_long_rows: int = 16
+    # Sorted results are for a k from one of these on, and for longer rows than the fourth: other rows are
+    # finished sooner by group maxima, or sorted whole. Rows that are longer than the last are long.
+    sorted_k: int
+    sorted_k_of_few_rows: int
+    sorted_k_of_long_rows: int
+    sorted_row_elements: int
+    long_row_elements: int = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,6 +377,10 @@ class Policy:
         is_large = block_bytes >= LARGE_BLOCK_KIB * KIB
         ranked, ranked_of_many = {1: (0, 128), 2: (64, 256), 4: (128, 256), 8: (128, 128)}[element_size]
         tiles = [TileShape(*shape) for shape in TILE_SHAPES[element_size]]
+        small, medium, large, wide, largest = (
+            PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size]
+        )
+        never = SORTED_PAIRS + 1
         return Policy(
             capability=capability,
             element_size=element_size,
@@ -390,8 +398,14 @@ class Policy:
                 short_elements=2048 if element_size <= 2 else 0,
             ),
             partition=PartitionPolicy(
-                shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size]),
-                elements_per_selected={1: 9, 2: 9, 4: 5, 8: 5}[element_size],
+                shapes=(small, medium, large, largest),
+                shapes_of_few_rows=(medium, wide, largest),
+                shapes_of_few_sorted_rows=(medium, large, largest),
+                # A radix sort of wide keys takes too many passes.
+                sorted_k={1: 768, 2: 768, 4: 768, 8: never}[element_size],
+                sorted_k_of_few_rows={1: 768, 2: 256, 4: 512, 8: never}[element_size],
+                sorted_k_of_long_rows=never if element_size == 8 else 2049,
+                sorted_row_elements=4096 if element_size == 1 else 2048,
             ),
             block=BlockPolicy(
                 shapes=tuple(
