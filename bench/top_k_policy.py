@@ -39,32 +39,35 @@ FORMATS = {
 }
 SAMPLES = 9
 FLUSHED_BYTES = 1 << 29
+# A side that takes this many times as long as the best one is given up after a few samples.
+HOPELESS, HOPELESS_AFTER = 3, 1
 # Less than this is noise.
 MARGIN = 1.05
 NEVER = 1 << 62
 
 
 class Side(NamedTuple):
-    """An algorithm, and other values of the policy for it."""
+    """An algorithm, or None for the one that the policy chooses, and other values of the policy for it."""
 
-    algorithm: str
+    algorithm: str | None
     changes: Mapping[str, Any] = MappingProxyType({})
 
     def __str__(self) -> str:
         changes = (f"{name}={_short(value)}" for name, value in self.changes.items())
-        return " ".join([self.algorithm, *changes])
+        return " ".join([self.algorithm or "chosen", *changes])
 
 
 class Problem(NamedTuple):
-    """A selection of k elements along an axis."""
+    """A selection of k elements along an axis, in order of value or of index."""
 
     sizes: tuple[int, ...]
     axis: int
     k: int
+    is_sorted: bool = True
 
     def __str__(self) -> str:
         sizes = "x".join(str(size) for size in self.sizes)
-        return f"{sizes} axis {self.axis} k {self.k}"
+        return f"{sizes} axis {self.axis} k {self.k}{'' if self.is_sorted else ' by index'}"
 
 
 class Threshold(NamedTuple):
@@ -108,16 +111,22 @@ class Stopwatch:
 
     def compare(self, problem: Problem, element_size: int, sides: Iterable[Side]) -> list[float | None]:
         """Return the microseconds that each side takes, or None where it does not serve the problem."""
-        x = _input(problem.sizes, element_size)
+        x = random_input(problem.sizes, element_size)
         runs = [self._run(problem, element_size, side, x) for side in sides]
         self._check([run for run in runs if run], problem)
         times: list[list[float]] = [[] for _ in runs]
-        for _ in range(SAMPLES):
+        for sample in range(SAMPLES):
             events = [self._time(run) if run else None for run in runs]
             torch.cuda.synchronize()
             for pair, found in zip(events, times, strict=True):
                 if pair:
                     found.append(pair[0].elapsed_time(pair[1]) * 1e3)
+            if sample == HOPELESS_AFTER:
+                least = min((min(found) for found in times if found), default=0.0)
+                runs = [
+                    run if found and min(found) < HOPELESS * least else None
+                    for run, found in zip(runs, times, strict=True)
+                ]
         return [statistics.median(found) if found else None for found in times]
 
     def _run(self, problem: Problem, element_size: int, side: Side, x: Any) -> Any:
@@ -125,15 +134,8 @@ class Stopwatch:
         sizes[problem.axis] = problem.k
         values = torch.empty(sizes, dtype=x.dtype, device="cuda")
         indices = torch.empty(sizes, dtype=torch.int64, device="cuda")
-        policy = self.policy(element_size).changed(side.changes)
-        try:
-            plan = top_k.plan(
-                **keywords(problem, element_size),
-                target=self.target,
-                policy=policy,
-                algorithm=side.algorithm,
-            )
-        except ValueError:
+        plan = self.plan(problem, element_size, side)
+        if plan is None:
             return None
         workspace = torch.empty(max(plan.workspace_size, 1), dtype=torch.int8, device="cuda")
         addresses = [tensor.data_ptr() for tensor in (x, values, indices, workspace)]
@@ -143,6 +145,19 @@ class Stopwatch:
             return values, indices, workspace
 
         return run
+
+    def plan(self, problem: Problem, element_size: int, side: Side) -> Any:
+        """Return the plan of a side, or None if it does not serve the problem."""
+        policy = self.policy(element_size).changed(side.changes)
+        try:
+            return top_k.plan(
+                **keywords(problem, element_size),
+                target=self.target,
+                policy=policy,
+                algorithm=side.algorithm,
+            )
+        except ValueError:
+            return None
 
     def _time(self, run: Callable[[], Any]) -> tuple[Any, Any]:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -161,7 +176,9 @@ class Stopwatch:
             raise RuntimeError(msg)
 
 
-def _input(sizes: tuple[int, ...], element_size: int) -> Any:
+@functools.lru_cache(maxsize=1)
+def random_input(sizes: tuple[int, ...], element_size: int) -> Any:
+    """Return random elements; the last ones are kept for the next problem."""
     torch.manual_seed(15)
     if element_size == 1:
         return torch.randint(-128, 128, sizes, dtype=torch.int8, device="cuda")
@@ -170,7 +187,7 @@ def _input(sizes: tuple[int, ...], element_size: int) -> Any:
 
 def keywords(problem: Problem, element_size: int) -> dict[str, Any]:
     """Return what `top_k.plan` takes for a selection of packed elements."""
-    sizes, axis, k = problem
+    sizes, axis, k, is_sorted = problem
     sign, flip, infinity = FORMATS[element_size]
     outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
     rows = [(outer, sizes[axis] * inner, k * inner, k * inner), (inner, 1, 1, 1)]
@@ -185,6 +202,7 @@ def keywords(problem: Problem, element_size: int) -> dict[str, Any]:
         "axis_size": sizes[axis],
         "rows": [row for row in rows if row[0] > 1],
         "axis_strides": (inner, inner, inner),
+        "is_sorted": is_sorted,
     }
 
 
@@ -366,7 +384,7 @@ def measure_thresholds(watch: Stopwatch, element_size: int) -> list[dict[str, An
         print(f"\n{threshold.name}: policy {is_known}, crossing {found}; {element_size}-byte elements")
         print(f"  {'':>10} {threshold.below!s:>24.24} {threshold.above!s:>24.24}")
         for value, first, second in zip(values, below, above, strict=True):
-            print(f"  {value:>10} {_microseconds(first):>24} {_microseconds(second):>24}")
+            print(f"  {value:>10} {microseconds(first):>24} {microseconds(second):>24}")
         rows.append(
             {
                 "threshold": threshold.name,
@@ -420,7 +438,7 @@ def measure_question(
         shown = f"{ahead:.2f}" if ahead else ""
         print(
             f"{problem!s:>28} "
-            + " ".join(f"{_microseconds(each):>20}" for each in times)
+            + " ".join(f"{microseconds(each):>20}" for each in times)
             + f" {shown:>10}{' *' if ahead and ahead >= MARGIN else ''}"
         )
         rows.append(
@@ -440,7 +458,8 @@ QUESTIONS = {
 }
 
 
-def _microseconds(each: float | None) -> str:
+def microseconds(each: float | None) -> str:
+    """Return a time as text."""
     return "not served" if each is None else f"{each:.1f} us"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 LINE_BYTES = 64
+MAX_STREAMING_BYTES = 1 << 24
 _V3 = {
     *("sse3", "ssse3", "sse4.1", "sse4.2", "cx16", "sahf", "popcnt"),  # x86-64-v2
     *("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"),
@@ -85,7 +86,8 @@ def streaming_bytes() -> int:
     """Return how large an output must be to be written past the caches.
 
     A smaller one fits the largest cache together with its input, may stay there for whoever reads it next,
-    and is written faster into it.
+    and is written faster into it. The largest cache of a server is far from each of its many cores, and no
+    faster to write to than memory.
     """
     sizes = []
     try:
@@ -93,4 +95,4 @@ def streaming_bytes() -> int:
         sizes = [int((folder / "size").read_text().strip().removesuffix("K")) << 10 for folder in folders]
     except (OSError, ValueError):  # no Linux, or one that does not tell
         pass
-    return max(sizes, default=32 << 20) // 2
+    return min(max(sizes, default=32 << 20) // 2, MAX_STREAMING_BYTES)

@@ -28,6 +28,7 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 _void = types.void
+_u32x2 = types.UniTuple(u32, 2)
 _u32x4 = types.UniTuple(u32, 4)
 _u64x2 = types.UniTuple(u64, 2)
 
@@ -119,6 +120,10 @@ def _from_compute_90(text: str) -> Callable[[], str]:
 grid_dependency_wait = _instruction(
     _void, [], _from_compute_90("griddepcontrol.wait; griddepcontrol.launch_dependents;")
 )
+# Both by themselves: blocks of the next launch that begin early take room from blocks of this one, or crowd
+# on the multiprocessors that have room first.
+grid_dependency_wait_only = _instruction(_void, [], _from_compute_90("griddepcontrol.wait;"))
+let_next_launch_begin = _instruction(_void, [], _from_compute_90("griddepcontrol.launch_dependents;"))
 
 load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
 load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")
@@ -132,6 +137,7 @@ _READ_IF_U32X4 = (
     "mov.b32 $0, a; mov.b32 $1, b; mov.b32 $2, c; mov.b32 $3, d; }}"
 )
 load_if_u32x4 = _instruction(_u32x4, [i64, u32], _READ_IF_U32X4.format("ld.global"))
+load_u64x2 = _instruction(_u64x2, [i64], "ld.global.v2.u64 {$0, $1}, [$2];")
 load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
 
 read_u8 = _instruction(u32, [i64], "ld.global.nc.u8 $0, [$1];", _PURE)
@@ -162,6 +168,8 @@ store_u16 = _instruction(_void, [i64, u32], "st.global.u16 [$0], $1;")
 store_u32 = _instruction(_void, [i64, u32], "st.global.u32 [$0], $1;")
 store_u64 = _instruction(_void, [i64, u64], "st.global.u64 [$0], $1;")
 store_u32x4 = _instruction(_void, [i64, u32, u32, u32, u32], "st.global.v4.u32 [$0], {$1, $2, $3, $4};")
+store_u32x2 = _instruction(_void, [i64, u32, u32], "st.global.v2.u32 [$0], {$1, $2};")
+store_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.v2.u64 [$0], {$1, $2};")
 
 store_stream_u8 = _instruction(_void, [i64, u32], "st.global.cs.u8 [$0], $1;")
 store_stream_u16 = _instruction(_void, [i64, u32], "st.global.cs.u16 [$0], $1;")
@@ -211,6 +219,29 @@ ballot = _instruction(
 )
 
 
+def _ballot_words(parts: int) -> Any:
+    # (four words, mask, least, limit): the lanes with a part of a word, moved to its top, that is not less
+    # than `least` once XORed with the mask, or that is above the limit.
+    steps = []
+    for word in range(1, 5):
+        for part in range(parts):
+            first = word == 1 and part == 0
+            found, combined = ("", "") if first else (", found", ".or")
+            steps += [
+                f"shl.b32 top, ${word}, {32 // parts * part};",
+                "xor.b32 masked, top, $5;",
+                f"setp.ge{combined}.u32 found, masked, $6{found};",
+                "setp.gt.or.u32 found, top, $7, found;",
+            ]
+    text = "{ .reg .pred found; .reg .b32 top, masked; " + " ".join(steps)
+    text += f" vote.sync.ballot.b32 $0, found, {_ALL_LANES}; }}"
+    return _instruction(u32, [u32] * 7, text, _CONVERGENT)
+
+
+# By element size in bytes.
+BALLOT_WORDS = {2: _ballot_words(2), 4: _ballot_words(1)}
+
+
 def _warp_reduction(operation: str, kind: str) -> Any:
     def text() -> str:
         if target_capability() >= (8, 0):
@@ -236,10 +267,27 @@ global_timer = _instruction(u64, [], "mov.u64 $0, %globaltimer;")
 sleep_some_nanoseconds = _instruction(_void, [u32], "nanosleep.u32 $0;")
 
 lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
+# The same number, which compilers do not know: they cannot move what follows from it to before this place.
+same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
+
+# Of floats of 32 bits, or two of 16 bits: the larger, a NaN if either is one, and the smaller, a NaN if both
+# are.
+larger_f32 = _instruction(u32, [u32, u32], "max.NaN.f32 $0, $1, $2;", _PURE)
+larger_f16x2 = _instruction(u32, [u32, u32], "max.NaN.f16x2 $0, $1, $2;", _PURE)
+larger_bf16x2 = _instruction(u32, [u32, u32], "max.NaN.bf16x2 $0, $1, $2;", _PURE)
+smaller_f32 = _instruction(u32, [u32, u32], "min.f32 $0, $1, $2;", _PURE)
+smaller_f16x2 = _instruction(u32, [u32, u32], "min.f16x2 $0, $1, $2;", _PURE)
+smaller_bf16x2 = _instruction(u32, [u32, u32], "min.bf16x2 $0, $1, $2;", _PURE)
+# For compute capability 9.0 and later.
+larger_u16x2 = _instruction(u32, [u32, u32], "max.u16x2 $0, $1, $2;", _PURE)
 
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
+highest_bit = _instruction(u32, [u32], "bfind.u32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
 leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
+trailing_zeros_u32 = _instruction(
+    u32, [u32], "{ .reg .b32 reversed; brev.b32 reversed, $1; clz.b32 $0, reversed; }", _PURE
+)
 # (sum, a, b): a times b, both as signed words, is added to the sum.
 add_product = _instruction(i64, [i64, u32, u32], "mad.wide.s32 $0, $2, $3, $1;", _PURE)
 multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)
@@ -259,6 +307,12 @@ store_shared_u64 = _instruction(_void, [u32, u64], "st.shared.u64 [$0], $1;")
 _STORE_SHARED_IF = "{{ .reg .pred holds; setp.ne.u32 holds, $2, 0; @holds st.shared.{} [$0], $1; }}"
 store_shared_if_u32 = _instruction(_void, [u32, u32, u32], _STORE_SHARED_IF.format("u32"))
 store_shared_if_u64 = _instruction(_void, [u32, u64, u32], _STORE_SHARED_IF.format("u64"))
+_STORE_SHARED_PAIR_IF = (
+    "{{ .reg .pred holds; setp.ne.u32 holds, $3, 0; @holds st.shared.v2.{} [$0], {{$1, $2}}; }}"
+)
+store_shared_if_u32x2 = _instruction(_void, [u32, u32, u32, u32], _STORE_SHARED_PAIR_IF.format("u32"))
+store_shared_if_u64x2 = _instruction(_void, [u32, u64, u64, u32], _STORE_SHARED_PAIR_IF.format("u64"))
+load_shared_u32x2 = _instruction(_u32x2, [u32], "ld.shared.v2.u32 {$0, $1}, [$2];")
 load_shared_u32x4 = _instruction(_u32x4, [u32], "ld.shared.v4.u32 {$0, $1, $2, $3}, [$4];")
 load_shared_u64x2 = _instruction(_u64x2, [u32], "ld.shared.v2.u64 {$0, $1}, [$2];")
 store_shared_u32x4 = _instruction(
@@ -267,6 +321,14 @@ store_shared_u32x4 = _instruction(
 store_shared_u64x2 = _instruction(_void, [u32, u64, u64], "st.shared.v2.u64 [$0], {$1, $2};")
 atomic_add_shared_u32 = _instruction(u32, [u32, u32], "atom.shared.add.u32 $0, [$1], $2;")
 reduce_add_shared_u32 = _instruction(_void, [u32, u32], "red.shared.add.u32 [$0], $1;")
+# (address, value, condition): without the condition nothing is added, and the result means nothing.
+add_shared_if = _instruction(
+    u32,
+    [u32, u32, u32],
+    "{ .reg .pred holds; setp.ne.u32 holds, $3, 0; @holds atom.shared.add.u32 $0, [$1], $2; }",
+)
+# The hardware counts lanes with the same address in one step.
+count_shared = _instruction(_void, [u32], "red.shared.add.u32 [$0], 1;")
 # (address, condition): the hardware counts lanes with the same address in one step.
 count_shared_if = _instruction(
     _void,
@@ -277,6 +339,20 @@ count_shared_if = _instruction(
 # (address in shared memory, address): copies a vector while the thread goes on, until it waits for all.
 copy_async_u32x4 = _instruction(_void, [u32, i64], "cp.async.ca.shared.global [$0], [$1], 16;")
 copy_async_wait = _instruction(_void, [], "cp.async.wait_all;")
+# (shared address, address, condition): begins to copy 16 bytes, nothing where the condition is 0. The thread
+# sees what it has copied once it has waited for the group, of those that it committed.
+copy_async_if = _instruction(
+    _void,
+    [u32, i64, u32],
+    "{ .reg .pred holds; setp.ne.u32 holds, $2, 0; @holds cp.async.cg.shared.global [$0], [$1], 16; }",
+)
+commit_copies = _instruction(_void, [], "cp.async.commit_group;")
+
+
+def wait_for_copies(n_groups: int) -> Any:
+    """Return a function that waits for all groups but the last `n_groups`."""
+    return _instruction(_void, [], f"cp.async.wait_group {n_groups};")
+
 
 # The number of this block in its cluster, and how many blocks the cluster has.
 cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)
@@ -301,6 +377,8 @@ reduce_add_cluster_u32 = _instruction(
 # warp a while to make sure of that: those that have written nothing for other blocks need not.
 cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
 cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.release.aligned;", _BARRIER)
+# The same, for nothing that was written before.
+cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
 cluster_wait = _instruction(_void, [], "barrier.cluster.wait.acquire.aligned;", _BARRIER)
 
 
@@ -374,16 +452,25 @@ raw_key_u64 = _raw_key(
 # (low, high): a word of both.
 join_u32 = _instruction(u64, [u32, u32], "mov.b64 $0, {$1, $2};", _PURE)
 
+
+def _lanes_with(bit: int, lanes: str) -> str:
+    """Return what makes `lanes` those whose bit of operand 1 is as this lane's."""
+    return (
+        f"and.b32 {lanes}, $1, {1 << bit}; setp.ne.u32 is_set, {lanes}, 0; "
+        f"vote.sync.ballot.b32 {lanes}, is_set, {_ALL_LANES}; @!is_set not.b32 {lanes}, {lanes}; "
+    )
+
+
 # The lanes whose values have the same lowest eight bits as this lane's.
 match_byte = _instruction(
     u32,
     [u32],
-    "{ .reg .pred is_set; .reg .b32 same, lanes; mov.b32 same, -1; "
+    "{ .reg .pred is_set; .reg .b32 same, lanes, others; mov.b32 same, -1; "
     + "".join(
-        f"and.b32 lanes, $1, {1 << bit}; setp.ne.u32 is_set, lanes, 0; "
-        f"vote.sync.ballot.b32 lanes, is_set, {_ALL_LANES}; @!is_set not.b32 lanes, lanes; "
-        "and.b32 same, same, lanes; "
-        for bit in range(8)
+        _lanes_with(bit, "lanes")
+        + _lanes_with(bit + 1, "others")
+        + "lop3.b32 same, same, lanes, others, 0x80; "
+        for bit in range(0, 8, 2)
     )
     + "mov.b32 $0, same; }",
     _CONVERGENT,

@@ -109,6 +109,35 @@ def _rows_only(launch):
     yield from _offsets(launch, n_rows)
 
 
+def _sample(launch):
+    yield "states", True, 16 * launch.first_block, 16 * launch.grid
+    yield from _offsets(launch, launch.n_rows)
+
+
+def _list(launch):
+    slots = launch.n_rows * launch.n_slots
+    for writes in (False, True):
+        yield "states", writes, 0, 16 * launch.n_rows
+    yield "segments", True, 0, launch.n_rows * launch.n_segments * 8
+    yield "keys", True, 0, slots * _key_bytes(launch)
+    yield "lows", True, 0, slots * 4
+    yield from _offsets(launch, launch.n_rows)
+
+
+def _finish(launch):
+    first, end = launch.first_block, launch.first_block + launch.grid
+    yield "states", False, 16 * first, 16 * launch.grid
+    for writes in (False, True):
+        yield "segments", writes, 0, end * launch.n_segments * 8
+    yield "listed_keys", False, 0, end * launch.n_slots * _key_bytes(launch)
+    yield "listed_lows", False, 0, end * launch.n_slots * 4
+    yield from _offsets(launch, launch.n_rows)
+
+
+def _single_pass(launch):
+    yield from _offsets(launch, (launch.first_block + launch.grid) >> launch.cluster_bits)
+
+
 def _clear(launch):
     yield "first", True, 0, VECTOR * launch.n_vectors
 
@@ -123,13 +152,11 @@ def _histogram(launch):
 
 
 def _sort(launch):
-    size, position_size, _n_threads, _n_items, _ = launch.variant.parameters
+    size, position_size, *_ = launch.variant.parameters
     n_rows = launch.grid // launch.n_tiles
-    pairs = n_rows * launch.axis_size
-    yield "source", False, 0, pairs * size
-    yield "source_positions", False, 0, pairs * position_size
-    yield "sorted_keys", True, 0, pairs * size
-    yield "sorted_positions", True, 0, pairs * position_size
+    n_bytes = n_rows * launch.axis_size * (8 if max(size, position_size) <= 4 else 16)
+    yield "source", False, 0, n_bytes
+    yield "destination", True, 0, n_bytes
     # The rows' histograms of all passes lie in turn.
     done = launch.shift // 8 * N_DIGITS * 8
     yield "histograms", False, -done, n_rows * size * N_DIGITS * 8
@@ -209,15 +236,22 @@ KERNELS = {
     "top_k_maxima": _maxima,
     "top_k_transposed_maxima": _transposed_maxima,
     "top_k_block": _block,
+    "top_k_single_pass": _single_pass,
     "top_k_columns": _columns,
     "top_k_rounds": _rows_only,
     "top_k_warp": _rows_only,
     "top_k_tile": _rows_only,
     "top_k_cluster": _rows_only,
+    "top_k_partition": _rows_only,
+    "top_k_sample": _sample,
+    "top_k_list": _list,
+    "top_k_finish": _finish,
     "top_k_clear": _clear,
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,
     "top_k_by_index": _by_index,
+    "top_k_reorder": _rows_only,
+    "top_k_reorder_few": _rows_only,
     "nonzero_small": _none,
     "nonzero_mask": _mask,
     "nonzero_mask_strided": _mask_strided,

@@ -248,9 +248,9 @@ def test_slow_peers_get_fewer_samples():
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
-def test_the_spinning_kernel_compiles(arch):
+def test_the_kernels_of_the_clock_compile(arch):
     pytest.importorskip("cuda.bindings")
-    assert timing.spin_code(arch).code
+    assert timing.clock_code(arch).code
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+import dmlops
 from dmlops.bench import answers
+from dmlops.bench.data import NumPySource
 from dmlops.bench.peers import Task
 from dmlops.bench.workloads import DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
 
@@ -108,3 +110,47 @@ def test_coordinates_that_are_out_of_range_are_seen(convert):
     assert fault_of(convert, workload, (x,), beyond, count)
     assert fault_of(convert, workload, (x,), np.argwhere(x).astype(np.uint32), count - 1)
     assert fault_of(convert, workload, (x,), np.argwhere(x)[:2].astype(np.uint32), count)
+
+
+@pytest.mark.parametrize("data", ["normal", "ties", "nan"])
+def test_answers_by_index(convert, data):
+    x = NumPySource().make(data, (3, 60), "float32")
+    workload = TopK(name="", reason="", shape=x.shape, k=9, is_sorted=False)
+    values, indices = dmlops.top_k(x, 9, sorted=False, index_dtype=np.uint32)
+    assert fault_of(convert, workload, (x,), values, indices) is None
+    order = np.argsort(indices[:, ::-1] % 2, axis=1, kind="stable")
+    turned = (np.take_along_axis(array, order, 1) for array in (values, indices))
+    assert fault_of(convert, workload, (x,), *turned)
+    # The next element in place of a selected one.
+    missed = np.setdiff1d(np.arange(60), indices[0])[-1]
+    others = np.sort(np.append(indices[0, :-1], np.uint32(missed)))
+    indices[0], values[0] = others, x[0, others]
+    assert fault_of(convert, workload, (x,), values, indices)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_answers_of_rows_with_lengths(convert, is_sorted, largest):
+    x = NumPySource().make("normal", (4, 50), "float32")
+    lengths = np.array([50, 20, 3, 0], np.int32)
+    workload = TopK(
+        name="", reason="", shape=x.shape, k=7, is_sorted=is_sorted, largest=largest, lengths="uniform"
+    )
+    result = dmlops.top_k(x, 7, sorted=is_sorted, largest=largest, lengths=lengths, index_dtype=np.uint32)
+    assert fault_of(convert, workload, (x, lengths), *result) is None
+    for others in ([50, 20, 4, 0], [50, 20, 2, 0], [50, 20, 3, 1], [50, 6, 3, 0]):
+        options = {"sorted": is_sorted, "largest": largest, "index_dtype": np.uint32}
+        other = dmlops.top_k(x, 7, lengths=np.array(others), **options)
+        assert fault_of(convert, workload, (x, lengths), *other)
+    result.values[2, 5] = 0
+    assert fault_of(convert, workload, (x, lengths), *result)
+
+
+def test_many_rows_are_checked_in_parts(convert, monkeypatch):
+    monkeypatch.setattr(answers, "SORTED_ELEMENTS", 130)
+    x = NumPySource().make("normal", (7, 60), "float32")
+    workload = TopK(name="", reason="", shape=x.shape, k=5)
+    values, indices = dmlops.top_k(x, 5, index_dtype=np.uint32)
+    assert fault_of(convert, workload, (x,), values, indices) is None
+    indices[6, 4] += 1
+    assert fault_of(convert, workload, (x,), values, indices)

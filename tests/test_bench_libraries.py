@@ -11,7 +11,7 @@ from dmlops.bench.data import NumPySource
 from dmlops.bench.peers import TABLE, Task, contenders
 from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, TopK
 
-LIBRARIES = {"dmlops", "numpy", "torch", "onnxruntime", "jax", "bottleneck", "cupy"}
+LIBRARIES = {"dmlops", "numpy", "torch", "onnxruntime", "jax", "bottleneck", "cupy", "flashinfer"}
 
 
 def test_each_contender_belongs_to_a_library():

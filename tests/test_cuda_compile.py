@@ -37,9 +37,11 @@ MOST_SPILLED = {
     "dmlops_top_k_warp_": 100,
     "dmlops_top_k_transposed_maxima_": 0,
     "dmlops_top_k_maxima_": 30,
-    "dmlops_top_k_sort_8_": 900,
-    "dmlops_top_k_sort_": 520,
+    # On devices before 9.0; there it is 250.
+    "dmlops_top_k_sort_": 1530,
     "dmlops_top_k_tile_": 270,
+    "dmlops_top_k_partition_8_": 1130,
+    "dmlops_top_k_partition_": 610,
     "dmlops_top_k_histogram_": 170,
 }
 
@@ -183,7 +185,7 @@ def test_ptx_for_architectures_to_come():
     """A driver compiles it, and must know how many registers a thread may have."""
     variant = VARIANTS["dmlops_top_k_histogram_1"]
     ptx = compiler.compile_variant(variant, "compute_100").decode()
-    for text, count in ((ptx, 32), (ptx.replace(".maxnreg", "//"), 40)):
+    for text, count in ((ptx, 32), (ptx.replace(".maxnreg", "//"), 38)):
         _, log = linked(text, "sm_120")
         assert f"Used {count} registers" in log
 

@@ -230,7 +230,8 @@ def attributes_of_loaded(monkeypatch, **given):
 
 
 @pytest.mark.parametrize(
-    ("asked", "limit"), [(48 << 10, None), (60 << 10, 60 << 10), (99 << 10, (99 << 10) - 5000)]
+    ("asked", "limit"),
+    [(40 << 10, None), (48 << 10, 48 << 10), (60 << 10, 60 << 10), (99 << 10, (99 << 10) - 5000)],
 )
 def test_large_shared_memory_is_asked_for_as_far_as_there_is_any(asked, limit, monkeypatch):
     """What a kernel has of its own counts, too."""

@@ -14,7 +14,8 @@ T = TensorDataType
 PROBLEMS = {
     "rounds": ((3000, 100), 1, 5, "top_k_rounds"),
     "warp": ((3000, 200), 1, 20, "top_k_warp"),
-    "block": ((7, 20_000), 1, 100, "top_k_block"),
+    "block": ((7, 20_000), 1, 300, "top_k_block"),
+    "single_pass": ((7, 50_000), 1, 100, "top_k_single_pass"),
     "grid": ((2, 3_000_001), 1, 500, "top_k_block"),
     "tile": ((50, 4000), 1, 2500, "top_k_tile"),
     "sort": ((3, 100_003), 1, 50_000, "top_k_sort"),
@@ -28,7 +29,23 @@ SORTED_INTO = {
     *(("source", "x"), ("source", "values"), ("sorted_keys", "values")),
     *(("source_positions", "indices"), ("sorted_positions", "indices")),
 }
+# What serves problems whose results are not to be sorted by itself.
+BY_INDEX = {
+    "rounds": "top_k_rounds",
+    "single_pass": "top_k_single_pass",
+    "block": "top_k_partition",
+    "tile": "top_k_partition",
+    "many_elements": "top_k_partition",
+}
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}
+
+
+def reordering_of(name):
+    """Return the kernel that brings results by index into their order, for algorithms that do not."""
+    sizes, axis, k, _ = PROBLEMS[name]
+    if k > 4096 or (k > 128 and sizes[axis] <= 1024):
+        return "top_k_by_index"
+    return "top_k_reorder" if k > 128 else "top_k_reorder_few"
 
 
 def planned_with(name, is_sorted, has_lengths, length_type=T.INT64, data_type=T.FLOAT32):
@@ -68,10 +85,13 @@ def test_order_of_launches(name, options):
     names = [launch.name for launch in planned_with(name, *OPTIONS[options]).asked]
     expected = [launch.name for launch in planned_with(name, True, False).asked]
     assert expected[-1].startswith(PROBLEMS[name][-1])
-    if not OPTIONS[options][0] and name != "rounds":
-        # The rounds put their results in order themselves.
+    is_sorted, _ = OPTIONS[options]
+    if not is_sorted and name in BY_INDEX:
+        assert names == [BY_INDEX[name]]
+        return
+    if not is_sorted:
         reordering = names[len(expected) :]
-        assert {*reordering} - {"top_k_offsets"} == {"top_k_by_index"}
+        assert {*reordering} - {"top_k_offsets"} == {reordering_of(name)}
         names = names[: len(expected)]
     assert names == expected
 
@@ -92,8 +112,9 @@ def test_what_reads_x_reads_lengths(name):
             if operand in ("x", "values"):
                 assert launch.lengths == lengths
             seen.add((launch.name, operand))
-    last = "top_k_rounds" if name == "rounds" else "top_k_by_index"
-    assert {(last, operand) for operand in ("x", "lengths", "values", "indices")} <= seen
+    last = BY_INDEX.get(name) or reordering_of(name)
+    read = {"lengths", "values", "indices"} | ({"x"} if "reorder" not in last else set())
+    assert {operand for kernel, operand in seen if kernel == last} == read
 
 
 @pytest.mark.parametrize("data_type", [T.BOOL, T.INT8, T.UINT16, T.FLOAT16, T.BFLOAT16, T.FLOAT32, T.UINT64])

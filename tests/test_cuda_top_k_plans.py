@@ -157,7 +157,7 @@ def test_maxima_of_rows_side_by_side(shape, k, element_size):
         (8, 4096, 4096, ("tile", 512)),
         (8, 8192, 2560, ("block", 512)),
         (8, 8192, 2561, ("tile", 1024)),
-        (8, 8193, 8193, ("sort", 512)),
+        (8, 8193, 8193, ("sort", 384)),
     ],
 )
 @pytest.mark.parametrize("arch", ["sm_86", "sm_90"])
@@ -188,7 +188,7 @@ def test_many_rows_have_smaller_blocks(n_rows, k, n_threads):
     ],
 )
 def test_coarse_groups_are_larger_where_few_are_listed(element_size, axis_size, k, coarse_chunks):
-    _, (maxima, _), _ = planned((1, axis_size, 1), k, element_size)
+    _, (maxima, _), _ = planned((1, axis_size, 1), k, element_size, algorithm="grid")
     n_chunks = -(-axis_size * element_size // (256 * 16))
     chunks = maxima.parameters.coarse_chunks
     assert chunks == coarse_chunks
@@ -207,7 +207,7 @@ def test_clusters_of_few_long_rows(arch, element_size):
         for axis_size in (40_000, 131_072, 200_000, 700_000):
             for is_sorted in (True, False):
                 name, launches, _ = planned(
-                    (n_rows, axis_size, 1), 2000, element_size, arch, is_sorted=is_sorted
+                    (n_rows, axis_size, 1), 2048, element_size, arch, is_sorted=is_sorted
                 )
                 if name != "cluster":
                     continue
@@ -280,7 +280,7 @@ def test_forced_chunks(name, coarse_chunks):
         ("many_launches", (3000, 200, 1), 9, "top_k_warp"),
         ("many_launches", (3000, 5000, 1), 5, "top_k_block"),
         ("many_launches", (3000, 5000, 1), 5000, "top_k_tile"),
-        ("many_launches", (30, 70_000, 1), 5, "top_k_maxima"),
+        ("many_launches", (30, 70_000, 1), 300, "top_k_maxima"),
         ("grid-transposed-many_launches", (30, 70_000, 1), 5, "top_k_transposed_maxima"),
     ],
 )
@@ -297,7 +297,7 @@ def all_launches(arch, element_size):
             for k in {1, 8, 32, 400, 1000, 2048, 4096, 5000, axis_size}:
                 if k > axis_size or n_rows * axis_size > LARGEST_PROBLEM:
                     continue
-                for algorithm in (None, "block", "grid", "tile", "columns", "warp", "rounds", "cluster"):
+                for algorithm in (None, *dispatch.Algorithm):
                     try:
                         yield from planned((n_rows, axis_size, 1), k, element_size, arch, algorithm).launches
                     except ValueError:
@@ -311,6 +311,8 @@ def shared_bytes(launch, element_size):
     own_bytes = {
         "top_k_block": shapes.block_static_bytes(launch.block),
         "top_k_cluster": shapes.cluster_static_bytes(element_size),
+        # Digits are counted by each warp.
+        "top_k_sort": launch.block // 32 * shapes.N_DIGITS * 4 + OWN_BYTES,
     }
     return launch.shared_bytes + own_bytes.get(launch.variant.name, OWN_BYTES)
 

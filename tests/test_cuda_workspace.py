@@ -85,37 +85,6 @@ def test_top_k(name, arch, data_type):
         assert areas >= n_areas
 
 
-@pytest.mark.parametrize("index_type", [T.UINT32, T.INT64], ids=str)
-def test_sorts_that_use_the_outputs(index_type):
-    """They hold pairs where these fit: of whole rows without gaps, and positions as wide as indices."""
-    for sizes, strides, is_used in (
-        ((9, 200_000), None, True),
-        ((4000, 20_000), None, True),
-        ((9, 200_000), (200_001, 1), False),
-        ((3, 5, 20_000), (100_001, 20_000, 1), False),
-        ((3, 5, 20_000), (5 * 20_008, 20_008, 1), False),
-    ):
-        outputs = [TensorDesc(data_type, sizes, strides) for data_type in (T.FLOAT32, index_type)]
-        descriptor = TopK1(
-            input_tensor=TensorDesc(T.FLOAT32, sizes),
-            axis=len(sizes) - 1,
-            k=sizes[-1],
-            axis_direction=AxisDirection.DECREASING,
-            output_value_tensor=outputs[0],
-            output_index_tensor=outputs[1],
-        )
-        found = planned(descriptor)
-        check_areas(found)
-        in_outputs = 0
-        for launch in found.asked:
-            if launch.name == "top_k_sort" and 0 < launch.sorted_keys < found.workspace:
-                done = launch.first_row * sizes[-1]
-                assert launch.sorted_keys - launch.values == 4 * done
-                assert launch.sorted_positions - launch.indices == 4 * done
-                in_outputs += 1
-        assert (in_outputs > 0) == (is_used and index_type == T.UINT32)
-
-
 def test_tables_of_rows():
     strides = (1 << 20, 7000, 300, 1)
     for k, sizes in ((3, (30, 20, 10, 200)), (50, (5, 4, 3, 250)), (200, (5, 4, 3, 200))):

@@ -16,8 +16,9 @@ import dmlops  # noqa: E402
 from dmlops import IndexOutOfRangeError, InvalidDescriptorError  # noqa: E402
 from dmlops.integrations.dask import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
 from tests import reference  # noqa: E402
-from tests.data import assert_same, sample  # noqa: E402
+from tests.data import INDEX_DTYPES, assert_same, sample  # noqa: E402
 from tests.scripts import ROOT  # noqa: E402
+from tests.top_k_cases import row_lengths  # noqa: E402
 
 
 def check(actual, expected):
@@ -71,9 +72,11 @@ class TestTopK:
         x, lazy = arrays
         axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
         k = data.draw(st.integers(0, x.shape[axis]))
-        largest = data.draw(st.booleans())
-        values, indices = top_k(lazy, k, axis=axis, largest=largest)
-        expected = reference.top_k(x, k, axis=axis, largest=largest)
+        options = {"axis": axis, "largest": data.draw(st.booleans()), "sorted": data.draw(st.booleans())}
+        if data.draw(st.booleans()):
+            options["lengths"] = row_lengths(x, axis, k, data.draw(st.sampled_from(INDEX_DTYPES)))
+        values, indices = top_k(lazy, k, **options)
+        expected = reference.top_k(x, k, **options)
         assert_same(values.compute(scheduler="sync"), expected[0])
         assert_same(indices.compute(scheduler="sync"), expected[1])
         assert values.shape == indices.shape == expected[0].shape
@@ -87,6 +90,25 @@ class TestTopK:
         check(indices, expected[1])
         assert values.numblocks == indices.numblocks == (2, 1)
         assert top_k(da.from_array(x, chunks=9), 2, index_dtype="uint32").indices.compute().dtype == np.uint32
+
+    def test_lengths_in_chunks_of_their_own(self):
+        x = np.random.default_rng(0).integers(0, 9, (30, 100)).astype("float32")
+        x[3, 5:40] = np.nan
+        lengths = row_lengths(x, 1, 9, "uint64")
+        for largest in (True, False):
+            for chunks in (7, (30,)):
+                lazy, options = (
+                    da.from_array(x, chunks=(11, 13)),
+                    {"largest": largest, "index_dtype": "uint32"},
+                )
+                got = top_k(lazy, 9, lengths=da.from_array(lengths, chunks=chunks), **options)
+                expected = reference.top_k(x, 9, largest=largest, lengths=lengths)
+                check(got.values, expected[0])
+                check(got.indices, expected[1].astype("uint32"))
+        with pytest.raises(InvalidDescriptorError, match=r"top_k\.lengths: got shape \(29,\)"):
+            top_k(lazy, 9, lengths=lengths[1:])
+        with pytest.raises(TypeError, match=r"top_k\.lengths"):
+            top_k(lazy, 9, lengths=lengths.astype("float32"))
 
     def test_scalar(self):
         values, indices = top_k(da.from_array(np.array(3.0)), 1)

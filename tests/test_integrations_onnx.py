@@ -93,6 +93,13 @@ class TestTopK:
         assert values.tolist() == [[3, 3]]
         assert indices.tolist() == [[0, 2]]
 
+    def test_order_of_index(self):
+        x = sample("float32", (4, 30), "onnx")
+        values, indices = evaluate("TopK", x, np.array([7]), outputs=2, sorted=0)
+        expected = reference.top_k(x, 7, sorted=False)
+        np.testing.assert_array_equal(bits(values), bits(expected[0]))
+        assert_same(indices, expected[1].astype(np.int64))
+
     def test_axis(self):
         assert_like_onnx("TopK", sample("int32", (5, 6), "axis"), np.array([3]), outputs=2, axis=0)
 

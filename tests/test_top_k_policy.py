@@ -90,6 +90,44 @@ def test_both_sides_of_each_threshold_can_be_measured(element_size, monkeypatch)
         assert both >= 3, threshold.name
 
 
+@pytest.fixture
+def choices(monkeypatch):
+    """Return the script that times all algorithms."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")
+    return importlib.import_module("top_k_choices")
+
+
+def test_problems_of_all_sizes(choices):
+    problems = list(choices.problems())
+    assert len(problems) == len(set(problems)) > 1000
+    assert {problem.sizes[0] for problem in problems} == {*choices.ROWS}
+    assert all(problem.k <= problem.sizes[1] for problem in problems)
+    assert {problem.is_sorted for problem in choices.problems([1])} == {True, False}
+
+
+def test_choices_that_lose(choices, capsys):
+    def choice(length, **times):
+        return choices.Choice(choices.Problem((4, length), 1, 8), 4, "warp", times)
+
+    few, more = choice(512, warp=2.0, block=4.0), choice(1024, warp=5.0, block=4.0)
+    noise, alone = choice(2048, warp=4.1, block=4.0), choice(4096, warp=9.0)
+    assert [each.ranking[0] for each in (few, more, noise, alone)] == ["warp", "block", "block", "warp"]
+    assert [each.loss for each in (few, more, alone)] == [1.0, 1.25, 1.0]
+    assert [each.lead for each in (few, more, alone)] == [2.0, 1.25, 1.0]
+    found = [more, noise, few, alone]
+    choices.print_losses(found)
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert lines[0] == "1 of 4 problems lose 5% or more by the choice"
+    assert lines[1].split(": ")[1] == "warp 5.0 us, block 4.0 us, 1.25"
+    choices.print_map(found)
+    assert "sorted, k 8, 4 rows: 512 warp, 1024 block*, 4096 warp" in capsys.readouterr().out
+    choices.print_leads(found)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    leads = {name: counts[:2] for name, *counts in lines}
+    assert (leads["warp"], leads["block"], leads["grid"]) == (["2", "1"], ["2", "1"], ["0", "0"])
+
+
 def test_crossings():
     pytest.importorskip("torch")
     with pytest.MonkeyPatch.context() as patch:

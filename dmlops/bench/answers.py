@@ -1,6 +1,8 @@
 """Check dmlops' answer to a workload: every element is checked before anything is timed."""
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,8 @@ import numpy as np
 from dmlops.bench import libraries
 from dmlops.bench.libraries import to_numpy
 from dmlops.bench.peers import Task, band_mask, index_key
+
+SORTED_ELEMENTS = 1 << 28
 
 
 def fault(task: Task, answer: Any) -> str | None:
@@ -26,6 +30,8 @@ def _same(actual: Any, expected: Any, what: str) -> str | None:
 
 
 def _top_k(task: Task, values: Any, indices: Any) -> str | None:
+    if task.workload.lengths:
+        return _top_k_of_lengths(task, values, indices)
     axis = task.workload.axis
     x, values, indices = (np.moveaxis(array, axis, -1) for array in (task.inputs[0], values, indices))
     indices = indices.astype(np.int64)
@@ -35,6 +41,11 @@ def _top_k(task: Task, values: Any, indices: Any) -> str | None:
         return wrong
     keys = _keys(x) if task.workload.largest else ~_keys(x)
     found = np.take_along_axis(keys, indices, -1)
+    if not task.workload.is_sorted:
+        if (indices[..., :-1] >= indices[..., 1:]).any():
+            return "not by ascending index"
+        order = np.argsort(~found, axis=-1, kind="stable")
+        found, indices = (np.take_along_axis(array, order, -1) for array in (found, indices))
     before, after = found[..., :-1], found[..., 1:]
     in_order = (before > after) | ((before == after) & (indices[..., :-1] < indices[..., 1:]))
     if not in_order.all():
@@ -44,6 +55,21 @@ def _top_k(task: Task, values: Any, indices: Any) -> str | None:
     positions = np.arange(x.shape[-1])
     selected = (keys > last_key) | ((keys == last_key) & (positions <= last_index))
     return None if (selected.sum(-1) == indices.shape[-1]).all() else "not the first k of the order"
+
+
+def _top_k_of_lengths(task: Task, values: Any, indices: Any) -> str | None:
+    (x, lengths), k = task.inputs, task.workload.k
+    padding = -np.inf if task.workload.largest else np.inf
+    for row, length in enumerate(lengths):
+        count = min(int(length), k)
+        shape = (1, int(length))
+        workload = replace(task.workload, shape=shape, k=count, lengths="")
+        found = [array[row : row + 1, :count] for array in (values, indices)]
+        if wrong := _top_k(Task(workload, (x[row : row + 1, :length],), 1), *found):
+            return wrong
+        if (values[row, count:] != padding).any() or (indices[row, count:].astype(np.int32) != -1).any():
+            return "the padding differs"
+    return None
 
 
 def _keys(x: Any) -> Any:
@@ -91,10 +117,32 @@ def _torch_same(actual: Any, expected: Any, what: str) -> str | None:
 
 
 def _torch_top_k(task: Task, values: Any, indices: Any) -> str | None:
-    torch, workload = libraries.module("torch"), task.workload
-    ordered = torch.sort(task.inputs[0], dim=workload.axis, descending=workload.largest, stable=True)
-    expected = [array.narrow(workload.axis, 0, workload.k) for array in ordered]
-    return _torch_same(indices.long(), expected[1], "indices") or _torch_same(values, expected[0], "values")
+    size, k = task.workload.shape[task.workload.axis], task.workload.k
+    rows = [
+        array.movedim(task.workload.axis, -1).reshape(-1, length)
+        for array, length in ((task.inputs[0], size), (values, k), (indices, k))
+    ]
+    rows += task.inputs[1:]
+    # A stable sort needs several times the memory of what it sorts.
+    parts = zip(*(array.split(max(1, SORTED_ELEMENTS // size)) for array in rows), strict=True)
+    return next((wrong for part in parts if (wrong := _torch_rows(task.workload, *part))), None)
+
+
+def _torch_rows(workload: Any, x: Any, values: Any, indices: Any, lengths: Any = None) -> str | None:
+    torch, k = libraries.module("torch"), workload.k
+    padding = -math.inf if workload.largest else math.inf
+    if lengths is not None:
+        is_past = torch.arange(x.shape[-1], device=x.device) >= lengths[:, None]
+        x = x.masked_fill(is_past, padding)
+    ordered = torch.sort(x, dim=-1, descending=workload.largest, stable=True)
+    expected_values, expected = (array[:, :k] for array in ordered)
+    if not workload.is_sorted:
+        expected, order = expected.sort(dim=-1)
+        expected_values = expected_values.gather(-1, order)
+    if lengths is not None:
+        # No element of a row is as small as the padding, and the sort is stable: elements come first.
+        expected = expected.masked_fill(is_past[:, :k], -1)
+    return _torch_same(indices.long(), expected, "indices") or _torch_same(values, expected_values, "values")
 
 
 def _torch_nonzero_coordinates(task: Task, coordinates: Any, count: Any) -> str | None:

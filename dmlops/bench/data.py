@@ -1,6 +1,7 @@
 """Inputs by the name of their distribution: NumPy makes them in host memory, torch on a GPU."""
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from dmlops.bench.workloads import CPU, CUDA
 
 SEED = 2026
 DISTINCT = 16
+EQUAL = 131  # equal elements in a row: more than a warp or a small buffer holds
+CODES = 256
 LAYOUTS = ("contiguous", "strided", "transposed")
 TILE = 1 << 20
 
@@ -34,6 +37,10 @@ class NumPySource:
         """Return random index tuples below `bounds`."""
         columns = [self._random.integers(0, bound, shape, np.int32) for bound in bounds]
         return np.stack(columns, axis=-1).astype(dtype)
+
+    def integers(self, values: Sequence[int]) -> Any:
+        """Return an array of 32-bit integers."""
+        return np.array(values, np.int32)
 
     def copy(self, array: Any) -> Any:
         """Return the same elements at another address."""
@@ -103,6 +110,68 @@ class NumPySource:
     def _nan(self, shape: tuple[int, ...]) -> Any:
         return np.where(self._uniform(shape) < 0.5, np.float32(np.nan), self._normal(shape))
 
+    # From here on, one form serves NumPy and torch.
+
+    def _rounded(self, shape: tuple[int, ...]) -> Any:
+        # The values that bfloat16 has: scores of models that compute in it and hand over float32.
+        x = self._normal(shape)
+        return self._from_bits(self._bits(x) & -(1 << 16))
+
+    def _codes(self, shape: tuple[int, ...]) -> Any:
+        return self._uniform(shape) * CODES // 1
+
+    def _clamped(self, shape: tuple[int, ...]) -> Any:
+        return self._normal(shape).clip(-1, 1)
+
+    def _mostly_zeros(self, shape: tuple[int, ...]) -> Any:
+        return self._normal(shape) * (self._uniform(shape) < 0.03)
+
+    def _few_nan(self, shape: tuple[int, ...]) -> Any:
+        x = self._normal(shape)
+        x[self._uniform(shape) < 0.01] = float("nan")
+        return x
+
+    def _narrow(self, shape: tuple[int, ...]) -> Any:
+        return 1 + self._uniform(shape) / 1024
+
+    def _probabilities(self, shape: tuple[int, ...]) -> Any:
+        weights = 2.0 ** (4 * self._normal(shape))
+        return weights / weights.sum(-1)[..., None]
+
+    def _equal(self, shape: tuple[int, ...]) -> Any:
+        x = self._normal(shape)
+        x[..., :: max(1, shape[-1] // EQUAL)] = 10
+        return x
+
+    def _one_equal_row(self, shape: tuple[int, ...]) -> Any:
+        x = self._normal(shape)
+        x.reshape(-1, shape[-1])[0, :: max(1, shape[-1] // EQUAL)] = 10
+        return x
+
+    def _close(self, shape: tuple[int, ...]) -> Any:
+        # All bits but the last twelve are the same.
+        return 1 + (self._uniform(shape) * (1 << 12) // 1) / (1 << 23)
+
+    def _two_scales(self, shape: tuple[int, ...]) -> Any:
+        return self._normal(shape) * 10.0 ** (60 * (self._uniform(shape) < 0.5) - 30)
+
+    def _periodic(self, shape: tuple[int, ...]) -> Any:
+        # Blocks give each thread elements at a distance that is a power of two.
+        x = self._normal(shape)
+        x[..., ::1024] += 10
+        return x
+
+    def _clustered(self, shape: tuple[int, ...]) -> Any:
+        x = self._normal(shape)
+        x[..., : -(-shape[-1] // 16)] += 10
+        return x
+
+    def _bits(self, x: Any) -> Any:
+        return x.view(np.int32)
+
+    def _from_bits(self, bits: Any) -> Any:
+        return bits.view(np.float32)
+
 
 class TorchSource(NumPySource):
     """Makes torch tensors, on a GPU where the host would need minutes."""
@@ -118,6 +187,10 @@ class TorchSource(NumPySource):
         kind = getattr(self._torch, dtype.replace("uint32", "int32"))
         integers = {"dtype": kind, "device": self._device}
         return self._torch.stack([self._torch.randint(bound, shape, **integers) for bound in bounds], dim=-1)
+
+    def integers(self, values: Sequence[int]) -> Any:
+        """Return an array of 32-bit integers."""
+        return self._torch.tensor(values, dtype=self._torch.int32, device=self._device)
 
     def copy(self, array: Any) -> Any:
         """Return the same elements at another address."""
@@ -162,6 +235,12 @@ class TorchSource(NumPySource):
     def _nan(self, shape: tuple[int, ...]) -> Any:
         return self._torch.where(self._uniform(shape) < 0.5, float("nan"), self._normal(shape))
 
+    def _bits(self, x: Any) -> Any:
+        return x.view(self._torch.int32)
+
+    def _from_bits(self, bits: Any) -> Any:
+        return bits.view(self._torch.float32)
+
 
 class _CuPySource(NumPySource):
     """Makes CuPy arrays by way of the host, for machines without torch."""
@@ -175,6 +254,9 @@ class _CuPySource(NumPySource):
 
     def sparse(self, shape: tuple[int, ...], dtype: str, density: float) -> Any:
         return self._cupy.asarray(super().sparse(shape, dtype, density))
+
+    def integers(self, values: Sequence[int]) -> Any:
+        return self._cupy.asarray(super().integers(values))
 
     def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
         return self._cupy.asarray(super().indices(shape, bounds, dtype))

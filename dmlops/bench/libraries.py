@@ -40,6 +40,7 @@ def set_threads(count: int, device: str) -> None:
     """Give every library the same number of threads; JAX heeds it only if it is not imported yet."""
     dmlops.set_num_threads(count)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.25")  # the others need memory too
     if device == CPU:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         os.environ["NPROC"] = str(count)  # the size of XLA's thread pool

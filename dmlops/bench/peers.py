@@ -160,11 +160,11 @@ def _triangle_only(task: Task) -> Any:
     return task.inputs[0]
 
 
-def _own_top_k(task: Task, x: Any) -> Call:
+def _own_top_k(task: Task, x: Any, lengths: Any = None) -> Call:
     workload: TopK = task.workload
     shape, k, axis, largest = _selected_shape(workload), workload.k, workload.axis, workload.largest
-    out = empty(x, shape), empty(x, shape, "uint32")
-    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, out=out)
+    out, is_sorted = (empty(x, shape), empty(x, shape, "uint32")), workload.is_sorted
+    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, lengths=lengths, out=out)
 
 
 def _own_nonzero_coordinates(task: Task, x: Any) -> Call:
@@ -229,8 +229,8 @@ def _(task: Task) -> Call:
 def _(task: Task) -> Call:
     torch, x, workload = libraries.module("torch"), to_torch(task.inputs[0]), task.workload
     shape, k, axis, largest = _selected_shape(workload), workload.k, workload.axis, workload.largest
-    out = empty(x, shape), empty(x, shape, "int64")
-    return lambda: torch.topk(x, k, dim=axis, largest=largest, out=out)
+    out, is_sorted = (empty(x, shape), empty(x, shape, "int64")), workload.is_sorted
+    return lambda: torch.topk(x, k, dim=axis, largest=largest, sorted=is_sorted, out=out)
 
 
 @_contender("torch.sort", "top_k", (CPU, CUDA), "stable, but sorts everything; int64 indices")
@@ -304,6 +304,28 @@ def _(task: Task) -> Call:
         return cupy.take_along_axis(x, indices, -1), indices
 
     return call
+
+
+def _flashinfer_top_k(task: Task, **options: Any) -> Call:
+    workload, x = task.workload, to_torch(_largest_only(task))
+    if len(workload.shape) != 2 or workload.axis != -1 or "float" not in workload.dtype:
+        message = "floating-point matrices only"
+        raise NotServedError(message)
+    top_k, k = libraries.module("flashinfer").top_k, workload.k
+    return lambda: top_k(x, k, **options)
+
+
+@_contender("flashinfer.top_k", "top_k", (CUDA,), "ties in any order; int64 indices; new outputs")
+def _(task: Task) -> Call:
+    return _flashinfer_top_k(task, sorted=task.workload.is_sorted)
+
+
+@_contender("flashinfer.top_k stable", "top_k", (CUDA,), "int64 indices; new outputs")
+def _(task: Task) -> Call:
+    if not task.workload.is_sorted:
+        message = "always sorted"
+        raise NotServedError(message)
+    return _flashinfer_top_k(task, sorted=True, deterministic=True, tie_break=1)
 
 
 @_contender("numpy.argwhere", "nonzero_coordinates", (CPU,), "int64 coordinates; new outputs")

@@ -173,7 +173,33 @@ def render(records: Sequence[Record], names: Sequence[str]) -> str:
     )
 
 
+def picture(record: Record) -> str:
+    """Return the landscape of top-k alone, as SVG.
+
+    Raises
+    ------
+    ValueError
+        If the results have no landscape.
+    ModuleNotFoundError
+        Without matplotlib.
+    """
+    import matplotlib as mpl  # noqa: PLC0415 - an optional dependency
+
+    from dmlops.bench import landscape_plot  # noqa: PLC0415 - for landscapes only
+
+    if not landscape_plot.has_landscape(record):
+        message = "the results: there is no landscape; `dmlops bench topk-landscape` measures it"
+        raise ValueError(message)
+    with mpl.rc_context(STYLE):
+        return _svg(landscape_plot.picture(record)) + "\n"
+
+
 def _about(record: Record) -> Iterator[str]:
+    from dmlops.bench import landscape_plot  # noqa: PLC0415 - for landscapes only
+
+    if landscape_plot.has_landscape(record):
+        yield "<h2>The landscape of top-k</h2>"
+        yield _svg(landscape_plot.picture(record))
     yield "<h2>Time of the best peer divided by the time of dmlops</h2>"
     yield "<p>To the right of the line, dmlops is faster. The label names the peer and both times.</p>"
     yield _svg(_ratios(record))

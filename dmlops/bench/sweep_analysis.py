@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise, product
 from typing import Any
 
 from dmlops.bench.peers import OURS
 from dmlops.bench.runner import SKIPPED, Bench, DeviceLostError, Outcome, Pace, Row
 from dmlops.bench.sweeps import Sweep
-from dmlops.bench.workloads import CPU
+from dmlops.bench.workloads import CPU, TopK
 
 # The forms of torch that do the whole work are timed beside dmlops.
 TORCH = ("torch.topk", "torch.sort", "torch.nonzero", "torch indexing", "torch.tril")
@@ -21,6 +22,9 @@ PEERS_WEIGHT = 2
 SLACK = 2.0
 # Clocks cannot resolve a smaller difference from torch.
 TIE = 1.05
+# Less work may not cost more than this many times as much.
+INVERSION = 1.1
+INVERTED = ("bytes", "rows", "length", "k", "order")
 SCRATCH_SHARE = 1 / 8
 SCRATCH_BYTES = 1 << 20
 
@@ -146,6 +150,53 @@ def _least(outcome: Outcome) -> float:
 
 def _torch(row: Row) -> Outcome | None:
     return min((each for each in row.timed if each.contender in TORCH), key=_least, default=None)
+
+
+def inversions(times: Mapping[TopK, float]) -> list[Finding]:
+    """Find the problems of top-k that cost more than ones that are larger in one way, the worst first.
+
+    Parameters
+    ----------
+    times : dict
+        The seconds of each problem, a selection from a matrix of floating-point numbers.
+
+    Returns
+    -------
+    list of Finding
+        Those that take longer than the next larger problem of the same kind: with more bytes per element,
+        more rows, longer rows, a larger k, or the results in order.
+    """
+    found = [
+        Finding("inversion", less.name, more.name, times[less], times[more], factor, INVERSION)
+        for what in INVERTED
+        for less, more in _next_larger(times, what)
+        if (factor := times[less] / times[more]) > INVERSION
+    ]
+    return sorted(found, key=lambda each: -each.factor)
+
+
+def _next_larger(problems: Iterable[TopK], what: str) -> Iterator[tuple[TopK, TopK]]:
+    """Yield each problem with those that differ from it in one amount alone, which is the next larger one."""
+    groups: dict[Any, dict[int, list[TopK]]] = {}
+    for each in problems:
+        amounts = _amounts(each)
+        amount = amounts.pop(what)
+        others = (*amounts.items(), "" if what == "bytes" else each.dtype)
+        groups.setdefault(others, {}).setdefault(amount, []).append(each)
+    for group in groups.values():
+        for smaller, larger in pairwise(sorted(group)):
+            yield from product(group[smaller], group[larger])
+
+
+def _amounts(problem: TopK) -> dict[str, int]:
+    rows, length = problem.shape
+    return {
+        "bytes": problem.item,
+        "rows": rows,
+        "length": length,
+        "k": problem.k,
+        "order": problem.is_sorted,
+    }
 
 
 def measure(bench: Bench, sweep: Sweep, seconds: float, on_row: Callable[[Row], None]) -> Verdict:

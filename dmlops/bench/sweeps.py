@@ -10,27 +10,49 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from dmlops.bench.data import LAYOUTS
-from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
+from dmlops.bench.workloads import (
+    CPU,
+    CUDA,
+    LENGTHS,
+    DiagonalMatrix,
+    GatherND,
+    NonzeroCoordinates,
+    TopK,
+    Workload,
+)
 
 STEP_LIMIT = 2.0
 # The largest ratio of a kind's time to that of the first kind: per element on the CPU, per byte on a GPU.
+ON_BOTH = {"data": 1.15, "hostile data": 1.5, "lengths": 1.5, "end": 1.25}
 LIMITS = {
-    CPU: {"data": 3.0, "type": 3.0, "axis": 3.0, "layout": 3.0, "end": 1.25},
-    CUDA: {"data": 2.0, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0, "end": 1.25},
+    CPU: {**ON_BOTH, "type": 3.0, "axis": 3.0, "layout": 3.0},
+    CUDA: {**ON_BOTH, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0},
 }
+# What applications have: quantised and clamped scores, masks, padding, sorted input.
 DATA = (
     "normal",
+    "equal",
+    "one_equal_row",
+    "rounded",
+    "codes",
     "ties",
     "two_valued",
+    "clamped",
+    "relu",
+    "mostly_zeros",
     "one_hot",
     "constant",
-    "ascending",
-    "descending",
-    "relu",
     "signed_zeros",
+    "few_nan",
     "nan",
     "all_nan",
+    "ascending",
+    "descending",
+    "narrow",
+    "probabilities",
 )
+# What a selection by samples, by histograms of the leading bits or by buffers per thread finds hard.
+HOSTILE_DATA = ("normal", "close", "two_scales", "periodic", "clustered")
 TYPES = ("float32", "uint8", "int16", "float16", "bfloat16", "int32", "float64", "int64")
 ODD_EXPONENTS = range(4, 23, 3)
 EVERYTHING = 2**31  # the end of a band that reaches the right edge of any matrix
@@ -189,12 +211,34 @@ class _Kinds(_Table):
         logits = self.top_k((256, 50257), 50)
         attention = self.top_k((16 if self.is_host else 64, 131072), 2048)
         retrieval = self.top_k((1, 1 << 20), 100)
-        for workload in (retrieval, logits, attention):
-            yield self._kinds("data", workload, ({"data": data} for data in DATA))
+        yield from self._of_data(retrieval, logits, attention)
+        yield from self._of_lengths()
         yield from self._of_types()
         yield from self._of_layouts(logits)
         for workload in (retrieval, logits, attention):
             yield self._kinds("end", workload, ({"largest": largest} for largest in (True, False)))
+
+    def _of_data(self, *several: TopK) -> Iterator[Sweep]:
+        if self.is_host:
+            several += (self.top_k((4096, 256), 8),)
+        else:
+            several += (
+                self.top_k((8192, 256), 8),
+                self.top_k((65536, 64), 8),
+                self.top_k((128, 16384), 1000),
+                self.top_k((512, 16384), 2048),
+                self.top_k((1, 131072), 2048),
+            )
+        sort = self.top_k((1, 1 << 20), 1 << 20)
+        for workload in (*several, *(replace(each, is_sorted=False) for each in several), sort):
+            yield self._kinds("data", workload, ({"data": data} for data in DATA))
+            yield self._kinds("hostile data", workload, ({"data": data} for data in HOSTILE_DATA))
+
+    def _of_lengths(self) -> Iterator[Sweep]:
+        # The work is that of the elements that count, not that of rows times the longest.
+        indexer = self.top_k((64 if self.is_host else 1024, 131072), 2048)
+        for workload in (indexer, replace(indexer, is_sorted=False)):
+            yield self._kinds("lengths", workload, ({"lengths": lengths} for lengths in ("", *LENGTHS)))
 
     def _of_types(self) -> Iterator[Sweep]:
         # Problems large enough that their time depends on the bytes and not on the launch.
@@ -229,13 +273,16 @@ class _Kinds(_Table):
             for change in changes
         )
         limit = LIMITS[self.device][what]
-        return Kinds(name=name, points=points, limit=limit, per_byte=not self.is_host)
+        per_byte = what == "lengths" or not self.is_host
+        return Kinds(name=name, points=points, limit=limit, per_byte=per_byte)
 
 
 def _short(workload: Workload) -> str:
     operator = workload.operator.removesuffix("_coordinates").removesuffix("_matrix")
-    k = f", k {workload.k}" if isinstance(workload, TopK) else ""
-    return f"{operator} {' x '.join(map(str, workload.shape))}{k}"
+    shape = " x ".join(map(str, workload.shape))
+    if not isinstance(workload, TopK):
+        return f"{operator} {shape}"
+    return f"{operator} {shape}, k {workload.k}{'' if workload.is_sorted else ', by index,'}"
 
 
 def _told(change: dict[str, Any]) -> str:
@@ -243,4 +290,4 @@ def _told(change: dict[str, Any]) -> str:
         return "largest" if change["largest"] else "smallest"
     if "axis" in change:
         return f"axis {change['axis']} of {' x '.join(map(str, change['shape']))}"
-    return str(next(iter(change.values())))
+    return str(next(iter(change.values()))) or "none"

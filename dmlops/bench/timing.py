@@ -25,8 +25,11 @@ SETTLE_SECONDS = 0.004
 BACK_TO_BACK = 4
 MIN_SPIN, MAX_SPIN = 100e-6, 20e-3
 COPY_BYTES = 1 << 28
+# Reading this many times the size of the L2 cache leaves nothing else in it.
+FLUSH_FACTOR = 3
+FLUSH_BLOCKS, FLUSH_THREADS = 1024, 256
 
-_SPIN = """
+_KERNELS = """
 .version 7.0
 .target sm_75
 .address_size 64
@@ -41,6 +44,40 @@ again:
     sub.u64 %now, %now, %start;
     setp.lt.u64 %p, %now, %limit;
     @%p bra again;
+    ret;
+}
+.visible .entry flush(.param .u64 begin, .param .u64 bytes)
+{
+    .reg .pred %p;
+    .reg .u32 %block, %blocks, %thread, %threads, %first, %all, %sum, %a, %b, %c, %d;
+    .reg .u64 %begin, %at, %end, %step, %offset;
+    ld.param.u64 %begin, [begin];
+    ld.param.u64 %end, [bytes];
+    add.u64 %end, %end, %begin;
+    mov.u32 %block, %ctaid.x;
+    mov.u32 %blocks, %nctaid.x;
+    mov.u32 %thread, %tid.x;
+    mov.u32 %threads, %ntid.x;
+    mad.lo.u32 %first, %block, %threads, %thread;
+    mul.lo.u32 %all, %blocks, %threads;
+    mul.wide.u32 %offset, %first, 16;
+    mul.wide.u32 %step, %all, 16;
+    add.u64 %at, %begin, %offset;
+    mov.u32 %sum, 0;
+again:
+    setp.ge.u64 %p, %at, %end;
+    @%p bra done;
+    ld.global.v4.u32 {%a, %b, %c, %d}, [%at];
+    xor.b32 %sum, %sum, %a;
+    xor.b32 %sum, %sum, %b;
+    xor.b32 %sum, %sum, %c;
+    xor.b32 %sum, %sum, %d;
+    add.u64 %at, %at, %step;
+    bra again;
+done:
+    // A write that hardly ever happens, for which all loads are needed.
+    setp.eq.u32 %p, %sum, 0x9E3779B9;
+    @%p st.global.u32 [%begin], %sum;
     ret;
 }
 """
@@ -116,14 +153,21 @@ class HostClock:
         time.sleep(self._pause)
 
 
-def spin_code(arch: str) -> Any:
-    """Return the compiled kernel that keeps a GPU busy for a number of nanoseconds; needs no GPU."""
+def clock_code(arch: str) -> Any:
+    """Return the compiled kernels of the clock for an architecture; needs no GPU.
+
+    `spin` keeps a GPU busy for a number of nanoseconds, and `flush` reads a buffer.
+    """
     core = importlib.import_module("cuda.core")
-    return core.Program(_SPIN, "ptx", core.ProgramOptions(arch=arch)).compile("cubin")
+    return core.Program(_KERNELS, "ptx", core.ProgramOptions(arch=arch)).compile("cubin")
 
 
 class CudaClock:
-    """Times GPU work between two events, behind a kernel that spins until all work is in the queue."""
+    """Times GPU work between two events, on inputs that are not in the L2 cache.
+
+    Before the first event, a kernel reads a buffer that fills the cache several times, and another one spins
+    until all work is in the queue.
+    """
 
     def __init__(self) -> None:
         core = importlib.import_module("cuda.core")
@@ -133,8 +177,11 @@ class CudaClock:
         options = core.EventOptions(timing_enabled=True)
         self._start, self._end = (self.device.create_event(options) for _ in range(2))
         major, minor = self.device.compute_capability
-        self._spin = spin_code(f"sm_{major}{minor}").get_kernel("spin")
+        code = clock_code(f"sm_{major}{minor}")
+        self._spin, self._flush = code.get_kernel("spin"), code.get_kernel("flush")
         self._launch, self._one_thread = core.launch, core.LaunchConfig(grid=1, block=1)
+        self._many_threads = core.LaunchConfig(grid=FLUSH_BLOCKS, block=FLUSH_THREADS)
+        self._buffer = self.device.allocate(FLUSH_FACTOR * self.cache_bytes, stream=self._stream)
 
     @property
     def cache_bytes(self) -> int:
@@ -150,6 +197,8 @@ class CudaClock:
         wall = self._wall(lane.call, 1)
         if lane.has_own_stream:
             return Sample(self._wall(lane.call, BACK_TO_BACK), None, wall)
+        buffer = self._buffer
+        self._launch(self._stream, self._many_threads, self._flush, int(buffer.handle), buffer.size)
         spin = min(max(MIN_SPIN, 3 * lane.estimate), MAX_SPIN)
         self._launch(self._stream, self._one_thread, self._spin, int(spin * 1e9))
         self._stream.record(self._start)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from dmlops import __version__
-from dmlops.cli import bench, cache, demo, files, info, sweep, warmup
+from dmlops.cli import bench, cache, demo, files, info, landscape, sweep, warmup
 from dmlops.cli.console import out
 
 app = typer.Typer(
@@ -15,6 +15,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 bench.app.command("sweep")(sweep.sweep)
+bench.app.command("topk-landscape")(landscape.landscape)
 app.command("info")(info.info)
 app.command("warmup")(warmup.warmup)
 app.command("cache")(cache.cache)

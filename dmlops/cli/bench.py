@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -28,13 +28,28 @@ from dmlops.cli.placement import cpu_name, cuda_devices
 
 if TYPE_CHECKING:
     from dmlops.bench.runner import Bench, Pace, Row
+    from dmlops.bench.sweeps import Sweep
     from dmlops.bench.workloads import Workload
 
 FORMAT = 1
 SECONDS = {"quick": 72.0, "cpu": 420.0, "cuda": 200.0}
-PACKAGES = ("numpy", "numba", "numba-cuda", "cuda-core", "torch", "onnxruntime", "jax", "bottleneck", "cupy")
+PACKAGES = (
+    "numpy",
+    "numba",
+    "numba-cuda",
+    "cuda-core",
+    "torch",
+    "onnxruntime",
+    "jax",
+    "bottleneck",
+    "cupy",
+    "flashinfer-python",
+)
 WIDE = 130  # the width from which on the table shows every contender
 BENCH_EXTRA = 'pip install "dmlops[bench]"'
+
+
+Named = TypeVar("Named", "Workload", "Sweep")
 
 
 class Where(StrEnum):
@@ -74,7 +89,7 @@ def bench(
     operators = chosen_operators(operator)
     table = [row for row in workloads(device) if (not quick or row.quick) and row.operator in operators]
     if workload:
-        table = _named(table, workload)
+        table = named(table, workload, "--workload")
     if results is not None:
         check_output("--json", results)
     started = time.perf_counter()
@@ -104,15 +119,22 @@ def bench(
     check_rows("bench", rows)
 
 
-def _named(table: Sequence["Workload"], parts: Sequence[str]) -> list["Workload"]:
-    """Return the workloads that have one of `parts` in their name; if none has, print all names."""
+def named(table: Sequence[Named], parts: Sequence[str], option: str) -> list[Named]:
+    """Return the entries that have one of `parts` in their name.
+
+    Raises
+    ------
+    CommandError
+        If one of `parts` is in no name. Standard output then lists all names.
+    """
     for part in parts:
-        if not any(part in row.name for row in table):
-            for row in table:
-                out.print(row.name)
-            message = f"--workload {part}: no workload has this in its name; standard output lists the names"
+        if not any(part in each.name for each in table):
+            for each in table:
+                out.print(each.name)
+            what = option.removeprefix("--")
+            message = f"{option} {part}: no {what} has this in its name; standard output lists the names"
             raise CommandError(message)
-    return [row for row in table if any(part in row.name for part in parts)]
+    return [each for each in table if any(part in each.name for part in parts)]
 
 
 def check_rows(command: str, rows: Sequence["Row"]) -> None:
@@ -140,22 +162,29 @@ def report(
         typer.Option("--output", "-o", help="The file to write; by default next to A.json."),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page about one run, or about two runs side by side."""
+    """Write one self-contained HTML page about one run, or about two runs side by side.
+
+    If the file to write ends in .svg, it gets the picture of `dmlops bench topk-landscape` alone.
+    """
     if len(files) > 2:
         message = "bench report: it takes one or two files"
         raise CommandError(message)
-    from dmlops.bench.report import render  # noqa: PLC0415 - for this command only
+    from dmlops.bench.report import picture, render  # noqa: PLC0415 - for this command only
 
     with users_errors(f"bench report {files[0]}"):
         target = output or files[0].with_suffix(".html")
     check_output("-o", target, files)
     records = [_read(path) for path in files]
     try:
-        html = render(records, [path.name for path in files])
+        if target.suffix == ".svg":
+            with users_errors(str(files[0])):
+                text = picture(records[0])
+        else:
+            text = render(records, [path.name for path in files])
     except ModuleNotFoundError as error:
         message = f"bench report: {error.name} is not installed: {BENCH_EXTRA}"
         raise CommandError(message) from error
-    write(target, html)
+    write(target, text)
     with summary_of(target):
         out.print(f"Wrote {target}")
 

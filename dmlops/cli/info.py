@@ -21,6 +21,8 @@ from dmlops.enums import TensorDataType
 from dmlops.operators.support import SupportRow
 
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
+# Policies whose shapes are of so many of these, and keys that each holds.
+KEYS_OF_SHAPES = {"rounds.shapes": "lanes and keys", "partition.shapes": "threads and keys"}
 
 
 def info(
@@ -145,8 +147,8 @@ def quantity(name: str, value: Any) -> str:
     ('256, 1,024', '2^30')
     """
     if name.endswith("shapes"):
-        if name == "rounds.shapes":
-            shapes, unit = [f"{shape.n_lanes} x {shape.n_keys}" for shape in value], "lanes and keys"
+        if name in KEYS_OF_SHAPES:
+            shapes, unit = [" x ".join(map(str, shape)) for shape in value], KEYS_OF_SHAPES[name]
         else:
             shapes, unit = [str(shape.n_threads) for shape in value], "threads"
         return f"{', '.join(shapes)} {unit}"

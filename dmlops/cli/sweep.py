@@ -33,6 +33,12 @@ def sweep(
         int | None, typer.Option(min=1, help="Threads for dmlops and torch; by default all available ones.")
     ] = None,
     operator: Operators = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sweep", metavar="TEXT", help="Only sweeps with this text in their name; may be repeated."
+        ),
+    ] = None,
     seconds: Seconds = None,
     results: Annotated[
         Path | None, typer.Option("--json", metavar="OUT.json", help="Write all points to this file.")
@@ -44,6 +50,8 @@ def sweep(
 
     operators = chosen_operators(operator)
     table = [each for each in sweeps(device) if each.operator in operators]
+    if part:
+        table = bench.named(table, part, "--sweep")
     if results is not None:
         check_output("--json", results)
     started = time.perf_counter()

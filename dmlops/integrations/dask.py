@@ -32,12 +32,19 @@ _MERGED_AT_ONCE = 8
 
 
 def top_k(
-    x: Any, k: int, *, axis: int = -1, largest: bool = True, index_dtype: Any = "int64"
+    x: Any,
+    k: int,
+    *,
+    axis: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    lengths: Any = None,
+    index_dtype: Any = "int64",
 ) -> TopKResult[da.Array, da.Array]:
     """Return the `k` largest or smallest elements along an axis, and where they are in the whole array.
 
     As `dmlops.top_k`. Where the axis is chunked, candidates of each chunk are merged in a tree; the result
-    is one chunk along the axis. Chunks along the other dimensions stay.
+    is one chunk along the axis. Chunks along the other dimensions stay, and `lengths` are chunked like them.
 
     Examples
     --------
@@ -53,14 +60,31 @@ def top_k(
     index_type = index_data_type(index_dtype, "top_k.index_dtype")
     if -x.ndim <= axis < x.ndim:
         _check_known(x, axis, where)
-    infer_top_k(_describe(x, where), k, axis, index_type)
+    described = None
+    if lengths is not None:
+        lengths = _lazy(lengths, "top_k.lengths")
+        described = _describe(lengths, "top_k.lengths")
+    infer_top_k(_describe(x, where), k, axis, index_type, described)
     axis %= x.ndim
     if k == 0:
         # dask does not merge chunks where all are empty.
         before = [slice(None)] * axis
         x = x[(*before, slice(0, 0))].blocks[(*before, slice(0, 1))]
-    options = {"k": k, "axis": axis, "largest": bool(largest), "index_dtype": numpy_dtype(index_type)}
-    values, indices = _select(_select_from_chunk, (x,), options)
+        lengths = None
+    options = {
+        "k": k,
+        "axis": axis,
+        "largest": bool(largest),
+        "sorted": bool(sorted),
+        "index_dtype": numpy_dtype(index_type),
+    }
+    if lengths is None:
+        values, indices = _select(_select_from_chunk, (x,), options)
+    else:
+        if not np.isnan(x.shape).any():
+            lengths = lengths.rechunk((*x.chunks[:axis], *x.chunks[axis + 1 :]))
+        values, indices = _select(_select_from_chunk, (x, da.expand_dims(lengths, axis)), options)
+    options["are_padded"] = lengths is not None
     while values.numblocks[axis] > 1:
         sizes = values.chunks[axis]
         starts = range(0, len(sizes), _MERGED_AT_ONCE)
@@ -250,22 +274,56 @@ def _select(block: Any, arrays: Sequence[da.Array], options: dict[str, Any]) -> 
 
 
 def _select_from_chunk(
-    x: Any, *, k: int, axis: int, largest: bool, index_dtype: Any, block_info: Any = None
+    x: Any,
+    lengths: Any = None,
+    *,
+    k: int,
+    axis: int,
+    largest: bool,
+    sorted: bool,
+    index_dtype: Any,
+    block_info: Any = None,
 ) -> tuple[Any, Any]:
     _check_not_masked(x, "top_k.x")
     first = block_info[0]["array-location"][axis][0]
-    count = min(k, x.shape[axis])
-    values, indices = dmlops.top_k(x, count, axis=axis, largest=largest, index_dtype=index_dtype)
-    indices += index_dtype.type(first)
-    return values, indices
+    options = {"axis": axis, "largest": largest, "sorted": sorted, "index_dtype": index_dtype}
+    if lengths is not None:
+        _check_not_masked(lengths, "top_k.lengths")
+        most = min(np.iinfo(lengths.dtype).max, np.iinfo("int64").max)
+        whole = np.minimum(lengths, lengths.dtype.type(most)).astype("int64").squeeze(axis)
+        options["lengths"] = np.maximum(whole, first) - first
+    values, indices = dmlops.top_k(x, min(k, x.shape[axis]), **options)
+    if lengths is None:
+        indices += index_dtype.type(first)
+        return values, indices
+    nowhere = _nowhere(index_dtype)
+    return values, np.where(indices == nowhere, nowhere, indices + index_dtype.type(first))
+
+
+def _nowhere(index_dtype: Any) -> Any:
+    """Return the index of padding."""
+    return np.array(-1).astype(index_dtype)[()]
 
 
 def _merge(
-    values: Any, indices: Any, *, k: int, axis: int, largest: bool, index_dtype: Any
+    values: Any,
+    indices: Any,
+    *,
+    k: int,
+    axis: int,
+    largest: bool,
+    sorted: bool,
+    index_dtype: Any,
+    are_padded: bool,
 ) -> tuple[Any, Any]:
     # Candidates stand in the order of their chunks, so that among equals position and index ascend together.
+    # Of chunks that are not empty only the last one of a row is padded: all its candidates come first.
     count = min(k, values.shape[axis])
-    best, places = dmlops.top_k(values, count, axis=axis, largest=largest, index_dtype="int64")
+    options = {"axis": axis, "largest": largest, "sorted": sorted, "index_dtype": "int64"}
+    if are_padded:
+        options["lengths"] = (indices != _nowhere(index_dtype)).sum(axis, dtype="int64")
+    best, places = dmlops.top_k(values, count, **options)
+    # The place of padding, -1, is the last one, which is padding where any is.
     return best, np.take_along_axis(indices, places, axis)
 
 

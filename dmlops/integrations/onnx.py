@@ -77,11 +77,12 @@ def _number(k: Any) -> int:
 
 
 class TopK(_Operator):
-    """TopK; sorted whatever `sorted` says, ties by ascending index."""
+    """TopK; ties by ascending index. If `sorted` is 0, the results are in order of index."""
 
     def _run(self, x: Any, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Any, Any]:
         _check_type(x)
-        return tuple(dmlops.top_k(x, _number(k), axis=axis, largest=bool(largest), index_dtype=np.int64))
+        options = {"axis": axis, "largest": bool(largest), "sorted": bool(sorted), "index_dtype": np.int64}
+        return tuple(dmlops.top_k(x, _number(k), **options))
 
 
 class NonZero(_Operator):

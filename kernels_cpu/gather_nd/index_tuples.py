@@ -18,7 +18,6 @@ from kernels_cpu.gather_nd.table import (
     PACKED,
     X_OFFSET,
 )
-from kernels_cpu.intrinsics import memory
 from kernels_cpu.intrinsics.pointers import as_element, stack_like
 from kernels_cpu.jit import inline, int64, njit, uint64
 
@@ -59,7 +58,6 @@ def _coordinate(bits: Any, wrap: Any, highest: Any) -> Any:
 
 @njit
 def resolve(
-    x: Any,
     indices: Any,
     index: Any,
     index_stride: Any,
@@ -106,8 +104,6 @@ def resolve(
                 value_b = _coordinate(indices[start + 2 * i + 1], wrap_b, highest)
                 outside |= (value >= size) | (value_b >= size_b)
                 offsets[i] += (int64(value) & HALF) * x_stride + (int64(value_b) & HALF) * x_stride_b
-        for i in range(n):
-            memory.prefetch(x, offsets[i])
     elif field + 2 < end:
         size_b, x_stride_b = uint64(table[field + 2]), table[field + 3]
         wrap_b = size_b - modulus
@@ -116,13 +112,11 @@ def resolve(
             value_b = _coordinate(indices[start + step + i * index_stride], wrap_b, highest)
             outside |= (value >= size) | (value_b >= size_b)
             offsets[i] += int64(value) * x_stride + int64(value_b) * x_stride_b
-            memory.prefetch(x, offsets[i])
     else:
         for i in range(n):
             value = _coordinate(indices[start + i * index_stride], wrap, highest)
             outside |= value >= size
             offsets[i] += int64(value) * x_stride
-            memory.prefetch(x, offsets[i])
     if outside:
         for i in range(n):
             offsets[i] = _settled(indices, index + i * index_stride, offset + i * stride, table)

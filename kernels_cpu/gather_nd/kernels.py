@@ -1,9 +1,8 @@
 """The kernels of GATHER_ND1, which copy the slice that each index tuple names.
 
-Tuples are taken in blocks. The first pass over a block turns every tuple into one offset into the input,
-settles what is out of range, and asks for the slice's first line; the second pass only moves slices, in
-the widest pieces that fit, and finds their lines on the way. Moves the indices, and each slice once in and
-once out.
+Tuples are taken in blocks. The first pass over a block turns every tuple into one offset into the input, and
+settles what is out of range; the first lines of long slices are asked for. The second pass only moves slices,
+in the widest pieces that fit. Moves the indices, and each slice once in and once out.
 """
 
 import functools
@@ -191,8 +190,11 @@ def gather_kernel(kind: int) -> Any:
             if kind == STREAMED:
                 flushed_to = target
             target = output_outer + start * stride
-            outside = resolve(x, indices, index, index_stride, offset, x_stride, n, table, offsets)
+            outside = resolve(indices, index, index_stride, offset, x_stride, n, table, offsets)
             any_outside |= outside
+            if kind != SHORT:  # whose loads the processor has many of in flight by itself
+                for i in range(n):
+                    memory.prefetch(x, offsets[i])
             if kind == STREAMED:
                 if target != flushed_to:
                     flush(output, flushed_to, line, filled)

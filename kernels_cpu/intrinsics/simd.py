@@ -193,6 +193,17 @@ def where_negative(typing_context, test, negative, other):  # type: ignore[no-un
 
 
 @intrinsic
+def where_at_most(typing_context, a, b, at_most, other):  # type: ignore[no-untyped-def]
+    """Return the lanes of `at_most` where ``a <= b``, else those of `other`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, b, at_most, other = arguments
+        return builder.select(builder.icmp_signed("<=", a, b), at_most, other)
+
+    return a(a, a, a, a), generate
+
+
+@intrinsic
 def count_less(typing_context, total, a, b):  # type: ignore[no-untyped-def]
     """Return `total`, one greater in every lane where ``a < b``."""
 

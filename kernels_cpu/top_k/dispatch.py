@@ -2,7 +2,8 @@
 
 Rows of which few elements are selected are *searched*: a threshold that the k-th key does not exceed comes
 from the minima of groups of elements, and then the elements within it are listed. Memory is read once; of
-what was read, only the tiles that hold candidates are read again. All other rows are *sorted*.
+what was read, only the tiles that hold candidates are read again. All other rows are *sorted*, after
+all that is beyond a threshold was dropped where less than three quarters of a row is selected.
 
 ============ ======== ==========================================================================
 algorithm             rows
@@ -107,7 +108,7 @@ def _whole_tiles(shape: Shape, n_bytes: int) -> int:
 def _sort(shape: Shape, n_tasks: int) -> Choice:
     k, axis_size = shape.k, shape.axis_size
     capacity = k + (k >> 3) + 2 * WORD
-    if 2 * k >= axis_size or capacity > axis_size:
+    if 4 * k >= 3 * axis_size or capacity > axis_size:
         capacity = axis_size
     columns = 0 if shape.are_contiguous else 1
     may_share = shape.is_sorted and shape.are_whole and shape.n_rows < n_tasks

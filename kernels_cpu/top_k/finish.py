@@ -8,7 +8,7 @@ from kernels_cpu.jit import inline, njit
 from kernels_cpu.keys import KeyMasks
 from kernels_cpu.top_k.output import write_listed, write_ranked
 from kernels_cpu.top_k.problem import RANK_LIMIT, Problem
-from kernels_cpu.top_k.records import pad, radix_sort, rank, shrink
+from kernels_cpu.top_k.records import keep_order, pad, radix_sort, rank, shrink
 from kernels_cpu.top_k.scratch import Sorting
 
 Array = NDArray[Any]
@@ -30,15 +30,14 @@ def finish_few(
     x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, sorting: Sorting, count: int, k: int,
 ) -> None:  # fmt: skip
-    """Order `count` records, of which there are at least `k` <= `RANK_LIMIT`, and write the best."""
-    if not problem.is_sorted:
-        finish_unsorted(x, values, indices, at, problem, masks, records, positions, count, k)
-        return
+    """Rank `count` records, of which there are at least `k` <= `RANK_LIMIT`, and write the best."""
     if count > RANK_LIMIT:
         slack = min(k >> 3, RANK_LIMIT - k)
         count, _ = shrink(records, positions, problem.wide != 0, count, k, slack)
     pad(records, count)
     rank(records, problem.wide != 0, count, sorting.ranks, sorting.order, sorting.taken)
+    if not problem.is_sorted:
+        keep_order(sorting.ranks, sorting.order, count, k)
     write_ranked(x, values, indices, at, problem, records, positions, sorting.order, k)
 
 

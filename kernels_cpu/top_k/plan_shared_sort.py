@@ -14,7 +14,7 @@ _ARGUMENTS = {
     "list_part": 6 * (INTEGER,),
     "plan_passes": 2 * (INTEGER,),
     "count_part": 6 * (INTEGER,),
-    "find_offsets": 3 * (INTEGER,),
+    "find_offsets": 5 * (INTEGER,),
     "scatter_part": 6 * (INTEGER,),
     "write_part": (*5 * (INTEGER,), INTEGER, INTEGER, BYTES, INTEGER),
 }
@@ -52,7 +52,7 @@ def shared_sort_launcher(
             for number in range(n_passes):
                 numbered: list[Arguments] = [(table, number, is_moved, *part, workspace) for part in parts]
                 run("count_part", numbered)
-                if ask("find_offsets", len(parts), axis_size, workspace):
+                if ask("find_offsets", len(parts), axis_size, is_moved, number == n_passes - 1, workspace):
                     run("scatter_part", numbered)
                     is_moved ^= 1
             addresses = x, values, indices, workspace

@@ -128,7 +128,7 @@ def plan(
     Notes
     -----
     Workspace: some 200 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
-    selected, up to 32 bytes an element.
+    selected, up to 36 bytes an element.
     """
     del x_offset, value_offset, index_offset
     dims: list[tuple[int, ...]] = []

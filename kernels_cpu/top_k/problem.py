@@ -17,6 +17,8 @@ RANK_LIMIT = 160
 PADDED_TO = 16  # elements to which lists are padded: two vectors of the widest kind
 DIGIT_BITS = 8  # 256 targets to write to: fewer passes over more targets lose to misses of the page tables
 BINS = 1 << DIGIT_BITS
+GAP = 8  # records between two bins of a list of `GAPS_FROM` or more
+GAPS_FROM = 1 << 16
 
 GROUP = 16  # vectors of a tile; a group is a lane of them
 STREAMS = 4  # parts of a long run that are read at a time: memory is faster so
@@ -37,7 +39,8 @@ ROW_STATE = 5
 """Integers that a kernel keeps for each of some rows that go through each step together."""
 
 # The state that the parts of one sort share: the least record's key, the bits of a digit, and room for them
-# to be a line of their own; then the extent of each part, and the counts of each part.
+# to be a line of their own; then the extent of each part, the counts of each part, and where bins end before
+# and after a pass.
 LEAST, BITS, EXTENTS = 0, 1, 8
 
 
@@ -104,7 +107,7 @@ class Problem(NamedTuple):
     """Whether positions are kept beside the records."""
     capacity: int
     list_length: int
-    """`capacity` and room for padding."""
+    """`capacity` and room for padding, or for the gaps between bins."""
     fold: int
     segment: int
     segments: int
@@ -183,10 +186,12 @@ def describe(
     elif algorithm == "side_by_side":
         n_staged, fold = SIDE_BY_SIDE_COLUMNS, groups_of_column(k)
         group_elements = n_staged * fold
-    n_counters = 2 * BINS  # of this pass and of the next
+    elif algorithm == "sort" and capacity < axis_size:
+        n_staged = 1  # its keys
+    n_counters = 3 * BINS  # of the last pass, of this and of the next
     if algorithm == "shared_sort":
-        n_counters = EXTENTS + (2 + BINS) * choice.segments
-    list_length = capacity + PADDED_TO
+        n_counters = EXTENTS + (2 + BINS) * choice.segments + 2 * BINS
+    list_length = capacity + PADDED_TO + (BINS * GAP if capacity >= GAPS_FROM else 0)
     list_bytes = 8 * list_length
     lists_bytes = list_bytes * (n_together if choice.is_search else 1)
     sorts = shape.is_sorted and capacity > RANK_LIMIT and (k > RANK_LIMIT or not choice.is_search)

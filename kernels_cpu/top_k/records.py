@@ -11,64 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_cpu.intrinsics import bitops, simd
+from kernels_cpu.intrinsics import simd
 from kernels_cpu.jit import inline, int64, njit
-from kernels_cpu.top_k.problem import DIGIT_BITS, PADDED_TO
+from kernels_cpu.top_k.problem import BINS, DIGIT_BITS, GAP, GAPS_FROM, PADDED_TO
+from kernels_cpu.top_k.thresholds import threshold_of
 
 Array = NDArray[Any]
 
 PADDING = np.iinfo(np.int64).max
 """Fills a list up to whole vectors; no threshold that is searched for reaches it."""
 LOW_HALF = 0xFFFFFFFF
-
-
-@inline
-def midpoint(low: int, high: int) -> int:
-    """Return the mean of two 64-bit integers, rounded down, where their sum may overflow."""
-    return (low & high) + ((low ^ high) >> 1)
-
-
-@njit
-def count_at_most(array: Array, n: int, threshold: int) -> int:
-    """Return how many of the first `n` elements are at most `threshold`; `n` is a multiple of the lanes."""
-    total = 0
-    lanes = simd.lanes_of(array)
-    limit = simd.fill(simd.load(array, 0), threshold)
-    for i in range(0, n, lanes):
-        total += bitops.set_bits(simd.mask_at_most(simd.load(array, i), limit))
-    return total
-
-
-@njit
-def threshold_of(array: Array, n: int, padded: int, k: int, slack: int) -> int:
-    """Return a threshold that `k` to ``k + slack`` of the first `n` elements do not exceed.
-
-    Where ties make that impossible it is the least threshold that at least `k` elements do not exceed. From
-    `n` to `padded`, a multiple of the lanes, the array holds its type's greatest integer.
-    """
-    lanes = simd.lanes_of(array)
-    low: int = int64(array[0])
-    high = low
-    whole = n & -lanes
-    if whole:
-        lows = highs = simd.load(array, 0)
-        for i in range(lanes, whole, lanes):
-            values = simd.load(array, i)
-            lows, highs = simd.minimum(lows, values), simd.maximum(highs, values)
-        low, high = int64(simd.least(lows)), int64(simd.greatest(highs))
-    for i in range(whole, n):
-        value: int = int64(array[i])
-        low, high = min(low, value), max(high, value)
-    while low < high:
-        middle = midpoint(low, high)
-        count = count_at_most(array, padded, middle)
-        if count < k:
-            low = middle + 1
-        else:
-            high = middle
-            if count <= k + slack:
-                break
-    return high
 
 
 @inline
@@ -114,10 +66,10 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
 
 @njit
 def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, taken: Array) -> None:
-    """Set ``order[r]`` to the index of the record of rank `r`, by comparing each with each.
+    """Set `ranks` to the rank of each record, and ``order[r]`` to the record of rank `r`.
 
-    `ranks`, `order` and `taken` are scratch; the first two have room for a padded list. No loop depends on
-    more of `count` than how many vectors hold it: a branch that is guessed wrong costs as much as a vector.
+    Each is compared with each. `taken` is scratch; the other two have room for a padded list. No loop depends
+    on more of `count` than how many vectors hold it: a wrongly guessed branch costs as much as a vector.
     """
     lanes = simd.lanes_of(records)
     padded = padded_count(count)
@@ -141,7 +93,17 @@ def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, tak
         r = ranks[i]
         equals = taken[r]
         taken[r] = equals + 1
+        ranks[i] = r + equals
         order[r + equals] = i
+
+
+@njit
+def keep_order(ranks: Array, order: Array, count: int, k: int) -> None:
+    """Set `order` to the records of the best `k` ranks, as they follow each other in the list."""
+    kept = 0
+    for i in range(count):
+        order[kept] = i
+        kept += ranks[i] < k
 
 
 @njit
@@ -154,7 +116,11 @@ def radix_sort(
     wide: bool,
     count: int,
 ) -> bool:
-    """Sort by key, keeping the order of equal keys; return whether the result is in the spare arrays."""
+    """Sort by key, keeping the order of equal keys; return whether the result is in the spare arrays.
+
+    Bins of equal sizes, as ascending keys have, would compete for the same lines of the caches where they
+    begin a power of two apart: in long lists a gap of a line keeps them off each other.
+    """
     low = high = records[0]
     for i in range(1, count):
         record = records[i]
@@ -172,16 +138,24 @@ def radix_sort(
     digit_bits = (key_bits + passes - 1) // passes
     bins = 1 << digit_bits
     mask = bins - 1
-    now, then = 0, bins
+    # The records lie in one range or, with gaps, in the ranges of the last pass, whose ends are in `before`.
+    before, now, then = 0, BINS, 2 * BINS
+    n_ranges, gap = 1, 0
+    counters[before] = count
     counted = in_spare = False
     for p in range(passes):
         shift = np.uint64(key_shift + p * digit_bits)
         if not counted:
             for i in range(bins):
                 counters[now + i] = 0
-            for i in range(count):
-                at = now + (int64(np.uint64(records[i] - lowest) >> shift) & mask)
-                counters[at] = counters[at] + 1
+            begin = 0
+            for j in range(n_ranges):
+                for i in range(begin, counters[before + j]):
+                    at = now + (int64(np.uint64(records[i] - lowest) >> shift) & mask)
+                    counters[at] = counters[at] + 1
+                begin = counters[before + j] + gap
+        # The greatest record differs from the least in the last digit: the last pass leaves no gaps.
+        next_gap = GAP if count >= GAPS_FROM and p < passes - 1 else 0
         total = 0
         counted = True
         for i in range(bins):
@@ -189,22 +163,26 @@ def radix_sort(
             counted &= size != count
             counters[now + i] = total
             counters[then + i] = 0
-            total += size
+            total += size + next_gap
         if not counted:  # all have the same digit
             continue
-        for i in range(count):
-            record = records[i]
-            rest = np.uint64(record - lowest) >> shift
-            at = now + (int64(rest) & mask)
-            to = counters[at]
-            counters[at] = to + 1
-            spare_records[to] = record
-            if wide:
-                spare_positions[to] = positions[i]
-            at = then + (int64(rest >> np.uint64(digit_bits)) & mask)
-            counters[at] = counters[at] + 1
+        begin = 0
+        for j in range(n_ranges):
+            for i in range(begin, counters[before + j]):
+                record = records[i]
+                rest = np.uint64(record - lowest) >> shift
+                at = now + (int64(rest) & mask)
+                to = counters[at]
+                counters[at] = to + 1
+                spare_records[to] = record
+                if wide:
+                    spare_positions[to] = positions[i]
+                at = then + (int64(rest >> np.uint64(digit_bits)) & mask)
+                counters[at] = counters[at] + 1
+            begin = counters[before + j] + gap
         records, spare_records = spare_records, records
         positions, spare_positions = spare_positions, positions
-        now, then = then, now
+        before, now, then = now, then, before
+        n_ranges, gap = bins, next_gap
         in_spare = not in_spare
     return in_spare

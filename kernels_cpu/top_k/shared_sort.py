@@ -13,7 +13,7 @@ from kernels_cpu.intrinsics.pointers import elements_at, integers_at
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import key, unpack_masks
 from kernels_cpu.top_k.output import write_listed
-from kernels_cpu.top_k.problem import BINS, BITS, DIGIT_BITS, EXTENTS, LEAST, Problem
+from kernels_cpu.top_k.problem import BINS, BITS, DIGIT_BITS, EXTENTS, GAP, LEAST, Problem
 from kernels_cpu.top_k.scratch import numbers_of, offsets_of, unpack
 
 Array = NDArray[Any]
@@ -73,9 +73,19 @@ def plan_passes(constants: Array, n_parts: int, workspace: int) -> int:
     while key_bits < 64 and key_range >> np.uint64(key_bits):
         key_bits += 1
     n_passes = (key_bits + DIGIT_BITS - 1) // DIGIT_BITS
+    ends = ends_of(problem, False)
+    for i in range(BINS):
+        state[ends + i] = problem.axis_size  # all records are in the first bin
     state[LEAST] = least
     state[BITS] = (key_bits + n_passes - 1) // max(n_passes, 1)
     return n_passes
+
+
+@inline
+def ends_of(problem: Problem, is_moved: bool) -> int:
+    """Return where the ends of the bins are in which the records lie, gaps between bins not counted."""
+    ends: int = EXTENTS + (2 + BINS) * int64(problem.segments)
+    return ends + BINS if is_moved else ends
 
 
 @inline
@@ -99,27 +109,39 @@ def count_part(
     counts = EXTENTS + 2 * n_parts + part * BINS
     for i in range(BINS):
         state[counts + i] = 0
-    for i in range(first, last):
-        at = counts + (int64(np.uint64(records[i] - least) >> shift) & mask)
-        state[at] = state[at] + 1
+    begin, ends = 0, ends_of(problem, is_moved)
+    for j in range(BINS):
+        end = state[ends + j]
+        for i in range(max(first, begin) + j * GAP, min(last, end) + j * GAP):
+            at = counts + (int64(np.uint64(records[i] - least) >> shift) & mask)
+            state[at] = state[at] + 1
+        begin = end
 
 
 @njit
-def find_offsets(constants: Array, n_parts: int, n: int, workspace: int) -> bool:
-    """Turn counts into offsets; return whether there is more than one digit."""
+def find_offsets(
+    constants: Array, n_parts: int, n: int, is_moved: bool, is_last: bool, workspace: int
+) -> bool:
+    """Turn counts into offsets, which leave gaps in all passes but the last.
+
+    Return whether there is more than one digit.
+    """
     problem = unpack(numbers_of(constants))
     state = integers_at(workspace + problem.counters)
     counts = EXTENTS + 2 * int64(problem.segments)
+    ends = ends_of(problem, not is_moved)
+    gap = 0 if is_last else GAP
     total = 0
     for digit in range(BINS):
         before = total
         for part in range(n_parts):
             at = counts + part * BINS + digit
             size = state[at]
-            state[at] = total
+            state[at] = total + digit * gap
             total += size
         if total - before == n:
             return False
+        state[ends + digit] = total
     return True
 
 
@@ -135,14 +157,18 @@ def scatter_part(
     shift = np.uint64(key_shift_of(problem) + number * bits)
     mask = (1 << bits) - 1
     counts = EXTENTS + 2 * int64(problem.segments) + part * BINS
-    for i in range(first, last):
-        record = records[i]
-        at = counts + (int64(np.uint64(record - least) >> shift) & mask)
-        to = state[at]
-        state[at] = to + 1
-        to_records[to] = record
-        if problem.wide:
-            to_positions[to] = positions[i]
+    begin, ends = 0, ends_of(problem, is_moved)
+    for j in range(BINS):
+        end = state[ends + j]
+        for i in range(max(first, begin) + j * GAP, min(last, end) + j * GAP):
+            record = records[i]
+            at = counts + (int64(np.uint64(record - least) >> shift) & mask)
+            to = state[at]
+            state[at] = to + 1
+            to_records[to] = record
+            if problem.wide:
+                to_positions[to] = positions[i]
+        begin = end
 
 
 @njit

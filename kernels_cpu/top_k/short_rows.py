@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
-from kernels_cpu.intrinsics.pointers import elements_at, integers_at, tail
-from kernels_cpu.jit import inline, int64, njit
+from kernels_cpu.intrinsics.pointers import elements_at, integers_at, stack_words, tail
+from kernels_cpu.jit import inline, njit
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.top_k.finish import finish_unsorted
 from kernels_cpu.top_k.output import write_padding, write_ranked
-from kernels_cpu.top_k.problem import RANK_LIMIT, ROW_STATE, WORD
-from kernels_cpu.top_k.records import count_at_most, pad, rank, threshold_of
+from kernels_cpu.top_k.problem import PADDED_TO, RANK_LIMIT, ROW_STATE, WORD
+from kernels_cpu.top_k.records import keep_order, pad, rank
 from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
 from kernels_cpu.top_k.scratch import (
     length_of,
@@ -29,18 +28,14 @@ from kernels_cpu.top_k.scratch import (
     sorting_of,
     unpack,
 )
+from kernels_cpu.top_k.thresholds import threshold_of
+from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size
 
 Array = NDArray[Any]
 
-MOSTLY = 5  # elements of a word that are listed without a branch that depends on how many there are
+USUAL_EXCESS = 16  # elements of a list beyond twice `k` that are ranked without another search
 # The state of a row, `ROW_STATE` integers.
 X, VALUE, INDEX, FOUND, LENGTH = range(5)
-
-
-@inline
-def padded_size(n: int) -> int:
-    """Return how many keys a row of `n` elements has, padded to whole words."""
-    return (n + WORD - 1) & -WORD
 
 
 @inline
@@ -78,62 +73,53 @@ def write_keys(
     simd.store(groups, 0, simd.minimum(simd.load(groups, 0), simd.load(keys, whole)))
 
 
-@inline
-def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None:
-    """Make the record `to` of a key."""
-    value = int64(keys[i])
-    if wide:
-        scratch.records[to] = value
-        scratch.positions[to] = i
-    else:
-        scratch.records[to] = (value << 32) | i
-
-
 @njit
-def list_keys(keys: Array, n: int, threshold: int, wide: bool, scratch: Scratch) -> int:
-    """List the keys that are at most `threshold`, up to a word more than `RANK_LIMIT`; return how many."""
+def find_at_most(keys: Array, n: int, threshold: int, words: Array) -> int:
+    """Set the bits of the keys that are at most `threshold`; return how many there are."""
     count = 0
-    at = 0
-    while at < n and count <= RANK_LIMIT:
-        mask = simd.word_at_most(keys, at, threshold)
-        total = count + bitops.set_bits(mask)
-        for to in range(count, count + MOSTLY):
-            # Where no bit is left, this lists the first element behind the end.
-            list_key(keys, at + (bitops.trailing_zeros(mask) & (WORD - 1)), wide, scratch, to)
-            mask &= mask - np.uint64(1)
-        for to in range(count + MOSTLY, total):
-            list_key(keys, at + bitops.trailing_zeros(mask), wide, scratch, to)
-            mask &= mask - np.uint64(1)
-        count = total
-        at += WORD
+    for w in range(n // WORD):
+        word = simd.word_at_most(keys, w * WORD, threshold)
+        words[w] = word
+        count += bitops.set_bits(word)
     return count
 
 
 @njit
-def list_best(keys: Array, n: int, k: int, lowest: int, wide: bool, scratch: Scratch) -> int:
-    """List the best `k` keys, or few more, in their order; of those that tie with the k-th the first ones."""
-    padded = padded_size(n)
-    threshold = threshold_of(keys, n, padded, k, RANK_LIMIT - k)
-    count = list_keys(keys, padded, threshold, wide, scratch)
-    if count <= RANK_LIMIT:
-        return count
-    n_ties = k - (count_at_most(keys, padded, threshold - 1) if threshold > lowest else 0)
-    count = at = 0
-    while count < k:
-        mask = simd.word_at_most(keys, at, threshold)
-        ties = mask & ~simd.word_at_most(keys, at, threshold - 1) if threshold > lowest else mask
+def choose_best(
+    keys: Array, n: int, k: int, threshold: int, count: int, lowest: int, words: Array, less: Array
+) -> int:
+    """Choose the best `k` keys or few more; of those that tie with the k-th only the first.
+
+    `words` has the bits of the `count` >= `k` keys that are at most `threshold`. The result is how many were
+    chosen, and their bits in `words`; `less` is scratch like those.
+    """
+    n_less = find_at_most(keys, n, threshold - 1, less) if threshold > lowest else 0
+    if n_less >= k:
+        most = min(2 * k + USUAL_EXCESS, RANK_LIMIT)
+        if count <= most:
+            return count
+        threshold = threshold_of(keys, n, n, k, most - k)
+        count = find_at_most(keys, n, threshold, words)
+        if count <= most:
+            return count
+        n_less = find_at_most(keys, n, threshold - 1, less) if threshold > lowest else 0
+    n_ties = k - n_less
+    for w in range(n // WORD):
+        word_less = less[w] if n_less else np.uint64(0)
+        ties = first_bits(words[w] ^ word_less, n_ties)
+        words[w] = word_less | ties
         n_ties -= bitops.set_bits(ties)
-        while n_ties < 0:  # the last ones are too many
-            last_tie = np.uint64(1) << np.uint64(63 - bitops.leading_zeros(ties))
-            ties ^= last_tie
-            mask ^= last_tie
-            n_ties += 1
-        while mask:
-            list_key(keys, at + bitops.trailing_zeros(mask), wide, scratch, count)
-            mask &= mask - np.uint64(1)
-            count += 1
-        at += WORD
-    return count
+    return k
+
+
+@inline
+def list_chosen(keys: Array, words: Array, count: int, wide: bool, scratch: Scratch) -> None:
+    """List the `count` keys whose bits are set."""
+    at = 0
+    w = 0
+    while at < count:
+        at = list_word(keys, w * WORD, words[w], wide, scratch, at)
+        w += 1
 
 
 @njit
@@ -153,6 +139,8 @@ def select(
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
     lowest, wide = problem.lowest, problem.wide != 0
     at_least = 2 * problem.k if 2 * problem.k <= FEW_GROUPS else 4 * problem.k
+    words, less = stack_words(256), stack_words(256)  # a bit for each element of the longest row
+    usual = min((2 * problem.k + PADDED_TO - 1) & -PADDED_TO, RANK_LIMIT)
     lanes = simd.lanes_of(keys)
     n_groups = (at_least + lanes - 1) & -lanes
     for first in range(first_row, last_row, problem.columns):
@@ -177,9 +165,11 @@ def select(
             keys_of_row = tail(keys, r * problem.pitch)
             threshold = states[ROW_STATE * r + FOUND]
             n = states[ROW_STATE * r + LENGTH]
-            count = list_keys(keys_of_row, padded_size(n), threshold, wide, own)
-            if count > RANK_LIMIT:
-                count = list_best(keys_of_row, n, min(problem.k, n), lowest, wide, own)
+            count = find_at_most(keys_of_row, padded_size(n), threshold, words)
+            if count > usual:
+                k = min(problem.k, n)
+                count = choose_best(keys_of_row, padded_size(n), k, threshold, count, lowest, words, less)
+            list_chosen(keys_of_row, words, count, wide, own)
             pad(own.records, count)
             states[ROW_STATE * r + FOUND] = count
         for r in range(n_rows):
@@ -191,9 +181,8 @@ def select(
             )
             records, positions, count = own.records, own.positions, states[ROW_STATE * r + FOUND]
             k = min(problem.k, states[ROW_STATE * r + LENGTH])
-            if problem.is_sorted:
-                rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
-                write_ranked(elements, outputs, indices, at, problem, records, positions, sorting.order, k)
-            else:
-                finish_unsorted(elements, outputs, indices, at, problem, masks, records, positions, count, k)
+            rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
+            if not problem.is_sorted:
+                keep_order(sorting.ranks, sorting.order, count, k)
+            write_ranked(elements, outputs, indices, at, problem, records, positions, sorting.order, k)
             write_padding(outputs, indices, at, problem, k)

@@ -29,7 +29,7 @@ from kernels_cpu.top_k.scratch import (
 
 Array = NDArray[Any]
 
-NEIGHBOURS = 4  # elements of a row that are in the same group
+NEIGHBOURS = 2  # elements of a row that are in the same group
 BITS = 16  # of a threshold, below those that all groups share; more would be less work saved than done
 
 
@@ -109,13 +109,27 @@ def within_thresholds(keys: Array, at: int, thresholds: Array) -> Any:
 
 
 @njit
+def close_in(
+    records: Array, positions: Array, wide: bool, count: int, k: int, threshold: int
+) -> tuple[int, int]:
+    """Return how long a list is after it was checked, and a key: only better ones count from now on.
+
+    Of a list that is full the best `k` are kept. In any other, `k` records are at most `threshold`.
+    """
+    if count < RANK_LIMIT:
+        return count, threshold
+    count, worst = shrink(records, positions, wide, RANK_LIMIT, k, 0)
+    return count, worst if wide else worst >> 32
+
+
+@njit
 def list_keys(
     keys: Array, n: int, first_position: int, used: Any, k: int, lowest: int, wide: bool, list_length: int,
-    lists: Scratch, thresholds: Array, counts: Array,
+    lists: Scratch, thresholds: Array, counts: Array, checked_at: Array,
 ) -> Any:  # fmt: skip
     """List the keys within the thresholds; return which rows may have more.
 
-    A row whose list is full keeps its best `k`; of what follows, only better ones than those count.
+    Lists are checked when they are as long as `checked_at` says.
     """
     for i in range(n):
         mask = within_thresholds(keys, i * COLUMNS, thresholds) & used
@@ -131,14 +145,12 @@ def list_keys(
             else:
                 lists.records[to] = (value << 32) | (first_position + i)
             counts[c] = count + 1
-            if count + 1 == RANK_LIMIT:
+            if count + 1 == checked_at[c]:
                 records = tail(lists.records, c * list_length)
                 positions = tail(lists.positions, c * list_length)
-                count, worst = shrink(records, positions, wide, RANK_LIMIT, k, 0)
-                counts[c] = count
-                if not wide:
-                    worst = worst >> 32
                 # That many earlier elements are at least as good as one that equals the worst.
+                counts[c], worst = close_in(records, positions, wide, count + 1, k, int64(thresholds[c]))
+                checked_at[c] = RANK_LIMIT
                 if worst == lowest:
                     used &= ~(np.uint64(1) << np.uint64(c))
                     mask &= used
@@ -161,6 +173,7 @@ def select(
     start = workspace + task * problem.task_size
     keys = elements_at(start + problem.stage, constants)
     counts = integers_at(start + problem.row_states)
+    checked_at = tail(counts, problem.columns)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
     k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
     thresholds = scratch.minima
@@ -186,9 +199,12 @@ def select(
             )  # fmt: skip
             if n_groups >= k:
                 lower_thresholds(scratch.groups, n_groups, n_columns, k, lowest, thresholds)
+            for c in range(n_columns):
+                checked_at[c] = min(counts[c] + k, RANK_LIMIT)
             used = list_keys(
-                keys, n, begin, used, k, lowest, wide, problem.list_length, scratch, thresholds, counts
-            )
+                keys, n, begin, used, k, lowest, wide, problem.list_length, scratch, thresholds, counts,
+                checked_at,
+            )  # fmt: skip
         for c in range(n_columns):
             own = scratch_of_column(workspace, scratch, problem, task, c)
             at = offsets_of(numbers, problem.n_dims, first_row + c)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
@@ -9,46 +10,35 @@ from kernels_cpu.intrinsics.pointers import elements_at
 from kernels_cpu.jit import int64, njit
 from kernels_cpu.keys import KeyMasks, key, unpack_masks
 from kernels_cpu.top_k.finish import finish
-from kernels_cpu.top_k.output import write_padding
-from kernels_cpu.top_k.records import midpoint
-from kernels_cpu.top_k.scan import Limits, Scratch, Search, scan
+from kernels_cpu.top_k.output import write_listed, write_padding
+from kernels_cpu.top_k.problem import WORD
+from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.scratch import length_of, numbers_of, offsets_of, scratch_of, sorting_of, unpack
 from kernels_cpu.top_k.stage import copy_to_stage
+from kernels_cpu.top_k.thresholds import bounds_of
+from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size, write_all_keys
 
 Array = NDArray[Any]
 
 
 @njit
-def count_keys_at_most(x: Array, begin: int, end: int, threshold: int, masks: KeyMasks) -> int:
-    """Return how many keys of ``x[begin:end]`` are at most `threshold`."""
-    total = 0
-    lanes = simd.lanes_of(x)
-    at = begin
-    while at + lanes <= end:
-        keys = key(simd.load(x, at), masks)
-        total += bitops.set_bits(simd.mask_at_most(keys, simd.fill(keys, threshold)))
-        at += lanes
-    for i in range(at, end):
-        total += int64(key(x[i], masks)) <= threshold
-    return total
-
-
-@njit
-def threshold_of_keys(
-    x: Array, begin: int, end: int, k: int, slack: int, lowest: int, masks: KeyMasks
-) -> int:
-    """Return a threshold that `k` to ``k + slack`` keys do not exceed; with ties the least possible."""
-    low, high = lowest, ~lowest
-    while low < high:
-        middle = midpoint(low, high)
-        count = count_keys_at_most(x, begin, end, middle, masks)
-        if count < k:
-            low = middle + 1
-        else:
-            high = middle
-            if count <= k + slack:
-                break
-    return high
+def list_row(
+    keys: Array, padded: int, threshold: int, with_less: bool, n_ties: int, lowest: int, wide: bool,
+    scratch: Scratch, count: int,
+) -> int:  # fmt: skip
+    """List the keys less than `threshold`, if `with_less`, and the first `n_ties` that equal it."""
+    for at in range(0, padded, WORD):
+        ties = simd.word_at_most(keys, at, threshold)
+        chosen = np.uint64(0)
+        if threshold > lowest:
+            less = simd.word_at_most(keys, at, threshold - 1)
+            ties ^= less
+            if with_less:
+                chosen = less
+        ties = first_bits(ties, n_ties)
+        n_ties -= bitops.set_bits(ties)
+        count = list_word(keys, at, chosen | ties, wide, scratch, count)
+    return count
 
 
 @njit
@@ -77,24 +67,42 @@ def select(
     start = workspace + task * problem.task_size
     stage = elements_at(start + problem.stage, constants)
     elements, outputs = elements_at(x, constants), elements_at(values, constants)
+    lowest, wide = problem.lowest, problem.wide != 0
     for row in range(first_row, last_row):
         n = length_of(numbers, problem, lengths, row)
         k = min(problem.k, n)
-        limits = Limits(k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
         at = offsets_of(numbers, problem.n_dims, row)
         run, begin = elements, at[0]
         if problem.columns:
             copy_to_stage(elements, at[0], problem.x_step, 0, n, 1, stage, 0)
             run, begin = stage, 0
         count = n
+        n_ties = 0
         if problem.capacity < n:
-            threshold = threshold_of_keys(run, begin, begin + n, k, k >> 3, problem.lowest, masks)
-            search = Search(0, threshold, k, False)
-            count = scan(run, begin, begin + n, -begin, masks, limits, scratch, search).n_candidates
+            padded = padded_size(n)
+            write_all_keys(run, begin, n, lowest, masks, stage)
+            bounds = bounds_of(stage, n, padded, k, k >> 3, lowest, scratch.groups)
+            threshold = bounds.high
+            if bounds.n_at_most <= k + (k >> 3):
+                count = list_row(stage, padded, threshold, True, n, lowest, wide, scratch, 0)
+            else:
+                # The bounds have met at the k-th key, with which many others tie: those stay unsorted.
+                n_ties = k - bounds.n_less
+                if problem.is_sorted:
+                    count = list_row(stage, padded, threshold, True, 0, lowest, wide, scratch, 0)
+                    list_row(stage, padded, threshold, False, n_ties, lowest, wide, scratch, count)
+                else:
+                    count = list_row(stage, padded, threshold, True, n_ties, lowest, wide, scratch, 0)
+                    n_ties = 0
         else:
-            list_all(run, begin, n, masks, scratch, problem.wide != 0)
+            list_all(run, begin, n, masks, scratch, wide)
+        if n_ties:
+            write_listed(
+                elements, outputs, indices, at, problem, masks, scratch.records, scratch.positions,
+                count, k,
+            )  # fmt: skip
         finish(
             elements, outputs, indices, at, problem, masks, scratch.records, scratch.positions, sorting,
-            count, k,
+            count, k - n_ties,
         )  # fmt: skip
         write_padding(outputs, indices, at, problem, k)

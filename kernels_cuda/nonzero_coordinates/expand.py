@@ -23,6 +23,10 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
+# Of a tile with one non-zero element in so many, each is written as it is found.
+DENSE = 4
+FEW = 4
+MOST_LISTED = GRANULE * 3 // 4
 GROUP = 128  # elements of a thread's four mask words
 _WORDS = THREADS * 4
 _RANKS = THREADS + 1
@@ -182,6 +186,40 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
     return writers[n_columns]
 
 
+def _packed_row_writer(n_columns: int, size: int, wide: bool) -> Any:
+    """Make the function that writes a row in one piece, for up to four columns but three."""
+    register, _, quotient_of = arithmetic(wide)
+    is_long = size == 8
+    stored = ptx.REGISTER[size]
+    store = ptx.STORE[size]
+    store_pair = ptx.store_u64x2 if is_long else ptx.store_u32x2
+
+    @device_function
+    def write_one(address, position, columns):
+        store(address, stored(position))
+
+    @device_function
+    def write_two(address, position, columns):
+        a = quotient_of(position, columns.multipliers[0], columns.shifts[0])
+        store_pair(address, a, position - a * register(columns.periods[0]))
+
+    @device_function
+    def write_four(address, position, columns):
+        a = quotient_of(position, columns.multipliers[0], columns.shifts[0])
+        rest = position - a * register(columns.periods[0])
+        b = quotient_of(rest, columns.multipliers[1], columns.shifts[1])
+        rest -= b * register(columns.periods[1])
+        c = quotient_of(rest, columns.multipliers[2], columns.shifts[2])
+        d = rest - c * register(columns.periods[2])
+        if is_long:
+            ptx.store_u64x2(address, a, b)
+            ptx.store_u64x2(address + 16, c, d)
+        else:
+            ptx.store_u32x4(address, a, b, c, d)
+
+    return {1: write_one, 2: write_two, 4: write_four}.get(n_columns)
+
+
 def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
     """Make the kernel that writes `n_columns` coordinates per row, or any number up to `GENERAL_COLUMNS`."""
     write_rows = _row_writer(n_columns, size, wide)
@@ -189,6 +227,9 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
     store = ptx.STORE_STREAM[size]
     stored = ptx.REGISTER[size]
     n_warps = THREADS // 32
+    write_packed_row = _packed_row_writer(n_columns, size, wide)
+    can_write_at_once = write_packed_row is not None
+    register = arithmetic(wide).register
 
     @device_function
     def fill_rows(first, output, p):
@@ -297,7 +338,7 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         first_position = first_granule * GRANULE - p.skipped
 
         # Few bits: every thread lists those of its own words, and the tile is written at once.
-        if i64(total) <= p.granules_per_tile * (GRANULE // 16):
+        if i64(total) <= p.granules_per_tile * (GRANULE // FEW):
             slot = rank
             position = thread * GROUP
             slot = list_bits(positions, a, slot, position)
@@ -324,21 +365,46 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         cuda.syncthreads()
         below = ptx.lanes_below()
         own = 1 << lane
-        for granule in range(p.granules_per_tile):
-            first_group = u32(granule) * group
-            start = ranks[first_group]
-            n_rows = i64(ranks[first_group + group] - start)
-            for k in range(GRANULE // GROUP // n_warps):
-                g = first_group + warp * u32(GRANULE // GROUP // n_warps) + u32(k)
+        # Half of the bits, or more: a warp writes the rows of 32 elements at once, most lanes one.
+        if can_write_at_once and p.is_packed and i64(total) >= p.granules_per_tile * (GRANULE // DENSE):
+            n_rows = u32(min(i64(total), p.capacity - first_row))
+            base = output + first_row * (n_columns * size)
+            g = warp
+            while g < u32(p.granules_per_tile) * group:
                 group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
                 group_ranks = word_ranks[g]
                 for q in range(4):
                     word = group_words[q]
-                    if word & own != 0:
-                        # A granule has no more bits than 16 of these tell apart.
-                        rank_of_word = (u32(group_ranks >> u64(16 * q)) - start) & 0xFFFF
-                        slot = rank_of_word + ptx.popcount_u32(word & below)
-                        positions[slot] = u16(g * GROUP + u32(q * 32) + lane)
+                    slot = (u32(group_ranks >> u64(16 * q)) & 0xFFFF) + ptx.popcount_u32(word & below)
+                    if word & own != 0 and slot < n_rows:
+                        position = register(first_position + i64(g * GROUP + u32(q * 32) + lane))
+                        write_packed_row(base + i64(slot) * (n_columns * size), position, columns)
+                g += n_warps
+            return
+        for granule in range(p.granules_per_tile):
+            first_group = u32(granule) * group
+            start = ranks[first_group]
+            n_rows = i64(ranks[first_group + group] - start)
+            if n_rows <= MOST_LISTED:
+                # Every thread lists the bits of one word.
+                quarter = thread & 3
+                rank_of_word = u32(word_ranks[first_group + (thread >> 2)] >> u64(quarter * 16))
+                position = u32(granule * GRANULE) + thread * 32
+                word = words[u32(granule * THREADS) + thread]
+                list_bits(positions, word, (rank_of_word - start) & 0xFFFF, position)
+            else:
+                # A warp ranks 32 words, one bit per lane.
+                for k in range(GRANULE // GROUP // n_warps):
+                    g = first_group + warp * u32(GRANULE // GROUP // n_warps) + u32(k)
+                    group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
+                    group_ranks = word_ranks[g]
+                    for q in range(4):
+                        word = group_words[q]
+                        if word & own != 0:
+                            # A granule has no more bits than 16 of these tell apart.
+                            rank_of_word = (u32(group_ranks >> u64(16 * q)) - start) & 0xFFFF
+                            slot = rank_of_word + ptx.popcount_u32(word & below)
+                            positions[slot] = u16(g * GROUP + u32(q * 32) + lane)
             cuda.syncthreads()
             row = first_row + i64(start)
             if row < p.capacity:

@@ -295,13 +295,15 @@ def _load(variant: Variant, target: Target) -> Kernel:
             code = target.fetch(variant, target.arch, status.name)
             status, kernel = _kernel_of(code, variant.label)
         _check((status,))
-        if variant.dynamic_shared_bytes > _DEFAULT_SHARED_LIMIT:
+        if variant.dynamic_shared_bytes:
             attributes, device = driver.CUfunction_attribute, _device(target.device_id)
             static = attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-            left = target.block_shared_bytes - _check(driver.cuKernelGetAttribute(static, kernel, device))
-            dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            shared_bytes = min(variant.dynamic_shared_bytes, left)
-            _check(driver.cuKernelSetAttribute(dynamic, shared_bytes, kernel, device))
+            static_bytes = _check(driver.cuKernelGetAttribute(static, kernel, device))
+            # The limit is on both together.
+            if static_bytes + variant.dynamic_shared_bytes > _DEFAULT_SHARED_LIMIT:
+                dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                shared_bytes = min(variant.dynamic_shared_bytes, target.block_shared_bytes - static_bytes)
+                _check(driver.cuKernelSetAttribute(dynamic, shared_bytes, kernel, device))
         if variant.cluster > PORTABLE_CLUSTER:
             allowed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             _check(driver.cuKernelSetAttribute(allowed, 1, kernel, _device(target.device_id)))

@@ -30,7 +30,7 @@ from numba import cuda, types
 from kernels_cuda.ptx import (
     global_timer,
     grid_dependency_wait,
-    shared_address,
+    same_u32,
     shared_from,
     sleep_some_nanoseconds,
 )
@@ -43,7 +43,15 @@ from kernels_cuda.top_k.parameters import BlockParameters
 from kernels_cuda.top_k.rank import write_function
 from kernels_cuda.top_k.rows import locate, part_of, row_length
 from kernels_cuda.top_k.select import select_function
-from kernels_cuda.top_k.shapes import COARSE, ELEMENTS, FINE, SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
+from kernels_cuda.top_k.shapes import (
+    COARSE,
+    ELEMENTS,
+    FINE,
+    LARGEST_LANE_BITS,
+    SPARE_CANDIDATES,
+    VECTOR_BYTES,
+    group_key_bytes,
+)
 from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
 
 u16 = types.uint16
@@ -53,10 +61,8 @@ i64 = types.int64
 
 # Entries of the block's state in shared memory; the first two have one for each stage.
 VECTORS, ADDRESS, COUNT, PREFIX, UNALIGNED, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
-WRITTEN, FILLED = 13, 14
-N_STATE = 16
-# From here on each warp has a word among the shared sums for its lane bits, until these sums are needed.
-_LANE_BITS = 32
+WRITTEN = 13
+N_STATE = 14
 # Nanoseconds from one reading of the clock to the next, about, and at least.
 _POLL = 100
 _SHORTEST_POLL = 8
@@ -97,6 +103,24 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         return bits
 
     @device_function
+    def start_of_short_row(start, n_coarse, n_row_vectors, p):
+        """Return where to begin with a row that is shorter than others: stage, lane bits, unit groups.
+
+        From the stage that it has twice as many maxima of as are selected; each is a group if they fit.
+        """
+        stage, bits, has_unit_groups = start
+        most_vectors = p.n_groups << LARGEST_LANE_BITS
+        n_fine_vectors = n_coarse << p.coarse_bits
+        if stage == COARSE and n_coarse < 2 * p.k and n_fine_vectors <= most_vectors:
+            stage, bits, has_unit_groups = i64(FINE), u32(LARGEST_LANE_BITS), False
+        if stage == FINE:
+            if n_fine_vectors * keys_per_vector <= p.n_groups:
+                bits, has_unit_groups = u32(0), True
+            if n_fine_vectors * keys_per_vector < 2 * p.k and n_row_vectors <= most_vectors:
+                stage, bits, has_unit_groups = i64(ELEMENTS), u32(LARGEST_LANE_BITS), False
+        return stage, bits, has_unit_groups
+
+    @device_function
     def vector_bits(stage, fine_bits, coarse_bits):
         """Return the bits of the number of vectors of a stage that make a group of the stage above."""
         bits = u32(fine_bits)
@@ -118,6 +142,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         memory,
         stage,
         vectors,
+        bits,
         has_unit_groups,
         unaligned_bits,
         k,
@@ -138,10 +163,12 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             copy_keys(keys, address, n_vectors, thread)
         else:
             unfolding = unfolding_of(unfolded_format, stage != ELEMENTS)
-            bits_at = shared_address(sums) + ((_LANE_BITS + warp) << 2)
-            group_maxima(keys, address, n_vectors, stride, unfolding, bits_at, lane, warp)
+            group_maxima(keys, address, n_vectors, stride, unfolding, bits, lane, warp)
         cuda.syncthreads()
-        bits = sums[_LANE_BITS + warp]
+        # The loads need the registers of what else follows from these.
+        thread = same_u32(thread)
+        lane = thread & 31
+        warp = thread >> 5
         n_groups = count_groups(u32(state[VECTORS + stage]), bits, has_unit_groups)
         n_selected = u32(min(k, state[COUNT]))
         lowest = ~key_type(0)
@@ -211,28 +238,34 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         n_coarse = coarse_groups(n_row_vectors, coarse_group_bits, p.n_coarse)
         fine_address = fine + unit * (p.n_coarse << p.coarse_bits) * VECTOR_BYTES
         coarse_address = coarse + unit * p.n_coarse * n_key_bytes
+        stage, bits, has_unit_groups = p.top_stage, u32(p.lane_bits), p.has_unit_groups != 0
+        if length < p.axis_size and p.strides.x == 1 and sources == 0:
+            start = stage, bits, has_unit_groups
+            stage, bits, has_unit_groups = start_of_short_row(start, n_coarse, n_row_vectors, p)
         address = first_address
         n_vectors = u32(n_row_vectors)
-        if p.top_stage == FINE:
+        if stage == FINE:
             address = fine_address
             n_vectors = u32(n_coarse << p.coarse_bits)
-        elif p.top_stage == COARSE:
+        elif stage == COARSE:
             address = coarse_address
             n_vectors = u32(n_coarse // keys_per_vector)
+        value_address = values + (value_row + part * p.k * p.strides.values) * element_size
+        index_address = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
+        n_written = min(p.k, count, length)
         # The first pass does not need these: registers are to be free for its loads.
         if thread == 0:
             state[COUNT] = count
             state[PREFIX] = prefix
             state[UNALIGNED] = count - n_row_vectors * per_vector
             state[BASE] = base
-            state[VALUES] = values + (value_row + part * p.k * p.strides.values) * element_size
-            state[INDICES] = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
+            state[VALUES] = value_address
+            state[INDICES] = index_address
             state[SOURCE] = begin
             if sources != 0:
                 state[SOURCE] = row * p.axis_size + begin
             state[VECTORS + ELEMENTS] = n_row_vectors
-            state[WRITTEN] = min(p.k, count, length)
-            state[FILLED] = min(p.k, p.part_size, p.axis_size - begin)
+            state[WRITTEN] = n_written
             state[VECTORS + FINE] = n_coarse << p.coarse_bits
             state[VECTORS + COARSE] = n_coarse // keys_per_vector
             state[ADDRESS + ELEMENTS] = first_address
@@ -241,6 +274,16 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         grid_dependency_wait()
         if i64(cuda.blockIdx.x) < p.n_staggered:
             wait(u64(u32(cuda.blockIdx.x) // u32(p.n_together)) * u64(p.stagger_nanoseconds))
+        pad_row(
+            value_address,
+            index_address,
+            p.strides,
+            p.index_size,
+            p.length_format.padding,
+            n_written + i64(thread),
+            i64(n_threads),
+            min(p.k, p.part_size, p.axis_size - begin),
+        )
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         unaligned_bits = key_type(0)
@@ -250,25 +293,24 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 unaligned += n_row_vectors * per_vector
             unaligned_bits = load_element(base + unaligned * p.strides.x * element_size)
 
-        stage = p.top_stage
         group_bits = u32(0)
         has_candidate_groups = False
         n_at_or_above = u32(0)
         threshold = key_type(0)
         highest = key_type(ones)
-        bits = lane_bits_of(n_vectors, u32(p.lane_bits), u32(p.n_groups), u32(p.enough_groups))
-        sums[_LANE_BITS + warp] = bits
+        bits = lane_bits_of(n_vectors, bits, u32(p.n_groups), u32(p.enough_groups))
         n_selected = u32(min(p.k, count))
-        n_groups = count_groups(n_vectors, bits, p.has_unit_groups != 0)
+        n_groups = count_groups(n_vectors, bits, has_unit_groups)
         if n_groups > n_selected and (count > p.n_slots or i64(n_selected) * 4 < count):
             stride = p.strides.x
-            if p.top_stage != ELEMENTS:
+            if stage != ELEMENTS:
                 stride = i64(1)
             n_at_or_above, threshold, highest = first_pass(
                 (keys, candidate_groups, histogram, sums, extremes, counters, state),
-                p.top_stage,
+                stage,
                 (address, n_vectors, stride),
-                p.has_unit_groups != 0,
+                bits,
+                has_unit_groups,
                 unaligned_bits,
                 p.k,
                 u32(p.most_groups),
@@ -277,14 +319,17 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 (thread, lane, warp),
             )
             has_candidate_groups = True
-            group_bits = sums[_LANE_BITS + warp]
-            if p.has_unit_groups != 0:
+            group_bits = bits
+            if has_unit_groups:
                 # The list is of groups of the stage below.
                 stage -= 1
                 group_bits = vector_bits(stage, p.fine_bits, p.coarse_bits)
         else:
             cuda.syncthreads()
 
+        thread = same_u32(thread)
+        lane = thread & 31
+        warp = thread >> 5
         prefix = state[PREFIX]
         n_selected = u32(min(p.k, state[COUNT]))
         has_unaligned = thread < u32(state[UNALIGNED])
@@ -312,6 +357,10 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 first_position = i64(0)
             elif p.strides.x != 1:
                 step = p.strides.x * element_size
+            n_each = u32(per_vector)
+            if are_unfolded:
+                n_each = u32(keys_per_vector)
+            are_too_many = not has_candidate_groups and n_items * n_each > limit
             n_above, n_ties, threshold = select(
                 (keys, lows, histogram, sums, counters),
                 u32(p.n_slots),
@@ -322,6 +371,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 highest,
                 n_selected,
                 limit,
+                are_too_many,
                 p.unfolded_format,
                 p.key_format,
                 (thread, lane, warp),
@@ -359,16 +409,6 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             has_candidate_groups,
             p.key_format,
             (thread, lane, warp),
-        )
-        pad_row(
-            state[VALUES],
-            state[INDICES],
-            p.strides,
-            p.index_size,
-            p.length_format.padding,
-            state[WRITTEN] + i64(thread),
-            i64(n_threads),
-            state[FILLED],
         )
 
     return block_top_k

@@ -145,7 +145,7 @@ def finish_rows(
     n_groups = ceil_div(n_vectors, 1 << lane_bits)
     if stages.has_unit_groups:
         n_groups = n_vectors * VECTOR_BYTES // largest.key_bytes
-    shape, most_groups = _needed_shape(problem.k, part_size, n_groups, largest)
+    shape, most_groups = _needed_shape(problem, part_size, n_groups, largest)
     n_blocks = problem.n_rows * n_parts
     part_bytes = part_size * problem.element_size if stages.top == ELEMENTS else 0
     n_staggered, stagger_nanoseconds = _staggered_starts(problem, policy, shape, n_blocks, part_bytes)
@@ -169,7 +169,7 @@ def finish_rows(
                 top_stage=stages.top,
                 has_unit_groups=int(stages.has_unit_groups),
                 lane_bits=lane_bits,
-                n_groups=n_groups,
+                n_groups=shape.n_groups,
                 enough_groups=enough_groups(problem.k, policy),
                 most_groups=most_groups,
                 n_slots=shape.n_slots,
@@ -218,14 +218,16 @@ def _staggered_starts(
     return n_running, part_bytes * problem.multiprocessors * 1000 // policy.device_bytes_per_microsecond
 
 
-def _needed_shape(k: int, part_size: int, n_groups: int, largest: BlockShape) -> tuple[BlockShape, int]:
+def _needed_shape(
+    problem: Problem, part_size: int, n_groups: int, largest: BlockShape
+) -> tuple[BlockShape, int]:
     """Return what blocks need to hold, and how many groups may be at or above the threshold.
 
     What they do not need serves as cache. Some more groups than k may be at or above it, to find it soon, yet
     few enough: if the elements come in no order, c of n groups hold about ``-n * log(1 - c / n)`` elements
-    at or above it, and these should fit.
+    at or above it, and these should fit. Of rows with lengths, short ones may have more groups than others.
     """
-    n_groups = max(n_groups, 1)
+    k, n_groups = problem.k, max(n_groups, 1)
     is_grouped = n_groups > k and (part_size > largest.n_slots or 4 * k < part_size)
     n_slots = min(largest.n_slots, 2 * k + SPARE_CANDIDATES if is_grouped else part_size)
     n_candidate_groups = min(largest.n_candidate_groups, 2 * k + SPARE_CANDIDATES)
@@ -233,6 +235,8 @@ def _needed_shape(k: int, part_size: int, n_groups: int, largest: BlockShape) ->
     most_groups = max(k, min(k + k // 8 + 8, fitting, n_candidate_groups))
     # A warp writes the maxima of whole chunks, of at most one for each vector.
     held_groups = ceil_div(n_groups, CHUNK_VECTORS) * CHUNK_VECTORS if is_grouped else 0
+    if problem.lengths is not None and is_grouped:
+        held_groups = largest.n_groups
     shape = largest._replace(
         n_slots=ceil_div(n_slots, 4) * 4, n_groups=held_groups, n_candidate_groups=n_candidate_groups
     )

@@ -18,7 +18,6 @@ from numba import cuda, types
 from kernels_cuda.ptx import (
     is_compute_90,
     load_if_u32x4,
-    load_shared_u32,
     shared_address,
     shuffle_from_u32,
     shuffle_xor_u32,
@@ -191,9 +190,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
     round_vectors = n_warps * CHUNK_VECTORS
 
     @linked_function
-    def keep_maxima(keys, maxima, first_group, bits_at, lane):
-        """Store the maxima of a chunk's groups; return the first group of the warp's next chunk."""
-        bits = load_shared_u32(bits_at)
+    def keep_maxima(keys, maxima, first_group, bits, lane):
         apart = 32 >> bits
         group = reduce_maxima(maxima, lane, bits) + first_group
         keys[group] = maxima[0]
@@ -205,19 +202,16 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
         if bits < 1:
             for at in range(4, 8):
                 keys[group + apart * u32(at)] = maxima[at]
-        return first_group + (CHUNK_VECTORS >> bits) * n_warps
 
     @linked_function
-    def group_maxima(keys, address, n_vectors, stride, unfolding, bits_at, lane, warp):
-        """Write the unfolded maxima of groups of ``1 << bits`` vectors; elements are `stride` apart.
-
-        The bits are read from `bits_at`, in shared memory, wherever they are needed: registers are scarce.
-        """
+    def group_maxima(keys, address, n_vectors, stride, unfolding, bits, lane, warp):
+        """Write the unfolded maxima of groups of ``1 << bits`` vectors; elements are `stride` apart."""
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_PER_LANE, key_type)
+        chunk_groups = CHUNK_VECTORS >> bits
         first = warp * CHUNK_VECTORS
         vector = first + lane
-        first_group = first >> load_shared_u32(bits_at)
+        first_group = warp * chunk_groups
         first_left = max(n_vectors, first) - first
         available = max(n_vectors, vector) - vector
         if stride == 1:
@@ -229,7 +223,8 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
                     words, maxima, address, available, round_vectors * VECTOR_BYTES, available_next, unfolding
                 )
                 address += round_vectors * VECTOR_BYTES
-                first_group = keep_maxima(keys, maxima, first_group, bits_at, lane)
+                keep_maxima(keys, maxima, first_group, bits, lane)
+                first_group += chunk_groups * n_warps
                 first_left = max(first_left, u32(round_vectors)) - round_vectors
                 available = available_next
         else:
@@ -237,7 +232,8 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
             while first_left > 0:
                 load_strided_maxima(maxima, address, stride, available, unfolding)
                 address += round_vectors * VECTOR_BYTES * stride
-                first_group = keep_maxima(keys, maxima, first_group, bits_at, lane)
+                keep_maxima(keys, maxima, first_group, bits, lane)
+                first_group += chunk_groups * n_warps
                 first_left = max(first_left, u32(round_vectors)) - round_vectors
                 available = max(available, u32(round_vectors)) - round_vectors
 

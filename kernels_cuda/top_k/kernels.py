@@ -7,9 +7,13 @@ from kernels_cuda.top_k import shapes
 from kernels_cuda.top_k.policy import (
     BLOCK_THREADS,
     ELEMENT_SIZES,
+    PARTITION_SHAPES,
     ROUNDS_SHAPES,
     TILE_SHAPES,
+    ByIndexPolicy,
     ColumnsPolicy,
+    SampledPolicy,
+    SinglePassPolicy,
     WarpPolicy,
     block_shape,
 )
@@ -30,6 +34,14 @@ def rounds(element_size: int, shape: shapes.RoundsShape) -> Variant:
     """Return the kernel for short rows and a small k."""
     parameters = element_size, *shape
     return Variant("top_k_rounds", "kernels_cuda.top_k.rounds:rounds_kernel", parameters)
+
+
+def single_pass(element_size: int) -> Variant:
+    """Return the kernel that reads rows once for a small k."""
+    factory = "kernels_cuda.top_k.single_pass:single_pass_kernel"
+    most = shapes.most_kept(SinglePassPolicy.largest_k)
+    shape = shapes.SinglePassShape(SinglePassPolicy.n_slots, most, shapes.LARGEST_CLUSTER)
+    return Variant("top_k_single_pass", factory, (element_size,), shape.dynamic_bytes, shape.n_blocks)
 
 
 def block(element_size: int, n_threads: int) -> Variant:
@@ -72,6 +84,33 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
     return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_kernel", (element_size, *shape), dynamic_bytes)
 
 
+def sample(element_size: int) -> Variant:
+    """Return the kernel that chooses thresholds from samples of rows."""
+    parameters, dynamic_bytes = (element_size,), SampledPolicy.sample_bytes
+    return Variant("top_k_sample", "kernels_cuda.top_k.sampled:sample_kernel", parameters, dynamic_bytes)
+
+
+def list_candidates(element_size: int) -> Variant:
+    """Return the kernel that lists the elements at or above the thresholds."""
+    return Variant("top_k_list", "kernels_cuda.top_k.sampled:list_kernel", (element_size,))
+
+
+def finish(element_size: int) -> Variant:
+    """Return the kernel that selects from what has been listed."""
+    factory = "kernels_cuda.top_k.sampled_finish:finish_kernel"
+    return Variant("top_k_finish", factory, (element_size,), MOST_SHARED_BYTES)
+
+
+def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
+    """Return the kernel that selects from a row in the registers of a block."""
+    dynamic_bytes = shape.dynamic_bytes(element_size, shape.n_elements, is_sorted=False)
+    dynamic_bytes = min(dynamic_bytes, MOST_SHARED_BYTES - shapes.PARTITION_STATIC_BYTES)
+    parameters = element_size, *shape
+    return Variant(
+        "top_k_partition", "kernels_cuda.top_k.partition:partition_kernel", parameters, dynamic_bytes
+    )
+
+
 def clear() -> Variant:
     """Return the kernel that empties what a sort counts in."""
     return Variant("top_k_clear", "kernels_cuda.top_k.sort:clear_kernel")
@@ -82,10 +121,11 @@ def histogram(element_size: int) -> Variant:
     return Variant("top_k_histogram", "kernels_cuda.top_k.sort:histogram_kernel", (element_size,))
 
 
-def sort(element_size: int, position_size: int) -> Variant:
+def sort(element_size: int, position_size: int, tile: shapes.SortTile) -> Variant:
     """Return the kernel for one pass of a sort."""
-    parameters = element_size, position_size, *shapes.sort_tile(element_size, position_size)
-    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_kernel", parameters)
+    dynamic_bytes = tile.n_elements * shapes.pair_bytes(element_size, position_size)
+    parameters = element_size, position_size, *tile
+    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_kernel", parameters, dynamic_bytes)
 
 
 def offsets() -> Variant:
@@ -99,10 +139,24 @@ def by_index(element_size: int, n_threads: int) -> Variant:
     return Variant("top_k_by_index", factory, (element_size, n_threads))
 
 
+def reorder_few(n_items: int) -> Variant:
+    """Return the kernel that reorders `n_items` selected elements per lane by index, without the rows."""
+    return Variant("top_k_reorder_few", "kernels_cuda.top_k.reorder:few_kernel", (n_items,))
+
+
+def reorder_many(shape: shapes.TileShape) -> Variant:
+    """Return the kernel that reorders as many selected elements as a tile holds."""
+    return Variant("top_k_reorder", "kernels_cuda.top_k.reorder:many_kernel", tuple(shape))
+
+
 def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets()
     yield clear()
+    for n_items in shapes.REORDER_ITEMS:
+        yield reorder_few(n_items)
+    for reordered in ByIndexPolicy.reorder_shapes:
+        yield reorder_many(reordered)
     for element_size in ELEMENT_SIZES:
         yield maxima(element_size)
         yield transposed_maxima(element_size)
@@ -112,12 +166,21 @@ def variants() -> Iterator[Variant]:
             yield warp(element_size, row_elements)
         for shape in ROUNDS_SHAPES[element_size]:
             yield rounds(element_size, shapes.RoundsShape(*shape))
+        if element_size in shapes.SINGLE_PASS_ELEMENT_SIZES:
+            yield single_pass(element_size)
         for n_threads in BLOCK_THREADS:
             yield block(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:
             yield tile(element_size, shapes.TileShape(*shape))
+        for shape in PARTITION_SHAPES[element_size]:
+            yield partition(element_size, shapes.PartitionShape(*shape))
         for position_size in POSITION_SIZES:
-            yield sort(element_size, position_size)
+            for sort_tile in shapes.SORT_TILES[shapes.pair_bytes(element_size, position_size)]:
+                yield sort(element_size, position_size, sort_tile)
         yield histogram(element_size)
         for n_threads in shapes.BY_INDEX_THREADS:
             yield by_index(element_size, n_threads)
+        if element_size > 1:
+            yield list_candidates(element_size)
+            yield sample(element_size)
+            yield finish(element_size)

@@ -311,32 +311,28 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     element_size, axis_size = problem.element_size, problem.axis_size
     position_size = 4 if axis_size < policy.sort.narrow_elements else 8
     n_passes = element_size * 8 // shapes.DIGIT_BITS
-    tile = shapes.sort_tile(element_size, position_size)
-    n_tiles = ceil_div(axis_size, tile.n_threads * tile.n_items)
-    # Even passes write to the first buffer; the outputs are the second one if pairs fit into them.
+    pair_bytes = shapes.pair_bytes(element_size, position_size)
+    tile, *others = shapes.SORT_TILES[pair_bytes]
+    n_tiles = ceil_div(axis_size, tile.n_elements)
+    # The last pass writes the results, the others one buffer after the other.
     n_buffers = min(2, n_passes - 1)
-    uses_outputs = (
-        n_buffers == 2
-        and problem.k == axis_size
-        and problem.index_size == position_size
-        and problem.strides[1:] == (1, 1)
-        and problem.rows.has_packed_outputs(axis_size)
-    )
     histogram_bytes = shapes.N_DIGITS * shapes.COUNT_BYTES
     state_bytes = n_tiles * shapes.N_DIGITS * position_size
-    row_bytes = (n_buffers - uses_outputs) * axis_size * (element_size + position_size)
-    row_bytes += n_passes * (histogram_bytes + state_bytes)
+    buffer_bytes = axis_size * pair_bytes
+    row_bytes = n_buffers * buffer_bytes + n_passes * (histogram_bytes + state_bytes)
     n_rows = min(
         problem.n_rows, max(1, policy.sort.batch_bytes // row_bytes), max(1, policy.launch_blocks // n_tiles)
     )
+    if others and n_rows * n_tiles > policy.sort.tiles_per_multiprocessor * problem.multiprocessors:
+        (tile,) = others
 
     counters = [workspace.take(WORKSPACE_ALIGNMENT) for _ in range(n_passes)]
     histograms = workspace.take(n_rows * n_passes * histogram_bytes)
     states = [workspace.take(n_rows * state_bytes) for _ in range(n_passes)]
     n_cleared = workspace.size - counters[0].offset
-    keys = [workspace.take(n_rows * axis_size * element_size) for _ in range(n_buffers - uses_outputs)]
-    positions = [workspace.take(n_rows * axis_size * position_size) for _ in range(n_buffers - uses_outputs)]
+    buffers = [workspace.take(n_rows * buffer_bytes) for _ in range(n_buffers)]
 
+    lengths = lengths_of(problem)
     offsets, launches = fill_offsets(problem, workspace)
     clear = Launch(
         kernels.clear(),
@@ -356,7 +352,7 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                 kernels.histogram(element_size),
                 batch * blocks_per_row,
                 shapes.COUNTING_THREADS,
-                (Pointer(X), lengths_of(problem), histograms, offsets),
+                (Pointer(X), lengths, histograms, offsets),
                 HistogramParameters(
                     first_row=first,
                     axis_size=axis_size,
@@ -368,23 +364,18 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                 ),
             )
         )
-        buffers = list(zip(keys, positions, strict=True))
-        if uses_outputs:
-            done = first * axis_size
-            buffers.append((Pointer(VALUES, done * element_size), Pointer(INDICES, done * position_size)))
-        source = Pointer(X), NULL
         for number in range(n_passes):
             is_last = number == n_passes - 1
-            destination = (NULL, NULL) if is_last else buffers[number % 2]
+            source = buffers[(number - 1) % 2] if number else NULL
+            destination = NULL if is_last else buffers[number % 2]
             histogram = histograms._replace(offset=histograms.offset + number * histogram_bytes)
             launches.append(
                 Launch(
-                    kernels.sort(element_size, position_size),
+                    kernels.sort(element_size, position_size, tile),
                     batch * n_tiles,
                     tile.n_threads,
                     (
-                        *(Pointer(X), lengths_of(problem), *source, *destination),
-                        *(Pointer(VALUES), Pointer(INDICES)),
+                        *(Pointer(X), lengths, source, destination, Pointer(VALUES), Pointer(INDICES)),
                         *(histogram, states[number], counters[number], offsets),
                     ),
                     SortParameters(
@@ -401,8 +392,7 @@ def sort_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
                         key_format=problem.key_format,
                         length_format=problem.length_format,
                     ),
-                    shapes.sort_shared_bytes(element_size, position_size),
+                    tile.n_elements * pair_bytes,
                 )
             )
-            source = destination
     return launches

@@ -17,10 +17,16 @@ from kernels_cuda.top_k.launches import (
     fill_offsets,
     lengths_of,
 )
-from kernels_cuda.top_k.parameters import ByIndexParameters
+from kernels_cuda.top_k.parameters import ByIndexParameters, ReorderParameters
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import Problem
-from kernels_cuda.top_k.shapes import BY_INDEX_THREADS, PART_BYTES
+from kernels_cuda.top_k.shapes import (
+    BY_INDEX_THREADS,
+    PART_BYTES,
+    REORDER_ITEMS,
+    REORDER_THREADS,
+    WARP_LANES,
+)
 
 # The pointer slots of a launch if rows have lengths, in the order of the addresses that a plan takes.
 WITH_LENGTHS = (X, LENGTHS, VALUES, INDICES, WORKSPACE)
@@ -36,7 +42,46 @@ def _with_lengths(pointer: Pointer) -> Pointer:
 
 
 def by_index(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
-    """Bring the selected elements into the order of their indices, one block per row or part of a row."""
+    """Bring the selected elements into the order of their indices."""
+    return reorder(problem, policy, workspace) or read_again(problem, policy, workspace)
+
+
+def reorder(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Sort the indices of the selected elements; return no launches where rows are better read again."""
+    by_index, k = policy.by_index, problem.k
+    shape = next((each for each in by_index.reorder_shapes if k <= each.n_elements), None)
+    n_items = next((each for each in REORDER_ITEMS if k <= WARP_LANES * each), 0)
+    if shape is None or problem.axis_size > policy.narrow_axis_elements:
+        return []
+    if n_items == 0 and problem.axis_size <= by_index.warp_row_elements:
+        return []
+    offsets, launches = fill_offsets(problem, workspace)
+    rows_per_block = REORDER_THREADS // WARP_LANES if n_items else 1
+    return launches + [
+        Launch(
+            kernels.reorder_few(n_items) if n_items else kernels.reorder_many(shape),
+            n_blocks,
+            REORDER_THREADS if n_items else shape.n_threads,
+            (lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets),
+            ReorderParameters(
+                element_size=problem.element_size,
+                index_size=problem.index_size,
+                index_bits=(problem.axis_size - 1).bit_length(),
+                first_row=first * rows_per_block,
+                n_rows=problem.n_rows,
+                axis_size=problem.axis_size,
+                k=k,
+                strides=problem.strides,
+                layout=problem.rows.layout,
+                length_format=problem.length_format,
+            ),
+        )
+        for first, n_blocks in batches(ceil_div(problem.n_rows, rows_per_block), policy.launch_blocks)
+    ]
+
+
+def read_again(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Read each row once more, one block per row or part of a row, and write what is selected as it comes."""
     by_index = policy.by_index
     n_threads = BY_INDEX_THREADS[problem.axis_size > by_index.warp_row_elements]
     blocks_per_row = ceil_div(by_index.blocks_per_multiprocessor * problem.multiprocessors, problem.n_rows)

@@ -51,6 +51,38 @@ class RoundsParameters(NamedTuple):
     length_format: LengthFormat
 
 
+class SinglePassParameters(NamedTuple):
+    """Parameters of `single_pass.single_pass_top_k`.
+
+    Attributes
+    ----------
+    cluster_bits : int
+        Bits of the number of blocks that share a row.
+    position_bits, position_mask : int
+        Bits of a pair that hold the position, and all of them set.
+    n_slots, most, ring_byte : int
+        Pairs that the list has room for, and that a block may hand on; and where the tiles begin in shared
+        memory.
+    """
+
+    index_size: int
+    is_sorted: int
+    first_block: int
+    cluster_bits: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    position_bits: int
+    position_mask: int
+    n_slots: int
+    most: int
+    ring_byte: int
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+    length_format: LengthFormat
+
+
 class BlockParameters(NamedTuple):
     """Parameters of `block.block_top_k`.
 
@@ -66,7 +98,7 @@ class BlockParameters(NamedTuple):
         Where the block begins: coarse maxima, fine maxima or elements; and whether each of these maxima is a
         group by itself.
     lane_bits, n_groups, enough_groups : int
-        Bits of the vectors of a group in the first stage, how many groups the longest row has, and among how
+        Bits of the vectors of a group in the first stage, for how many groups there is room, and among how
         many a threshold should be looked for.
     most_groups : int
         How many groups may be at or above the threshold.
@@ -136,6 +168,23 @@ class TransposedMaximaParameters(NamedTuple):
     x_stride: int
     layout: RowLayout
     unfolded_format: UnfoldedFormat
+    length_format: LengthFormat
+
+
+class PartitionParameters(NamedTuple):
+    """Parameters of `partition.partition_row`.
+
+    `counters_offset` is where a block counts that sorts what is selected; it does not if that is 0.
+    """
+
+    index_size: int
+    counters_offset: int
+    first_row: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
     length_format: LengthFormat
 
 
@@ -226,9 +275,9 @@ class HistogramParameters(NamedTuple):
     axis_size: int
     blocks_per_row: int
     x_stride: int
+    length_format: LengthFormat
     layout: RowLayout
     key_format: KeyFormat
-    length_format: LengthFormat
 
 
 class SortParameters(NamedTuple):
@@ -243,8 +292,23 @@ class SortParameters(NamedTuple):
     is_first: int
     is_last: int
     strides: AxisStrides
+    length_format: LengthFormat
     layout: RowLayout
     key_format: KeyFormat
+
+
+class ReorderParameters(NamedTuple):
+    """Parameters of `reorder.reorder_few` and `reorder.reorder_many`; indices have `index_bits` bits."""
+
+    element_size: int
+    index_size: int
+    index_bits: int
+    first_row: int
+    n_rows: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
     length_format: LengthFormat
 
 
@@ -260,5 +324,40 @@ class ByIndexParameters(NamedTuple):
     k: int
     strides: AxisStrides
     layout: RowLayout
+    key_format: KeyFormat
+    length_format: LengthFormat
+
+
+class SampledParameters(NamedTuple):
+    """Parameters of the three kernels of `sampled`.
+
+    Attributes
+    ----------
+    first_block : int
+        The row, or the unit of rows and segments, that the first block takes.
+    sample_bits : int
+        Of a number that a row's sample has elements, a power of two.
+    n_slots, n_segments : int
+        Candidates of a row for which there is room, and the most segments that a row has.
+    candidate_words, counters_offset, selected_word : int
+        Shared memory of the candidates, where a block that sorts those selected counts, and where the list of
+        these begins.
+    """
+
+    index_size: int
+    is_sorted: int
+    first_block: int
+    n_rows: int
+    axis_size: int
+    k: int
+    sample_bits: int
+    n_slots: int
+    n_segments: int
+    candidate_words: int
+    counters_offset: int
+    selected_word: int
+    strides: AxisStrides
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
     key_format: KeyFormat
     length_format: LengthFormat

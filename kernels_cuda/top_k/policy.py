@@ -13,7 +13,9 @@ from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
+    SORTED_PAIRS,
     BlockShape,
+    PartitionShape,
     RoundsShape,
     TileShape,
     group_key_bytes,
@@ -55,6 +57,12 @@ TILE_SHAPES = {
     8: ((256, 8), (512, 8), (1024, 8)),
 }
 
+# Threads of a block that holds a row in registers, and keys of each.
+PARTITION_SHAPES = {
+    **dict.fromkeys((1, 2, 4), ((256, 16), (512, 32), (1024, 32))),
+    8: ((256, 8), (512, 16), (1024, 16)),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsPolicy:
@@ -90,6 +98,29 @@ class TilePolicy:
     # Longer rows than this are sorted from a k above the next on; the block algorithm serves others sooner.
     sorted_elements: int
     selected_k: int
+    # Rows up to this are sorted whatever k is, if they are few: a launch takes longer than the passes.
+    short_elements: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionPolicy:
+    """One block per row, which holds it in registers, for results by ascending index or for a large k."""
+
+    # Smallest first; a row goes to the first that holds it, or to the last if there are few rows.
+    shapes: tuple[PartitionShape, ...]
+    # As many rows as this for each multiprocessor are few.
+    few_rows_per_multiprocessor: int = 1
+    # Warps rank all elements of shorter rows sooner, if there are many.
+    row_elements: int = 128
+    # Of many rows as long as the first, blocks filter those with more elements for each selected one.
+    filtered_elements: int = 8192
+    filtered_per_selected: int = 48
+    # Sorted results: of rows as long as this, with so few elements for each selected one. Few rows, but for
+    # so many long ones, are better served by more threads each.
+    sorted_elements: int = 4096
+    elements_per_selected: int
+    long_elements: int = 16_384
+    fewest_long_rows: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +184,32 @@ class GridPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SinglePassPolicy:
+    """One cluster of blocks per row, or one block, reads it once for a small k."""
+
+    # A larger k would leave few pairs of a sample above the threshold, and many to rank.
+    largest_k: int = 128
+    # Shorter rows are served sooner by blocks that keep group maxima, and by index by such that hold the row;
+    # of these, longer ones for a larger k.
+    row_bytes: int = 16 * KIB
+    by_index_elements: int = 8192
+    by_index_k: int = 64
+    by_index_elements_of_large_k: int = 16_385
+    # Longer rows are served sooner by all blocks of the device: so many rows, and the bytes of one.
+    longest_row_bytes: tuple[tuple[int, int], ...] = (
+        (2, 2 * MIB),
+        (8, MIB),
+        (16, 320 * KIB),
+        (256, 64 * KIB),
+    )
+    # The blocks of a cluster, and the rows up to which so many share a row: larger clusters find room less
+    # often. More rows have a block each, if this algorithm is to serve them.
+    clusters: tuple[tuple[int, int], ...] = ((16, 2), (8, 8), (4, 16))
+    # Pairs that the list has room for; two blocks share a multiprocessor.
+    n_slots: int = 768
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterPolicy:
     """One cluster of blocks per row."""
 
@@ -161,9 +218,38 @@ class ClusterPolicy:
     # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
     # are left over.
     eighths_of_multiprocessors: int = 7
-    # Rows up to this are served sooner by one block each, and a smaller k of sorted results by group maxima.
+    # By index: shorter rows are served sooner by one block each, and a smaller k in a single pass.
     row_elements: int = 1 << 14
+    smallest_k: int = 65
+    # Sorted results: shorter rows, a smaller k and more rows are served sooner by one block each.
+    sorted_elements: int
     sorted_k: int = 512
+    # Rows with more bytes for each block are served sooner by the whole device, unless k is large.
+    block_bytes: int = 64 * KIB
+    large_k: int = 2048
+    fewest_sorting_blocks: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledPolicy:
+    """Batches of long rows: a threshold from a sample, one pass over the row, an exact selection."""
+
+    # The rows whose results come by ascending index: of so many bytes, and for a k that is worth the sample,
+    # which is larger for more rows.
+    row_bytes: tuple[int, int] = (128 * KIB, 4096 * KIB)
+    smallest_k: int = 200
+    k_per_row: int = 2
+    # Those whose results are sorted: the block algorithm serves others as soon, or sooner.
+    sorted_rows: int = 256
+    sorted_row_bytes: tuple[int, int] = (256 * KIB, 1024 * KIB)
+    sorted_k: int
+    # Sizes of a sample, powers of two: the first whose candidates are few, or else the last.
+    sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
+    few_candidates: int = 6144
+    sample_bytes: int = 64 * KIB
+    # The most candidates and segments of a row.
+    most_candidates: int = 10240
+    most_segments: int = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,15 +280,19 @@ class SortPolicy:
     blocks_per_multiprocessor: int = 2
     # Workspace that a batch of rows should need; a row that needs more is a batch by itself.
     batch_bytes: int = 256 * MIB
+    # With more tiles than these, those of fewer threads with more elements each are faster.
+    tiles_per_multiprocessor: int = 3
     # Longer rows have positions and counts of 8 bytes.
     narrow_elements: int = NARROW_COUNTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByIndexPolicy:
-    """One block per row, or part of a row, brings results into ascending order of index."""
+    """What brings results into ascending order of index: alone, or by another pass over the row."""
 
-    # The longest rows that one warp reorders.
+    # What is selected is reordered alone by the first of these that holds it, from rows longer than the next.
+    reorder_shapes: tuple[TileShape, ...] = (TileShape(256, 4), TileShape(512, 4), TileShape(512, 8))
+    # The longest rows that one warp reads again.
     warp_row_elements: int = 1024
     # Few rows are split into parts of at least so many elements, for so many blocks.
     part_elements: int = 1 << 15
@@ -227,9 +317,12 @@ class Policy:
     rounds: RoundsPolicy
     warp: WarpPolicy
     tile: TilePolicy
+    partition: PartitionPolicy
     block: BlockPolicy
     grid: GridPolicy
     cluster: ClusterPolicy
+    sampled: SampledPolicy
+    single_pass: SinglePassPolicy = SinglePassPolicy()
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
@@ -237,7 +330,7 @@ class Policy:
     # wasted.
     transposed_rows: int = 16
     # Rows for each multiprocessor that are many.
-    many_rows_per_multiprocessor: int = 8
+    many_rows_per_multiprocessor: int = 7
     # Longer rows have positions of 8 bytes in the workspace.
     narrow_axis_elements: int = 1 << 32
     # Blocks of one launch.
@@ -291,9 +384,14 @@ class Policy:
             warp=WarpPolicy(ranked_elements=ranked, ranked_elements_of_many_rows=ranked_of_many),
             tile=TilePolicy(
                 shapes=tuple(tile for tile in tiles if tile.shared_bytes(element_size) <= block_bytes),
-                elements_per_selected={1: 16, 2: 8, 4: 4, 8: 4}[element_size],
+                elements_per_selected={1: 16, 2: 9, 4: 4, 8: 4}[element_size],
                 sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
                 selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
+                short_elements=2048 if element_size <= 2 else 0,
+            ),
+            partition=PartitionPolicy(
+                shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size]),
+                elements_per_selected={1: 9, 2: 9, 4: 5, 8: 5}[element_size],
             ),
             block=BlockPolicy(
                 shapes=tuple(
@@ -305,7 +403,11 @@ class Policy:
                 largest_k=4096 if is_large else 2048,
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
-            cluster=ClusterPolicy(blocks=cluster_blocks(capability)),
+            sampled=SampledPolicy(sorted_k=1024 if element_size == 4 else SORTED_PAIRS + 1),
+            cluster=ClusterPolicy(
+                blocks=cluster_blocks(capability),
+                sorted_elements=(16 if element_size <= 2 else 4) * KIB,
+            ),
         )
 
 

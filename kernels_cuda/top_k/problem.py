@@ -141,17 +141,6 @@ class Rows:
         )
         return Rows(count=self.count, n_neighbours=self.n_neighbours, layout=layout, table=table)
 
-    def has_packed_outputs(self, row_size: int) -> bool:
-        """Tell whether the rows of values and indices lie one after the other, `row_size` elements each."""
-        if self.count == 1:
-            return True
-        at = self.layout
-        is_inner_packed = at.inner_size == 1 or at.value_inner == at.index_inner == row_size
-        is_outer_packed = self.count == at.inner_size or (
-            at.value_outer == at.index_outer == at.inner_size * row_size
-        )
-        return not self.table and is_inner_packed and is_outer_packed
-
 
 def describe_rows(dimensions: Sequence[RowDimension], axis_stride: int) -> Rows:
     """Describe rows of any number of dimensions, slowest first, whose elements are `axis_stride` apart.

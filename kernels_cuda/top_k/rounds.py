@@ -6,11 +6,9 @@
 3. Write the k values and indices. If they are not to be sorted, they come by ascending index: each lane
    counts how many of the k positions are smaller than its own.
 
-Keys order the elements as ordered keys (`keys`) do, but are made in fewer instructions: that of a float is
-its distance from minus infinity as an integer, which the two zeros share. The key of an element of less than
-32 bits fills the register from the top. Of 8 and 16 bits, a key and the inverted position make one number,
-which no other element has: the next one selected is the largest number below the last one. Keys of 32 and 64
-bits leave no room for the position: a mask tells which of its keys a lane still has.
+Keys (`aligned_keys`) of 8 and 16 bits make one number with the inverted position, which no other element has:
+the next one selected is the largest number below the last one. Keys of 32 and 64 bits leave no room for the
+position: a mask tells which of its keys a lane still has.
 
 The rounds take the same time whatever the data. Reads the row once, writes k values and indices.
 """
@@ -29,6 +27,7 @@ from kernels_cuda.ptx import (
     warp_min,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.aligned_keys import aligned_functions
 from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
@@ -43,7 +42,6 @@ from kernels_cuda.top_k.shapes import (
 
 u32 = types.uint32
 u64 = types.uint64
-i32 = types.int32
 i64 = types.int64
 
 _NOWHERE = 0xFFFFFFFF
@@ -59,16 +57,13 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     store_element = functions.store_element
     read_if = READ_IF[element_size]
     pad_row = pad_function(element_size)
-    signed_type = i64 if element_size == 8 else i32
-    register_bits = max(32, 8 * element_size)
-    unused = register_bits - 8 * element_size
+    unused, spread, format_of, float_key, _ = aligned_functions(element_size)
     is_narrow = element_size <= 2
     per_vector = VECTOR_BYTES // element_size
     n_vectors = n_keys // per_vector
     pass_elements = n_lanes * per_vector
     last_lane = n_lanes - 1
     lane_bits = last_lane.bit_length()
-    element_mask = ((1 << register_bits) - 1) >> unused << unused
     # A lane remembers so many of the selected positions.
     n_held = -(-ROUNDS_LARGEST_K // n_lanes)
     shuffle_xor = shuffle_xor_u64 if key_type is u64 else shuffle_xor_u32
@@ -97,34 +92,15 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         return lane_first + place // per_vector * pass_elements + place % per_vector
 
     @linked_function
-    def spread(words, elements, at):
-        """Put the elements of a vector, four words, at the top of those of a local array from `at` on."""
-        if element_size == 8:
-            for element in range(2):
-                elements[at + element] = u64(words[2 * element]) | (u64(words[2 * element + 1]) << 32)
-        else:
-            per_word = 4 // element_size
-            for element in range(per_vector):
-                bits = words[element // per_word] << u32(unused - element % per_word * element_size * 8)
-                elements[at + element] = bits & element_mask
-
-    @linked_function
     def make_keys(elements, key_format):
         """Turn elements into keys, in place."""
-        positive = key_type(key_format.positive) << unused
-        direction = positive ^ (key_type(key_format.sign) << unused)
+        aligned = format_of(key_format)
         if key_format.flip == 0:
             for place in range(n_keys):
-                elements[place] ^= positive
+                elements[place] ^= aligned.positive
         else:
-            magnitude = key_type(key_format.flip) << unused
-            infinity = key_type(key_format.infinity) << unused
-            # Negative NaNs wrap around, to where the others are.
-            unordered = infinity + infinity + (key_type(1) << unused)
             for place in range(n_keys):
-                negative = key_type(signed_type(elements[place]) >> (register_bits - 1))
-                number = ((elements[place] & magnitude) ^ negative) - negative
-                elements[place] = min(number + infinity, unordered) ^ direction
+                elements[place] = float_key(elements[place], aligned)
 
     @linked_function
     def live_places(lane_first, count):

@@ -37,6 +37,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
         highest,
         n_selected,
         limit,
+        are_too_many,
         unfolded_format,
         key_format,
         ids,
@@ -45,7 +46,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
 
         What is at or above the threshold is kept, if it is no more than `limit`; else what is above it and,
         if that is less than `n_selected`, the first of those that equal it; else the same with a higher
-        threshold.
+        threshold. If they `are_too_many` for sure, a higher threshold is looked for at once.
 
         `memory` are the shared arrays, `items` and `source` those of `filter_pass`, and `ids` ``(thread,
         lane, warp)``. `unaligned` is ``(exists, bits, key, position, prefix)``, of the thread's element
@@ -60,10 +61,10 @@ def select_function(element_size: int, n_threads: int) -> Any:
         next_above = key_type(0)
         n_found = u32(0)
         n_ties = u32(0)
-        only_above = False
+        only_above = are_too_many
         collecting = True
         while collecting:
-            if not only_above or next_above != 0 or unfolded_threshold == 0:
+            if not are_too_many and (not only_above or next_above != 0 or unfolded_threshold == 0):
                 kept_threshold = unfolded_threshold
                 if only_above:
                     kept_threshold = next_above
@@ -91,6 +92,9 @@ def select_function(element_size: int, n_threads: int) -> Any:
                         lows[slot] = ~unaligned_position
             cuda.syncthreads()
             n_found = counters[FOUND]
+            if are_too_many:
+                n_found = n_selected
+            are_too_many = False
             collecting = False
             if only_above:
                 if n_found < n_selected:

@@ -13,6 +13,9 @@ OFFSETS_BYTES = 32
 OFFSETS_THREADS = 256
 # Threads of the kernels that reorder by index: for short rows, and for all others.
 BY_INDEX_THREADS = (32, 512)
+# Blocks whose warps reorder a row each, and how many selected elements a lane of them has.
+REORDER_THREADS = 256
+REORDER_ITEMS = (1, 4)
 # A row's threshold, and what a part of it selects, are an int64 each.
 PART_BYTES = 8
 
@@ -200,16 +203,20 @@ class SortTile(NamedTuple):
     n_items: int
     max_registers: int
 
+    @property
+    def n_elements(self) -> int:
+        """Elements of a tile."""
+        return self.n_threads * self.n_items
 
-def sort_tile(element_size: int, position_size: int) -> SortTile:
-    """Return the tile for a width of elements and positions."""
-    return SortTile(384, 14, 80) if element_size + position_size <= 8 else SortTile(512, 8, 64)
+
+# By the bytes of a pair: what is best for few tiles, all of which run at once, and for many. Both are of the
+# same number of elements.
+SORT_TILES = {8: (SortTile(384, 16, 80), SortTile(256, 24, 80)), 16: (SortTile(384, 8, 56),)}
 
 
-def sort_shared_bytes(element_size: int, position_size: int) -> int:
-    """Return the shared memory in which a block of the sort kernel exchanges keys, then positions."""
-    tile = sort_tile(element_size, position_size)
-    return tile.n_threads * tile.n_items * max(4, element_size, position_size)
+def pair_bytes(element_size: int, position_size: int = 4) -> int:
+    """Return the bytes of a pair of a key and a position: a word of 8 bytes for both, or one for each."""
+    return 8 if max(element_size, position_size) <= 4 else 16
 
 
 class TileShape(NamedTuple):
@@ -234,3 +241,146 @@ class TileShape(NamedTuple):
 
 # Sums of a block's warps, twice 32.
 TILE_SUMS = 64
+
+
+# Histograms of the partition kernel.
+PARTITION_BIN_BITS = 11
+PARTITION_BINS = 1 << PARTITION_BIN_BITS
+# Shared memory of a block besides, at most.
+PARTITION_STATIC_BYTES = 1024
+# The most that a block sorts of what it selects, and bytes of a warp's counters.
+SORTED_PAIRS = 4096
+WARP_COUNTER_BYTES = 2 * N_DIGITS
+
+
+class PartitionShape(NamedTuple):
+    """What a block of the partition kernel holds: `n_keys` elements per thread."""
+
+    n_threads: int
+    n_keys: int
+
+    @property
+    def n_elements(self) -> int:
+        """The longest row."""
+        return self.n_threads * self.n_keys
+
+    def counters_offset(self, element_size: int, k: int) -> int:
+        """Return where a block that sorts what it selects counts: behind as many pairs for each thread."""
+        return -(-k // self.n_threads) * self.n_threads * pair_bytes(element_size)
+
+    def dynamic_bytes(self, element_size: int, k: int, is_sorted: bool) -> int:
+        """Return the dynamic shared memory for a histogram, and then for what is selected."""
+        n_bytes = k * pair_bytes(element_size)
+        if is_sorted:
+            n_bytes = (
+                self.counters_offset(element_size, k) + self.n_threads // WARP_LANES * WARP_COUNTER_BYTES
+            )
+        # Keys that are in no bin are counted behind the last one.
+        return max(4 * (PARTITION_BINS + 1), n_bytes)
+
+
+# The sampled algorithm. A warp lists what reaches the threshold of a row segment by segment.
+SEGMENT_VECTORS_PER_LANE = 16
+SEGMENT_VECTORS = WARP_LANES * SEGMENT_VECTORS_PER_LANE
+# What is known of a segment, and of a row: its threshold (8 bytes), and two counters.
+SEGMENT_BYTES = 8
+ROW_STATE_BYTES = 16
+LISTING_THREADS = 256
+LISTING_WARPS = LISTING_THREADS // WARP_LANES
+# Threads that choose a row's threshold, and that finish a row.
+SAMPLED_THREADS = 512
+
+
+def segment_elements(element_size: int) -> int:
+    """Return the elements of a segment."""
+    return SEGMENT_VECTORS * VECTOR_BYTES // element_size
+
+
+def sample_rank(sample_size: int, k: int, n_elements: int) -> int:
+    """Return the rank in a sample that surely does not come before the k-th element of the row.
+
+    About k of the row's elements come before it, `expected` of them in the sample, give or take the root of
+    that: 5 roots are less than a quarter of it and 25.
+
+    Examples
+    --------
+    >>> sample_rank(4096, 2048, 131072), sample_rank(4096, 32, 131072)
+    (113, 34)
+    """
+    expected = -(-sample_size * k // n_elements)
+    return expected + expected // 4 + 33
+
+
+def list_slots(sample_size: int, k: int, n_elements: int) -> int:
+    """Return the room for a row's candidates: the elements that so many of the sample stand for, and 2k.
+
+    Examples
+    --------
+    >>> list_slots(4096, 2048, 131072)
+    5632
+    """
+    most = most_of_sample(sample_rank(sample_size, k, n_elements))
+    stood_for = -(-(most + most // 4 + 25) * n_elements // sample_size)
+    return -(-max(stood_for, 2 * k) // 128) * 128
+
+
+def most_of_sample(rank: int) -> int:
+    """Return how many of the sample may be at or above the threshold, for a rank."""
+    return rank + rank // 16
+
+
+def sampled_counters_offset(element_size: int, k: int) -> int:
+    """Return where a block that sorts what it selects counts: behind as many pairs for each thread."""
+    return -(-k // SAMPLED_THREADS) * SAMPLED_THREADS * pair_bytes(element_size)
+
+
+def candidate_bytes(element_size: int, n_slots: int, k: int) -> int:
+    """Return the shared memory for a row's candidates, or for those selected and what sorts them."""
+    sorting_bytes = sampled_counters_offset(element_size, k)
+    sorting_bytes += SAMPLED_THREADS // WARP_LANES * WARP_COUNTER_BYTES
+    return max(n_slots * (group_key_bytes(element_size) + 4), sorting_bytes)
+
+
+def selected_offset(element_size: int, n_slots: int, n_segments: int, k: int, is_sorted: bool) -> int:
+    """Return where a block that finishes a row lists candidates: behind bins, if these are to be sorted."""
+    bins_bytes = 4 * BINS_PER_THREAD * SAMPLED_THREADS if is_sorted else 0
+    return candidate_bytes(element_size, n_slots, k) + 8 * n_segments + bins_bytes
+
+
+# What blocks of the sampled algorithm have of their own, at most: a histogram, and sums.
+SAMPLED_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024
+
+
+# Widths of elements whose keys fit a pair with a position; those of 8 bits tie too often.
+SINGLE_PASS_ELEMENT_SIZES = (2, 4)
+SINGLE_PASS_THREADS = 512
+SINGLE_PASS_WARPS = SINGLE_PASS_THREADS // WARP_LANES
+# Vectors of a lane in a tile, and tiles that are under way to shared memory.
+SINGLE_PASS_VECTORS = 4
+SINGLE_PASS_STAGES = 3
+SINGLE_PASS_TILE_BYTES = SINGLE_PASS_THREADS * SINGLE_PASS_VECTORS * VECTOR_BYTES
+# A number made of a key and a position.
+PAIR_BYTES = 8
+
+
+def most_kept(k: int) -> int:
+    """Return how many pairs a block may hand on: a few more than k, to find a threshold soon."""
+    return -(-(k + k // 8 + 8) // 2) * 2
+
+
+class SinglePassShape(NamedTuple):
+    """What a block of the single-pass kernel holds: a list of pairs, those that blocks hand on, and tiles."""
+
+    n_slots: int
+    most: int
+    n_blocks: int
+
+    @property
+    def ring_offset(self) -> int:
+        """Where the tiles lie in dynamic shared memory."""
+        return PAIR_BYTES * (self.n_slots + max(SINGLE_PASS_THREADS // 2, self.most * self.n_blocks))
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Dynamic shared memory of a launch."""
+        return self.ring_offset + SINGLE_PASS_STAGES * SINGLE_PASS_TILE_BYTES

@@ -3,44 +3,60 @@
 1. `clear_words` empties what the launches below count in.
 2. `digit_histograms` reads the rows once and counts the digits of all passes.
 3. `sort_digit`, once a pass, ranks a tile's elements by their digit, brings them into order in shared memory
-   and writes them out. Where a tile's elements of a digit go, it learns from the histogram and by looking
-   back over the tiles before it in the row: each makes known how many elements of each digit it has, and soon
-   after how many it and all before it have.
+   and writes them out. Where a tile's elements of a digit go, it learns by looking back over the tiles before
+   it in the row: each makes known how many elements of each digit it has as soon as it has counted them, and
+   later where the elements after its own begin. The first tile takes that from the histogram.
 
 A tile is taken from a counter, so that all tiles before it are being worked on: waiting for them ends.
 
-The first pass reads the elements and makes (ordered key, position) pairs, which stay in the workspace; the
-last writes the first k elements and their positions. Passes being stable, equal keys stay in the order of
-their positions. Rows that end early (`lengths`) are filled up with pairs that come last.
+The first pass reads the elements and makes pairs of a key, the complement of the ordered key, and a position;
+pairs stay in the workspace, each in one piece of memory. The last pass writes the first k elements and their
+positions. Passes being stable, equal keys stay in the order of their positions.
 
-A pass over n pairs moves ``2 * n * (key + position)`` bytes.
+A pass over n pairs moves ``2 * n * pair`` bytes.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
-    LOAD,
     LOAD_RELAXED,
+    LOAD_SHARED,
     REGISTER,
-    STORE,
     STORE_RELAXED,
+    add_shared_if,
     atomic_add_u32,
+    count_shared,
     grid_dependency_wait,
+    grid_dependency_wait_only,
+    highest_bit,
+    join_u32,
     lanes_below,
+    let_next_launch_begin,
+    load_shared_u64,
+    load_shared_u64x2,
     load_u64,
+    load_u64x2,
     match_byte,
+    permute,
     popcount_u32,
     reduce_add_u64,
+    shared_address,
+    shuffle_from_u32,
+    store_shared_u64,
+    store_shared_u64x2,
     store_u32x4,
+    store_u64,
+    store_u64x2,
 )
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import ClearParameters, HistogramParameters, SortParameters
-from kernels_cuda.top_k.rows import NO_INDEX, row_length, row_offsets, store_index
+from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import (
     CLEARING_THREADS,
     COUNT_BYTES,
@@ -51,13 +67,14 @@ from kernels_cuda.top_k.shapes import (
     N_DIGITS,
 )
 
-u16 = types.uint16
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
 # Tiles whose state is asked for at once.
 _LOOKBACK_TILES = 4
+# Elements that a thread writes together.
+_TOGETHER = 4
 
 
 def clear_kernel() -> Any:
@@ -85,12 +102,12 @@ def histogram_kernel(element_size: int) -> Any:
     def digit_histograms(x, lengths, histograms, offsets, p: HistogramParameters):
         grid_dependency_wait()
         histogram = cuda.shared.array(n_counters, u32)
+        counters = shared_address(histogram)
         thread = u32(cuda.threadIdx.x)
         block = i64(cuda.blockIdx.x)
         row = block // p.blocks_per_row
         x_row, _, _ = row_offsets(p.layout, offsets, p.first_row + row)
         length = row_length(lengths, p.layout, offsets, p.first_row + row, p.axis_size, p.length_format)
-        base = x + x_row * element_size
         step = p.x_stride * element_size
         counter = thread
         while counter < n_counters:
@@ -98,20 +115,21 @@ def histogram_kernel(element_size: int) -> Any:
             counter += COUNTING_THREADS
         cuda.syncthreads()
         keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
-        block_of_row = block - row * p.blocks_per_row
-        first = block_of_row * COUNTED_ELEMENTS + i64(thread)
+        first = (block - row * p.blocks_per_row) * COUNTED_ELEMENTS + i64(thread)
         while first < length:
+            address = x + (x_row + first * p.x_stride) * element_size
+            n_left = u32(min(length - first, i64(COUNTED_ELEMENTS)))
             for item in range(COUNTED_PER_THREAD):
-                at = first + item * COUNTING_THREADS
                 keys[item] = key_type(0)
-                if at < length:
-                    keys[item] = load_element(base + at * step)
+                if u32(item * COUNTING_THREADS) < n_left:
+                    keys[item] = load_element(address)
+                address += COUNTING_THREADS * step
             for item in range(COUNTED_PER_THREAD):
-                if first + item * COUNTING_THREADS < length:
+                if u32(item * COUNTING_THREADS) < n_left:
                     key = ~ordered_key(keys[item], p.key_format)
                     for digit in range(element_size):
                         value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
-                        cuda.atomic.add(histogram, u32(digit * N_DIGITS) + value, u32(1))
+                        count_shared(counters + ((u32(digit * N_DIGITS) + value) << 2))
             first += p.blocks_per_row * COUNTED_ELEMENTS
         cuda.syncthreads()
         counter = thread
@@ -120,39 +138,64 @@ def histogram_kernel(element_size: int) -> Any:
                 at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
                 reduce_add_u64(at, u64(histogram[counter]))
             counter += COUNTING_THREADS
-        # The key of what fills the row up is 0.
-        if block_of_row == 0 and thread < element_size and length < p.axis_size:
-            last_counter = row * n_counters + i64(thread * N_DIGITS + (N_DIGITS - 1))
-            reduce_add_u64(histograms + last_counter * COUNT_BYTES, u64(p.axis_size - length))
 
     return digit_histograms
 
 
+class Pairs(NamedTuple):
+    """Device functions for pairs of a key and a position in memory, `size` bytes each."""
+
+    size: int
+    load: Any
+    store: Any
+    load_shared: Any
+    store_shared: Any
+
+
 @functools.cache
-def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
-    """Make `digit_of`, whose digits ascend as keys descend, and `rank_in_warp`, `n_items` keys per lane."""
+def pair_functions(key_type: Any, position_type: Any) -> Pairs:
+    """Make the functions for pairs: a word of 8 bytes for both, or two such words."""
+    if key_type is u64 or position_type is u64:
+
+        @device_function
+        def load(address):
+            key, position = load_u64x2(address)
+            return key_type(key), position_type(position)
+
+        @device_function
+        def store(address, key, position):
+            store_u64x2(address, u64(key), u64(position))
+
+        @device_function
+        def load_shared(address):
+            key, position = load_shared_u64x2(address)
+            return key_type(key), position_type(position)
+
+        @device_function
+        def store_shared(address, key, position):
+            store_shared_u64x2(address, u64(key), u64(position))
+
+        return Pairs(16, load, store, load_shared, store_shared)
 
     @device_function
-    def digit_of(key, shift):
-        return u32(N_DIGITS - 1) - (u32(key >> key_type(shift)) & u32(N_DIGITS - 1))
+    def load_both(address):
+        pair = load_u64(address)
+        return u32(pair), u32(pair >> 32)
 
     @device_function
-    def rank_in_warp(keys, places, warp_counts, own_counts, shift):
-        """Rank each key among those of its digit in its warp: 32 keys at a time, in order."""
-        below = lanes_below()
-        for item in range(n_items):
-            digit = digit_of(keys[item], shift)
-            same = match_byte(digit)
-            counter = own_counts + digit
-            already = u32(warp_counts[counter])
-            cuda.syncwarp()
-            earlier = same & below
-            if earlier == 0:
-                warp_counts[counter] = u16(already + popcount_u32(same))
-            cuda.syncwarp()
-            places[item] = already + popcount_u32(earlier)
+    def store_both(address, key, position):
+        store_u64(address, join_u32(key, position))
 
-    return digit_of, rank_in_warp
+    @device_function
+    def load_both_shared(address):
+        pair = load_shared_u64(address)
+        return u32(pair), u32(pair >> 32)
+
+    @device_function
+    def store_both_shared(address, key, position):
+        store_shared_u64(address, join_u32(key, position))
+
+    return Pairs(8, load_both, store_both, load_both_shared, store_both_shared)
 
 
 def sort_kernel(
@@ -165,26 +208,39 @@ def sort_kernel(
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
-    load_position = LOAD[position_size]
-    store_position = STORE[position_size]
+    load_shared = LOAD_SHARED[position_size]
     load_state = LOAD_RELAXED[position_size]
     store_state = STORE_RELAXED[position_size]
     position_type = REGISTER[position_size]
-    digit_of, rank_in_warp = digit_functions(key_type, n_items)
+    pairs = pair_functions(key_type, position_type)
+    pad_row = pad_function(element_size)
     inclusive_sum = block_inclusive_sum(n_threads)
+    ones = (1 << 8 * element_size) - 1
     n_warps = n_threads // 32
-    tile_size = n_threads * n_items
     n_counters = n_warps * N_DIGITS
+    tile_size = n_threads * n_items
     state_shift = 8 * position_size - 2
     of_tile = 1 << state_shift
     of_all = 2 << state_shift
     count_mask = of_tile - 1
 
+    if key_type is u64:
+
+        @device_function
+        def digit_of(key, byte):
+            return permute(u32(key), u32(key >> 32), byte) & 0xFF
+
+    else:
+
+        @device_function
+        def digit_of(key, byte):
+            return permute(key, u32(0), 0x4440 | byte)
+
     @device_function
-    def exclusive_sum_of_digits(sums, half, amount, wide_sums, thread, lane, warp):
+    def exclusive_sum_of_digits(sums, amount, wide_sums, thread, lane, warp):
         """Return the sum of `amount` over the digits before the thread's own."""
         if position_size == 4:
-            return inclusive_sum(sums, half, amount, lane, warp) - amount
+            return inclusive_sum(sums, u32(32), amount, lane, warp) - amount
         if thread < N_DIGITS:
             wide_sums[thread] = amount
         cuda.syncthreads()
@@ -221,9 +277,7 @@ def sort_kernel(
         x,
         lengths,
         source,
-        source_positions,
-        sorted_keys,
-        sorted_positions,
+        destination,
         values,
         indices,
         histograms,
@@ -232,126 +286,149 @@ def sort_kernel(
         offsets,
         p: SortParameters,
     ):
-        grid_dependency_wait()
-        # Both lie at the same place: a tile exchanges its keys first, then its positions.
-        exchanged_keys = cuda.shared.array(0, key_type)
-        exchanged_positions = cuda.shared.array(0, position_type)
-        warp_counts = cuda.shared.array(n_counters, u16)
+        grid_dependency_wait_only()
+        exchanged = shared_address(cuda.shared.array(0, u64))
+        counts = cuda.shared.array(n_counters, u32)
         digit_base = cuda.shared.array(N_DIGITS, position_type)
         sums = cuda.shared.array(64, u32)
         taken = cuda.shared.array(1, u32)
+        shared_byte = cuda.shared.array(1, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
         if thread == 0:
             taken[0] = atomic_add_u32(next_tile, u32(1))
+            shared_byte[0] = u32(p.shift >> 3)
         counter = thread
         while counter < n_counters:
-            warp_counts[counter] = u16(0)
+            counts[counter] = u32(0)
             counter += n_threads
         cuda.syncthreads()
-        block = i64(taken[0])
-        row = block // p.n_tiles
-        tile = block - row * p.n_tiles
+        row = i64(taken[0] // u32(p.n_tiles))
+        tile = i64(taken[0]) - row * p.n_tiles
         x_row, value_row, index_row = row_offsets(p.layout, offsets, p.first_row + row)
         length = row_length(lengths, p.layout, offsets, p.first_row + row, p.axis_size, p.length_format)
         x_base = x + x_row * element_size
-        pairs = row * p.axis_size
-        base = source + pairs * element_size
-        step = i64(element_size)
-        if p.is_first != 0:
-            base = x_base
-            step = p.strides.x * element_size
+        row_values = values + value_row * element_size
+        row_indices = indices + index_row * p.index_size
         tile_first = tile * tile_size
-        count = u32(min(i64(tile_size), p.axis_size - tile_first))
-        n_loaded = count
-        if p.is_first != 0:
-            n_loaded = u32(min(max(length - tile_first, i64(0)), i64(count)))
+        if p.is_last != 0:
+            rank = max(length, tile_first) + i64(thread)
+            end = min(p.k, tile_first + tile_size)
+            padding = p.length_format.padding
+            pad_row(row_values, row_indices, p.strides, p.index_size, padding, rank, i64(n_threads), end)
+        if tile_first >= length:
+            return
+        count = u32(min(i64(tile_size), length - tile_first))
 
         keys = cuda.local.array(n_items, key_type)
-        places = cuda.local.array(n_items, u32)
-        first = warp * u32(32 * n_items) + lane
-        address = base + (tile_first + i64(first)) * step
-        for item in range(n_items):
-            # Slots beyond the row's end come last: their key is 0, and they are last in the tile.
-            keys[item] = key_type(0)
-            if first + u32(item * 32) < n_loaded:
-                keys[item] = load_element(address)
-            address += 32 * step
+        positions = cuda.local.array(n_items, position_type)
+        own = warp * u32(32 * n_items) + lane
+        # Slots beyond the row's end come last: their key is the largest, and they are last in the tile.
         if p.is_first != 0:
+            step = p.strides.x * element_size
+            address = x_base + (tile_first + i64(own)) * step
             for item in range(n_items):
-                if first + u32(item * 32) < n_loaded:
-                    keys[item] = ordered_key(keys[item], p.key_format)
-
+                keys[item] = key_type(0)
+                if own + u32(item * 32) < count:
+                    keys[item] = load_element(address)
+                address += 32 * step
+            for item in range(n_items):
+                key = ordered_key(keys[item], p.key_format) ^ key_type(ones)
+                keys[item] = key if own + u32(item * 32) < count else key_type(ones)
+                positions[item] = position_type(tile_first) + position_type(own + u32(item * 32))
+        else:
+            address = source + (row * p.axis_size + tile_first + i64(own)) * pairs.size
+            for item in range(n_items):
+                keys[item] = key_type(ones)
+                positions[item] = position_type(0)
+                if own + u32(item * 32) < count:
+                    keys[item], positions[item] = pairs.load(address + item * (32 * pairs.size))
         of_digit = position_type(0)
-        if thread < N_DIGITS:
+        if tile == 0 and thread < N_DIGITS:
             entry = row * (element_size * N_DIGITS) + i64(thread)
             of_digit = position_type(load_u64(histograms + entry * COUNT_BYTES))
-        own_counts = warp * N_DIGITS
-        rank_in_warp(keys, places, warp_counts, own_counts, p.shift)
+        byte = u32(p.shift >> 3)
+        own_counts = shared_address(counts) + warp * u32(N_DIGITS * 4)
+        for item in range(n_items):
+            count_shared(own_counts + (digit_of(keys[item], byte) << 2))
         cuda.syncthreads()
 
-        # Turn the warps' counts into places in the sorted tile, and make known what the tile has.
-        of_warps = cuda.local.array(n_warps, u32)
+        # Make known what the tile has, and turn the warps' counts into places in the sorted tile.
         amount = u32(0)
         state = states + (row * p.n_tiles * N_DIGITS + i64(thread)) * position_size
+        own_state = state + tile * (N_DIGITS * position_size)
         if thread < N_DIGITS:
             for other in range(n_warps):
-                of_warps[other] = u32(warp_counts[u32(other * N_DIGITS) + thread])
-                amount += of_warps[other]
-            if tile > 0:
-                known = of_tile | position_type(amount)
-                store_state(state + tile * (N_DIGITS * position_size), known)
+                amount += counts[u32(other * N_DIGITS) + thread]
+        before = position_type(0)
+        if tile == 0:
+            before = exclusive_sum_of_digits(sums, of_digit, digit_base, thread, lane, warp)
+        known = of_tile | position_type(amount)
+        if tile == 0:
+            known = of_all | (before + position_type(amount))
+        if thread < N_DIGITS:
+            store_state(own_state, known)
         start = inclusive_sum(sums, u32(0), amount, lane, warp) - amount
-        destination = exclusive_sum_of_digits(sums, u32(32), of_digit, digit_base, thread, lane, warp)
         if thread < N_DIGITS:
             running = start
             for other in range(n_warps):
-                warp_counts[u32(other * N_DIGITS) + thread] = u16(running)
-                running += of_warps[other]
-        cuda.syncthreads()
-        for item in range(n_items):
-            places[item] = places[item] + u32(warp_counts[own_counts + digit_of(keys[item], p.shift)])
-            exchanged_keys[places[item]] = keys[item]
-        # Positions are on their way while the tile waits.
-        positions = cuda.local.array(n_items, position_type)
-        address = source_positions + (pairs + tile_first + i64(first)) * position_size
-        for item in range(n_items):
-            positions[item] = position_type(tile_first + i64(first) + item * 32)
-            if p.is_first == 0 and first + u32(item * 32) < count:
-                positions[item] = load_position(address + item * (32 * position_size))
-        if thread < N_DIGITS:
-            before = look_back(state, tile - 1)
-            known = of_all | (before + position_type(amount))
-            store_state(state + tile * (N_DIGITS * position_size), known)
-            digit_base[thread] = destination + before - position_type(start)
+                of_warp = counts[u32(other * N_DIGITS) + thread]
+                counts[u32(other * N_DIGITS) + thread] = running
+                running += of_warp
         cuda.syncthreads()
 
+        # Compilers do not see that this is the same. Else they would keep all digits, and where they are
+        # counted, in registers.
+        same_byte = shared_byte[0]
+        # A warp brings 32 pairs at a time into order: of the lanes with the same digit, the last one counts
+        # for all.
+        below = lanes_below()
         for item in range(n_items):
-            place = u32(item * n_threads) + thread
-            keys[item] = exchanged_keys[place]
-            if p.is_last == 0 and place < count:
-                rank = i64(digit_base[digit_of(keys[item], p.shift)] + position_type(place))
-                store_element(sorted_keys + (pairs + rank) * element_size, keys[item])
+            digit = digit_of(keys[item], same_byte)
+            same = match_byte(digit)
+            earlier = popcount_u32(same & below)
+            last = highest_bit(same)
+            place = add_shared_if(own_counts + (digit << 2), earlier + 1, u32(lane == last))
+            place = shuffle_from_u32(place, last) + earlier
+            pairs.store_shared(exchanged + place * u32(pairs.size), keys[item], positions[item])
+        if thread < N_DIGITS:
+            if tile > 0:
+                before = look_back(state, tile - 1)
+                store_state(own_state, of_all | (before + position_type(amount)))
+            digit_base[thread] = before - position_type(start)
         cuda.syncthreads()
-        for item in range(n_items):
-            exchanged_positions[places[item]] = positions[item]
-        cuda.syncthreads()
-        for item in range(n_items):
-            place = u32(item * n_threads) + thread
-            if place < count:
-                position = exchanged_positions[place]
-                rank = i64(digit_base[digit_of(keys[item], p.shift)] + position_type(place))
-                if p.is_last == 0:
-                    store_position(sorted_positions + (pairs + rank) * position_size, position)
-                elif rank < p.k:
-                    bits = key_type(p.length_format.padding)
-                    index = i64(NO_INDEX)
-                    if rank < length:
-                        index = i64(position)
-                        bits = restore(keys[item], p.key_format, x_base + index * p.strides.x * element_size)
-                    store_element(values + (value_row + rank * p.strides.values) * element_size, bits)
-                    at = indices + (index_row + rank * p.strides.indices) * p.index_size
-                    store_index(at, p.index_size, index)
+
+        let_next_launch_begin()
+        base_address = shared_address(digit_base)
+        ranks = cuda.local.array(_TOGETHER, position_type)
+        for first in range(0, n_items, _TOGETHER):
+            for item in range(_TOGETHER):
+                place = u32((first + item) * n_threads) + thread
+                keys[item], positions[item] = pairs.load_shared(exchanged + place * u32(pairs.size))
+            for item in range(_TOGETHER):
+                place = u32((first + item) * n_threads) + thread
+                base = load_shared(base_address + digit_of(keys[item], byte) * u32(position_size))
+                ranks[item] = base + position_type(place)
+            if p.is_last == 0:
+                row_pairs = destination + row * p.axis_size * pairs.size
+                for item in range(_TOGETHER):
+                    if u32((first + item) * n_threads) + thread < count:
+                        pairs.store(row_pairs + i64(ranks[item]) * pairs.size, keys[item], positions[item])
+            else:
+                last = position_type(p.k)
+                for item in range(_TOGETHER):
+                    if u32((first + item) * n_threads) + thread >= count:
+                        ranks[item] = last
+                for item in range(_TOGETHER):
+                    if ranks[item] < last:
+                        address = x_base + i64(positions[item]) * p.strides.x * element_size
+                        keys[item] = restore(keys[item] ^ key_type(ones), p.key_format, address)
+                for item in range(_TOGETHER):
+                    rank = i64(ranks[item])
+                    if ranks[item] < last:
+                        store_element(row_values + rank * p.strides.values * element_size, keys[item])
+                        at = row_indices + rank * p.strides.indices * p.index_size
+                        store_index(at, p.index_size, i64(positions[item]))
 
     return sort_digit

@@ -11,12 +11,12 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import grid_dependency_wait, shuffle_from_u32
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
+from kernels_cuda.top_k.digits import digit_functions
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import TileParameters
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import DIGIT_BITS, N_DIGITS, TILE_SUMS
-from kernels_cuda.top_k.sort import digit_functions
 
 u16 = types.uint16
 u32 = types.uint32

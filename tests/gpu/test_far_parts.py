@@ -92,6 +92,8 @@ TOP_K = {
     "columns-stacked": ((9001, 35), 0, 20),
     "tile": ((5, 2000), 1, 1100),
     "tile-1024": ((3, 8001), 1, 8001),
+    "partition-0": ((5, 2001), 1, 900),
+    "partition-2": ((5, 7001), 1, 2500),
     "sort": ((2, 50_003), 1, 50_003),
     "sort-long_positions": ((2, 20_003), 1, 700),
 }
@@ -119,12 +121,22 @@ def test_top_k(algorithm, kind, dtype, torch):
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float16"])
 @pytest.mark.parametrize("kind", ["continuous", "specials"])
 @pytest.mark.parametrize(
-    "algorithm", ["rounds", "warp", "block-128", "block-512", "grid-four_chunks", "columns", "tile"]
+    "algorithm",
+    ["rounds", "warp", "block-128", "block-512", "grid-four_chunks", "columns", "tile", "partition-0"],
 )
 def test_top_k_of_narrow_elements(algorithm, kind, dtype, torch):
     shape, axis, k = TOP_K[algorithm]
     for largest in (True, False):
         check_top_k(algorithm, rows_of(kind, dtype, shape, axis), axis, k, largest)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint16"])
+@pytest.mark.parametrize("kind", [*KINDS, "specials", "zeros"])
+@pytest.mark.parametrize("algorithm", ["single_pass", "single_pass-blocks", "single_pass-short_list"])
+def test_a_single_pass(algorithm, kind, dtype, torch):
+    for shape, k in (((3, 60_001), 60), ((2, 140_003), 1), ((40, 9000), 128)):
+        for largest in (True, False):
+            check_top_k(algorithm, rows_of(kind, dtype, shape, 1), 1, k, largest)
 
 
 @pytest.mark.parametrize("kind", ["specials", "zeros"])

@@ -1,0 +1,127 @@
+"""The picture of the landscape of top-k: one heat map per application and contest."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dmlops.bench.contests import Contest, Standing, standings
+from dmlops.bench.landscape import APPLICATIONS, Case
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = (Contest.SORTED, Contest.ANY)
+TITLES = {
+    Contest.SORTED: "in order of value, against all that sort",
+    Contest.ANY: "in order of index, against answers in any order",
+}
+# The colours end where one side takes this many times as long as the other.
+MOST = 3.0
+NO_PEER = "#eeeeee"
+WIDTH, ROW_HEIGHT, EXTRA_HEIGHT = 22.0, 0.34, 0.9
+
+
+def has_landscape(record: Mapping[str, Any]) -> bool:
+    """Whether a results file has problems of the landscape."""
+    return bool(standings(record["workloads"], Contest.SORTED) or standings(record["workloads"], Contest.ANY))
+
+
+def picture(record: Mapping[str, Any]) -> "Figure":
+    """Return the picture of a results file of `dmlops bench topk-landscape`.
+
+    Each cell has the microseconds that dmlops takes, and its colour tells how many times as long the fastest
+    other library takes.
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an optional dependency
+
+    gpu = record["machine"].get("gpu") or ""
+    by_contest = {contest: standings(record["workloads"], contest, gpu) for contest in SHOWN}
+    names = [name for name in APPLICATIONS if any(_of(name, found) for found in by_contest.values())]
+    heights = [ROW_HEIGHT * len(_lines(name)) + EXTRA_HEIGHT for name in names]
+    figure = Figure(figsize=(WIDTH, sum(heights) + 1), layout="constrained")
+    grid = figure.subplots(len(names), len(SHOWN), squeeze=False, height_ratios=heights)
+    for name, line in zip(names, grid, strict=True):
+        for contest, axes in zip(SHOWN, line, strict=True):
+            shown = _draw(axes, name, _of(name, by_contest[contest]))
+            axes.set_title(f"{name}: {TITLES[contest]}", fontsize=10, loc="left")
+    bar = figure.colorbar(shown, ax=grid, location="bottom", shrink=0.4, aspect=60, pad=0.01)
+    ticks = (1 / MOST, 1 / 2, 1 / 1.5, 1, 1.5, 2, MOST)
+    bar.set_ticks([math.log(tick) for tick in ticks], labels=[f"{tick:.2g}x" for tick in ticks])
+    bar.set_label("time of the fastest peer / time of dmlops (blue: dmlops is faster); cells: microseconds")
+    return figure
+
+
+def _of(name: str, found: Sequence[Standing]) -> dict[Case, Standing]:
+    return {each.case: each for each in found if each.case.application == name}
+
+
+def _lines(name: str) -> list[tuple[str, int]]:
+    """Return types and numbers of rows, from top to bottom."""
+    each = APPLICATIONS[name]
+    return [(dtype, rows) for dtype in each.dtypes for rows in each.rows]
+
+
+def _columns(name: str) -> list[tuple[int, int]]:
+    """Return sizes and k, from left to right."""
+    each = APPLICATIONS[name]
+    return [(size, k) for size in each.sizes for k in each.ks]
+
+
+def _draw(axes: Any, name: str, found: Mapping[Case, Standing]) -> Any:
+    lines, columns = _lines(name), _columns(name)
+    ratios = [[math.nan] * len(columns) for _ in lines]
+    for y, (dtype, rows) in enumerate(lines):
+        for x, (size, k) in enumerate(columns):
+            standing = found.get(Case(name, rows, size, dtype, k))
+            if standing is None:
+                continue
+            ratio = standing.ratio
+            if ratio is not None:
+                ratios[y][x] = max(-math.log(MOST), min(math.log(ratio), math.log(MOST)))
+            is_dark = ratio is not None and abs(ratios[y][x]) > math.log(2)
+            text = _microseconds(standing.seconds)
+            colour = "white" if is_dark else "black"
+            axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
+    shown = axes.imshow(ratios, cmap="RdBu", vmin=-math.log(MOST), vmax=math.log(MOST), aspect="auto")
+    axes.set_facecolor(NO_PEER)
+    has_types, has_k = len(APPLICATIONS[name].dtypes) > 1, len(APPLICATIONS[name].ks) > 1
+    axes.set_yticks(
+        range(len(lines)),
+        [f"{rows} row{'s' if rows > 1 else ''}{f', {dtype}' if has_types else ''}" for dtype, rows in lines],
+        fontsize=8,
+    )
+    axes.set_xticks(
+        range(len(columns)),
+        [f"{_short(size)}{f'{chr(10)}k {k}' if has_k else ''}" for size, k in columns],
+        fontsize=8,
+    )
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    return shown
+
+
+def _microseconds(seconds: float) -> str:
+    """Return three significant digits.
+
+    Examples
+    --------
+    >>> [_microseconds(seconds) for seconds in (5e-6, 12.34e-6, 1.0141e-3)]
+    ['5.00', '12.3', '1014']
+    """
+    microseconds = seconds * 1e6
+    return f"{microseconds:.0f}" if microseconds >= 100 else f"{microseconds:#.3g}"
+
+
+def _short(size: int) -> str:
+    """Return a number of elements as people write it.
+
+    Examples
+    --------
+    >>> [_short(size) for size in (64, 4096, 100_000, 128_256, 1 << 20, 10_000_000)]
+    ['64', '4Ki', '100k', '128256', '1Mi', '10M']
+    """
+    for unit, amount in (("Mi", 1 << 20), ("M", 10**6), ("Ki", 1 << 10), ("k", 1000)):
+        if size % amount == 0:
+            return f"{size // amount}{unit}"
+    return str(size)

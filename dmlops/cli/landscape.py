@@ -1,0 +1,149 @@
+"""`dmlops bench topk-landscape`: top-k on a GPU in 308 problems, and in how many of them dmlops is ahead."""
+
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from dmlops.bench.report import duration
+from dmlops.cli import bench
+from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
+from dmlops.cli.errors import CommandError
+from dmlops.cli.options import Seconds
+from dmlops.cli.output_files import check_output
+
+if TYPE_CHECKING:
+    from dmlops.bench.contests import Standing
+    from dmlops.bench.runner import Row
+    from dmlops.bench.workloads import TopK
+
+SECONDS = {"dmlops": 150.0, "peers": 540.0}
+CASE_SECONDS = 0.02  # for each contender
+PATIENCE = 0.25
+KEPT_EVERY = 16  # rows, after which the results file is written
+MOST_INVERSIONS = 20  # in the summary; the results file has all of them
+
+
+def landscape(
+    application: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--list", metavar="NAME", help="indexer, gating, sampling or vector search; may be repeated."
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only problems for which times of other kernels are recorded.")
+    ] = False,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Time the other libraries too; in nine minutes.")
+    ] = False,
+    seconds: Seconds = None,
+    results: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT.json", help="Write all times to this file.")
+    ] = None,
+) -> None:
+    """Measure top-k on a GPU where its users are: indexers, gating, sampling, vector search."""
+    from dmlops.bench.contests import PEERS  # noqa: PLC0415 - for this command only
+    from dmlops.bench.peers import OURS  # noqa: PLC0415
+    from dmlops.bench.runner import DeviceLostError, Pace  # noqa: PLC0415
+
+    table = _table(application, quick)
+    if results is not None:
+        check_output("--json", results)
+    started = time.perf_counter()
+    record = bench.new_record("cuda", 1, quick)
+    deadline = started + (seconds or SECONDS["peers" if peers else "dmlops"])
+    rows: list[Row] = []
+
+    def keep() -> None:
+        record["seconds"] = round(time.perf_counter() - started, 1)
+        record["workloads"] = [row.to_json() for row in rows]
+        if results is not None:
+            bench.write(results, _text(record))
+
+    with progress_bar() as progress:
+        task = progress.add_task("copy bandwidth", total=len(table))
+        harness = bench.open_bench("cuda", 1, Pace(CASE_SECONDS, PATIENCE))
+        record["bandwidth"] = harness.bandwidth
+        lost = ""
+        for each in table:
+            names = {OURS, *(PEERS[each.is_sorted] if peers else ())}
+            try:
+                if reason := lost or ("out of time" if time.perf_counter() > deadline else ""):
+                    row = harness.skipped(each, reason, names)
+                else:
+                    row = harness.measure(each, CASE_SECONDS * len(names), names)
+            except DeviceLostError as error:
+                lost = str(error)
+                row = harness.skipped(each, lost, names)
+            rows.append(row)
+            progress.update(task, advance=1, description=each.name)
+            if not err.is_terminal:
+                err.print(bench.line(row))
+            if len(rows) % KEPT_EVERY == 0:
+                keep()
+    keep()
+    with summary_of(results):
+        _summarise(record)
+        if results is not None:
+            out.print(f"Results: {results}. A page with the picture: dmlops bench report {results}")
+    bench.check_rows("bench topk-landscape", rows)
+
+
+def _table(applications: list[str] | None, quick: bool) -> list["TopK"]:
+    from dmlops.bench.landscape import APPLICATIONS, cases  # noqa: PLC0415
+    from dmlops.bench.recorded import recorded  # noqa: PLC0415
+
+    for name in applications or ():
+        if name not in APPLICATIONS:
+            message = f"--list {name}: it must be one of {', '.join(APPLICATIONS)}"
+            raise CommandError(message)
+    chosen = [case for case in cases(applications or APPLICATIONS) if recorded(case) or not quick]
+    return [case.workload(is_sorted) for case in chosen for is_sorted in (True, False)]
+
+
+def _text(record: dict[str, Any]) -> str:
+    """Return the results file, with a line for each problem."""
+    head = {name: value for name, value in record.items() if name != "workloads"}
+    rows = ",\n".join(json.dumps(row) for row in record["workloads"])
+    return f'{json.dumps(head, indent=1)[:-2]},\n "workloads": [\n{rows}\n]}}\n'
+
+
+def _summarise(record: dict[str, Any]) -> None:
+    """Print who is ahead how often, and which problems take longer than larger ones."""
+    from dmlops.bench.contests import Contest, contracts, inversions_of, standings  # noqa: PLC0415
+
+    console = plain_console(width=bench.width_of_table())
+    table = Table(box=SIMPLE_HEAD, title="Contests", title_justify="left", title_style="bold")
+    for header in ("contest", "ahead in", "of", "in the median", "furthest behind"):
+        table.add_column(header)
+    for contest in Contest:
+        table.add_row(contest, *_told(standings(record["workloads"], contest, record["machine"]["gpu"])))
+    console.print(table)
+    for contender, promises in contracts(record["workloads"], record["machine"]["gpu"]).items():
+        out.print(f"  {contender}: {'; '.join(promises)}", style="dim")
+    found = inversions_of(record["workloads"])
+    for each in found[:MOST_INVERSIONS]:
+        console.print(
+            f"  {each.point} {duration(each.amount)}, {each.other} {duration(each.other_amount)}: "
+            f"{each.factor:.2f} x"
+        )
+    out.print(f"{len(found)} problems take more than 1.1 times as long as the next larger one.")
+
+
+def _told(found: Sequence["Standing"]) -> list[str]:
+    """Return how many are ahead, of how many, the median of the ratios, and the smallest one."""
+    beside = [(each, each.peer) for each in found if each.peer is not None]
+    if not beside:
+        return ["", "0", "", ""]
+    ratios = [peer.seconds / each.seconds for each, peer in beside]
+    least, peer = beside[ratios.index(min(ratios))]
+    where = f"{least.case}: {duration(least.seconds)}, {peer.contender} {duration(peer.seconds)}"
+    n_ahead = sum(ratio >= 1 for ratio in ratios)
+    return [str(n_ahead), str(len(ratios)), f"{statistics.median(ratios):.2f} x", where]

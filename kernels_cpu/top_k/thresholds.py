@@ -1,0 +1,134 @@
+"""Thresholds that the best k elements of an array do not exceed, found by counting.
+
+Two bounds close in on the k-th element. Every count moves one of them to an element of the array, so arrays
+of few distinct values take few counts. The next element to try is guessed from where k lies between the
+counts at the bounds; every other time it is the mean of the bounds instead, which no data can slow down.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels_cpu.intrinsics import bitops, simd
+from kernels_cpu.jit import inline, int64, njit
+
+Array = NDArray[Any]
+
+SAMPLE_OF = 32  # vectors of an array, of which one is in its sample
+MIN_SAMPLED = 4096  # elements; the sample of fewer tells too little
+DEVIATIONS = 2  # by which the rank of the k-th element in the sample may be off
+
+
+class Bounds(NamedTuple):
+    """Two elements, of which the k-th is neither less than `low` nor greater than `high`."""
+
+    low: int
+    n_less: int
+    """Elements that are less than `low`; fewer than k."""
+    high: int
+    n_at_most: int
+    """Elements that are at most `high`; k or more."""
+
+
+@inline
+def midpoint(low: int, high: int) -> int:
+    """Return the mean of two 64-bit integers, rounded down, where their sum may overflow."""
+    return (low & high) + ((low ^ high) >> 1)
+
+
+@njit
+def count_at_most(array: Array, n: int, threshold: int) -> int:
+    """Return how many of the first `n` elements are at most `threshold`; `n` is a multiple of the lanes."""
+    total = 0
+    lanes = simd.lanes_of(array)
+    limit = simd.fill(simd.load(array, 0), threshold)
+    for i in range(0, n, lanes):
+        total += bitops.set_bits(simd.mask_at_most(simd.load(array, i), limit))
+    return total
+
+
+@njit
+def tightened(array: Array, padded: int, k: int, bounds: Bounds, middle: int) -> Bounds:
+    """Move one of the bounds to the element next to `middle`, which is from `low` to less than `high`."""
+    low, n_less, high, n_at_most = bounds
+    count = 0
+    lanes = simd.lanes_of(array)
+    limit = simd.fill(simd.load(array, 0), middle)
+    lows, highs = simd.fill(limit, low), simd.fill(limit, high)
+    below, above = lows, highs
+    for i in range(0, padded, lanes):
+        values = simd.load(array, i)
+        count += bitops.set_bits(simd.mask_at_most(values, limit))
+        below = simd.maximum(below, simd.where_at_most(values, limit, values, lows))
+        above = simd.minimum(above, simd.where_at_most(values, limit, highs, values))
+    if count < k:
+        return Bounds(int64(simd.least(above)), count, high, n_at_most)
+    return Bounds(low, n_less, int64(simd.greatest(below)), count)
+
+
+@njit
+def narrowed(array: Array, padded: int, k: int, slack: int, bounds: Bounds) -> Bounds:
+    """Narrow the bounds until they meet, or at most ``k + slack`` elements are at most the upper one."""
+    guesses = True
+    while bounds.low < bounds.high and bounds.n_at_most > k + slack:
+        middle = midpoint(bounds.low, bounds.high)
+        if guesses:
+            share = (k + 0.5 * slack - bounds.n_less) / (bounds.n_at_most - bounds.n_less)
+            width = np.float64(np.uint64(bounds.high - bounds.low))
+            middle = bounds.low + int64(np.uint64(min(share, 0.99) * width))
+        guesses = not guesses
+        bounds = tightened(array, padded, k, bounds, middle)
+    return bounds
+
+
+@njit
+def threshold_of(array: Array, n: int, padded: int, k: int, slack: int) -> int:
+    """Return a threshold that `k` to ``k + slack`` of the first `n` elements do not exceed.
+
+    Where ties make that impossible it is the least threshold that at least `k` elements do not exceed. From
+    `n` to `padded`, a multiple of the lanes, the array holds its type's greatest integer.
+    """
+    lanes = simd.lanes_of(array)
+    low: int = int64(array[0])
+    high = low
+    whole = n & -lanes
+    if whole:
+        lows = highs = simd.load(array, 0)
+        for i in range(lanes, whole, lanes):
+            values = simd.load(array, i)
+            lows, highs = simd.minimum(lows, values), simd.maximum(highs, values)
+        low, high = int64(simd.least(lows)), int64(simd.greatest(highs))
+    for i in range(whole, n):
+        value: int = int64(array[i])
+        low, high = min(low, value), max(high, value)
+    return narrowed(array, padded, k, slack, Bounds(low, int64(0), high, n)).high
+
+
+@njit
+def bounds_of(array: Array, n: int, padded: int, k: int, slack: int, lowest: int, sample: Array) -> Bounds:
+    """Return bounds that have met, or whose upper one `k` to ``k + slack`` elements do not exceed.
+
+    Those of a long array start at two elements of a sample. `sample` has room for 1/32 of the array, which is
+    padded as for `threshold_of`.
+    """
+    bounds = Bounds(lowest, int64(0), ~lowest, n)
+    if n >= MIN_SAMPLED:
+        lanes = simd.lanes_of(array)
+        size = 0
+        for i in range(0, n & -(SAMPLE_OF * lanes), SAMPLE_OF * lanes):
+            simd.store(sample, size, simd.load(array, i))
+            size += lanes
+        rank = size * (k / n)
+        variance = rank * (1 - k / n)
+        spread = 1
+        while spread * spread < DEVIATIONS * DEVIATIONS * variance:
+            spread += 1
+        guess = threshold_of(sample, size, size, min(int64(rank + spread), size), 0)
+        if guess < bounds.high:
+            bounds = tightened(array, padded, k, bounds, guess)
+        if rank > spread:
+            guess = threshold_of(sample, size, size, int64(rank - spread) + 1, 0) - 1
+            if bounds.low <= guess < bounds.high:
+                bounds = tightened(array, padded, k, bounds, guess)
+    return narrowed(array, padded, k, slack, bounds)

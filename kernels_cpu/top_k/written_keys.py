@@ -1,0 +1,80 @@
+"""The keys of a row, written down next to each other, and lists made of those that words of bits choose.
+
+A word has a bit for each of 64 keys.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels_cpu.intrinsics import bitops, simd
+from kernels_cpu.jit import inline, int64, njit
+from kernels_cpu.keys import KeyMasks, key
+from kernels_cpu.top_k.problem import WORD
+from kernels_cpu.top_k.scan import Scratch
+
+Array = NDArray[Any]
+
+MOSTLY = 5  # elements of a word that are listed without a branch that depends on how many there are
+
+
+@inline
+def padded_size(n: int) -> int:
+    """Return how many keys a row of `n` elements has, padded to whole words."""
+    return (n + WORD - 1) & -WORD
+
+
+@njit
+def write_all_keys(x: Array, begin: int, n: int, lowest: int, masks: KeyMasks, keys: Array) -> None:
+    """Write the keys of ``x[begin:begin + n]``, padded to whole words.
+
+    The padding has the worst key and the last positions, so it is behind all elements.
+    """
+    lanes = simd.lanes_of(x)
+    worst = simd.fill(simd.load(keys, 0), ~lowest)
+    whole = n & -lanes
+    for i in range(0, whole, lanes):
+        simd.store(keys, i, key(simd.load(x, begin + i), masks))
+    for i in range(whole, n):
+        keys[i] = key(x[begin + i], masks)
+    for i in range(n, (n + lanes - 1) & -lanes):
+        keys[i] = ~lowest
+    for i in range((n + lanes - 1) & -lanes, padded_size(n), lanes):
+        simd.store(keys, i, worst)
+
+
+@inline
+def first_bits(word: Any, n: int) -> Any:
+    """Return the lowest `n` set bits of a word, or all where it has less."""
+    if n >= bitops.set_bits(word):
+        return word
+    rest = word
+    for _ in range(n):
+        rest &= rest - np.uint64(1)
+    return word ^ rest
+
+
+@inline
+def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None:
+    """Make the record `to` of a key."""
+    value = int64(keys[i])
+    if wide:
+        scratch.records[to] = value
+        scratch.positions[to] = i
+    else:
+        scratch.records[to] = (value << 32) | i
+
+
+@inline
+def list_word(keys: Array, at: int, word: Any, wide: bool, scratch: Scratch, to: int) -> int:
+    """List the keys that a word chooses from those at `at`, from the record `to` on; return where it ends."""
+    end: int = to + bitops.set_bits(word)
+    for i in range(to, to + MOSTLY):
+        # Where no bit is left, this lists the first element of the word.
+        list_key(keys, at + (bitops.trailing_zeros(word) & (WORD - 1)), wide, scratch, i)
+        word &= word - np.uint64(1)
+    for i in range(to + MOSTLY, end):
+        list_key(keys, at + bitops.trailing_zeros(word), wide, scratch, i)
+        word &= word - np.uint64(1)
+    return end

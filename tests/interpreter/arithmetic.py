@@ -1,0 +1,333 @@
+"""The instructions that compute, each as a function of the operands of many threads.
+
+`computation` returns that function and the bits of each operand. Operands and results are unsigned;
+predicates are booleans.
+"""
+
+import numpy as np
+
+from tests.interpreter.memory import SIGNED, UNSIGNED, FaultError
+from tests.interpreter.program import Type
+
+# Operations by which atomic instructions and reductions update a value.
+UPDATES = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+FLOAT = {16: np.float16, 32: np.float32, 64: np.float64}
+
+
+def viewed(kind, array):
+    """Return unsigned numbers as what their bits mean in a type."""
+    types = {"s": SIGNED, "f": FLOAT}.get(kind.kind)
+    return array.view(types[kind.bits]) if types else array
+
+
+def unsigned(array):
+    """Return the bits of numbers."""
+    return array if array.dtype == bool else array.view(f"u{array.dtype.itemsize}")
+
+
+def computation(instruction):
+    """Return (bits of each source operand, function), or None if the instruction does not compute."""
+    kind = instruction.type
+    make = _PREDICATE.get(instruction.name) if kind.kind == "p" else _MAKERS.get(instruction.name)
+    return make(instruction, kind) if make else None
+
+
+def _elementwise(function, n_operands):
+    def make(instruction, kind):
+        def compute(*operands):
+            with np.errstate(over="ignore"):
+                return unsigned(function(*(viewed(kind, operand) for operand in operands)))
+
+        return (kind.bits,) * n_operands, compute
+
+    return make
+
+
+def _of_bits(function, n_operands):
+    """Make instructions of which a type tells the width only."""
+    return lambda instruction, kind: ((kind.bits,) * n_operands, function)
+
+
+def _multiply(instruction, kind):
+    mode = next((word for word in instruction.modifiers if word in ("lo", "hi", "wide")), "lo")
+    wide = Type(kind.kind, kind.bits * 2)
+    has_addend = instruction.name in ("mad", "fma")
+
+    def product(a, b):
+        if kind.kind == "f" or mode == "lo":
+            return unsigned(viewed(kind, a) * viewed(kind, b))
+        if mode == "hi" and kind.bits == 64:
+            pairs = zip(viewed(kind, a).tolist(), viewed(kind, b).tolist(), strict=True)
+            return np.array([(x * y >> 64) % 2**64 for x, y in pairs], np.uint64)
+        types = SIGNED if kind.kind == "s" else UNSIGNED
+        both = viewed(kind, a).astype(types[wide.bits]) * viewed(kind, b).astype(types[wide.bits])
+        if mode == "wide":
+            return both.view(UNSIGNED[wide.bits])
+        return (both >> kind.bits).astype(UNSIGNED[kind.bits])
+
+    def compute(a, b, addend=None):
+        with np.errstate(over="ignore"):
+            found = product(a, b)
+            if addend is None:
+                return found
+            return (
+                unsigned(viewed(kind, found) + viewed(kind, addend)) if kind.kind == "f" else found + addend
+            )
+
+    return (kind.bits, kind.bits, *((wide if mode == "wide" else kind).bits,) * has_addend), compute
+
+
+def _divide(instruction, kind):
+    def compute(a, b):
+        x, y = viewed(kind, a), viewed(kind, b)
+        if kind.kind == "f":
+            return unsigned(x / y)
+        if (y == 0).any():
+            msg = "division by zero"
+            raise FaultError(msg)
+        quotient = x // y
+        # NumPy rounds down, a GPU towards zero.
+        if kind.kind == "s":
+            quotient += ((x < 0) != (y < 0)) & (quotient * y != x)
+        return unsigned(quotient if instruction.name == "div" else x - quotient * y)
+
+    return (kind.bits,) * 2, compute
+
+
+def _shift(instruction, kind):
+    def compute(a, count):
+        within = np.minimum(count, kind.bits - 1).astype(a.dtype)
+        if instruction.name == "shr" and kind.kind == "s":
+            return (viewed(kind, a) >> within.view(SIGNED[kind.bits])).view(a.dtype)
+        shifted = a << within if instruction.name == "shl" else a >> within
+        return np.where(count < kind.bits, shifted, a.dtype.type(0))
+
+    return (kind.bits, 32), compute
+
+
+def _funnel_shift(instruction, kind):
+    def compute(low, high, count):
+        count = count.astype(np.uint64)
+        count = count & np.uint64(31) if "wrap" in instruction.modifiers else np.minimum(count, 32)
+        both = high.astype(np.uint64) << np.uint64(32) | low
+        shifted = both << count >> np.uint64(32) if "l" in instruction.modifiers else both >> count
+        return shifted.astype(np.uint32)
+
+    return (32,) * 3, compute
+
+
+def _field_mask(length, bits):
+    """Return as many ones as a field of bits is long."""
+    number = UNSIGNED[bits]
+    ones = (number(1) << np.minimum(length, bits - 1).astype(number)) - number(1)
+    return np.where(length < bits, ones, number(2**bits - 1))
+
+
+def _extract_field(instruction, kind):
+    def compute(a, begin, length):
+        begin, length = begin & np.uint32(255), length & np.uint32(255)
+        mask = _field_mask(length, kind.bits)
+        found = np.where(begin < kind.bits, a >> np.minimum(begin, kind.bits - 1).astype(a.dtype), 0).astype(
+            a.dtype
+        )
+        if kind.kind != "s":
+            return found & mask
+        last = np.minimum(begin + length - np.uint32(1), kind.bits - 1).astype(a.dtype)
+        is_negative = (length > 0) & ((a >> last) & a.dtype.type(1) == 1)
+        return np.where(is_negative, found | ~mask, found & mask)
+
+    return (kind.bits, 32, 32), compute
+
+
+def _insert_field(instruction, kind):
+    def compute(inserted, base, begin, length):
+        number = base.dtype.type
+        within = np.minimum(begin, kind.bits - 1).astype(number)
+        mask = np.where(begin < kind.bits, _field_mask(length, kind.bits) << within, number(0))
+        return (base & ~mask) | (inserted << within & mask)
+
+    return (kind.bits, kind.bits, 32, 32), compute
+
+
+def _permute_bytes(instruction, kind):
+    def compute(low, high, selector):
+        both = high.astype(np.uint64) << np.uint64(32) | low
+        found = np.zeros_like(both)
+        for place in range(4):
+            number = selector.astype(np.uint64) >> np.uint64(4 * place)
+            byte = both >> (number & np.uint64(7)) * np.uint64(8) & np.uint64(255)
+            sign = np.where(byte >> np.uint64(7) == 1, np.uint64(255), np.uint64(0))
+            found |= np.where(number & np.uint64(8) != 0, sign, byte) << np.uint64(8 * place)
+        return found.astype(np.uint32)
+
+    return (32,) * 3, compute
+
+
+def _logic_of_three(instruction, kind):
+    table = int(instruction.operands[4], 0)
+
+    def compute(a, b, c):
+        found = np.zeros_like(a)
+        for row in range(8):
+            if table >> row & 1:
+                found |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
+        return found
+
+    return (kind.bits,) * 3, compute
+
+
+def bit_length(a):
+    """Return the position of the highest set bit of each number, plus 1."""
+    length = np.zeros(a.shape, np.uint32)
+    for place in range(a.dtype.itemsize * 8):
+        length[a >> a.dtype.type(place) & a.dtype.type(1) == 1] = place + 1
+    return length
+
+
+def _leading_zeros(instruction, kind):
+    return (kind.bits,), lambda a: kind.bits - bit_length(a)
+
+
+def _find_highest(instruction, kind):
+    # No bit is set: all ones.
+    return (kind.bits,), lambda a: bit_length(a) - np.uint32(1)
+
+
+def _reverse_bits(a):
+    number, bits = a.dtype.type, a.dtype.itemsize * 8
+    found = np.zeros_like(a)
+    for place in range(bits):
+        found |= (a >> number(place) & number(1)) << number(bits - 1 - place)
+    return found
+
+
+_COMPARISONS = {
+    **dict.fromkeys(("eq", "equ"), np.equal),
+    **dict.fromkeys(("ne", "neu"), np.not_equal),
+    **dict.fromkeys(("lt", "lo", "ltu"), np.less),
+    **dict.fromkeys(("le", "ls", "leu"), np.less_equal),
+    **dict.fromkeys(("gt", "hi", "gtu"), np.greater),
+    **dict.fromkeys(("ge", "hs", "geu"), np.greater_equal),
+}
+_COMBINATIONS = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+
+
+def _compare(instruction, kind):
+    comparison = instruction.modifiers[0]
+    combination = _COMBINATIONS.get(instruction.modifiers[1])
+
+    def compute(a, b, other=None):
+        x, y = viewed(kind, a), viewed(kind, b)
+        found = _COMPARISONS[comparison](x, y)
+        if kind.kind == "f":
+            is_unordered = np.isnan(x) | np.isnan(y)
+            found = found | is_unordered if comparison.endswith("u") else found & ~is_unordered
+        return found if combination is None else combination(found, other)
+
+    return (kind.bits, kind.bits, *(1,) * (combination is not None)), compute
+
+
+def _select(instruction, kind):
+    return (kind.bits, kind.bits, 1), lambda a, b, condition: np.where(condition, a, b)
+
+
+_ROUNDINGS = {"rn": None, "rm": -np.inf, "rp": np.inf, "rz": 0.0}
+_TO_INTEGER = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
+
+
+def _convert(instruction, source):
+    target = instruction.types[0]
+
+    def to_float(a):
+        exact = viewed(source, a)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = exact.astype(FLOAT[target.bits])
+            rounding = next((word for word in instruction.modifiers if word in _ROUNDINGS), "rn")
+            if rounding != "rn":
+                is_wrong = _is_rounded_away(found.astype(np.float64), exact.astype(np.float64), rounding)
+                nearer = np.nextafter(found, FLOAT[target.bits](_ROUNDINGS[rounding]))
+                found = np.where(is_wrong, nearer, found)
+        return unsigned(found)
+
+    def from_float(a):
+        rounding = next(word for word in instruction.modifiers if word in _TO_INTEGER)
+        lowest, highest = _range(target)
+        rounded = np.nan_to_num(_TO_INTEGER[rounding](viewed(source, a).astype(np.float64)), nan=0)
+        clipped = [min(max(int(number), lowest), highest) for number in np.clip(rounded, lowest, highest)]
+        return np.array([number % 2**target.bits for number in clipped], UNSIGNED[target.bits])
+
+    def between_integers(a):
+        number = viewed(source, a)
+        if "sat" in instruction.modifiers:
+            number = np.clip(number, *_range(target))
+        return unsigned(number.astype((SIGNED if target.kind == "s" else UNSIGNED)[target.bits]))
+
+    if target.kind == "f":
+        return (source.bits,), to_float
+    return (source.bits,), from_float if source.kind == "f" else between_integers
+
+
+def _is_rounded_away(found, exact, rounding):
+    if rounding == "rz":
+        return np.abs(found) > np.abs(exact)
+    return found > exact if rounding == "rm" else found < exact
+
+
+def _range(kind):
+    lowest = -(2 ** (kind.bits - 1)) if kind.kind == "s" else 0
+    return lowest, lowest + 2**kind.bits - 1
+
+
+def _copy(instruction, kind):
+    return (kind.bits,), lambda a: a
+
+
+_MAKERS = {
+    **{
+        name: _elementwise(function, 2)
+        for name, function in {
+            "add": np.add,
+            "sub": np.subtract,
+            "min": np.minimum,
+            "max": np.maximum,
+        }.items()
+    },
+    "and": _of_bits(np.bitwise_and, 2),
+    "or": _of_bits(np.bitwise_or, 2),
+    "xor": _of_bits(np.bitwise_xor, 2),
+    "not": _of_bits(np.invert, 1),
+    "neg": _elementwise(np.negative, 1),
+    "abs": _elementwise(np.abs, 1),
+    "popc": _of_bits(lambda a: np.bitwise_count(a).astype(np.uint32), 1),
+    "brev": _of_bits(_reverse_bits, 1),
+    "clz": _leading_zeros,
+    "bfind": _find_highest,
+    "bfe": _extract_field,
+    "bfi": _insert_field,
+    "prmt": _permute_bytes,
+    "lop3": _logic_of_three,
+    "shl": _shift,
+    "shr": _shift,
+    "shf": _funnel_shift,
+    **dict.fromkeys(("mul", "mad", "fma"), _multiply),
+    **dict.fromkeys(("div", "rem"), _divide),
+    "setp": _compare,
+    "selp": _select,
+    "cvt": _convert,
+    "mov": _copy,
+    "cvta": _copy,
+}
+_PREDICATE = {
+    "and": _of_bits(np.logical_and, 2),
+    "or": _of_bits(np.logical_or, 2),
+    "xor": _of_bits(np.logical_xor, 2),
+    "not": _of_bits(np.logical_not, 1),
+    "mov": _copy,
+}

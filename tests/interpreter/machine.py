@@ -1,0 +1,277 @@
+"""The order in which threads go on.
+
+Of the threads that can go on, those that are furthest behind do, together, so that threads that took
+different branches meet again. Warp operations wait for all lanes that they name.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.interpreter.arithmetic import UPDATES
+from tests.interpreter.memory import SIGNED, FaultError
+from tests.interpreter.steps import Steps
+from tests.interpreter.threads import WARP_LANES, Threads
+
+# Blocks run at the same time up to so many threads.
+MOST_THREADS = 4096
+RUNNING, AT_BARRIER, AT_WARP_OPERATION, AT_CLUSTER_BARRIER, DONE = range(5)
+_WAITS = {
+    AT_BARRIER: "a barrier",
+    AT_WARP_OPERATION: "a warp operation",
+    AT_CLUSTER_BARRIER: "a cluster's barrier",
+}
+_BRANCHES = {"bra", "ret", "exit", "trap"}
+_BARRIERS = {"bar", "barrier"}
+_WARP_OPERATIONS = {"shfl", "vote", "redux", "match", "activemask"}
+
+
+class Sizes(NamedTuple):
+    """Of a launch: blocks, threads of a block, blocks of a cluster, bytes of dynamic shared memory."""
+
+    n_grid: int
+    n_threads: int
+    n_cluster: int = 1
+    shared_bytes: int = 0
+
+
+class Machine:
+    """Runs a kernel.
+
+    Parameters
+    ----------
+    program : Program
+        The kernel.
+    memory : GlobalMemory
+        What it may access.
+    sizes : Sizes
+        Of the launch.
+    arguments : sequence of int
+        The kernel's arguments.
+    """
+
+    def __init__(self, program, memory, sizes, arguments):
+        self._program, self._sizes = program, sizes
+        self._steps_of = Steps(program, memory, dict(zip(program.parameters, arguments, strict=True)))
+        self._steps = [self._step(instruction) for instruction in program.instructions]
+
+    def _step(self, instruction):
+        """Return the step of an instruction, or None if it decides who goes on."""
+        if instruction.name not in _BRANCHES | _BARRIERS | _WARP_OPERATIONS:
+            return self._steps_of.step(instruction)
+        assert instruction.guard is None or instruction.name in _BRANCHES, instruction.text
+        return None
+
+    def run(self):
+        """Run all blocks; return the races in shared memory."""
+        sizes, races = self._sizes, set()
+        step = sizes.n_cluster * max(1, MOST_THREADS // (sizes.n_threads * sizes.n_cluster))
+        for first_block in range(0, sizes.n_grid, step):
+            n_blocks = min(step, sizes.n_grid - first_block)
+            self._threads = Threads(self._program, sizes, first_block, n_blocks)
+            self._places = np.zeros(self._threads.count, np.int64)
+            self._states = np.full(self._threads.count, RUNNING)
+            while (self._states != DONE).any():
+                self._go_on()
+            races |= self._threads.shared.races
+        return races
+
+    def _go_on(self):
+        """Run the threads of the first cluster that are furthest behind, and all others at the same place.
+
+        As the first cluster always goes on, none may wait for ever for one before it.
+        """
+        running = np.flatnonzero(self._states == RUNNING)
+        clusters = self._threads.clusters
+        first = clusters[self._states != DONE].min()
+        of_first = running[clusters[running] == first]
+        if not of_first.size:
+            raise FaultError(self._deadlock(clusters == first))
+        place = self._places[of_first].min()
+        threads = running[self._places[running] == place]
+        instruction = self._program.instructions[place]
+        try:
+            if instruction.name in _WARP_OPERATIONS or instruction.modifiers[:1] == ("warp",):
+                self._meet(instruction, place)
+            elif self._steps[place] is None:
+                self._branch(instruction, place, threads)
+            else:
+                self._run_straight(place, threads, running)
+        except FaultError as fault:
+            block = self._threads.first_block + self._threads.blocks[threads[0]]
+            thread = self._threads.numbers[threads[0]]
+            msg = f"{fault}: {instruction.text}, block {block}, thread {thread}"
+            raise FaultError(msg) from None
+
+    def _run_straight(self, place, threads, running):
+        """Run instructions up to a branch, a barrier, a warp operation, or where other threads are."""
+        others = self._places[running][self._places[running] > place]
+        end = others.min() if others.size else len(self._steps)
+        while place < end and self._steps[place] is not None:
+            self._places[threads] = place
+            try:
+                self._steps[place](self._threads, threads)
+            except FaultError as fault:
+                fault.add_note(self._program.instructions[place].text)
+                raise
+            place += 1
+        self._places[threads] = place
+
+    def _branch(self, instruction, place, threads):
+        takes = np.ones(threads.size, bool)
+        if instruction.guard is not None:
+            takes = self._threads.register(instruction.guard)[threads] ^ instruction.is_negated
+        self._places[threads[~takes]] = place + 1
+        threads = threads[takes]
+        if instruction.name == "bra":
+            self._places[threads] = self._program.labels[instruction.operands[0]]
+        elif instruction.name in ("ret", "exit"):
+            self._states[threads] = DONE
+        elif instruction.name == "trap":
+            if threads.size:
+                msg = "trap"
+                raise FaultError(msg)
+        elif "cluster" not in instruction.modifiers:
+            assert len(instruction.operands) <= 1, f"a barrier of some threads: {instruction.text}"
+            self._states[threads] = AT_BARRIER
+        elif "arrive" in instruction.modifiers:
+            # A thread that has arrived waits at the next one, before which others may do something.
+            self._places[threads] = place + 1
+        else:
+            self._states[threads] = AT_CLUSTER_BARRIER
+        self._pass_barriers()
+
+    def _pass_barriers(self):
+        """Let threads go on that have all arrived."""
+        complete = self._arrived(AT_BARRIER, self._threads.blocks)
+        if complete.any():
+            waiting = (self._states == AT_BARRIER) & complete[self._threads.blocks]
+            for block in np.flatnonzero(complete):
+                if np.unique(self._places[waiting & (self._threads.blocks == block)]).size > 1:
+                    msg = "threads of a block wait at different barriers"
+                    raise FaultError(msg)
+            self._release(waiting)
+            self._threads.shared.block_barriers[complete] += 1
+        clusters = self._threads.clusters
+        complete = self._arrived(AT_CLUSTER_BARRIER, clusters)
+        if complete.any():
+            self._release((self._states == AT_CLUSTER_BARRIER) & complete[clusters])
+            self._threads.shared.cluster_barriers[complete] += 1
+            self._threads.shared.block_barriers[np.repeat(complete, self._sizes.n_cluster)] += 1
+
+    def _arrived(self, state, groups):
+        """Tell of which groups all threads that have not left are in a state."""
+        n_waiting = np.bincount(groups[self._states == state], minlength=groups[-1] + 1)
+        n_living = np.bincount(groups[self._states != DONE], minlength=groups[-1] + 1)
+        return (n_waiting == n_living) & (n_waiting > 0)
+
+    def _release(self, threads):
+        self._states[threads] = RUNNING
+        self._places[threads] += 1
+
+    def _deadlock(self, is_meant):
+        waits = []
+        for state, name in _WAITS.items():
+            waiting = is_meant & (self._states == state)
+            for place in np.unique(self._places[waiting]):
+                count = int((self._places[waiting] == place).sum())
+                waits.append(f"{count} threads at {name} ({self._program.instructions[place].text})")
+        return "threads wait for ever: " + "; ".join(waits)
+
+    def _read(self, operand, bits, chosen):
+        return self._steps_of.read(operand, bits)(self._threads, chosen)
+
+    def _meet(self, instruction, place):
+        """Run a warp operation for the lanes that have all arrived; the others wait."""
+        threads = self._threads
+        here = np.flatnonzero((self._places == place) & np.isin(self._states, (RUNNING, AT_WARP_OPERATION)))
+        living = threads.lane_masks(np.flatnonzero(self._states != DONE))
+        if instruction.name == "activemask":
+            named = threads.lane_masks(here)[threads.warps[here]]
+        else:
+            named = self._read(instruction.operands[-1], 32, here)
+        for mask in np.unique(named):
+            group = here[named == mask]
+            warps = np.unique(threads.warps[group])
+            present = threads.lane_masks(group)[warps]
+            if (present & ~mask).any():
+                msg = f"a lane is not in its own mask {int(mask):#x}"
+                raise FaultError(msg)
+            is_complete = mask & living[warps] == present
+            if (is_complete & (mask & ~living[warps] != 0)).any() and not self._sizes.n_threads % WARP_LANES:
+                msg = f"lanes of the mask {int(mask):#x} have left"
+                raise FaultError(msg)
+            complete = np.isin(threads.warps[group], warps[is_complete])
+            self._states[group[~complete]] = AT_WARP_OPERATION
+            group = group[complete]
+            if group.size:
+                self._run_warp_operation(instruction, group)
+                self._states[group] = RUNNING
+                self._places[group] = place + 1
+
+    def _run_warp_operation(self, instruction, group):
+        """Run a warp operation for lanes of any number of warps; each has all lanes of its mask."""
+        name, modifiers, operands = instruction.name, instruction.modifiers, instruction.operands
+        if name == "bar":
+            return
+        threads, (result, *is_inside) = self._threads, operands[0].split("|")
+        lanes, rows = threads.lanes[group], np.unique(threads.warps[group], return_inverse=True)[1]
+        kind = instruction.type
+
+        def by_lane(values, missing):
+            """Return values as one row for each warp."""
+            found = np.full((rows.max() + 1, WARP_LANES), missing, values.dtype)
+            found[rows, lanes] = values
+            return found
+
+        if name == "activemask":
+            found = threads.lane_masks(group)[threads.warps[group]]
+        elif name == "vote":
+            votes = by_lane(self._read(operands[1], 1, group), modifiers[1] == "all")
+            counted = {"all": votes.all(axis=1), "any": votes.any(axis=1), "ballot": _masks(votes)}
+            found = counted[modifiers[1]][rows]
+        elif name == "redux":
+            values = self._read(operands[1], kind.bits, group)
+            values = values.view(SIGNED[kind.bits]) if kind.kind == "s" else values
+            taking_part = by_lane(lanes >= 0, False)
+            found = by_lane(values, 0)
+            if modifiers[1] not in ("add", "or", "xor"):
+                # A lane that is missing is as the first one that is not.
+                first = found[np.arange(len(found)), taking_part.argmax(axis=1)]
+                found = np.where(taking_part, found, first[:, None])
+            found = UPDATES[modifiers[1]].reduce(found, axis=1, dtype=values.dtype)[rows]
+        elif name == "match":
+            values = self._read(operands[1], kind.bits, group)
+            taking_part = by_lane(lanes >= 0, False)
+            equal = by_lane(values, 0)[rows] == values[:, None]
+            found = _masks(equal & taking_part[rows])
+        else:
+            found, inside = self._shuffled(modifiers[1], operands, group, by_lane, rows)
+            if is_inside:
+                threads.write(is_inside[0], group, inside)
+        threads.write(result, group, found)
+
+    def _shuffled(self, mode, operands, group, by_lane, rows):
+        """Return what a shuffle gives each lane, and whether it is from within its segment."""
+        values = self._read(operands[1], 32, group)
+        step, limits = (self._read(operand, 32, group).astype(np.int64) for operand in operands[2:4])
+        lanes = self._threads.lanes[group].astype(np.int64)
+        segment, clamp = limits >> 8 & 31, limits & 31
+        last = lanes & segment | clamp & ~segment
+        sources = {
+            "up": lanes - step,
+            "down": lanes + step,
+            "bfly": lanes ^ step,
+            "idx": lanes & segment | step & 31 & ~segment,
+        }[mode]
+        is_inside = sources >= last if mode == "up" else sources <= last
+        sources = np.where(is_inside, sources, lanes)
+        if not by_lane(lanes >= 0, False)[rows, sources].all():
+            msg = "a shuffle from a lane that does not take part"
+            raise FaultError(msg)
+        return by_lane(values, 0)[rows, sources], is_inside
+
+
+def _masks(holds):
+    """Return the mask of the lanes for which something holds, for each row of lanes."""
+    return (holds.astype(np.uint64) << np.arange(WARP_LANES, dtype=np.uint64)).sum(axis=1).astype(np.uint32)

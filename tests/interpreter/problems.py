@@ -1,0 +1,52 @@
+"""Runs random problems (`tests.random_cases`) by kernels that are interpreted."""
+
+import importlib
+
+import numpy as np
+
+from dmlops import dispatch
+from tests.cuda_plans import SHARED_BYTES, STREAM
+from tests.interpreter.device import interpreted
+from tests.interpreter.memory import GlobalMemory
+
+ALIGNMENT = 256
+
+
+def run_case(case, choice=None, arch="sm_90", multiprocessors=132):
+    """Run a problem by the algorithm of a choice (`tests.gpu.algorithms`); check every byte of the operands.
+
+    Returns the labels of the kernels that ran. Raises ``ValueError`` if the algorithm does not serve it.
+    """
+    variant = importlib.import_module("kernels_cuda.runtime.variant")
+    target = variant.Target(0, arch, multiprocessors, SHARED_BYTES[arch])
+    operator = dispatch.OPERATORS[type(case.descriptor.lower())]
+    problem = operator.problem(case.descriptor.lower(), case.options)
+    forced = choice.arguments(problem["element_size"], target) if choice else {}
+    memory, storage, addresses = GlobalMemory(), {}, []
+    for field in operator.operands:
+        if field not in case.before:
+            # Lengths have no address if there are none; an input that is not there has the address 0.
+            addresses += [0] * (field != "lengths")
+            continue
+        descriptor = case.options.lengths if field == "lengths" else getattr(case.descriptor, field)
+        data = case.before[field]
+        storage[field] = aligned(data.size, ALIGNMENT)
+        storage[field][...] = data
+        element_size = descriptor.data_type.bytes
+        addresses.append(memory.add(storage[field]) + descriptor.offset * element_size)
+    with interpreted(memory) as interpreter:
+        plan = importlib.import_module(f"kernels_cuda.{operator.name}").plan(
+            **problem | {"target": target} | forced
+        )
+        workspace = memory.add(aligned(plan.workspace_size, ALIGNMENT))
+        plan.launch(STREAM, *addresses, workspace)
+    case.check(storage)
+    assert not interpreter.races, "\n".join(interpreter.races)
+    return interpreter.launched
+
+
+def aligned(n_bytes, alignment):
+    """Return bytes that are not 0, at an address that is a multiple of `alignment`."""
+    room = np.full(n_bytes + alignment, 0xA5, np.uint8)
+    begin = -room.__array_interface__["data"][0] % alignment
+    return room[begin : begin + n_bytes]

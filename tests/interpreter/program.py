@@ -1,0 +1,159 @@
+"""PTX as instructions, by the PTX ISA reference."""
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+# Shared memory begins here, so that 0 is no address in it.
+SHARED_BEGIN = 1024
+_ALIGNMENT = 16
+
+
+class Type(NamedTuple):
+    """A type of PTX: its kind, one of b, u, s, f and p for predicates, and its bits."""
+
+    kind: str
+    bits: int
+
+
+def type_named(text):
+    """Return the type that a word stands for, or None."""
+    if text == "pred":
+        return Type("p", 1)
+    found = re.fullmatch(r"([busf])(8|16|32|64)", text)
+    return Type(found[1], int(found[2])) if found else None
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    Attributes
+    ----------
+    guard, is_negated : str or None, bool
+        The predicate that it depends on, and whether that must be false.
+    name, modifiers : str, tuple of str
+        Its name, and what follows it after dots.
+    operands : tuple of str
+        As written; vectors and addresses in their brackets.
+    text : str
+        All of it, for messages.
+    """
+
+    guard: str | None
+    is_negated: bool
+    name: str
+    modifiers: tuple[str, ...]
+    operands: tuple[str, ...]
+    text: str
+
+    @cached_property
+    def types(self):
+        """The types among the modifiers."""
+        return tuple(kind for kind in map(type_named, self.modifiers) if kind)
+
+    @property
+    def type(self):
+        """The type of what it works on: the last one named."""
+        return self.types[-1] if self.types else Type("b", 32)
+
+
+@dataclass
+class Program:
+    """A kernel.
+
+    Attributes
+    ----------
+    instructions, labels : list, dict
+        What is done, and where the labels are among it.
+    registers, parameters : dict
+        Types by name; parameters are in order.
+    shared, local : dict
+        Where variables begin in shared and in local memory.
+    shared_end, local_bytes : int
+        Where dynamic shared memory begins, and how much local memory a thread needs.
+    """
+
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    registers: dict[str, Type] = field(default_factory=dict)
+    parameters: dict[str, Type] = field(default_factory=dict)
+    shared: dict[str, int] = field(default_factory=dict)
+    local: dict[str, int] = field(default_factory=dict)
+    shared_end: int = SHARED_BEGIN
+    local_bytes: int = 0
+
+
+_DIRECTIVES = re.compile(
+    r"(?<![\w:.])\.(?:reg|shared|local|extern|visible|pragma|maxntid|maxnreg)\b[^;\n]*;?"
+)
+_LABEL = re.compile(r"([\w$]+):(?!:)")
+_STATEMENT = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([\w.:]+)\s*(.*)", re.DOTALL)
+_OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
+_VARIABLE = re.compile(
+    r"(\.extern\s+)?(?:\.visible\s+)?\.(shared|local)\s+\.align\s+(\d+)\s+\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?;"
+)
+
+
+def parse(ptx):
+    """Return the only kernel of a PTX text."""
+    text = re.sub(r"//[^\n]*", "", ptx)
+    begin = text.index("{", text.index(".entry"))
+    head, body = text[:begin], text[begin + 1 : text.rindex("}")]
+    program = Program()
+    _declare_variables(program, head + body)
+    for kind, name in re.findall(r"\.param\s+\.(\w+)\s+([\w$]+)", head):
+        program.parameters[name] = type_named(kind)
+    for kind, names in re.findall(r"\.reg\s+\.(\w+)\s+([^;]+);", body):
+        for name in names.split(","):
+            several = re.fullmatch(r"(%?[\w$]+)<(\d+)>", name.strip())
+            numbered = [f"{several[1]}{i}" for i in range(int(several[2]))] if several else [name.strip()]
+            program.registers.update(dict.fromkeys(numbered, type_named(kind)))
+    for statement in _LABEL.sub(r"\1: ;", _DIRECTIVES.sub("", body)).split(";"):
+        _add_statement(program, _without_scopes(statement))
+    return program
+
+
+def _declare_variables(program, text):
+    dynamic = []
+    for is_extern, space, alignment, kind, name, count in _VARIABLE.findall(text):
+        if is_extern:
+            dynamic.append(name)
+            continue
+        n_bytes = int(count or 1) * type_named(kind).bits // 8
+        if space == "shared":
+            begin = round_up(program.shared_end, int(alignment))
+            program.shared[name], program.shared_end = begin, begin + n_bytes
+        else:
+            begin = round_up(program.local_bytes, _ALIGNMENT)
+            program.local[name], program.local_bytes = begin, begin + n_bytes
+    program.shared_end = round_up(program.shared_end, _ALIGNMENT)
+    program.local_bytes = round_up(program.local_bytes, _ALIGNMENT)
+    program.shared.update(dict.fromkeys(dynamic, program.shared_end))
+
+
+def _without_scopes(statement):
+    """Return a statement without the braces of blocks that begin or end beside it."""
+    statement = statement.strip()
+    while statement.startswith(("{", "}")):
+        statement = statement[1:].strip()
+    if statement.count("}") > statement.count("{"):
+        statement = statement.removesuffix("}")
+    return " ".join(statement.split())
+
+
+def _add_statement(program, text):
+    if text.endswith(":"):
+        program.labels[text[:-1]] = len(program.instructions)
+    elif text:
+        negation, guard, name, operands = _STATEMENT.fullmatch(text).groups()
+        name, *modifiers = name.split(".")
+        operands = tuple(operand.strip() for operand in _OPERAND.findall(operands))
+        instruction = Instruction(guard, negation == "!", name, tuple(modifiers), operands, text)
+        program.instructions.append(instruction)
+
+
+def round_up(number, multiple):
+    """Return the next multiple."""
+    return -(-number // multiple) * multiple

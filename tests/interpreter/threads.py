@@ -1,0 +1,111 @@
+"""The threads of blocks that run at the same time: who they are, and their registers."""
+
+import numpy as np
+
+from tests.interpreter.memory import RANK_BITS, SIGNED, UNSIGNED, SharedMemory
+from tests.interpreter.program import round_up
+
+WARP_LANES = 32
+# What is read before it is written should not be 0.
+_UNWRITTEN = 0xA5A5A5A5A5A5A5A5
+
+
+class Threads:
+    """Threads that begin a kernel.
+
+    Parameters
+    ----------
+    program : Program
+        The kernel.
+    sizes : Sizes
+        Of its launch.
+    first_block, n_blocks : int
+        Which blocks begin.
+
+    Attributes
+    ----------
+    count : int
+        How many threads there are.
+    blocks, warps, lanes, numbers : array
+        For each thread: its block among those that run and its warp among theirs, its lane, and its number in
+        the block.
+    clusters : array
+        For each thread, its cluster among those that run.
+    shared, local : SharedMemory, array
+        Their memory.
+    """
+
+    def __init__(self, program, sizes, first_block, n_blocks):
+        self._program, self._registers = program, {}
+        self.first_block = first_block
+        self.count = n_blocks * sizes.n_threads
+        threads = np.arange(self.count)
+        self.numbers = threads % sizes.n_threads
+        self.blocks = threads // sizes.n_threads
+        self.clusters = self.blocks // sizes.n_cluster
+        self.lanes = (self.numbers % WARP_LANES).astype(np.uint32)
+        warps_per_block = -(-sizes.n_threads // WARP_LANES)
+        self.warps = self.blocks * warps_per_block + self.numbers // WARP_LANES
+        n_bytes = round_up(program.shared_end + sizes.shared_bytes, 16)
+        assert n_bytes < 1 << RANK_BITS
+        block_of_warp = np.arange(warps_per_block * n_blocks) // warps_per_block
+        self.shared = SharedMemory(n_blocks, sizes.n_cluster, n_bytes, block_of_warp)
+        self.local = np.full((self.count, program.local_bytes), _UNWRITTEN & 0xFF, np.uint8)
+        self._special = self._special_registers(sizes)
+
+    def _special_registers(self, sizes):
+        lane = np.uint64(1) << self.lanes.astype(np.uint64)
+        before, all_lanes = lane - np.uint64(1), np.uint64(0xFFFFFFFF)
+        one, zero = np.ones(self.count, int), np.zeros(self.count, int)
+        blocks = self.first_block + self.blocks
+        return {
+            "%tid.x": self.numbers,
+            "%ntid.x": one * sizes.n_threads,
+            "%ctaid.x": blocks,
+            "%nctaid.x": one * sizes.n_grid,
+            "%laneid": self.lanes,
+            "%warpid": self.numbers // WARP_LANES,
+            "%lanemask_lt": before,
+            "%lanemask_le": before | lane,
+            "%lanemask_eq": lane,
+            "%lanemask_gt": all_lanes ^ (before | lane),
+            "%lanemask_ge": all_lanes ^ before,
+            "%cluster_ctarank": blocks % sizes.n_cluster,
+            "%cluster_ctaid.x": blocks % sizes.n_cluster,
+            "%cluster_nctarank": one * sizes.n_cluster,
+            "%cluster_nctaid.x": one * sizes.n_cluster,
+            "%clusterid.x": blocks // sizes.n_cluster,
+            "%dynamic_smem_size": one * sizes.shared_bytes,
+            "%globaltimer": zero,
+            "%clock": zero,
+            **{f"%{name}.{axis}": zero for name in ("tid", "ctaid") for axis in "yz"},
+            **{f"%{name}.{axis}": one for name in ("ntid", "nctaid") for axis in "yz"},
+        }
+
+    def lane_masks(self, chosen):
+        """Return for each warp the mask of those of its lanes that are among the chosen threads."""
+        masks = np.zeros(self.warps[-1] + 1, np.uint32)
+        np.bitwise_or.at(masks, self.warps[chosen], np.uint32(1) << self.lanes[chosen])
+        return masks
+
+    def special(self, name):
+        """Return a special register of all threads."""
+        return self._special[name]
+
+    def register(self, name):
+        """Return a register of all threads."""
+        found = self._registers.get(name)
+        if found is None:
+            bits = self._program.registers[name].bits
+            start = True if bits == 1 else UNSIGNED[bits](_UNWRITTEN % 2**bits)
+            found = self._registers[name] = np.full(self.count, start)
+        return found
+
+    def write(self, name, threads, values):
+        """Write values to a register of some threads; narrower signed ones are extended."""
+        if name == "_":
+            return
+        register = self.register(name)
+        if values.dtype.kind == "i":
+            values = values.astype(SIGNED[register.itemsize * 8]).view(register.dtype)
+        register[threads] = values.astype(register.dtype)

@@ -1,0 +1,220 @@
+"""The interpreter of PTX itself: what instructions compute, and the mistakes that it is to find."""
+
+import numpy as np
+import pytest
+
+from tests.interpreter.machine import Machine, Sizes
+from tests.interpreter.memory import FaultError, GlobalMemory
+from tests.interpreter.program import parse
+
+pytestmark = pytest.mark.quick
+
+N = 64
+HEAD = """
+.visible .entry kernel(.param .u64 input, .param .u64 output)
+{
+    .reg .pred %p<9>;
+    .reg .b16 %rs<9>;
+    .reg .b32 %r<20>;
+    .reg .b64 %rd<20>;
+    .shared .align 4 .b8 words[256];
+    ld.param.u64 %rd1, [input];
+    ld.param.u64 %rd2, [output];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd3, %r1, 8;
+    add.s64 %rd4, %rd1, %rd3;
+    add.s64 %rd5, %rd2, %rd3;
+    shl.b32 %r9, %r1, 2;
+    mov.u32 %r10, words;
+    add.s32 %r2, %r10, %r9;
+    xor.b32 %r3, %r2, 128;
+"""
+RESULT = "st.global.u64 [%rd5], %rd9;"
+
+
+def run(body, given=None, *, n_threads=N, n_blocks=1, n_grid=1):
+    """Run a kernel whose threads read 8 bytes each and write as many; return the results and the races."""
+    memory = GlobalMemory()
+    given = np.zeros(N, np.uint64) if given is None else given
+    results = np.zeros(N, np.uint64)
+    program = parse(HEAD + body + "ret;\n}\n")
+    sizes = Sizes(n_grid, n_threads, n_blocks)
+    machine = Machine(program, memory, sizes, [memory.add(given), memory.add(results)])
+    return results, machine.run()
+
+
+def signed(number, bits=32):
+    """Return the number that bits mean with a sign."""
+    return (int(number) + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+
+
+NUMBERS = np.random.default_rng(0).integers(0, 2**64, N, np.uint64)
+NUMBERS[:6] = 0, 1, 0x80000000, 0x7FFFFFFF_FFFFFFFF, 2**64 - 1, 0x8000000000000000
+# Two halves of a number: a and b.
+COMPUTED = {
+    "add.s32": lambda a, b: a + b,
+    "sub.s32": lambda a, b: a - b,
+    "mul.lo.s32": lambda a, b: a * b,
+    "mul.hi.u32": lambda a, b: a * b >> 32,
+    "mul.hi.s32": lambda a, b: signed(a) * signed(b) >> 32,
+    "min.u32": min,
+    "max.s32": lambda a, b: max(signed(a), signed(b)),
+    "and.b32": lambda a, b: a & b,
+    "or.b32": lambda a, b: a | b,
+    "xor.b32": lambda a, b: a ^ b,
+    "shl.b32": lambda a, b: a << b if b < 32 else 0,
+    "shr.u32": lambda a, b: a >> b if b < 32 else 0,
+    "shr.s32": lambda a, b: signed(a) >> min(b, 31),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize("most", [2**32, 40])
+def test_computed(name, most):
+    given = NUMBERS & np.uint64(0xFFFFFFFF) | (NUMBERS >> np.uint64(32)) % np.uint64(most) << np.uint64(32)
+    body = f"ld.global.v2.u32 {{%r4, %r5}}, [%rd4]; {name} %r6, %r4, %r5; cvt.u64.u32 %rd9, %r6; {RESULT}"
+    found, _ = run(body, given)
+    expected = [COMPUTED[name](int(x) % 2**32, int(x) >> 32) % 2**32 for x in given]
+    assert found.tolist() == expected
+
+
+ONE_OPERAND = {
+    "popc.b64 %r6, %rd6; cvt.u64.u32 %rd9, %r6;": lambda x: x.bit_count(),
+    "clz.b64 %r6, %rd6; cvt.u64.u32 %rd9, %r6;": lambda x: 64 - x.bit_length(),
+    "brev.b64 %rd9, %rd6;": lambda x: int(f"{x:064b}"[::-1], 2),
+    "not.b64 %rd9, %rd6;": lambda x: ~x,
+    "neg.s64 %rd9, %rd6;": lambda x: -x,
+    "cvt.u32.u64 %r6, %rd6; cvt.s64.s32 %rd9, %r6;": lambda x: signed(x % 2**32),
+    "mul.hi.u64 %rd9, %rd6, %rd6;": lambda x: x * x >> 64,
+    "div.s64 %rd9, %rd6, -7;": lambda x: -(abs(signed(x, 64)) // 7) * (1 if signed(x, 64) >= 0 else -1),
+    "rem.u64 %rd9, %rd6, 1000;": lambda x: x % 1000,
+    "bfi.b64 %rd9, %rd6, -1, 8, 4;": lambda x: 2**64 - 1 - (15 << 8) + ((x & 15) << 8),
+    "mov.b64 {%r6, %r7}, %rd6; shf.l.wrap.b32 %r8, %r6, %r7, 5; cvt.u64.u32 %rd9, %r8;": lambda x: (
+        (x << 5) >> 32 & 0xFFFFFFFF
+    ),
+    "mov.b64 {%r6, %r7}, %rd6; prmt.b32 %r8, %r6, %r7, 0x7310; cvt.u64.u32 %rd9, %r8;": lambda x: (
+        x & 0xFFFF | (x >> 24 & 255) << 16 | (x >> 56) << 24
+    ),
+    "setp.lt.s64 %p1, %rd6, 0; selp.b64 %rd9, 3, 4, %p1;": lambda x: 3 if signed(x, 64) < 0 else 4,
+    "setp.gt.u64 %p1, %rd6, 5; setp.lt.and.u64 %p2, %rd6, 9, %p1; selp.b64 %rd9, 1, 0, %p2;": lambda x: int(
+        5 < x < 9
+    ),
+}
+
+
+@pytest.mark.parametrize("text", ONE_OPERAND)
+def test_one_operand(text):
+    found, _ = run(f"ld.global.u64 %rd6, [%rd4]; {text} {RESULT}", NUMBERS)
+    assert found.tolist() == [ONE_OPERAND[text](int(x)) % 2**64 for x in NUMBERS]
+
+
+def test_threads_of_different_branches_meet_again():
+    body = f"""
+    setp.lt.u32 %p1, %r1, 10;
+    mov.u32 %r4, 0;
+    @%p1 bra $first;
+    LOOP: add.s32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, %r1; @%p2 bra LOOP;
+    $first: bar.warp.sync -1;
+    redux.sync.add.u32 %r5, %r4, 0xffffffff;
+    cvt.u64.u32 %rd9, %r5; {RESULT}"""
+    found, _ = run(body)
+    assert found.tolist() == [sum(range(10, 32))] * 32 + [sum(range(32, 64))] * 32
+
+
+def test_shuffles_and_votes():
+    body = f"""
+    shfl.sync.bfly.b32 %r4, %r1, 3, 31, 0xffffffff;
+    shfl.sync.up.b32 %r5|%p1, %r1, 1, 0, 0xffffffff;
+    vote.sync.ballot.b32 %r6, %p1, 0xffffffff;
+    mad.lo.s32 %r7, %r4, 100, %r5;
+    mov.b64 %rd9, {{%r7, %r6}}; {RESULT}"""
+    found, _ = run(body)
+    threads = np.arange(N)
+    expected = (threads ^ 3) * 100 + np.where(threads % 32 == 0, threads, threads - 1)
+    assert found.tolist() == [int(x) + (0xFFFFFFFE << 32) for x in expected]
+
+
+WRITE, READ = "st.shared.u32 [%r2], %r1;", "ld.shared.u32 %r4, [%r3]; cvt.u64.u32 %rd9, %r4;"
+
+
+def test_a_barrier_between_warps():
+    found, races = run(f"{WRITE} bar.sync 0; {READ} {RESULT}")
+    assert found.tolist() == [x ^ 32 for x in range(N)]
+    assert not races
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{WRITE} {READ}",
+        f"{WRITE} bar.sync 0; {READ} st.shared.u32 [%r2], %r3;",
+        f"{WRITE} bar.sync 0; {READ} atom.shared.add.u32 %r5, [%r2], 1;",
+        "st.shared.u32 [%r10], %r1;",
+        f"{WRITE} barrier.cluster.arrive; {READ} barrier.cluster.wait;",
+    ],
+    ids=["read too soon", "overwritten too soon", "counted too soon", "two values", "before the wait"],
+)
+def test_races(body):
+    assert run(body)[1]
+
+
+CLUSTER_SUM = """
+    mov.u32 %r4, %cluster_ctarank;
+    st.shared.u32 [%r2], %r4;
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    mov.u32 %r6, 0; mov.u32 %r5, 0;
+    NEXT: mapa.shared::cluster.u32 %r7, %r3, %r5;
+    ld.shared::cluster.u32 %r8, [%r7];
+    add.s32 %r6, %r6, %r8; add.s32 %r5, %r5, 1;
+    setp.lt.u32 %p1, %r5, 4; @%p1 bra NEXT;
+    cvt.u64.u32 %rd9, %r6;
+"""
+
+
+def test_memory_of_a_cluster():
+    end = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+    found, races = run(f"{CLUSTER_SUM} {RESULT} {end}", n_blocks=4, n_grid=4)
+    assert found.tolist() == [0 + 1 + 2 + 3] * N
+    assert not races
+
+
+def test_races_in_a_cluster():
+    assert run(
+        CLUSTER_SUM.replace(
+            "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;", "bar.sync 0;"
+        ),
+        n_blocks=4,
+        n_grid=4,
+    )[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("st.global.u64 [%rd5+8], %rd3;", "array of 512 bytes"),
+        ("st.global.u64 [%rd5+4], %rd3;", "no multiple of 8"),
+        ("ld.global.u64 %rd6, [%rd3];", "no array"),
+        ("ld.shared.u32 %r4, [%r2+4];", "byte 256 of 256"),
+        ("ld.shared.u32 %r4, [%r2+1];", "no multiple of 4"),
+        (
+            "mov.u32 %r5, 1; mapa.shared::cluster.u32 %r4, %r2, %r5; st.shared::cluster.u32 [%r4], %r1;",
+            "block 1",
+        ),
+        ("div.u32 %r4, %r1, %r1;", "division by zero"),
+        (
+            "setp.lt.u32 %p1, %r1, 7; @%p1 bra A; bar.sync 0; bra B; A: bar.sync 0; B: mov.u32 %r4, 0;",
+            "different",
+        ),
+        ("setp.lt.u32 %p1, %r1, 7; @%p1 ret; redux.sync.add.u32 %r4, %r1, -1;", "have left"),
+        ("setp.lt.u32 %p1, %r1, 7; @%p1 bra A; bar.warp.sync -1; A: bar.sync 0;", "wait for ever"),
+        ("mov.u32 %r5, 1; redux.sync.add.u32 %r4, %r1, %r5;", "own mask"),
+    ],
+)
+def test_faults(body, message):
+    with pytest.raises(FaultError, match=message):
+        run(body)
+
+
+def test_what_is_not_known_is_refused():
+    with pytest.raises(NotImplementedError, match="not known: sin"):
+        run("sin.approx.f32 %r4, %r1;")

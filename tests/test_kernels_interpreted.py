@@ -1,0 +1,43 @@
+"""Kernels for GPUs where there is none: `tests.interpreter` runs random problems, compared byte by byte.
+
+Algorithms are forced. With ``DMLOPS_COMPILE_ALL=1`` these are all that plans can choose, which takes many
+minutes; else those that compile quickly.
+"""
+
+import pytest
+
+from tests.gpu.algorithms import ALGORITHMS
+from tests.interpreter.problems import run_case
+from tests.kernel_sources import needs_compilations
+from tests.marks import COMPILE_ALL
+from tests.random_cases import random_case
+
+pytest.importorskip("cuda.core")
+pytestmark = needs_compilations
+
+# Longer problems take the interpreter seconds each.
+MOST_ELEMENTS = 5000
+QUICK = {"rounds", "cluster", "masks", "elements"}
+CHOICES = [
+    pytest.param(operator, choice, id=str(choice))
+    for operator, choices in ALGORITHMS.items()
+    for choice in choices
+    if COMPILE_ALL or choice.name in QUICK
+]
+
+
+@pytest.mark.parametrize(("operator", "choice"), CHOICES)
+def test_each_algorithm(operator, choice):
+    n_served = 0
+    for number in range(-1, -60, -1):
+        case = random_case(operator, number, MOST_ELEMENTS)
+        try:
+            run_case(case, choice)
+        except ValueError as error:
+            if "does not take" not in str(error):
+                raise
+            continue
+        n_served += 1
+        if n_served == 3:
+            return
+    assert n_served

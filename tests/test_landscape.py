@@ -1,0 +1,241 @@
+"""The landscape of top-k: its table, the contests, inversions, and the command; needs no GPU."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from dmlops.bench import sweep_analysis
+from dmlops.bench.contests import PEERS, Contest, contracts, inversions_of, standings
+from dmlops.bench.landscape import APPLICATIONS, Case, cases
+from dmlops.bench.recorded import RECORDED_ON, Contract, recorded
+from dmlops.bench.runner import Outcome, Row
+from dmlops.bench.workloads import TopK
+
+pytestmark = pytest.mark.quick
+
+CASE = Case("sampling", 1, 128256, "float32", 50)
+OURS = "dmlops"
+
+
+def row(case, is_sorted, seconds):
+    """Return a row of a results file, with the times of contenders by name."""
+    outcomes = [{"contender": name, "seconds": each} for name, each in seconds.items()]
+    return {"name": case.workload(is_sorted).name, "outcomes": outcomes}
+
+
+def test_the_table():
+    table = list(cases())
+    assert len(table) == len(set(table)) == 308
+    counts = {name: sum(case.application == name for case in table) for name in APPLICATIONS}
+    assert counts == {"indexer": 64, "gating": 64, "sampling": 144, "vector search": 36}
+    workloads = [case.workload(is_sorted) for case in table for is_sorted in (True, False)]
+    assert len({workload.name for workload in workloads}) == 616
+    assert all(workload.k <= workload.shape[1] for workload in workloads)
+    assert [case.rows for case in cases(["gating"])][:1] == [1]
+
+
+def test_recorded_times_are_those_of_the_table():
+    known = [case for case in cases() if recorded(case)]
+    assert len(known) == 43
+    assert not recorded(Case("sampling", 3, 128256, "float32", 50))
+    for case in known:
+        for time in recorded(case):
+            assert time.is_recorded
+            assert 5e-6 < time.seconds < 1e-3
+    assert [(time.contender, time.contract, time.seconds) for time in recorded(CASE)] == [
+        ("FlashInfer", Contract.SORTED, pytest.approx(26.5e-6)),
+        ("SGLang", Contract.ANY, pytest.approx(10e-6)),
+    ]
+
+
+def test_who_takes_part_in_a_contest():
+    peers = {"torch.topk": 20e-6, "jax.lax.top_k": 30e-6, "flashinfer.top_k": None}
+    by_value = row(CASE, True, {OURS: 12e-6, **peers})
+    by_index = row(CASE, False, {OURS: 11e-6, "torch.topk": 8e-6})
+    rows = [by_value, by_index]
+
+    def found(contest, gpu=""):
+        (standing,) = standings(rows, contest, gpu)
+        return standing.seconds, standing.peer.contender, standing.peer.seconds
+
+    assert found(Contest.STABLE) == (12e-6, "jax.lax.top_k", 30e-6)
+    assert found(Contest.SORTED) == (12e-6, "torch.topk", 20e-6)
+    assert found(Contest.ANY) == (11e-6, "torch.topk", 8e-6)
+    assert contracts(rows)["torch.topk"] == ["any order", "sorted"]
+    assert contracts(rows, RECORDED_ON)["SGLang"] == ["any order, recorded 2026-11-22"]
+    # Times that were recorded on the same GPU take part as well.
+    by_index["outcomes"].pop()
+    assert found(Contest.ANY, RECORDED_ON) == (11e-6, "SGLang", pytest.approx(10e-6))
+    assert found(Contest.SORTED, RECORDED_ON) == (12e-6, "torch.topk", 20e-6)
+    assert found(Contest.ANY, "NVIDIA L4") == (11e-6, "torch.topk", 20e-6)
+
+
+def test_problems_without_a_time_are_in_no_contest():
+    rows = [row(CASE, True, {OURS: None}), row(CASE, False, {OURS: 9e-6})]
+    assert standings(rows, Contest.SORTED) == []
+    (standing,) = standings(rows, Contest.ANY)
+    assert (standing.peer, standing.ratio) == (None, None)
+    assert standings([], Contest.ANY) == []
+    assert {*PEERS[True]} > {*PEERS[False]}
+
+
+def problem(rows=4, size=1000, k=10, **other):
+    name = f"{rows} {size} {k} {' '.join(map(str, other.values()))}".strip()
+    return TopK(name=name, reason="", shape=(rows, size), k=k, **other)
+
+
+@pytest.mark.parametrize(
+    "smaller",
+    [
+        {"rows": 2},
+        {"size": 999},
+        {"k": 9},
+        {"dtype": "bfloat16"},
+        {"is_sorted": False},
+    ],
+)
+def test_inversions(smaller):
+    base = problem()
+    less = problem(**smaller)
+    assert sweep_analysis.inversions({base: 1.0, less: 1.09}) == []
+    (found,) = sweep_analysis.inversions({base: 1.0, less: 1.2})
+    assert (found.what, found.point, found.other) == ("inversion", less.name, base.name)
+    assert found.factor == pytest.approx(1.2)
+    assert found.is_violation
+    # The larger one may take any time.
+    assert sweep_analysis.inversions({base: 9.0, less: 1.0}) == []
+
+
+def test_inversions_compare_with_the_next_larger_problem():
+    times = {problem(size=100): 3.0, problem(size=200): 2.0, problem(size=300): 1.0}
+    found = sweep_analysis.inversions(times)
+    assert [(each.point, each.other) for each in found] == [
+        ("4 200 10", "4 300 10"),
+        ("4 100 10", "4 200 10"),
+    ]
+    # Two types of as many bytes are both compared with float32, and not with each other.
+    times = {problem(dtype="bfloat16"): 2.0, problem(dtype="float16"): 3.0, problem(): 1.0}
+    assert [each.factor for each in sweep_analysis.inversions(times)] == [3.0, 2.0]
+    # Problems that differ in two ways are not compared.
+    assert sweep_analysis.inversions({problem(size=100, k=5): 9.0, problem(): 1.0}) == []
+
+
+def test_inversions_of_results():
+    more, less = Case("gating", 64, 256, "float32", 8), Case("gating", 64, 256, "float32", 4)
+    rows = [
+        row(more, True, {OURS: 1e-6, "torch.topk": 9e-6}),
+        row(less, True, {OURS: 2e-6, "torch.topk": 1e-6}),
+    ]
+    (found,) = inversions_of(rows)
+    assert (found.point, found.other) == (rows[1]["name"], rows[0]["name"])
+
+
+class Harness:
+    """A bench for which dmlops takes 2 us by value, 1 us by index, and every peer takes 1.5 us."""
+
+    bandwidth = 4e12
+
+    def __init__(self):
+        self.asked = []
+
+    def measure(self, workload, seconds, names):
+        self.asked.append((workload.name, set(names)))
+        found = Row.of(workload)
+        for name in sorted(names, key=lambda name: name != OURS):
+            taken = (2e-6 if workload.is_sorted else 1e-6) if name == OURS else 1.5e-6
+            found.outcomes.append(Outcome(name, name.partition(".")[0], seconds=taken, best=taken))
+        return found
+
+    def skipped(self, workload, message, names):
+        found = Row.of(workload)
+        found.outcomes = [Outcome(OURS, OURS, status="skipped", message=message)]
+        return found
+
+
+@pytest.fixture
+def harness(monkeypatch):
+    harness = Harness()
+    monkeypatch.setattr("dmlops.cli.bench.open_bench", lambda device, threads, pace: harness)
+    monkeypatch.setattr("dmlops.cli.bench.cuda_devices", lambda: [SimpleNamespace(name="NVIDIA L4")])
+    return harness
+
+
+def test_the_command(command, harness, tmp_path):
+    code, printed, said = command(
+        "bench", "topk-landscape", "--list", "gating", "--peers", "--json", "a.json"
+    )
+    assert code == 0, said
+    assert len(harness.asked) == 128
+    assert harness.asked[0] == ("gating 1 x 64 float32, k 1", {OURS, *PEERS[True]})
+    assert harness.asked[1] == ("gating 1 x 64 float32, k 1, by index", {OURS, *PEERS[False]})
+    counts = {
+        name: [int(word) for word in line.split() if word.isdigit()][:2]
+        for name in Contest
+        for line in printed.splitlines()
+        if line.strip().startswith(name)
+    }
+    assert counts == {Contest.STABLE: [0, 64], Contest.SORTED: [0, 64], Contest.ANY: [64, 64]}
+    assert "jax.lax.top_k: sorted and stable\n" in printed
+    assert "torch.topk: any order; sorted\n" in printed
+    assert "0 problems take more than 1.1 times" in printed
+    text = (tmp_path / "a.json").read_text()
+    assert sum(line.startswith('{"name": "gating') for line in text.splitlines()) == 128
+    record = json.loads(text)
+    assert (record["device"], record["machine"]["gpu"], len(record["workloads"])) == (
+        "cuda",
+        "NVIDIA L4",
+        128,
+    )
+
+
+def test_quick_measures_what_is_recorded(command, harness):
+    assert command("bench", "topk-landscape", "--quick")[0] == 0
+    assert len(harness.asked) == 86
+    assert {frozenset(names) for _, names in harness.asked} == {frozenset({OURS})}
+
+
+def test_problems_that_do_not_fit_into_the_time_are_skipped(command, harness, monkeypatch):
+    monkeypatch.setattr("dmlops.cli.landscape.SECONDS", {OURS: -1.0})
+    code, _, said = command("bench", "topk-landscape", "--quick")
+    assert (code, harness.asked) == (1, [])
+    assert "no workload was measured: out of time" in said
+
+
+def test_the_picture(command, harness, tmp_path):
+    pytest.importorskip("matplotlib")
+    options = ("--list", "indexer", "--json", "a.json")
+    assert command("bench", "topk-landscape", *options)[0] == 0
+    assert command("bench", "report", "a.json", "-o", "a.svg")[0] == 0
+    picture = (tmp_path / "a.svg").read_text()
+    assert picture.startswith("<svg")
+    for text in ("indexer: in order of value", "512 rows, bfloat16", ">2.00<", ">1.00<"):
+        assert text in picture
+    assert "gating" not in picture
+    assert command("bench", "report", "a.json")[0] == 0
+    assert "The landscape of top-k" in (tmp_path / "a.html").read_text()
+
+
+def test_other_results_have_no_picture(command, tmp_path):
+    pytest.importorskip("matplotlib")
+    record = {
+        "format": 1,
+        "device": "cpu",
+        "threads": 1,
+        "machine": {"cpu": "x", "cores": 2},
+        "versions": {},
+        "bandwidth": 1e9,
+        "date": "",
+        "command": "",
+        "workloads": [],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(record))
+    code, _, said = command("bench", "report", "a.json", "-o", "a.svg")
+    assert code == 1
+    assert "there is no landscape" in said
+
+
+def test_what_the_command_refuses(command):
+    code, _, said = command("bench", "topk-landscape", "--list", "routing")
+    assert code == 1
+    assert "--list routing: it must be one of indexer, gating, sampling, vector search" in said

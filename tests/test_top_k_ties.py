@@ -1,0 +1,69 @@
+"""`top_k` of ordinary data with many equal elements, by each algorithm of the CPU."""
+
+import numpy as np
+import pytest
+
+import dmlops
+from tests import reference
+from tests.data import assert_same, bits, random
+
+# Shape, axis and k: short rows, long rows, sorted rows of which a part or all is selected, columns.
+PROBLEMS = {
+    "short": ((40, 256), 1, 8),
+    "short, many": ((7, 3000), 1, 60),
+    "one word": ((50, 40), 1, 3),
+    "long": ((2, 40_000), 1, 50),
+    "long, many": ((1, 70_000), 1, 700),
+    "part": ((3, 5000), 1, 1000),
+    "most": ((3, 1500), 1, 1000),
+    "strided part": ((5000, 3), 0, 1000),
+    "side by side": ((1024, 70), 0, 16),
+    "few side by side": ((300, 34), 0, 9),
+    "all": ((1, 1 << 16), 1, 1 << 16),
+}
+DATA = {
+    "constant": lambda rng, shape: np.ones(shape),
+    "two values": lambda rng, shape: rng.integers(0, 2, shape),
+    "few values": lambda rng, shape: rng.integers(0, 16, shape),
+    "mostly zeros": lambda rng, shape: np.where(rng.random(shape) < 0.02, rng.standard_normal(shape), 0),
+    "clamped": lambda rng, shape: np.clip(rng.standard_normal(shape), -1, 1),
+    "negative": lambda rng, shape: np.minimum(rng.standard_normal(shape), 0),
+    "masked": lambda rng, shape: np.where(rng.random(shape) < 0.9, -np.inf, rng.standard_normal(shape)),
+    "NaN": lambda rng, shape: np.where(rng.random(shape) < 0.5, np.nan, rng.standard_normal(shape)),
+    "ascending": lambda rng, shape: np.arange(np.prod(shape)).reshape(shape),
+    "descending": lambda rng, shape: -np.arange(np.prod(shape)).reshape(shape),
+}
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_ties(problem, data):
+    shape, axis, k = PROBLEMS[problem]
+    x = DATA[data](random(data), shape).astype(np.float32)
+    for is_sorted in (True, False):
+        values, indices = dmlops.top_k(x, k, axis=axis, sorted=is_sorted)
+        expected = reference.top_k(x, k, axis=axis, sorted=is_sorted)
+        assert_same(indices, expected[1])
+        assert_same(bits(values), bits(expected[0]))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float64"])
+@pytest.mark.parametrize("problem", ["short", "part", "side by side"])
+def test_ties_of_other_widths(problem, dtype):
+    shape, axis, k = PROBLEMS[problem]
+    x = random(dtype).integers(0, 3, shape).astype(dtype)
+    for is_sorted in (True, False):
+        values, indices = dmlops.top_k(x, k, axis=axis, largest=False, sorted=is_sorted)
+        expected = reference.top_k(x, k, axis=axis, largest=False, sorted=is_sorted)
+        assert_same(indices, expected[1])
+        assert_same(bits(values), bits(expected[0]))
+
+
+def test_rows_shorter_than_what_is_selected():
+    x = random("lengths").integers(0, 4, (6, 5000)).astype(np.float32)
+    lengths = np.array([0, 3, 999, 1000, 1001, 5000])
+    for is_sorted in (True, False):
+        values, indices = dmlops.top_k(x, 1000, lengths=lengths, sorted=is_sorted)
+        expected = reference.top_k(x, 1000, lengths=lengths, sorted=is_sorted)
+        np.testing.assert_array_equal(indices.astype(np.int32), expected[1])
+        assert_same(bits(values), bits(expected[0]))
