@@ -95,7 +95,7 @@ def finish_kernel(element_size: int) -> Any:
 
     @linked_function
     def load_segments(places, counts, segments, n_segments, sums, thread):
-        """Bring what is known of segments into shared memory; return how many elements are above and equal."""
+        """Bring what is known of segments into shared memory; return how many are above, or equal."""
         n_above = u32(0)
         n_equal = u32(0)
         segment = thread
