@@ -255,7 +255,7 @@ def test_clusters_of_few_long_rows(arch, element_size):
         for axis_size in (40_000, 131_072, 200_000, 700_000):
             for is_sorted in (True, False):
                 name, launches, _ = planned(
-                    (n_rows, axis_size, 1), 2000, element_size, arch, is_sorted=is_sorted
+                    (n_rows, axis_size, 1), 2048, element_size, arch, is_sorted=is_sorted
                 )
                 if name != "cluster":
                     continue
