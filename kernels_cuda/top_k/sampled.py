@@ -10,7 +10,9 @@
 
 No data make this wrong. The last kernel counts what has been listed: where the sample has misled, it finds a
 threshold by histograms of the row. Where the k-th element equals the threshold, it takes the first of its
-equals, and reads again the segments whose equals had no room; few, for these are dense.
+equals, and reads again the segments whose equals had no room. Elements that are equal and dense in the sample
+are not listed at all: the threshold is the key above them, and the last kernel finds as many as it needs in
+the row's first segments.
 
 A row of no more elements than a list has room for gets the lowest threshold: all of it is listed.
 """
