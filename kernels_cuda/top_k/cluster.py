@@ -121,7 +121,8 @@ def cluster_kernel(element_size: int) -> Any:
         rank = cluster_rank()
         n_blocks = u32(1) << u32(p.cluster_bits)
         begin(memory, thread, n_blocks)
-        # When all have arrived, all are there.
+        cuda.syncthreads()
+        # Where all have arrived, all blocks are there.
         cluster_arrive_relaxed()
         grid_dependency_wait()
 
