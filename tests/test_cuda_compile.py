@@ -43,6 +43,9 @@ MOST_SPILLED = {
     "dmlops_top_k_partition_8_": 1400,
     "dmlops_top_k_partition_": 720,
     "dmlops_top_k_histogram_": 170,
+    "dmlops_top_k_list_": 300,
+    "dmlops_top_k_finish_8": 2500,
+    "dmlops_top_k_finish_": 1300,
 }
 
 

@@ -41,7 +41,16 @@ OWN_BYTES = 4 * KIB
 LARGEST_PROBLEM = 1 << 30
 
 
-def planned(shape, k, element_size=4, arch="sm_90", algorithm=None, policy=None, is_sorted=True):
+def planned(
+    shape,
+    k,
+    element_size=4,
+    arch="sm_90",
+    algorithm=None,
+    policy=None,
+    is_sorted=True,
+    multiprocessors=132,
+):
     """Return the algorithm, launches and workspace of a selection along the middle of three axes."""
     outer, axis_size, inner = shape
     rows = [(outer, axis_size * inner, k * inner, k * inner), (inner, 1, 1, 1)]
@@ -54,7 +63,7 @@ def planned(shape, k, element_size=4, arch="sm_90", algorithm=None, policy=None,
         axis_size=axis_size,
         rows=problems.describe_rows([problems.RowDimension(*row) for row in rows if row[0] > 1], inner),
         strides=problems.AxisStrides(inner, inner, inner),
-        multiprocessors=132,
+        multiprocessors=multiprocessors,
         is_sorted=is_sorted,
     )
     if policy is None:
@@ -143,6 +152,9 @@ def test_maxima_of_rows_side_by_side(shape, k, element_size):
         (4, 8193, 4096, ("partition", 512)),
         (4, 8193, 4097, ("tile", 1024)),
         (4, 16384, 16384, ("tile", 1024)),
+        (2, 16384, 2047, ("block", 512)),
+        (2, 16384, 2048, ("tile", 1024)),
+        (1, 16384, 1024, ("tile", 1024)),
         (4, 16385, 2048, ("block", 512)),
         (4, 16385, 2049, ("partition", 1024)),
         (2, 16384, 767, ("block", 512)),
@@ -224,11 +236,50 @@ def test_many_rows_have_smaller_blocks(n_rows, k, n_threads):
     ],
 )
 def test_coarse_groups_are_larger_where_few_are_listed(element_size, axis_size, k, coarse_chunks):
-    _, (maxima, _), _ = planned((1, axis_size, 1), k, element_size)
+    _, (maxima, _), _ = planned((1, axis_size, 1), k, element_size, algorithm="grid")
     n_chunks = -(-axis_size * element_size // (256 * 16))
     chunks = maxima.parameters.coarse_chunks
     assert chunks == coarse_chunks
     assert 0 <= maxima.parameters.blocks_per_part * 8 * chunks - n_chunks < 8 * chunks
+
+
+CLUSTERS = {"sm_89": (), "sm_90": (4, 8, 16), "sm_100": (4, 8, 16), "sm_120": (4, 8)}
+
+
+@pytest.mark.parametrize("arch", CLUSTERS)
+@pytest.mark.parametrize("element_size", [1, 2, 4, 8])
+def test_clusters_of_few_long_rows(arch, element_size):
+    """All clusters run at a time, hold their rows, and are of sizes that the device has."""
+    served = set()
+    for n_rows in (1, 3, 7, 8, 14, 15, 28, 29):
+        for axis_size in (40_000, 131_072, 200_000, 700_000):
+            for is_sorted in (True, False):
+                name, launches, _ = planned(
+                    (n_rows, axis_size, 1), 2048, element_size, arch, is_sorted=is_sorted
+                )
+                if name != "cluster":
+                    continue
+                (launch,) = launches
+                assert launch.cluster in CLUSTERS[arch]
+                assert launch.grid == n_rows * launch.cluster <= 132 * 7 / 8
+                assert launch.cluster * launch.shared_bytes >= axis_size * element_size
+                if axis_size == 700_000:
+                    served.add((n_rows, launch.cluster))
+                assert launch.cluster == 4 or axis_size * element_size >= launch.cluster * 1024 * 16
+    largest = max(CLUSTERS[arch], default=0)
+    assert all(cluster == largest for n_rows, cluster in served if n_rows == 1)
+    assert all(n_rows < 29 for n_rows, _ in served)
+    # Wider elements need more shared memory than there is.
+    assert bool(served) == (arch in ("sm_90", "sm_100") and element_size <= 4)
+
+
+def test_clusters_that_a_device_may_have_no_room_for():
+    """Only of large devices it is certain that 16 multiprocessors belong together."""
+    sizes = [
+        planned((1, 131_072, 1), 2000, multiprocessors=multiprocessors).launches[0].cluster
+        for multiprocessors in (128, 127)
+    ]
+    assert sizes == [16, 8]
 
 
 def test_tiles_that_a_device_has_no_room_for():
@@ -277,7 +328,7 @@ def test_forced_chunks(name, coarse_chunks):
         ("many_launches", (3000, 200, 1), 9, "top_k_warp"),
         ("many_launches", (3000, 5000, 1), 5, "top_k_block"),
         ("many_launches", (3000, 5000, 1), 5000, "top_k_tile"),
-        ("many_launches", (30, 70_000, 1), 5, "top_k_maxima"),
+        ("many_launches", (30, 70_000, 1), 300, "top_k_maxima"),
         ("grid-transposed-many_launches", (30, 70_000, 1), 5, "top_k_transposed_maxima"),
     ],
 )
@@ -287,6 +338,9 @@ def test_forced_launches(name, shape, k, variant):
     assert max(grids) == 7
 
 
+FORCED = ("block", "grid", "single_pass", "tile", "columns", "warp", "rounds", "cluster")
+
+
 def all_launches(arch, element_size):
     """Yield the launches of many problems, solved by every algorithm that serves them."""
     for n_rows in (1, 100, 100_000):
@@ -294,7 +348,7 @@ def all_launches(arch, element_size):
             for k in {1, 8, 32, 400, 1000, 2048, 4096, 5000, axis_size}:
                 if k > axis_size or n_rows * axis_size > LARGEST_PROBLEM:
                     continue
-                for algorithm in (None, "block", "grid", "tile", "columns", "warp", "rounds"):
+                for algorithm in (None, *FORCED):
                     try:
                         yield from planned((n_rows, axis_size, 1), k, element_size, arch, algorithm).launches
                     except ValueError:
@@ -309,6 +363,7 @@ def shared_bytes(launch, element_size):
         "top_k_block": shapes.block_static_bytes(launch.block),
         # Digits are counted by each warp.
         "top_k_sort": launch.block // 32 * shapes.N_DIGITS * 4 + OWN_BYTES,
+        "top_k_cluster": shapes.cluster_static_bytes(element_size),
     }
     return launch.shared_bytes + own_bytes.get(launch.variant.name, OWN_BYTES)
 

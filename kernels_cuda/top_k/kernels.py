@@ -12,6 +12,8 @@ from kernels_cuda.top_k.policy import (
     TILE_SHAPES,
     ByIndexPolicy,
     ColumnsPolicy,
+    SampledPolicy,
+    SinglePassPolicy,
     WarpPolicy,
     block_shape,
 )
@@ -32,6 +34,14 @@ def rounds(element_size: int, shape: shapes.RoundsShape) -> Variant:
     """Return the kernel for short rows and a small k."""
     parameters = element_size, *shape
     return Variant("top_k_rounds", "kernels_cuda.top_k.rounds:rounds_kernel", parameters)
+
+
+def single_pass(element_size: int) -> Variant:
+    """Return the kernel that reads rows once for a small k."""
+    factory = "kernels_cuda.top_k.single_pass:single_pass_kernel"
+    most = shapes.most_kept(SinglePassPolicy.largest_k)
+    shape = shapes.SinglePassShape(SinglePassPolicy.n_slots, most, shapes.LARGEST_CLUSTER)
+    return Variant("top_k_single_pass", factory, (element_size,), shape.dynamic_bytes, shape.n_blocks)
 
 
 def block(element_size: int, n_threads: int) -> Variant:
@@ -72,6 +82,23 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
     """Return the kernel that sorts a row in a block."""
     dynamic_bytes = shape.dynamic_bytes(element_size)
     return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_kernel", (element_size, *shape), dynamic_bytes)
+
+
+def sample(element_size: int) -> Variant:
+    """Return the kernel that chooses thresholds from samples of rows."""
+    parameters, dynamic_bytes = (element_size,), SampledPolicy.sample_bytes
+    return Variant("top_k_sample", "kernels_cuda.top_k.sampled:sample_kernel", parameters, dynamic_bytes)
+
+
+def list_candidates(element_size: int) -> Variant:
+    """Return the kernel that lists the elements at or above the thresholds."""
+    return Variant("top_k_list", "kernels_cuda.top_k.sampled:list_kernel", (element_size,))
+
+
+def finish(element_size: int) -> Variant:
+    """Return the kernel that selects from what has been listed."""
+    factory = "kernels_cuda.top_k.sampled_finish:finish_kernel"
+    return Variant("top_k_finish", factory, (element_size,), MOST_SHARED_BYTES)
 
 
 def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
@@ -139,6 +166,8 @@ def variants() -> Iterator[Variant]:
             yield warp(element_size, row_elements)
         for shape in ROUNDS_SHAPES[element_size]:
             yield rounds(element_size, shapes.RoundsShape(*shape))
+        if element_size in shapes.SINGLE_PASS_ELEMENT_SIZES:
+            yield single_pass(element_size)
         for n_threads in BLOCK_THREADS:
             yield block(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:
@@ -151,3 +180,7 @@ def variants() -> Iterator[Variant]:
         yield histogram(element_size)
         for n_threads in shapes.BY_INDEX_THREADS:
             yield by_index(element_size, n_threads)
+        if element_size > 1:
+            yield list_candidates(element_size)
+            yield sample(element_size)
+            yield finish(element_size)
