@@ -40,8 +40,8 @@ MOST_SPILLED = {
     # On devices before 9.0; there it is 250.
     "dmlops_top_k_sort_": 1530,
     "dmlops_top_k_tile_": 270,
-    "dmlops_top_k_partition_8_": 1130,
-    "dmlops_top_k_partition_": 610,
+    "dmlops_top_k_partition_8_": 1400,
+    "dmlops_top_k_partition_": 720,
     "dmlops_top_k_histogram_": 170,
     "dmlops_top_k_list_": 300,
     "dmlops_top_k_finish_8": 2500,

@@ -33,11 +33,10 @@ SORTED_INTO = {
 # What serves problems whose results are not to be sorted by itself.
 BY_INDEX = {
     "rounds": "top_k_rounds",
-    "single_pass": "top_k_single_pass",
-    "block": "top_k_partition",
+    "single_pass": "top_k_cluster",
+    "block": "top_k_cluster",
     "tile": "top_k_partition",
     "tables": "top_k_partition",
-    "many_elements": "top_k_partition",
     "sampled": "top_k_finish",
 }
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}
