@@ -15,10 +15,10 @@ from numba import cuda, types
 from kernels_cuda.ptx import LOAD, STORE, grid_dependency_wait, shuffle_from_u32
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
+from kernels_cuda.top_k.digits import digit_functions
 from kernels_cuda.top_k.parameters import ReorderParameters
 from kernels_cuda.top_k.rows import load_index, row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import DIGIT_BITS, N_DIGITS, REORDER_THREADS, TILE_SUMS, WARP_LANES
-from kernels_cuda.top_k.sort import digit_functions
 
 u16 = types.uint16
 u32 = types.uint32

@@ -11,6 +11,7 @@ from kernels_cuda.ptx import (
     shuffle_xor_u32,
     store_cluster_u32,
     warp_add,
+    warp_inclusive_sum,
     warp_max,
     warp_min,
 )
@@ -54,7 +55,8 @@ def send_maximum(group_maxima, best, rank, cluster_bits, lane, warp):
 def sample_threshold(group_maxima, n_selected, lane):
     """Return a key that at least `n_selected` groups reach, and few more; 0 if not so many reach any other.
 
-    One warp bisects the range of the keys.
+    If more do because they have that key, the groups up to one that is returned as well are enough of them;
+    otherwise that is `N_GROUPS`. One warp bisects the range of the keys.
     """
     keys = cuda.local.array(_GROUPS_PER_LANE, u32)
     at = shared_address(group_maxima) + lane * VECTOR_BYTES
@@ -83,4 +85,21 @@ def sample_threshold(group_maxima, n_selected, lane):
             reaching = count
         else:
             highest = middle - 1
-    return lowest
+    last_group = u32(N_GROUPS)
+    if reaching > most:
+        above = u32(0)
+        for number in range(_GROUPS_PER_LANE):
+            above += u32(keys[number] > lowest)
+        needed = n_selected - warp_add(above)
+        last_group = u32(0)
+        before = u32(0)
+        for half in range(2):
+            ties = u32(0)
+            for number in range(4):
+                ties += u32(keys[4 * half + number] == lowest)
+            through = before + warp_inclusive_sum(ties)
+            if through - ties < needed <= through:
+                last_group = u32(N_GROUPS // 2 * half) + lane * 4 + 3
+            before = warp_max(through)
+        last_group = warp_max(last_group)
+    return lowest, last_group
