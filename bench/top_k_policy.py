@@ -270,6 +270,19 @@ def thresholds(policy: Policy, multiprocessors: int) -> list[Threshold]:
             tile,
             block,
         ),
+        *(
+            Threshold(
+                name,
+                powers(128, 4096),
+                functools.partial(lambda rows, k: Problem((rows, 16_384), 1, k), rows),
+                block,
+                Side("partition"),
+            )
+            for name, rows in (
+                ("partition.sorted_k", 8 * multiprocessors),
+                ("partition.sorted_k_of_few_rows", multiprocessors),
+            )
+        ),
         Threshold(
             "block.small_elements",
             powers(1024, 16_384),

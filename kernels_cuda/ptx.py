@@ -168,7 +168,6 @@ store_u16 = _instruction(_void, [i64, u32], "st.global.u16 [$0], $1;")
 store_u32 = _instruction(_void, [i64, u32], "st.global.u32 [$0], $1;")
 store_u64 = _instruction(_void, [i64, u64], "st.global.u64 [$0], $1;")
 store_u32x4 = _instruction(_void, [i64, u32, u32, u32, u32], "st.global.v4.u32 [$0], {$1, $2, $3, $4};")
-store_u32x2 = _instruction(_void, [i64, u32, u32], "st.global.v2.u32 [$0], {$1, $2};")
 store_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.v2.u64 [$0], {$1, $2};")
 
 store_stream_u8 = _instruction(_void, [i64, u32], "st.global.cs.u8 [$0], $1;")
@@ -219,6 +218,29 @@ ballot = _instruction(
 )
 
 
+def _ballot_words(parts: int) -> Any:
+    # (four words, mask, least, limit): the lanes with a part of a word, moved to its top, that is not less
+    # than `least` once XORed with the mask, or that is above the limit.
+    steps = []
+    for word in range(1, 5):
+        for part in range(parts):
+            first = word == 1 and part == 0
+            found, combined = ("", "") if first else (", found", ".or")
+            steps += [
+                f"shl.b32 top, ${word}, {32 // parts * part};",
+                "xor.b32 masked, top, $5;",
+                f"setp.ge{combined}.u32 found, masked, $6{found};",
+                "setp.gt.or.u32 found, top, $7, found;",
+            ]
+    text = "{ .reg .pred found; .reg .b32 top, masked; " + " ".join(steps)
+    text += f" vote.sync.ballot.b32 $0, found, {_ALL_LANES}; }}"
+    return _instruction(u32, [u32] * 7, text, _CONVERGENT)
+
+
+# By element size in bytes.
+BALLOT_WORDS = {2: _ballot_words(2), 4: _ballot_words(1)}
+
+
 def _warp_reduction(operation: str, kind: str) -> Any:
     def text() -> str:
         if target_capability() >= (8, 0):
@@ -262,6 +284,9 @@ popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
 highest_bit = _instruction(u32, [u32], "bfind.u32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
 leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
+trailing_zeros_u32 = _instruction(
+    u32, [u32], "{ .reg .b32 reversed; brev.b32 reversed, $1; clz.b32 $0, reversed; }", _PURE
+)
 # (sum, a, b): a times b, both as signed words, is added to the sum.
 add_product = _instruction(i64, [i64, u32, u32], "mad.wide.s32 $0, $2, $3, $1;", _PURE)
 multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)
@@ -347,7 +372,9 @@ atomic_add_cluster_u32 = _instruction(
 reduce_add_cluster_u32 = _instruction(
     _void, [u32, u32], "red.relaxed.cluster.shared::cluster.add.u32 [$0], $1;"
 )
-# All threads of the cluster arrive; what they wrote before can be seen by those that have waited.
+# All threads of the cluster arrive; what they wrote before can be seen by those that have waited. It takes a
+# warp a while to make sure of that: those that have written nothing for other blocks need not.
+cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
 cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.release.aligned;", _BARRIER)
 # The same, for nothing that was written before.
 cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)

@@ -103,8 +103,35 @@ def _columns(launch):
 
 
 def _rows_only(launch):
-    n_rows = launch.arguments.get("n_rows", launch.arguments.get("first_row", 0) + launch.grid)
+    n_rows = launch.arguments.get(
+        "n_rows", launch.arguments.get("first_row", 0) + launch.grid // launch.cluster
+    )
     yield from _offsets(launch, n_rows)
+
+
+def _sample(launch):
+    yield "states", True, 16 * launch.first_block, 16 * launch.grid
+    yield from _offsets(launch, launch.n_rows)
+
+
+def _list(launch):
+    slots = launch.n_rows * launch.n_slots
+    for writes in (False, True):
+        yield "states", writes, 0, 16 * launch.n_rows
+    yield "segments", True, 0, launch.n_rows * launch.n_segments * 8
+    yield "keys", True, 0, slots * _key_bytes(launch)
+    yield "lows", True, 0, slots * 4
+    yield from _offsets(launch, launch.n_rows)
+
+
+def _finish(launch):
+    first, end = launch.first_block, launch.first_block + launch.grid
+    yield "states", False, 16 * first, 16 * launch.grid
+    for writes in (False, True):
+        yield "segments", writes, 0, end * launch.n_segments * 8
+    yield "listed_keys", False, 0, end * launch.n_slots * _key_bytes(launch)
+    yield "listed_lows", False, 0, end * launch.n_slots * 4
+    yield from _offsets(launch, launch.n_rows)
 
 
 def _single_pass(launch):
@@ -215,6 +242,10 @@ KERNELS = {
     "top_k_warp": _rows_only,
     "top_k_tile": _rows_only,
     "top_k_partition": _rows_only,
+    "top_k_sample": _sample,
+    "top_k_list": _list,
+    "top_k_finish": _finish,
+    "top_k_cluster": _rows_only,
     "top_k_clear": _clear,
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,

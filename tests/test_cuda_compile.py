@@ -43,6 +43,9 @@ MOST_SPILLED = {
     "dmlops_top_k_partition_8_": 1130,
     "dmlops_top_k_partition_": 610,
     "dmlops_top_k_histogram_": 170,
+    "dmlops_top_k_list_": 300,
+    "dmlops_top_k_finish_8": 2500,
+    "dmlops_top_k_finish_": 1300,
 }
 
 
@@ -90,7 +93,7 @@ def test_a_label_stands_for_one_kernel():
 
 def test_kernels_are_few():
     # All of them are compiled for every architecture: one an element width and layout, no more.
-    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 205
+    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 230
 
 
 def is_wide(variant):

@@ -41,7 +41,16 @@ OWN_BYTES = 4 * KIB
 LARGEST_PROBLEM = 1 << 30
 
 
-def planned(shape, k, element_size=4, arch="sm_90", algorithm=None, policy=None, is_sorted=True):
+def planned(
+    shape,
+    k,
+    element_size=4,
+    arch="sm_90",
+    algorithm=None,
+    policy=None,
+    is_sorted=True,
+    multiprocessors=132,
+):
     """Return the algorithm, launches and workspace of a selection along the middle of three axes."""
     outer, axis_size, inner = shape
     rows = [(outer, axis_size * inner, k * inner, k * inner), (inner, 1, 1, 1)]
@@ -54,7 +63,7 @@ def planned(shape, k, element_size=4, arch="sm_90", algorithm=None, policy=None,
         axis_size=axis_size,
         rows=problems.describe_rows([problems.RowDimension(*row) for row in rows if row[0] > 1], inner),
         strides=problems.AxisStrides(inner, inner, inner),
-        multiprocessors=132,
+        multiprocessors=multiprocessors,
         is_sorted=is_sorted,
     )
     if policy is None:
@@ -134,17 +143,25 @@ def test_maxima_of_rows_side_by_side(shape, k, element_size):
         (4, 2048, 2048, ("tile", 256)),
         (4, 2048, 511, ("block", 128)),
         (4, 2048, 512, ("tile", 256)),
-        (4, 6144, 1535, ("block", 512)),
-        (4, 6144, 1536, ("tile", 384)),
-        (4, 8192, 2047, ("block", 512)),
-        (4, 8192, 2048, ("tile", 512)),
-        (4, 8193, 4096, ("block", 512)),
+        (4, 2049, 767, ("tile", 384)),
+        (4, 2049, 768, ("partition", 256)),
+        (4, 6144, 767, ("block", 512)),
+        (4, 6144, 768, ("partition", 512)),
+        (4, 6144, 4096, ("partition", 512)),
+        (4, 6144, 4097, ("tile", 384)),
+        (4, 8193, 4096, ("partition", 512)),
         (4, 8193, 4097, ("tile", 1024)),
         (4, 16384, 16384, ("tile", 1024)),
         (2, 16384, 2047, ("block", 512)),
         (2, 16384, 2048, ("tile", 1024)),
         (1, 16384, 1024, ("tile", 1024)),
-        (4, 16385, 16385, ("sort", 384)),
+        (4, 16385, 2048, ("block", 512)),
+        (4, 16385, 2049, ("partition", 1024)),
+        (2, 16384, 767, ("block", 512)),
+        (2, 16384, 768, ("partition", 512)),
+        (1, 4096, 768, ("tile", 384)),
+        (1, 16384, 768, ("partition", 512)),
+        (4, 16385, 16385, ("sort", 256)),
         (8, 4096, 4096, ("tile", 512)),
         (8, 8192, 2560, ("block", 512)),
         (8, 8192, 2561, ("tile", 1024)),
@@ -155,6 +172,46 @@ def test_maxima_of_rows_side_by_side(shape, k, element_size):
 def test_long_rows_of_many_winners_are_sorted_by_a_block(element_size, axis_size, k, algorithm, arch):
     name, launches, _ = planned((256, axis_size, 1), k, element_size, arch)
     assert (name, launches[-1].block) == algorithm
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "axis_size", "k", "served"),
+    [
+        (132, 10, 9, ("partition", 512, 16)),  # few rows
+        (133, 10, 9, ("warp",)),
+        (132, 8193, 1, ("partition", 1024, 16)),
+        (132, 16_385, 50, ("partition", 1024, 32)),
+        (4096, 128, 33, ("warp",)),
+        (4096, 129, 33, ("partition", 256, 16)),
+        (4096, 1024, 32, ("warp",)),
+        (4096, 1025, 1, ("partition", 256, 16)),
+        (4096, 4097, 4097, ("partition", 512, 16)),
+        (4096, 8193, 100, ("partition", 512, 32)),
+        (4096, 32_768, 100, ("partition", 1024, 32)),
+        (4096, 32_769, 100, ("block",)),
+        (4096, 32_768, 32_768, ("sort",)),  # no room for all of them
+    ],
+)
+def test_rows_whose_results_come_by_index(n_rows, axis_size, k, served):
+    name, launches, _ = planned((n_rows, axis_size, 1), k, is_sorted=False)
+    assert name == served[0]
+    if name == "partition":
+        (launch,) = launches
+        assert launch.variant.parameters[1:] == served[1:]
+        assert launch.grid == n_rows
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_partitions_have_room_on_every_device(is_sorted):
+    for arch, shared_bytes in SHARED_BYTES.items():
+        for element_size in (1, 2, 4, 8):
+            for axis_size, k in ((4096, 1000), (8192, 4096), (16_384, 4096), (32_768, 100)):
+                try:
+                    found = planned((500, axis_size, 1), k, element_size, arch, "partition", None, is_sorted)
+                except ValueError:
+                    continue
+                (launch,) = found.launches
+                assert launch.shared_bytes + shapes.PARTITION_STATIC_BYTES <= shared_bytes
 
 
 @pytest.mark.parametrize(
@@ -184,6 +241,45 @@ def test_coarse_groups_are_larger_where_few_are_listed(element_size, axis_size, 
     chunks = maxima.parameters.coarse_chunks
     assert chunks == coarse_chunks
     assert 0 <= maxima.parameters.blocks_per_part * 8 * chunks - n_chunks < 8 * chunks
+
+
+CLUSTERS = {"sm_89": (), "sm_90": (4, 8, 16), "sm_100": (4, 8, 16), "sm_120": (4, 8)}
+
+
+@pytest.mark.parametrize("arch", CLUSTERS)
+@pytest.mark.parametrize("element_size", [1, 2, 4, 8])
+def test_clusters_of_few_long_rows(arch, element_size):
+    """All clusters run at a time, hold their rows, and are of sizes that the device has."""
+    served = set()
+    for n_rows in (1, 3, 7, 8, 14, 15, 28, 29):
+        for axis_size in (40_000, 131_072, 200_000, 700_000):
+            for is_sorted in (True, False):
+                name, launches, _ = planned(
+                    (n_rows, axis_size, 1), 2048, element_size, arch, is_sorted=is_sorted
+                )
+                if name != "cluster":
+                    continue
+                (launch,) = launches
+                assert launch.cluster in CLUSTERS[arch]
+                assert launch.grid == n_rows * launch.cluster <= 132 * 7 / 8
+                assert launch.cluster * launch.shared_bytes >= axis_size * element_size
+                if axis_size == 700_000:
+                    served.add((n_rows, launch.cluster))
+                assert launch.cluster == 4 or axis_size * element_size >= launch.cluster * 1024 * 16
+    largest = max(CLUSTERS[arch], default=0)
+    assert all(cluster == largest for n_rows, cluster in served if n_rows == 1)
+    assert all(n_rows < 29 for n_rows, _ in served)
+    # Wider elements need more shared memory than there is.
+    assert bool(served) == (arch in ("sm_90", "sm_100") and element_size <= 4)
+
+
+def test_clusters_that_a_device_may_have_no_room_for():
+    """Only of large devices it is certain that 16 multiprocessors belong together."""
+    sizes = [
+        planned((1, 131_072, 1), 2000, multiprocessors=multiprocessors).launches[0].cluster
+        for multiprocessors in (128, 127)
+    ]
+    assert sizes == [16, 8]
 
 
 def test_tiles_that_a_device_has_no_room_for():
@@ -242,6 +338,9 @@ def test_forced_launches(name, shape, k, variant):
     assert max(grids) == 7
 
 
+FORCED = ("block", "grid", "single_pass", "tile", "columns", "warp", "rounds", "cluster")
+
+
 def all_launches(arch, element_size):
     """Yield the launches of many problems, solved by every algorithm that serves them."""
     for n_rows in (1, 100, 100_000):
@@ -249,7 +348,7 @@ def all_launches(arch, element_size):
             for k in {1, 8, 32, 400, 1000, 2048, 4096, 5000, axis_size}:
                 if k > axis_size or n_rows * axis_size > LARGEST_PROBLEM:
                     continue
-                for algorithm in (None, "block", "grid", "single_pass", "tile", "columns", "warp", "rounds"):
+                for algorithm in (None, *FORCED):
                     try:
                         yield from planned((n_rows, axis_size, 1), k, element_size, arch, algorithm).launches
                     except ValueError:
@@ -264,6 +363,7 @@ def shared_bytes(launch, element_size):
         "top_k_block": shapes.block_static_bytes(launch.block),
         # Digits are counted by each warp.
         "top_k_sort": launch.block // 32 * shapes.N_DIGITS * 4 + OWN_BYTES,
+        "top_k_cluster": shapes.cluster_static_bytes(element_size),
     }
     return launch.shared_bytes + own_bytes.get(launch.variant.name, OWN_BYTES)
 

@@ -23,10 +23,12 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-# Of a tile with one non-zero element in so many, each is written as it is found.
-DENSE = 4
+# A tile's bits are listed at once if they are at most one in so many, and those of a granule up to here;
+# with more, threads that list the bits of a word each meet in memory banks.
 FEW = 4
 MOST_LISTED = GRANULE * 3 // 4
+# From one bit in so many on, flat positions are not listed at all.
+DENSE = 2
 GROUP = 128  # elements of a thread's four mask words
 _WORDS = THREADS * 4
 _RANKS = THREADS + 1
@@ -186,40 +188,6 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
     return writers[n_columns]
 
 
-def _packed_row_writer(n_columns: int, size: int, wide: bool) -> Any:
-    """Make the function that writes a row in one piece, for up to four columns but three."""
-    register, _, quotient_of = arithmetic(wide)
-    is_long = size == 8
-    stored = ptx.REGISTER[size]
-    store = ptx.STORE[size]
-    store_pair = ptx.store_u64x2 if is_long else ptx.store_u32x2
-
-    @device_function
-    def write_one(address, position, columns):
-        store(address, stored(position))
-
-    @device_function
-    def write_two(address, position, columns):
-        a = quotient_of(position, columns.multipliers[0], columns.shifts[0])
-        store_pair(address, a, position - a * register(columns.periods[0]))
-
-    @device_function
-    def write_four(address, position, columns):
-        a = quotient_of(position, columns.multipliers[0], columns.shifts[0])
-        rest = position - a * register(columns.periods[0])
-        b = quotient_of(rest, columns.multipliers[1], columns.shifts[1])
-        rest -= b * register(columns.periods[1])
-        c = quotient_of(rest, columns.multipliers[2], columns.shifts[2])
-        d = rest - c * register(columns.periods[2])
-        if is_long:
-            ptx.store_u64x2(address, a, b)
-            ptx.store_u64x2(address + 16, c, d)
-        else:
-            ptx.store_u32x4(address, a, b, c, d)
-
-    return {1: write_one, 2: write_two, 4: write_four}.get(n_columns)
-
-
 def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
     """Make the kernel that writes `n_columns` coordinates per row, or any number up to `GENERAL_COLUMNS`."""
     write_rows = _row_writer(n_columns, size, wide)
@@ -227,9 +195,8 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
     store = ptx.STORE_STREAM[size]
     stored = ptx.REGISTER[size]
     n_warps = THREADS // 32
-    write_packed_row = _packed_row_writer(n_columns, size, wide)
-    can_write_at_once = write_packed_row is not None
-    register = arithmetic(wide).register
+    store_position = ptx.STORE[size]
+    is_flat = n_columns == 1
 
     @device_function
     def fill_rows(first, output, p):
@@ -350,7 +317,7 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
             write_rows(thread, n_rows, first_row, first_position, positions, output, p, columns)
             return
 
-        # Many bits: a warp ranks 32 words, one bit per lane, and the tile is written granule by granule.
+        # Many bits: the tile is written granule by granule.
         ptx.store_shared_u32x4(ptx.shared_address(words) + (thread << 4), a, b, c, d)
         second = rank + counts_of_words[0]
         third = second + counts_of_words[1]
@@ -365,10 +332,10 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         cuda.syncthreads()
         below = ptx.lanes_below()
         own = 1 << lane
-        # Half of the bits, or more: a warp writes the rows of 32 elements at once, most lanes one.
-        if can_write_at_once and p.is_packed and i64(total) >= p.granules_per_tile * (GRANULE // DENSE):
+        if is_flat and p.is_packed and i64(total) >= p.granules_per_tile * (GRANULE // DENSE):
+            # Positions are rows by themselves: a warp writes those of 32 elements as it finds them.
             n_rows = u32(min(i64(total), p.capacity - first_row))
-            base = output + first_row * (n_columns * size)
+            first_address = output + first_row * size
             g = warp
             while g < u32(p.granules_per_tile) * group:
                 group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
@@ -377,10 +344,11 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
                     word = group_words[q]
                     slot = (u32(group_ranks >> u64(16 * q)) & 0xFFFF) + ptx.popcount_u32(word & below)
                     if word & own != 0 and slot < n_rows:
-                        position = register(first_position + i64(g * GROUP + u32(q * 32) + lane))
-                        write_packed_row(base + i64(slot) * (n_columns * size), position, columns)
+                        position = first_position + i64(g * GROUP + u32(q * 32) + lane)
+                        store_position(first_address + i64(slot) * size, stored(position))
                 g += n_warps
             return
+
         for granule in range(p.granules_per_tile):
             first_group = u32(granule) * group
             start = ranks[first_group]

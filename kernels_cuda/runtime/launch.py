@@ -29,14 +29,12 @@ from kernels_cpu.launch_list import (
     fits,
     list_words,
 )
-from kernels_cuda.runtime.variant import Target, Variant, capability_of
+from kernels_cuda.runtime.variant import PORTABLE_CLUSTER, Target, Variant, capability_of
 
 # Kernels may rely on this where their workspace begins.
 WORKSPACE_ALIGNMENT = 256
 
 _DEFAULT_SHARED_LIMIT = 48 * 1024
-# Every device that has clusters runs those of so many blocks.
-_PORTABLE_CLUSTER = 8
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
 _LOCK = threading.RLock()
 # From this driver on, launches that begin early can be recorded into graphs.
@@ -306,7 +304,7 @@ def _load(variant: Variant, target: Target) -> Kernel:
                 dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 shared_bytes = min(variant.dynamic_shared_bytes, target.block_shared_bytes - static_bytes)
                 _check(driver.cuKernelSetAttribute(dynamic, shared_bytes, kernel, device))
-        if variant.cluster > _PORTABLE_CLUSTER:
+        if variant.cluster > PORTABLE_CLUSTER:
             allowed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             _check(driver.cuKernelSetAttribute(allowed, 1, kernel, _device(target.device_id)))
     return Kernel(int(kernel), target)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 # Devices have thread-block clusters from this compute capability on.
 CLUSTERS_FROM = (9, 0)
+# All of them run clusters of so many blocks.
+PORTABLE_CLUSTER = 8
 
 
 class Variant(NamedTuple):

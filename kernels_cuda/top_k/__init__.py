@@ -1,13 +1,14 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-`dispatch.choose` picks one of ten algorithms by the shape alone:
+`dispatch.choose` picks one of eleven algorithms by the shape alone:
 
 ===========  ============================================  =================================================
 rounds       rows of up to 512, k <= 8                     several rows per warp; each round selects one
 warp         short rows, k <= 32                           one warp per row, the row in registers
 partition    rows of up to 32768                           one block per row, the row in registers
 single_pass  few long rows, k <= 128                       one cluster per row, which filters what it reads
-cluster      few long rows, any k up to some thousand      one cluster per row, the row in shared memory
+cluster      few long rows, k <= 4096                      one cluster per row, the row in shared memory
+sampled      batches of long rows                          one pass with a threshold from a sample of the row
 block        k up to what fits into shared memory          one block per row, which reads little more than it
 grid         the same, of few rows, very long or strided   many blocks find group maxima, then one per row
 columns      small k of rows that lie side by side         one lane per row, as along any axis but the last
@@ -16,21 +17,23 @@ sort         any k                                         radix sort of whole r
 ===========  ============================================  =================================================
 
 All compare ordered keys (`keys`), so a kernel is compiled for an element width, not for a data type. None
-gives up on any data, and none but the sort waits for other blocks: the first k groups of neighbouring
-elements, by largest element and position, hold all selected ones even where all keys tie. Where these groups
-still have too many candidates, histograms find the k-th key, and of those that equal it the first are taken
-in order.
+gives up on any data, and none but the sort waits for other blocks, unless they are of one cluster: the first
+k groups of neighbouring elements, by largest element and position, hold all selected ones even where all keys
+tie. Where these groups still have too many candidates, histograms find the k-th key, and of those that equal
+it the first are taken in order. Clusters go by histograms of whole rows.
 
 ====================================  ====================================================================
 `problem`, `policy`                   what is asked for, and what may be tuned
 `dispatch`                            the choice of an algorithm, and the plan
 `launches`, `group_launches`,         each algorithm's launches, as data
 `partition_launches`,
-`single_pass_launches`
+`single_pass_launches`,
+`sampled_launches`, `cluster_launches`
 `kernels`, `parameters`, `shapes`     what launches and kernels agree on
 `rounds`, `warp`, `partition`,        the algorithms: one file each, with their kernels
 `single_pass`, `block`, `grid`,
-`columns`, `tile`, `sort`
+`columns`, `tile`, `sampled`,
+`sampled_finish`, `cluster`, `sort`
 `pairs`, `sample`                     what the single pass compares, and where its threshold comes from
 `keys`, `aligned_keys`, `rows`        what is compared, and where rows lie
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
@@ -40,6 +43,8 @@ in order.
 `lengths`                             rows that end early
 `optional_launches`, `reorder`,       results in ascending order of index, where an algorithm's are not
 `by_index`
+`shared_keys`, `cluster_range`,       what a cluster keeps of a row, where its k-th key is, and the order
+`cluster_sort`                        of what it selects
 `candidates`                          what a lane of the columns algorithm keeps
 `digits`                              ranks by a digit, for sorts in shared memory
 `cooperate`                           what the lanes of a warp, and the warps of a block, do together

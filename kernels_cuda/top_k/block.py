@@ -234,8 +234,10 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             counters[thread] = u32(0)
 
         # Find the address of the vectors of the first stage, and their number.
-        coarse_group_bits = p.coarse_bits + keys_per_vector_bits + p.fine_bits
-        n_coarse = coarse_groups(n_row_vectors, coarse_group_bits, p.n_coarse)
+        n_coarse = i64(0)
+        if p.top_stage != ELEMENTS:
+            coarse_group_bits = p.coarse_bits + keys_per_vector_bits + p.fine_bits
+            n_coarse = coarse_groups(n_row_vectors, coarse_group_bits, p.n_coarse)
         fine_address = fine + unit * (p.n_coarse << p.coarse_bits) * VECTOR_BYTES
         coarse_address = coarse + unit * p.n_coarse * n_key_bytes
         stage, bits, has_unit_groups = p.top_stage, u32(p.lane_bits), p.has_unit_groups != 0
@@ -250,22 +252,19 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         elif stage == COARSE:
             address = coarse_address
             n_vectors = u32(n_coarse // keys_per_vector)
-        value_address = values + (value_row + part * p.k * p.strides.values) * element_size
-        index_address = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
-        n_written = min(p.k, count, length)
         # The first pass does not need these: registers are to be free for its loads.
         if thread == 0:
             state[COUNT] = count
             state[PREFIX] = prefix
             state[UNALIGNED] = count - n_row_vectors * per_vector
             state[BASE] = base
-            state[VALUES] = value_address
-            state[INDICES] = index_address
+            state[VALUES] = values + (value_row + part * p.k * p.strides.values) * element_size
+            state[INDICES] = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
             state[SOURCE] = begin
             if sources != 0:
                 state[SOURCE] = row * p.axis_size + begin
             state[VECTORS + ELEMENTS] = n_row_vectors
-            state[WRITTEN] = n_written
+            state[WRITTEN] = min(p.k, count, length)
             state[VECTORS + FINE] = n_coarse << p.coarse_bits
             state[VECTORS + COARSE] = n_coarse // keys_per_vector
             state[ADDRESS + ELEMENTS] = first_address
@@ -274,16 +273,17 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         grid_dependency_wait()
         if i64(cuda.blockIdx.x) < p.n_staggered:
             wait(u64(u32(cuda.blockIdx.x) // u32(p.n_together)) * u64(p.stagger_nanoseconds))
-        pad_row(
-            value_address,
-            index_address,
-            p.strides,
-            p.index_size,
-            p.length_format.padding,
-            n_written + i64(thread),
-            i64(n_threads),
-            min(p.k, p.part_size, p.axis_size - begin),
-        )
+        if lengths != 0:
+            pad_row(
+                values + (value_row + part * p.k * p.strides.values) * element_size,
+                indices + (index_row + part * p.k * p.strides.indices) * p.index_size,
+                p.strides,
+                p.index_size,
+                p.length_format.padding,
+                min(p.k, count, length) + i64(thread),
+                i64(n_threads),
+                min(p.k, p.part_size, p.axis_size - begin),
+            )
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         unaligned_bits = key_type(0)

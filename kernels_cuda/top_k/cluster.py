@@ -19,7 +19,7 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import (
     ballot,
-    cluster_arrive,
+    cluster_arrive_relaxed,
     cluster_rank,
     cluster_wait,
     grid_dependency_wait,
@@ -120,8 +120,9 @@ def cluster_kernel(element_size: int) -> Any:
         warp = thread >> 5
         rank = cluster_rank()
         n_blocks = u32(1) << u32(p.cluster_bits)
-        begin(memory, thread)
-        cluster_arrive()
+        begin(memory, thread, n_blocks)
+        # When all have arrived, all are there.
+        cluster_arrive_relaxed()
         grid_dependency_wait()
 
         row = p.first_row + (i64(cuda.blockIdx.x) >> p.cluster_bits)
@@ -166,7 +167,7 @@ def cluster_kernel(element_size: int) -> Any:
             n_ties_before = found[N_TIES_BEFORE]
             searching = shift > 0 and n_left < found[N_TIES]
         # A block stays for the others to read its bins.
-        cluster_arrive()
+        cluster_arrive_relaxed()
 
         warp_count = warp_add(count_selected(own, n_steps, low, high))
         if lane == 0:
@@ -182,6 +183,7 @@ def cluster_kernel(element_size: int) -> Any:
         n_left = max(n_left, n_ties_before) - n_ties_before
 
         words = cuda.local.array(n_words, key_type)
+        has_selected = False
         step = u32(0)
         while step < n_steps:
             load_vector(words, own)
@@ -192,6 +194,7 @@ def cluster_kernel(element_size: int) -> Any:
                 above |= u32(key > high) << u32(element)
                 ties |= u32(key >= low) << u32(element)
             if ballot(ties) != 0:
+                has_selected = True
                 ties ^= above
                 n_ties = popcount_u32(ties)
                 amounts = popcount_u32(above) | (n_ties << 16)
@@ -230,6 +233,7 @@ def cluster_kernel(element_size: int) -> Any:
                 (chunk_keys, chunk_lows, memory),
                 (row_address, p.strides.x),
                 (values, indices, p.strides.values, p.strides.indices, p.index_size),
+                has_selected,
                 n_selected,
                 u32(p.chunk_bits),
                 p.key_format,

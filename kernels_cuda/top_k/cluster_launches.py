@@ -1,5 +1,6 @@
 """The launches of the cluster algorithm."""
 
+from kernels_cuda.runtime.variant import PORTABLE_CLUSTER
 from kernels_cuda.top_k import kernels
 from kernels_cuda.top_k.launches import (
     OPERANDS,
@@ -23,19 +24,29 @@ from kernels_cuda.top_k.shapes import (
     cluster_static_bytes,
 )
 
+# The multiprocessors of a cluster belong to one group. No device has more groups, so that an eighth of the
+# multiprocessors are in the largest one.
+_MOST_GROUPS = 8
+
 
 def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
-    """Return how many blocks a cluster needs: the most with which all run at a time, or None."""
+    """Return how many blocks a cluster has: the most that all have work and run at a time, or None."""
     room = policy.block_bytes - cluster_static_bytes(problem.element_size)
     fitting = [
         n_blocks
         for n_blocks in policy.cluster.blocks
         if n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES <= room
         and problem.k <= n_blocks * LARGEST_CLUSTER_CHUNK
+        and (n_blocks <= PORTABLE_CLUSTER or n_blocks * _MOST_GROUPS <= problem.multiprocessors)
     ]
     if not fitting or problem.k > CLUSTER_LARGEST_K:
         return None
-    return max((size for size in fitting if run_together(problem, policy, size)), default=min(fitting))
+    busy = [
+        n_blocks
+        for n_blocks in fitting
+        if n_blocks * CLUSTER_STEP_BYTES <= problem.row_bytes and run_together(problem, policy, n_blocks)
+    ]
+    return max(busy, default=min(fitting))
 
 
 def n_steps(problem: Problem, n_blocks: int) -> int:

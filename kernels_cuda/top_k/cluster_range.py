@@ -3,7 +3,8 @@
 For each digit:
 
 1. Each block counts those of its keys that are in the range so far, in bins of its own.
-2. It tells all blocks how many are in each page of 64 bins. A barrier of the cluster makes sure of that.
+2. It tells all blocks how many are in each page of 64 bins. One of its warps does: for each warp that writes
+   to other blocks, the barrier that follows takes longer.
 3. Each block adds these totals up, so that it knows the page that the k-th key is in, and reads the bins of
    this page, from one block per warp.
 4. These add up to the digit, and to how many selected keys the blocks before have: that is where the results
@@ -21,6 +22,7 @@ from kernels_cuda.ptx import (
     ballot,
     cluster_address,
     cluster_arrive,
+    cluster_arrive_relaxed,
     cluster_wait,
     count_shared_if,
     leading_zeros_u32,
@@ -30,7 +32,7 @@ from kernels_cuda.ptx import (
     load_shared_u64,
     next_pass,
     reduce_add_shared_u32,
-    store_cluster_u32,
+    store_cluster_u32x4,
     store_shared_u32,
     store_shared_u64,
     warp_add,
@@ -48,17 +50,17 @@ DIGIT_BITS = CLUSTER_BINS.bit_length() - 1
 # A page per warp, of which a lane has two bins.
 _N_PAGES = CLUSTER_THREADS // WARP_LANES
 _PAGE_BINS = CLUSTER_BINS // _N_PAGES
-# In bytes, from set to set: the bins; the totals, by page and block, with a gap so that lanes which each read
-# a page's meet few banks twice; the bins of a page, of all blocks and of those before, and what is known of
-# that page.
+# In bytes, from set to set: the bins; the totals, by block and page; the bins of a page, of all blocks and of
+# those before. There is one set only of what is known of that page, and of the totals of this block.
 _BINS = 4 * CLUSTER_BINS
-_PAGE_TOTALS = 4 * LARGEST_CLUSTER + VECTOR_BYTES
-_TOTALS = _N_PAGES * _PAGE_TOTALS
+_BLOCK_TOTALS = 4 * _N_PAGES
+_TOTALS = LARGEST_CLUSTER * _BLOCK_TOTALS
 _PAGE = 2 * 4 * _PAGE_BINS
-RANGE_BYTES = 2 * (_BINS + _TOTALS + _PAGE) + VECTOR_BYTES
+RANGE_BYTES = 2 * (_BINS + _TOTALS + _PAGE) + VECTOR_BYTES + _BLOCK_TOTALS
 _FIRST_TOTALS = 2 * _BINS
 _FIRST_PAGE = _FIRST_TOTALS + 2 * _TOTALS
 _KNOWN = _FIRST_PAGE + 2 * _PAGE
+_OWN_TOTALS = _KNOWN + VECTOR_BYTES
 # What `find_digit` finds: the digit, the number of the k-th key among those that have it, and how many these
 # are; and how many keys the blocks before have that are above, and that have it.
 DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, N_FOUND = range(6)
@@ -80,11 +82,11 @@ def range_functions(element_size: int) -> RangeFunctions:
     per_vector = VECTOR_BYTES // element_size
 
     @linked_function
-    def begin(memory, thread):
-        """Clear all that is read before it is written."""
+    def begin(memory, thread, n_blocks):
+        """Clear all that is read before it is written, in this block."""
         store_shared_u64(memory + (thread << 3), u64(0))
-        if thread < 2 * _TOTALS // 8:
-            store_shared_u64(memory + _FIRST_TOTALS + (thread << 3), u64(0))
+        if thread // _N_PAGES % LARGEST_CLUSTER >= n_blocks:
+            store_shared_u32(memory + _FIRST_TOTALS + (thread << 2), u32(0))
         if thread < _PAGE // 8:
             store_shared_u64(memory + _FIRST_PAGE + (thread << 3), u64(0))
 
@@ -101,15 +103,28 @@ def range_functions(element_size: int) -> RangeFunctions:
             own += STEP_BYTES
             step = next_pass(step)
 
-    @device_function
-    def share_totals(bins, totals, thread, rank, n_blocks):
-        """Tell all blocks how many keys each page has."""
+    @linked_function
+    def share_totals(bins, own_totals, totals, thread, rank, n_blocks):
+        """Tell all blocks how many keys each page has, and meet them."""
         lane = thread & 31
+        warp = thread >> 5
         pair = load_shared_u64(bins + (thread << 3))
         total = warp_add(u32(pair) + u32(pair >> 32))
-        if lane < n_blocks:
-            at = totals + (thread >> 5) * _PAGE_TOTALS + (rank << 2)
-            store_cluster_u32(cluster_address(at, lane), total)
+        if lane == 0:
+            store_shared_u32(own_totals + (warp << 2), total)
+        cuda.syncthreads()
+        if warp == 0:
+            # A lane has half of the totals for a block.
+            block = lane % LARGEST_CLUSTER
+            at = lane // LARGEST_CLUSTER * (_BLOCK_TOTALS // 2)
+            if block < n_blocks:
+                to = cluster_address(totals + rank * _BLOCK_TOTALS + at, block)
+                for vector in range(0, _BLOCK_TOTALS // 2, VECTOR_BYTES):
+                    store_cluster_u32x4(to + vector, *load_shared_u32x4(own_totals + at + vector))
+            cluster_arrive()
+        else:
+            cluster_arrive_relaxed()
+        cluster_wait()
 
     @linked_function
     def read_page(bins, totals, page, known, n_left, lane, warp, rank):
@@ -117,16 +132,14 @@ def range_functions(element_size: int) -> RangeFunctions:
 
         Lanes go through the pages from the last to the first. Each warp adds the bins of another block.
         """
-        counts = cuda.local.array(4, u32)
-        at = totals + (_N_PAGES - 1 - lane) * _PAGE_TOTALS
+        at = totals + ((_N_PAGES - 1 - lane) << 2)
         amount = u32(0)
         before = u32(0)
-        for quarter in range(LARGEST_CLUSTER // 4):
-            counts[0], counts[1], counts[2], counts[3] = load_shared_u32x4(at + quarter * VECTOR_BYTES)
-            for block in range(4):
-                amount += counts[block]
-                if quarter * 4 + block < rank:
-                    before += counts[block]
+        for block in range(LARGEST_CLUSTER):
+            of_block = load_shared_u32(at + block * _BLOCK_TOTALS)
+            amount += of_block
+            if block < rank:
+                before += of_block
         through = warp_inclusive_sum(amount)
         place = 31 - leading_zeros_u32(ballot(through - amount < n_left <= through))
         first = (_N_PAGES - 1 - place) * _PAGE_BINS
@@ -197,9 +210,7 @@ def range_functions(element_size: int) -> RangeFunctions:
         other = 1 - half
         count_digits(*row_keys, bins, *bounds, shift)
         cuda.syncthreads()
-        share_totals(bins, totals, thread, rank, n_blocks)
-        cluster_arrive()
-        cluster_wait()
+        share_totals(bins, memory + _OWN_TOTALS, totals, thread, rank, n_blocks)
         # No block reads the other set any more.
         store_shared_u64(memory + other * _BINS + (thread << 3), u64(0))
         if thread < _PAGE // 8:

@@ -20,6 +20,7 @@ from kernels_cuda.ptx import (
     STORE_SHARED,
     cluster_address,
     cluster_arrive,
+    cluster_arrive_relaxed,
     cluster_wait,
     load_shared_u32x4,
     shared_address,
@@ -36,6 +37,8 @@ u32 = types.uint32
 i64 = types.int64
 
 _THREAD_BITS = CLUSTER_THREADS.bit_length() - 1
+# Those that give keys to other blocks: few warps, for each of them takes part in the barrier for longer.
+_SENDING_THREADS = 128
 
 
 class SortFunctions(NamedTuple):
@@ -81,18 +84,21 @@ def sort_function(element_size: int) -> SortFunctions:
         return first
 
     @linked_function
-    def sort_and_write(memory, row, output, n_selected, chunk_bits, key_format, ids):
+    def sort_and_write(memory, row, output, has_sent, n_selected, chunk_bits, key_format, ids):
         """Order the elements that all blocks have sent, and write them.
 
         `memory` are the shared arrays of a chunk, and the address of room for the keys of all of them; `row`
-        is ``(address, stride)``, `output` ``(values, indices, value_stride, index_stride, index_size)``, and
-        `ids` ``(thread, rank)``.
+        is ``(address, stride)``, `output` ``(values, indices, value_stride, index_stride, index_size)``,
+        `has_sent` tells whether this warp has sent any, and `ids` are ``(thread, rank)``.
         """
         chunk_keys, chunk_lows, all_keys = memory
         address, stride = row
         values, indices, value_stride, index_stride, index_size = output
         thread, block = ids
-        cluster_arrive()
+        if has_sent:
+            cluster_arrive()
+        else:
+            cluster_arrive_relaxed()
         cluster_wait()
         chunk_size = u32(1) << chunk_bits
         chunk_first = block << chunk_bits
@@ -116,14 +122,17 @@ def sort_function(element_size: int) -> SortFunctions:
             # In whole vectors, for the blocks of a cluster share the way from one to the other.
             chunk = all_keys + block * chunk_bytes
             vector_bits = chunk_bits - vector_key_bits
-            vector = thread
-            while vector < n_chunks << vector_bits:
-                other = vector >> vector_bits
-                at = chunk + (vector & ((1 << vector_bits) - 1)) * VECTOR_BYTES
-                if other != block:
-                    store_cluster_u32x4(cluster_address(at, other), *load_shared_u32x4(at))
-                vector += CLUSTER_THREADS
-            cluster_arrive()
+            if thread < _SENDING_THREADS:
+                vector = thread
+                while vector < n_chunks << vector_bits:
+                    other = vector >> vector_bits
+                    at = chunk + (vector & ((1 << vector_bits) - 1)) * VECTOR_BYTES
+                    if other != block:
+                        store_cluster_u32x4(cluster_address(at, other), *load_shared_u32x4(at))
+                    vector += _SENDING_THREADS
+                cluster_arrive()
+            else:
+                cluster_arrive_relaxed()
             cluster_wait()
             n_before = u32(0)
             if item < n_items:

@@ -21,6 +21,7 @@ from kernels_cuda.top_k.problem import (
     key_format,
     unfolded_format,
 )
+from kernels_cuda.top_k.sampled_launches import fitting_sample, sampled_launches
 from kernels_cuda.top_k.shapes import ROUNDS_LARGEST_K, WARP_LARGEST_K
 
 
@@ -37,6 +38,7 @@ class Algorithm(StrEnum):
     PARTITION = "partition"
     CLUSTER = "cluster"
     SORT = "sort"
+    SAMPLED = "sampled"
 
 
 class Implementation(NamedTuple):
@@ -66,6 +68,7 @@ IMPLEMENTATIONS = {
     Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
     Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
+    Algorithm.SAMPLED: Implementation(sampled_launches, orders_by_index=True),
 }
 
 
@@ -75,6 +78,8 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
         return Algorithm.COLUMNS
     if _is_for_rounds(problem, policy):
         return Algorithm.ROUNDS
+    if _is_for_clusters(problem, policy):
+        return Algorithm.CLUSTER
     if _is_for_single_pass(problem, policy):
         return Algorithm.SINGLE_PASS
     if _is_for_partition(problem, policy):
@@ -83,8 +88,8 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
         return Algorithm.WARP
     if _is_for_tiles(problem, policy):
         return Algorithm.TILE
-    if _is_for_clusters(problem, policy):
-        return Algorithm.CLUSTER
+    if _is_for_sampling(problem, policy):
+        return Algorithm.SAMPLED
     if _is_for_grids(problem, policy):
         return Algorithm.GRID
     return Algorithm.SORT if group_launches.fitting_block(problem, policy) is None else Algorithm.BLOCK
@@ -109,12 +114,22 @@ def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
 
 
 def _is_for_partition(problem: Problem, policy: Policy) -> bool:
-    return (
-        not problem.is_sorted
-        and problem.strides.x == 1
-        and problem.axis_size > policy.partition.row_elements
-        and partition_launches.fitting_partition(problem, policy) is not None
-    )
+    if problem.strides.x != 1 or partition_launches.fitting_partition(problem, policy) is None:
+        return False
+    partition, n, k = policy.partition, problem.axis_size, problem.k
+    if problem.is_sorted:
+        # It orders what it selects; a tile orders the row, and the block algorithm finds candidates first.
+        is_few = partition_launches.has_few_rows(problem, policy)
+        smallest_k = partition.sorted_k_of_few_rows if is_few else partition.sorted_k
+        if n > partition.long_row_elements:
+            smallest_k = partition.sorted_k_of_long_rows
+        return n > partition.sorted_row_elements and k >= smallest_k
+    if not group_launches.has_many_rows(problem, policy):
+        return True
+    if k <= WARP_LARGEST_K and n <= policy.warp.row_elements[-1]:
+        return False
+    is_filtered_sooner = n >= partition.filtered_elements and n > partition.filtered_per_selected * k
+    return n > partition.row_elements and not is_filtered_sooner
 
 
 def _is_for_warps(problem: Problem, policy: Policy) -> bool:
@@ -128,7 +143,11 @@ def _is_for_warps(problem: Problem, policy: Policy) -> bool:
 
 
 def _is_for_tiles(problem: Problem, policy: Policy) -> bool:
-    if not _selects_most(problem, policy) or launches.fitting_tile(problem, policy) is None:
+    if launches.fitting_tile(problem, policy) is None:
+        return False
+    if problem.axis_size <= policy.tile.short_elements and not group_launches.has_many_rows(problem, policy):
+        return True
+    if not _selects_most(problem, policy):
         return False
     return problem.axis_size <= policy.tile.sorted_elements or problem.k > policy.tile.selected_k
 
@@ -137,25 +156,50 @@ def _selects_most(problem: Problem, policy: Policy) -> bool:
     return problem.axis_size <= problem.k * policy.tile.elements_per_selected
 
 
+def _is_for_sampling(problem: Problem, policy: Policy) -> bool:
+    sampled = policy.sampled
+    if problem.strides.x != 1 or fitting_sample(problem, policy) is None:
+        return False
+    if problem.is_sorted:
+        shortest, longest = sampled.sorted_row_bytes
+        return (
+            problem.n_rows >= sampled.sorted_rows
+            and shortest <= problem.row_bytes <= longest
+            and problem.k >= sampled.sorted_k
+        )
+    shortest, longest = sampled.row_bytes
+    smallest_k = max(sampled.smallest_k, sampled.k_per_row * problem.n_rows)
+    return shortest <= problem.row_bytes <= longest and problem.k >= smallest_k
+
+
 def _is_for_single_pass(problem: Problem, policy: Policy) -> bool:
-    single_pass = policy.single_pass
-    return (
-        single_pass_launches.can_serve(problem, policy)
-        and single_pass.row_bytes <= problem.row_bytes <= single_pass.longest_row_bytes
-        and single_pass_launches.cluster_bits(problem, policy) > 0
-    )
+    single_pass, n = policy.single_pass, problem.axis_size
+    if not single_pass_launches.can_serve(problem, policy):
+        return False
+    longest = (n_bytes for n_rows, n_bytes in single_pass.longest_row_bytes if problem.n_rows <= n_rows)
+    if problem.row_bytes > next(longest, 0):
+        return False
+    if problem.is_sorted:
+        return problem.row_bytes >= single_pass.row_bytes
+    is_large_k = problem.k > single_pass.by_index_k
+    shortest = single_pass.by_index_elements_of_large_k if is_large_k else single_pass.by_index_elements
+    return n >= shortest
 
 
 def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
-    cluster = policy.cluster
+    cluster, n, k = policy.cluster, problem.axis_size, problem.k
     n_blocks = fitting_cluster(problem, policy)
-    return (
-        n_blocks is not None
-        and run_together(problem, policy, n_blocks)
-        and not group_launches.is_transposed(problem, policy)
-        and problem.axis_size >= cluster.row_elements
-        and (problem.k >= cluster.sorted_k or not problem.is_sorted)
-    )
+    if n_blocks is None or not run_together(problem, policy, n_blocks):
+        return False
+    if group_launches.is_transposed(problem, policy):
+        return False
+    is_long = problem.row_bytes > n_blocks * cluster.block_bytes
+    if problem.is_sorted:
+        # More rows leave fewer blocks for each to order its elements with.
+        smallest_k = cluster.large_k if is_long else cluster.sorted_k
+        is_large = smallest_k <= k <= n // 2 and n >= cluster.sorted_elements
+        return is_large and n_blocks >= cluster.fewest_sorting_blocks
+    return n > cluster.row_elements and k >= (cluster.large_k if is_long else cluster.smallest_k)
 
 
 def _is_for_grids(problem: Problem, policy: Policy) -> bool:

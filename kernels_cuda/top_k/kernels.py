@@ -12,6 +12,7 @@ from kernels_cuda.top_k.policy import (
     TILE_SHAPES,
     ByIndexPolicy,
     ColumnsPolicy,
+    SampledPolicy,
     SinglePassPolicy,
     WarpPolicy,
     block_shape,
@@ -81,6 +82,23 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
     """Return the kernel that sorts a row in a block."""
     dynamic_bytes = shape.dynamic_bytes(element_size)
     return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_kernel", (element_size, *shape), dynamic_bytes)
+
+
+def sample(element_size: int) -> Variant:
+    """Return the kernel that chooses thresholds from samples of rows."""
+    parameters, dynamic_bytes = (element_size,), SampledPolicy.sample_bytes
+    return Variant("top_k_sample", "kernels_cuda.top_k.sampled:sample_kernel", parameters, dynamic_bytes)
+
+
+def list_candidates(element_size: int) -> Variant:
+    """Return the kernel that lists the elements at or above the thresholds."""
+    return Variant("top_k_list", "kernels_cuda.top_k.sampled:list_kernel", (element_size,))
+
+
+def finish(element_size: int) -> Variant:
+    """Return the kernel that selects from what has been listed."""
+    factory = "kernels_cuda.top_k.sampled_finish:finish_kernel"
+    return Variant("top_k_finish", factory, (element_size,), MOST_SHARED_BYTES)
 
 
 def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
@@ -162,3 +180,7 @@ def variants() -> Iterator[Variant]:
         yield histogram(element_size)
         for n_threads in shapes.BY_INDEX_THREADS:
             yield by_index(element_size, n_threads)
+        if element_size > 1:
+            yield list_candidates(element_size)
+            yield sample(element_size)
+            yield finish(element_size)

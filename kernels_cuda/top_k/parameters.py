@@ -326,3 +326,38 @@ class ByIndexParameters(NamedTuple):
     layout: RowLayout
     key_format: KeyFormat
     length_format: LengthFormat
+
+
+class SampledParameters(NamedTuple):
+    """Parameters of the three kernels of `sampled`.
+
+    Attributes
+    ----------
+    first_block : int
+        The row, or the unit of rows and segments, that the first block takes.
+    sample_bits : int
+        Of a number that a row's sample has elements, a power of two.
+    n_slots, n_segments : int
+        Candidates of a row for which there is room, and the most segments that a row has.
+    candidate_words, counters_offset, selected_word : int
+        Shared memory of the candidates, where a block that sorts those selected counts, and where the list of
+        these begins.
+    """
+
+    index_size: int
+    is_sorted: int
+    first_block: int
+    n_rows: int
+    axis_size: int
+    k: int
+    sample_bits: int
+    n_slots: int
+    n_segments: int
+    candidate_words: int
+    counters_offset: int
+    selected_word: int
+    strides: AxisStrides
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+    length_format: LengthFormat

@@ -1,4 +1,4 @@
-"""Rows of some thousand elements, whose results come by ascending index: a block holds one in registers.
+"""Rows of some thousand elements: a block holds one in registers, and selects by histograms of its keys.
 
 1. Each warp loads a part of the row, its lanes a vector each at a time, and makes keys of the elements.
 2. A histogram of the keys' top bits tells which bin the k-th key is in; another one, of this bin, divides it
@@ -7,9 +7,9 @@
 3. Sums over lanes and warps tell where each selected element goes. The block brings them together in shared
    memory, and writes them side by side.
 
-Few keys of a bin are compared each with each instead. So most data take two histograms, and none take more
-than the bits of an element ask for. Results that are to be sorted are sorted in shared memory (`pair_sort`).
-Reads the row once, writes k values and indices.
+Keys are aligned ones (`aligned_keys`). Most data take two histograms, and none take more than the bits of an
+element ask for. Results that are to be in order are sorted in shared memory (`pair_sort`). Reads the row
+once, writes k values and indices.
 """
 
 from typing import Any
@@ -20,11 +20,8 @@ from kernels_cuda.ptx import (
     READ_IF,
     REGISTER,
     STORE,
-    atomic_add_shared_u32,
-    ballot,
     count_shared_if,
     grid_dependency_wait,
-    leading_zeros_u32,
     load_shared_u32x2,
     load_shared_u32x4,
     load_shared_u64x2,
@@ -61,7 +58,7 @@ i64 = types.int64
 REGISTERS = 64
 # What the block learns of the bin that the k-th key is in: its number, how many of its keys are selected, and
 # how many it has.
-BIN, SELECTED, AMOUNT, FOUND = range(4)
+BIN, SELECTED, AMOUNT = range(3)
 
 
 def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
@@ -110,41 +107,15 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                         elements[number] = float_key(elements[number], aligned)
 
     @linked_function
-    def compare_few(keys, n_used, lowest, highest, few_keys, cut, n_selected, amount, lane):
-        """Return what `find_cut` does, where no more keys are left than a warp has lanes."""
-        for vector in range(n_vectors):
-            if u32(vector) < n_used:
-                for number in range(vector * per_vector, (vector + 1) * per_vector):
-                    if lowest <= keys[number] <= highest:
-                        place = atomic_add_shared_u32(shared_address(cut) + FOUND * 4, u32(1))
-                        few_keys[place] = keys[number]
-        cuda.syncthreads()
-        key = few_keys[lane]
-        n_above = u32(0)
-        n_equal = u32(0)
-        for other in range(amount):
-            n_above += u32(few_keys[other] > key)
-            n_equal += u32(few_keys[other] == key)
-        # All warps do the same.
-        found = ballot(lane < amount and n_above < n_selected <= n_above + n_equal)
-        source = u32(31) - leading_zeros_u32(found)
-        return (
-            few_keys[source],
-            n_selected - shuffle_from_u32(n_above, source),
-            shuffle_from_u32(n_equal, source),
-        )
-
-    @linked_function
-    def find_cut(keys, n_used, bins, totals, few_keys, cut, n_selected, thread):
+    def find_cut(keys, n_used, bins, totals, cut, n_selected, thread):
         """Return a threshold, how many keys equal to it are selected, and how many there are.
 
         Larger keys are selected. If all that equal the threshold are selected, so are all above it, and the
         threshold need not be a key.
         """
         top = ~key_type(0)
-        shift = u32(register_bits - PARTITION_BIN_BITS)
         last_shift = u32(unused)
-        shift = max(shift, last_shift)
+        shift = max(u32(register_bits - PARTITION_BIN_BITS), last_shift)
         searching = True
         amount = n_selected
         while searching:
@@ -177,21 +148,15 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                         cut[BIN] = thread * bins_per_thread + u32(bin)
                         cut[SELECTED] = n_selected - before
                         cut[AMOUNT] = amounts[bin]
-                        cut[FOUND] = u32(0)
                     before += amounts[bin]
             cuda.syncthreads()
             top -= key_type(cut[BIN]) << shift
             n_selected = cut[SELECTED]
             amount = cut[AMOUNT]
-            searching = n_selected < amount and amount > WARP_LANES and shift > last_shift
+            searching = n_selected < amount and shift > last_shift
             if searching:
                 shift = max(shift, last_shift + PARTITION_BIN_BITS) - PARTITION_BIN_BITS
-        threshold = top - ((key_type(1) << shift) - 1)
-        if n_selected < amount and shift > last_shift:
-            threshold, n_selected, amount = compare_few(
-                keys, n_used, threshold, top, few_keys, cut, n_selected, amount, thread & 31
-            )
-        return threshold, n_selected, amount
+        return top - ((key_type(1) << shift) - 1), n_selected, amount
 
     @linked_function
     def at_or_above(keys, n_used, threshold):
@@ -255,8 +220,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         # Compilers would work the address out anew at each use, if they saw what it is.
         memory = shuffle_from_u32(shared_address(cuda.shared.array(0, u32)), u32(0))
         totals = cuda.shared.array(n_warps, u32)
-        cut = cuda.shared.array(4, u32)
-        few_keys = cuda.shared.array(WARP_LANES, key_type)
+        cut = cuda.shared.array(3, u32)
         maxima = cuda.shared.array(n_warps, key_type)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
@@ -311,9 +275,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         n_ties = u32(0)
         n_equal = u32(0)
         if n_selected < count:
-            threshold, n_ties, n_equal = find_cut(
-                keys, n_used, memory, totals, few_keys, cut, n_selected, thread
-            )
+            threshold, n_ties, n_equal = find_cut(keys, n_used, memory, totals, cut, n_selected, thread)
         chosen = at_or_above(keys, n_used, threshold) & live
         ties = u32(0)
         if n_ties < n_equal:

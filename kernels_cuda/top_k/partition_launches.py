@@ -18,21 +18,28 @@ from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import Problem
 
 
+def has_few_rows(problem: Problem, policy: Policy) -> bool:
+    """Tell whether there are so few rows that larger blocks finish them sooner."""
+    return problem.n_rows <= policy.partition.few_rows_per_multiprocessor * problem.multiprocessors
+
+
 def fitting_partition(problem: Problem, policy: Policy) -> shapes.PartitionShape | None:
     """Return the shape of blocks that hold a row each, or None if there is none."""
     if problem.is_sorted and problem.k > shapes.SORTED_PAIRS:
         return None
     partition = policy.partition
-    fitting = [
+    candidates = partition.shapes
+    if has_few_rows(problem, policy):
+        candidates = (
+            partition.shapes_of_few_sorted_rows if problem.is_sorted else partition.shapes_of_few_rows
+        )
+    room = policy.block_bytes - shapes.PARTITION_STATIC_BYTES
+    fitting = (
         shape
-        for shape in partition.shapes
-        if problem.axis_size <= shape.n_elements
-        and _dynamic_bytes(problem, shape) <= policy.block_bytes - shapes.PARTITION_STATIC_BYTES
-    ]
-    if not fitting:
-        return None
-    is_few = problem.n_rows <= partition.few_rows_per_multiprocessor * problem.multiprocessors
-    return fitting[-1 if is_few else 0]
+        for shape in candidates
+        if problem.axis_size <= shape.n_elements and _dynamic_bytes(problem, shape) <= room
+    )
+    return next(fitting, None)
 
 
 def _dynamic_bytes(problem: Problem, shape: shapes.PartitionShape) -> int:

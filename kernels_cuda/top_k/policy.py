@@ -13,6 +13,7 @@ from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
+    SORTED_PAIRS,
     BlockShape,
     PartitionShape,
     RoundsShape,
@@ -21,7 +22,6 @@ from kernels_cuda.top_k.shapes import (
 )
 
 ELEMENT_SIZES = (1, 2, 4, 8)
-CLUSTER_BLOCKS = (4, 8, 16)
 KIB = 1 << 10
 MIB = 1 << 20
 # Shared memory that a block may have, by compute capability (CUDA C++ programming guide, technical
@@ -59,8 +59,8 @@ TILE_SHAPES = {
 
 # Threads of a block that holds a row in registers, and keys of each.
 PARTITION_SHAPES = {
-    **dict.fromkeys((1, 2, 4), ((256, 16), (512, 32), (1024, 32))),
-    8: ((256, 8), (512, 16), (1024, 16)),
+    **dict.fromkeys((1, 2, 4), ((256, 16), (512, 16), (512, 32), (1024, 16), (1024, 32))),
+    8: ((256, 8), (512, 8), (512, 16), (1024, 8), (1024, 16)),
 }
 
 
@@ -98,18 +98,33 @@ class TilePolicy:
     # Longer rows than this are sorted from a k above the next on; the block algorithm serves others sooner.
     sorted_elements: int
     selected_k: int
+    # Rows up to this are sorted whatever k is, if they are few: a launch takes longer than the passes.
+    short_elements: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionPolicy:
-    """One block per row, which holds it in registers, for results by ascending index."""
+    """One block per row, which holds it in registers, for results by ascending index or for a large k."""
 
-    # Smallest first; a row goes to the first that holds it, or to the last if there are few rows.
+    # Smallest first; a row goes to the first that holds it. Few rows are better off with more threads each,
+    # but with fewer keys of each only if they need not be sorted.
     shapes: tuple[PartitionShape, ...]
-    # Shorter rows are left to warps and their rounds.
-    row_elements: int = 1024
-    # As many rows as this for each multiprocessor are few.
+    shapes_of_few_rows: tuple[PartitionShape, ...]
+    shapes_of_few_sorted_rows: tuple[PartitionShape, ...]
+    # Rows for each multiprocessor that are few.
     few_rows_per_multiprocessor: int = 1
+    # By index: many rows up to this length are served sooner by warps. Of many rows as long as the next, the
+    # block algorithm filters those with more elements for each selected one.
+    row_elements: int = 128
+    filtered_elements: int = 8192
+    filtered_per_selected: int = 48
+    # Sorted results are for a k from one of these on, and for longer rows than the fourth: other rows are
+    # finished sooner by group maxima, or sorted whole. Rows that are longer than the last are long.
+    sorted_k: int
+    sorted_k_of_few_rows: int
+    sorted_k_of_long_rows: int
+    sorted_row_elements: int
+    long_row_elements: int = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,9 +193,19 @@ class SinglePassPolicy:
 
     # A larger k would leave few pairs of a sample above the threshold, and many to rank.
     largest_k: int = 128
-    # Shorter rows are served sooner by one block each, and longer ones by all blocks of the device.
-    row_bytes: int = 60 * KIB
-    longest_row_bytes: int = MIB
+    # Shorter rows are served sooner by blocks that keep group maxima, and by index by such that hold the row;
+    # of these, longer ones for a larger k.
+    row_bytes: int = 16 * KIB
+    by_index_elements: int = 8192
+    by_index_k: int = 64
+    by_index_elements_of_large_k: int = 16_385
+    # Longer rows are served sooner by all blocks of the device: so many rows, and the bytes of one.
+    longest_row_bytes: tuple[tuple[int, int], ...] = (
+        (2, 2 * MIB),
+        (8, MIB),
+        (16, 320 * KIB),
+        (256, 64 * KIB),
+    )
     # The blocks of a cluster, and the rows up to which so many share a row: larger clusters find room less
     # often. More rows have a block each, if this algorithm is to serve them.
     clusters: tuple[tuple[int, int], ...] = ((16, 2), (8, 8), (4, 16))
@@ -197,9 +222,38 @@ class ClusterPolicy:
     # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
     # are left over.
     eighths_of_multiprocessors: int = 7
-    # Shorter rows are served sooner by one block each, and a smaller k of sorted results by group maxima.
-    row_elements: int = 1 << 15
+    # By index: shorter rows are served sooner by one block each, and a smaller k in a single pass.
+    row_elements: int = 1 << 14
+    smallest_k: int = 65
+    # Sorted results: shorter rows, a smaller k and more rows are served sooner by one block each.
+    sorted_elements: int
     sorted_k: int = 512
+    # Rows with more bytes for each block are served sooner by the whole device, unless k is large.
+    block_bytes: int = 64 * KIB
+    large_k: int = 2048
+    fewest_sorting_blocks: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledPolicy:
+    """Batches of long rows: a threshold from a sample, one pass over the row, an exact selection."""
+
+    # The rows whose results come by ascending index: of so many bytes, and for a k that is worth the sample,
+    # which is larger for more rows.
+    row_bytes: tuple[int, int] = (128 * KIB, 4096 * KIB)
+    smallest_k: int = 200
+    k_per_row: int = 2
+    # Those whose results are sorted: the block algorithm serves others as soon, or sooner.
+    sorted_rows: int = 256
+    sorted_row_bytes: tuple[int, int] = (256 * KIB, 1024 * KIB)
+    sorted_k: int
+    # Sizes of a sample, powers of two: the first whose candidates are few, or else the last.
+    sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
+    few_candidates: int = 6144
+    sample_bytes: int = 64 * KIB
+    # The most candidates and segments of a row.
+    most_candidates: int = 10240
+    most_segments: int = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,6 +325,7 @@ class Policy:
     block: BlockPolicy
     grid: GridPolicy
     cluster: ClusterPolicy
+    sampled: SampledPolicy
     single_pass: SinglePassPolicy = SinglePassPolicy()
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
@@ -279,7 +334,7 @@ class Policy:
     # wasted.
     transposed_rows: int = 16
     # Rows for each multiprocessor that are many.
-    many_rows_per_multiprocessor: int = 8
+    many_rows_per_multiprocessor: int = 7
     # Longer rows have positions of 8 bytes in the workspace.
     narrow_axis_elements: int = 1 << 32
     # Blocks of one launch.
@@ -322,6 +377,10 @@ class Policy:
         is_large = block_bytes >= LARGE_BLOCK_KIB * KIB
         ranked, ranked_of_many = {1: (0, 128), 2: (64, 256), 4: (128, 256), 8: (128, 128)}[element_size]
         tiles = [TileShape(*shape) for shape in TILE_SHAPES[element_size]]
+        small, medium, large, wide, largest = (
+            PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size]
+        )
+        never = SORTED_PAIRS + 1
         return Policy(
             capability=capability,
             element_size=element_size,
@@ -333,12 +392,20 @@ class Policy:
             warp=WarpPolicy(ranked_elements=ranked, ranked_elements_of_many_rows=ranked_of_many),
             tile=TilePolicy(
                 shapes=tuple(tile for tile in tiles if tile.shared_bytes(element_size) <= block_bytes),
-                elements_per_selected={1: 16, 2: 8, 4: 4, 8: 4}[element_size],
+                elements_per_selected={1: 16, 2: 9, 4: 4, 8: 4}[element_size],
                 sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
                 selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
+                short_elements=2048 if element_size <= 2 else 0,
             ),
             partition=PartitionPolicy(
-                shapes=tuple(PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size])
+                shapes=(small, medium, large, largest),
+                shapes_of_few_rows=(medium, wide, largest),
+                shapes_of_few_sorted_rows=(medium, large, largest),
+                # A radix sort of wide keys takes too many passes.
+                sorted_k={1: 768, 2: 768, 4: 768, 8: never}[element_size],
+                sorted_k_of_few_rows={1: 768, 2: 256, 4: 512, 8: never}[element_size],
+                sorted_k_of_long_rows=never if element_size == 8 else 2049,
+                sorted_row_elements=4096 if element_size == 1 else 2048,
             ),
             block=BlockPolicy(
                 shapes=tuple(
@@ -350,13 +417,24 @@ class Policy:
                 largest_k=4096 if is_large else 2048,
             ),
             grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
-            cluster=ClusterPolicy(blocks=CLUSTER_BLOCKS if capability >= CLUSTERS_FROM else ()),
+            sampled=SampledPolicy(sorted_k=1024 if element_size == 4 else SORTED_PAIRS + 1),
+            cluster=ClusterPolicy(
+                blocks=cluster_blocks(capability),
+                sorted_elements=(16 if element_size <= 2 else 4) * KIB,
+            ),
         )
 
 
 def block_shared_bytes(capability: tuple[int, int]) -> int:
     """Return the shared memory that a block may have; of a device that is not known, what it surely has."""
     return BLOCK_KIB.get(capability, LARGE_BLOCK_KIB if capability >= (8, 0) else 64) * KIB
+
+
+def cluster_blocks(capability: tuple[int, int]) -> tuple[int, ...]:
+    """Return how many blocks clusters may have: on large devices more than all devices can run."""
+    if capability < CLUSTERS_FROM:
+        return ()
+    return (4, 8, 16) if capability < (11, 0) else (4, 8)
 
 
 def block_shape(element_size: int, n_threads: int, block_bytes: int) -> BlockShape:

@@ -279,6 +279,78 @@ class PartitionShape(NamedTuple):
         return max(4 * (PARTITION_BINS + 1), n_bytes)
 
 
+# The sampled algorithm. A warp lists what reaches the threshold of a row segment by segment.
+SEGMENT_VECTORS_PER_LANE = 16
+SEGMENT_VECTORS = WARP_LANES * SEGMENT_VECTORS_PER_LANE
+# What is known of a segment, and of a row: its threshold (8 bytes), and two counters.
+SEGMENT_BYTES = 8
+ROW_STATE_BYTES = 16
+LISTING_THREADS = 256
+LISTING_WARPS = LISTING_THREADS // WARP_LANES
+# Threads that choose a row's threshold, and that finish a row.
+SAMPLED_THREADS = 512
+
+
+def segment_elements(element_size: int) -> int:
+    """Return the elements of a segment."""
+    return SEGMENT_VECTORS * VECTOR_BYTES // element_size
+
+
+def sample_rank(sample_size: int, k: int, n_elements: int) -> int:
+    """Return the rank in a sample that surely does not come before the k-th element of the row.
+
+    About k of the row's elements come before it, `expected` of them in the sample, give or take the root of
+    that: 5 roots are less than a quarter of it and 25.
+
+    Examples
+    --------
+    >>> sample_rank(4096, 2048, 131072), sample_rank(4096, 32, 131072)
+    (113, 34)
+    """
+    expected = -(-sample_size * k // n_elements)
+    return expected + expected // 4 + 33
+
+
+def list_slots(sample_size: int, k: int, n_elements: int) -> int:
+    """Return the room for a row's candidates: the elements that so many of the sample stand for, and 2k.
+
+    Examples
+    --------
+    >>> list_slots(4096, 2048, 131072)
+    5632
+    """
+    most = most_of_sample(sample_rank(sample_size, k, n_elements))
+    stood_for = -(-(most + most // 4 + 25) * n_elements // sample_size)
+    return -(-max(stood_for, 2 * k) // 128) * 128
+
+
+def most_of_sample(rank: int) -> int:
+    """Return how many of the sample may be at or above the threshold, for a rank."""
+    return rank + rank // 16
+
+
+def sampled_counters_offset(element_size: int, k: int) -> int:
+    """Return where a block that sorts what it selects counts: behind as many pairs for each thread."""
+    return -(-k // SAMPLED_THREADS) * SAMPLED_THREADS * pair_bytes(element_size)
+
+
+def candidate_bytes(element_size: int, n_slots: int, k: int) -> int:
+    """Return the shared memory for a row's candidates, or for those selected and what sorts them."""
+    sorting_bytes = sampled_counters_offset(element_size, k)
+    sorting_bytes += SAMPLED_THREADS // WARP_LANES * WARP_COUNTER_BYTES
+    return max(n_slots * (group_key_bytes(element_size) + 4), sorting_bytes)
+
+
+def selected_offset(element_size: int, n_slots: int, n_segments: int, k: int, is_sorted: bool) -> int:
+    """Return where a block that finishes a row lists candidates: behind bins, if these are to be sorted."""
+    bins_bytes = 4 * BINS_PER_THREAD * SAMPLED_THREADS if is_sorted else 0
+    return candidate_bytes(element_size, n_slots, k) + 8 * n_segments + bins_bytes
+
+
+# What blocks of the sampled algorithm have of their own, at most: a histogram, and sums.
+SAMPLED_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024
+
+
 # Widths of elements whose keys fit a pair with a position; those of 8 bits tie too often.
 SINGLE_PASS_ELEMENT_SIZES = (2, 4)
 SINGLE_PASS_THREADS = 512

@@ -11,7 +11,8 @@ A tile is taken from a counter, so that all tiles before it are being worked on:
 
 The first pass reads the elements and makes pairs of a key, the complement of the ordered key, and a position;
 pairs stay in the workspace, each in one piece of memory. The last pass writes the first k elements and their
-positions. Passes being stable, equal keys stay in the order of their positions.
+positions. Passes being stable, equal keys stay in the order of their positions. Of a row that ends early
+(`lengths`), tiles beyond the end have nothing to sort; in the last pass they fill the results up.
 
 A pass over n pairs moves ``2 * n * pair`` bytes.
 """

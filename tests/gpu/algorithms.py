@@ -14,6 +14,7 @@ from dmlops.call_cache import CALLS
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.runtime.variant import capability_of
 from kernels_cuda.top_k.policy import BLOCK_THREADS, PARTITION_SHAPES, Policy, block_shape
+from kernels_cuda.top_k.shapes import PartitionShape
 
 ENDLESS = 1 << 62
 
@@ -111,13 +112,14 @@ def _tiles_from(n_threads: int) -> dict[str, Any]:
     return {"tile.shapes": shapes}
 
 
-def _only_shape(number: int) -> dict[str, Any]:
-    """Give all rows that a block holds blocks of one shape."""
+def _partitions_of(number: int) -> dict[str, Any]:
+    """Give all rows that a block holds blocks of one shape, by its number."""
 
     def shapes(policy):
-        return (policy.partition.shapes[number],)
+        return (PartitionShape(*PARTITION_SHAPES[policy.element_size][number]),)
 
-    return {"partition.shapes": shapes}
+    names = ("shapes", "shapes_of_few_rows", "shapes_of_few_sorted_rows")
+    return {f"partition.{name}": shapes for name in names}
 
 
 _NO_VECTORS = {"strided_run_bytes": ENDLESS, "unaligned_run_units": ()}
@@ -154,7 +156,7 @@ ALGORITHMS = {
         _top_k("single_pass-blocks", "single_pass", {"single_pass.clusters": ()}),
         _top_k("single_pass-short_list", "single_pass", {"single_pass.n_slots": 160}),
         *(_top_k(f"tile-{n}", "tile", _tiles_from(n)) for n in (384, 512, 1024)),
-        *(_top_k(f"partition-{n}", "partition", _only_shape(n)) for n in range(len(PARTITION_SHAPES[4]))),
+        *(_top_k(f"partition-{n}", "partition", _partitions_of(n)) for n in range(len(PARTITION_SHAPES[4]))),
         *(_top_k(f"cluster-{n}", "cluster", {"cluster.blocks": (n,)}) for n in (4, 8)),
         _top_k("columns-stacked", "columns", {"columns.longest_part": 1 << 12}),
         _top_k("sort-long_positions", "sort", {"sort.narrow_elements": 0}),

@@ -224,7 +224,7 @@ SEARCHED = {
 }
 
 
-@pytest.mark.parametrize("density", [0.01, 0.9])
+@pytest.mark.parametrize("density", [0.01, 0.5, 0.9])
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("shape", SEARCHED)
 @pytest.mark.parametrize(

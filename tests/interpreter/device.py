@@ -48,7 +48,7 @@ class Interpreter:
         """Run a launch, as ``cuLaunchKernelEx`` does; the stream is not looked at."""
         given, (variant, arch) = Config.from_address(config), self._loaded[function - 1]
         attributes = [given.attributes[number] for number in range(given.n_attributes)]
-        n_blocks = next((each.value for each in attributes if each.id == _CLUSTER_DIMENSION), 1)
+        n_blocks = next((each.value[0] for each in attributes if each.id == _CLUSTER_DIMENSION), 1)
         program = program_of(variant, arch)
         arguments = [
             ctypes.c_int64.from_address(ctypes.c_uint64.from_address(addresses + 8 * place).value).value

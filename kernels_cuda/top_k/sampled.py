@@ -1,0 +1,504 @@
+"""Batches of long rows: a threshold from a sample, one pass that lists what reaches it, an exact selection.
+
+1. `choose_threshold`, one block per row: of a sample that is spread over the row, the element of a rank so
+   low that surely at least k elements of the row are at or above it, and not many more.
+2. `list_candidates`, one warp per segment of a row: read the row once, and list the elements above the
+   threshold, and those that equal it as long as there is room for them. A segment takes room in its row's
+   list by an atomic addition, and its candidates are in order there; what it has is written down.
+3. `finish_row` (`sampled_finish`), one block per row: bring the candidates into shared memory by ascending
+   position, and select the first k of them.
+
+No data make this wrong. The last kernel counts what has been listed: where the sample has misled, it finds a
+threshold by histograms of the row. Where the k-th element equals the threshold, it takes the first of its
+equals, and reads again the segments whose equals had no room. Elements that are equal and dense in the sample
+are not listed at all: the threshold is the key above them, and the last kernel finds as many as it needs in
+the row's first segments.
+
+A row of no more elements than a list has room for gets the lowest threshold: all of it is listed.
+"""
+
+import functools
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    BALLOT_WORDS,
+    REGISTER,
+    STORE,
+    atomic_add_u32,
+    ballot,
+    grid_dependency_wait,
+    join_u32,
+    lanes_below,
+    load_if_u32x4,
+    load_u32x4,
+    load_u64,
+    multiply_high_u32,
+    popcount_u32,
+    shared_address,
+    shared_from,
+    shuffle_from_u32,
+    store_shared_if_u32,
+    store_u32,
+    store_u64,
+    trailing_zeros_u32,
+    warp_add,
+    warp_inclusive_sum,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.parameters import SampledParameters
+from kernels_cuda.top_k.rows import row_length, row_offsets
+from kernels_cuda.top_k.shapes import (
+    LISTING_WARPS,
+    ROW_STATE_BYTES,
+    SAMPLED_THREADS,
+    SEGMENT_BYTES,
+    SEGMENT_VECTORS,
+    SEGMENT_VECTORS_PER_LANE,
+    VECTOR_BYTES,
+    group_key_bytes,
+    segment_elements,
+)
+from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+# Where a row's state has its two counters, after the threshold: candidates listed, and equals.
+LISTED, EQUALS = 8, 12
+# What is known of a segment: in the lower word, the place of its first candidate; in the upper one, how many
+# elements are above the threshold and how many equal it, and whether the latter are listed too.
+EQUAL_SHIFT, COUNT_MASK, EQUALS_LISTED = 16, 0x7FFF, 1 << 31
+# Elements of a sample that lie together fill a sector of memory.
+_SECTOR_BYTES = 32
+# Its multiples, modulo 2^32, are spread evenly and without a period.
+_GOLDEN_RATIO = 0x9E3779B1
+# Elements are dense if one in 16 of the sample is equal.
+_DENSE_BITS = 4
+# Elements of a sample, and vectors of a segment, that a lane loads before it uses the first.
+_SAMPLED_AHEAD = 8
+_AHEAD = 8
+_LISTING_REGISTERS = 64
+_WORDS = 4 * _AHEAD
+# Vectors, of those that have candidates, that a lane keeps until they are listed; others are loaded again.
+_KEPT = 2
+_KEPT_WORDS = 4 * _KEPT
+
+
+@functools.cache
+def last_key_function(element_size: int) -> Any:
+    """Make the device function for the largest key that an element can have."""
+    key_type = REGISTER[element_size]
+    ones = (1 << 8 * element_size) - 1
+
+    @device_function
+    def last_key(key_format):
+        largest = key_type(ones)
+        if key_format.flip != 0 and key_format.unordered == 0:
+            # Minus infinity comes first, and NaNs last.
+            largest = key_type(key_format.sign ^ key_format.infinity)
+        return largest
+
+    return last_key
+
+
+def sample_kernel(element_size: int) -> Any:
+    """Make the kernel that chooses thresholds."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key = functions.ordered_key
+    load_element = functions.load_element
+    _, block_extremes, find_threshold, _ = threshold_functions(SAMPLED_THREADS, key_type)
+    last_key = last_key_function(element_size)
+    piece_bits = (_SECTOR_BYTES // element_size).bit_length() - 1
+
+    @device_function
+    def sample_position(number, parts_bits, n_pieces):
+        """Return where element `number` of the sample is, in a row of `n_pieces` pieces.
+
+        The row has ``1 << parts_bits`` parts of equal size, and each piece of the sample is anywhere in one.
+        """
+        part = number >> piece_bits
+        first = (part * n_pieces) >> parts_bits
+        width = (((part + 1) * n_pieces) >> parts_bits) - first
+        piece = first + multiply_high_u32(part * _GOLDEN_RATIO, width)
+        return i64((piece << piece_bits) | (number & ((1 << piece_bits) - 1)))
+
+    @cuda.jit
+    def choose_threshold(x, lengths, states, offsets, p: SampledParameters):
+        grid_dependency_wait()
+        keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
+        histogram = cuda.shared.array(SAMPLED_THREADS, u32)
+        sums = cuda.shared.array(64, u32)
+        extremes = cuda.shared.array(64, key_type)
+        counters = cuda.shared.array(N_COUNTERS, u32)
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        row = p.first_block + i64(cuda.blockIdx.x)
+        x_row, _, _ = row_offsets(p.layout, offsets, row)
+        count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        base = x + x_row * element_size
+        step = p.strides.x * element_size
+        threshold = key_type(0)
+        sample_size = u32(1) << u32(p.sample_bits)
+        elements = cuda.local.array(_SAMPLED_AHEAD, key_type)
+        if count > p.n_slots:
+            histogram[thread] = u32(0)
+            prefix = i64(0)
+            if p.strides.x == 1:
+                prefix = (-base & (_SECTOR_BYTES - 1)) // element_size
+            n_pieces = u32((count - prefix) >> piece_bits)
+            parts_bits = u32(p.sample_bits - piece_bits)
+            lowest = ~key_type(0)
+            highest = key_type(0)
+            number = thread
+            while number < sample_size:
+                for item in range(_SAMPLED_AHEAD):
+                    elements[item] = key_type(0)
+                    if number + u32(item * SAMPLED_THREADS) < sample_size:
+                        position = prefix + sample_position(
+                            number + u32(item * SAMPLED_THREADS), parts_bits, n_pieces
+                        )
+                        elements[item] = load_element(base + position * step)
+                for item in range(_SAMPLED_AHEAD):
+                    if number < sample_size:
+                        key = ordered_key(elements[item], p.key_format)
+                        keys[number] = key
+                        lowest = min(lowest, key)
+                        highest = max(highest, key)
+                    number += SAMPLED_THREADS
+            lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
+            # As `shapes.sample_rank` and `shapes.most_of_sample` have it.
+            expected = (sample_size * u32(p.k) - 1) // u32(count) + 1
+            rank = expected + (expected >> 2) + 33
+            threshold, n_above, n_at_or_above = find_threshold(
+                keys,
+                sample_size,
+                lowest,
+                highest,
+                rank,
+                rank + (rank >> 4),
+                histogram,
+                sums,
+                counters,
+                thread,
+                lane,
+                warp,
+            )
+            # Many equals are not to be listed: enough elements are above them, almost surely, or the row's
+            # first segments have enough of them.
+            most = rank + (rank >> 4)
+            are_enough = n_above >= expected + (expected >> 3) + 29
+            are_dense = (n_at_or_above - n_above) >= (sample_size >> _DENSE_BITS)
+            if n_at_or_above > most and (are_enough or are_dense) and threshold < last_key(p.key_format):
+                threshold += 1
+        if thread == 0:
+            state = states + row * ROW_STATE_BYTES
+            store_u64(state, u64(threshold))
+            store_u32(state + LISTED, u32(0))
+            store_u32(state + EQUALS, u32(0))
+
+    return choose_threshold
+
+
+def list_kernel(element_size: int) -> Any:
+    """Make the kernel that lists candidates."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key = functions.ordered_key
+    load_element = functions.load_element
+    unfolding_of = functions.unfolding_of
+    unfolded_maximum = functions.unfolded_maximum
+    unfold_threshold = functions.unfold_threshold
+    unfold_next_above = functions.unfold_next_above
+    at_or_above = functions.at_or_above
+    last_key = last_key_function(element_size)
+    key_bytes = group_key_bytes(element_size)
+    store_key = STORE[key_bytes]
+    per_vector = VECTOR_BYTES // element_size
+    unused = 32 - 8 * element_size
+    vector_mask = (1 << per_vector) - 1
+    n_elements = segment_elements(element_size)
+    n_entries = LISTING_WARPS * SEGMENT_VECTORS
+    ones = (1 << 8 * element_size) - 1
+
+    if element_size == 8:
+
+        @device_function
+        def lanes_found(words, at, bounds, unfolding):
+            return ballot(unfolded_maximum(words, at, unfolding) >= bounds[0])
+
+        @device_function
+        def bounds_of(key, key_format):
+            return unfold_threshold(key, key_format), u64(0), u64(0)
+
+    else:
+        ballot_words = BALLOT_WORDS[element_size]
+
+        @device_function
+        def lanes_found(words, at, bounds, unfolding):
+            mask, least, limit = bounds
+            return ballot_words(words[at], words[at + 1], words[at + 2], words[at + 3], mask, least, limit)
+
+        @linked_function
+        def bounds_of(key, key_format):
+            """Return what tells whether an element may reach a threshold, its key, in few instructions.
+
+            That is so if it is at least `least` once XORed with `mask`, or above `limit`. Of floats, those of
+            one sign are in order, and those of the other all before or after them; but for NaNs, and these
+            are let through.
+            """
+            mask = u32(key_format.positive)
+            least = key
+            limit = u32(ones)
+            if key_format.flip != 0:
+                sign = u32(key_format.sign)
+                lowest = u32(key_format.flip ^ key_format.infinity)
+                highest = u32(key_format.sign ^ key_format.infinity)
+                element = min(max(key, lowest), highest) ^ mask
+                if (element & sign) != 0:
+                    element ^= u32(key_format.flip)
+                if key_format.unordered != 0:
+                    # The largest come first: a negative NaN too is among them.
+                    limit = u32(key_format.sign ^ key_format.infinity)
+                    mask = sign
+                    if element == 0 or (element & sign) != 0:
+                        mask = u32(ones)
+                        element |= sign
+                else:
+                    mask = u32(0)
+                    if (element & sign) == 0:
+                        mask = u32(key_format.flip)
+                least = element ^ mask
+                if key == 0:
+                    least = u32(0)
+            # What is below an element in its word does not count.
+            return mask << unused, least << unused, ~(~limit << unused)
+
+    def make_find_vectors(are_whole):
+        @device_function
+        def load(words, at, address, position, vector, count):
+            word = 4 * at
+            if are_whole:
+                words[word], words[word + 1], words[word + 2], words[word + 3] = load_u32x4(
+                    address + vector * (32 * VECTOR_BYTES)
+                )
+            else:
+                first = position + vector * (32 * per_vector)
+                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                    address + vector * (32 * VECTOR_BYTES), 0 <= first <= count - per_vector
+                )
+
+        @linked_function
+        def find_vectors(found, address, position, count, key, formats, lane):
+            """List the vectors of a segment that may have an element at or above the threshold, in order.
+
+            Those that the row begins or ends in are listed too, unless `are_whole` says that there are none.
+            """
+            words = cuda.local.array(_WORDS, u32)
+            for at in range(_AHEAD):
+                load(words, at, address, position, at, count)
+            bounds = bounds_of(key, formats[1])
+            unfolding = unfolding_of(formats[0], False)
+            end = shared_address(found)
+            number = lane
+            for vector in range(SEGMENT_VECTORS_PER_LANE):
+                at = vector % _AHEAD
+                lanes = lanes_found(words, 4 * at, bounds, unfolding)
+                # Where it was, the lane loads another one.
+                if vector + _AHEAD < SEGMENT_VECTORS_PER_LANE:
+                    load(words, at, address, position, vector + _AHEAD, count)
+                if not are_whole:
+                    first = position + vector * (32 * per_vector)
+                    is_whole = 0 <= first <= count - per_vector
+                    is_part = not is_whole and -per_vector < first < count
+                    lanes = (lanes & ballot(is_whole)) | ballot(is_part)
+                place = end + (popcount_u32(lanes & lanes_below()) << 2)
+                store_shared_if_u32(place, number, (lanes >> lane) & 1)
+                end += popcount_u32(lanes) << 2
+                number += 32
+            return (end - shared_address(found)) >> 2
+
+        return find_vectors
+
+    find_whole_vectors, find_vectors = make_find_vectors(True), make_find_vectors(False)
+
+    @linked_function
+    def load_vector(words, at, base, step, position, count):
+        """Load the elements of a vector that the row has; return one bit for each of these."""
+        exist = u32(vector_mask)
+        if step == element_size and 0 <= position <= count - per_vector:
+            words[at], words[at + 1], words[at + 2], words[at + 3] = load_u32x4(base + position * step)
+        else:
+            exist = u32(0)
+            for word in range(4):
+                words[at + word] = u32(0)
+            for element in range(per_vector):
+                if 0 <= position + element < count:
+                    bits = load_element(base + (position + element) * step)
+                    exist |= u32(1 << element)
+                    if element_size == 8:
+                        words[at + 2 * element] = u32(bits)
+                        words[at + 2 * element + 1] = u32(bits >> 32)
+                    else:
+                        word = at + element * element_size // 4
+                        words[word] |= bits << u32(element * element_size % 4 * 8)
+        return exist
+
+    @linked_function
+    def mark(words, at, exist, has_above, thresholds, unfolding):
+        """Mark the elements of a vector: at or above the threshold, and above it."""
+        at_least = at_or_above(words, at, thresholds[0], unfolding, False) & exist
+        above = at_or_above(words, at, thresholds[1], unfolding, False) & exist
+        if not has_above:
+            above = u32(0)
+        return at_least, above
+
+    @device_function
+    def word_of(words, at, number):
+        word = words[at]
+        for other in range(1, 4):
+            if number == other:
+                word = words[at + other]
+        return word
+
+    @device_function
+    def element_of(words, at, number):
+        """Return an element of a vector, four words."""
+        if element_size == 8:
+            element = join_u32(words[at], words[at + 1])
+            if number != 0:
+                element = join_u32(words[at + 2], words[at + 3])
+        elif element_size == 4:
+            element = word_of(words, at, number)
+        else:
+            element = (word_of(words, at, number >> 1) >> ((number & 1) << 4)) & 0xFFFF
+        return element
+
+    @linked_function
+    def write_marked(words, at, marks, row_keys, row_lows, place, position, key_format):
+        """Write the marked elements of each lane's vector, in order; return the place after them."""
+        amount = popcount_u32(marks)
+        through = warp_inclusive_sum(amount)
+        slot = i64(place + through - amount)
+        while marks != 0:
+            number = trailing_zeros_u32(marks)
+            marks &= marks - 1
+            store_key(row_keys + slot * key_bytes, ordered_key(element_of(words, at, number), key_format))
+            store_u32(row_lows + slot * 4, ~(u32(position) + number))
+            slot += 1
+        return place + shuffle_from_u32(through, u32(31))
+
+    @cuda.jit(max_registers=_LISTING_REGISTERS)
+    def list_candidates(x, lengths, states, segments, keys, lows, offsets, p: SampledParameters):
+        grid_dependency_wait()
+        all_found = cuda.shared.array(n_entries, u32)
+        lane = u32(cuda.threadIdx.x) & 31
+        warp = u32(cuda.threadIdx.x) >> 5
+        # Of all rows the first segments first: their equals are taken first.
+        unit = u32(p.first_block) + u32(cuda.blockIdx.x)
+        tile = unit // u32(p.n_rows)
+        row = i64(unit - tile * u32(p.n_rows))
+        segment = i64(tile * LISTING_WARPS + warp)
+        x_row, _, _ = row_offsets(p.layout, offsets, row)
+        count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        base = x + x_row * element_size
+        step = p.strides.x * element_size
+        first = segment * n_elements
+        if p.strides.x == 1:
+            # A row's first segment begins with the vector that its first element is in.
+            first -= (base & (VECTOR_BYTES - 1)) // element_size
+        if first < count:
+            found = shared_from(all_found, warp * SEGMENT_VECTORS)
+            state = states + row * ROW_STATE_BYTES
+            key = key_type(load_u64(state))
+            address = base + first * element_size + lane * VECTOR_BYTES
+            position = first + i64(lane * per_vector)
+            formats = (p.unfolded_format, p.key_format)
+            n_found = u32(SEGMENT_VECTORS)
+            if p.strides.x != 1:
+                for at in range(SEGMENT_VECTORS_PER_LANE):
+                    found[u32(at * 32) + lane] = u32(at * 32) + lane
+            elif 0 <= first <= count - n_elements:
+                n_found = find_whole_vectors(found, address, position, count, key, formats, lane)
+            else:
+                n_found = find_vectors(found, address, position, count, key, formats, lane)
+            cuda.syncwarp()
+
+            # Count the elements of these vectors; the first vectors are kept.
+            thresholds = (unfold_threshold(key, p.key_format), unfold_next_above(key, p.key_format))
+            has_above = key < last_key(p.key_format)
+            unfolding = unfolding_of(p.unfolded_format, False)
+            words = cuda.local.array(_KEPT_WORDS, u32)
+            others = cuda.local.array(4, u32)
+            at_least = cuda.local.array(_KEPT, u32)
+            above = cuda.local.array(_KEPT, u32)
+            positions = cuda.local.array(_KEPT, i64)
+            n_above = u32(0)
+            n_listed = u32(0)
+            for turn in range(_KEPT):
+                at = u32(turn * 32) + lane
+                positions[turn] = i64(count)
+                if at < n_found:
+                    positions[turn] = first + i64(found[at] * per_vector)
+                exist = load_vector(words, 4 * turn, base, step, positions[turn], count)
+                at_least[turn], above[turn] = mark(words, 4 * turn, exist, has_above, thresholds, unfolding)
+                n_listed += popcount_u32(at_least[turn])
+                n_above += popcount_u32(above[turn])
+            at = u32(_KEPT * 32) + lane
+            while at < n_found:
+                place_in_row = first + i64(found[at] * per_vector)
+                exist = load_vector(others, 0, base, step, place_in_row, count)
+                marks, marks_above = mark(others, 0, exist, has_above, thresholds, unfolding)
+                n_listed += popcount_u32(marks)
+                n_above += popcount_u32(marks_above)
+                at += 32
+            n_above = warp_add(n_above)
+            n_listed = warp_add(n_listed)
+            n_equal = n_listed - n_above
+
+            # Take room in the row's list.
+            place = u32(0)
+            if lane == 0:
+                counts = n_above | (n_equal << EQUAL_SHIFT)
+                if n_equal == 0 or atomic_add_u32(state + EQUALS, n_equal) + n_equal <= u32(p.k):
+                    counts |= EQUALS_LISTED
+                else:
+                    n_listed = n_above
+                if n_listed != 0:
+                    place = atomic_add_u32(state + LISTED, n_listed)
+                known = join_u32(place, counts)
+                store_u64(segments + (row * p.n_segments + segment) * SEGMENT_BYTES, known)
+            place = shuffle_from_u32(place, u32(0))
+            n_listed = shuffle_from_u32(n_listed, u32(0))
+
+            if n_listed != 0 and place + n_listed <= u32(p.n_slots):
+                lists_equals = n_listed != n_above
+                row_keys = keys + row * p.n_slots * key_bytes
+                row_lows = lows + row * p.n_slots * 4
+                for turn in range(_KEPT):
+                    marks = above[turn]
+                    if lists_equals:
+                        marks = at_least[turn]
+                    place = write_marked(
+                        words, 4 * turn, marks, row_keys, row_lows, place, positions[turn], p.key_format
+                    )
+                start = u32(_KEPT * 32)
+                while start < n_found:
+                    place_in_row = i64(count)
+                    if start + lane < n_found:
+                        place_in_row = first + i64(found[start + lane] * per_vector)
+                    exist = load_vector(others, 0, base, step, place_in_row, count)
+                    marks, marks_above = mark(others, 0, exist, has_above, thresholds, unfolding)
+                    if not lists_equals:
+                        marks = marks_above
+                    place = write_marked(
+                        others, 0, marks, row_keys, row_lows, place, place_in_row, p.key_format
+                    )
+                    start += 32
+
+    return list_candidates

@@ -1,0 +1,48 @@
+"""The sampled algorithm of top_k where its samples mislead, and where many elements equal its threshold."""
+
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.cases import Case
+from tests.data import assert_same
+from tests.gpu.algorithms import ALGORITHMS, forced
+from tests.libraries import Torch, call
+from tests.sampled_rows import misleading_rows
+
+SAMPLED = next(choice for choice in ALGORITHMS["top_k"] if choice.name == "sampled")
+N_ELEMENTS = 40_000
+
+
+def clamped(rows, share):
+    """Return rows whose largest elements are all equal."""
+    return np.minimum(rows, np.quantile(rows, 1 - share).astype(rows.dtype))
+
+
+DATA = {
+    "misleading": lambda rows: misleading_rows(rows, 4096),
+    # In each row the elements of the sample are equal, and the others are.
+    "misleading-equal": lambda rows: misleading_rows(clamped(rows, 0.85), 4096),
+    # More equals than are listed; their segments are read again.
+    "clamped": lambda rows: clamped(rows, 0.1),
+    "clamped-few": lambda rows: clamped(rows, 0.03),
+    "constant": lambda rows: np.full_like(rows, 3),
+    "ascending": lambda rows: np.sort(rows, axis=1),
+    # As many elements above the threshold as are selected, or one more or less.
+    "steps": lambda rows: np.repeat(np.arange(8), 5000)[None].astype(rows.dtype).repeat(len(rows), 0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int32", "float64"])
+@pytest.mark.parametrize("kind", DATA)
+def test_rows(kind, dtype, torch):
+    rng = np.random.default_rng(3)
+    rows = DATA[kind]((1000 * rng.standard_normal((3, N_ELEMENTS))).astype(dtype))
+    lengths = np.linspace(0, N_ELEMENTS, len(rows)).astype("int32")
+    for k in (1, 300, 2500):
+        for options in ({}, {"sorted": False}, {"largest": False}, {"sorted": False, "lengths": lengths}):
+            with forced(SAMPLED):
+                found = call(Torch("cuda"), Case("top_k", kind, lambda: (rows,), (k,), options))
+            expected = reference.top_k(rows, k, **options)
+            for actual, answer in zip(found, expected, strict=True):
+                assert_same(actual, answer)

@@ -1,0 +1,29 @@
+"""Where the sampled algorithm of top_k takes its samples, in NumPy, and rows that mislead it."""
+
+import numpy as np
+
+GOLDEN_RATIO = 0x9E3779B1
+SECTOR_BYTES = 32
+
+
+def sample_positions(sample_size, n_elements, element_size):
+    """Return the positions of a sample of a row that begins at a multiple of 32 bytes."""
+    of_piece = SECTOR_BYTES // element_size
+    n_pieces, n_parts = n_elements // of_piece, sample_size // of_piece
+    part = np.arange(n_parts, dtype=np.uint64)
+    bounds = np.arange(n_parts + 1, dtype=np.uint64) * n_pieces // n_parts
+    steps = part * GOLDEN_RATIO % (1 << 32)
+    pieces = bounds[:-1] + (steps * np.diff(bounds) >> np.uint64(32))
+    return (pieces[:, None] * of_piece + np.arange(of_piece, dtype=np.uint64)).ravel()
+
+
+def misleading_rows(x, sample_size):
+    """Return rows with the elements of x in another order: the largest in the sample, or all others there."""
+    n_rows, n_elements = x.shape
+    sampled = np.unique(sample_positions(sample_size, n_elements, x.itemsize))
+    others = np.setdiff1d(np.arange(n_elements), sampled)
+    x = -np.sort(-x, axis=1)
+    rows = np.empty((2, *x.shape), x.dtype)
+    rows[0][:, sampled], rows[0][:, others] = x[:, : sampled.size], x[:, sampled.size :]
+    rows[1][:, others], rows[1][:, sampled] = x[:, : others.size], x[:, others.size :]
+    return rows.reshape(2 * n_rows, n_elements)

@@ -1,0 +1,86 @@
+"""The sampled algorithm of top_k on CUDA: what its samples promise, and what fits a block; needs no GPU."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.core")
+from tests.sampled_rows import sample_positions
+from tests.test_cuda_top_k_plans import CAPABILITIES, SHARED_BYTES, planned
+
+policies = importlib.import_module("kernels_cuda.top_k.policy")
+shapes = importlib.import_module("kernels_cuda.top_k.shapes")
+
+SHAPES = {
+    "selected_of_many": (131_072, 32),
+    "usual": (131_072, 2048),
+    "short": (32_768, 1000),
+    "large_k": (65_536, 4096),
+    "long": (1 << 20, 2048),
+}
+
+
+def sampled_shape(n_elements, k, element_size=4):
+    """Return the parameters of the kernels, with which many rows are served."""
+    found = planned((64, n_elements, 1), k, element_size, algorithm="sampled")
+    return found.launches[-1].parameters
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_samples_of_random_rows_do_not_mislead(name):
+    """At least k elements are at or above the threshold, and all of these have room."""
+    n_elements, k = SHAPES[name]
+    given = sampled_shape(n_elements, k)
+    sample_size = 1 << given.sample_bits
+    positions = sample_positions(sample_size, n_elements, 4)
+    rank = shapes.sample_rank(sample_size, k, n_elements)
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        row = rng.standard_normal(n_elements, np.float32)
+        sample = -np.sort(-row[positions])
+        for used in (rank, shapes.most_of_sample(rank)):
+            assert k <= np.count_nonzero(row >= sample[used - 1]) <= given.n_slots
+
+
+@pytest.mark.parametrize("element_size", [2, 4, 8])
+@pytest.mark.parametrize("n_elements", [5000, 40_000, 131_072, 1 << 20])
+def test_a_sample_is_spread_over_the_row(n_elements, element_size):
+    """Each part of the row has its share, so that rows in order do not mislead either."""
+    positions = sample_positions(4096, n_elements, element_size)
+    assert 0 <= positions.min() < positions.max() < n_elements
+    shares, _ = np.histogram(positions, 64, (0, n_elements))
+    assert abs(shares - 64).max() <= 16
+
+
+@pytest.mark.parametrize("arch", CAPABILITIES)
+@pytest.mark.parametrize("element_size", [2, 4, 8])
+def test_what_fits_a_block(element_size, arch):
+    served = 0
+    for n_elements in (3000, 40_000, 131_072, 1_000_001):
+        for k in (1, 100, 2048, 4096):
+            for is_sorted in (True, False):
+                try:
+                    found = planned(
+                        (64, n_elements, 1), k, element_size, arch, "sampled", is_sorted=is_sorted
+                    )
+                except ValueError:
+                    continue
+                served += 1
+                for launch in found.launches:
+                    own = 4 * launch.block + 1024
+                    assert launch.shared_bytes + own <= SHARED_BYTES[arch]
+                    assert launch.shared_bytes <= launch.variant.dynamic_shared_bytes
+                given = found.launches[-1].parameters
+                assert given.n_slots >= 2 * k
+                assert given.n_segments * shapes.segment_elements(element_size) >= n_elements + 15
+    assert served >= 8
+
+
+@pytest.mark.parametrize(
+    ("n_elements", "k", "element_size"),
+    [(1 << 20, 4097, 4), (100_000, 100, 1), (1 << 26, 100, 4), (1 << 22, 2048, 4)],
+)
+def test_what_is_not_served(n_elements, k, element_size):
+    with pytest.raises(ValueError, match="'sampled' does not take"):
+        planned((64, n_elements, 1), k, element_size, algorithm="sampled")
