@@ -1,146 +1,105 @@
-"""The thresholds of `sampled`: a sample that is spread over each row, and an element of it."""
-
-import functools
-from typing import Any
+"""A threshold from the largest keys of groups of lanes, of one block or all blocks of a cluster."""
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import REGISTER, grid_dependency_wait, multiply_high_u32, store_u32, store_u64
-from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.parameters import SampledParameters
-from kernels_cuda.top_k.rows import row_length, row_offsets
-from kernels_cuda.top_k.shapes import ROW_STATE_BYTES, SAMPLED_THREADS, VECTOR_BYTES
-from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
+from kernels_cuda.ptx import (
+    cluster_address,
+    cluster_arrive,
+    cluster_wait,
+    load_shared_u32x4,
+    shared_address,
+    shuffle_xor_u32,
+    store_cluster_u32,
+    warp_add,
+    warp_inclusive_sum,
+    warp_max,
+    warp_min,
+)
+from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.top_k.shapes import SINGLE_PASS_WARPS, VECTOR_BYTES, WARP_LANES
 
 u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
-# Where a row's state has its two counters, after the threshold: candidates listed, and equals.
-LISTED, EQUALS = 8, 12
-# Elements of a sample that lie together fill a sector of memory.
-_SECTOR_BYTES = 32
-# Its multiples, modulo 2^32, are spread evenly and without a period.
-_GOLDEN_RATIO = 0x9E3779B1
-# Elements are dense if one in 16 of the sample is equal.
-_DENSE_BITS = 4
-# Elements that a thread loads before it uses the first.
-_AHEAD = 8
+# Each group is a part of a warp, the smaller, the fewer blocks there are.
+N_GROUPS = 256
+_GROUPS_PER_LANE = N_GROUPS // WARP_LANES
 
 
-@functools.cache
-def last_key_function(element_size: int) -> Any:
-    """Make the device function for the largest key that an element can have."""
-    key_type = REGISTER[element_size]
-    ones = (1 << 8 * element_size) - 1
+@linked_function
+def send_maximum(group_maxima, best, rank, cluster_bits, lane, warp):
+    """Hand the largest key of each group of neighbouring lanes to all blocks of the cluster.
 
-    @device_function
-    def last_key(key_format):
-        largest = key_type(ones)
-        if key_format.flip != 0 and key_format.unordered == 0:
-            # Minus infinity comes first, and NaNs last.
-            largest = key_type(key_format.sign ^ key_format.infinity)
-        return largest
+    The more blocks, the fewer groups a warp has; a group has twice as many lanes as there are blocks.
+    """
+    lane_bits = cluster_bits + 1
+    group_lanes = u32(1) << lane_bits
+    distance = u32(1)
+    while distance < group_lanes:
+        best = max(best, shuffle_xor_u32(best, distance))
+        distance <<= 1
+    group = (((rank * SINGLE_PASS_WARPS + warp) << 5) + lane) >> lane_bits
+    receiver = lane & (group_lanes - 1)
+    if cluster_bits != 0:
+        # All blocks have begun.
+        cluster_wait()
+        if receiver < group_lanes >> 1:
+            store_cluster_u32(cluster_address(shared_address(group_maxima) + group * 4, receiver), best)
+        cluster_arrive()
+        cluster_wait()
+    else:
+        group_maxima[group] = best
+        cuda.syncthreads()
 
-    return last_key
 
+@linked_function
+def sample_threshold(group_maxima, n_selected, lane):
+    """Return a key that at least `n_selected` groups reach, and few more; 0 if not so many reach any other.
 
-def sample_kernel(element_size: int) -> Any:
-    """Make the kernel that chooses thresholds."""
-    functions = element_functions(element_size)
-    key_type = functions.key_type
-    ordered_key = functions.ordered_key
-    load_element = functions.load_element
-    _, block_extremes, find_threshold, _ = threshold_functions(SAMPLED_THREADS, key_type)
-    last_key = last_key_function(element_size)
-    piece_bits = (_SECTOR_BYTES // element_size).bit_length() - 1
-
-    @device_function
-    def sample_position(number, parts_bits, n_pieces):
-        """Return where element `number` of the sample is, in a row of `n_pieces` pieces.
-
-        The row has ``1 << parts_bits`` parts of equal size, and each piece of the sample is anywhere in one.
-        """
-        part = number >> piece_bits
-        first = (part * n_pieces) >> parts_bits
-        width = (((part + 1) * n_pieces) >> parts_bits) - first
-        piece = first + multiply_high_u32(part * _GOLDEN_RATIO, width)
-        return i64((piece << piece_bits) | (number & ((1 << piece_bits) - 1)))
-
-    @cuda.jit
-    def choose_threshold(x, lengths, states, offsets, p: SampledParameters):
-        grid_dependency_wait()
-        keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
-        histogram = cuda.shared.array(SAMPLED_THREADS, u32)
-        sums = cuda.shared.array(64, u32)
-        extremes = cuda.shared.array(64, key_type)
-        counters = cuda.shared.array(N_COUNTERS, u32)
-        thread = u32(cuda.threadIdx.x)
-        lane = thread & 31
-        warp = thread >> 5
-        row = p.first_block + i64(cuda.blockIdx.x)
-        x_row, _, _ = row_offsets(p.layout, offsets, row)
-        count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
-        base = x + x_row * element_size
-        step = p.strides.x * element_size
-        threshold = key_type(0)
-        sample_size = u32(1) << u32(p.sample_bits)
-        elements = cuda.local.array(_AHEAD, key_type)
-        if count > p.n_slots:
-            histogram[thread] = u32(0)
-            prefix = i64(0)
-            if p.strides.x == 1:
-                prefix = (-base & (_SECTOR_BYTES - 1)) // element_size
-            n_pieces = u32((count - prefix) >> piece_bits)
-            parts_bits = u32(p.sample_bits - piece_bits)
-            lowest = ~key_type(0)
-            highest = key_type(0)
-            number = thread
-            while number < sample_size:
-                for item in range(_AHEAD):
-                    elements[item] = key_type(0)
-                    if number + u32(item * SAMPLED_THREADS) < sample_size:
-                        position = prefix + sample_position(
-                            number + u32(item * SAMPLED_THREADS), parts_bits, n_pieces
-                        )
-                        elements[item] = load_element(base + position * step)
-                for item in range(_AHEAD):
-                    if number < sample_size:
-                        key = ordered_key(elements[item], p.key_format)
-                        keys[number] = key
-                        lowest = min(lowest, key)
-                        highest = max(highest, key)
-                    number += SAMPLED_THREADS
-            lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
-            # As `shapes.sample_rank` and `shapes.most_of_sample` have it.
-            expected = (sample_size * u32(p.k) - 1) // u32(count) + 1
-            rank = expected + (expected >> 2) + 33
-            threshold, n_above, n_at_or_above = find_threshold(
-                keys,
-                sample_size,
-                lowest,
-                highest,
-                rank,
-                rank + (rank >> 4),
-                histogram,
-                sums,
-                counters,
-                thread,
-                lane,
-                warp,
-            )
-            # Many equals are not to be listed: enough elements are above them, almost surely, or the row's
-            # first segments have enough of them.
-            most = rank + (rank >> 4)
-            are_enough = n_above >= expected + (expected >> 3) + 29
-            are_dense = (n_at_or_above - n_above) >= (sample_size >> _DENSE_BITS)
-            if n_at_or_above > most and (are_enough or are_dense) and threshold < last_key(p.key_format):
-                threshold += 1
-        if thread == 0:
-            state = states + row * ROW_STATE_BYTES
-            store_u64(state, u64(threshold))
-            store_u32(state + LISTED, u32(0))
-            store_u32(state + EQUALS, u32(0))
-
-    return choose_threshold
+    If more do because they have that key, the groups up to one that is returned as well are enough of them;
+    otherwise that is `N_GROUPS`. One warp bisects the range of the keys.
+    """
+    keys = cuda.local.array(_GROUPS_PER_LANE, u32)
+    at = shared_address(group_maxima) + lane * VECTOR_BYTES
+    for half in range(2):
+        word = 4 * half
+        keys[word], keys[word + 1], keys[word + 2], keys[word + 3] = load_shared_u32x4(
+            at + WARP_LANES * VECTOR_BYTES * half
+        )
+    lowest = keys[0]
+    highest = keys[0]
+    for number in range(1, _GROUPS_PER_LANE):
+        lowest = min(lowest, keys[number])
+        highest = max(highest, keys[number])
+    lowest = warp_min(lowest)
+    highest = warp_max(highest)
+    reaching = u32(N_GROUPS)
+    most = n_selected + (n_selected >> 3) + 1
+    while lowest < highest and reaching > most:
+        middle = highest - ((highest - lowest) >> 1)
+        count = u32(0)
+        for number in range(_GROUPS_PER_LANE):
+            count += u32(keys[number] >= middle)
+        count = warp_add(count)
+        if count >= n_selected:
+            lowest = middle
+            reaching = count
+        else:
+            highest = middle - 1
+    last_group = u32(N_GROUPS)
+    if reaching > most:
+        above = u32(0)
+        for number in range(_GROUPS_PER_LANE):
+            above += u32(keys[number] > lowest)
+        needed = n_selected - warp_add(above)
+        last_group = u32(0)
+        before = u32(0)
+        for half in range(2):
+            ties = u32(0)
+            for number in range(4):
+                ties += u32(keys[4 * half + number] == lowest)
+            through = before + warp_inclusive_sum(ties)
+            if through - ties < needed <= through:
+                last_group = u32(N_GROUPS // 2 * half) + lane * 4 + 3
+            before = warp_max(through)
+        last_group = warp_max(last_group)
+    return lowest, last_group

@@ -1,6 +1,6 @@
 """Batches of long rows: a threshold from a sample, one pass that lists what reaches it, an exact selection.
 
-1. `choose_threshold` (`sample`), one block per row: of a sample that is spread over the row, the element of a
+1. `choose_threshold` (`sampled_threshold`), one block per row: of a sample spread over the row, the element of a
    rank so low that surely at least k elements of the row are at or above it, and not many more.
 2. `list_candidates`, one warp per segment of a row: read the row once, and list the elements above the
    threshold, and those that equal it as long as there is room for them. A segment takes room in its row's
@@ -47,7 +47,7 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import SampledParameters
 from kernels_cuda.top_k.rows import row_length, row_offsets
-from kernels_cuda.top_k.sample import EQUALS, LISTED, last_key_function
+from kernels_cuda.top_k.sampled_threshold import EQUALS, LISTED, last_key_function
 from kernels_cuda.top_k.shapes import (
     LISTING_WARPS,
     ROW_STATE_BYTES,

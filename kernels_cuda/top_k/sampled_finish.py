@@ -33,7 +33,7 @@ from kernels_cuda.top_k.pair_sort import pair_sort
 from kernels_cuda.top_k.parameters import SampledParameters
 from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
-from kernels_cuda.top_k.sample import LISTED
+from kernels_cuda.top_k.sampled_threshold import LISTED
 from kernels_cuda.top_k.sampled import (
     COUNT_MASK,
     EQUAL_SHIFT,

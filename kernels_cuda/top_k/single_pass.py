@@ -76,12 +76,13 @@ _WARP_BITS = SINGLE_PASS_WARPS.bit_length() - 1
 # all blocks of the cluster have kept.
 _FILL, _FULL, _END, _MERGE, _DONE = range(5)
 # Pairs that are ranked without another search.
-_RANKED = SINGLE_PASS_THREADS // 4
+_RANKED = SINGLE_PASS_THREADS // 2
 _INFINITY_OF_HALVES = 0x7C00
-# Places of shared counters behind that of `pairs`: whether the list is full, and the threshold of the sample.
+# Places of shared counters behind that of `pairs`: whether the list is full, and what the sample tells.
 _IS_FULL = KEPT + 1
 _LEAST_KEY = KEPT + 2
-_N_COUNTERS = KEPT + 3
+_LAST_GROUP = KEPT + 3
+_N_COUNTERS = KEPT + 4
 # Entries of the block's state in shared memory.
 BASE, VALUES, INDICES = range(3)
 _N_STATE = 3
@@ -257,13 +258,12 @@ def single_pass_kernel(element_size: int) -> Any:
         n_unaligned = u32(length - n_row_vectors * per_vector)
         if rank != 0:
             n_unaligned = u32(0)
-        best = key_type(0)
         if thread < n_unaligned:
             unaligned = i64(thread)
             if unaligned >= prefix:
                 unaligned += n_row_vectors * per_vector
-            best = ordered_key(load_element(base + unaligned * element_size), p.key_format)
-            found[thread] = pair_of(best, unaligned, p)
+            bits = load_element(base + unaligned * element_size)
+            found[thread] = pair_of(ordered_key(bits, p.key_format), unaligned, p)
         histogram[thread] = u32(0)
         if thread < _N_COUNTERS:
             counters[thread] = u32(0)
@@ -273,6 +273,7 @@ def single_pass_kernel(element_size: int) -> Any:
         # The largest keys of the groups of lanes, of all blocks that share the row.
         words = cuda.local.array(n_words, u32)
         unfolding = unfolding_of(p.unfolded_format, False)
+        best = key_type(0)
         wait_for_copy()
         if n_left > 0:
             load_tile(words, first_place)
@@ -280,14 +281,21 @@ def single_pass_kernel(element_size: int) -> Any:
             for at in range(1, n_vectors_each):
                 if u32(WARP_LANES * at) < n_left:
                     unfolded = max(unfolded, unfolded_maximum(words, 4 * at, unfolding))
-            best = max(best, fold(unfolded, p.unfolded_format, p.key_format))
+            best = fold(unfolded, p.unfolded_format, p.key_format)
         send_maximum(group_maxima, best, rank, u32(p.cluster_bits), lane, warp)
         if warp == 0:
-            least_key = sample_threshold(group_maxima, n_selected, lane)
+            least_key, last_group = sample_threshold(group_maxima, n_selected, lane)
             if lane == 0:
                 counters[_LEAST_KEY] = least_key
+                counters[_LAST_GROUP] = last_group
         cuda.syncthreads()
         threshold = u64(counters[_LEAST_KEY]) << u64(p.position_bits)
+        if counters[_LAST_GROUP] < N_GROUPS:
+            # Of the elements that tie, those up to the last in the first tile of the group's warp will do.
+            last_warp = counters[_LAST_GROUP] >> (4 - u32(p.cluster_bits))
+            last_vector = last_warp * n_tiles * tile_vectors + tile_vectors
+            last_position = i64(last_vector) * per_vector + prefix
+            threshold |= u64(max(p.position_mask - last_position, i64(0)))
 
         # The list is filled, and cut down to the first k when it is full and in the end, until all tiles are
         # done with; then the first block goes on with what all blocks have kept.
@@ -374,7 +382,7 @@ def single_pass_kernel(element_size: int) -> Any:
                 elif p.cluster_bits != 0:
                     most = u32(p.most)
                     destination = cluster_address(destination + rank * most * PAIR_BYTES, u32(0))
-                searching = n_pairs > most
+                searching = phase == _FULL or n_pairs > most
                 if phase == _END and not searching:
                     threshold = u64(0)
             elif phase == _END and p.cluster_bits != 0:
@@ -389,7 +397,7 @@ def single_pass_kernel(element_size: int) -> Any:
                 n_pairs = u32(0)
                 if lane < u32(1) << u32(p.cluster_bits):
                     n_pairs = totals[lane]
-                searching = warp_add(n_pairs) > u32(_RANKED)
+                searching = warp_add(n_pairs) > min(u32(_RANKED), u32(p.n_slots))
                 phase = u32(_MERGE)
                 threshold = u64(0)
                 n_pairs = u32(p.most) << u32(p.cluster_bits)
