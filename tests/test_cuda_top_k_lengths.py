@@ -30,24 +30,11 @@ SORTED_INTO = {
     *(("source", "x"), ("source", "values"), ("sorted_keys", "values")),
     *(("source_positions", "indices"), ("sorted_positions", "indices")),
 }
-# What serves problems whose results are not to be sorted by itself.
-BY_INDEX = {
-    "rounds": "top_k_rounds",
-    "single_pass": "top_k_cluster",
-    "block": "top_k_cluster",
-    "tile": "top_k_partition",
-    "tables": "top_k_partition",
-    "sampled": "top_k_finish",
-}
+# Kernels that end a plan whose results are by index: of algorithms that order them so by themselves, and
+# those that follow other algorithms.
+BY_INDEX = {"top_k_rounds", "top_k_partition", "top_k_single_pass", "top_k_cluster", "top_k_finish"}
+REORDERING = {"top_k_by_index", "top_k_reorder", "top_k_reorder_few"}
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}
-
-
-def reordering_of(name):
-    """Return the kernel that brings results by index into their order, for algorithms that do not."""
-    sizes, axis, k, _ = PROBLEMS[name]
-    if k > 4096 or (k > 128 and sizes[axis] <= 1024):
-        return "top_k_by_index"
-    return "top_k_reorder" if k > 128 else "top_k_reorder_few"
 
 
 def planned_with(name, is_sorted, has_lengths, length_type=T.INT64, data_type=T.FLOAT32):
@@ -84,20 +71,19 @@ def test_workspace(name, options):
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_order_of_launches(name, options):
-    names = [launch.name for launch in planned_with(name, *OPTIONS[options]).asked]
-    expected = [launch.name for launch in planned_with(name, True, False).asked]
-    assert expected[-1].startswith(PROBLEMS[name][-1])
     is_sorted, _ = OPTIONS[options]
-    if not is_sorted and name in BY_INDEX:
-        names = [each for each in names if each != "top_k_offsets"]
-        assert names[-1] == BY_INDEX[name]
-        assert len(names) == (len(expected) if name == "sampled" else 1)
-        return
-    if not is_sorted:
-        reordering = names[len(expected) :]
-        assert {*reordering} - {"top_k_offsets"} == {reordering_of(name)}
-        names = names[: len(expected)]
-    assert names == expected
+    names = [launch.name for launch in planned_with(name, *OPTIONS[options]).asked]
+    ordered = [launch.name for launch in planned_with(name, True, False).asked]
+    assert ordered[-1].startswith(PROBLEMS[name][-1])
+    assert names == [launch.name for launch in planned_with(name, is_sorted, False).asked]
+    if is_sorted:
+        assert names == ordered
+    elif names[-1] in REORDERING:
+        assert names[: len(ordered)] == ordered
+        assert {*names[len(ordered) :]} <= REORDERING | {"top_k_offsets"}
+    else:
+        assert names[-1] in BY_INDEX
+        assert not REORDERING & {*names}
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -116,7 +102,7 @@ def test_what_reads_x_reads_lengths(name):
             if operand in ("x", "values"):
                 assert launch.lengths == lengths
             seen.add((launch.name, operand))
-    last = BY_INDEX.get(name) or reordering_of(name)
+    last = found.asked[-1].name
     read = {"lengths", "values", "indices"} | ({"x"} if "reorder" not in last else set())
     assert {operand for kernel, operand in seen if kernel == last} == read
 

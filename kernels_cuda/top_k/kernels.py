@@ -87,7 +87,9 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
 def sample(element_size: int) -> Variant:
     """Return the kernel that chooses thresholds from samples of rows."""
     parameters, dynamic_bytes = (element_size,), SampledPolicy.sample_bytes
-    return Variant("top_k_sample", "kernels_cuda.top_k.sampled_threshold:sample_kernel", parameters, dynamic_bytes)
+    return Variant(
+        "top_k_sample", "kernels_cuda.top_k.sampled_threshold:sample_kernel", parameters, dynamic_bytes
+    )
 
 
 def list_candidates(element_size: int) -> Variant:

@@ -1,7 +1,7 @@
 """Batches of long rows: a threshold from a sample, one pass that lists what reaches it, an exact selection.
 
-1. `choose_threshold` (`sampled_threshold`), one block per row: of a sample spread over the row, the element of a
-   rank so low that surely at least k elements of the row are at or above it, and not many more.
+1. `choose_threshold` (`sampled_threshold`), one block per row: of a sample spread over the row, the element
+   of a rank so low that surely at least k elements of the row are at or above it, and not many more.
 2. `list_candidates`, one warp per segment of a row: read the row once, and list the elements above the
    threshold, and those that equal it as long as there is room for them. A segment takes room in its row's
    list by an atomic addition, and its candidates are in order there; what it has is written down.

@@ -33,12 +33,12 @@ from kernels_cuda.top_k.pair_sort import pair_sort
 from kernels_cuda.top_k.parameters import SampledParameters
 from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
-from kernels_cuda.top_k.sampled_threshold import LISTED
 from kernels_cuda.top_k.sampled import (
     COUNT_MASK,
     EQUAL_SHIFT,
     EQUALS_LISTED,
 )
+from kernels_cuda.top_k.sampled_threshold import LISTED
 from kernels_cuda.top_k.shapes import (
     ROW_STATE_BYTES,
     SAMPLED_THREADS,
