@@ -15,7 +15,7 @@ PROBLEMS = {
     "rounds": ((3000, 100), 1, 5, "top_k_rounds"),
     "warp": ((3000, 200), 1, 20, "top_k_warp"),
     "block": ((7, 20_000), 1, 300, "top_k_block"),
-    "single_pass": ((7, 50_000), 1, 100, "top_k_single_pass"),
+    "single_pass": ((7, 50_000), 1, 50, "top_k_single_pass"),
     "grid": ((2, 3_000_001), 1, 500, "top_k_block"),
     "tile": ((500, 2000), 1, 1500, "top_k_tile"),
     "sort": ((3, 100_003), 1, 50_000, "top_k_sort"),
@@ -34,10 +34,9 @@ SORTED_INTO = {
 BY_INDEX = {
     "rounds": "top_k_rounds",
     "single_pass": "top_k_single_pass",
-    "block": "top_k_partition",
+    "block": "top_k_cluster",
     "tile": "top_k_partition",
     "tables": "top_k_partition",
-    "many_elements": "top_k_partition",
     "sampled": "top_k_finish",
 }
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}
