@@ -15,7 +15,7 @@ PROBLEMS = {
     "rounds": ((3000, 100), 1, 5, "top_k_rounds"),
     "warp": ((3000, 200), 1, 20, "top_k_warp"),
     "block": ((7, 20_000), 1, 300, "top_k_block"),
-    "single_pass": ((7, 50_000), 1, 100, "top_k_single_pass"),
+    "single_pass": ((7, 50_000), 1, 50, "top_k_single_pass"),
     "grid": ((2, 3_000_001), 1, 500, "top_k_block"),
     "tile": ((500, 2000), 1, 1500, "top_k_tile"),
     "sort": ((3, 100_003), 1, 50_000, "top_k_sort"),

@@ -1,6 +1,8 @@
 """The policy of top_k on CUDA as a value, and the script that measures it; needs no GPU."""
 
 import importlib
+import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -126,6 +128,24 @@ def test_choices_that_lose(choices, capsys):
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
     leads = {name: counts[:2] for name, *counts in lines}
     assert (leads["warp"], leads["block"], leads["grid"]) == (["2", "1"], ["2", "1"], ["0", "0"])
+
+
+def test_the_choice_follows_the_measured_times(choices):
+    """No choice costs much of what the fastest algorithm takes, by the times of all of them on an H200."""
+    script = importlib.import_module("top_k_policy")
+    measured = json.loads((script.RESULTS / "choices-h200-2026-11-23.json").read_text())["choices"]
+    assert len(measured) > 3000
+    target, losses = Target(0, "sm_90", 132, 227 * KIB), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dispatch, "Plan", lambda variant, *_: variant.partition(" ")[0])
+        for each in measured[::3]:
+            problem = script.Problem((each["rows"], each["length"]), 1, each["k"], each["is_sorted"])
+            policy = Policy.auto((9, 0), each["element_size"])
+            keywords = script.keywords(problem, each["element_size"])
+            times, chosen = each["microseconds"], dispatch.plan(**keywords, target=target, policy=policy)
+            losses.append(times[chosen] / min(times.values()) if chosen in times else 1.0)
+    assert statistics.geometric_mean(losses) < 1.05
+    assert sum(loss > 1.5 for loss in losses) < len(losses) / 100
 
 
 def test_crossings():

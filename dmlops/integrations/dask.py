@@ -319,7 +319,7 @@ def _merge(
     # Candidates stand in the order of their chunks, so that among equals position and index ascend together.
     # Of chunks that are not empty only the last one of a row is padded: all its candidates come first.
     count = min(k, values.shape[axis])
-    options = {"axis": axis, "largest": largest, "sorted": sorted, "index_dtype": "int64"}
+    options: dict[str, Any] = {"axis": axis, "largest": largest, "sorted": sorted, "index_dtype": "int64"}
     if are_padded:
         options["lengths"] = (indices != _nowhere(index_dtype)).sum(axis, dtype="int64")
     best, places = dmlops.top_k(values, count, **options)

@@ -81,8 +81,10 @@ class TopK(_Operator):
 
     def _run(self, x: Any, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Any, Any]:
         _check_type(x)
-        options = {"axis": axis, "largest": bool(largest), "sorted": bool(sorted), "index_dtype": np.int64}
-        return tuple(dmlops.top_k(x, _number(k), **options))
+        found = dmlops.top_k(
+            x, _number(k), axis=axis, largest=bool(largest), sorted=bool(sorted), index_dtype=np.int64
+        )
+        return tuple(found)
 
 
 class NonZero(_Operator):
