@@ -269,16 +269,6 @@ lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 # The same number, which compilers do not know: they cannot move what follows from it to before this place.
 same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
 
-# Of floats of 32 bits, or two of 16 bits: the larger, a NaN if either is one, and the smaller, a NaN if both
-# are.
-larger_f32 = _instruction(u32, [u32, u32], "max.NaN.f32 $0, $1, $2;", _PURE)
-larger_f16x2 = _instruction(u32, [u32, u32], "max.NaN.f16x2 $0, $1, $2;", _PURE)
-larger_bf16x2 = _instruction(u32, [u32, u32], "max.NaN.bf16x2 $0, $1, $2;", _PURE)
-smaller_f32 = _instruction(u32, [u32, u32], "min.f32 $0, $1, $2;", _PURE)
-smaller_f16x2 = _instruction(u32, [u32, u32], "min.f16x2 $0, $1, $2;", _PURE)
-smaller_bf16x2 = _instruction(u32, [u32, u32], "min.bf16x2 $0, $1, $2;", _PURE)
-# For compute capability 9.0 and later.
-larger_u16x2 = _instruction(u32, [u32, u32], "max.u16x2 $0, $1, $2;", _PURE)
 
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
 highest_bit = _instruction(u32, [u32], "bfind.u32 $0, $1;", _PURE)
@@ -338,39 +328,17 @@ count_shared_if = _instruction(
 # (address in shared memory, address): copies a vector while the thread goes on, until it waits for all.
 copy_async_u32x4 = _instruction(_void, [u32, i64], "cp.async.ca.shared.global [$0], [$1], 16;")
 copy_async_wait = _instruction(_void, [], "cp.async.wait_all;")
-# (shared address, address, condition): begins to copy 16 bytes, nothing where the condition is 0. The thread
-# sees what it has copied once it has waited for the group, of those that it committed.
-copy_async_if = _instruction(
-    _void,
-    [u32, i64, u32],
-    "{ .reg .pred holds; setp.ne.u32 holds, $2, 0; @holds cp.async.cg.shared.global [$0], [$1], 16; }",
-)
-commit_copies = _instruction(_void, [], "cp.async.commit_group;")
 
 
-def wait_for_copies(n_groups: int) -> Any:
-    """Return a function that waits for all groups but the last `n_groups`."""
-    return _instruction(_void, [], f"cp.async.wait_group {n_groups};")
-
-
-# The number of this block in its cluster, and how many blocks the cluster has.
+# The number of this block in its cluster.
 cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)
-cluster_size = _instruction(u32, [], "mov.u32 $0, %cluster_nctarank;", _PURE)
 # (address in this block's shared memory, rank): where that block has the same.
 cluster_address = _instruction(u32, [u32, u32], "mapa.shared::cluster.u32 $0, $1, $2;", _PURE)
-load_cluster_u32 = _instruction(u32, [u32], "ld.shared::cluster.u32 $0, [$1];")
 load_cluster_u64 = _instruction(u64, [u32], "ld.shared::cluster.u64 $0, [$1];")
-load_cluster_u32x4 = _instruction(_u32x4, [u32], "ld.shared::cluster.v4.u32 {$0, $1, $2, $3}, [$4];")
 store_cluster_u32 = _instruction(_void, [u32, u32], "st.shared::cluster.u32 [$0], $1;")
 store_cluster_u64 = _instruction(_void, [u32, u64], "st.shared::cluster.u64 [$0], $1;")
 store_cluster_u32x4 = _instruction(
     _void, [u32, u32, u32, u32, u32], "st.shared::cluster.v4.u32 [$0], {$1, $2, $3, $4};"
-)
-atomic_add_cluster_u32 = _instruction(
-    u32, [u32, u32], "atom.relaxed.cluster.shared::cluster.add.u32 $0, [$1], $2;"
-)
-reduce_add_cluster_u32 = _instruction(
-    _void, [u32, u32], "red.relaxed.cluster.shared::cluster.add.u32 [$0], $1;"
 )
 # All threads of the cluster arrive; what they wrote before can be seen by those that have waited. It takes a
 # warp a while to make sure of that: those that have written nothing for other blocks need not.

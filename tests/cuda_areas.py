@@ -134,10 +134,6 @@ def _finish(launch):
     yield from _offsets(launch, launch.n_rows)
 
 
-def _single_pass(launch):
-    yield from _offsets(launch, (launch.first_block + launch.grid) >> launch.cluster_bits)
-
-
 def _clear(launch):
     yield "first", True, 0, VECTOR * launch.n_vectors
 
@@ -236,7 +232,6 @@ KERNELS = {
     "top_k_maxima": _maxima,
     "top_k_transposed_maxima": _transposed_maxima,
     "top_k_block": _block,
-    "top_k_single_pass": _single_pass,
     "top_k_columns": _columns,
     "top_k_rounds": _rows_only,
     "top_k_warp": _rows_only,

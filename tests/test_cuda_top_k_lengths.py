@@ -15,7 +15,6 @@ PROBLEMS = {
     "rounds": ((3000, 100), 1, 5, "top_k_rounds"),
     "warp": ((3000, 200), 1, 20, "top_k_warp"),
     "block": ((7, 20_000), 1, 300, "top_k_block"),
-    "single_pass": ((7, 50_000), 1, 50, "top_k_single_pass"),
     "grid": ((2, 3_000_001), 1, 500, "top_k_block"),
     "tile": ((500, 2000), 1, 1500, "top_k_tile"),
     "sort": ((3, 100_003), 1, 50_000, "top_k_sort"),
@@ -32,7 +31,7 @@ SORTED_INTO = {
 }
 # Kernels that end a plan whose results are by index: of algorithms that order them so by themselves, and
 # those that follow other algorithms.
-BY_INDEX = {"top_k_rounds", "top_k_partition", "top_k_single_pass", "top_k_cluster", "top_k_finish"}
+BY_INDEX = {"top_k_rounds", "top_k_partition", "top_k_cluster", "top_k_finish"}
 REORDERING = {"top_k_by_index", "top_k_reorder", "top_k_reorder_few"}
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}
 

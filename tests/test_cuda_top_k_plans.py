@@ -337,7 +337,7 @@ def test_forced_launches(name, shape, k, variant):
     assert max(grids) == 7
 
 
-FORCED = ("block", "grid", "single_pass", "tile", "columns", "warp", "rounds", "cluster")
+FORCED = ("block", "grid", "tile", "columns", "warp", "rounds", "cluster")
 
 
 def all_launches(arch, element_size):

@@ -1,12 +1,11 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-`dispatch.choose` picks one of eleven algorithms by the shape alone:
+`dispatch.choose` picks one of ten algorithms by the shape alone:
 
 ===========  ============================================  =================================================
 rounds       rows of up to 512, k <= 8                     several rows per warp; each round selects one
 warp         short rows, k <= 32                           one warp per row, the row in registers
 partition    rows of up to 32768                           one block per row, the row in registers
-single_pass  few long rows, k <= 128                       one cluster per row, which filters what it reads
 cluster      few long rows, k <= 4096                      one cluster per row, the row in shared memory
 sampled      batches of long rows                          one pass with a threshold from a sample of the row
 block        k up to what fits into shared memory          one block per row, which reads little more than it
@@ -27,14 +26,12 @@ it the first are taken in order. Clusters go by histograms of whole rows.
 `dispatch`                            the choice of an algorithm, and the plan
 `launches`, `group_launches`,         each algorithm's launches, as data
 `partition_launches`,
-`single_pass_launches`,
 `sampled_launches`, `cluster_launches`
 `kernels`, `parameters`, `shapes`     what launches and kernels agree on
 `rounds`, `warp`, `partition`,        the algorithms: one file each, with their kernels
-`single_pass`, `block`, `grid`,
+`block`, `grid`,
 `columns`, `tile`, `sampled`,
 `sampled_finish`, `cluster`, `sort`
-`pairs`, `sample`                     what the single pass compares, and where its threshold comes from
 `keys`, `aligned_keys`, `rows`        what is compared, and where rows lie
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
 `filter_pass`, `select`               further passes, over these groups, and the candidates that they leave

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import group_launches, launches, partition_launches, single_pass_launches
+from kernels_cuda.top_k import group_launches, launches, partition_launches
 from kernels_cuda.top_k.cluster_launches import cluster_launches, fitting_cluster, run_together
 from kernels_cuda.top_k.launches import Launch, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, take_lengths
@@ -32,7 +32,6 @@ class Algorithm(StrEnum):
     WARP = "warp"
     BLOCK = "block"
     GRID = "grid"
-    SINGLE_PASS = "single_pass"
     COLUMNS = "columns"
     TILE = "tile"
     PARTITION = "partition"
@@ -62,7 +61,6 @@ IMPLEMENTATIONS = {
     Algorithm.WARP: Implementation(launches.warp_launches),
     Algorithm.BLOCK: Implementation(group_launches.block_launches),
     Algorithm.GRID: Implementation(group_launches.grid_launches),
-    Algorithm.SINGLE_PASS: Implementation(single_pass_launches.single_pass_launches, orders_by_index=True),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
     Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
@@ -80,8 +78,6 @@ def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
         return Algorithm.ROUNDS
     if _is_for_clusters(problem, policy):
         return Algorithm.CLUSTER
-    if _is_for_single_pass(problem, policy):
-        return Algorithm.SINGLE_PASS
     if _is_for_partition(problem, policy):
         return Algorithm.PARTITION
     if _is_for_warps(problem, policy):
@@ -172,20 +168,6 @@ def _is_for_sampling(problem: Problem, policy: Policy) -> bool:
     return shortest <= problem.row_bytes <= longest and problem.k >= smallest_k
 
 
-def _is_for_single_pass(problem: Problem, policy: Policy) -> bool:
-    single_pass, n = policy.single_pass, problem.axis_size
-    if not single_pass_launches.can_serve(problem, policy):
-        return False
-    longest = (n_bytes for n_rows, n_bytes in single_pass.longest_row_bytes if problem.n_rows <= n_rows)
-    if problem.row_bytes > next(longest, 0):
-        return False
-    if problem.is_sorted:
-        return problem.row_bytes >= single_pass.row_bytes
-    is_large_k = problem.k > single_pass.by_index_k
-    shortest = single_pass.by_index_elements_of_large_k if is_large_k else single_pass.by_index_elements
-    return n >= shortest
-
-
 def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
     cluster, n, k = policy.cluster, problem.axis_size, problem.k
     n_blocks = fitting_cluster(problem, policy)
@@ -199,7 +181,7 @@ def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
         smallest_k = cluster.large_k if is_long else cluster.sorted_k
         is_large = smallest_k <= k <= n // 2 and n >= cluster.sorted_elements
         return is_large and n_blocks >= cluster.fewest_sorting_blocks
-    return n > cluster.row_elements and k >= (cluster.large_k if is_long else cluster.smallest_k)
+    return n > cluster.row_elements and (k >= cluster.large_k or not is_long)
 
 
 def _is_for_grids(problem: Problem, policy: Policy) -> bool:

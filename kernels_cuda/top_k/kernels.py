@@ -13,7 +13,6 @@ from kernels_cuda.top_k.policy import (
     ByIndexPolicy,
     ColumnsPolicy,
     SampledPolicy,
-    SinglePassPolicy,
     WarpPolicy,
     block_shape,
 )
@@ -34,14 +33,6 @@ def rounds(element_size: int, shape: shapes.RoundsShape) -> Variant:
     """Return the kernel for short rows and a small k."""
     parameters = element_size, *shape
     return Variant("top_k_rounds", "kernels_cuda.top_k.rounds:rounds_kernel", parameters)
-
-
-def single_pass(element_size: int) -> Variant:
-    """Return the kernel that reads rows once for a small k."""
-    factory = "kernels_cuda.top_k.single_pass:single_pass_kernel"
-    most = shapes.most_kept(SinglePassPolicy.largest_k)
-    shape = shapes.SinglePassShape(SinglePassPolicy.n_slots, most, shapes.LARGEST_CLUSTER)
-    return Variant("top_k_single_pass", factory, (element_size,), shape.dynamic_bytes, shape.n_blocks)
 
 
 def block(element_size: int, n_threads: int) -> Variant:
@@ -168,8 +159,6 @@ def variants() -> Iterator[Variant]:
             yield warp(element_size, row_elements)
         for shape in ROUNDS_SHAPES[element_size]:
             yield rounds(element_size, shapes.RoundsShape(*shape))
-        if element_size in shapes.SINGLE_PASS_ELEMENT_SIZES:
-            yield single_pass(element_size)
         for n_threads in BLOCK_THREADS:
             yield block(element_size, n_threads)
         for shape in TILE_SHAPES[element_size]:

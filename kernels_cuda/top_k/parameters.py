@@ -51,38 +51,6 @@ class RoundsParameters(NamedTuple):
     length_format: LengthFormat
 
 
-class SinglePassParameters(NamedTuple):
-    """Parameters of `single_pass.single_pass_top_k`.
-
-    Attributes
-    ----------
-    cluster_bits : int
-        Bits of the number of blocks that share a row.
-    position_bits, position_mask : int
-        Bits of a pair that hold the position, and all of them set.
-    n_slots, most, ring_byte : int
-        Pairs that the list has room for, and that a block may hand on; and where the tiles begin in shared
-        memory.
-    """
-
-    index_size: int
-    is_sorted: int
-    first_block: int
-    cluster_bits: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    position_bits: int
-    position_mask: int
-    n_slots: int
-    most: int
-    ring_byte: int
-    layout: RowLayout
-    unfolded_format: UnfoldedFormat
-    key_format: KeyFormat
-    length_format: LengthFormat
-
-
 class BlockParameters(NamedTuple):
     """Parameters of `block.block_top_k`.
 

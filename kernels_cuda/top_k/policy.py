@@ -188,32 +188,6 @@ class GridPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinglePassPolicy:
-    """One cluster of blocks per row, or one block, reads it once for a small k."""
-
-    # A larger k would leave few pairs of a sample above the threshold, and many to rank.
-    largest_k: int = 128
-    # Shorter rows are served sooner by blocks that keep group maxima, and by index by such that hold the row;
-    # of these, longer ones for a larger k.
-    row_bytes: int = 16 * KIB
-    by_index_elements: int = 8192
-    by_index_k: int = 64
-    by_index_elements_of_large_k: int = 16_385
-    # Longer rows are served sooner by all blocks of the device: so many rows, and the bytes of one.
-    longest_row_bytes: tuple[tuple[int, int], ...] = (
-        (2, 2 * MIB),
-        (8, MIB),
-        (16, 320 * KIB),
-        (256, 64 * KIB),
-    )
-    # The blocks of a cluster, and the rows up to which so many share a row: larger clusters find room less
-    # often. More rows have a block each, if this algorithm is to serve them.
-    clusters: tuple[tuple[int, int], ...] = ((16, 2), (8, 8), (4, 16))
-    # Pairs that the list has room for; two blocks share a multiprocessor.
-    n_slots: int = 768
-
-
-@dataclass(frozen=True, kw_only=True)
 class ClusterPolicy:
     """One cluster of blocks per row."""
 
@@ -222,9 +196,8 @@ class ClusterPolicy:
     # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
     # are left over.
     eighths_of_multiprocessors: int = 7
-    # By index: shorter rows are served sooner by one block each, and a smaller k in a single pass.
+    # By index: shorter rows are served sooner by one block each.
     row_elements: int = 1 << 14
-    smallest_k: int = 65
     # Sorted results: shorter rows, a smaller k and more rows are served sooner by one block each.
     sorted_elements: int
     sorted_k: int = 512
@@ -326,7 +299,6 @@ class Policy:
     grid: GridPolicy
     cluster: ClusterPolicy
     sampled: SampledPolicy
-    single_pass: SinglePassPolicy = SinglePassPolicy()
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()

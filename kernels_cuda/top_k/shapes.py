@@ -349,38 +349,3 @@ def selected_offset(element_size: int, n_slots: int, n_segments: int, k: int, is
 
 # What blocks of the sampled algorithm have of their own, at most: a histogram, and sums.
 SAMPLED_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024
-
-
-# Widths of elements whose keys fit a pair with a position; those of 8 bits tie too often.
-SINGLE_PASS_ELEMENT_SIZES = (2, 4)
-SINGLE_PASS_THREADS = 512
-SINGLE_PASS_WARPS = SINGLE_PASS_THREADS // WARP_LANES
-# Vectors of a lane in a tile, and tiles that are under way to shared memory.
-SINGLE_PASS_VECTORS = 4
-SINGLE_PASS_STAGES = 3
-SINGLE_PASS_TILE_BYTES = SINGLE_PASS_THREADS * SINGLE_PASS_VECTORS * VECTOR_BYTES
-# A number made of a key and a position.
-PAIR_BYTES = 8
-
-
-def most_kept(k: int) -> int:
-    """Return how many pairs a block may hand on: a few more than k, to find a threshold soon."""
-    return -(-(k + k // 8 + 8) // 2) * 2
-
-
-class SinglePassShape(NamedTuple):
-    """What a block of the single-pass kernel holds: a list of pairs, those that blocks hand on, and tiles."""
-
-    n_slots: int
-    most: int
-    n_blocks: int
-
-    @property
-    def ring_offset(self) -> int:
-        """Where the tiles lie in dynamic shared memory."""
-        return PAIR_BYTES * (self.n_slots + max(SINGLE_PASS_THREADS // 2, self.most * self.n_blocks))
-
-    @property
-    def dynamic_bytes(self) -> int:
-        """Dynamic shared memory of a launch."""
-        return self.ring_offset + SINGLE_PASS_STAGES * SINGLE_PASS_TILE_BYTES

@@ -153,8 +153,6 @@ ALGORITHMS = {
         _top_k("grid-transposed-parts", "grid", _TRANSPOSED | _PARTS),
         _top_k("grid-transposed-many_launches", "grid", _TRANSPOSED | _FEW_BLOCKS),
         _top_k("grid-strided", "grid", {"transposed_rows": ENDLESS}),
-        _top_k("single_pass-blocks", "single_pass", {"single_pass.clusters": ()}),
-        _top_k("single_pass-short_list", "single_pass", {"single_pass.n_slots": 160}),
         *(_top_k(f"tile-{n}", "tile", _tiles_from(n)) for n in (384, 512, 1024)),
         *(_top_k(f"partition-{n}", "partition", _partitions_of(n)) for n in range(len(PARTITION_SHAPES[4]))),
         *(_top_k(f"cluster-{n}", "cluster", {"cluster.blocks": (n,)}) for n in (4, 8)),

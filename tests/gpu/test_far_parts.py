@@ -130,15 +130,6 @@ def test_top_k_of_narrow_elements(algorithm, kind, dtype, torch):
         check_top_k(algorithm, rows_of(kind, dtype, shape, axis), axis, k, largest)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint16"])
-@pytest.mark.parametrize("kind", [*KINDS, "specials", "zeros"])
-@pytest.mark.parametrize("algorithm", ["single_pass", "single_pass-blocks", "single_pass-short_list"])
-def test_a_single_pass(algorithm, kind, dtype, torch):
-    for shape, k in (((3, 60_001), 60), ((2, 140_003), 1), ((40, 9000), 128)):
-        for largest in (True, False):
-            check_top_k(algorithm, rows_of(kind, dtype, shape, 1), 1, k, largest)
-
-
 @pytest.mark.parametrize("kind", ["specials", "zeros"])
 @pytest.mark.parametrize("algorithm", TOP_K)
 def test_top_k_of_equals_that_differ(algorithm, kind, torch):
