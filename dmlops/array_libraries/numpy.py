@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from dmlops import large_outputs
 from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
@@ -95,12 +94,10 @@ class NumPy(ArrayLibrary):
         return array[:rows].copy()
 
     def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
-        return large_outputs.empty(sizes, numpy_dtype(data_type))
+        return np.empty(sizes, numpy_dtype(data_type))
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
-        is_large = desc.element_count * desc.data_type.bytes >= large_outputs.MIN_SIZE
-        make = large_outputs.empty if is_large else np.empty
-        return partial(make, desc.sizes, numpy_dtype(desc.data_type))
+        return partial(np.empty, desc.sizes, numpy_dtype(desc.data_type))
 
 
 def _address(array: "np.ndarray[Any, Any]") -> int:

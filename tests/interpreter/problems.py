@@ -28,7 +28,11 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132):
             # Lengths have no address if there are none; an input that is not there has the address 0.
             addresses += [0] * (field != "lengths")
             continue
-        descriptor = case.options.lengths if field == "lengths" else getattr(case.descriptor, field)
+        # What functions ask for may lie elsewhere than the descriptor says.
+        descriptor = {
+            "lengths": case.options.lengths,
+            "output_coordinates_tensor": case.options.coordinates,
+        }.get(field) or getattr(case.descriptor, field)
         data = case.before[field]
         storage[field] = aligned(data.size, ALIGNMENT)
         storage[field][...] = data
