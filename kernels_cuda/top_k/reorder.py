@@ -14,8 +14,7 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD, STORE, grid_dependency_wait, shuffle_from_u32
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.top_k.cooperate import block_inclusive_sum
-from kernels_cuda.top_k.digits import digit_functions
+from kernels_cuda.top_k.digits import block_digit_functions, digit_functions
 from kernels_cuda.top_k.parameters import ReorderParameters
 from kernels_cuda.top_k.rows import load_index, row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import DIGIT_BITS, N_DIGITS, REORDER_THREADS, TILE_SUMS, WARP_LANES
@@ -110,10 +109,9 @@ def few_kernel(n_items: int) -> Any:
 def many_kernel(n_threads: int, n_items: int) -> Any:
     """Make the kernel for up to ``n_threads * n_items`` selected elements: one block per row."""
     digit_of, rank_in_warp = digit_functions(u32, n_items)
-    inclusive_sum = block_inclusive_sum(n_threads)
+    clear_counts, counts_to_starts = block_digit_functions(n_threads)
     n_slots = n_threads * n_items
-    n_warps = n_threads // WARP_LANES
-    n_counters = n_warps * N_DIGITS
+    n_counters = n_threads // WARP_LANES * N_DIGITS
 
     @cuda.jit
     def reorder_many(lengths, values, indices, offsets, p: ReorderParameters):
@@ -144,26 +142,14 @@ def many_kernel(n_threads: int, n_items: int) -> Any:
         own_counts = warp * N_DIGITS
         shift = i64(0)
         while shift < p.index_bits:
-            counter = thread
-            while counter < n_counters:
-                warp_counts[counter] = u16(0)
-                counter += n_threads
+            clear_counts(warp_counts, thread)
             cuda.syncthreads()
             rank_in_warp(keys, places, warp_counts, own_counts, shift)
             # Until it is exchanged, a rank is the upper half of its place.
             for item in range(n_items):
                 places[item] |= u32(ranks[own + u32(item * WARP_LANES)]) << 16
             cuda.syncthreads()
-            amount = u32(0)
-            if thread < N_DIGITS:
-                for other in range(n_warps):
-                    amount += u32(warp_counts[u32(other * N_DIGITS) + thread])
-            start = inclusive_sum(sums, u32(0), amount, lane, warp) - amount
-            if thread < N_DIGITS:
-                for other in range(n_warps):
-                    of_warp = u32(warp_counts[u32(other * N_DIGITS) + thread])
-                    warp_counts[u32(other * N_DIGITS) + thread] = u16(start)
-                    start += of_warp
+            counts_to_starts(warp_counts, sums, thread, lane, warp)
             cuda.syncthreads()
             for item in range(n_items):
                 places[item] += u32(warp_counts[own_counts + digit_of(keys[item], shift)])

@@ -10,8 +10,7 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import grid_dependency_wait, shuffle_from_u32
-from kernels_cuda.top_k.cooperate import block_inclusive_sum
-from kernels_cuda.top_k.digits import digit_functions
+from kernels_cuda.top_k.digits import block_digit_functions, digit_functions
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import TileParameters
@@ -36,9 +35,8 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
     store_element = functions.store_element
     pad_row = pad_function(element_size)
     digit_of, rank_in_warp = digit_functions(key_type, n_items)
-    inclusive_sum = block_inclusive_sum(n_threads)
-    n_warps = n_threads // 32
-    n_counters = n_warps * N_DIGITS
+    clear_counts, counts_to_starts = block_digit_functions(n_threads)
+    n_counters = n_threads // 32 * N_DIGITS
     key_bits = 8 * element_size
 
     @cuda.jit(max_registers=REGISTERS[n_threads])
@@ -78,26 +76,14 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
         own_counts = warp * N_DIGITS
         shift = i64(0)
         while shift < key_bits:
-            counter = thread
-            while counter < n_counters:
-                warp_counts[counter] = u16(0)
-                counter += n_threads
+            clear_counts(warp_counts, thread)
             cuda.syncthreads()
             rank_in_warp(keys, places, warp_counts, own_counts, shift)
             # From here until it is exchanged, a position is the upper half of its place.
             for item in range(n_items):
                 places[item] |= u32(exchanged_positions[own + u32(item * 32)]) << 16
             cuda.syncthreads()
-            amount = u32(0)
-            if thread < N_DIGITS:
-                for other in range(n_warps):
-                    amount += u32(warp_counts[u32(other * N_DIGITS) + thread])
-            start = inclusive_sum(sums, u32(0), amount, lane, warp) - amount
-            if thread < N_DIGITS:
-                for other in range(n_warps):
-                    of_warp = u32(warp_counts[u32(other * N_DIGITS) + thread])
-                    warp_counts[u32(other * N_DIGITS) + thread] = u16(start)
-                    start += of_warp
+            counts_to_starts(warp_counts, sums, thread, lane, warp)
             cuda.syncthreads()
             # Compilers do not see that this is the same. They would keep in registers else all digits, and
             # where they are counted.
