@@ -269,7 +269,6 @@ lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 # The same number, which compilers do not know: they cannot move what follows from it to before this place.
 same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
 
-
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
 highest_bit = _instruction(u32, [u32], "bfind.u32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
@@ -329,7 +328,6 @@ count_shared_if = _instruction(
 copy_async_u32x4 = _instruction(_void, [u32, i64], "cp.async.ca.shared.global [$0], [$1], 16;")
 copy_async_wait = _instruction(_void, [], "cp.async.wait_all;")
 
-
 # The number of this block in its cluster.
 cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)
 # (address in this block's shared memory, rank): where that block has the same.
@@ -344,8 +342,6 @@ store_cluster_u32x4 = _instruction(
 # warp a while to make sure of that: those that have written nothing for other blocks need not.
 cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
 cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.release.aligned;", _BARRIER)
-# The same, for nothing that was written before.
-cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
 cluster_wait = _instruction(_void, [], "barrier.cluster.wait.acquire.aligned;", _BARRIER)
 
 

@@ -55,6 +55,11 @@ def lengths_of(problem: Problem) -> Pointer:
     return NULL if problem.lengths is None else Pointer(LENGTHS)
 
 
+def operands_of(problem: Problem) -> tuple[Pointer, ...]:
+    """Return where x, lengths, values and indices of all rows are."""
+    return Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES)
+
+
 class Workspace:
     """Gives out aligned pieces of the workspace; `size` bytes so far."""
 
@@ -118,7 +123,7 @@ def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> l
             kernels.rounds(problem.element_size, shape),
             batch,
             shapes.ROUNDS_THREADS,
-            (Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets),
+            (*operands_of(problem), offsets),
             RoundsParameters(
                 index_size=problem.index_size,
                 is_sorted=int(problem.is_sorted),
@@ -151,7 +156,7 @@ def warp_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
             kernels.warp(problem.element_size, row_elements),
             batch,
             shapes.WARP_KERNEL_THREADS,
-            (Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets),
+            (*operands_of(problem), offsets),
             WarpParameters(
                 index_size=problem.index_size,
                 first_block=first,
@@ -187,7 +192,7 @@ def tile_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
             kernels.tile(problem.element_size, tile),
             batch,
             tile.n_threads,
-            (Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets),
+            (*operands_of(problem), offsets),
             TileParameters(
                 index_size=problem.index_size,
                 first_row=first,

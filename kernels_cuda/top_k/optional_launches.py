@@ -16,6 +16,7 @@ from kernels_cuda.top_k.launches import (
     ceil_div,
     fill_offsets,
     lengths_of,
+    operands_of,
 )
 from kernels_cuda.top_k.parameters import ByIndexParameters, ReorderParameters
 from kernels_cuda.top_k.policy import Policy
@@ -94,7 +95,7 @@ def read_again(problem: Problem, policy: Policy, workspace: Workspace) -> list[L
             kernels.by_index(problem.element_size, n_threads),
             n_blocks,
             n_threads,
-            (Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES), parts, offsets),
+            (*operands_of(problem), parts, offsets),
             ByIndexParameters(
                 index_size=problem.index_size,
                 is_counting=is_counting,

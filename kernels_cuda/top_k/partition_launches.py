@@ -1,16 +1,12 @@
 """The launches of the partition algorithm."""
 
-from kernels_cuda.runtime.launch import Pointer
 from kernels_cuda.top_k import kernels, shapes
 from kernels_cuda.top_k.launches import (
-    INDICES,
-    VALUES,
     Launch,
     Workspace,
-    X,
     batches,
     fill_offsets,
-    lengths_of,
+    operands_of,
     unserved,
 )
 from kernels_cuda.top_k.parameters import PartitionParameters
@@ -51,15 +47,17 @@ def partition_launches(problem: Problem, policy: Policy, workspace: Workspace) -
     shape = fitting_partition(problem, policy)
     if shape is None:
         raise unserved(problem, "partition")
-    # Where the block sorts; 0 if it does not.
-    counters_offset = shape.counters_offset(problem.element_size, problem.k) if problem.is_sorted else 0
+    # Where the block counts digits; 0 if it does not sort.
+    counters_offset = 0
+    if problem.is_sorted:
+        counters_offset = shapes.pair_counters_offset(problem.element_size, problem.k, shape.n_threads)
     offsets, launches = fill_offsets(problem, workspace)
     return launches + [
         Launch(
             kernels.partition(problem.element_size, shape),
             batch,
             shape.n_threads,
-            (Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets),
+            (*operands_of(problem), offsets),
             PartitionParameters(
                 index_size=problem.index_size,
                 counters_offset=counters_offset,

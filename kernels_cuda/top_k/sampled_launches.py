@@ -67,6 +67,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
         raise unserved(problem, "sampled")
     element_size, n_rows = problem.element_size, problem.n_rows
     key_bytes = shapes.group_key_bytes(element_size)
+    counters_offset = shapes.pair_counters_offset(element_size, problem.k, shapes.SAMPLED_THREADS)
     states = workspace.take(n_rows * shapes.ROW_STATE_BYTES)
     segments = workspace.take(n_rows * shape.n_segments * shapes.SEGMENT_BYTES)
     keys = workspace.take(n_rows * shape.n_slots * key_bytes)
@@ -106,7 +107,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                     n_segments=shape.n_segments,
                     candidate_words=shapes.candidate_bytes(element_size, shape.n_slots, problem.k) // 4,
                     selected_word=shape.selected_offset // 4,
-                    counters_offset=shapes.sampled_counters_offset(element_size, problem.k),
+                    counters_offset=counters_offset,
                     strides=problem.strides,
                     layout=problem.rows.layout,
                     unfolded_format=problem.unfolded_format,

@@ -253,6 +253,17 @@ SORTED_PAIRS = 4096
 WARP_COUNTER_BYTES = 2 * N_DIGITS
 
 
+def pair_counters_offset(element_size: int, k: int, n_threads: int) -> int:
+    """Return where a block that sorts what it selects counts: behind as many pairs for each thread."""
+    return -(-k // n_threads) * n_threads * pair_bytes(element_size)
+
+
+def pair_sort_bytes(element_size: int, k: int, n_threads: int) -> int:
+    """Return the shared memory of a block that sorts what it selects: pairs, and counters of each warp."""
+    counter_bytes = n_threads // WARP_LANES * WARP_COUNTER_BYTES
+    return pair_counters_offset(element_size, k, n_threads) + counter_bytes
+
+
 class PartitionShape(NamedTuple):
     """What a block of the partition kernel holds: `n_keys` elements per thread."""
 
@@ -264,17 +275,11 @@ class PartitionShape(NamedTuple):
         """The longest row."""
         return self.n_threads * self.n_keys
 
-    def counters_offset(self, element_size: int, k: int) -> int:
-        """Return where a block that sorts what it selects counts: behind as many pairs for each thread."""
-        return -(-k // self.n_threads) * self.n_threads * pair_bytes(element_size)
-
     def dynamic_bytes(self, element_size: int, k: int, is_sorted: bool) -> int:
         """Return the dynamic shared memory for a histogram, and then for what is selected."""
         n_bytes = k * pair_bytes(element_size)
         if is_sorted:
-            n_bytes = (
-                self.counters_offset(element_size, k) + self.n_threads // WARP_LANES * WARP_COUNTER_BYTES
-            )
+            n_bytes = pair_sort_bytes(element_size, k, self.n_threads)
         # Keys that are in no bin are counted behind the last one.
         return max(4 * (PARTITION_BINS + 1), n_bytes)
 
@@ -329,16 +334,10 @@ def most_of_sample(rank: int) -> int:
     return rank + rank // 16
 
 
-def sampled_counters_offset(element_size: int, k: int) -> int:
-    """Return where a block that sorts what it selects counts: behind as many pairs for each thread."""
-    return -(-k // SAMPLED_THREADS) * SAMPLED_THREADS * pair_bytes(element_size)
-
-
 def candidate_bytes(element_size: int, n_slots: int, k: int) -> int:
     """Return the shared memory for a row's candidates, or for those selected and what sorts them."""
-    sorting_bytes = sampled_counters_offset(element_size, k)
-    sorting_bytes += SAMPLED_THREADS // WARP_LANES * WARP_COUNTER_BYTES
-    return max(n_slots * (group_key_bytes(element_size) + 4), sorting_bytes)
+    listed_bytes = n_slots * (group_key_bytes(element_size) + 4)
+    return max(listed_bytes, pair_sort_bytes(element_size, k, SAMPLED_THREADS))
 
 
 def selected_offset(element_size: int, n_slots: int, n_segments: int, k: int, is_sorted: bool) -> int:
