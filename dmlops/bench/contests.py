@@ -15,7 +15,7 @@ from dmlops.bench.peers import OURS
 from dmlops.bench.recorded import RECORDED_DATE, RECORDED_ON, Contract, Time, recorded
 from dmlops.bench.sweep_analysis import Finding, inversions
 
-# What is measured beside dmlops in order of value, and what it promises. By index, nobody promises an order.
+# These are measured beside dmlops in order of value, and promise this. By index, nobody promises an order.
 SORTED_PEERS = {
     "torch.topk": Contract.SORTED,
     "jax.lax.top_k": Contract.STABLE,

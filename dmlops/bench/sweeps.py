@@ -28,7 +28,7 @@ LIMITS = {
     CPU: {**ON_BOTH, "type": 3.0, "axis": 3.0, "layout": 3.0},
     CUDA: {**ON_BOTH, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0},
 }
-# What applications have: quantised and clamped scores, masks, padding, sorted input.
+# Applications have quantised and clamped scores, masks, padding, sorted input.
 DATA = (
     "normal",
     "equal",
@@ -51,7 +51,7 @@ DATA = (
     "narrow",
     "probabilities",
 )
-# What a selection by samples, by histograms of the leading bits or by buffers per thread finds hard.
+# These are hard to select from by samples, by histograms of the leading bits, or with buffers per thread.
 HOSTILE_DATA = ("normal", "close", "two_scales", "periodic", "clustered")
 TYPES = ("float32", "uint8", "int16", "float16", "bfloat16", "int32", "float64", "int64")
 ODD_EXPONENTS = range(4, 23, 3)
