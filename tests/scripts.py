@@ -1,6 +1,7 @@
-"""Runs Python code in separate processes."""
+"""Runs Python code in separate processes, and the code blocks of documentation pages."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -8,6 +9,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 500
+
+
+def run_page(page):
+    """Run the Python blocks of a page of the documentation, one after the other."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks, page
+    exec("\n".join(blocks), {})
 
 
 def run_script(*codes, errors=False, **environment):

@@ -1,7 +1,5 @@
 """`dmlops.integrations.dask`: chunked arrays give the same results as whole arrays."""
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +15,7 @@ from dmlops import IndexOutOfRangeError, InvalidDescriptorError  # noqa: E402
 from dmlops.integrations.dask import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
 from tests import reference  # noqa: E402
 from tests.data import INDEX_DTYPES, assert_same, sample  # noqa: E402
-from tests.scripts import ROOT  # noqa: E402
+from tests.scripts import run_page  # noqa: E402
 from tests.top_k_cases import row_lengths  # noqa: E402
 
 
@@ -438,8 +436,4 @@ def test_runs_in_threads():
 
 
 def test_page_examples():
-    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
-    section = page.partition("## Dask")[2].partition("\n## ")[0]
-    examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    assert examples
-    exec("\n".join(examples), {})
+    run_page("docs/integrations/dask.md")

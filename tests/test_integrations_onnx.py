@@ -1,7 +1,5 @@
 """`dmlops.integrations.onnx`: nodes that dmlops runs, and descriptors of nodes."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -28,7 +26,7 @@ from dmlops.integrations.onnx import OPERATORS, descriptor_from_node  # noqa: E4
 from tests import reference  # noqa: E402
 from tests.data import assert_same, bits, sample  # noqa: E402
 from tests.libraries import execute  # noqa: E402
-from tests.scripts import ROOT  # noqa: E402
+from tests.scripts import run_page  # noqa: E402
 
 TYPES = tuple(np.dtype(name) for name in ("float32", "float16", "float64", "int32", "int64", "uint8"))
 
@@ -379,8 +377,4 @@ class TestDescriptors:
 
 
 def test_page_examples():
-    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
-    section = page.partition("## ONNX")[2].partition("\n## ")[0]
-    examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    assert examples
-    exec("\n".join(examples), {})
+    run_page("docs/integrations/onnx.md")

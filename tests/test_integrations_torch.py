@@ -1,7 +1,5 @@
 """`dmlops.integrations.torch`: custom operators in graphs, their inferred shapes and their gradients."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,7 @@ from dmlops import InvalidDescriptorError  # noqa: E402
 from dmlops.integrations.torch import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
 from tests import reference  # noqa: E402
 from tests.data import sample  # noqa: E402
-from tests.scripts import ROOT  # noqa: E402
+from tests.scripts import run_page  # noqa: E402
 
 # Importing torch's compiler raises warnings about torch itself.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")
@@ -587,8 +585,4 @@ def test_results_are_those_of_dmlops():
 
 
 def test_page_examples():
-    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
-    section = page.partition("## torch")[2].partition("\n## ")[0]
-    examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    assert examples
-    exec("\n".join(examples), {})
+    run_page("docs/integrations/torch.md")
