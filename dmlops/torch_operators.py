@@ -102,7 +102,11 @@ def diagonal_matrix(
         refuse_tensor_as_value()
     begin, end = _bounds(_integer(begin, f"{where}.begin"), _integer(end, f"{where}.end"))
     x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(*pattern, out)
-    results = (_diagonal_matrix(x, value, begin, end),)
+    if torch.compiler.is_exporting() and x.is_floating_point() and not math.isfinite(value):
+        # AOTInductor reads the arguments of operators from JSON, which has no such numbers.
+        results = (torch.where(_band(x, begin, end), value, x),)
+    else:
+        results = (_diagonal_matrix(x, value, begin, end),)
     return results if out is None else _written(results, (out,), ("result",), x, where)
 
 
@@ -168,16 +172,21 @@ def _integer(value: Any, where: str) -> int:
     return value if isinstance(value, (int, torch.SymInt)) else arguments.integer(value, where)
 
 
-def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype:
-    """Return the type of the indices of a call."""
+def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:
+    """Return the type of the indices of a call; None for int64."""
     if dtype is not None:
         return _dtype(index_data_type(dtype, f"{function}.index_dtype"))
     if out is not None:
         return out[1].dtype  # type: ignore[no-any-return]
     # The compiler cannot see the level, which a compiled call is held to when it runs.
     if torch.compiler.is_dynamo_compiling() or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED:
-        return torch.int64
+        return None
     return torch.uint32
+
+
+def _or_int64(dtype: torch.dtype | None) -> torch.dtype:
+    """Return the type of indices; AOTInductor can leave out None alone."""
+    return torch.int64 if dtype is None else dtype
 
 
 def _dtype(data_type: TensorDataType) -> torch.dtype:
@@ -224,6 +233,11 @@ class _Symbols:
     def describe(self, x: Tensor, where: str) -> TensorDesc:
         return TensorDesc(data_type_of(x.dtype, where), tuple(self.number(size) for size in x.shape))
 
+    def resized(self, desc: TensorDesc, axis: int, size: Any) -> TensorDesc:
+        sizes = [*desc.sizes]
+        sizes[axis] = self.number(size)
+        return TensorDesc(desc.data_type, tuple(sizes))
+
     def empty(self, x: Tensor, desc: TensorDesc) -> Tensor:
         sizes = [self._sizes.get(size, size) for size in desc.sizes]
         return x.new_empty(sizes, dtype=_dtype(desc.data_type))
@@ -247,7 +261,7 @@ def _run_top_k(
     largest: bool,
     sorted: bool,
     lengths: Tensor | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     return tuple(
         functions.top_k(
@@ -256,7 +270,7 @@ def _run_top_k(
             largest=largest,
             sorted=sorted,
             lengths=lengths,
-            index_dtype=index_dtype,
+            index_dtype=_or_int64(index_dtype),
         )
     )
 
@@ -269,7 +283,7 @@ def _fake_top_k(
     largest: bool,
     sorted: bool,
     lengths: Tensor | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
     data, row_lengths = symbols.describe(x, "top_k.x"), None
@@ -279,9 +293,14 @@ def _fake_top_k(
             *(symbols.describe(lengths, "top_k.lengths"), lengths.shape),
             *([data.sizes[d] for d in rows], [x.shape[d] for d in rows]),
         )
-    index_type = index_data_type(index_dtype, "top_k.index_dtype")
+    index_type = index_data_type(_or_int64(index_dtype), "top_k.index_dtype")
     with InWordsOf("top_k", has_out=False):
-        values, indices = infer_top_k(data, int(k), axis, index_type, row_lengths)
+        # A k that is a symbol is checked by torch, which then knows that it is no larger than the axis.
+        values, indices = infer_top_k(data, k if isinstance(k, int) else 0, axis, index_type, row_lengths)
+    if not isinstance(k, int):
+        torch._check(k >= 0)
+        torch._check(k <= (x.shape[axis] if x.dim() else 1))
+        values, indices = (symbols.resized(desc, axis, k) for desc in (values, indices))
     return symbols.empty(x, values), symbols.empty(x, indices)
 
 
@@ -292,7 +311,7 @@ def _differentiable_top_k(
     largest: bool,
     sorted: bool,
     lengths: Tensor | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     values, indices = _top_k(x.detach(), k, axis, largest, sorted, lengths, index_dtype)
     x = x if x.dim() else x.reshape(1)
@@ -313,7 +332,7 @@ def _batched_top_k(
     largest: bool,
     sorted: bool,
     lengths: Tensor | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     of_x, of_lengths = in_dims[0], in_dims[5]
     if of_x is None:
@@ -331,12 +350,12 @@ def _batched_top_k(
     return _top_k(x, k, axis, largest, sorted, lengths, index_dtype), (0, 0)
 
 
-def _run_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype = torch.int64) -> tuple[Tensor, Tensor]:
-    return tuple(functions.nonzero_coordinates(x.detach(), index_dtype=index_dtype))
+def _run_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    return tuple(functions.nonzero_coordinates(x.detach(), index_dtype=_or_int64(index_dtype)))
 
 
 @sizes_stand_in()
-def _fake_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype = torch.int64) -> tuple[Tensor, Tensor]:
+def _fake_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     size = torch.library.get_ctx().new_dynamic_size()
     return _fake_nonzero_coordinates_static(x, size, None, index_dtype)
 
@@ -347,21 +366,21 @@ def _refuse_batched_nonzero_coordinates(info: Any, in_dims: Any, *arguments: Any
 
 
 def _run_nonzero_coordinates_static(
-    x: Tensor, size: int, fill_value: int | None, index_dtype: torch.dtype = torch.int64
+    x: Tensor, size: int, fill_value: int | None, index_dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
     return tuple(
         functions.nonzero_coordinates(
-            x.detach(), size=size, fill_value=fill_value, index_dtype=index_dtype
+            x.detach(), size=size, fill_value=fill_value, index_dtype=_or_int64(index_dtype)
         )
     )
 
 
 @sizes_stand_in()
 def _fake_nonzero_coordinates_static(
-    x: Tensor, size: int, fill_value: int | None, index_dtype: torch.dtype = torch.int64
+    x: Tensor, size: int, fill_value: int | None, index_dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
-    index_type = index_data_type(index_dtype, "nonzero_coordinates.index_dtype")
+    index_type = index_data_type(_or_int64(index_dtype), "nonzero_coordinates.index_dtype")
     # The sizes of x reach neither result.
     data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), (1,) * x.dim())
     with InWordsOf("nonzero_coordinates", has_out=False, sizes="size"):
@@ -374,7 +393,7 @@ def _batched_nonzero_coordinates_static(
     x: Tensor,
     size: int,
     fill_value: int | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     x = x.movedim(in_dims[0] or 0, 0)
     # How many non-zero elements each element has up to itself. Where they become n is the n-th of them.
@@ -389,7 +408,8 @@ def _batched_nonzero_coordinates_static(
     coordinates = torch.stack(columns, 2) if columns else places.new_empty(*places.shape, 0)
     if fill_value is not None:
         coordinates = coordinates.where((rows <= count.unsqueeze(1)).unsqueeze(2), fill_value)
-    return (coordinates.to(index_dtype), count.to(index_dtype)), (0, 0)
+    dtype = _or_int64(index_dtype)
+    return (coordinates.to(dtype), count.to(dtype)), (0, 0)
 
 
 def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
@@ -475,10 +495,15 @@ def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end:
 def _differentiable_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
     if x.dim() < 2:
         return _diagonal_matrix(x.detach(), value, begin, end)  # refuses it
-    nothing = torch.zeros((1, 1), dtype=torch.bool, device=x.device)
-    band = _diagonal_matrix(nothing.expand(x.shape[-2:]), 1, begin, end)
-    fill = _diagonal_matrix(nothing.to(x.dtype), value, 0, 1)
-    return torch.where(band, fill, x).contiguous()
+    fill = _diagonal_matrix(torch.zeros((1, 1), dtype=x.dtype, device=x.device), value, 0, 1)
+    return torch.where(_band(x, begin, end), fill, x).contiguous()
+
+
+def _band(x: Tensor, begin: int, end: int) -> Tensor:
+    """Return a matrix that is True where `x` is filled."""
+    nothing = torch.zeros((), dtype=torch.bool, device=x.device)
+    band: Tensor = _diagonal_matrix(nothing.expand(x.shape[-2:]), 1, begin, end)
+    return band
 
 
 def _batched_diagonal_matrix(
@@ -532,6 +557,12 @@ def _register_vmap(operator: Any, fake: Callable[..., Any], batched: Callable[..
 
     torch.library.register_vmap(operator, run_batch, lib=_LIBRARY)
 
+
+# Programs that return these can be saved.
+_register: Any = getattr(torch.utils._pytree, "_register_namedtuple", None)
+if _register is not None:
+    for _result in (functions.TopKResult, functions.NonzeroResult):
+        _register(_result, serialized_type_name=f"dmlops.{_result.__name__}")
 
 _top_k = _operator("top_k", _run_top_k, _fake_top_k)
 _register_derivatives(_top_k, _differentiable_top_k)
