@@ -397,7 +397,7 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
-    value = scalars.real_number(value, f"{where}.value")
+    value = scalars.fill_scalar(value, f"{where}.value")
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     if x is not None and not (shape is None and dtype is None and like is None):
         _refuse_with_input(shape=shape, dtype=dtype, like=like)
@@ -484,6 +484,8 @@ def _run(
         as_input(array, name, handle, differentiable)
         for array, (name, differentiable) in zip(inputs, function.inputs)  # noqa: B905
     ]
+    if function is _NONZERO_COORDINATES:
+        operands = [binding.as_testable(operands[0], function.inputs[0][0], handle)]
     outputs = () if out is None else _outputs(out, function.outputs)
     bind = partial(function.bind, *operands, outputs, *others)
     return CALLS.run(parameters, operands, outputs, bind, stream)
