@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from dmlops import arguments, functions
+from dmlops import arguments, functions, scalars
 from dmlops.array_libraries.torch import check_kind
 from dmlops.array_types import Mode
 from dmlops.data_types import SUPPORTED, data_type_of, index_data_type
 from dmlops.dispatch import level_or
-from dmlops.enums import FeatureLevel, TensorDataType
-from dmlops.errors import error_text, refuse, shown
+from dmlops.enums import FeatureLevel
+from dmlops.errors import DeviceMismatchError, error_text, refuse, shown
 from dmlops.function_errors import InWordsOf
+from dmlops.opaque_types import ElementType, type_name
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.gather_nd import infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
@@ -78,6 +79,7 @@ def nonzero_coordinates(
             refuse(f"{where}.fill_value", fill_value, reason, allowed)
         return _nonzero_coordinates(x, dtype)  # type: ignore[no-any-return]
     fill = None if fill_value is None else _integer(fill_value, f"{where}.fill_value")
+    _check_fits(fill, f"{where}.fill_value")
     results = _nonzero_coordinates_static(x, _integer(size, f"{where}.size"), fill, dtype)
     return results if out is None else _written(results, out, ("coordinates", "count"), None, where)
 
@@ -100,9 +102,13 @@ def diagonal_matrix(
     _check_stream(stream, where)
     if isinstance(value, Tensor):
         refuse_tensor_as_value()
+    if type(value) not in (int, float):
+        value = scalars.fill_scalar(value, f"{where}.value")
+    _check_fits(value, f"{where}.value")
     begin, end = _bounds(_integer(begin, f"{where}.begin"), _integer(end, f"{where}.end"))
     x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(*pattern, out)
-    if torch.compiler.is_exporting() and x.is_floating_point() and not math.isfinite(value):
+    is_infinite = isinstance(value, float) and not math.isfinite(value)
+    if torch.compiler.is_exporting() and is_infinite and x.is_floating_point():
         # AOTInductor reads the arguments of operators from JSON, which has no such numbers.
         results = (torch.where(_band(x, begin, end), value, x),)
     else:
@@ -167,6 +173,13 @@ def _as_tensor(array: Any, where: str) -> Tensor:
     return array
 
 
+def _check_fits(value: Any, where: str) -> None:
+    """Refuse an integer that torch's operators cannot pass."""
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        reason = "torch passes integers to its operators in 64 bits with a sign"
+        refuse(where, value, reason, "it must be in [-2**63, 2**63 - 1] in a graph, and with a derivative")
+
+
 def _integer(value: Any, where: str) -> int:
     """Return an integer, which may be a symbol, as it is."""
     return value if isinstance(value, (int, torch.SymInt)) else arguments.integer(value, where)
@@ -189,15 +202,15 @@ def _or_int64(dtype: torch.dtype | None) -> torch.dtype:
     return torch.int64 if dtype is None else dtype
 
 
-def _dtype(data_type: TensorDataType) -> torch.dtype:
-    return getattr(torch, data_type.name.lower())  # type: ignore[no-any-return]
+def _dtype(data_type: ElementType) -> torch.dtype:
+    return getattr(torch, type_name(data_type))  # type: ignore[no-any-return]
 
 
 def _written(
     results: Sequence[Tensor], out: Sequence[Any], names: Sequence[str], x: Tensor | None, function: str
 ) -> Sequence[Tensor]:
     """Copy results to the tensors of an ``out`` argument, which fit them exactly, and return these."""
-    differentiates = torch.is_grad_enabled() and x is not None and x.requires_grad
+    differentiates = x is not None and _is_tracked(x)
     for place, (result, given, name) in enumerate(zip(results, out, names, strict=True)):
         where = f"{function}.out[{place}]" if len(names) > 1 else f"{function}.out"
         if not isinstance(given, Tensor):
@@ -209,6 +222,7 @@ def _written(
                 error_text(where, "a tensor", reason, "leave out, pass x.detach(), or use torch.no_grad()")
             )
         shape = given.shape[:0] if name == "count" and given.dim() == 1 and given.shape[0] == 1 else given.shape
+        _check_device(given, result, where)
         if shape != result.shape or given.dtype != result.dtype:
             got = f"{given.dtype} of shape {tuple(given.shape)}"
             expected = f"{result.dtype} of shape {tuple(result.shape)}"
@@ -241,6 +255,12 @@ class _Symbols:
     def empty(self, x: Tensor, desc: TensorDesc) -> Tensor:
         sizes = [self._sizes.get(size, size) for size in desc.sizes]
         return x.new_empty(sizes, dtype=_dtype(desc.data_type))
+
+
+def _check_device(array: Tensor, x: Tensor, where: str) -> None:
+    if array.device != x.device:
+        reason, allowed = f"x lives on {x.device}", "all arrays must share a device"
+        raise DeviceMismatchError(error_text(where, f"an array on {array.device}", reason, allowed))
 
 
 def _equated(desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: Any) -> TensorDesc:
@@ -288,6 +308,7 @@ def _fake_top_k(
     symbols = _Symbols()
     data, row_lengths = symbols.describe(x, "top_k.x"), None
     if lengths is not None:
+        _check_device(lengths, x, "top_k.lengths")
         rows = [d for d in range(x.dim()) if d != axis % x.dim()]
         row_lengths = _equated(
             *(symbols.describe(lengths, "top_k.lengths"), lengths.shape),
@@ -419,6 +440,7 @@ def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Te
 @sizes_stand_in()
 def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
     symbols = _Symbols()
+    _check_device(indices, x, "gather_nd.indices")
     data, picks = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
     picks = TensorDesc(picks.data_type, (*picks.sizes[:-1], *map(int, indices.shape[-1:])))
     picks = _equated(picks, indices.shape[:batch_dims], data.sizes, x.shape[:batch_dims])
@@ -486,7 +508,7 @@ def _run_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: 
 def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
     symbols = _Symbols()
     # Neither the bounds nor a value that is traced have a say in the result's shape.
-    known = value if isinstance(value, (int, float)) else 0
+    known = value if isinstance(value, (int, float, complex)) else 0
     data = symbols.describe(x, "diagonal_matrix.x")
     with InWordsOf("diagonal_matrix", has_out=False):
         return symbols.empty(x, infer_diagonal_matrix(data.data_type, data.sizes, known))
@@ -514,7 +536,7 @@ def _batched_diagonal_matrix(
 
 def _is_tracked(x: Tensor) -> bool:
     """Return whether a derivative with respect to `x` is asked for, in reverse or forward mode."""
-    if not x.is_floating_point() or x.layout is not torch.strided:
+    if not (x.is_floating_point() or x.is_complex()) or x.layout is not torch.strided:
         return False
     if x.requires_grad and torch.is_grad_enabled():
         return True
