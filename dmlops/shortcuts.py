@@ -10,7 +10,7 @@ from dmlops.array_types import Array, DataType, Element, Listed, OutputOptions
 from dmlops.dispatch import level_or
 from dmlops.enums import FeatureLevel
 from dmlops.errors import DmlError, error_text, refuse
-from dmlops.functions import diagonal_matrix
+from dmlops.functions import diagonal_matrix, is_traced
 from dmlops.opaque_types import OpaqueType
 
 _PARAMETERS = {"x": "m", "begin": "k", "end": "k", "shape": "N"}
@@ -67,7 +67,7 @@ def tril(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
     """
     k = arguments.integer(k, "tril.k")
     try:
-        end = max(k + 1, _beyond_all())
+        end = max(k + 1, _beyond_all(m))
         return diagonal_matrix(m, value=0, begin=k + 1, end=end, out=out, stream=stream)
     except (DmlError, TypeError) as error:
         raise _in_words_of(error, "tril") from None
@@ -113,7 +113,7 @@ def triu(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
     """
     k = arguments.integer(k, "triu.k")
     try:
-        begin = min(k, -_beyond_all())
+        begin = min(k, -_beyond_all(m))
         return diagonal_matrix(m, value=0, begin=begin, end=k, out=out, stream=stream)
     except (DmlError, TypeError) as error:
         raise _in_words_of(error, "triu") from None
@@ -210,9 +210,12 @@ def eye(  # as NumPy has its parameters
         raise _in_words_of(error, "eye") from None
 
 
-def _beyond_all() -> int:
+def _beyond_all(m: Any) -> int:
     """Return a bound beyond all diagonals, which at DirectML's levels is the highest that an INT holds."""
-    return 2**63 if level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED else 2**31 - 1
+    # torch's compiler cannot see the level.
+    if is_traced(m) or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED:
+        return 2**63
+    return 2**31 - 1
 
 
 def _in_words_of(error: Exception, function: str) -> Exception:
