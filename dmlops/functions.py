@@ -80,7 +80,8 @@ def top_k(
     Parameters
     ----------
     x : array
-        Of any shape; a 0-d array counts as one of shape (1,).
+        Of any shape; a 0-d array counts as one of shape (1,). Bool, integers, floats, and on the CPU
+        datetime64 and timedelta64.
     k : int
         How many, from 0 to the size of the axis.
     axis : int
@@ -106,10 +107,10 @@ def top_k(
     TopKResult
         ``values`` of `x`'s type and ``indices`` along the axis, both with `k` for the size of the axis.
         Ties stand by ascending index, whichever end is selected. NaN is the largest value and all NaNs
-        tie; -0.0 ties with +0.0. Values are those of `x` bit for bit. Where a row has fewer than `k` elements
-        by `lengths`, the rest of its results hold index -1 (all bits set where the type is unsigned) and the
-        value that no element loses to: minus infinity or the lowest integer, with ``largest=False`` plus
-        infinity or the highest.
+        tie; -0.0 ties with +0.0; NaT is the largest date or duration. Values are those of `x` bit for bit.
+        Where a row has fewer than `k` elements by `lengths`, the rest of its results hold index -1 (all bits
+        set where the type is unsigned) and the value that no element loses to: minus infinity or the lowest
+        integer, with ``largest=False`` plus infinity or the highest.
 
     Raises
     ------
@@ -176,7 +177,8 @@ def nonzero_coordinates(
     Parameters
     ----------
     x : array
-        Of any shape.
+        Of any shape. Bool, numbers, complex ones and float8 included, datetime64, timedelta64 and structured
+        elements.
     size : int, optional
         Rows of the result. None trims it to the count, which on a GPU waits for it; a number never waits.
     fill_value : int, optional
@@ -193,7 +195,9 @@ def nonzero_coordinates(
     -------
     NonzeroResult
         ``coordinates`` of shape (rows, dimensions of `x`), and ``count``, a 0-d array that stays on the
-        device and is the full count also where there are fewer rows. NaN is non-zero, both zeros are zero.
+        device and is the full count also where there are fewer rows. NaN and NaT are non-zero, both zeros
+        are zero; a complex number is zero where both its parts are, and a structured element where all its
+        fields are.
 
     Raises
     ------
@@ -263,7 +267,8 @@ def gather_nd(
     Parameters
     ----------
     x : array
-        Of shape (batch..., indexed..., block...).
+        Of shape (batch..., indexed..., block...). Bool, numbers, complex ones and float8 included,
+        datetime64, timedelta64 and structured elements.
     indices : array of uint32, uint64, int32 or int64
         Of shape (batch..., any..., tuple size). Negative ones count from the end of their dimension; a tuple
         of length 0 takes all of `x`.
@@ -354,12 +359,13 @@ def diagonal_matrix(
     Parameters
     ----------
     x : array, optional
-        Of shape (batch..., height, width); zeros where left out.
+        Of shape (batch..., height, width); zeros where left out. Its elements may be those of `gather_nd`.
     shape, dtype : sequence of int, data type, optional
         Of the result, without `x`. Where left out, the shape is that of `out`, and the type that of `like`,
         of `out`, or float64.
     value : scalar
-        What the band is filled with.
+        What the band is filled with: a number, for dates and durations also a scalar of NumPy or ``"NaT"``,
+        for structured elements 0 or a scalar of their type.
     begin, end : int
         The band is ``begin <= column - row < end``. Where begin exceeds end the fill is inverted:
         everything but ``end <= column - row < begin``. Equal bounds fill nothing.

@@ -298,7 +298,6 @@ class TestTorch:
     def test_refused(self):
         torch = self.torch
         for x, got in (
-            (torch.ones(2, 2, dtype=torch.complex32), "complex32"),
             (torch.eye(2).to_sparse(), "sparse"),
             (torch.ones(2, 2).to(torch.float8_e8m0fnu), "float8_e8m0fnu"),
         ):
