@@ -343,6 +343,7 @@ def _check_outputs(
 def resolved_index_type(
     index_type: TensorDataType | None, library: ArrayLibrary, out: Sequence[Operand], function: str
 ) -> TensorDataType:
+    """Return the type of indices: what the caller asked for, or that of `out` or the library."""
     if index_type is not None:
         return index_type
     if out:

@@ -9,9 +9,14 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+
+try:
+    import jax
+except ImportError as error:
+    msg = 'dmlops.integrations.jax needs JAX; type: pip install "dmlops[jax]" (on a GPU also "jax[cuda13]")'
+    raise ImportError(msg) from error
+import jax.numpy as jnp
 from jax import Array
 
 import dmlops
@@ -72,10 +77,12 @@ def nonzero_coordinates(
     """
     where = "nonzero_coordinates"
     if size is None:
+        x = jnp.asarray(x)
         if isinstance(x, jax.core.Tracer):
             reason = "jit, vmap and grad need shapes that do not depend on elements"
             refuse(f"{where}.size", None, reason, "size must be a number of rows")
-        return dmlops.nonzero_coordinates(jnp.asarray(x), fill_value=fill_value, index_dtype=index_dtype)
+        found = dmlops.nonzero_coordinates(x, fill_value=fill_value, index_dtype=index_dtype)
+        return NonzeroResult(*found)
     options = (
         arguments.integer(size, f"{where}.size"),
         0 if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value"),
@@ -146,141 +153,166 @@ def diagonal_matrix(
     return _traced(_matrix_without_input, (), (*made, *band))
 
 
-def _traced(run: Callable[..., Any], inputs: Sequence[Any], options: Sequence[Any]) -> Any:
-    return _compiled(run, tuple(map(jnp.asarray, inputs)), options, level_set())
+def _traced(function: Callable[..., Any], inputs: Sequence[Any], options: Sequence[Any]) -> Any:
+    arrays = tuple([x if isinstance(x, Array) else jnp.asarray(x) for x in inputs])
+    return _compiled(function, arrays, options, level_set())
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3), inline=True)
-def _compiled(run: Callable[..., Any], inputs: Sequence[Array], options: Sequence[Any], level: Any) -> Any:
+def _compiled(function: Callable[..., Any], inputs: Any, options: Sequence[Any], level: Any) -> Any:
     """Trace a function once for inputs of the same kinds; what it traces depends on the level that is set."""
-    return run(inputs, options)
+    return function(*inputs, options)
 
 
-def _top_k(inputs: Sequence[Array], options: tuple[Any, ...]) -> Any:
+def _top_k(x: Array, *inputs: Any) -> Any:
+    *lengths, options = inputs
+    axis = options[1]
+
     @jax.custom_jvp
-    def select(*inputs: Array) -> tuple[Array, Array]:
-        return _batched_top_k(inputs, options)
+    def select(x: Array, *lengths: Array) -> Any:
+        return _select(x, *lengths, options)
 
     @select.defjvp
     def differentiate(primals: Any, tangents: Any) -> Any:
         values, indices = select(*primals)
-        x = tangents[0] if tangents[0].ndim else tangents[0].reshape(1)
-        axis = options[1]
-        # Of unsigned types all bits are set where there is no element.
-        is_element = (indices >= 0) & (indices < x.shape[axis])
-        moved = jnp.take_along_axis(x, jnp.where(is_element, indices, 0), axis, mode="clip")
-        return (values, indices), (jnp.where(is_element, moved, 0), _no_tangent(indices))
+        change = jnp.atleast_1d(tangents[0])
+        # Where a row has too few elements, all bits of its indices are set.
+        is_element = (indices >= 0) & (indices < change.shape[axis])
+        moved = jnp.take_along_axis(change, jnp.where(is_element, indices, 0), axis, mode="clip")
+        no_change = jax.custom_derivatives.zero_from_primal(indices)
+        return (values, indices), (jnp.where(is_element, moved, 0), no_change)
 
-    return select(*inputs)
+    return select(x, *lengths)
 
 
-def _batched_top_k(inputs: Sequence[Array], options: tuple[Any, ...]) -> Any:
+def _select(x: Array, *inputs: Any) -> Any:
+    *lengths, options = inputs
     k, axis, *others = options
 
-    def run_batch(size: int, is_batched: Sequence[bool], *inputs: Array) -> Any:
+    @jax.custom_batching.custom_vmap
+    def select(x: Array, *lengths: Array) -> Any:
+        return call("top_k", (x, *lengths), options)
+
+    @select.def_vmap
+    def select_in_batch(size: int, is_batched: Sequence[bool], *inputs: Array) -> Any:
         x, *lengths = _with_batch(size, is_batched, inputs)
         x = x if x.ndim > 1 else x[:, None]
-        return _batched_top_k((x, *lengths), (k, axis if axis < 0 else axis + 1, *others)), (True, True)
+        return _select(x, *lengths, (k, axis if axis < 0 else axis + 1, *others)), (True, True)
 
-    return _vectorized(lambda *inputs: call("top_k", inputs, options), run_batch)(*inputs)
-
-
-def _nonzero_coordinates(inputs: Sequence[Array], options: tuple[Any, ...]) -> Any:
-    # Integers have no derivative, and JAX need not look for one.
-    return _batched_nonzero_coordinates(jax.lax.stop_gradient(inputs[0]), options)
+    return select(x, *lengths)
 
 
-def _batched_nonzero_coordinates(x: Array, options: tuple[Any, ...]) -> Any:
-    def run_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
-        run = functools.partial(call, "nonzero_coordinates", parameters=options)
-        return jax.lax.map(lambda x: run((x,)), x), (True, True)
-
-    return _vectorized(lambda x: call("nonzero_coordinates", (x,), options), run_batch)(x)
+def _nonzero_coordinates(x: Array, options: tuple[Any, ...]) -> Any:
+    # JAX need not look for derivatives of integers.
+    return _find(jax.lax.stop_gradient(x), options)
 
 
-def _gather_nd(inputs: Sequence[Array], options: tuple[Any, ...]) -> Any:
+def _find(x: Array, options: tuple[Any, ...]) -> Any:
+    rows, fill, index_type = options
+
+    @jax.custom_batching.custom_vmap
+    def find(x: Array) -> Any:
+        return call("nonzero_coordinates", (x,), options)
+
+    @find.def_vmap
+    def find_in_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
+        example = x.size // size
+        # The positions in the whole batch, which its end follows.
+        flat_type = "uint32" if x.size < 2**32 else "uint64"
+        positions, _ = _find(x.reshape(-1), (max(x.size, 1), int(np.iinfo(flat_type).max), flat_type))
+        begins = jnp.arange(size + 1, dtype=flat_type) * example
+        offsets = jnp.searchsorted(positions[:, 0], begins)
+        counts = jnp.diff(offsets)[:, None]
+        row = jnp.arange(rows)
+        found = positions[:, 0].at[offsets[:-1, None] + row].get(mode="clip") - begins[:-1, None]
+        columns = jnp.asarray(jnp.unravel_index(found, x.shape[1:]), index_type)
+        coordinates = jnp.moveaxis(columns.reshape(x.ndim - 1, size, rows), 0, -1)
+        coordinates = jnp.where((row < counts)[..., None], coordinates, jnp.asarray(fill, index_type))
+        return (coordinates, counts[:, 0].astype(index_type)), (True, True)
+
+    return find(x)
+
+
+def _gather_nd(x: Array, indices: Array, options: tuple[Any, ...]) -> Any:
     @jax.custom_jvp
     def gather(x: Array, indices: Array) -> Array:
-        return _batched_gather_nd((x, indices), options)
+        return _gather(x, indices, *options)
 
     @gather.defjvp
     def differentiate(primals: Any, tangents: Any) -> Any:
         return gather(*primals), _moved(tangents[0], primals[1], *options)
 
-    return gather(*inputs)
+    return gather(x, indices)
 
 
-def _batched_gather_nd(inputs: Sequence[Array], options: tuple[Any, ...]) -> Any:
-    batch_dims, mode = options
+def _gather(x: Array, indices: Array, batch_dims: int, mode: str) -> Any:
+    @jax.custom_batching.custom_vmap
+    def gather(x: Array, indices: Array) -> Array:
+        return call("gather_nd", (x, indices), (batch_dims, mode))[0]
 
-    def run_batch(size: int, is_batched: Sequence[bool], x: Array, indices: Array) -> Any:
+    @gather.def_vmap
+    def gather_in_batch(size: int, is_batched: Sequence[bool], x: Array, indices: Array) -> Any:
         if is_batched[0]:
-            inputs = _with_batch(size, is_batched, (x, indices))
-            return _batched_gather_nd(inputs, (batch_dims + 1, mode)), True
-        # More tuples.
-        gathered = _batched_gather_nd((x, jnp.moveaxis(indices, 0, batch_dims)), options)
+            x, indices = _with_batch(size, is_batched, (x, indices))
+            return _gather(x, indices, batch_dims + 1, mode), True
+        # More tuples for the same elements.
+        gathered = _gather(x, jnp.moveaxis(indices, 0, batch_dims), batch_dims, mode)
         return jnp.moveaxis(gathered, batch_dims, 0), True
 
-    return _vectorized(lambda *inputs: call("gather_nd", inputs, options)[0], run_batch)(*inputs)
+    return gather(x, indices)
 
 
 def _moved(x: Array, indices: Array, batch_dims: int, mode: str) -> Array:
     """Return what a gather returns, by JAX's own operations."""
-    places, n = indices.shape[:-1], indices.shape[-1]
-    shape = places + x.shape[batch_dims + n :]
+    places, end = indices.shape[:-1], batch_dims + indices.shape[-1]
+    shape = places + x.shape[end:]
     if 0 in x.shape:
         return jnp.zeros(shape, x.dtype)
     coordinates = [jax.lax.broadcasted_iota(indices.dtype, places, d) for d in range(batch_dims)]
     is_inside = jnp.ones(places, bool)
-    for d, size in enumerate(x.shape[batch_dims : batch_dims + n]):
-        index = indices[..., d]
+    for d in range(batch_dims, end):
+        index, size = indices[..., d - batch_dims], x.shape[d]
         index = jnp.where(index < 0, index + size, index)
         is_inside &= (index >= 0) & (index < size)
         coordinates.append(jnp.clip(index, 0, size - 1))
     moved = x.at[tuple(coordinates)].get(mode="clip") if coordinates else jnp.broadcast_to(x, shape)
     if mode == "clip":
         return moved
-    return jnp.where(is_inside.reshape(places + (1,) * (len(shape) - len(places))), moved, 0)
+    return jnp.where(jnp.expand_dims(is_inside, range(len(places), len(shape))), moved, 0)
 
 
-def _diagonal_matrix(inputs: Sequence[Array], options: tuple[Any, ...]) -> Any:
+def _diagonal_matrix(x: Array, options: tuple[Any, ...]) -> Any:
+    _, *band = options
+
     @jax.custom_jvp
     def fill(x: Array) -> Array:
-        return _batched_diagonal_matrix(x, options)
+        return _fill(x, options)
 
     @fill.defjvp
     def differentiate(primals: Any, tangents: Any) -> Any:
-        (x,), (change,) = primals, tangents
-        value, *band = options
-        (is_filled,) = call("matrix_without_input", (), ("bool", x.shape[-2:], 1, *band))
-        return fill(x), jnp.where(is_filled, 0, change)
+        is_filled = _matrix_without_input(("bool", primals[0].shape[-2:], 1, *band))
+        return fill(*primals), jnp.where(is_filled, 0, tangents[0])
 
-    return fill(*inputs)
+    return fill(x)
 
 
-def _batched_diagonal_matrix(x: Array, band: tuple[Any, ...]) -> Any:
-    def run_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
-        return _batched_diagonal_matrix(x, band), True
+def _fill(x: Array, options: tuple[Any, ...]) -> Any:
+    @jax.custom_batching.custom_vmap
+    def fill(x: Array) -> Array:
+        return call("diagonal_matrix", (x,), options)[0]
 
-    return _vectorized(lambda x: call("diagonal_matrix", (x,), band)[0], run_batch)(x)
+    @fill.def_vmap
+    def fill_in_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
+        return _fill(x, options), True
+
+    return fill(x)
 
 
-def _matrix_without_input(inputs: Sequence[Array], options: tuple[Any, ...]) -> Any:
-    return call("matrix_without_input", inputs, options)[0]
-
-
-def _vectorized(run: Callable[..., Any], run_batch: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that vmap replaces by one that runs the whole batch."""
-    function = jax.custom_batching.custom_vmap(run)
-    function.def_vmap(run_batch)
-    return function
+def _matrix_without_input(options: tuple[Any, ...]) -> Any:
+    return call("matrix_without_input", (), options)[0]
 
 
 def _with_batch(size: int, is_batched: Sequence[bool], inputs: Sequence[Array]) -> list[Array]:
     """Return inputs that all have the batch as their first dimension."""
     pairs = zip(inputs, is_batched, strict=True)
     return [x if has_batch else jnp.broadcast_to(x, (size, *x.shape)) for x, has_batch in pairs]
-
-
-def _no_tangent(x: Array) -> Any:
-    return np.zeros(x.shape, jax.dtypes.float0)

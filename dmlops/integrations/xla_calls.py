@@ -20,7 +20,7 @@ from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.array_libraries.jax import Jax
 from dmlops.call import BoundCall
 from dmlops.data_types import SUPPORTED, index_data_type, numpy_dtype
-from dmlops.errors import refuse
+from dmlops.errors import error_text, refuse
 from dmlops.executors import HOST, Stream
 from dmlops.integrations import xla_ffi
 from dmlops.memory import CPU, Device
@@ -71,6 +71,10 @@ class _Request(NamedTuple):
 
     @classmethod
     def of(cls, function: str, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
+        for x in inputs:
+            if not all(isinstance(size, int) for size in x.shape):
+                reason, allowed = "a size is not known", "kernels are planned for sizes that are numbers"
+                raise TypeError(error_text(f"{function}.x", f"shape {x.shape}", reason, allowed))
         return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
 
     def text(self) -> str:
@@ -92,15 +96,18 @@ def _bind_top_k(
 def _bind_nonzero_coordinates(
     library: Any, operands: Any, size: int, fill: int, index_type: str
 ) -> BoundCall:
-    return binding.bind_nonzero_coordinates(*operands, (), size, fill, SUPPORTED[index_type])
+    (x,) = operands
+    return binding.bind_nonzero_coordinates(x, (), size, fill, SUPPORTED[index_type])
 
 
 def _bind_gather_nd(library: Any, operands: Any, batch_dims: int, mode: str) -> BoundCall:
-    return binding.bind_gather_nd(*operands, (), batch_dims, mode)
+    x, indices = operands
+    return binding.bind_gather_nd(x, indices, (), batch_dims, mode)
 
 
 def _bind_diagonal_matrix(library: Any, operands: Any, value: int | str, begin: int, end: int) -> BoundCall:
-    return binding.bind_diagonal_matrix(*operands, (), None, _number(value), begin, end)
+    (x,) = operands
+    return binding.bind_diagonal_matrix(x, (), None, _number(value), begin, end)
 
 
 def _bind_matrix_without_input(
@@ -137,14 +144,13 @@ def _number(text: int | str) -> int | float:
     return number
 
 
-def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> tuple[Array, ...]:
+def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> Any:
     """Put a call of XLA's into the computation that is traced."""
     request = _Request.of(function, inputs, parameters)
     gpu = _first_gpu()
     bound = request.bind(_Described(gpu or CPU))
-    results = tuple(
-        jax.ShapeDtypeStruct(desc.sizes, numpy_dtype(desc.data_type)) for desc in bound.results
-    )
+    shaped = jax.ShapeDtypeStruct
+    results = tuple(shaped(desc.sizes, numpy_dtype(desc.data_type)) for desc in bound.results)
     if bound.plan is None:
         return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
     text = request.text()
@@ -153,12 +159,23 @@ def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> t
         return jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)
 
     def on_gpu(*inputs: Array) -> Any:
-        workspace = jax.ShapeDtypeStruct((bound.workspace_size,), np.uint8)
+        workspace = shaped((bound.workspace_size,), np.uint8)
         return jax.ffi.ffi_call(_TARGET, (*results, workspace))(*inputs, call=text)[:-1]
 
     if gpu is None:
-        return on_host(*inputs)
-    return jax.lax.platform_dependent(*inputs, cuda=on_gpu, default=on_host)
+        made = on_host(*inputs)
+    else:
+        made = jax.lax.platform_dependent(*inputs, cuda=on_gpu, default=on_host)
+    return _as_varying(made, inputs)
+
+
+def _as_varying(results: Any, inputs: Sequence[Array]) -> Any:
+    """Tell `jax.shard_map` that results differ along the axes of a mesh along which inputs do."""
+    kinds = [jax.typeof(x) for x in inputs]
+    axes = frozenset().union(
+        *(kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else kind.vma for kind in kinds)
+    )
+    return jax.lax.pcast(results, tuple(axes), to="varying") if axes else results
 
 
 @functools.cache
@@ -189,9 +206,7 @@ def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
         allowed = "trace the function on a machine with GPUs of one kind, on which it is to run"
         refuse(f"{bound.name}.workspace", f"{call.last_size} bytes", reason, allowed)
     with cuda.device_made_current(device.number):
-        bound.launch(
-            Stream(handle, bound.library, device), (*call.operands, *results), workspace
-        )
+        bound.launch(Stream(handle, bound.library, device), (*call.operands, *results), workspace)
 
 
 xla_ffi.register(_TARGET, "cpu", _run_on_host)
