@@ -22,8 +22,11 @@ DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu)) if jax.default_ba
 
 @pytest.fixture(params=DEVICES, autouse=True)
 def _device(request):
+    # Compilation takes nearly all of the time of these tests.
+    jax.config.update("jax_disable_most_optimizations", request.param == "cpu")
     with jax.default_device(jax.devices(request.param)[0]):
         yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture
@@ -180,10 +183,10 @@ class TestVmap:
 
     def check(self, function, *inputs, in_axes=0, out_axes=0):
         axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(inputs)
-        (size,) = {x.shape[axis] for x, axis in zip(inputs, axes, strict=True) if axis is not None}
+        pairs = list(zip(map(np.asarray, inputs), axes, strict=True))
+        (size,) = {x.shape[axis] for x, axis in pairs if axis is not None}
         examples = [
-            function(*(x if axis is None else x.take(i, axis) for x, axis in zip(inputs, axes, strict=True)))
-            for i in range(size)
+            function(*(x if axis is None else x.take(i, axis) for x, axis in pairs)) for i in range(size)
         ]
         batch = jax.jit(jax.vmap(function, in_axes, out_axes))(*inputs)
         for result, *answers in zip(*map(jax.tree.leaves, (batch, *examples)), strict=True):
@@ -229,10 +232,9 @@ class TestVmap:
             jax.vmap(lambda x: top_k(x, 6))(normal(3, 5))
 
 
-TUPLES = np.array([[1, 0], [2, 3], [1, 0], [0, -2]])
-# The second and the last tuple are out of range, and clamped to (2, 3) and (0, 0).
+# The second and the last tuple are out of range.
 OUTSIDE = np.array([[1, 0], [7, 3], [1, 0], [0, -9]])
-BATCHES = np.array([[[1, 0], [2, 3]], [[2, 1], [0, 4]], [[0, 0], [3, 2]]])
+BATCHES = np.array([[[1, 0], [2, 3]], [[2, 1], [0, 4]], [[0, 9], [-1, 2]]])
 BAND = np.tri(4, 5, 1, dtype=bool) & ~np.tri(4, 5, -2, dtype=bool)
 
 # Each call on an array of shape (3, 4, 5), with the same computation in JAX's own operations.
@@ -241,17 +243,13 @@ OPERATIONS = {
         lambda x: top_k(x, 2, axis=1).values,
         lambda x: jax.lax.top_k(x.swapaxes(1, 2), 2)[0].swapaxes(1, 2),
     ),
-    "gather_nd_clip": (
-        lambda x: gather_nd(x, OUTSIDE, mode="clip"),
-        lambda x: x[np.array([1, 2, 1, 0]), np.array([0, 3, 0, 0])],
-    ),
     "gather_nd_fill": (
         lambda x: gather_nd(x, OUTSIDE, mode="fill"),
         lambda x: jnp.stack([x[1, 0], 0 * x[0, 0], x[1, 0], 0 * x[0, 0]]),
     ),
-    "gather_nd_batch": (
-        lambda x: gather_nd(x, BATCHES, batch_dims=1, mode="fill"),
-        lambda x: x[np.arange(3)[:, None], BATCHES[..., 0], BATCHES[..., 1]],
+    "gather_nd_clip_batch": (
+        lambda x: gather_nd(x, BATCHES, batch_dims=1, mode="clip"),
+        lambda x: x[np.arange(3)[:, None], BATCHES[..., 0] % 4, np.minimum(BATCHES[..., 1], 4)],
     ),
     "diagonal_matrix": (
         lambda x: diagonal_matrix(x, value=3.5, begin=-1, end=2),
@@ -272,7 +270,6 @@ def cubes(f):
 TRANSFORMATIONS = {
     "value": lambda f, x, _: f(x),
     "jvp": lambda f, x, t: jax.jvp(f, (x,), (t,)),
-    "linearize": lambda f, x, t: jax.linearize(f, x)[1](t),
     "vjp": lambda f, x, t: jax.vjp(f, x)[1](f(t)),
     "grad": lambda f, x, _: jax.grad(cubes(f))(x),
     "grad_of_grad": lambda f, x, _: jax.grad(lambda x: (jax.grad(cubes(f))(x) ** 2).sum())(x),
@@ -283,7 +280,6 @@ TRANSFORMATIONS = {
     "jacrev": lambda f, x, _: jax.jacrev(f)(x),
     "jacfwd": lambda f, x, _: jax.jacfwd(f)(x),
     "checkpoint": lambda f, x, _: jax.grad(jax.checkpoint(cubes(f)))(x),
-    "under_jit": lambda f, x, _: jax.grad(cubes(jax.jit(f)))(x),
 }
 
 
@@ -303,11 +299,15 @@ def test_transformations(operation):
 class TestDerivatives:
     """What JAX's own operations do not say."""
 
+    @pytest.mark.exhaustive
     @pytest.mark.usefixtures("wide")
-    @pytest.mark.parametrize("name", ["top_k", "gather_nd_clip", "diagonal_matrix"])
-    def test_finite_differences(self, name):
+    def test_finite_differences(self):
+        def every(x):
+            selected, _ = top_k(x, 2, axis=0, largest=False)
+            return gather_nd(diagonal_matrix(selected**3, value=3), OUTSIDE, mode="clip")
+
         x = np.random.default_rng(3).normal(size=(3, 4, 5))
-        test_util.check_grads(OPERATIONS[name][0], (x,), order=2, modes=("fwd", "rev"))
+        test_util.check_grads(jax.jit(every), (x,), order=2, modes=("fwd", "rev"))
 
     @pytest.mark.usefixtures("wide")
     @pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)

@@ -28,6 +28,8 @@ from kernels_cpu.threads import get_num_threads
 
 _TARGET = "dmlops"
 _CUDA = "cuda"
+# Calls that are kept ready; others are planned again.
+_MAX_CALLS = 4096
 
 
 class _Described(Jax):
@@ -186,7 +188,7 @@ def _first_gpu() -> Device | None:
         return None
 
 
-@functools.cache
+@functools.lru_cache(_MAX_CALLS)
 def _bound(text: bytes, device: Device, n_threads: int) -> BoundCall:
     return _Request(*json.loads(text)).bind(_Buffers(device))
 
