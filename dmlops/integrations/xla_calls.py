@@ -147,10 +147,9 @@ def _number(text: int | str) -> int | float:
 
 
 def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> Any:
-    """Put a call of XLA's into the computation that is traced."""
-    request = _Request.of(function, inputs, parameters)
-    gpu = _first_gpu()
-    bound = request.bind(_Described(gpu or CPU))
+    """Put a call into the computation that is traced, and return its results."""
+    request, gpus = _Request.of(function, inputs, parameters), _gpus()
+    bound = request.bind(_Described(gpus[0] if gpus else CPU))
     shaped = jax.ShapeDtypeStruct
     results = tuple(shaped(desc.sizes, numpy_dtype(desc.data_type)) for desc in bound.results)
     if bound.plan is None:
@@ -161,14 +160,14 @@ def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> A
         return jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)
 
     def on_gpu(*inputs: Array) -> Any:
-        workspace = shaped((bound.workspace_size,), np.uint8)
+        # The kernels are loaded now: nothing can be loaded while XLA records a CUDA graph.
+        sizes = [_bound(text.encode(), gpu, 0).workspace_size for gpu in gpus]
+        workspace = shaped((max(sizes),), np.uint8)
         return jax.ffi.ffi_call(_TARGET, (*results, workspace))(*inputs, call=text)[:-1]
 
-    if gpu is None:
-        made = on_host(*inputs)
-    else:
-        made = jax.lax.platform_dependent(*inputs, cuda=on_gpu, default=on_host)
-    return _as_varying(made, inputs)
+    if not gpus:
+        return _as_varying(on_host(*inputs), inputs)
+    return _as_varying(jax.lax.platform_dependent(*inputs, cuda=on_gpu, default=on_host), inputs)
 
 
 def _as_varying(results: Any, inputs: Sequence[Array]) -> Any:
@@ -181,11 +180,12 @@ def _as_varying(results: Any, inputs: Sequence[Array]) -> Any:
 
 
 @functools.cache
-def _first_gpu() -> Device | None:
+def _gpus() -> Sequence[Device]:
+    """Return the CUDA devices that JAX uses in this process."""
     try:
-        return Device(_CUDA, jax.local_devices(backend=_CUDA)[0].local_hardware_id)
+        return [Device(_CUDA, device.local_hardware_id) for device in jax.local_devices(backend=_CUDA)]
     except RuntimeError:
-        return None
+        return []
 
 
 @functools.lru_cache(_MAX_CALLS)
@@ -195,6 +195,7 @@ def _bound(text: bytes, device: Device, n_threads: int) -> BoundCall:
 
 def _run_on_host(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
     bound = _bound(call.text, CPU, get_num_threads())
+    _check_count(call, bound, len(bound.results))
     bound.launch(HOST, (*call.operands, *call.results))
 
 
@@ -202,13 +203,22 @@ def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
     handle = stream()
     device = Device(_CUDA, cuda.stream_device(handle))
     bound = _bound(call.text, device, 0)
+    _check_count(call, bound, len(bound.results) + 1)
     *results, workspace = call.results
     if call.last_size < bound.workspace_size:
         reason = f"{device} needs {bound.workspace_size}"
-        allowed = "trace the function on a machine with GPUs of one kind, on which it is to run"
+        allowed = "trace the function on a machine with such a GPU"
         refuse(f"{bound.name}.workspace", f"{call.last_size} bytes", reason, allowed)
-    with cuda.device_made_current(device.number):
-        bound.launch(Stream(handle, bound.library, device), (*call.operands, *results), workspace)
+    with cuda.device_made_current(device.number), Stream(handle, bound.library, device) as executor:
+        bound.launch(executor, (*call.operands, *results), workspace)
+
+
+def _check_count(call: xla_ffi.Call, bound: BoundCall, count: int) -> None:
+    """Refuse a call that was traced for another platform."""
+    if len(call.results) != count or len(call.operands) != len(bound.inputs):
+        got = f"{len(call.operands)} operands and {len(call.results)} results"
+        reason = f"there are {len(bound.inputs)} and {count}, scratch memory on a GPU included"
+        refuse(f"{bound.name}.call", got, reason, "trace the function where there is such a device")
 
 
 xla_ffi.register(_TARGET, "cpu", _run_on_host)
