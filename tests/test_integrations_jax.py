@@ -419,13 +419,15 @@ class TestErrors:
             jax.export.export(jax.jit(lambda x: top_k(x, 3)))(x)
 
     def test_feature_levels(self):
-        x = normal(2, 3)
-        assert top_k(x, 1).indices.dtype == jnp.int32
-        with dmlops.feature_level(FeatureLevel.DML_6_4):
-            assert top_k(x, 1).indices.dtype == jnp.uint32
-            with pytest.raises(UnsupportedFeatureError, match=r"^top_k\.lengths: got an array, but DirectML"):
-                top_k(x, 1, lengths=jnp.ones(2, int))
-        assert top_k(x, 1).indices.dtype == jnp.int32
+        x, lengths = normal(2, 3), jnp.ones(2, int)
+        for _ in range(2):
+            assert top_k(x, 1).indices.dtype == jnp.int32
+            assert top_k(x, 1, lengths=lengths, index_dtype="uint32").indices.tolist() == [[0], [0]]
+            with dmlops.feature_level(FeatureLevel.DML_6_4):
+                assert top_k(x, 1).indices.dtype == jnp.uint32
+                text = r"^top_k\.lengths: got an array, but DirectML"
+                with pytest.raises(UnsupportedFeatureError, match=text):
+                    top_k(x, 1, lengths=lengths, index_dtype="uint32")
 
     def test_calls_that_are_none_of_ours(self):
         like = jax.ShapeDtypeStruct((2,), "float32")
