@@ -52,7 +52,7 @@ def bind_top_k(
         _check_device("top_k.lengths", lengths.library.device(lengths.array), device)
         inputs, input_descs = [x, lengths], [data, row_lengths]
     with InWordsOf("top_k", has_out=bool(out)):
-        index_type = _index_type(index_type, library, out, "top_k")
+        index_type = resolved_index_type(index_type, library, out, "top_k")
         inferred = infer_top_k(data, k, axis, index_type, row_lengths)
         if isinstance(data.data_type, OpaqueType) and device is not CPU:
             reason, remedy = f"{device} selects no dates and durations", "pass their int64; NaT is the lowest"
@@ -99,7 +99,7 @@ def bind_nonzero_coordinates(
         refuse(
             f"{where}.fill_value", fill, "size is left out", "there are rows to fill only where size is given"
         )
-    index_type = _index_type(index_type, library, out, where)
+    index_type = resolved_index_type(index_type, library, out, where)
     with InWordsOf(where, has_out=bool(out), sizes="size"):
         coordinates, count = infer_nonzero_coordinates(data, capacity, index_type)
     if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
@@ -373,9 +373,10 @@ def _check_outputs(
     return tuple(checked)
 
 
-def _index_type(
+def resolved_index_type(
     index_type: TensorDataType | None, library: ArrayLibrary, out: Sequence[Operand], function: str
 ) -> TensorDataType:
+    """Return the type of indices: what the caller asked for, or that of `out` or the library."""
     if index_type is not None:
         return index_type
     if out:
