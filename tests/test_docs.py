@@ -2,26 +2,124 @@
 
 import doctest
 import re
+import shlex
 import tomllib
+from importlib.util import find_spec
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.scripts import ROOT
+from dmlops.cli.app import app
+from tests.scripts import ROOT, blocks, plain_blocks
 
-URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
-HOME = URLS["Homepage"]
-PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+HOME = PROJECT["urls"]["Homepage"]
+PAGES = [
+    "README.md",
+    "examples/README.md",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))),
+]
+WITH_CODE = [page for page in [*PAGES, "CONTRIBUTING.md"] if blocks(page)]
+# Blocks of plain Python that no test runs, and why.
+NOT_RUN = {"docs/numba_cuda_mlir.md": "it needs another compiler, which replaces numba-cuda"}
+# Programs that the pages call, whose arguments are not checked.
+OTHER_PROGRAMS = {
+    ".ci/run",
+    ".ci/run-aarch64",
+    "cd",
+    "compute-sanitizer",
+    "git",
+    "jupyter",
+    "source",
+    "sudo",
+    "uv",
+}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_examples(page):
-    text = re.sub(r"^```.*$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
-    examples = doctest.DocTestParser().get_doctest(text, {}, page, page, 0)
+    sessions = [code for language, code in blocks(page) if language == "python" and code.startswith(">>>")]
+    examples = doctest.DocTestParser().get_doctest("\n".join(sessions), {}, page, page, 0)
     report = []
     # Not even with `pytest -v` shall it report what succeeds.
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
     runner.run(examples, out=report.append)
     assert not report, "".join(report)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_each_block_has_a_test(page):
+    languages = {language for language, _ in blocks(page)}
+    assert languages <= {"python", "bash", "dockerfile", "toml", "text"}
+    # Other files name the pages that they run.
+    tests = [path for path in (ROOT / "tests").rglob("test_*.py") if path.name != "test_docs.py"]
+    has_test = any(f'"{page}"' in path.read_text(encoding="utf-8") for path in tests)
+    assert bool(plain_blocks(page)) == (has_test or page in NOT_RUN)
+
+
+def _commands(page):
+    """Return the commands of a page as lists of words, without the variables that are set for them."""
+    for language, code in blocks(page):
+        lines = code.replace("\\\n", " ").splitlines()
+        if language == "dockerfile":
+            lines = [line.removeprefix("RUN ") for line in lines if line.startswith("RUN ")]
+        elif language != "bash":
+            continue
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            while words:
+                end = words.index("&&") if "&&" in words else len(words)
+                command, words = words[:end], words[end + 1 :]
+                while "=" in command[0]:
+                    del command[0]
+                yield command[0].removeprefix(".venv/bin/").removeprefix(".venv-lowest/bin/"), command[1:]
+
+
+def _exists(path):
+    assert (ROOT / path.partition("::")[0]).exists(), path
+
+
+def _check_arguments(program, arguments):
+    """Check that what a command refers to exists; running all of them would take hours."""
+    if program == "dmlops":
+        outcome = CliRunner().invoke(app, [*arguments, "--help"])
+        assert outcome.exit_code == 0, (arguments, outcome.output)
+    elif program == "pip":
+        for extras in re.findall(r"\[([\w,-]+)\]", " ".join(arguments)):
+            assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys(), extras
+        from_index = [argument for argument in arguments if argument.startswith("dmlops")]
+        assert not from_index, "the package index does not have this version"
+    elif program in {"python", "python3"}:
+        if arguments[0] == "-m":
+            assert find_spec(arguments[1]) is not None, arguments
+        else:
+            _exists(arguments[0])
+    elif program in {"pytest", "bash"}:
+        for argument in arguments:
+            if "/" in argument:
+                _exists(argument)
+    else:
+        assert program in OTHER_PROGRAMS, program
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_commands(page):
+    for program, arguments in _commands(page):
+        _check_arguments(program, arguments)
+
+
+def test_commands_are_checked():
+    """What `_check_arguments` is for."""
+    for program, arguments in [
+        ("dmlops", ["top-k", "x.npy", "--no-such-option"]),
+        ("pip", ["install", ".[nothing]"]),
+        ("python", ["-m", "tests.nothing"]),
+        ("pytest", ["tests/nothing.py"]),
+        ("dmlpos", ["demo"]),
+    ]:
+        with pytest.raises(AssertionError):
+            _check_arguments(program, arguments)
 
 
 def _targets(page):

@@ -1,4 +1,4 @@
-"""The tables of docs/migration.md: every line runs, and a line of dmlops gives what the line that it replaces gives."""
+"""The tables of docs/migration.md: each line of dmlops gives what the line that it replaces gives."""
 
 import re
 
@@ -31,11 +31,10 @@ def _names(section):
 def _run_theirs(section, line, names):
     if section != "ONNX":
         return eval(line, names)
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
+    onnx = pytest.importorskip("onnx")
     node = onnx.parser.parse_node(line)
-    return ReferenceEvaluator(node).run(None, {name: names[name] for name in node.input})
+    evaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator(node)
+    return evaluator.run(None, {name: names[name] for name in node.input})
 
 
 def _arrays(answer):

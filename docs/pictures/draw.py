@@ -1,7 +1,7 @@
 """Draw the pictures of the documentation: `python docs/pictures/draw.py` writes them beside this file.
 
-All numbers are answers of dmlops. A picture has a background of its own, and colours for light and for dark screens.
-It is narrow enough for its labels to be readable on a phone.
+All numbers are answers of dmlops. A picture has a background of its own, and colours for light and for dark
+screens. It is narrow enough for its labels to be readable on a phone.
 """
 
 from collections.abc import Callable
