@@ -2,6 +2,7 @@
 
 import doctest
 import re
+import runpy
 import shlex
 import tomllib
 from importlib.util import find_spec
@@ -133,10 +134,17 @@ def _targets(page):
 @pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_links_lead_somewhere(page):
     for target in _targets(page):
-        if in_repository := re.match(rf"{HOME}/(?:blob|tree)/main/", target):
+        raw = HOME.replace("github.com", "raw.githubusercontent.com")
+        if in_repository := re.match(rf"{HOME}/(?:blob|tree)/main/|{raw}/main/", target):
             assert (ROOT / target[in_repository.end() :]).exists(), target
         elif not target.startswith("http"):
             assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_pictures_show_the_answers_of_dmlops():
+    pictures = runpy.run_path(str(ROOT / "docs/pictures/draw.py"))["PICTURES"]
+    for name, draw in pictures.items():
+        assert draw().svg() == (ROOT / "docs/pictures" / name).read_text(encoding="utf-8"), name
 
 
 @pytest.mark.quick
