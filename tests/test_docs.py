@@ -25,15 +25,8 @@ WITH_CODE = [page for page in [*PAGES, "CONTRIBUTING.md"] if blocks(page)]
 NOT_RUN = {"docs/numba_cuda_mlir.md": "it needs another compiler, which replaces numba-cuda"}
 # Programs that the pages call, whose arguments are not checked.
 OTHER_PROGRAMS = {
-    ".ci/run",
-    ".ci/run-aarch64",
-    "cd",
-    "compute-sanitizer",
-    "git",
-    "jupyter",
-    "source",
-    "sudo",
-    "uv",
+    *(".ci/run", ".ci/run-aarch64", "cd", "compute-sanitizer", "git", "jupyter", "mkdocs", "pre-commit"),
+    *("source", "sudo", "uv"),
 }
 
 
