@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import pytest
 from typer.testing import CliRunner
 
+import dmlops
 from dmlops.cli.app import app
 from tests.scripts import ROOT, blocks, plain_blocks
 
@@ -132,6 +133,17 @@ def test_links_lead_somewhere(page):
             assert (ROOT / target[in_repository.end() :]).exists(), target
         elif not target.startswith("http"):
             assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_reference_lists_what_is_public():
+    """The functions and classes, and the members of enumerations with their values."""
+    text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^::: dmlops\.(\w+)$", text, re.MULTILINE)) == {*dmlops.__all__, "compile"}
+    for name, table in re.findall(
+        r"^::: dmlops\.(\w+)\n(?:    .*\n)+\n\| Member \|.*\n.*\n((?:\|.*\n)+)", text, re.MULTILINE
+    ):
+        members = re.findall(r"^\| `(\w+)` \| (\w+) \|$", table, re.MULTILINE)
+        assert {member: int(value, 0) for member, value in members} == dict(getattr(dmlops, name).__members__)
 
 
 def test_pictures_show_the_answers_of_dmlops():
