@@ -70,15 +70,23 @@ def nonzero_coordinates_descriptor(
 class NonzeroCoordinates(Descriptor):
     """Compute the coordinates of the non-zero elements, in ascending element order, and their count.
 
-    Both zeros of a float are zero; NaN is not. The coordinates tensor has sizes {1, ..., M, N}:
-    M is the number of elements of the input, N lies between the input's effective rank and its
-    dimension count, and the columns are the input's last N dimensions. Rows from the count on are
-    left undefined.
+    0.0 and -0.0 are zero, and NaN is not.
+
+    Parameters
+    ----------
+    input_tensor : TensorDesc
+        The elements.
+    output_count_tensor : TensorDesc, optional
+        The count, one element.
+    output_coordinates_tensor : TensorDesc, optional
+        The coordinates, of sizes {1, ..., M, N}. M is the number of elements of the input. N is between the
+        input's effective rank and its dimension count, which is the default. The columns stand for the last N
+        dimensions of the input. Rows from the count on are undefined.
 
     Raises
     ------
     InvalidDescriptorError
-        If the count is no scalar, or the coordinates have other sizes.
+        If the count is more than one element, or the coordinates have other sizes.
 
     References
     ----------
