@@ -105,6 +105,11 @@ def check_sizes_alike(expected: Sequence[int], sizes: Sequence[int], where: str)
         refuse(where, f"a chunk of sizes {tuple(sizes)}", f"that of x has {tuple(expected)}", allowed)
 
 
+def beside(x: Any, array: Any) -> Any:
+    """Return an array of indices or lengths in the memory of `x`, to which NumPy arrays are copied."""
+    return np.asarray(array, like=x) if isinstance(array, np.ndarray) else array
+
+
 def map_to_pairs(
     function: Callable[..., Any], arrays: Sequence[da.Array], metas: Sequence[Any], **options: Any
 ) -> tuple[da.Array, da.Array]:

@@ -137,8 +137,7 @@ def _gather_from_chunk(x: Any, indices: Any, *, batch_dims: int, mode: Mode) -> 
     chunks.check_not_masked(indices, _WHERE_INDICES)
     # Sizes that are unknown meet here.
     chunks.check_sizes_alike(x.shape[:batch_dims], indices.shape[:batch_dims], _WHERE_INDICES)
-    indices = np.asarray(indices, like=x) if isinstance(indices, np.ndarray) else indices
-    return dmlops.gather_nd(x, indices, batch_dims=batch_dims, mode=mode)
+    return dmlops.gather_nd(x, chunks.beside(x, indices), batch_dims=batch_dims, mode=mode)
 
 
 def _gather_from_many_chunks(
@@ -263,7 +262,7 @@ def _answer(x: Any, by_chunk: _TuplesByChunk, chunk: int, _: None = None) -> Any
     batches = by_chunk.sizes[: by_chunk.batch_dims]
     chunks.check_sizes_alike(x.shape[: by_chunk.batch_dims], batches, _WHERE_INDICES)
     # Each tuple is in range, and clamping is the cheapest mode.
-    return dmlops.gather_nd(x, np.asarray(by_chunk.tuples[by_chunk.of(chunk)], like=x), mode="clip")
+    return dmlops.gather_nd(x, chunks.beside(x, by_chunk.tuples[by_chunk.of(chunk)]), mode="clip")
 
 
 def _merge(by_chunk: _TuplesByChunk, named: Sequence[int], answers: Sequence[Any]) -> Any:
@@ -271,5 +270,5 @@ def _merge(by_chunk: _TuplesByChunk, named: Sequence[int], answers: Sequence[Any
     copied = answers[0].shape[1:]
     output = np.zeros_like(answers[0], shape=(math.prod(by_chunk.sizes), *copied))
     for chunk, answer in zip(named, answers, strict=True):
-        output[np.asarray(by_chunk.places[by_chunk.of(chunk)], like=output)] = answer
+        output[chunks.beside(output, by_chunk.places[by_chunk.of(chunk)])] = answer
     return output.reshape((*by_chunk.sizes, *copied))

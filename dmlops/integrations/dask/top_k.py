@@ -111,7 +111,7 @@ def _select_from_chunk(
     options = {"axis": axis, "largest": largest, "sorted": sorted, "index_dtype": index_dtype}
     if lengths is not None:
         chunks.check_not_masked(lengths, "top_k.lengths")
-        lengths = lengths.squeeze(axis)
+        lengths = chunks.beside(x, lengths).squeeze(axis)
         chunks.check_sizes_alike((*x.shape[:axis], *x.shape[axis + 1 :]), lengths.shape, "top_k.lengths")
         most = min(np.iinfo(lengths.dtype).max, np.iinfo("int64").max)
         whole = np.minimum(lengths, lengths.dtype.type(most)).astype("int64")
