@@ -1,4 +1,4 @@
-"""`dmlops.integrations.dask` on a cluster of processes: one that is killed changes nothing, and memory is bounded."""
+"""`dmlops.integrations.dask` on a cluster: a killed process changes nothing, and memory is bounded."""
 
 import os
 import signal
