@@ -88,8 +88,11 @@ class Input:
 
     def read(self, part: tuple[slice, ...] = ()) -> Array:
         """Return the array, or the part with these slices of its first dimensions."""
-        with users_errors(self.name):
+        try:
             array = np.asarray(self.source[part or ...])
+        except Exception as error:  # each codec of zarr raises its own
+            message = f"{self.name}: it cannot be read: {reason_of(error)}"
+            raise CommandError(message) from error
         return array.astype(self.dtype, copy=False)
 
 
