@@ -21,6 +21,7 @@ from dmlops import __version__, get_num_threads
 from dmlops.bench.report import duration
 from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
 from dmlops.cli.errors import CommandError, users_errors
+from dmlops.cli.help_texts import Command, Group
 from dmlops.cli.info import version
 from dmlops.cli.options import Operators, Seconds, chosen_operators
 from dmlops.cli.output_files import check_output, replaced
@@ -59,7 +60,7 @@ class Where(StrEnum):
     CUDA = "cuda"
 
 
-app = typer.Typer(help="Compare dmlops with other libraries on this machine.")
+app = typer.Typer(cls=Group, help="Compare dmlops with other libraries on this machine.")
 
 
 @app.callback(invoke_without_command=True)
@@ -67,11 +68,12 @@ def bench(
     context: typer.Context,
     device: Annotated[Where, typer.Option(help="The device to measure on.")] = Where.CPU,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for every library; by default all available ones.")
+        int | None, typer.Option(min=1, metavar="N", show_default="all", help="Threads for every library.")
     ] = None,
     operator: Operators = None,
     workload: Annotated[
-        list[str] | None, typer.Option(help="Only workloads with this text in their name; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Only workloads with this text in their name; may be repeated."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only the most telling workloads, in 90 seconds.")
@@ -154,7 +156,7 @@ def check_rows(command: str, rows: Sequence["Row"]) -> None:
         raise CommandError(message)
 
 
-@app.command("report")
+@app.command("report", cls=Command)
 def report(
     files: Annotated[list[Path], typer.Argument(metavar="A.json [B.json]", show_default=False)],
     output: Annotated[

@@ -30,7 +30,7 @@ MOST_BESIDE_TORCH = 5  # points of a sweep that are slower than torch; the resul
 def sweep(
     device: Annotated[bench.Where, typer.Option(help="The device to measure on.")] = bench.Where.CPU,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for dmlops and torch; by default all available ones.")
+        int | None, typer.Option(min=1, metavar="N", show_default="all", help="Threads for dmlops and torch.")
     ] = None,
     operator: Operators = None,
     part: Annotated[

@@ -30,7 +30,8 @@ def warmup(
     ] = None,
     operator: Operators = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Number of compiling processes; by default one per core.")
+        int | None,
+        typer.Option(min=1, metavar="N", show_default="one per core", help="Number of compiling processes."),
     ] = None,
 ) -> None:
     """Compile the kernels now and keep them in the cache, so that no call has to compile them."""
