@@ -1,0 +1,473 @@
+"""The operators on torch DTensors: tensors sharded over several devices, with the answer of one device.
+
+Every rank of the mesh makes the same call, and runs the kernels on its own shard. Three calls communicate:
+
+- `top_k` along a sharded dimension sends each rank's candidates, at most k per row, and never the shard;
+- `nonzero_coordinates` of a sharded tensor sends one number per row of the result, and the counts;
+- `gather_nd` with ``mode="raise"`` sends one number, so that all ranks raise an error that one has found.
+
+Besides, `lengths` and `indices` are redistributed to match `x`. `x` is never sent: a layout that would need
+that is refused.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+
+import dmlops
+from dmlops import IndexOutOfRangeError, NonzeroResult, TensorDataType, TensorDesc, TopKResult
+from dmlops.arguments import integer
+from dmlops.array_types import IndexType, Mode
+from dmlops.data_types import data_type_of, index_data_type
+from dmlops.errors import DmlError, error_text, refuse, shown
+from dmlops.operators.gather_nd import infer_gather_nd
+from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
+from dmlops.operators.top_k import infer_top_k
+
+# torch 2.13 has renamed it.
+_all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+# Stands for a position; that of no element is as large.
+_NOWHERE = 2**63 - 1
+
+
+def top_k(
+    x: DTensor,
+    /,
+    k: int,
+    *,
+    axis: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    lengths: DTensor | None = None,
+    index_dtype: IndexType | None = None,
+    out: None = None,
+    stream: None = None,
+) -> TopKResult[DTensor, DTensor]:
+    """Return the `k` largest or smallest elements along an axis, and where they are in the whole tensor.
+
+    As `dmlops.top_k`, bit for bit. The results have the placements of `x`, but are replicated over the mesh
+    dimensions that shard the axis. Differentiable with respect to `x`.
+
+    Notes
+    -----
+    Each rank sends min(k, size of the largest shard) candidates per row, for every mesh dimension that shards
+    the axis: the bytes of an element, and 8 for its index.
+    """
+    x = _distributed(x, "top_k.x")
+    _refuse_given("top_k", out=out, stream=stream)
+    k, axis = integer(k, "top_k.k"), integer(axis, "top_k.axis")
+    index_type = _index_type(index_dtype, "top_k.index_dtype")
+    described = None
+    if lengths is not None:
+        lengths = _distributed(lengths, "top_k.lengths", x.device_mesh)
+        described = _describe(lengths, "top_k.lengths")
+    desc, _ = infer_top_k(_describe(x, "top_k.x"), k, axis, index_type, described)
+    axis %= max(x.ndim, 1)
+    if lengths is not None:
+        lengths = lengths.redistribute(placements=[_of_rows(p, axis) for p in x.placements]).to_local()
+    options: dict[str, Any] = {"largest": largest, "sorted": sorted}
+    cuts = _cuts(x, axis)
+    if cuts:
+        values, indices = _top_k_across(x.to_local(), k, axis, lengths, cuts, options)
+        indices = indices.to(_torch_type(index_type))
+    else:
+        options |= {"axis": axis, "lengths": lengths, "index_dtype": index_dtype}
+        values, indices = dmlops.top_k(x.to_local(), k, **options)
+    placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
+    return TopKResult(*(_whole(part, x, placements, desc.sizes) for part in (values, indices)))
+
+
+def nonzero_coordinates(
+    x: DTensor,
+    /,
+    *,
+    size: int | None = None,
+    fill_value: int | None = None,
+    index_dtype: IndexType | None = None,
+    out: None = None,
+    stream: None = None,
+) -> NonzeroResult[DTensor]:
+    """Return the coordinates of the non-zero elements of the whole tensor, and their count; both replicated.
+
+    As `dmlops.nonzero_coordinates`. With ``size=None`` the elements are counted first, and a GPU is waited for.
+
+    Notes
+    -----
+    Each rank sends its count and min(size, size of the largest shard) positions of 8 bytes, for the first mesh
+    dimension that shards `x`; for the next one, as many as it then has.
+    """
+    where = "nonzero_coordinates"
+    x = _distributed(x, f"{where}.x")
+    _refuse_given(where, out=out, stream=stream)
+    index_type = _index_type(index_dtype, f"{where}.index_dtype")
+    local = x.to_local().detach()
+    options: dict[str, Any] = {"fill_value": fill_value, "index_dtype": index_dtype}
+    cuts = [_cuts(x, axis) for axis in range(x.ndim)]
+    if any(cuts):
+        if size is None:
+            size = _count_across(local, cuts)
+        size = integer(size, f"{where}.size")
+        infer_nonzero_coordinates(_describe(x, f"{where}.x"), size, index_type)
+        coordinates, count = _coordinates_across(local, x.shape, size, cuts, options)
+        dtype = _torch_type(index_type)
+        coordinates, count = coordinates.to(dtype), count.to(dtype)
+    else:
+        coordinates, count = dmlops.nonzero_coordinates(local, size=size, **options)
+    replicated = [Replicate()] * x.device_mesh.ndim
+    return NonzeroResult(*(_whole(part, x, replicated, part.shape) for part in (coordinates, count)))
+
+
+def gather_nd(
+    x: DTensor,
+    indices: DTensor,
+    /,
+    *,
+    batch_dims: int = 0,
+    mode: Mode = "raise",
+    out: None = None,
+    stream: None = None,
+) -> DTensor:
+    """Return the elements or blocks of `x` that tuples of indices name.
+
+    As `dmlops.gather_nd`. `x` may be sharded along batch dimensions and along those that are copied, `indices`
+    along all but the last. Differentiable with respect to `x`; where `indices` are sharded and `x` is
+    replicated, its gradient is a ``Partial`` sum.
+    """
+    x = _distributed(x, "gather_nd.x")
+    indices = _distributed(indices, "gather_nd.indices", x.device_mesh)
+    _refuse_given("gather_nd", out=out, stream=stream)
+    batch_dims = integer(batch_dims, "gather_nd.batch_dims")
+    tuples = _describe(indices, "gather_nd.indices")
+    desc = infer_gather_nd(_describe(x, "gather_nd.x"), tuples, batch_dims, mode)
+    pairs = zip(x.placements, indices.placements, strict=True)
+    layouts = [_gather_layout(*pair, batch_dims, *tuples.sizes[-1:], indices.ndim) for pair in pairs]
+    of_x, of_indices, placements = zip(*layouts, strict=True)
+    of_gradient = [
+        Partial() if p.is_replicate() and not q.is_replicate() else p
+        for p, q in zip(of_x, placements, strict=True)
+    ]
+    local = x.redistribute(placements=of_x).to_local(grad_placements=of_gradient)
+    indices = indices.redistribute(placements=of_indices)
+    with _error_on_all_ranks(indices, placements if mode == "raise" else ()):
+        gathered = dmlops.gather_nd(local, indices.to_local(), batch_dims=batch_dims, mode=mode)
+    return _whole(gathered, x, placements, desc.sizes)
+
+
+def diagonal_matrix(
+    x: DTensor | None = None,
+    /,
+    *,
+    shape: None = None,
+    dtype: None = None,
+    value: Any = 1,
+    begin: int = 0,
+    end: int = 1,
+    like: DTensor | None = None,
+    out: None = None,
+    stream: None = None,
+) -> DTensor:
+    """Return matrices that hold `value` along a band of diagonals, and `x` elsewhere, sharded as `x` is.
+
+    As `dmlops.diagonal_matrix`. `x` may be sharded along any dimension, and nothing is sent. Differentiable with
+    respect to `x`.
+    """
+    _refuse_given("diagonal_matrix", out=out, stream=stream)
+    if x is None:
+        reason, allowed = "a result without x has no placements", "pass torch.distributed.tensor.zeros() as x"
+        refuse("diagonal_matrix.like", "a DTensor", reason, allowed)
+    _refuse_given("diagonal_matrix", shape=shape, dtype=dtype, like=like)
+    x = _distributed(x, "diagonal_matrix.x")
+    begin, end = integer(begin, "diagonal_matrix.begin"), integer(end, "diagonal_matrix.end")
+    # Column minus row is greater by this in the whole matrix than it is in the shard.
+    shift = _start(_cuts(x, x.ndim - 1)) - _start(_cuts(x, x.ndim - 2))
+    filled = dmlops.diagonal_matrix(x.to_local(), value=value, begin=begin - shift, end=end - shift)
+    return _whole(filled, x, x.placements, x.shape)
+
+
+class _Cut(NamedTuple):
+    """How a mesh dimension divides an axis, or what earlier mesh dimensions have left of it.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Of the shards, by rank.
+    rank : int
+        Which of them is this process's.
+    group : ProcessGroup
+        Those that have the others.
+    """
+
+    sizes: list[int]
+    rank: int
+    group: Any
+
+
+def _cuts(x: DTensor, axis: int) -> list[_Cut]:
+    """Return how an axis is divided by one mesh dimension after another, each of which does as torch.chunk."""
+    mesh, cuts = x.device_mesh, []
+    for mesh_dim, placement in enumerate(x.placements):
+        if placement.is_shard(axis):
+            size = cuts[-1].sizes[cuts[-1].rank] if cuts else x.shape[axis]
+            n_ranks = mesh.size(mesh_dim)
+            largest = -(-size // n_ranks)
+            sizes = [min(max(size - rank * largest, 0), largest) for rank in range(n_ranks)]
+            cuts.append(_Cut(sizes, mesh.get_local_rank(mesh_dim), mesh.get_group(mesh_dim)))
+    return cuts
+
+
+def _start(cuts: Sequence[_Cut]) -> int:
+    """Return where this rank's shard begins in the whole axis."""
+    return sum(sum(cut.sizes[: cut.rank]) for cut in cuts)
+
+
+def _top_k_across(
+    x: Tensor, k: int, axis: int, lengths: Tensor | None, cuts: list[_Cut], options: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Select candidates from this rank's shard of an axis, and the results from all ranks' candidates.
+
+    Candidates with equal values stand in the order of their indices, within a rank and from rank to rank, and
+    so the merge, which is stable, is right about ties. Padding stands behind all candidates.
+    """
+    start = _start(cuts)
+    rows = x.detach().movedim(axis, -1)
+    if lengths is not None:
+        lengths = _clamped(lengths) - start
+    # Candidates need not be in the order of their values.
+    unordered = options | {"index_dtype": "int64", "sorted": False}
+    values, indices = dmlops.top_k(rows, min(k, rows.shape[-1]), lengths=lengths, **unordered)
+    indices = indices + start if lengths is None else torch.where(indices < 0, indices, indices + start)
+    for cut in reversed(cuts):
+        values, indices = _candidates(values, indices, k, cut)
+        ordering = unordered | (options if cut is cuts[0] else {})
+        counts = None if lengths is None else (indices >= 0).sum(-1)
+        values, places = dmlops.top_k(values, min(k, sum(cut.sizes)), lengths=counts, **ordering)
+        if lengths is None:
+            indices = indices.gather(-1, places)
+        elif places.numel():
+            indices = torch.where(places < 0, places, indices.gather(-1, places.clamp(0)))
+        else:
+            indices = places
+    values, indices = (part.movedim(-1, axis).contiguous() for part in (values, indices))
+    return _Selected.apply(x, values, indices, axis, start), indices
+
+
+def _candidates(values: Tensor, indices: Tensor, k: int, cut: _Cut) -> tuple[Tensor, Tensor]:
+    """Return the candidates of all ranks, side by side in the last dimension."""
+    parts = [part.unsqueeze(-1).view(torch.uint8) for part in (values, indices)]
+    # All ranks send equally much. Only the last ones can lack candidates, so that what they send instead comes last.
+    lacking = min(k, cut.sizes[0]) - values.shape[-1]
+    sent = torch.nn.functional.pad(torch.cat(parts, -1), (0, 0, 0, lacking))
+    received = _all_gather(sent, cut.group).movedim(0, -3)
+    n_candidates = sum(min(k, size) for size in cut.sizes)
+    values, indices = (
+        part.clone(memory_format=torch.contiguous_format).flatten(-3, -2).view(dtype).squeeze(-1)[..., :n_candidates]
+        for part, dtype in zip(
+            received.split([part.shape[-1] for part in parts], -1), (values.dtype, indices.dtype), strict=True
+        )
+    )
+    return values, indices
+
+
+class _Selected(torch.autograd.Function):  # type: ignore[misc]
+    """Values selected from all shards, as a function of this rank's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, axis: int, start: int) -> Tensor:
+        ctx.save_for_backward(indices)
+        ctx.shape, ctx.axis, ctx.start = x.shape, axis, start
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (indices,) = ctx.saved_tensors
+        zeros = gradient.new_zeros(ctx.shape)
+        if zeros.numel():
+            places, last = indices - ctx.start, ctx.shape[ctx.axis] - 1
+            own = torch.where((places >= 0) & (places <= last), gradient, 0)
+            zeros = zeros.scatter_add(ctx.axis, places.clamp(0, last), own)
+        return zeros, None, None, None, None
+
+
+def _count_across(x: Tensor, cuts: list[list[_Cut]]) -> int:
+    """Return the number of non-zero elements of all shards, for which a GPU is waited for."""
+    count = dmlops.nonzero_coordinates(x, size=0, index_dtype="int64").count
+    for cut in sum(cuts, []):
+        count = _all_gather(count, cut.group).sum()
+    return int(count)
+
+
+def _coordinates_across(
+    x: Tensor, shape: Sequence[int], size: int, cuts: list[list[_Cut]], options: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Return coordinates and count of the non-zero elements of all shards: merged by position, which is sent."""
+    largest_shard = 1
+    for n, by_mesh_dim in zip(shape, cuts, strict=True):
+        for cut in by_mesh_dim:
+            n = -(-n // len(cut.sizes))  # noqa: PLW2901
+        largest_shard *= n
+    width = min(size, largest_shard)
+    own, count = dmlops.nonzero_coordinates(x, size=width, **options)
+    positions = torch.zeros_like(own[:, 0], dtype=torch.int64)
+    for axis, n in enumerate(shape):
+        positions = positions * n + own[:, axis].to(torch.int64) + _start(cuts[axis])
+    count = count.to(torch.int64).reshape(1)
+    positions = torch.where(_first_rows(positions, count), positions, _NOWHERE)
+    for cut in sum(cuts, []):
+        received = _all_gather(torch.cat([count, positions]), cut.group)
+        count, positions = received[:, 0].sum(0, keepdim=True), received[:, 1:].flatten()
+        positions = dmlops.top_k(positions, min(size, positions.numel()), largest=False).values
+    positions = torch.nn.functional.pad(positions, (0, size - positions.numel()), value=_NOWHERE)
+    is_found = _first_rows(positions, count)
+    columns = []
+    for n in reversed(shape):
+        columns.append(positions % max(n, 1))
+        positions = positions // max(n, 1)
+    coordinates = torch.stack(columns[::-1], -1)
+    if options["fill_value"] is not None:
+        coordinates = torch.where(is_found.unsqueeze(-1), coordinates, options["fill_value"])
+    return coordinates, count.squeeze(0)
+
+
+def _first_rows(rows: Tensor, count: Tensor) -> Tensor:
+    return torch.arange(rows.shape[0], device=rows.device) < count
+
+
+def _gather_layout(
+    of_x: Placement, of_indices: Placement, batch_dims: int, tuple_size: int, indices_ndim: int
+) -> tuple[Placement, Placement, Placement]:
+    """Return the placements of x, indices and result over a mesh dimension that has x and indices so."""
+    last, first_copied = indices_ndim - 1, batch_dims + tuple_size
+    if of_x.is_shard():
+        if of_x.dim < batch_dims:
+            return of_x, of_x, of_x
+        if of_x.dim >= first_copied:
+            return of_x, Replicate(), Shard(of_x.dim - first_copied + last)
+        reason = "it indexes that dimension, and an element may be on any rank"
+        refuse("gather_nd.x", f"a DTensor of placement {of_x}", reason, _redistributed("Replicate()"))
+    if of_indices.is_shard(last):
+        of_indices = Replicate()
+    if of_indices.is_shard() and of_indices.dim < batch_dims:
+        of_x = of_indices
+    return of_x, of_indices, of_indices
+
+
+def _of_rows(placement: Placement, axis: int) -> Placement:
+    """Return the placement of a tensor without an axis that matches that of one with it."""
+    if placement.is_shard(axis) or placement.is_replicate():
+        return Replicate()
+    return Shard(placement.dim - (placement.dim > axis))
+
+
+def _all_gather(x: Tensor, group: Any) -> Tensor:
+    """Return the tensors of all ranks of a group, stacked in the order of ranks."""
+    received = x.new_empty((dist.get_world_size(group), *x.shape))
+    if x.numel():
+        with _clear_failure():
+            _all_gather_single(received.view(-1), x.reshape(-1), group=group)
+    return received
+
+
+@contextmanager
+def _clear_failure() -> Iterator[None]:
+    """Say what to do about a rank that has gone away."""
+    try:
+        yield
+    except RuntimeError as error:
+        error.add_note(
+            f"dmlops: rank {dist.get_rank()} could not exchange results with the other ranks. Has one of them ended, "
+            "raised an error, or not made this call? The process group cannot be used any more: start all "
+            "ranks again."
+        )
+        raise
+
+
+@contextmanager
+def _error_on_all_ranks(indices: DTensor, placements: Sequence[Placement]) -> Iterator[None]:
+    """Make all ranks raise an error where one does; otherwise the others would wait for it later on."""
+    error = None
+    try:
+        yield
+    except DmlError as found:
+        error = found
+    has_failed = torch.full((), int(error is not None), device=indices.to_local().device)
+    groups = [indices.device_mesh.get_group(d) for d, p in enumerate(placements) if p.is_shard()]
+    for group in groups:
+        with _clear_failure():
+            dist.all_reduce(has_failed, dist.ReduceOp.MAX, group)
+    if error is not None:
+        starts = [_start(_cuts(indices, axis)) for axis in range(indices.ndim - 1)]
+        if any(starts):
+            error.add_note(f"The position is that in the shard of rank {dist.get_rank()}, which starts at {starts}.")
+        raise error
+    if groups and has_failed.item():
+        reason, allowed = "an index is out of range there", "the error of that rank says which"
+        raise IndexOutOfRangeError(error_text("gather_nd.indices", "an error of another rank", reason, allowed))
+
+
+def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
+    """Return a DTensor, of which this rank has the shard that its placements say."""
+    if not isinstance(x, DTensor):
+        reason, allowed = "other arguments are DTensors", "distribute_tensor(x, mesh, placements) makes it one"
+        raise TypeError(error_text(where, f"a {type(x).__name__}", reason, allowed))
+    if mesh is not None and x.device_mesh != mesh:
+        refuse(where, f"{x.device_mesh}", f"x is on {mesh}", "all must be on one mesh")
+    if x.device_mesh.get_coordinate() is None:
+        refuse(where, f"{x.device_mesh}", "this rank is not in it", "call on its ranks only")
+    for placement in x.placements:
+        if placement.is_partial():
+            reason = "its elements are not known before the ranks' parts are reduced"
+            refuse(where, f"a DTensor of placement {placement}", reason, _redistributed("Replicate()"))
+        if type(placement) not in (Shard, Replicate):
+            reason = "its shards are not successive parts of the tensor"
+            refuse(where, f"a DTensor of placement {placement}", reason, _redistributed("Shard(dim)"))
+    expected = [cuts[-1].sizes[cuts[-1].rank] if (cuts := _cuts(x, axis)) else n for axis, n in enumerate(x.shape)]
+    if [*x.to_local().shape] != expected:
+        reason = f"placements {x.placements} of shape {tuple(x.shape)} mean {tuple(expected)}"
+        refuse(where, f"a shard of shape {tuple(x.to_local().shape)}", reason, "shards must be as torch.chunk has them")
+    return x
+
+
+def _redistributed(placement: str) -> str:
+    return f"call x.redistribute(placements=[...]) first, with {placement} in its place"
+
+
+def _refuse_given(function: str, **arguments: Any) -> None:
+    """Refuse arguments that have no meaning for DTensors."""
+    for name, argument in arguments.items():
+        if argument is not None:
+            refuse(f"{function}.{name}", shown(argument), "there are DTensors among the arguments", f"leave out {name}")
+
+
+def _describe(x: DTensor, where: str) -> TensorDesc:
+    return TensorDesc(data_type_of(x.dtype, where), tuple(x.shape))
+
+
+def _index_type(dtype: IndexType | None, where: str) -> TensorDataType:
+    return TensorDataType.INT64 if dtype is None else index_data_type(dtype, where)
+
+
+def _torch_type(data_type: TensorDataType) -> torch.dtype:
+    return getattr(torch, data_type.name.lower())
+
+
+def _clamped(lengths: Tensor) -> Tensor:
+    """Return lengths as int64 numbers that are not negative."""
+    whole = lengths.view(torch.int64) if lengths.dtype == torch.uint64 else lengths.to(torch.int64)
+    # The largest of the unsigned type have the sign bit.
+    return torch.where(whole < 0, _NOWHERE, whole) if lengths.dtype == torch.uint64 else whole.clamp(0)
+
+
+def _whole(local: Tensor, x: DTensor, placements: Sequence[Placement], shape: Sequence[int]) -> DTensor:
+    """Return the DTensor of which this rank has such a shard."""
+    strides = [math.prod(max(n, 1) for n in shape[axis + 1 :]) for axis in range(len(shape))]
+    return DTensor.from_local(
+        local, x.device_mesh, placements, run_check=False, shape=torch.Size(shape), stride=tuple(strides)
+    )

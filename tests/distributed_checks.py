@@ -1,0 +1,286 @@
+"""What each rank checks of the operators on DTensors, on a CPU or on a GPU: against plain NumPy, bit for bit."""
+
+import itertools
+import os
+import signal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from ml_dtypes import bfloat16
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+import dmlops
+from dmlops.integrations import torch_distributed
+from tests import reference
+from tests.data import assert_same, random, sample
+from tests.libraries import Torch
+
+DTYPES = ("float32", "float16", bfloat16, "float64", "bool", "int8", "int64", "uint8")
+_meshes = {}
+api = torch_distributed
+
+
+def mesh_of(device, *shape):
+    """Return a mesh of all ranks; -1 stands for those that are left."""
+    if -1 in shape:
+        left = dist.get_world_size() // -int(np.prod(shape))
+        shape = tuple(left if n == -1 else n for n in shape)
+    if shape not in _meshes:
+        _meshes[shape] = init_device_mesh(device, shape)
+    return _meshes[shape]
+
+
+def own_shard(array, mesh, placements):
+    """Return what this rank has of an array."""
+    for mesh_dim, placement in enumerate(placements):
+        if isinstance(placement, Shard):
+            largest = -(-array.shape[placement.dim] // mesh.size(mesh_dim))
+            start = mesh.get_local_rank(mesh_dim) * largest
+            array = array[(slice(None),) * placement.dim + (slice(start, start + largest),)]
+    return array
+
+
+def distribute(array, mesh, placements):
+    """Return a DTensor of an array that all ranks have."""
+    local = Torch(mesh.device_type).from_numpy(own_shard(array, mesh, placements).copy())
+    strides = torch.empty(array.shape, device="meta").stride()
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=array.shape, stride=strides)
+
+
+def check(result, expected, placements):
+    """Compare a DTensor with an array: placements, shape, and this rank's shard bit for bit."""
+    assert type(result) is DTensor
+    assert result.placements == tuple(placements), result.placements
+    assert tuple(result.shape) == expected.shape
+    assert result.stride() == torch.empty(expected.shape, device="meta").stride()
+    actual = Torch(result.device_mesh.device_type).to_numpy(result.to_local())
+    assert_same(actual, own_shard(expected, result.device_mesh, placements))
+
+
+def replicated_along(axis, placements):
+    return [Replicate() if placement.is_shard(axis) else placement for placement in placements]
+
+
+def check_top_k(x, k, mesh, placements, *, axis=-1, lengths=None, of_lengths=None, index_dtype=None, **options):
+    """Compare the result for one array and layout."""
+    given = {} if lengths is None else {"lengths": distribute(lengths, mesh, of_lengths)}
+    result = api.top_k(
+        distribute(x, mesh, placements), k, axis=axis, index_dtype=index_dtype, **given, **options
+    )
+    values, indices = reference.top_k(x, k, axis=axis, lengths=lengths, **options)
+    left = replicated_along(axis % x.ndim, placements)
+    check(result.values, values, left)
+    check(result.indices, indices.astype(index_dtype or "int64"), left)
+
+
+def top_k_sizes(device):
+    """Shards that are uneven or empty; k below, at and above the size of a shard; every order."""
+    mesh = mesh_of(device, -1)
+    for size in (1, 2, 3, 5, 8, 9, 10, 33):
+        for k in sorted({0, 1, min(2, size), size // 2, size - 1, size}):
+            x = sample("float32", (3, size), f"sharded {size} {k}")
+            check_top_k(x, k, mesh, [Shard(1)], largest=k % 2 == 0, sorted=k % 3 > 0)
+
+
+def top_k_dtypes(device):
+    """Every type, with ties, NaNs and both zeros, along each axis."""
+    mesh = mesh_of(device, -1)
+    for dtype, axis, largest, sorted in itertools.product(DTYPES, (0, 1, -1), (False, True), (False, True)):
+        x = sample(dtype, (7, 6, 11), f"sharded {dtype}")
+        check_top_k(x, 4, mesh, [Shard(axis % 3)], axis=axis, largest=largest, sorted=sorted)
+
+
+def top_k_options(device):
+    """Lengths, types of indices, and NumPy's bits of padding."""
+    mesh = mesh_of(device, -1)
+    x = sample("float32", (5, 13), "sharded lengths")
+    for lengths in ([0, 13, 3, 7, 99], [-1, 1, 4, 8, 5]):
+        for k, largest, sorted in ((1, True, True), (6, False, True), (13, True, False)):
+            for dtype, layout in (("int64", Replicate()), ("int32", Shard(0)), ("uint64", Shard(0))):
+                given = np.array(lengths).astype(dtype)
+                counted = [min(int(n), 13) for n in given]
+                result = api.top_k(
+                    distribute(x, mesh, [Shard(1)]),
+                    k,
+                    lengths=distribute(given, mesh, [layout]),
+                    largest=largest,
+                    sorted=sorted,
+                )
+                expected = reference.top_k(x, k, lengths=counted, largest=largest, sorted=sorted)
+                for actual, array in zip(result, expected, strict=True):
+                    check(actual, array, [Replicate()])
+    lengths = np.array([0, 13, 3, 7, 99])
+    for placement in (Shard(0), Replicate()):
+        check_top_k(x, 4, mesh, [placement], lengths=lengths, of_lengths=[Replicate()])
+    check_top_k(x.T.copy(), 4, mesh, [Shard(1)], axis=0, lengths=lengths, of_lengths=[Replicate()])
+    for index_dtype in ("uint32", "uint64", "int32", "int64"):
+        check_top_k(x, 3, mesh, [Shard(1)], index_dtype=index_dtype)
+        check_top_k(x, 3, mesh, [Shard(0)], index_dtype=index_dtype)
+    padding = api.top_k(
+        distribute(x, mesh, [Shard(1)]), 1, lengths=distribute(0 * lengths, mesh, [Replicate()]), index_dtype="uint32"
+    )
+    assert (padding.indices.to_local().view(torch.int32) == -1).all()
+
+
+def top_k_layouts(device):
+    """Meshes of two dimensions, which shard the axis, other dimensions, or nothing."""
+    mesh = mesh_of(device, 2, -1)
+    x = sample("float32", (6, 23, 3), "two dimensions")
+    kinds = (Replicate(), Shard(0), Shard(1), Shard(2))
+    for placements in itertools.product(kinds, kinds):
+        check_top_k(x, 9, mesh, [*placements], axis=1, largest=False)
+    for size in (1, 2, 4, 5, 6, 7):
+        check_top_k(sample("int8", (2, size), size), (size + 1) // 2, mesh, [Shard(1), Shard(1)])
+        lengths = np.array([size // 2, size - 1])
+        check_top_k(
+            *(sample("int8", (2, size), size), size, mesh, [Shard(1), Shard(1)]),
+            lengths=lengths,
+            of_lengths=[Shard(0), Replicate()],
+        )
+    check_top_k(np.float32(3).reshape(()), 1, mesh, [Replicate(), Replicate()])
+    empty = np.zeros((0, 5), "float32")
+    check_top_k(empty, 2, mesh, [Shard(1), Replicate()])
+    check_top_k(empty, 2, mesh, [Shard(0), Shard(1)])
+
+
+def nonzero(device):
+    """Coordinates of shards along any dimensions, with and without a size."""
+    shapes = (((17,), (-1,), ([Shard(0)], [Replicate()])),)
+    pairs = [list(pair) for pair in itertools.product((Replicate(), Shard(0), Shard(1)), repeat=2)]
+    shapes += (((5, 7), (2, -1), pairs), ((0, 3), (-1,), ([Shard(0)], [Shard(1)])))
+    for shape, sizes, layouts in shapes:
+        mesh = mesh_of(device, *sizes)
+        x = np.where(random(shape).random(shape) < 0.4, sample("float32", shape, "nonzero"), np.float32(0))
+        for placements, size in itertools.product(layouts, (None, 0, 1, 6, 40)):
+            replicated = [Replicate()] * mesh.ndim
+            options = {} if size is None else {"size": size, "fill_value": -7}
+            result = api.nonzero_coordinates(distribute(x, mesh, placements), **options)
+            for actual, expected in zip(result, reference.nonzero_coordinates(x, **options), strict=True):
+                check(actual, expected, replicated)
+    result = api.nonzero_coordinates(distribute(np.eye(5), mesh_of(device, -1), [Shard(1)]), size=9, index_dtype="uint32")
+    assert result.coordinates.dtype == result.count.dtype == torch.uint32
+    assert result.coordinates.to_local()[:5].tolist() == [[i, i] for i in range(5)]
+
+
+def gather(device):
+    """Batches, tuples and copied dimensions, sharded in every way that is served."""
+    mesh = mesh_of(device, 2, -1)
+    rng = random("gather")
+    x = sample("float32", (5, 3, 4, 6), "sharded gather")
+    indices = rng.integers(-3, 3, (5, 7, 1))
+    of_x, of_indices = (Replicate(), Shard(0), Shard(2), Shard(3)), (Replicate(), Shard(0), Shard(1), Shard(2))
+    for layout_x in itertools.product(of_x, repeat=2):
+        for layout_indices in itertools.product(of_indices, repeat=2):
+            mode = "fill" if layout_x[0].is_replicate() else "raise"
+            given = indices * 2 if mode == "fill" else indices
+            result = api.gather_nd(
+                distribute(x, mesh, layout_x), distribute(given, mesh, layout_indices), batch_dims=1, mode=mode
+            )
+            # Copied dimensions follow those of the tuples.
+            for of_result, p, q in zip(result.placements, layout_x, layout_indices, strict=True):
+                follows = q if q != Shard(2) else Replicate()
+                assert of_result == (follows if p.is_replicate() else p)
+            check(result, reference.gather_nd(x, given, batch_dims=1, mode=mode), result.placements)
+
+
+def gather_errors(device):
+    """An index that one rank alone has is an error of all."""
+    mesh = mesh_of(device, -1)
+    indices = np.zeros((2 * mesh.size(), 1), "int64")
+    indices[-1] = 5
+    x = distribute(np.arange(5.0), mesh, [Replicate()])
+    error = error_of(lambda: api.gather_nd(x, distribute(indices, mesh, [Shard(0)])))
+    assert type(error) is dmlops.IndexOutOfRangeError
+    if mesh.get_local_rank() == mesh.size() - 1:
+        assert f"starts at [{indices.size - 2}]" in error.__notes__[0]
+    else:
+        assert "an error of another rank" in str(error)
+    clipped = api.gather_nd(x, distribute(indices, mesh, [Shard(0)]), mode="clip")
+    check(clipped, reference.gather_nd(np.arange(5.0), indices, mode="clip"), [Shard(0)])
+
+
+def diagonal(device):
+    """Bands of matrices of which rows, columns and batches are sharded."""
+    mesh = mesh_of(device, 2, -1)
+    x = sample("float32", (3, 5, 7), "sharded diagonal")
+    kinds = (Replicate(), Shard(0), Shard(1), Shard(2))
+    for placements in itertools.product(kinds, kinds):
+        for begin, end in ((0, 1), (-2, 3), (2, -1), (1, 2**70)):
+            result = api.diagonal_matrix(distribute(x, mesh, placements), value=9, begin=begin, end=end)
+            check(result, reference.diagonal_matrix(x, value=9, begin=begin, end=end), placements)
+
+
+def gradients(device):
+    """Gradients are those that torch has for the whole tensor, sharded as x is."""
+    mesh = mesh_of(device, 2, -1)
+    numbers = random("gradients").permutation(6 * 10).reshape(6, 10).astype("float64")
+    weights = random("weights").random((6, 4))
+    whole = torch.tensor(numbers, requires_grad=True)
+    values, _ = whole.topk(4)
+    (values**2 * torch.tensor(weights)).sum().backward()
+    for placements in itertools.product((Replicate(), Shard(0), Shard(1)), repeat=2):
+        x = distribute(numbers, mesh, placements).requires_grad_()
+        values, _ = api.top_k(x, 4)
+        (values**2 * distribute(weights, mesh, values.placements)).sum().backward()
+        check(x.grad, whole.grad.numpy(), placements)
+
+
+def error_of(call):
+    """Return the error that a call raises."""
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("there was no error")
+
+
+def refusals(device):
+    """What is refused, is refused by name, on all ranks and before anything is sent."""
+    mesh, other = mesh_of(device, -1), mesh_of(device, 2, -1)
+    numbers = np.arange(40, dtype="float32").reshape(4, 10)
+    x = distribute(numbers, mesh, [Shard(1)])
+    partial = DTensor.from_local(torch.ones(4, 10, device=device), mesh, [Partial()], run_check=False)
+    uneven = DTensor.from_local(
+        *(torch.ones(4, 1 + mesh.get_local_rank(), device=device), mesh, [Shard(1)]),
+        run_check=False,
+        shape=(4, 10),
+        stride=(10, 1),
+    )
+    plain = torch.ones(4, 10, device=device)
+    lengths = distribute(np.ones(4, "int64"), other, [Replicate(), Replicate()])
+    indices = distribute(np.zeros((3, 1), "int64"), mesh, [Replicate()])
+    out = (plain, plain)
+    cases = (
+        (lambda: api.top_k(partial, 2), "top_k.x: got a DTensor of placement Partial(sum)"),
+        (lambda: api.top_k(uneven, 2), "top_k.x: got a shard of shape"),
+        (lambda: api.top_k(x, 11), "k must be in [0, 10]"),
+        (lambda: api.top_k(x, 2, axis=2), "axis"),
+        (lambda: api.top_k(x, 2, out=out), "leave out out"),
+        (lambda: api.top_k(x, 2, stream=0), "leave out stream"),
+        (lambda: api.top_k(x, 2, lengths=lengths), "all must be on one mesh"),
+        (lambda: api.top_k(x, 2, lengths=plain), "distribute_tensor(x, mesh, placements)"),
+        (lambda: api.top_k(distribute(numbers, mesh, [Shard(1)]).to(torch.complex64), 2), "top_k.x"),
+        (lambda: api.nonzero_coordinates(x, size=-1), "size must be >= 0"),
+        (lambda: api.gather_nd(distribute(numbers, mesh, [Shard(0)]), indices), "with Replicate() in its place"),
+        (lambda: api.gather_nd(plain, indices), "gather_nd.x: got a Tensor"),
+        (lambda: api.gather_nd(x, indices, mode="wrap"), "gather_nd.mode"),
+        (lambda: api.diagonal_matrix(x, out=plain), "leave out out"),
+        (lambda: api.diagonal_matrix(shape=(3, 4), like=x), "torch.distributed.tensor.zeros()"),
+    )
+    for call, text in cases:
+        error = error_of(call)
+        assert isinstance(error, dmlops.DmlError | TypeError), error
+        assert text in str(error), error
+
+
+def one_rank_ends(device):
+    """The last rank ends while the others wait for its candidates."""
+    mesh = mesh_of(device, -1)
+    x = distribute(sample("float32", (4, 100), "end"), mesh, [Shard(1)])
+    api.top_k(x, 3)
+    if mesh.get_local_rank() == mesh.size() - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    error = error_of(lambda: api.top_k(x, 3))
+    return type(error), error.__notes__
