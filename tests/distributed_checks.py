@@ -12,14 +12,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import dmlops
-from dmlops.integrations import torch_distributed
 from tests import reference
 from tests.data import assert_same, random, sample
 from tests.libraries import Torch
 
 DTYPES = ("float32", "float16", bfloat16, "float64", "bool", "int8", "int64", "uint8")
 _meshes = {}
-api = torch_distributed
 
 
 def mesh_of(device, *shape):
@@ -66,17 +64,17 @@ def replicated_along(axis, placements):
 def check_top_k(x, k, mesh, placements, *, axis=-1, lengths=None, of_lengths=None, index_dtype=None, **options):
     """Compare the result for one array and layout."""
     given = {} if lengths is None else {"lengths": distribute(lengths, mesh, of_lengths)}
-    result = api.top_k(
+    result = dmlops.top_k(
         distribute(x, mesh, placements), k, axis=axis, index_dtype=index_dtype, **given, **options
     )
     values, indices = reference.top_k(x, k, axis=axis, lengths=lengths, **options)
-    left = replicated_along(axis % x.ndim, placements)
+    left = replicated_along(axis % max(x.ndim, 1), placements)
     check(result.values, values, left)
     check(result.indices, indices.astype(index_dtype or "int64"), left)
 
 
 def top_k_sizes(device):
-    """Shards that are uneven or empty; k below, at and above the size of a shard; every order."""
+    """Shards that are wrong or empty; k below, at and above the size of a shard; every order."""
     mesh = mesh_of(device, -1)
     for size in (1, 2, 3, 5, 8, 9, 10, 33):
         for k in sorted({0, 1, min(2, size), size // 2, size - 1, size}):
@@ -100,8 +98,8 @@ def top_k_options(device):
         for k, largest, sorted in ((1, True, True), (6, False, True), (13, True, False)):
             for dtype, layout in (("int64", Replicate()), ("int32", Shard(0)), ("uint64", Shard(0))):
                 given = np.array(lengths).astype(dtype)
-                counted = [min(int(n), 13) for n in given]
-                result = api.top_k(
+                counted = np.array([min(int(n), 13) for n in given])
+                result = dmlops.top_k(
                     distribute(x, mesh, [Shard(1)]),
                     k,
                     lengths=distribute(given, mesh, [layout]),
@@ -118,7 +116,7 @@ def top_k_options(device):
     for index_dtype in ("uint32", "uint64", "int32", "int64"):
         check_top_k(x, 3, mesh, [Shard(1)], index_dtype=index_dtype)
         check_top_k(x, 3, mesh, [Shard(0)], index_dtype=index_dtype)
-    padding = api.top_k(
+    padding = dmlops.top_k(
         distribute(x, mesh, [Shard(1)]), 1, lengths=distribute(0 * lengths, mesh, [Replicate()]), index_dtype="uint32"
     )
     assert (padding.indices.to_local().view(torch.int32) == -1).all()
@@ -156,10 +154,10 @@ def nonzero(device):
         for placements, size in itertools.product(layouts, (None, 0, 1, 6, 40)):
             replicated = [Replicate()] * mesh.ndim
             options = {} if size is None else {"size": size, "fill_value": -7}
-            result = api.nonzero_coordinates(distribute(x, mesh, placements), **options)
+            result = dmlops.nonzero_coordinates(distribute(x, mesh, placements), **options)
             for actual, expected in zip(result, reference.nonzero_coordinates(x, **options), strict=True):
                 check(actual, expected, replicated)
-    result = api.nonzero_coordinates(distribute(np.eye(5), mesh_of(device, -1), [Shard(1)]), size=9, index_dtype="uint32")
+    result = dmlops.nonzero_coordinates(distribute(np.eye(5), mesh_of(device, -1), [Shard(1)]), size=9, index_dtype="uint32")
     assert result.coordinates.dtype == result.count.dtype == torch.uint32
     assert result.coordinates.to_local()[:5].tolist() == [[i, i] for i in range(5)]
 
@@ -175,7 +173,7 @@ def gather(device):
         for layout_indices in itertools.product(of_indices, repeat=2):
             mode = "fill" if layout_x[0].is_replicate() else "raise"
             given = indices * 2 if mode == "fill" else indices
-            result = api.gather_nd(
+            result = dmlops.gather_nd(
                 distribute(x, mesh, layout_x), distribute(given, mesh, layout_indices), batch_dims=1, mode=mode
             )
             # Copied dimensions follow those of the tuples.
@@ -191,13 +189,13 @@ def gather_errors(device):
     indices = np.zeros((2 * mesh.size(), 1), "int64")
     indices[-1] = 5
     x = distribute(np.arange(5.0), mesh, [Replicate()])
-    error = error_of(lambda: api.gather_nd(x, distribute(indices, mesh, [Shard(0)])))
+    error = error_of(lambda: dmlops.gather_nd(x, distribute(indices, mesh, [Shard(0)])))
     assert type(error) is dmlops.IndexOutOfRangeError
     if mesh.get_local_rank() == mesh.size() - 1:
-        assert f"starts at [{indices.size - 2}]" in error.__notes__[0]
+        assert error.__notes__ == [f"The position is that in the shard of rank {dist.get_rank()}."]
     else:
         assert "an error of another rank" in str(error)
-    clipped = api.gather_nd(x, distribute(indices, mesh, [Shard(0)]), mode="clip")
+    clipped = dmlops.gather_nd(x, distribute(indices, mesh, [Shard(0)]), mode="clip")
     check(clipped, reference.gather_nd(np.arange(5.0), indices, mode="clip"), [Shard(0)])
 
 
@@ -208,8 +206,22 @@ def diagonal(device):
     kinds = (Replicate(), Shard(0), Shard(1), Shard(2))
     for placements in itertools.product(kinds, kinds):
         for begin, end in ((0, 1), (-2, 3), (2, -1), (1, 2**70)):
-            result = api.diagonal_matrix(distribute(x, mesh, placements), value=9, begin=begin, end=end)
+            result = dmlops.diagonal_matrix(distribute(x, mesh, placements), value=9, begin=begin, end=end)
             check(result, reference.diagonal_matrix(x, value=9, begin=begin, end=end), placements)
+    like = distribute(x, mesh, [Shard(0), Shard(1)])
+    made = dmlops.diagonal_matrix(shape=(3, 4), dtype="int32", like=like)
+    check(made, np.eye(3, 4, dtype="int32"), [Replicate(), Replicate()])
+
+
+def given_outputs(device):
+    """Results are copied to tensors of the caller's, which may have other placements."""
+    mesh = mesh_of(device, -1)
+    x = sample("float32", (4, 9), "given")
+    out = [distribute(np.zeros((4, 3), dtype), mesh, [Shard(0)]) for dtype in ("float32", "int32")]
+    result = dmlops.top_k(distribute(x, mesh, [Shard(1)]), 3, out=tuple(out))
+    assert result.values is out[0]
+    for actual, expected in zip(out, reference.top_k(x, 3), strict=True):
+        check(actual, expected.astype(expected.dtype if expected.dtype == x.dtype else "int32"), [Shard(0)])
 
 
 def gradients(device):
@@ -222,7 +234,7 @@ def gradients(device):
     (values**2 * torch.tensor(weights)).sum().backward()
     for placements in itertools.product((Replicate(), Shard(0), Shard(1)), repeat=2):
         x = distribute(numbers, mesh, placements).requires_grad_()
-        values, _ = api.top_k(x, 4)
+        values, _ = dmlops.top_k(x, 4)
         (values**2 * distribute(weights, mesh, values.placements)).sum().backward()
         check(x.grad, whole.grad.numpy(), placements)
 
@@ -242,8 +254,8 @@ def refusals(device):
     numbers = np.arange(40, dtype="float32").reshape(4, 10)
     x = distribute(numbers, mesh, [Shard(1)])
     partial = DTensor.from_local(torch.ones(4, 10, device=device), mesh, [Partial()], run_check=False)
-    uneven = DTensor.from_local(
-        *(torch.ones(4, 1 + mesh.get_local_rank(), device=device), mesh, [Shard(1)]),
+    wrong = DTensor.from_local(
+        *(torch.ones(4, 9, device=device), mesh, [Shard(1)]),
         run_check=False,
         shape=(4, 10),
         stride=(10, 1),
@@ -251,23 +263,20 @@ def refusals(device):
     plain = torch.ones(4, 10, device=device)
     lengths = distribute(np.ones(4, "int64"), other, [Replicate(), Replicate()])
     indices = distribute(np.zeros((3, 1), "int64"), mesh, [Replicate()])
-    out = (plain, plain)
     cases = (
-        (lambda: api.top_k(partial, 2), "top_k.x: got a DTensor of placement Partial(sum)"),
-        (lambda: api.top_k(uneven, 2), "top_k.x: got a shard of shape"),
-        (lambda: api.top_k(x, 11), "k must be in [0, 10]"),
-        (lambda: api.top_k(x, 2, axis=2), "axis"),
-        (lambda: api.top_k(x, 2, out=out), "leave out out"),
-        (lambda: api.top_k(x, 2, stream=0), "leave out stream"),
-        (lambda: api.top_k(x, 2, lengths=lengths), "all must be on one mesh"),
-        (lambda: api.top_k(x, 2, lengths=plain), "distribute_tensor(x, mesh, placements)"),
-        (lambda: api.top_k(distribute(numbers, mesh, [Shard(1)]).to(torch.complex64), 2), "top_k.x"),
-        (lambda: api.nonzero_coordinates(x, size=-1), "size must be >= 0"),
-        (lambda: api.gather_nd(distribute(numbers, mesh, [Shard(0)]), indices), "with Replicate() in its place"),
-        (lambda: api.gather_nd(plain, indices), "gather_nd.x: got a Tensor"),
-        (lambda: api.gather_nd(x, indices, mode="wrap"), "gather_nd.mode"),
-        (lambda: api.diagonal_matrix(x, out=plain), "leave out out"),
-        (lambda: api.diagonal_matrix(shape=(3, 4), like=x), "torch.distributed.tensor.zeros()"),
+        (lambda: dmlops.top_k(partial, 2), "top_k.x: got a DTensor of placement Partial(sum)"),
+        (lambda: dmlops.top_k(wrong, 2), "top_k.x: got a shard of shape"),
+        (lambda: dmlops.top_k(x, 11), "k must be in [0, 10]"),
+        (lambda: dmlops.top_k(x, 2, axis=2), "axis"),
+        (lambda: dmlops.top_k(x, 2, stream=0), "within torch.cuda.stream(stream)"),
+        (lambda: dmlops.top_k(x, 2, lengths=lengths), "all must be on one mesh"),
+        (lambda: dmlops.top_k(x, 2, lengths=plain), "distribute_tensor(x, mesh, placements)"),
+        (lambda: dmlops.top_k(distribute(numbers, mesh, [Shard(1)]).to(torch.complex64), 2), "top_k.x"),
+        (lambda: dmlops.nonzero_coordinates(x, size=-1), "size must be >= 0"),
+        (lambda: dmlops.gather_nd(distribute(numbers, mesh, [Shard(0)]), indices), "with Replicate() in its place"),
+        (lambda: dmlops.gather_nd(plain, indices), "gather_nd.x: got a Tensor"),
+        (lambda: dmlops.gather_nd(x, indices, mode="wrap"), "gather_nd.mode"),
+        (lambda: dmlops.diagonal_matrix(x[0]), "diagonal_matrix.x"),
     )
     for call, text in cases:
         error = error_of(call)
@@ -279,8 +288,8 @@ def one_rank_ends(device):
     """The last rank ends while the others wait for its candidates."""
     mesh = mesh_of(device, -1)
     x = distribute(sample("float32", (4, 100), "end"), mesh, [Shard(1)])
-    api.top_k(x, 3)
+    dmlops.top_k(x, 3)
     if mesh.get_local_rank() == mesh.size() - 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    error = error_of(lambda: api.top_k(x, 3))
+    error = error_of(lambda: dmlops.top_k(x, 3))
     return type(error), error.__notes__

@@ -11,7 +11,7 @@ class Ranks:
     def __init__(self, n, folder, device="cpu", timeout_s=60):
         # The modules are imported once, and every process starts as a copy of the one that has done it.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.distributed_checks"])
+        context.set_forkserver_preload(["tests.distributed_checks", "torch._dynamo", "dmlops.torch_distributed"])
         pipes = [context.Pipe() for _ in range(n)]
         self.pipes = [ours for ours, _ in pipes]
         self.processes = [
@@ -38,8 +38,9 @@ class Ranks:
 
     def check(self, task, *arguments):
         """Run a task that must succeed on all ranks."""
-        errors = [str(result) for result in self(task, *arguments) if isinstance(result, Exception)]
-        assert not errors, "\n".join(errors)
+        for result in self(task, *arguments):
+            if isinstance(result, Exception):
+                raise result
 
     def end(self):
         """End all processes."""

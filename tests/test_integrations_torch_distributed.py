@@ -20,6 +20,7 @@ CHECKS = (
     distributed_checks.gather,
     distributed_checks.gather_errors,
     distributed_checks.diagonal,
+    distributed_checks.given_outputs,
     distributed_checks.gradients,
     distributed_checks.refusals,
 )

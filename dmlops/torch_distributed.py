@@ -1,4 +1,4 @@
-"""The operators on torch DTensors: tensors sharded over several devices, with the answer of one device.
+"""The operators of ``torch.ops.dmlops`` on DTensors: sharded over several devices, with the answer of one.
 
 Every rank of the mesh makes the same call, and runs the kernels on its own shard. Three calls communicate:
 
@@ -11,9 +11,9 @@ that is refused.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -21,15 +21,15 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
-import dmlops
-from dmlops import IndexOutOfRangeError, NonzeroResult, TensorDataType, TensorDesc, TopKResult
-from dmlops.arguments import integer
-from dmlops.array_types import IndexType, Mode
+from dmlops import functions
+from dmlops.array_types import Mode
 from dmlops.data_types import data_type_of, index_data_type
-from dmlops.errors import DmlError, error_text, refuse, shown
+from dmlops.errors import DmlError, IndexOutOfRangeError, error_text, refuse
+from dmlops.function_errors import InWordsOf
 from dmlops.operators.gather_nd import infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
+from dmlops.tensor import TensorDesc
 
 # torch 2.13 has renamed it.
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -40,156 +40,113 @@ _NOWHERE = 2**63 - 1
 
 def top_k(
     x: DTensor,
-    /,
     k: int,
-    *,
-    axis: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
-    lengths: DTensor | None = None,
-    index_dtype: IndexType | None = None,
-    out: None = None,
-    stream: None = None,
-) -> TopKResult[DTensor, DTensor]:
-    """Return the `k` largest or smallest elements along an axis, and where they are in the whole tensor.
-
-    As `dmlops.top_k`, bit for bit. The results have the placements of `x`, but are replicated over the mesh
-    dimensions that shard the axis. Differentiable with respect to `x`.
-
-    Notes
-    -----
-    Each rank sends min(k, size of the largest shard) candidates per row, for every mesh dimension that shards
-    the axis: the bytes of an element, and 8 for its index.
-    """
+    axis: int,
+    largest: bool,
+    sorted: bool,
+    lengths: DTensor | None,
+    index_dtype: torch.dtype = torch.int64,
+) -> tuple[DTensor, DTensor]:
+    """Return the results of `dmlops.top_k`: placed as `x`, but replicated where that shards the axis."""
     x = _distributed(x, "top_k.x")
-    _refuse_given("top_k", out=out, stream=stream)
-    k, axis = integer(k, "top_k.k"), integer(axis, "top_k.axis")
-    index_type = _index_type(index_dtype, "top_k.index_dtype")
     described = None
     if lengths is not None:
         lengths = _distributed(lengths, "top_k.lengths", x.device_mesh)
         described = _describe(lengths, "top_k.lengths")
-    desc, _ = infer_top_k(_describe(x, "top_k.x"), k, axis, index_type, described)
+    index_type = index_data_type(index_dtype, "top_k.index_dtype")
+    with InWordsOf("top_k", has_out=False):
+        desc, _ = infer_top_k(_describe(x, "top_k.x"), k, axis, index_type, described)
     axis %= max(x.ndim, 1)
-    if lengths is not None:
-        lengths = lengths.redistribute(placements=[_of_rows(p, axis) for p in x.placements]).to_local()
+    rows = None if lengths is None else _redistributed(lengths, [_of_rows(p, axis) for p in x.placements])
     options: dict[str, Any] = {"largest": largest, "sorted": sorted}
     cuts = _cuts(x, axis)
     if cuts:
-        values, indices = _top_k_across(x.to_local(), k, axis, lengths, cuts, options)
-        indices = indices.to(_torch_type(index_type))
+        values, indices = _top_k_across(x.to_local(), k, axis, rows, cuts, options)
+        indices = indices.to(index_dtype)
     else:
-        options |= {"axis": axis, "lengths": lengths, "index_dtype": index_dtype}
-        values, indices = dmlops.top_k(x.to_local(), k, **options)
+        options |= {"axis": axis, "lengths": rows, "index_dtype": index_dtype}
+        values, indices = functions.top_k(x.to_local(), k, **options)
     placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
-    return TopKResult(*(_whole(part, x, placements, desc.sizes) for part in (values, indices)))
+    return tuple(_whole(part, x, placements, desc.sizes) for part in (values, indices))
 
 
-def nonzero_coordinates(
-    x: DTensor,
-    /,
-    *,
-    size: int | None = None,
-    fill_value: int | None = None,
-    index_dtype: IndexType | None = None,
-    out: None = None,
-    stream: None = None,
-) -> NonzeroResult[DTensor]:
-    """Return the coordinates of the non-zero elements of the whole tensor, and their count; both replicated.
+def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype = torch.int64) -> tuple[DTensor, DTensor]:
+    """Return the results of `dmlops.nonzero_coordinates`, replicated; the elements are counted first."""
+    x = _distributed(x, "nonzero_coordinates.x")
+    count = functions.nonzero_coordinates(x.to_local().detach(), size=0, index_dtype="int64").count
+    for cut in _all_cuts(x):
+        count = _all_gather(count, cut.group).sum()
+    return nonzero_coordinates_static(x, int(count), None, index_dtype)
 
-    As `dmlops.nonzero_coordinates`. With ``size=None`` the elements are counted first, and a GPU is waited for.
 
-    Notes
-    -----
-    Each rank sends its count and min(size, size of the largest shard) positions of 8 bytes, for the first mesh
-    dimension that shards `x`; for the next one, as many as it then has.
-    """
+def nonzero_coordinates_static(
+    x: DTensor, size: int, fill_value: int | None, index_dtype: torch.dtype = torch.int64
+) -> tuple[DTensor, DTensor]:
+    """Return the results of `dmlops.nonzero_coordinates` with a `size`, replicated."""
     where = "nonzero_coordinates"
     x = _distributed(x, f"{where}.x")
-    _refuse_given(where, out=out, stream=stream)
-    index_type = _index_type(index_dtype, f"{where}.index_dtype")
-    local = x.to_local().detach()
-    options: dict[str, Any] = {"fill_value": fill_value, "index_dtype": index_dtype}
-    cuts = [_cuts(x, axis) for axis in range(x.ndim)]
-    if any(cuts):
-        if size is None:
-            size = _count_across(local, cuts)
-        size = integer(size, f"{where}.size")
+    index_type = index_data_type(index_dtype, f"{where}.index_dtype")
+    with InWordsOf(where, has_out=False, sizes="size"):
         infer_nonzero_coordinates(_describe(x, f"{where}.x"), size, index_type)
-        coordinates, count = _coordinates_across(local, x.shape, size, cuts, options)
-        dtype = _torch_type(index_type)
-        coordinates, count = coordinates.to(dtype), count.to(dtype)
+    local, options = x.to_local().detach(), {"fill_value": fill_value, "index_dtype": index_dtype}
+    if _all_cuts(x):
+        results = _coordinates_across(local, x, size, options)
     else:
-        coordinates, count = dmlops.nonzero_coordinates(local, size=size, **options)
+        results = functions.nonzero_coordinates(local, size=size, **options)
     replicated = [Replicate()] * x.device_mesh.ndim
-    return NonzeroResult(*(_whole(part, x, replicated, part.shape) for part in (coordinates, count)))
+    return tuple(_whole(part.to(index_dtype), x, replicated, part.shape) for part in results)
 
 
-def gather_nd(
-    x: DTensor,
-    indices: DTensor,
-    /,
-    *,
-    batch_dims: int = 0,
-    mode: Mode = "raise",
-    out: None = None,
-    stream: None = None,
-) -> DTensor:
-    """Return the elements or blocks of `x` that tuples of indices name.
+def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTensor:
+    """Return the result of `dmlops.gather_nd`, sharded along the dimensions in which `x` or `indices` are.
 
-    As `dmlops.gather_nd`. `x` may be sharded along batch dimensions and along those that are copied, `indices`
-    along all but the last. Differentiable with respect to `x`; where `indices` are sharded and `x` is
-    replicated, its gradient is a ``Partial`` sum.
+    Where `indices` are sharded and `x` is replicated, the gradient of `x` is a ``Partial`` sum.
     """
     x = _distributed(x, "gather_nd.x")
     indices = _distributed(indices, "gather_nd.indices", x.device_mesh)
-    _refuse_given("gather_nd", out=out, stream=stream)
-    batch_dims = integer(batch_dims, "gather_nd.batch_dims")
     tuples = _describe(indices, "gather_nd.indices")
-    desc = infer_gather_nd(_describe(x, "gather_nd.x"), tuples, batch_dims, mode)
+    with InWordsOf("gather_nd", has_out=False, sizes="indices"):
+        desc = infer_gather_nd(_describe(x, "gather_nd.x"), tuples, batch_dims, mode)
     pairs = zip(x.placements, indices.placements, strict=True)
-    layouts = [_gather_layout(*pair, batch_dims, *tuples.sizes[-1:], indices.ndim) for pair in pairs]
+    layouts = [_gather_layout(*pair, batch_dims, tuples.sizes[-1], indices.ndim) for pair in pairs]
     of_x, of_indices, placements = zip(*layouts, strict=True)
     of_gradient = [
-        Partial() if p.is_replicate() and not q.is_replicate() else p
-        for p, q in zip(of_x, placements, strict=True)
+        Partial() if p.is_replicate() and q.is_shard() else p for p, q in zip(of_x, placements, strict=True)
     ]
     local = x.redistribute(placements=of_x).to_local(grad_placements=of_gradient)
-    indices = indices.redistribute(placements=of_indices)
-    with _error_on_all_ranks(indices, placements if mode == "raise" else ()):
-        gathered = dmlops.gather_nd(local, indices.to_local(), batch_dims=batch_dims, mode=mode)
+    rows = _redistributed(indices, of_indices)
+    with _error_on_all_ranks(x.device_mesh, placements if mode == "raise" else ()):
+        gathered = functions.gather_nd(local, rows, batch_dims=batch_dims, mode=cast("Mode", mode))
     return _whole(gathered, x, placements, desc.sizes)
 
 
-def diagonal_matrix(
-    x: DTensor | None = None,
-    /,
-    *,
-    shape: None = None,
-    dtype: None = None,
-    value: Any = 1,
-    begin: int = 0,
-    end: int = 1,
-    like: DTensor | None = None,
-    out: None = None,
-    stream: None = None,
-) -> DTensor:
-    """Return matrices that hold `value` along a band of diagonals, and `x` elsewhere, sharded as `x` is.
-
-    As `dmlops.diagonal_matrix`. `x` may be sharded along any dimension, and nothing is sent. Differentiable with
-    respect to `x`.
-    """
-    _refuse_given("diagonal_matrix", out=out, stream=stream)
-    if x is None:
-        reason, allowed = "a result without x has no placements", "pass torch.distributed.tensor.zeros() as x"
-        refuse("diagonal_matrix.like", "a DTensor", reason, allowed)
-    _refuse_given("diagonal_matrix", shape=shape, dtype=dtype, like=like)
+def diagonal_matrix(x: DTensor, value: torch.types.Number, begin: int, end: int) -> DTensor:
+    """Return the result of `dmlops.diagonal_matrix`, sharded as `x`, along any dimensions."""
     x = _distributed(x, "diagonal_matrix.x")
-    begin, end = integer(begin, "diagonal_matrix.begin"), integer(end, "diagonal_matrix.end")
     # Column minus row is greater by this in the whole matrix than it is in the shard.
     shift = _start(_cuts(x, x.ndim - 1)) - _start(_cuts(x, x.ndim - 2))
-    filled = dmlops.diagonal_matrix(x.to_local(), value=value, begin=begin - shift, end=end - shift)
+    filled = functions.diagonal_matrix(x.to_local(), value=value, begin=begin - shift, end=end - shift)
     return _whole(filled, x, x.placements, x.shape)
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    rule.__name__: rule
+    for rule in (top_k, nonzero_coordinates, nonzero_coordinates_static, gather_nd, diagonal_matrix)
+}
+"""By the name of the operator."""
+
+
+def _register(name: str) -> None:
+    """Have torch call a rule where a DTensor would look for a sharding strategy."""
+
+    def dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return RULES[name](*args, **(kwargs or {}))
+
+    torch.library.register_torch_dispatch(f"dmlops::{name}", DTensor, dispatch)
+
+
+for _name in RULES:
+    _register(_name)
 
 
 class _Cut(NamedTuple):
@@ -223,6 +180,11 @@ def _cuts(x: DTensor, axis: int) -> list[_Cut]:
     return cuts
 
 
+def _all_cuts(x: DTensor) -> list[_Cut]:
+    """Return how all axes are divided."""
+    return [cut for axis in range(x.ndim) for cut in _cuts(x, axis)]
+
+
 def _start(cuts: Sequence[_Cut]) -> int:
     """Return where this rank's shard begins in the whole axis."""
     return sum(sum(cut.sizes[: cut.rank]) for cut in cuts)
@@ -242,13 +204,13 @@ def _top_k_across(
         lengths = _clamped(lengths) - start
     # Candidates need not be in the order of their values.
     unordered = options | {"index_dtype": "int64", "sorted": False}
-    values, indices = dmlops.top_k(rows, min(k, rows.shape[-1]), lengths=lengths, **unordered)
+    values, indices = functions.top_k(rows, min(k, rows.shape[-1]), lengths=lengths, **unordered)
     indices = indices + start if lengths is None else torch.where(indices < 0, indices, indices + start)
     for cut in reversed(cuts):
         values, indices = _candidates(values, indices, k, cut)
         ordering = unordered | (options if cut is cuts[0] else {})
         counts = None if lengths is None else (indices >= 0).sum(-1)
-        values, places = dmlops.top_k(values, min(k, sum(cut.sizes)), lengths=counts, **ordering)
+        values, places = functions.top_k(values, min(k, sum(cut.sizes)), lengths=counts, **ordering)
         if lengths is None:
             indices = indices.gather(-1, places)
         elif places.numel():
@@ -296,47 +258,39 @@ class _Selected(torch.autograd.Function):  # type: ignore[misc]
         return zeros, None, None, None, None
 
 
-def _count_across(x: Tensor, cuts: list[list[_Cut]]) -> int:
-    """Return the number of non-zero elements of all shards, for which a GPU is waited for."""
-    count = dmlops.nonzero_coordinates(x, size=0, index_dtype="int64").count
-    for cut in sum(cuts, []):
-        count = _all_gather(count, cut.group).sum()
-    return int(count)
-
-
 def _coordinates_across(
-    x: Tensor, shape: Sequence[int], size: int, cuts: list[list[_Cut]], options: dict[str, Any]
+    local: Tensor, x: DTensor, size: int, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """Return coordinates and count of the non-zero elements of all shards: merged by position, which is sent."""
     largest_shard = 1
-    for n, by_mesh_dim in zip(shape, cuts, strict=True):
-        for cut in by_mesh_dim:
+    for axis, n in enumerate(x.shape):
+        for cut in _cuts(x, axis):
             n = -(-n // len(cut.sizes))  # noqa: PLW2901
         largest_shard *= n
-    width = min(size, largest_shard)
-    own, count = dmlops.nonzero_coordinates(x, size=width, **options)
-    positions = torch.zeros_like(own[:, 0], dtype=torch.int64)
-    for axis, n in enumerate(shape):
-        positions = positions * n + own[:, axis].to(torch.int64) + _start(cuts[axis])
+    coordinates, count = functions.nonzero_coordinates(local, size=min(size, largest_shard), **options)
+    positions = torch.zeros_like(coordinates[:, 0], dtype=torch.int64)
+    for axis, n in enumerate(x.shape):
+        positions = positions * n + coordinates[:, axis].to(torch.int64) + _start(_cuts(x, axis))
     count = count.to(torch.int64).reshape(1)
-    positions = torch.where(_first_rows(positions, count), positions, _NOWHERE)
-    for cut in sum(cuts, []):
+    positions = torch.where(_is_below(count, positions), positions, _NOWHERE)
+    for cut in _all_cuts(x):
         received = _all_gather(torch.cat([count, positions]), cut.group)
         count, positions = received[:, 0].sum(0, keepdim=True), received[:, 1:].flatten()
-        positions = dmlops.top_k(positions, min(size, positions.numel()), largest=False).values
+        positions = functions.top_k(positions, min(size, positions.numel()), largest=False).values
     positions = torch.nn.functional.pad(positions, (0, size - positions.numel()), value=_NOWHERE)
-    is_found = _first_rows(positions, count)
+    is_found = _is_below(count, positions).unsqueeze(-1)
     columns = []
-    for n in reversed(shape):
+    for n in reversed(x.shape):
         columns.append(positions % max(n, 1))
         positions = positions // max(n, 1)
     coordinates = torch.stack(columns[::-1], -1)
     if options["fill_value"] is not None:
-        coordinates = torch.where(is_found.unsqueeze(-1), coordinates, options["fill_value"])
+        coordinates = torch.where(is_found, coordinates, options["fill_value"])
     return coordinates, count.squeeze(0)
 
 
-def _first_rows(rows: Tensor, count: Tensor) -> Tensor:
+def _is_below(count: Tensor, rows: Tensor) -> Tensor:
+    """Return which of some rows are the first ones, up to a count."""
     return torch.arange(rows.shape[0], device=rows.device) < count
 
 
@@ -351,7 +305,7 @@ def _gather_layout(
         if of_x.dim >= first_copied:
             return of_x, Replicate(), Shard(of_x.dim - first_copied + last)
         reason = "it indexes that dimension, and an element may be on any rank"
-        refuse("gather_nd.x", f"a DTensor of placement {of_x}", reason, _redistributed("Replicate()"))
+        refuse("gather_nd.x", f"a DTensor of placement {of_x!r}", reason, _remedy("Replicate()"))
     if of_indices.is_shard(last):
         of_indices = Replicate()
     if of_indices.is_shard() and of_indices.dim < batch_dims:
@@ -390,22 +344,21 @@ def _clear_failure() -> Iterator[None]:
 
 
 @contextmanager
-def _error_on_all_ranks(indices: DTensor, placements: Sequence[Placement]) -> Iterator[None]:
+def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> Iterator[None]:
     """Make all ranks raise an error where one does; otherwise the others would wait for it later on."""
     error = None
     try:
         yield
     except DmlError as found:
         error = found
-    has_failed = torch.full((), int(error is not None), device=indices.to_local().device)
-    groups = [indices.device_mesh.get_group(d) for d, p in enumerate(placements) if p.is_shard()]
+    groups = [mesh.get_group(mesh_dim) for mesh_dim, p in enumerate(placements) if p.is_shard()]
+    has_failed = torch.full((), int(error is not None), device=mesh.device_type)
     for group in groups:
         with _clear_failure():
             dist.all_reduce(has_failed, dist.ReduceOp.MAX, group)
     if error is not None:
-        starts = [_start(_cuts(indices, axis)) for axis in range(indices.ndim - 1)]
-        if any(starts):
-            error.add_note(f"The position is that in the shard of rank {dist.get_rank()}, which starts at {starts}.")
+        if groups:
+            error.add_note(f"The position is that in the shard of rank {dist.get_rank()}.")
         raise error
     if groups and has_failed.item():
         reason, allowed = "an index is out of range there", "the error of that rank says which"
@@ -424,10 +377,10 @@ def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
     for placement in x.placements:
         if placement.is_partial():
             reason = "its elements are not known before the ranks' parts are reduced"
-            refuse(where, f"a DTensor of placement {placement}", reason, _redistributed("Replicate()"))
+            refuse(where, f"a DTensor of placement {placement!r}", reason, _remedy("Replicate()"))
         if type(placement) not in (Shard, Replicate):
             reason = "its shards are not successive parts of the tensor"
-            refuse(where, f"a DTensor of placement {placement}", reason, _redistributed("Shard(dim)"))
+            refuse(where, f"a DTensor of placement {placement!r}", reason, _remedy("Shard(dim)"))
     expected = [cuts[-1].sizes[cuts[-1].rank] if (cuts := _cuts(x, axis)) else n for axis, n in enumerate(x.shape)]
     if [*x.to_local().shape] != expected:
         reason = f"placements {x.placements} of shape {tuple(x.shape)} mean {tuple(expected)}"
@@ -435,27 +388,23 @@ def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
     return x
 
 
-def _redistributed(placement: str) -> str:
+def _redistributed(x: DTensor, placements: Sequence[Placement]) -> Tensor:
+    """Return this rank's shard of integers in other placements."""
+    local = x.to_local()
+    if tuple(placements) == x.placements:
+        return local
+    # Not all back-ends send unsigned integers.
+    signed = local.view(getattr(torch, str(local.dtype).removeprefix("torch.").removeprefix("u")))
+    whole = _whole(signed, x, x.placements, x.shape)
+    return whole.redistribute(placements=placements).to_local().view(local.dtype)
+
+
+def _remedy(placement: str) -> str:
     return f"call x.redistribute(placements=[...]) first, with {placement} in its place"
-
-
-def _refuse_given(function: str, **arguments: Any) -> None:
-    """Refuse arguments that have no meaning for DTensors."""
-    for name, argument in arguments.items():
-        if argument is not None:
-            refuse(f"{function}.{name}", shown(argument), "there are DTensors among the arguments", f"leave out {name}")
 
 
 def _describe(x: DTensor, where: str) -> TensorDesc:
     return TensorDesc(data_type_of(x.dtype, where), tuple(x.shape))
-
-
-def _index_type(dtype: IndexType | None, where: str) -> TensorDataType:
-    return TensorDataType.INT64 if dtype is None else index_data_type(dtype, where)
-
-
-def _torch_type(data_type: TensorDataType) -> torch.dtype:
-    return getattr(torch, data_type.name.lower())
 
 
 def _clamped(lengths: Tensor) -> Tensor:
