@@ -141,7 +141,7 @@ def top_k(
     inputs = (x,) if lengths is None else (x, lengths)
     if type(x) is not ndarray and _is_traced(x):
         others = k, axis, largest, sorted, index_dtype
-        return TopKResult(*_torch_operators().top_k(inputs, out, stream, *others))
+        return TopKResult(*_torch_operators(inputs).top_k(inputs, out, stream, *others))
     if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted)):
         k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
         largest = arguments.boolean(largest, "top_k.largest")
@@ -227,7 +227,7 @@ def nonzero_coordinates(
     where = "nonzero_coordinates"
     if type(x) is not ndarray and _is_traced(x):
         others = size, fill_value, index_dtype
-        return NonzeroResult(*_torch_operators().nonzero_coordinates((x,), out, stream, *others))
+        return NonzeroResult(*_torch_operators((x,)).nonzero_coordinates((x,), out, stream, *others))
     size = None if size is None else arguments.integer(size, f"{where}.size")
     fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
@@ -310,16 +310,17 @@ def gather_nd(
     array([[2, 3],
            [0, 1]])
     """
+    inputs = x, indices
     if type(x) is not ndarray and _is_traced(x):
-        return _torch_operators().gather_nd((x, indices), out, stream, batch_dims, mode)[0]
+        return _torch_operators(inputs).gather_nd(inputs, out, stream, batch_dims, mode)[0]
     batch = arguments.integer(batch_dims, "gather_nd.batch_dims")
     if type(mode) is not str:
         refuse("gather_nd.mode", shown(mode), "it is no mode", 'mode must be "raise", "clip" or "fill"')
     parameters = ("gather_nd", batch, mode, level_set(), get_num_threads(), out is None)
     given = () if out is None else _given(out)
-    results = CALLS.replay(parameters, (x, indices), given) if stream is None else None
+    results = CALLS.replay(parameters, inputs, given) if stream is None else None
     if results is None:
-        results = _run(_GATHER_ND, parameters, (x, indices), out, stream, batch, mode)
+        results = _run(_GATHER_ND, parameters, inputs, out, stream, batch, mode)
     return results[0] if out is None else out
 
 
@@ -409,15 +410,17 @@ def diagonal_matrix(
     where = "diagonal_matrix"
     if x is not None and not (shape is None and dtype is None and like is None):
         _refuse_with_input(shape=shape, dtype=dtype, like=like)
-    inputs, pattern = () if x is None else (x,), (shape, dtype, like)
+    inputs = () if x is None else (x,)
     if type(x) is not ndarray and _is_traced(like if x is None else x):
-        return _torch_operators().diagonal_matrix(inputs, out, stream, pattern, value, begin, end)[0]
+        return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
     if type(value) not in (int, float) and find_library(value, f"{where}.value").is_dispatched(value, True):
-        _torch_operators().refuse_tensor_as_value()
+        _torch_operators(inputs).refuse_tensor_as_value()
     value = scalars.real_number(value, f"{where}.value")
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     made = None
     if x is None:
+        if like is not None and _is_stand_in(like):
+            return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
         made = binding.made_from(shape, dtype, like, out)
     number = scalars.scalar_key(value)
     parameters = (where, number, begin, end, made, level_set(), get_num_threads(), out is None)
@@ -425,7 +428,7 @@ def diagonal_matrix(
     results = CALLS.replay(parameters, inputs, given) if stream is None else None
     if results is None:
         if made is not None and made.library.is_transforming():
-            return _torch_operators().diagonal_matrix(inputs, out, stream, pattern, value, begin, end)[0]
+            return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
         function = _DIAGONAL_MATRIX if x is not None else _MATRIX_WITHOUT_INPUT
         results = _run(function, parameters, inputs, out, stream, made, value, begin, end)
     return results[0] if out is None else out
@@ -492,7 +495,8 @@ def _run(
     `parameters` holds all that the call depends on but its arrays, and `others` what binding needs of that.
     """
     if any(_is_dispatched(array, *named) for array, named in zip(inputs, function.inputs)):  # noqa: B905
-        return getattr(_torch_operators(), function.name)(inputs, out, stream, *others)  # type: ignore[no-any-return]
+        run = getattr(_torch_operators(inputs), function.name)
+        return run(inputs, out, stream, *others)  # type: ignore[no-any-return]
     if stream is None and any(type(array) not in SIGNATURES for array in inputs):
         inputs = tuple([as_plain(array, name) for array, (name, _) in zip(inputs, function.inputs)])  # noqa: B905
         results = CALLS.replay(parameters, inputs, () if out is None else _given(out))
@@ -519,13 +523,26 @@ def _is_traced(x: Any) -> bool:
     return type(x) not in plain and isinstance(x, torch.Tensor)
 
 
+def _is_stand_in(like: Any) -> bool:
+    """Return whether an array that a result is like stands for others, in a graph or a transformation."""
+    return find_library(like, "diagonal_matrix.like").is_dispatched(like, False)
+
+
+def _traced_matrix(
+    inputs: tuple[Any, ...], out: Any, stream: Any, shape: Any, dtype: Any, like: Any, *others: Any
+) -> Any:
+    operators = _torch_operators(inputs or (like,))
+    return operators.diagonal_matrix(inputs, out, stream, (shape, dtype, like), *others)[0]
+
+
 def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
     """Return whether an input has a derivative, or takes part in a transformation."""
     library = find_library(array, name)
     return library.is_dispatched(array, differentiable) or library.is_transforming()
 
 
-def _torch_operators() -> Any:
+def _torch_operators(inputs: Sequence[Any]) -> Any:
+    """Return the module that runs calls on such inputs, or like them, as torch must see them."""
     from dmlops import torch_operators  # noqa: PLC0415 - as it imports torch
 
     return torch_operators

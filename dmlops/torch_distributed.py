@@ -130,19 +130,17 @@ def diagonal_matrix(x: DTensor, value: torch.types.Number, begin: int, end: int)
 
 
 RULES: dict[str, Callable[..., Any]] = {
-    rule.__name__: rule
+    f"dmlops::{rule.__name__}": rule
     for rule in (top_k, nonzero_coordinates, nonzero_coordinates_static, gather_nd, diagonal_matrix)
 }
-"""By the name of the operator."""
+"""By the names of the operators; registered with torch, in the place of DTensor's own dispatch."""
 
 
 def _register(name: str) -> None:
-    """Have torch call a rule where a DTensor would look for a sharding strategy."""
-
     def dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return RULES[name](*args, **(kwargs or {}))
 
-    torch.library.register_torch_dispatch(f"dmlops::{name}", DTensor, dispatch)
+    torch.library.register_torch_dispatch(name, DTensor, dispatch)
 
 
 for _name in RULES:
@@ -168,8 +166,9 @@ class _Cut(NamedTuple):
 
 
 def _cuts(x: DTensor, axis: int) -> list[_Cut]:
-    """Return how an axis is divided by one mesh dimension after another, each of which does as torch.chunk."""
-    mesh, cuts = x.device_mesh, []
+    """Return how mesh dimensions divide an axis, one after the other, each as torch.chunk does."""
+    mesh = x.device_mesh
+    cuts: list[_Cut] = []
     for mesh_dim, placement in enumerate(x.placements):
         if placement.is_shard(axis):
             size = cuts[-1].sizes[cuts[-1].rank] if cuts else x.shape[axis]
@@ -224,18 +223,19 @@ def _top_k_across(
 def _candidates(values: Tensor, indices: Tensor, k: int, cut: _Cut) -> tuple[Tensor, Tensor]:
     """Return the candidates of all ranks, side by side in the last dimension."""
     parts = [part.unsqueeze(-1).view(torch.uint8) for part in (values, indices)]
-    # All ranks send equally much. Only the last ones can lack candidates, so that what they send instead comes last.
+    sent = torch.cat(parts, -1)
+    # All ranks send equally much. Only the last ones can lack candidates, so that padding comes last.
     lacking = min(k, cut.sizes[0]) - values.shape[-1]
-    sent = torch.nn.functional.pad(torch.cat(parts, -1), (0, 0, 0, lacking))
-    received = _all_gather(sent, cut.group).movedim(0, -3)
-    n_candidates = sum(min(k, size) for size in cut.sizes)
-    values, indices = (
-        part.clone(memory_format=torch.contiguous_format).flatten(-3, -2).view(dtype).squeeze(-1)[..., :n_candidates]
-        for part, dtype in zip(
-            received.split([part.shape[-1] for part in parts], -1), (values.dtype, indices.dtype), strict=True
-        )
+    received = _all_gather(torch.nn.functional.pad(sent, (0, 0, 0, lacking)), cut.group)
+    # Rows again, with the ranks side by side in each, and every element at a multiple of its size.
+    widths = [part.shape[-1] for part in parts]
+    bytes_of_values, bytes_of_indices = (
+        part.clone(memory_format=torch.contiguous_format).flatten(-3, -2)
+        for part in received.movedim(0, -3).split(widths, -1)
     )
-    return values, indices
+    n_candidates = sum(min(k, size) for size in cut.sizes)
+    values = bytes_of_values.view(values.dtype).squeeze(-1)[..., :n_candidates]
+    return values, bytes_of_indices.view(indices.dtype).squeeze(-1)[..., :n_candidates]
 
 
 class _Selected(torch.autograd.Function):  # type: ignore[misc]
@@ -261,7 +261,7 @@ class _Selected(torch.autograd.Function):  # type: ignore[misc]
 def _coordinates_across(
     local: Tensor, x: DTensor, size: int, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """Return coordinates and count of the non-zero elements of all shards: merged by position, which is sent."""
+    """Return coordinates and count of the non-zero elements of all shards, whose positions are sent."""
     largest_shard = 1
     for axis, n in enumerate(x.shape):
         for cut in _cuts(x, axis):
@@ -336,9 +336,9 @@ def _clear_failure() -> Iterator[None]:
         yield
     except RuntimeError as error:
         error.add_note(
-            f"dmlops: rank {dist.get_rank()} could not exchange results with the other ranks. Has one of them ended, "
-            "raised an error, or not made this call? The process group cannot be used any more: start all "
-            "ranks again."
+            f"dmlops: rank {dist.get_rank()} could not exchange results with the others. One of them has "
+            "ended, has raised an error, or did not make this call. Start all ranks again: the process group "
+            "cannot be used any more."
         )
         raise
 
@@ -361,30 +361,37 @@ def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> It
             error.add_note(f"The position is that in the shard of rank {dist.get_rank()}.")
         raise error
     if groups and has_failed.item():
-        reason, allowed = "an index is out of range there", "the error of that rank says which"
-        raise IndexOutOfRangeError(error_text("gather_nd.indices", "an error of another rank", reason, allowed))
+        got, reason = "an error of another rank", "an index is out of range there"
+        raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, "its own error says which"))
 
 
 def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
-    """Return a DTensor, of which this rank has the shard that its placements say."""
+    """Return an argument that is a DTensor, of which this rank has the shard that its placements say."""
     if not isinstance(x, DTensor):
-        reason, allowed = "other arguments are DTensors", "distribute_tensor(x, mesh, placements) makes it one"
+        reason, allowed = (
+            "another argument is a DTensor",
+            "distribute_tensor(x, mesh, placements) makes it one",
+        )
         raise TypeError(error_text(where, f"a {type(x).__name__}", reason, allowed))
     if mesh is not None and x.device_mesh != mesh:
-        refuse(where, f"{x.device_mesh}", f"x is on {mesh}", "all must be on one mesh")
+        refuse(where, f"a DTensor on {x.device_mesh}", f"x is on {mesh}", "all must be on one mesh")
     if x.device_mesh.get_coordinate() is None:
-        refuse(where, f"{x.device_mesh}", "this rank is not in it", "call on its ranks only")
+        refuse(
+            where, f"a DTensor on {x.device_mesh}", "this rank is not in it", "call on the mesh's ranks only"
+        )
     for placement in x.placements:
+        got = f"a DTensor of placement {placement!r}"
         if placement.is_partial():
             reason = "its elements are not known before the ranks' parts are reduced"
-            refuse(where, f"a DTensor of placement {placement!r}", reason, _remedy("Replicate()"))
+            refuse(where, got, reason, _remedy("Replicate()"))
         if type(placement) not in (Shard, Replicate):
-            reason = "its shards are not successive parts of the tensor"
-            refuse(where, f"a DTensor of placement {placement!r}", reason, _remedy("Shard(dim)"))
-    expected = [cuts[-1].sizes[cuts[-1].rank] if (cuts := _cuts(x, axis)) else n for axis, n in enumerate(x.shape)]
+            refuse(where, got, "its shards are not successive parts of the tensor", _remedy("Shard(dim)"))
+    cuts = [_cuts(x, axis) for axis in range(x.ndim)]
+    expected = [c[-1].sizes[c[-1].rank] if c else n for n, c in zip(x.shape, cuts, strict=True)]
     if [*x.to_local().shape] != expected:
-        reason = f"placements {x.placements} of shape {tuple(x.shape)} mean {tuple(expected)}"
-        refuse(where, f"a shard of shape {tuple(x.to_local().shape)}", reason, "shards must be as torch.chunk has them")
+        got = f"a shard of shape {tuple(x.to_local().shape)}"
+        reason = f"{x.placements} of shape {tuple(x.shape)} mean {tuple(expected)} on this rank"
+        refuse(where, got, reason, "shards must be those of torch.chunk")
     return x
 
 

@@ -352,9 +352,7 @@ def _fake_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype = torch.int64)
     return _fake_nonzero_coordinates_static(x, size, None, index_dtype)
 
 
-def _batched_nonzero_coordinates(
-    in_dims: tuple[int | None, ...], x: Tensor, index_dtype: torch.dtype = torch.int64
-) -> NoReturn:
+def _refuse_batched_nonzero_coordinates(info: Any, in_dims: Any, *arguments: Any) -> NoReturn:
     reason, remedy = "examples of torch.func.vmap may differ in their count", "size must be a number of rows"
     refuse("nonzero_coordinates.size", None, reason, remedy)
 
@@ -392,7 +390,7 @@ def _batched_nonzero_coordinates_static(
     x = x.movedim(in_dims[0] or 0, 0)
     # How many non-zero elements each element has up to itself. Where they become n is the n-th of them.
     counts = (x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)).ne(0).cumsum(1)
-    rows = torch.arange(1, size + 1, device=x.device).expand(x.shape[0], size)
+    rows = torch.arange(1, size + 1, device=x.device).repeat(x.shape[0], 1)
     places = torch.searchsorted(counts, rows)
     count = counts[:, -1] if counts.shape[1] else counts.new_zeros(x.shape[0])
     columns: list[Tensor] = []
@@ -510,15 +508,34 @@ def _is_tracked(x: Tensor) -> bool:
     return forward_ad.unpack_dual(x, level=0).tangent is not None
 
 
-def _operator(
-    name: str, run: Callable[..., Any], fake: Callable[..., Any], batched: Callable[..., Any], *tags: Any
-) -> Any:
-    """Register an operator, which takes tensors of any strides, and which `batched` runs in vmap."""
+def _operator(name: str, run: Callable[..., Any], fake: Callable[..., Any], *tags: Any) -> Any:
+    """Register an operator, which takes tensors of any strides."""
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout, *tags)
     _LIBRARY.define(torch.library.infer_schema(run, mutates_args=(), op_name=name), tags=tags)
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"dmlops::{name}", fake, lib=_LIBRARY)
-    operator = getattr(torch.ops.dmlops, name).default
+    return getattr(torch.ops.dmlops, name).default
+
+
+def _register_derivatives(operator: Any, differentiable: Callable[..., Any]) -> None:
+    """Let `differentiable` run an operator where a derivative is asked for.
+
+    torch calls it once for each transformation, from the innermost on: only the tensors that this one tracks
+    are tracked in the call.
+    """
+
+    def run_or_differentiate(keys: Any, x: Tensor, *arguments: Any) -> Any:
+        if _is_tracked(x):
+            if _is_distributed(x):
+                return _distributed_rules()[operator.name()](x, *arguments)
+            return differentiable(x, *arguments)
+        return operator.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *arguments)
+
+    _LIBRARY.impl(operator.name(), run_or_differentiate, "Autograd", with_keyset=True)
+
+
+def _register_vmap(operator: Any, fake: Callable[..., Any], batched: Callable[..., Any]) -> None:
+    """Let `batched` run an operator on a batch of examples in vmap."""
 
     def run_batch(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
         # Arguments that do not fit are refused in terms of one example.
@@ -527,48 +544,31 @@ def _operator(
         return batched(in_dims, *arguments)
 
     torch.library.register_vmap(operator, run_batch, lib=_LIBRARY)
-    return operator
 
 
-def _differentiable_operator(
-    name: str,
-    run: Callable[..., Any],
-    fake: Callable[..., Any],
-    batched: Callable[..., Any],
-    differentiable: Callable[..., Any],
-) -> Any:
-    """Register an operator that `differentiable` runs where a derivative is asked for.
+_top_k = _operator("top_k", _run_top_k, _fake_top_k)
+_register_derivatives(_top_k, _differentiable_top_k)
+_register_vmap(_top_k, _fake_top_k, _batched_top_k)
 
-    torch calls it once for each transformation, from the innermost on: only the tensors that this one tracks
-    are tracked in the call.
-    """
-    operator = _operator(name, run, fake, batched)
-
-    def run_or_differentiate(keys: Any, x: Tensor, *arguments: Any) -> Any:
-        if _is_tracked(x):
-            if _is_distributed(x):
-                return _distributed_rules()[name](x, *arguments)
-            return differentiable(x, *arguments)
-        return operator.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *arguments)
-
-    _LIBRARY.impl(name, run_or_differentiate, "Autograd", with_keyset=True)
-    return operator
-
-
-_top_k = _differentiable_operator("top_k", _run_top_k, _fake_top_k, _batched_top_k, _differentiable_top_k)
 _nonzero_coordinates = _operator(
     "nonzero_coordinates",
-    *(_run_nonzero_coordinates, _fake_nonzero_coordinates, _batched_nonzero_coordinates),
+    _run_nonzero_coordinates,
+    _fake_nonzero_coordinates,
     *(torch.Tag.dynamic_output_shape, torch.Tag.cudagraph_unsafe),
 )
+torch.library.register_vmap(_nonzero_coordinates, _refuse_batched_nonzero_coordinates, lib=_LIBRARY)
+
 _nonzero_coordinates_static = _operator(
-    "nonzero_coordinates_static",
-    *(_run_nonzero_coordinates_static, _fake_nonzero_coordinates_static, _batched_nonzero_coordinates_static),
+    "nonzero_coordinates_static", _run_nonzero_coordinates_static, _fake_nonzero_coordinates_static
 )
-_gather_nd = _differentiable_operator(
-    "gather_nd", _run_gather_nd, _fake_gather_nd, _batched_gather_nd, _differentiable_gather_nd
+_register_vmap(
+    _nonzero_coordinates_static, _fake_nonzero_coordinates_static, _batched_nonzero_coordinates_static
 )
-_diagonal_matrix = _differentiable_operator(
-    "diagonal_matrix",
-    *(_run_diagonal_matrix, _fake_diagonal_matrix, _batched_diagonal_matrix, _differentiable_diagonal_matrix),
-)
+
+_gather_nd = _operator("gather_nd", _run_gather_nd, _fake_gather_nd)
+_register_derivatives(_gather_nd, _differentiable_gather_nd)
+_register_vmap(_gather_nd, _fake_gather_nd, _batched_gather_nd)
+
+_diagonal_matrix = _operator("diagonal_matrix", _run_diagonal_matrix, _fake_diagonal_matrix)
+_register_derivatives(_diagonal_matrix, _differentiable_diagonal_matrix)
+_register_vmap(_diagonal_matrix, _fake_diagonal_matrix, _batched_diagonal_matrix)

@@ -1,4 +1,4 @@
-"""What each rank checks of the operators on DTensors, on a CPU or on a GPU: against plain NumPy, bit for bit."""
+"""What each rank checks of the operators on DTensors: against plain NumPy, bit for bit."""
 
 import itertools
 import os
@@ -61,7 +61,9 @@ def replicated_along(axis, placements):
     return [Replicate() if placement.is_shard(axis) else placement for placement in placements]
 
 
-def check_top_k(x, k, mesh, placements, *, axis=-1, lengths=None, of_lengths=None, index_dtype=None, **options):
+def check_top_k(
+    x, k, mesh, placements, *, axis=-1, lengths=None, of_lengths=None, index_dtype=None, **options
+):
     """Compare the result for one array and layout."""
     given = {} if lengths is None else {"lengths": distribute(lengths, mesh, of_lengths)}
     result = dmlops.top_k(
@@ -116,9 +118,8 @@ def top_k_options(device):
     for index_dtype in ("uint32", "uint64", "int32", "int64"):
         check_top_k(x, 3, mesh, [Shard(1)], index_dtype=index_dtype)
         check_top_k(x, 3, mesh, [Shard(0)], index_dtype=index_dtype)
-    padding = dmlops.top_k(
-        distribute(x, mesh, [Shard(1)]), 1, lengths=distribute(0 * lengths, mesh, [Replicate()]), index_dtype="uint32"
-    )
+    none = distribute(0 * lengths, mesh, [Replicate()])
+    padding = dmlops.top_k(distribute(x, mesh, [Shard(1)]), 1, lengths=none, index_dtype="uint32")
     assert (padding.indices.to_local().view(torch.int32) == -1).all()
 
 
@@ -157,7 +158,8 @@ def nonzero(device):
             result = dmlops.nonzero_coordinates(distribute(x, mesh, placements), **options)
             for actual, expected in zip(result, reference.nonzero_coordinates(x, **options), strict=True):
                 check(actual, expected, replicated)
-    result = dmlops.nonzero_coordinates(distribute(np.eye(5), mesh_of(device, -1), [Shard(1)]), size=9, index_dtype="uint32")
+    x = distribute(np.eye(5), mesh_of(device, -1), [Shard(1)])
+    result = dmlops.nonzero_coordinates(x, size=9, index_dtype="uint32")
     assert result.coordinates.dtype == result.count.dtype == torch.uint32
     assert result.coordinates.to_local()[:5].tolist() == [[i, i] for i in range(5)]
 
@@ -168,13 +170,19 @@ def gather(device):
     rng = random("gather")
     x = sample("float32", (5, 3, 4, 6), "sharded gather")
     indices = rng.integers(-3, 3, (5, 7, 1))
-    of_x, of_indices = (Replicate(), Shard(0), Shard(2), Shard(3)), (Replicate(), Shard(0), Shard(1), Shard(2))
+    of_x, of_indices = (
+        (Replicate(), Shard(0), Shard(2), Shard(3)),
+        (Replicate(), Shard(0), Shard(1), Shard(2)),
+    )
     for layout_x in itertools.product(of_x, repeat=2):
         for layout_indices in itertools.product(of_indices, repeat=2):
             mode = "fill" if layout_x[0].is_replicate() else "raise"
             given = indices * 2 if mode == "fill" else indices
             result = dmlops.gather_nd(
-                distribute(x, mesh, layout_x), distribute(given, mesh, layout_indices), batch_dims=1, mode=mode
+                distribute(x, mesh, layout_x),
+                distribute(given, mesh, layout_indices),
+                batch_dims=1,
+                mode=mode,
             )
             # Copied dimensions follow those of the tuples.
             for of_result, p, q in zip(result.placements, layout_x, layout_indices, strict=True):
@@ -273,7 +281,10 @@ def refusals(device):
         (lambda: dmlops.top_k(x, 2, lengths=plain), "distribute_tensor(x, mesh, placements)"),
         (lambda: dmlops.top_k(distribute(numbers, mesh, [Shard(1)]).to(torch.complex64), 2), "top_k.x"),
         (lambda: dmlops.nonzero_coordinates(x, size=-1), "size must be >= 0"),
-        (lambda: dmlops.gather_nd(distribute(numbers, mesh, [Shard(0)]), indices), "with Replicate() in its place"),
+        (
+            lambda: dmlops.gather_nd(distribute(numbers, mesh, [Shard(0)]), indices),
+            "with Replicate() in its place",
+        ),
         (lambda: dmlops.gather_nd(plain, indices), "gather_nd.x: got a Tensor"),
         (lambda: dmlops.gather_nd(x, indices, mode="wrap"), "gather_nd.mode"),
         (lambda: dmlops.diagonal_matrix(x[0]), "diagonal_matrix.x"),

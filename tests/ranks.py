@@ -11,7 +11,9 @@ class Ranks:
     def __init__(self, n, folder, device="cpu", timeout_s=60):
         # The modules are imported once, and every process starts as a copy of the one that has done it.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.distributed_checks", "torch._dynamo", "dmlops.torch_distributed"])
+        context.set_forkserver_preload(
+            ["tests.distributed_checks", "torch._dynamo", "dmlops.torch_distributed"]
+        )
         pipes = [context.Pipe() for _ in range(n)]
         self.pipes = [ours for ours, _ in pipes]
         self.processes = [

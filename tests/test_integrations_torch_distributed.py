@@ -1,7 +1,5 @@
 """`dmlops` on torch's DTensors: four processes with gloo give the answer of one."""
 
-import time
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -40,7 +38,6 @@ def test_same_as_one_device(check, ranks):
 
 def test_rank_that_ends(tmp_path):
     ranks = Ranks(4, tmp_path, timeout_s=5)
-    start = time.monotonic()
     *others, last = ranks(distributed_checks.one_rank_ends)
     ranks.end()
     assert isinstance(last, ProcessLookupError)
