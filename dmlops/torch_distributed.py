@@ -12,7 +12,7 @@ that is refused.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -30,9 +30,6 @@ from dmlops.operators.gather_nd import infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.tensor import TensorDesc
-
-# torch 2.13 has renamed it.
-_all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 # Stands for a position; that of no element is as large.
 _NOWHERE = 2**63 - 1
@@ -61,13 +58,13 @@ def top_k(
     options: dict[str, Any] = {"largest": largest, "sorted": sorted}
     cuts = _cuts(x, axis)
     if cuts:
-        values, indices = _top_k_across(x.to_local(), k, axis, rows, cuts, options)
+        values, indices = _top_k_across(x, k, axis, rows, cuts, options)
         indices = indices.to(index_dtype)
     else:
         options |= {"axis": axis, "lengths": rows, "index_dtype": index_dtype}
         values, indices = functions.top_k(x.to_local(), k, **options)
     placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
-    return tuple(_whole(part, x, placements, desc.sizes) for part in (values, indices))
+    return tuple(_whole(part, x.device_mesh, placements, desc.sizes) for part in (values, indices))
 
 
 def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype = torch.int64) -> tuple[DTensor, DTensor]:
@@ -75,7 +72,7 @@ def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype = torch.int64) -> t
     x = _distributed(x, "nonzero_coordinates.x")
     count = functions.nonzero_coordinates(x.to_local().detach(), size=0, index_dtype="int64").count
     for cut in _all_cuts(x):
-        count = _all_gather(count, cut.group).sum()
+        count = _all_gather(count, x.device_mesh, cut).sum()
     return nonzero_coordinates_static(x, int(count), None, index_dtype)
 
 
@@ -93,8 +90,9 @@ def nonzero_coordinates_static(
         results = _coordinates_across(local, x, size, options)
     else:
         results = functions.nonzero_coordinates(local, size=size, **options)
-    replicated = [Replicate()] * x.device_mesh.ndim
-    return tuple(_whole(part.to(index_dtype), x, replicated, part.shape) for part in results)
+    mesh = x.device_mesh
+    replicated = [Replicate()] * mesh.ndim
+    return tuple(_whole(part.to(index_dtype), mesh, replicated, part.shape) for part in results)
 
 
 def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTensor:
@@ -115,9 +113,10 @@ def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTens
     ]
     local = x.redistribute(placements=of_x).to_local(grad_placements=of_gradient)
     rows = _redistributed(indices, of_indices)
-    with _error_on_all_ranks(x.device_mesh, placements if mode == "raise" else ()):
+    # Where nothing can be raised, nothing is shared.
+    with _error_on_all_ranks(x.device_mesh, placements) if mode == "raise" else nullcontext():
         gathered = functions.gather_nd(local, rows, batch_dims=batch_dims, mode=cast("Mode", mode))
-    return _whole(gathered, x, placements, desc.sizes)
+    return _whole(gathered, x.device_mesh, placements, desc.sizes)
 
 
 def diagonal_matrix(x: DTensor, value: torch.types.Number, begin: int, end: int) -> DTensor:
@@ -126,7 +125,7 @@ def diagonal_matrix(x: DTensor, value: torch.types.Number, begin: int, end: int)
     # Column minus row is greater by this in the whole matrix than it is in the shard.
     shift = _start(_cuts(x, x.ndim - 1)) - _start(_cuts(x, x.ndim - 2))
     filled = functions.diagonal_matrix(x.to_local(), value=value, begin=begin - shift, end=end - shift)
-    return _whole(filled, x, x.placements, x.shape)
+    return _whole(filled, x.device_mesh, x.placements, x.shape)
 
 
 RULES: dict[str, Callable[..., Any]] = {
@@ -156,13 +155,13 @@ class _Cut(NamedTuple):
         Of the shards, by rank.
     rank : int
         Which of them is this process's.
-    group : ProcessGroup
-        Those that have the others.
+    mesh_dim : int
+        Over which dimension of the mesh those are that have the others.
     """
 
     sizes: list[int]
     rank: int
-    group: Any
+    mesh_dim: int
 
 
 def _cuts(x: DTensor, axis: int) -> list[_Cut]:
@@ -175,7 +174,7 @@ def _cuts(x: DTensor, axis: int) -> list[_Cut]:
             n_ranks = mesh.size(mesh_dim)
             largest = -(-size // n_ranks)
             sizes = [min(max(size - rank * largest, 0), largest) for rank in range(n_ranks)]
-            cuts.append(_Cut(sizes, mesh.get_local_rank(mesh_dim), mesh.get_group(mesh_dim)))
+            cuts.append(_Cut(sizes, mesh.get_local_rank(mesh_dim), mesh_dim))
     return cuts
 
 
@@ -190,15 +189,15 @@ def _start(cuts: Sequence[_Cut]) -> int:
 
 
 def _top_k_across(
-    x: Tensor, k: int, axis: int, lengths: Tensor | None, cuts: list[_Cut], options: dict[str, Any]
+    x: DTensor, k: int, axis: int, lengths: Tensor | None, cuts: list[_Cut], options: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """Select candidates from this rank's shard of an axis, and the results from all ranks' candidates.
 
     Candidates with equal values stand in the order of their indices, within a rank and from rank to rank, and
     so the merge, which is stable, is right about ties. Padding stands behind all candidates.
     """
-    start = _start(cuts)
-    rows = x.detach().movedim(axis, -1)
+    start, local = _start(cuts), x.to_local()
+    rows = local.detach().movedim(axis, -1)
     if lengths is not None:
         lengths = _clamped(lengths) - start
     # Candidates need not be in the order of their values.
@@ -206,7 +205,7 @@ def _top_k_across(
     values, indices = functions.top_k(rows, min(k, rows.shape[-1]), lengths=lengths, **unordered)
     indices = indices + start if lengths is None else torch.where(indices < 0, indices, indices + start)
     for cut in reversed(cuts):
-        values, indices = _candidates(values, indices, k, cut)
+        values, indices = _candidates(values, indices, k, x.device_mesh, cut)
         ordering = unordered | (options if cut is cuts[0] else {})
         counts = None if lengths is None else (indices >= 0).sum(-1)
         values, places = functions.top_k(values, min(k, sum(cut.sizes)), lengths=counts, **ordering)
@@ -217,16 +216,18 @@ def _top_k_across(
         else:
             indices = places
     values, indices = (part.movedim(-1, axis).contiguous() for part in (values, indices))
-    return _Selected.apply(x, values, indices, axis, start), indices
+    return _Selected.apply(local, values, indices, axis, start), indices
 
 
-def _candidates(values: Tensor, indices: Tensor, k: int, cut: _Cut) -> tuple[Tensor, Tensor]:
+def _candidates(
+    values: Tensor, indices: Tensor, k: int, mesh: DeviceMesh, cut: _Cut
+) -> tuple[Tensor, Tensor]:
     """Return the candidates of all ranks, side by side in the last dimension."""
     parts = [part.unsqueeze(-1).view(torch.uint8) for part in (values, indices)]
     sent = torch.cat(parts, -1)
     # All ranks send equally much. Only the last ones can lack candidates, so that padding comes last.
     lacking = min(k, cut.sizes[0]) - values.shape[-1]
-    received = _all_gather(torch.nn.functional.pad(sent, (0, 0, 0, lacking)), cut.group)
+    received = _all_gather(torch.nn.functional.pad(sent, (0, 0, 0, lacking)), mesh, cut)
     # Rows again, with the ranks side by side in each, and every element at a multiple of its size.
     widths = [part.shape[-1] for part in parts]
     bytes_of_values, bytes_of_indices = (
@@ -274,7 +275,7 @@ def _coordinates_across(
     count = count.to(torch.int64).reshape(1)
     positions = torch.where(_is_below(count, positions), positions, _NOWHERE)
     for cut in _all_cuts(x):
-        received = _all_gather(torch.cat([count, positions]), cut.group)
+        received = _all_gather(torch.cat([count, positions]), x.device_mesh, cut)
         count, positions = received[:, 0].sum(0, keepdim=True), received[:, 1:].flatten()
         positions = functions.top_k(positions, min(size, positions.numel()), largest=False).values
     positions = torch.nn.functional.pad(positions, (0, size - positions.numel()), value=_NOWHERE)
@@ -320,13 +321,14 @@ def _of_rows(placement: Placement, axis: int) -> Placement:
     return Shard(placement.dim - (placement.dim > axis))
 
 
-def _all_gather(x: Tensor, group: Any) -> Tensor:
-    """Return the tensors of all ranks of a group, stacked in the order of ranks."""
-    received = x.new_empty((dist.get_world_size(group), *x.shape))
-    if x.numel():
-        with _clear_failure():
-            _all_gather_single(received.view(-1), x.reshape(-1), group=group)
-    return received
+def _all_gather(x: Tensor, mesh: DeviceMesh, cut: _Cut) -> Tensor:
+    """Return the tensors of all ranks that a mesh dimension connects, stacked in their order."""
+    placements = [Shard(0) if mesh_dim == cut.mesh_dim else Replicate() for mesh_dim in range(mesh.ndim)]
+    shape = len(cut.sizes), *x.shape
+    if x.numel() == 0:
+        return x.new_empty(shape)
+    with _clear_failure():
+        return _whole(x.unsqueeze(0), mesh, placements, shape).full_tensor()
 
 
 @contextmanager
@@ -351,16 +353,14 @@ def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> It
         yield
     except DmlError as found:
         error = found
-    groups = [mesh.get_group(mesh_dim) for mesh_dim, p in enumerate(placements) if p.is_shard()]
+    reduced = [Partial("max") if placement.is_shard() else Replicate() for placement in placements]
     has_failed = torch.full((), int(error is not None), device=mesh.device_type)
-    for group in groups:
-        with _clear_failure():
-            dist.all_reduce(has_failed, dist.ReduceOp.MAX, group)
+    with _clear_failure():
+        has_failed = DTensor.from_local(has_failed, mesh, reduced, run_check=False).full_tensor()
     if error is not None:
-        if groups:
-            error.add_note(f"The position is that in the shard of rank {dist.get_rank()}.")
+        error.add_note(f"The position is that in the shard of rank {dist.get_rank()}.")
         raise error
-    if groups and has_failed.item():
+    if has_failed:
         got, reason = "an error of another rank", "an index is out of range there"
         raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, "its own error says which"))
 
@@ -402,7 +402,7 @@ def _redistributed(x: DTensor, placements: Sequence[Placement]) -> Tensor:
         return local
     # Not all back-ends send unsigned integers.
     signed = local.view(getattr(torch, str(local.dtype).removeprefix("torch.").removeprefix("u")))
-    whole = _whole(signed, x, x.placements, x.shape)
+    whole = _whole(signed, x.device_mesh, x.placements, x.shape)
     return whole.redistribute(placements=placements).to_local().view(local.dtype)
 
 
@@ -421,9 +421,9 @@ def _clamped(lengths: Tensor) -> Tensor:
     return torch.where(whole < 0, _NOWHERE, whole) if lengths.dtype == torch.uint64 else whole.clamp(0)
 
 
-def _whole(local: Tensor, x: DTensor, placements: Sequence[Placement], shape: Sequence[int]) -> DTensor:
+def _whole(local: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> DTensor:
     """Return the DTensor of which this rank has such a shard."""
     strides = [math.prod(max(n, 1) for n in shape[axis + 1 :]) for axis in range(len(shape))]
     return DTensor.from_local(
-        local, x.device_mesh, placements, run_check=False, shape=torch.Size(shape), stride=tuple(strides)
+        local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=tuple(strides)
     )
