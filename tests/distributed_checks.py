@@ -304,3 +304,22 @@ def one_rank_ends(device):
         os.kill(os.getpid(), signal.SIGKILL)
     error = error_of(lambda: dmlops.top_k(x, 3))
     return type(error), error.__notes__
+
+
+def compiled(device):
+    """A graph has the kernels, what is exchanged, and the gradient."""
+    mesh = mesh_of(device, -1)
+    numbers = random("compiled").permutation(6 * 10).reshape(6, 10).astype("float64")
+
+    def best(x):
+        return dmlops.top_k(x * 2, 4).values
+
+    results = []
+    for function in (best, torch.compile(best, fullgraph=True, backend="aot_eager")):
+        x = distribute(numbers, mesh, [Shard(1)]).requires_grad_()
+        values = function(x)
+        (values**2).sum().backward()
+        results.append((values, x.grad))
+    check(results[1][0].detach(), reference.top_k(numbers * 2, 4)[0], [Replicate()])
+    assert results[0][1].placements == results[1][1].placements
+    assert results[0][1].to_local().equal(results[1][1].to_local())

@@ -21,6 +21,7 @@ CHECKS = (
     distributed_checks.given_outputs,
     distributed_checks.gradients,
     distributed_checks.refusals,
+    pytest.param(distributed_checks.compiled, marks=pytest.mark.exhaustive),
 )
 
 
