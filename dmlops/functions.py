@@ -415,7 +415,7 @@ def diagonal_matrix(
         return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
     if type(value) not in (int, float) and find_library(value, f"{where}.value").is_dispatched(value, True):
         _torch_operators(inputs).refuse_tensor_as_value()
-    value = scalars.real_number(value, f"{where}.value")
+    value = scalars.fill_scalar(value, f"{where}.value")
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     made = None
     if x is None:
@@ -507,6 +507,8 @@ def _run(
         as_input(array, name, handle)
         for array, (name, _) in zip(inputs, function.inputs)  # noqa: B905
     ]
+    if function is _NONZERO_COORDINATES:
+        operands = [binding.as_testable(operands[0], function.inputs[0][0], handle)]
     outputs = () if out is None else _outputs(out, function.outputs)
     bind = partial(function.bind, *operands, outputs, *others)
     return CALLS.run(parameters, operands, outputs, bind, stream)

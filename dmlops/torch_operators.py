@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from dmlops import arguments, functions
+from dmlops import arguments, functions, scalars
 from dmlops.array_libraries.torch import check_kind
 from dmlops.array_types import Mode
 from dmlops.data_types import SUPPORTED, data_type_of, index_data_type
 from dmlops.dispatch import level_or
-from dmlops.enums import FeatureLevel, TensorDataType
-from dmlops.errors import error_text, refuse, shown
+from dmlops.enums import FeatureLevel
+from dmlops.errors import DeviceMismatchError, error_text, refuse, shown
 from dmlops.function_errors import InWordsOf
+from dmlops.opaque_types import ElementType, type_name
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.gather_nd import infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
@@ -78,6 +79,7 @@ def nonzero_coordinates(
             refuse(f"{where}.fill_value", fill_value, reason, allowed)
         return _nonzero_coordinates(x, dtype)  # type: ignore[no-any-return]
     fill = None if fill_value is None else _integer(fill_value, f"{where}.fill_value")
+    _check_fits(fill, f"{where}.fill_value")
     results = _nonzero_coordinates_static(x, _integer(size, f"{where}.size"), fill, dtype)
     return results if out is None else _written(results, out, ("coordinates", "count"), None, where)
 
@@ -100,9 +102,17 @@ def diagonal_matrix(
     _check_stream(stream, where)
     if isinstance(value, Tensor):
         refuse_tensor_as_value()
+    if type(value) not in (int, float):
+        value = scalars.fill_scalar(value, f"{where}.value")
+    _check_fits(value, f"{where}.value")
     begin, end = _bounds(_integer(begin, f"{where}.begin"), _integer(end, f"{where}.end"))
     x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(*pattern, out)
-    results = (_diagonal_matrix(x, value, begin, end),)
+    is_infinite = isinstance(value, float) and not math.isfinite(value)
+    if torch.compiler.is_exporting() and is_infinite and x.is_floating_point():
+        # AOTInductor reads the arguments of operators from JSON, which has no such numbers.
+        results = (torch.where(_band(x, begin, end), value, x),)
+    else:
+        results = (_diagonal_matrix(x, value, begin, end),)
     return results if out is None else _written(results, (out,), ("result",), x, where)
 
 
@@ -174,32 +184,44 @@ def _as_tensor(array: Any, where: str) -> Tensor:
     return _tensor(torch.as_tensor(array), where)
 
 
+def _check_fits(value: Any, where: str) -> None:
+    """Refuse an integer that torch's operators cannot pass."""
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        reason = "torch passes integers to its operators in 64 bits with a sign"
+        refuse(where, value, reason, "it must be in [-2**63, 2**63 - 1] in a graph, and with a derivative")
+
+
 def _integer(value: Any, where: str) -> int:
     """Return an integer, which may be a symbol, as it is."""
     return value if isinstance(value, (int, torch.SymInt)) else arguments.integer(value, where)
 
 
-def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype:
-    """Return the type of the indices of a call."""
+def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:
+    """Return the type of the indices of a call; None for int64."""
     if dtype is not None:
         return _dtype(index_data_type(dtype, f"{function}.index_dtype"))
     if out is not None:
         return out[1].dtype  # type: ignore[no-any-return]
     # The compiler cannot see the level, which a compiled call is held to when it runs.
     if torch.compiler.is_dynamo_compiling() or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED:
-        return torch.int64
+        return None
     return torch.uint32
 
 
-def _dtype(data_type: TensorDataType) -> torch.dtype:
-    return getattr(torch, data_type.name.lower())  # type: ignore[no-any-return]
+def _or_int64(dtype: torch.dtype | None) -> torch.dtype:
+    """Return the type of indices; AOTInductor can leave out None alone."""
+    return torch.int64 if dtype is None else dtype
+
+
+def _dtype(data_type: ElementType) -> torch.dtype:
+    return getattr(torch, type_name(data_type))  # type: ignore[no-any-return]
 
 
 def _written(
     results: Sequence[Tensor], out: Sequence[Any], names: Sequence[str], x: Tensor | None, function: str
 ) -> Sequence[Tensor]:
     """Copy results to the tensors of an ``out`` argument, which fit them exactly, and return these."""
-    differentiates = torch.is_grad_enabled() and x is not None and x.requires_grad
+    differentiates = x is not None and _is_tracked(x)
     for place, (result, given, name) in enumerate(zip(results, out, names, strict=True)):
         where = f"{function}.out[{place}]" if len(names) > 1 else f"{function}.out"
         if not isinstance(given, Tensor):
@@ -211,6 +233,7 @@ def _written(
                 error_text(where, "a tensor", reason, "leave out, pass x.detach(), or use torch.no_grad()")
             )
         shape = given.shape[:0] if name == "count" and given.dim() == 1 and given.shape[0] == 1 else given.shape
+        _check_device(given, result, where)
         if shape != result.shape or given.dtype != result.dtype:
             got = f"{given.dtype} of shape {tuple(given.shape)}"
             expected = f"{result.dtype} of shape {tuple(result.shape)}"
@@ -235,9 +258,20 @@ class _Symbols:
     def describe(self, x: Tensor, where: str) -> TensorDesc:
         return TensorDesc(data_type_of(x.dtype, where), tuple(self.number(size) for size in x.shape))
 
+    def resized(self, desc: TensorDesc, axis: int, size: Any) -> TensorDesc:
+        sizes = [*desc.sizes]
+        sizes[axis] = self.number(size)
+        return TensorDesc(desc.data_type, tuple(sizes))
+
     def empty(self, x: Tensor, desc: TensorDesc) -> Tensor:
         sizes = [self._sizes.get(size, size) for size in desc.sizes]
         return x.new_empty(sizes, dtype=_dtype(desc.data_type))
+
+
+def _check_device(array: Tensor, x: Tensor, where: str) -> None:
+    if array.device != x.device:
+        reason, allowed = f"x lives on {x.device}", "all arrays must share a device"
+        raise DeviceMismatchError(error_text(where, f"an array on {array.device}", reason, allowed))
 
 
 def _equated(desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: Any) -> TensorDesc:
@@ -258,7 +292,7 @@ def _run_top_k(
     largest: bool,
     sorted: bool,
     lengths: Tensor | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     return tuple(
         functions.top_k(
@@ -267,7 +301,7 @@ def _run_top_k(
             largest=largest,
             sorted=sorted,
             lengths=lengths,
-            index_dtype=index_dtype,
+            index_dtype=_or_int64(index_dtype),
         )
     )
 
@@ -280,19 +314,25 @@ def _fake_top_k(
     largest: bool,
     sorted: bool,
     lengths: Tensor | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
     data, row_lengths = symbols.describe(x, "top_k.x"), None
     if lengths is not None:
+        _check_device(lengths, x, "top_k.lengths")
         rows = [d for d in range(x.dim()) if d != axis % x.dim()]
         row_lengths = _equated(
             *(symbols.describe(lengths, "top_k.lengths"), lengths.shape),
             *([data.sizes[d] for d in rows], [x.shape[d] for d in rows]),
         )
-    index_type = index_data_type(index_dtype, "top_k.index_dtype")
+    index_type = index_data_type(_or_int64(index_dtype), "top_k.index_dtype")
     with InWordsOf("top_k", has_out=False):
-        values, indices = infer_top_k(data, int(k), axis, index_type, row_lengths)
+        # A k that is a symbol is checked by torch, which then knows that it is no larger than the axis.
+        values, indices = infer_top_k(data, k if isinstance(k, int) else 0, axis, index_type, row_lengths)
+    if not isinstance(k, int):
+        torch._check(k >= 0)
+        torch._check(k <= (x.shape[axis] if x.dim() else 1))
+        values, indices = (symbols.resized(desc, axis, k) for desc in (values, indices))
     return symbols.empty(x, values), symbols.empty(x, indices)
 
 
@@ -303,7 +343,7 @@ def _differentiable_top_k(
     largest: bool,
     sorted: bool,
     lengths: Tensor | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     values, indices = _top_k(x.detach(), k, axis, largest, sorted, lengths, index_dtype)
     x = x if x.dim() else x.reshape(1)
@@ -324,7 +364,7 @@ def _batched_top_k(
     largest: bool,
     sorted: bool,
     lengths: Tensor | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     of_x, of_lengths = in_dims[0], in_dims[5]
     if of_x is None:
@@ -342,12 +382,12 @@ def _batched_top_k(
     return _top_k(x, k, axis, largest, sorted, lengths, index_dtype), (0, 0)
 
 
-def _run_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype = torch.int64) -> tuple[Tensor, Tensor]:
-    return tuple(functions.nonzero_coordinates(x.detach(), index_dtype=index_dtype))
+def _run_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    return tuple(functions.nonzero_coordinates(x.detach(), index_dtype=_or_int64(index_dtype)))
 
 
 @sizes_stand_in()
-def _fake_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype = torch.int64) -> tuple[Tensor, Tensor]:
+def _fake_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     size = torch.library.get_ctx().new_dynamic_size()
     return _fake_nonzero_coordinates_static(x, size, None, index_dtype)
 
@@ -358,21 +398,21 @@ def _refuse_batched_nonzero_coordinates(info: Any, in_dims: Any, *arguments: Any
 
 
 def _run_nonzero_coordinates_static(
-    x: Tensor, size: int, fill_value: int | None, index_dtype: torch.dtype = torch.int64
+    x: Tensor, size: int, fill_value: int | None, index_dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
     return tuple(
         functions.nonzero_coordinates(
-            x.detach(), size=size, fill_value=fill_value, index_dtype=index_dtype
+            x.detach(), size=size, fill_value=fill_value, index_dtype=_or_int64(index_dtype)
         )
     )
 
 
 @sizes_stand_in()
 def _fake_nonzero_coordinates_static(
-    x: Tensor, size: int, fill_value: int | None, index_dtype: torch.dtype = torch.int64
+    x: Tensor, size: int, fill_value: int | None, index_dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
-    index_type = index_data_type(index_dtype, "nonzero_coordinates.index_dtype")
+    index_type = index_data_type(_or_int64(index_dtype), "nonzero_coordinates.index_dtype")
     # The sizes of x reach neither result.
     data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), (1,) * x.dim())
     with InWordsOf("nonzero_coordinates", has_out=False, sizes="size"):
@@ -385,7 +425,7 @@ def _batched_nonzero_coordinates_static(
     x: Tensor,
     size: int,
     fill_value: int | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     x = x.movedim(in_dims[0] or 0, 0)
     # How many non-zero elements each element has up to itself. Where they become n is the n-th of them.
@@ -400,7 +440,8 @@ def _batched_nonzero_coordinates_static(
     coordinates = torch.stack(columns, 2) if columns else places.new_empty(*places.shape, 0)
     if fill_value is not None:
         coordinates = coordinates.where((rows <= count.unsqueeze(1)).unsqueeze(2), fill_value)
-    return (coordinates.to(index_dtype), count.to(index_dtype)), (0, 0)
+    dtype = _or_int64(index_dtype)
+    return (coordinates.to(dtype), count.to(dtype)), (0, 0)
 
 
 def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
@@ -410,6 +451,7 @@ def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Te
 @sizes_stand_in()
 def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
     symbols = _Symbols()
+    _check_device(indices, x, "gather_nd.indices")
     data, picks = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
     picks = TensorDesc(picks.data_type, (*picks.sizes[:-1], *map(int, indices.shape[-1:])))
     picks = _equated(picks, indices.shape[:batch_dims], data.sizes, x.shape[:batch_dims])
@@ -477,7 +519,7 @@ def _run_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: 
 def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
     symbols = _Symbols()
     # Neither the bounds nor a value that is traced have a say in the result's shape.
-    known = value if isinstance(value, (int, float)) else 0
+    known = value if isinstance(value, (int, float, complex)) else 0
     data = symbols.describe(x, "diagonal_matrix.x")
     with InWordsOf("diagonal_matrix", has_out=False):
         return symbols.empty(x, infer_diagonal_matrix(data.data_type, data.sizes, known))
@@ -486,10 +528,15 @@ def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end:
 def _differentiable_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
     if x.dim() < 2:
         return _diagonal_matrix(x.detach(), value, begin, end)  # refuses it
-    nothing = torch.zeros((1, 1), dtype=torch.bool, device=x.device)
-    band = _diagonal_matrix(nothing.expand(x.shape[-2:]), 1, begin, end)
-    fill = _diagonal_matrix(nothing.to(x.dtype), value, 0, 1)
-    return torch.where(band, fill, x).contiguous()
+    fill = _diagonal_matrix(torch.zeros((1, 1), dtype=x.dtype, device=x.device), value, 0, 1)
+    return torch.where(_band(x, begin, end), fill, x).contiguous()
+
+
+def _band(x: Tensor, begin: int, end: int) -> Tensor:
+    """Return a matrix that is True where `x` is filled."""
+    nothing = torch.zeros((), dtype=torch.bool, device=x.device)
+    band: Tensor = _diagonal_matrix(nothing.expand(x.shape[-2:]), 1, begin, end)
+    return band
 
 
 def _batched_diagonal_matrix(
@@ -500,7 +547,7 @@ def _batched_diagonal_matrix(
 
 def _is_tracked(x: Tensor) -> bool:
     """Return whether a derivative with respect to `x` is asked for, in reverse or forward mode."""
-    if not x.is_floating_point() or x.layout is not torch.strided:
+    if not (x.is_floating_point() or x.is_complex()) or x.layout is not torch.strided:
         return False
     if x.requires_grad and torch.is_grad_enabled():
         return True
@@ -545,6 +592,12 @@ def _register_vmap(operator: Any, fake: Callable[..., Any], batched: Callable[..
 
     torch.library.register_vmap(operator, run_batch, lib=_LIBRARY)
 
+
+# Programs that return these can be saved.
+_register: Any = getattr(torch.utils._pytree, "_register_namedtuple", None)
+if _register is not None:
+    for _result in (functions.TopKResult, functions.NonzeroResult):
+        _register(_result, serialized_type_name=f"dmlops.{_result.__name__}")
 
 _top_k = _operator("top_k", _run_top_k, _fake_top_k)
 _register_derivatives(_top_k, _differentiable_top_k)
