@@ -42,7 +42,7 @@ def top_k(
     largest: bool,
     sorted: bool,
     lengths: DTensor | None,
-    index_dtype: torch.dtype = torch.int64,
+    index_dtype: torch.dtype | None = None,
 ) -> tuple[DTensor, DTensor]:
     """Return the results of `dmlops.top_k`: placed as `x`, but replicated where that shards the axis."""
     x = _distributed(x, "top_k.x")
@@ -50,6 +50,7 @@ def top_k(
     if lengths is not None:
         lengths = _distributed(lengths, "top_k.lengths", x.device_mesh)
         described = _describe(lengths, "top_k.lengths")
+    index_dtype = index_dtype or torch.int64
     index_type = index_data_type(index_dtype, "top_k.index_dtype")
     with InWordsOf("top_k", has_out=False):
         desc, _ = infer_top_k(_describe(x, "top_k.x"), k, axis, index_type, described)
@@ -67,7 +68,7 @@ def top_k(
     return tuple(_whole(part, x.device_mesh, placements, desc.sizes) for part in (values, indices))
 
 
-def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype = torch.int64) -> tuple[DTensor, DTensor]:
+def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype | None = None) -> tuple[DTensor, DTensor]:
     """Return the results of `dmlops.nonzero_coordinates`, replicated; the elements are counted first."""
     x = _distributed(x, "nonzero_coordinates.x")
     count = functions.nonzero_coordinates(x.to_local().detach(), size=0, index_dtype="int64").count
@@ -77,11 +78,12 @@ def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype = torch.int64) -> t
 
 
 def nonzero_coordinates_static(
-    x: DTensor, size: int, fill_value: int | None, index_dtype: torch.dtype = torch.int64
+    x: DTensor, size: int, fill_value: int | None, index_dtype: torch.dtype | None = None
 ) -> tuple[DTensor, DTensor]:
     """Return the results of `dmlops.nonzero_coordinates` with a `size`, replicated."""
     where = "nonzero_coordinates"
     x = _distributed(x, f"{where}.x")
+    index_dtype = index_dtype or torch.int64
     index_type = index_data_type(index_dtype, f"{where}.index_dtype")
     with InWordsOf(where, has_out=False, sizes="size"):
         infer_nonzero_coordinates(_describe(x, f"{where}.x"), size, index_type)
