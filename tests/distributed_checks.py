@@ -10,6 +10,8 @@ import torch.distributed as dist
 from ml_dtypes import bfloat16
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import dmlops
 from tests import reference
@@ -232,6 +234,43 @@ def given_outputs(device):
         check(actual, expected.astype(expected.dtype if expected.dtype == x.dtype else "int32"), [Shard(0)])
 
 
+class Sent(TorchDispatchMode):
+    """Counts the bytes of each collective operation that this rank takes part in."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # and see what it does
+        if operator.namespace == "_c10d_functional" and (
+            "gather" in str(operator) or "reduce" in str(operator)
+        ):
+            self.sizes.append(args[0].numel() * args[0].element_size())
+        return operator(*args, **(kwargs or {}))
+
+
+def bytes_sent(device):
+    """Candidates are sent, not shards; along other dimensions nothing is."""
+    mesh = mesh_of(device, -1)
+    numbers = sample("float32", (8, 1000), "sent")
+    rows, columns = (distribute(numbers, mesh, [Shard(axis)]) for axis in (0, 1))
+    indices = distribute(np.zeros((8, 2, 1), "int64"), mesh, [Shard(0)])
+    cases = (
+        (lambda: dmlops.top_k(columns, 3), [8 * 3 * (4 + 8)]),
+        (lambda: dmlops.top_k(rows, 3), []),
+        (lambda: dmlops.nonzero_coordinates(columns, size=6), [(6 + 1) * 8]),
+        (lambda: dmlops.gather_nd(rows, indices, batch_dims=1, mode="clip"), []),
+        (lambda: dmlops.gather_nd(rows, indices, batch_dims=1), [8]),
+        (lambda: dmlops.diagonal_matrix(columns), []),
+    )
+    for call, sizes in cases:
+        with Sent() as sent:
+            call()
+        assert sent.sizes == sizes, (sent.sizes, sizes)
+
+
 def gradients(device):
     """Gradients are those that torch has for the whole tensor, sharded as x is."""
     mesh = mesh_of(device, 2, -1)
@@ -268,12 +307,19 @@ def refusals(device):
         shape=(4, 10),
         stride=(10, 1),
     )
+    strided = DTensor.from_local(
+        *(torch.ones(1, 10, device=device), other, [_StridedShard(0, split_factor=2), Shard(0)]),
+        run_check=False,
+        shape=(4, 10),
+        stride=(10, 1),
+    )
     plain = torch.ones(4, 10, device=device)
     lengths = distribute(np.ones(4, "int64"), other, [Replicate(), Replicate()])
     indices = distribute(np.zeros((3, 1), "int64"), mesh, [Replicate()])
     cases = (
         (lambda: dmlops.top_k(partial, 2), "top_k.x: got a DTensor of placement Partial(sum)"),
         (lambda: dmlops.top_k(wrong, 2), "top_k.x: got a shard of shape"),
+        (lambda: dmlops.top_k(strided, 2), "its shards are not successive parts"),
         (lambda: dmlops.top_k(x, 11), "k must be in [0, 10]"),
         (lambda: dmlops.top_k(x, 2, axis=2), "axis"),
         (lambda: dmlops.top_k(x, 2, stream=0), "within torch.cuda.stream(stream)"),

@@ -8,6 +8,7 @@ if not torch.distributed.is_available():
 
 from tests import distributed_checks  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
+from tests.scripts import run_script  # noqa: E402
 
 CHECKS = (
     distributed_checks.top_k_sizes,
@@ -19,6 +20,7 @@ CHECKS = (
     distributed_checks.gather_errors,
     distributed_checks.diagonal,
     distributed_checks.given_outputs,
+    distributed_checks.bytes_sent,
     distributed_checks.gradients,
     distributed_checks.refusals,
     pytest.param(distributed_checks.compiled, marks=pytest.mark.exhaustive),
@@ -45,3 +47,14 @@ def test_rank_that_ends(tmp_path):
     for kind, notes in others:
         assert issubclass(kind, RuntimeError)
         assert "could not exchange results" in notes[0]
+
+
+def test_page():
+    """One process runs the page, as torchrun would start it."""
+    run_script(
+        "from tests.scripts import run_page; run_page('docs/integrations/torch_distributed.md')",
+        RANK="0",
+        WORLD_SIZE="1",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="0",
+    )
