@@ -201,6 +201,8 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         """Bring the row's candidates into shared memory; return their threshold, and how many there are."""
         keys, lows, places, counts = memory
         thread, lane, warp = ids
+        # The histogram has been cleared.
+        cuda.syncthreads()
         threshold, n_equals = row_threshold(
             row, n_selected, n_slots, histogram, sums, counters, key_format, ids
         )
