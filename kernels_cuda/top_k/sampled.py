@@ -314,19 +314,19 @@ def list_kernel(element_size: int) -> Any:
             address = base + first * element_size + lane * VECTOR_BYTES
             position = first + i64(lane * per_vector)
             formats = (p.unfolded_format, p.key_format)
-            n_found = u32(0)
-            if first < equals_end or has_above:
-                least = key
-                if first >= equals_end:
-                    least += 1
-                if p.strides.x != 1:
-                    n_found = u32(SEGMENT_VECTORS)
-                    for at in range(SEGMENT_VECTORS_PER_LANE):
-                        found[u32(at * 32) + lane] = u32(at * 32) + lane
-                elif 0 <= first <= count - n_elements:
-                    n_found = find_whole_vectors(found, address, position, count, least, formats, lane)
-                else:
-                    n_found = find_vectors(found, address, position, count, least, formats, lane)
+            least = key
+            if first >= equals_end and has_above:
+                least += 1
+            n_found = u32(SEGMENT_VECTORS)
+            if p.strides.x != 1:
+                for at in range(SEGMENT_VECTORS_PER_LANE):
+                    found[u32(at * 32) + lane] = u32(at * 32) + lane
+            elif 0 <= first <= count - n_elements:
+                n_found = find_whole_vectors(found, address, position, count, least, formats, lane)
+            else:
+                n_found = find_vectors(found, address, position, count, least, formats, lane)
+            if first >= equals_end and not has_above:
+                n_found = u32(0)
             cuda.syncwarp()
 
             # Count the candidates of these vectors; the first vectors are kept.

@@ -143,18 +143,21 @@ def finish_kernel(element_size: int) -> Any:
         # Few candidates share a bin of their keys, unless many are equal.
         n_placed = u32(0)
         if p.is_sorted != 0 and n_selected > 0:
-            bins = make_bins(keys, lows, n_pairs, count, threshold, highest, False, sums, thread, lane, warp)
-            n_placed = fill_bins(
-                keys, lows, selected, n_pairs, n_selected, bins, bin_ends, sums, counters, thread
+            bins = make_bins(count, threshold, highest)
+            bins, n_placed = fill_bins(
+                keys, lows, selected, n_pairs, n_selected, bins, bin_ends, histogram, sums, counters, thread
             )
             place = thread
             while place < n_placed:
                 pair = u32(selected[place])
-                rank = rank_in_bin(keys, lows, selected, pair, bin_ends, bins)
+                rank = rank_in_bin(keys, lows, selected, pair, bin_ends, bins, histogram)
                 if rank < n_selected:
                     write(outputs, i64(rank), keys[pair], i64(~lows[pair]), base, step, p.key_format)
                 place += SAMPLED_THREADS
         if n_placed == 0 and n_selected > 0:
+            if p.is_sorted != 0:
+                histogram[thread] = u32(0)
+                cuda.syncthreads()
             cut, larger, n_at_or_above = find_threshold(
                 keys,
                 n_pairs,
