@@ -164,14 +164,25 @@ def _tensor(x: Any, where: str) -> Tensor:
         reason = "torch differentiates or traces this call"
         raise TypeError(error_text(where, f"a {type(x).__name__}", reason, "it must be a tensor"))
     check_kind(x, where)
+    if _is_distributed(x):
+        _distributed_rules()
     return x
+
+
+def _is_distributed(x: Tensor) -> bool:
+    return type(x).__name__ == "DTensor"
+
+
+def _distributed_rules() -> dict[str, Callable[..., Any]]:
+    """Return what runs the operators on DTensors; the first call registers it with torch."""
+    from dmlops.torch_distributed import RULES  # noqa: PLC0415 - as few need it
+
+    return RULES
 
 
 def _as_tensor(array: Any, where: str) -> Tensor:
     """Return an input of integers, which may be of another library, as a tensor."""
-    array = torch.as_tensor(array)
-    check_kind(array, where)
-    return array
+    return _tensor(torch.as_tensor(array), where)
 
 
 def _check_fits(value: Any, where: str) -> None:
@@ -598,6 +609,8 @@ def _register_derivatives(operator: Any, differentiable: Callable[..., Any]) -> 
 
     def run_or_differentiate(keys: Any, x: Tensor, *arguments: Any) -> Any:
         if _is_tracked(x):
+            if _is_distributed(x):
+                return _distributed_rules()[operator.name()](x, *arguments)
             return differentiable(x, *arguments)
         return operator.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *arguments)
 

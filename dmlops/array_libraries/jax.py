@@ -42,7 +42,7 @@ class Jax(ArrayLibrary):
         if isinstance(array, self._jax.core.Tracer):
             reason, remedy = (
                 "jit, vmap and grad run on stand-ins without elements",
-                "call dmlops outside of them, or through jax.pure_callback",
+                "dmlops.integrations.jax has the functions for them",
             )
             raise TypeError(error_text(where, "a traced array", reason, remedy))
         if len(array.devices()) != 1:
@@ -85,7 +85,7 @@ class Jax(ArrayLibrary):
             bools = self._jax.numpy.asarray(are_nonzero(np.asarray(array), np.int64))
         else:
             bools = are_nonzero(array, np.int64)
-        return self.as_input(bools, "", stream, False)
+        return self.as_input(bools, "", stream)
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
         """Refuse a data type that JAX would silently change.
