@@ -400,7 +400,7 @@ def diagonal_matrix(
     value = scalars.real_number(value, f"{where}.value")
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     if x is not None and not (shape is None and dtype is None and like is None):
-        _refuse_with_input(shape=shape, dtype=dtype, like=like)
+        refuse_with_input(shape=shape, dtype=dtype, like=like)
     made = None
     if x is None:
         made = binding.made_from(shape, dtype, like, out)
@@ -507,7 +507,7 @@ def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
     return [as_output(array, name) for array, name in zip(out, names, strict=True)]
 
 
-def _refuse_with_input(**given: Any) -> None:
+def refuse_with_input(**given: Any) -> None:
     """Refuse what describes a matrix without an input where there is one."""
     for name, argument in given.items():
         if argument is not None:
