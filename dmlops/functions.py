@@ -435,7 +435,7 @@ def diagonal_matrix(
     """
     where = "diagonal_matrix"
     if x is not None and not (shape is None and dtype is None and like is None):
-        _refuse_with_input(shape=shape, dtype=dtype, like=like)
+        refuse_with_input(shape=shape, dtype=dtype, like=like)
     inputs = () if x is None else (x,)
     if type(x) is not ndarray and is_traced(like if x is None else x):
         return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
@@ -597,7 +597,7 @@ def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
     return [as_output(array, name) for array, name in zip(out, names, strict=True)]
 
 
-def _refuse_with_input(**given: Any) -> None:
+def refuse_with_input(**given: Any) -> None:
     """Refuse what describes a matrix without an input where there is one."""
     for name, argument in given.items():
         if argument is not None:
