@@ -54,7 +54,7 @@ class DeviceArray:
     InvalidDescriptorError
         If a size is negative, or the stream is being captured into a CUDA graph, which would own the memory.
     TypeError
-        If the data type is not bool, an integer or a float of NumPy, or `stream` is not a stream.
+        If the data type is not bool, a number, a date or a duration of NumPy, or `stream` is not a stream.
 
     Notes
     -----
@@ -70,9 +70,9 @@ class DeviceArray:
         self.dtype = np.dtype(dtype)
         if any(size < 0 for size in self.shape):
             refuse(f"{where}.shape", self.shape, "a size is negative", "sizes must be 0 or more")
-        if self.dtype.kind not in "biuf":
+        if self.dtype.kind not in "biufcMm":
             reason = "__cuda_array_interface__ has no name for it here"
-            allowed = "dtype must be bool, an integer or a float of NumPy's"
+            allowed = "dtype must be bool, a number, a date or a duration of NumPy's"
             raise TypeError(error_text(f"{where}.dtype", str(self.dtype), reason, allowed))
         device = operator.index(device)
         cuda.target(device, f"{where}.device")  # says what is missing

@@ -17,6 +17,7 @@ from dmlops.enums import Feature, FeatureLevel, TensorDataType
 from dmlops.errors import UnsupportedFeatureError, error_text, refuse, shown
 from dmlops.memory import CPU, Device
 from dmlops.operators import Descriptor, Operator, Options
+from dmlops.part_plans import PartPlans
 from dmlops.tensor import TensorDesc
 
 _REGISTRY = (
@@ -239,8 +240,10 @@ def plan_kernels(descriptor: Descriptor, device: Device, options: Options) -> An
     """Return the kernels' plan alone."""
     lowest = descriptor.lower()
     operator = OPERATORS[type(lowest)]
-    problem = operator.problem(lowest, options)
-    return backend.plan(operator.name, problem, device, f"{descriptor.name}.device")
+    problems = [operator.problem(part, options) for part in lowest.parts()]
+    where = f"{descriptor.name}.device"
+    plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
+    return plans[0] if len(plans) == 1 else PartPlans(plans, problems[0]["element_size"])
 
 
 def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> None:

@@ -94,7 +94,8 @@ def top_k(
     Parameters
     ----------
     x : array
-        An array of any shape; a 0-d array is treated as one of shape (1,).
+        An array of any shape; a 0-d array is treated as one of shape (1,). Bool, integers, floats and, on the
+        CPU, datetime64 and timedelta64.
     k : int
         The number of elements to select, from 0 to the size of the axis.
     axis : int
@@ -121,10 +122,10 @@ def top_k(
     TopKResult
         ``values``, of the type of `x`, and ``indices`` along the axis. Both have the shape of `x`, with `k`
         for the size of the axis. Ties are in ascending order of index, among the largest as among the
-        smallest. NaN is the largest value, all NaNs tie, and -0.0 ties with 0.0. Values are those of `x` bit
-        for bit. If a row has fewer than `k` elements because of `lengths`, its results end with index -1
-        (all bits set in an unsigned type) and minus infinity or the lowest integer; for the smallest
-        elements, with infinity or the highest integer.
+        smallest. NaN is the largest value, all NaNs tie, and -0.0 ties with 0.0; NaT is the largest date or
+        duration. Values are those of `x` bit for bit. If a row has fewer than `k` elements because of
+        `lengths`, its results end with index -1 (all bits set in an unsigned type) and minus infinity or the
+        lowest integer; for the smallest elements, with infinity or the highest integer.
 
     Raises
     ------
@@ -188,7 +189,8 @@ def nonzero_coordinates(
     Parameters
     ----------
     x : array
-        An array of any shape.
+        An array of any shape, of bools, numbers (complex and float8 included), datetime64, timedelta64 or
+        structured elements.
     size : int, optional
         The number of rows of the result. By default, the result is trimmed to the count, for which a call on
         a GPU waits. With a size, it never waits.
@@ -208,7 +210,8 @@ def nonzero_coordinates(
     -------
     NonzeroResult
         ``coordinates``, of shape (rows, dimensions of `x`), and ``count``, a 0-d array that stays on the
-        device. It is the full count even if there are fewer rows. NaN is non-zero; 0.0 and -0.0 are zero.
+        device. It is the full count even if there are fewer rows. NaN and NaT are non-zero; 0.0 and -0.0 are
+        zero. A complex number is zero if both its parts are, and a structured element if all its fields are.
 
     Raises
     ------
@@ -275,7 +278,8 @@ def gather_nd(
     Parameters
     ----------
     x : array
-        An array of shape (batch..., indexed..., slice...).
+        An array of shape (batch..., indexed..., slice...), of bools, numbers (complex and float8 included),
+        datetime64, timedelta64 or structured elements.
     indices : array of uint32, uint64, int32 or int64
         An array of shape (batch..., any..., tuple size). Negative indices count from the end of their
         dimension. A tuple of length 0 selects all of `x`, or all of its batch.
@@ -363,12 +367,14 @@ def diagonal_matrix(
     Parameters
     ----------
     x : array, optional
-        An array of shape (batch..., height, width). Without it, the elements outside the band are zero.
+        An array of shape (batch..., height, width), of the same types as for `gather_nd`. Without it, the
+        elements outside the band are zero.
     shape, dtype : sequence of int, data type, optional
         The shape and the type of the result, without `x`. The default shape is that of `out`. The default
         type is that of `like` or `out`, or else float64.
     value : scalar
-        The value of the band.
+        The value of the band: a number; for dates and durations also a scalar of NumPy or ``"NaT"``; for
+        structured elements 0 or a scalar of their type.
     begin, end : int
         The band is ``begin <= column - row < end``. If `begin` is greater than `end`, everything is filled
         except ``end <= column - row < begin``. If they are equal, nothing is filled.
@@ -417,7 +423,7 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
-    value = scalars.real_number(value, f"{where}.value")
+    value = scalars.fill_scalar(value, f"{where}.value")
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     if x is not None and not (shape is None and dtype is None and like is None):
         _refuse_with_input(shape=shape, dtype=dtype, like=like)
@@ -504,6 +510,8 @@ def _run(
         as_input(array, name, handle, differentiable)
         for array, (name, differentiable) in zip(inputs, function.inputs)  # noqa: B905
     ]
+    if function is _NONZERO_COORDINATES:
+        operands = [binding.as_testable(operands[0], function.inputs[0][0], handle)]
     outputs = () if out is None else _outputs(out, function.outputs)
     bind = partial(function.bind, *operands, outputs, *others)
     return CALLS.run(parameters, operands, outputs, bind, stream)

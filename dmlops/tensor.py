@@ -10,6 +10,7 @@ from typing import Any
 from dmlops.arguments import as_integer, member_of
 from dmlops.enums import TensorDataType
 from dmlops.errors import counted, refuse, shown
+from dmlops.opaque_types import ElementType, OpaqueType
 
 MAX_DML_ELEMENTS = 2**32 - 1
 # DirectML keeps sizes and strides in a UINT.
@@ -73,7 +74,7 @@ class TensorDesc:
     16
     """
 
-    data_type: TensorDataType
+    data_type: ElementType
     sizes: tuple[int, ...]
     strides: tuple[int, ...] | None
     element_count: int = field(repr=False, compare=False)
@@ -86,7 +87,7 @@ class TensorDesc:
     """Distance in elements from the lowest-addressed element to element [0, ..., 0]."""
 
     def __init__(
-        self, data_type: TensorDataType, sizes: tuple[int, ...], strides: tuple[int, ...] | None = None
+        self, data_type: ElementType, sizes: tuple[int, ...], strides: tuple[int, ...] | None = None
     ) -> None:
         if type(data_type) is not TensorDataType:
             data_type = _data_type(data_type)
@@ -218,10 +219,12 @@ class TensorDesc:
         """
         # Descriptions are what array libraries are made with.
         from dmlops.array_libraries import as_input  # noqa: PLC0415
+        from dmlops.data_types import check_of_descriptors  # noqa: PLC0415
 
         where = "TensorDesc.from_array.array"
         operand = as_input(array, where)
         found = operand.library.describe(operand.array, where)
+        check_of_descriptors(found.data_type, where)
         packed = packed_strides(found.sizes)
         apart = zip(found.sizes, found.effective_strides, packed, strict=True)
         if 0 in found.sizes or all(stride == step for size, stride, step in apart if size > 1):
@@ -276,7 +279,7 @@ def _refuse_sizes(sizes: tuple[int, ...]) -> None:
 
 
 def _check_bytes(
-    data_type: TensorDataType, sizes: tuple[int, ...], strides: tuple[int, ...] | None, span: int
+    data_type: ElementType, sizes: tuple[int, ...], strides: tuple[int, ...] | None, span: int
 ) -> None:
     """Refuse a tensor that spans more elements than fit into the bytes that can be counted."""
     if span * data_type.bits > 8 * _MAX_INT64:
@@ -317,7 +320,9 @@ def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides[::-1])
 
 
-def _data_type(value: Any) -> TensorDataType:
+def _data_type(value: Any) -> ElementType:
+    if type(value) is OpaqueType:
+        return value
     data_type = member_of(TensorDataType, value)
     if data_type is None:
         reason, allowed = "there is no such data type", "data_type must be a TensorDataType"

@@ -9,15 +9,16 @@ from typing import Any, NoReturn
 from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
+    are_nonzero,
     described,
     memory_error,
     new_operand,
     refuse_unaligned,
 )
 from dmlops.data_types import SUPPORTED, named_data_type
-from dmlops.enums import TensorDataType
 from dmlops.errors import error_text, refuse
 from dmlops.memory import CPU, Device
+from dmlops.opaque_types import OPAQUE, ElementType, type_name
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 from kernels_cpu.native_call import dlpack_describe
@@ -41,7 +42,9 @@ class Torch(ArrayLibrary):
         self._raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self._devices: dict[Any, Device] = {}
         self._dtypes = {
-            data_type: getattr(torch, name) for name, data_type in SUPPORTED.items() if hasattr(torch, name)
+            data_type: getattr(torch, name)
+            for name, data_type in {**SUPPORTED, **OPAQUE}.items()
+            if hasattr(torch, name)
         }
 
     def owns(self, kind: type) -> bool:
@@ -58,6 +61,9 @@ class Torch(ArrayLibrary):
                 refuse(where, got, reason, "its first element must be at a multiple of the element size")
             with self._on(stream, array):
                 array = array.resolve_neg()
+        if array.is_conj():
+            with self._on(stream, array):
+                array = array.resolve_conj()
         operand = self._operand(array, where)
         if operand[3] % array.element_size():
             with self._on(stream, array):
@@ -70,6 +76,9 @@ class Torch(ArrayLibrary):
         if array.is_neg():
             got, reason = "a tensor with the negative bit", "what is written to it would be read negated"
             refuse(where, got, reason, "pass a tensor without it: x.resolve_neg()")
+        if array.is_conj():
+            got, reason = "a tensor with the conjugate bit", "what is written to it would be read conjugated"
+            refuse(where, got, reason, "pass a tensor without it: x.resolve_conj()")
         if array.requires_grad and self._torch.is_grad_enabled():
             got, reason = "a tensor that requires a gradient", "it is written to in place"
             refuse(where, got, reason, "pass x.detach(), or use torch.no_grad()")
@@ -190,7 +199,23 @@ class Torch(ArrayLibrary):
     def trimmed(self, array: Any, rows: int) -> Any:
         return array[:rows].clone()
 
-    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+    def as_bools(self, operand: Operand, stream: int | None) -> Operand:
+        with self._on(stream, operand.array):
+            return self._operand(are_nonzero(operand.array, self._torch.int64), "")
+
+    def check_representable(self, data_type: ElementType, where: str) -> None:
+        """Refuse a data type that torch does not have.
+
+        Raises
+        ------
+        TypeError
+            If it does not.
+        """
+        if data_type not in self._dtypes:
+            allowed = "it must be a type of torch's"
+            raise TypeError(error_text(where, type_name(data_type), "torch has no such type", allowed))
+
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         return self._torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:

@@ -26,7 +26,7 @@ from dmlops import (
     TensorDesc,
     TopK1,
 )
-from dmlops.data_types import SUPPORTED, data_type_of
+from dmlops.data_types import SUPPORTED, check_of_descriptors, data_type_of
 from dmlops.errors import refuse
 from dmlops.operators.gather_nd import gather_nd_descriptor
 from dmlops.operators.support import INDEX_TYPES
@@ -263,4 +263,5 @@ def _made(dtype: int) -> TensorDataType:
         refuse(
             "EyeLike.dtype", dtype, "ONNX has no such type of elements", "it must be a TensorProto.DataType"
         )
-    return data_type_of(made, "EyeLike.dtype")
+    where = "EyeLike.dtype"
+    return check_of_descriptors(data_type_of(made, where), where)

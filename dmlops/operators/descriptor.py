@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 from dmlops.arguments import Member, as_integer, level_of, member_of
 from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, counted, error_text, refuse, shown
+from dmlops.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
 from dmlops.scalars import real_of, scalar_bits
 from dmlops.tensor import TensorDesc
@@ -83,6 +84,14 @@ class Descriptor:
     def lower(self) -> "Descriptor":
         """Return the same computation in the newest form of the operator."""
         return self
+
+    def parts(self) -> "Sequence[Descriptor]":
+        """Return the computations, one after the other, that kernels take this one as.
+
+        Elements wider than kernels know become several unsigned integers: see `dmlops.opaque_types`. The
+        tensors of computation number `i` begin at part `i` of those of this one.
+        """
+        return (self,)
 
     def older_form(self) -> "Descriptor | None":
         """Return the same computation in the older form of the operator.
@@ -357,7 +366,7 @@ class Descriptor:
             self._refuse(field, shown(got), "it is not a tensor", f"{field} must be a TensorDesc")
         return got
 
-    def _check_output(self, field: str, data_type: TensorDataType, sizes: tuple[int, ...]) -> TensorDesc:
+    def _check_output(self, field: str, data_type: ElementType, sizes: tuple[int, ...]) -> TensorDesc:
         """Check the sizes of an output that was given; make a packed one of those where it was left out."""
         if getattr(self, field) is None:
             inferred = _described(f"{self.name}.{field}", lambda: TensorDesc(data_type, sizes))
@@ -380,9 +389,9 @@ class Descriptor:
             self._refuse(f"{field}.data_type", got.name, reason, f"data_type must be {expected.name}")
 
 
-def check_holds(where: str, data_type: TensorDataType, largest: int, what: str) -> None:
+def check_holds(where: str, data_type: ElementType, largest: int, what: str) -> None:
     """Refuse a type of an output of integers which cannot hold the value `largest`."""
-    if data_type.is_float or data_type.bits == 0:
+    if isinstance(data_type, OpaqueType) or data_type.is_float or data_type.bits == 0:
         allowed = "data_type must be an integer type"
         refuse(f"{where}.data_type", data_type.name, f"it holds {what}", allowed)
     if largest > data_type.integer_range[1]:
@@ -394,7 +403,7 @@ def check_index_type(where: str, desc: TensorDesc) -> None:
     """Refuse an argument of a function which does not hold indices."""
     if desc.data_type not in INDEX_TYPES:
         allowed = f"{where.rpartition('.')[2]} must be uint32, uint64, int32 or int64"
-        raise TypeError(error_text(where, desc.data_type.name.lower(), "it is no index type", allowed))
+        raise TypeError(error_text(where, type_name(desc.data_type), "it is no index type", allowed))
 
 
 def _described(where: str, describe: Callable[[], TensorDesc]) -> TensorDesc:

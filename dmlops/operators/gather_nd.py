@@ -1,12 +1,15 @@
 """GATHER_ND and GATHER_ND1: elements or blocks picked by tuples of indices."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlops.enums import FeatureLevel
 from dmlops.errors import counted, refuse, shown
+from dmlops.opaque_types import OpaqueType
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type
 from dmlops.operators.layout import merge
+from dmlops.operators.parts import in_parts
 from dmlops.operators.problem import Operator, Options, Problem
 from dmlops.operators.support import (
     EVERY_TYPE,
@@ -260,6 +263,21 @@ class GatherND1(GatherND):
     def lower(self) -> "GatherND1":
         """Return the descriptor itself: it is the newest form."""
         return self
+
+    def parts(self) -> "Sequence[GatherND1]":
+        """Return the same on blocks of unsigned integers; see `Descriptor.parts`."""
+        if not isinstance(self.input_tensor.data_type, OpaqueType):
+            return (self,)
+        return (
+            GatherND1.of_inferred(
+                input_tensor=in_parts(self.input_tensor),
+                indices_tensor=self.indices_tensor,
+                output_tensor=in_parts(self.output_tensor),
+                input_dimension_count=self.input_dimension_count + 1,
+                indices_dimension_count=self.indices_dimension_count,
+                batch_dimension_count=self.batch_dimension_count,
+            ),
+        )
 
     def older_form(self) -> GatherND | None:
         """Return the GatherND that computes the same, or None: it has no batches."""
