@@ -4,14 +4,16 @@ Each function normalises its arguments, looks for a call that was bound for argu
 one where there is none, and returns what it gives.
 """
 
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Unpack, overload
 
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from dmlops import arguments, binding, cuda, scalars
-from dmlops.array_libraries import SIGNATURES, Operand, as_input, as_output, as_plain
+from dmlops.array_libraries import SIGNATURES, Operand, as_input, as_output, as_plain, find_library
 from dmlops.array_types import (
     Array,
     DataType,
@@ -154,12 +156,15 @@ def top_k(
     >>> dmlops.top_k([1, 3, 2, 3], 2)
     TopKResult(values=array([3, 3]), indices=array([1, 3]))
     """
+    inputs = (x,) if lengths is None else (x, lengths)
+    if type(x) is not ndarray and _is_traced(x):
+        others = k, axis, largest, sorted, index_dtype
+        return TopKResult(*_torch_operators(inputs).top_k(inputs, out, stream, *others))
     if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted)):
         k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
         largest = arguments.boolean(largest, "top_k.largest")
         sorted = arguments.boolean(sorted, "top_k.sorted")
     index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
-    inputs = (x,) if lengths is None else (x, lengths)
     parameters = ("top_k", k, axis, largest, sorted, index_type, level_set(), get_num_threads(), out is None)
     results = CALLS.replay(parameters, inputs, () if out is None else _given(out)) if stream is None else None
     if results is None:
@@ -243,6 +248,9 @@ def nonzero_coordinates(
            [1, 3]]), count=array(4))
     """
     where = "nonzero_coordinates"
+    if type(x) is not ndarray and _is_traced(x):
+        others = size, fill_value, index_dtype
+        return NonzeroResult(*_torch_operators((x,)).nonzero_coordinates((x,), out, stream, *others))
     size = None if size is None else arguments.integer(size, f"{where}.size")
     fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
@@ -326,14 +334,17 @@ def gather_nd(
     array([[2, 3],
            [0, 1]])
     """
+    inputs = x, indices
+    if type(x) is not ndarray and _is_traced(x):
+        return _torch_operators(inputs).gather_nd(inputs, out, stream, batch_dims, mode)[0]
     batch = arguments.integer(batch_dims, "gather_nd.batch_dims")
     if type(mode) is not str:
         refuse("gather_nd.mode", shown(mode), "it is no mode", 'mode must be "raise", "clip" or "fill"')
     parameters = ("gather_nd", batch, mode, level_set(), get_num_threads(), out is None)
     given = () if out is None else _given(out)
-    results = CALLS.replay(parameters, (x, indices), given) if stream is None else None
+    results = CALLS.replay(parameters, inputs, given) if stream is None else None
     if results is None:
-        results = _run(_GATHER_ND, parameters, (x, indices), out, stream, batch, mode)
+        results = _run(_GATHER_ND, parameters, inputs, out, stream, batch, mode)
     return results[0] if out is None else out
 
 
@@ -427,14 +438,25 @@ def diagonal_matrix(
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     if x is not None and not (shape is None and dtype is None and like is None):
         _refuse_with_input(shape=shape, dtype=dtype, like=like)
+    inputs = () if x is None else (x,)
+    if type(x) is not ndarray and _is_traced(like if x is None else x):
+        return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
+    if type(value) not in (int, float) and find_library(value, f"{where}.value").is_dispatched(value, True):
+        _torch_operators(inputs).refuse_tensor_as_value()
+    value = scalars.fill_scalar(value, f"{where}.value")
+    begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     made = None
     if x is None:
+        if like is not None and _is_stand_in(like):
+            return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
         made = binding.made_from(shape, dtype, like, out)
     number = scalars.scalar_key(value)
     parameters = (where, number, begin, end, made, level_set(), get_num_threads(), out is None)
-    inputs, given = () if x is None else (x,), () if out is None else _given(out)
+    given = () if out is None else _given(out)
     results = CALLS.replay(parameters, inputs, given) if stream is None else None
     if results is None:
+        if made is not None and made.library.is_transforming():
+            return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
         function = _DIAGONAL_MATRIX if x is not None else _MATRIX_WITHOUT_INPUT
         results = _run(function, parameters, inputs, out, stream, made, value, begin, end)
     return results[0] if out is None else out
@@ -500,6 +522,9 @@ def _run(
 
     `parameters` holds all that the call depends on but its arrays, and `others` what binding needs of that.
     """
+    if any(_is_dispatched(array, *named) for array, named in zip(inputs, function.inputs)):  # noqa: B905
+        run = getattr(_torch_operators(inputs), function.name)
+        return run(inputs, out, stream, *others)  # type: ignore[no-any-return]
     if stream is None and any(type(array) not in SIGNATURES for array in inputs):
         inputs = tuple([as_plain(array, name) for array, (name, _) in zip(inputs, function.inputs)])  # noqa: B905
         results = CALLS.replay(parameters, inputs, () if out is None else _given(out))
@@ -507,14 +532,50 @@ def _run(
             return results
     handle = None if stream is None else cuda.stream_handle(stream, f"{function.name}.stream")
     operands = [
-        as_input(array, name, handle, differentiable)
-        for array, (name, differentiable) in zip(inputs, function.inputs)  # noqa: B905
+        as_input(array, name, handle)
+        for array, (name, _) in zip(inputs, function.inputs)  # noqa: B905
     ]
     if function is _NONZERO_COORDINATES:
         operands = [binding.as_testable(operands[0], function.inputs[0][0], handle)]
     outputs = () if out is None else _outputs(out, function.outputs)
     bind = partial(function.bind, *operands, outputs, *others)
     return CALLS.run(parameters, operands, outputs, bind, stream)
+
+
+def _is_traced(x: Any) -> bool:
+    """Return whether torch must see the call as one of its operators: it compiles it, or `x` is a subclass."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    if torch.compiler.is_dynamo_compiling():
+        return True
+    plain = torch.Tensor, torch.nn.Parameter
+    return type(x) not in plain and isinstance(x, torch.Tensor)
+
+
+def _is_stand_in(like: Any) -> bool:
+    """Return whether an array that a result is like stands for others, in a graph or a transformation."""
+    return find_library(like, "diagonal_matrix.like").is_dispatched(like, False)
+
+
+def _traced_matrix(
+    inputs: tuple[Any, ...], out: Any, stream: Any, shape: Any, dtype: Any, like: Any, *others: Any
+) -> Any:
+    operators = _torch_operators(inputs or (like,))
+    return operators.diagonal_matrix(inputs, out, stream, (shape, dtype, like), *others)[0]
+
+
+def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
+    """Return whether an input has a derivative, or takes part in a transformation."""
+    library = find_library(array, name)
+    return library.is_dispatched(array, differentiable) or library.is_transforming()
+
+
+def _torch_operators(inputs: Sequence[Any]) -> Any:
+    """Return the module that runs calls on such inputs, or like them, as torch must see them."""
+    from dmlops import torch_operators  # noqa: PLC0415 - as it imports torch
+
+    return torch_operators
 
 
 def _given(out: Any) -> tuple[Any, ...]:

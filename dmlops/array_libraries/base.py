@@ -69,7 +69,7 @@ class ArrayLibrary:
         """
         return array
 
-    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         """Return an array that kernels may read.
 
         Parameters
@@ -80,8 +80,6 @@ class ArrayLibrary:
             What error texts begin with.
         stream : int, optional
             Where copies are made on a GPU; None for the library's current stream.
-        differentiable : bool
-            Whether the result depends on the elements in a way that has a derivative.
 
         Raises
         ------
@@ -89,6 +87,22 @@ class ArrayLibrary:
             If it is no plain array with memory of its own; the text names the remedy.
         """
         raise NotImplementedError
+
+    def is_dispatched(self, array: Any, differentiable: bool) -> bool:
+        """Return whether only the library's own dispatcher can run a call on an input.
+
+        Parameters
+        ----------
+        array : object
+            What the caller gave.
+        differentiable : bool
+            Whether the result depends on the elements in a way that has a derivative.
+        """
+        return False
+
+    def is_transforming(self) -> bool:
+        """Return whether new arrays stand for others, in a graph or a transformation."""
+        return False
 
     def as_output(self, array: Any, where: str) -> Operand:
         """Return an array that kernels may write.

@@ -52,7 +52,7 @@ class CudaArrayInterface(ArrayLibrary):
     def __init__(self) -> None:
         self._given = _GivenStream()
 
-    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         interface = array.__cuda_array_interface__
         try:
             is_masked = interface.get("mask") is not None

@@ -38,11 +38,11 @@ class Jax(ArrayLibrary):
         """JAX's default integer, which jax_enable_x64 decides."""
         return TensorDataType[self._jax.dtypes.canonicalize_dtype(np.int64).name.upper()]
 
-    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         if isinstance(array, self._jax.core.Tracer):
             reason, remedy = (
                 "jit, vmap and grad run on stand-ins without elements",
-                "call dmlops outside of them, or through jax.pure_callback",
+                "dmlops.integrations.jax has the functions for them",
             )
             raise TypeError(error_text(where, "a traced array", reason, remedy))
         if len(array.devices()) != 1:

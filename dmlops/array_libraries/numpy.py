@@ -51,7 +51,7 @@ class NumPy(ArrayLibrary):
         return array if type(array) is np.ndarray else _as_plain(array, where)
 
     def as_input(
-        self, array: Any, where: str, stream: int | None = None, differentiable: bool = False
+        self, array: Any, where: str, stream: int | None = None
     ) -> Operand:
         if type(array) is not np.ndarray:
             array = _as_plain(array, where)

@@ -27,6 +27,21 @@ def has_landscape(record: Mapping[str, Any]) -> bool:
     return bool(standings(record["workloads"], Contest.SORTED) or standings(record["workloads"], Contest.ANY))
 
 
+def about(record: Mapping[str, Any]) -> str:
+    """Return in how many problems dmlops is ahead, and what the picture shows."""
+    gpu = record["machine"].get("gpu") or ""
+    told = []
+    for contest in SHOWN:
+        ratios = [
+            each.ratio for each in standings(record["workloads"], contest, gpu) if each.ratio is not None
+        ]
+        if ratios:
+            n_ahead = sum(ratio >= 1 for ratio in ratios)
+            told.append(f"in {n_ahead} of {len(ratios)} problems {TITLES[contest]}")
+    ahead = f"dmlops is the fastest {' and '.join(told)}. " if told else ""
+    return f"{ahead}Blue cells: dmlops is faster than the fastest other library; red cells: it is slower."
+
+
 def picture(record: Mapping[str, Any]) -> "Figure":
     """Return the picture of a results file of `dmlops bench topk-landscape`.
 

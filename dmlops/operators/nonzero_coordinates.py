@@ -51,6 +51,24 @@ def infer_nonzero_coordinates(
     return TensorDesc(index_type, (capacity, data.dimension_count)), TensorDesc(index_type, ())
 
 
+def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool) -> None:
+    """Refuse a value for the rows from the count on that has no rows to fill, or is out of range.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If there are no such rows, or the index type cannot hold the value.
+    """
+    where = "nonzero_coordinates.fill_value"
+    if fill is None:
+        return
+    if is_trimmed:
+        refuse(where, fill, "size is left out", "there are rows to fill only where size is given")
+    low, high = index_type.integer_range
+    if not low <= fill <= high:
+        refuse(where, fill, f"coordinates are {index_type.name}", f"it must be in [{low}, {high}]")
+
+
 def nonzero_coordinates_descriptor(
     data: TensorDesc, coordinates: TensorDesc, count: TensorDesc
 ) -> "NonzeroCoordinates":
