@@ -14,7 +14,7 @@ from rich.text import Text
 
 import dmlops
 from dmlops.array_types import DataTypeName
-from dmlops.bench.report import duration
+from dmlops.bench.numbers import duration
 from dmlops.cli import console, outputs
 from dmlops.cli.blocks import MEMORY, Blocks, MemoryOption, Part, n_bytes, shown
 from dmlops.cli.errors import CommandError, users_errors

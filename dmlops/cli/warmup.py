@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dmlops import precompile
-from dmlops.bench.report import duration
+from dmlops.bench.numbers import duration
 from dmlops.cli.cache import usable_folder
 from dmlops.cli.console import out, progress_bar, summary_of
 from dmlops.cli.errors import CommandError

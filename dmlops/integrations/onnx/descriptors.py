@@ -17,7 +17,7 @@ from dmlops import (
     TensorDesc,
     TopK1,
 )
-from dmlops.data_types import data_type_of
+from dmlops.data_types import check_of_descriptors, data_type_of
 from dmlops.errors import refuse
 from dmlops.integrations.onnx.bands import INT32_LIMITS, INT64_LIMITS, clamped, zeroed
 from dmlops.integrations.onnx.operators import OPERATORS
@@ -143,4 +143,5 @@ def _made(dtype: int) -> TensorDataType:
         refuse(
             "EyeLike.dtype", dtype, "ONNX has no such type of elements", "it must be a TensorProto.DataType"
         )
-    return data_type_of(made, "EyeLike.dtype")
+    where = "EyeLike.dtype"
+    return check_of_descriptors(data_type_of(made, where), where)
