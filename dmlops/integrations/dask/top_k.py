@@ -93,7 +93,7 @@ def _select(block: Any, arrays: Any, options: dict[str, Any]) -> tuple[da.Array,
     x, k, axis = arrays[0], options["k"], options["axis"]
     selected = list(x.chunks)
     selected[axis] = tuple(min(k, size) for size in selected[axis])
-    metas = meta_from_array(x), meta_from_array(x, dtype=options["index_dtype"])
+    metas = meta_from_array(x), chunks.empty_like(x, x.ndim, options["index_dtype"])
     return chunks.map_to_pairs(block, arrays, metas, **options, chunks=selected)
 
 
