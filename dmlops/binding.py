@@ -24,7 +24,11 @@ from dmlops.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.operators import Descriptor, Options
 from dmlops.operators.diagonal_matrix import diagonal_matrix_descriptor, infer_diagonal_matrix
 from dmlops.operators.gather_nd import gather_nd_descriptor, infer_gather_nd
-from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates, nonzero_coordinates_descriptor
+from dmlops.operators.nonzero_coordinates import (
+    check_fill,
+    infer_nonzero_coordinates,
+    nonzero_coordinates_descriptor,
+)
 from dmlops.operators.support import INDEX_TYPES
 from dmlops.operators.top_k import infer_top_k, top_k_descriptor
 from dmlops.tensor import TensorDesc
@@ -52,7 +56,7 @@ def bind_top_k(
         _check_device("top_k.lengths", lengths.library.device(lengths.array), device)
         inputs, input_descs = [x, lengths], [data, row_lengths]
     with InWordsOf("top_k", has_out=bool(out)):
-        index_type = _index_type(index_type, library, out, "top_k")
+        index_type = resolved_index_type(index_type, library, out, "top_k")
         inferred = infer_top_k(data, k, axis, index_type, row_lengths)
         if isinstance(data.data_type, OpaqueType) and device is not CPU:
             reason, remedy = f"{device} selects no dates and durations", "pass their int64; NaT is the lowest"
@@ -95,21 +99,14 @@ def bind_nonzero_coordinates(
         size = given.sizes[0] if given.sizes else 0
     is_trimmed = size is None
     capacity = rows if size is None else size
-    if fill is not None and is_trimmed:
-        refuse(
-            f"{where}.fill_value", fill, "size is left out", "there are rows to fill only where size is given"
-        )
-    index_type = _index_type(index_type, library, out, where)
+    index_type = resolved_index_type(index_type, library, out, where)
+    check_fill(fill, index_type, is_trimmed=is_trimmed)
     with InWordsOf(where, has_out=bool(out), sizes="size"):
         coordinates, count = infer_nonzero_coordinates(data, capacity, index_type)
     if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
         count = count.with_leading_ones(1)
     inferred = coordinates, count
     coordinates, count = _check_outputs(out, ("coordinates", "count"), inferred, device, where)
-    low, high = index_type.integer_range
-    if fill is not None and not low <= fill <= high:
-        reason = f"coordinates are {index_type.name}"
-        refuse(f"{where}.fill_value", fill, reason, f"it must be in [{low}, {high}]")
     if capacity != rows:
         _check_extended(f"{where}.size", capacity, f"DirectML writes one row per element, which are {rows}")
     options = Options(coordinates=coordinates, fill=fill)
@@ -373,9 +370,10 @@ def _check_outputs(
     return tuple(checked)
 
 
-def _index_type(
+def resolved_index_type(
     index_type: TensorDataType | None, library: ArrayLibrary, out: Sequence[Operand], function: str
 ) -> TensorDataType:
+    """Return the type of indices: what the caller asked for, or that of `out` or the library."""
     if index_type is not None:
         return index_type
     if out:

@@ -12,7 +12,10 @@ from dmlops.enums import FeatureLevel
 from dmlops.errors import DmlError, error_text, refuse
 from dmlops.functions import diagonal_matrix
 from dmlops.opaque_types import OpaqueType
+from dmlops.operators.diagonal_matrix import INT32_MAX
 
+# No matrix has so many rows or columns.
+_INT64_MAX = 2**63 - 1
 _PARAMETERS = {"x": "m", "begin": "k", "end": "k", "shape": "N"}
 _FIELD = re.compile(r"\bdiagonal_matrix\.(\w+)")
 
@@ -67,8 +70,9 @@ def tril(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
     """
     k = arguments.integer(k, "tril.k")
     try:
-        end = max(k + 1, _beyond_all())
-        return diagonal_matrix(m, value=0, begin=k + 1, end=end, out=out, stream=stream)
+        end = _beyond_all(m)
+        begin = min(max(k + 1, -end), end)
+        return diagonal_matrix(m, value=0, begin=begin, end=end, out=out, stream=stream)
     except (DmlError, TypeError) as error:
         raise _in_words_of(error, "tril") from None
 
@@ -113,8 +117,9 @@ def triu(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
     """
     k = arguments.integer(k, "triu.k")
     try:
-        begin = min(k, -_beyond_all())
-        return diagonal_matrix(m, value=0, begin=begin, end=k, out=out, stream=stream)
+        begin = -_beyond_all(m)
+        end = min(max(k, begin), -begin)
+        return diagonal_matrix(m, value=0, begin=begin, end=end, out=out, stream=stream)
     except (DmlError, TypeError) as error:
         raise _in_words_of(error, "triu") from None
 
@@ -210,9 +215,11 @@ def eye(  # as NumPy has its parameters
         raise _in_words_of(error, "eye") from None
 
 
-def _beyond_all() -> int:
-    """Return a bound beyond all diagonals, which at DirectML's levels is the highest that an INT holds."""
-    return 2**63 if level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED else 2**31 - 1
+def _beyond_all(m: Any) -> int:
+    """Return a bound beyond all diagonals; at DirectML's levels one that they take, if the matrix has it."""
+    is_extended = level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED
+    sizes = () if is_extended else getattr(m, "shape", ())
+    return _INT64_MAX if is_extended or max(sizes[-2:], default=0) > INT32_MAX else INT32_MAX
 
 
 def _in_words_of(error: Exception, function: str) -> Exception:

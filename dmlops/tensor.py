@@ -43,12 +43,12 @@ class TensorDesc:
     Parameters
     ----------
     data_type : TensorDataType
-        Type of the elements: the member, its number or its name.
+        The type of the elements: a member, its number or its name.
     sizes : sequence of int
-        Elements along each dimension, slowest first.
+        The number of elements along each dimension.
     strides : sequence of int, optional
-        Distance in elements between neighbours along each dimension. Zero broadcasts an input;
-        larger ones pad. Left out, the tensor is packed.
+        The distance in elements between neighbours along each dimension. A stride of 0 broadcasts an input;
+        larger strides leave padding. By default, the tensor is packed.
 
     Raises
     ------
@@ -58,8 +58,8 @@ class TensorDesc:
 
     Notes
     -----
-    DirectML has no empty tensors, no negative strides, no scalars, at most 8 dimensions, at most
-    2**32 - 1 elements and no larger stride; a description beyond that needs `FeatureLevel.EXTENDED`.
+    DirectML supports no empty tensors, no negative strides, no scalars, at most 8 dimensions, at most
+    2**32 - 1 elements and no larger stride. Other tensors need `FeatureLevel.EXTENDED`.
 
     References
     ----------
@@ -132,7 +132,7 @@ class TensorDesc:
 
     @property
     def total_tensor_size_in_bytes(self) -> int:
-        """Bytes that the tensor occupies by DirectML's rule: whole bytes, rounded up to a multiple of 4.
+        """The bytes that the tensor occupies by DirectML's rule, a multiple of 4.
 
         References
         ----------
@@ -197,17 +197,17 @@ class TensorDesc:
         Parameters
         ----------
         array : array
-            Its elements are not looked at. Lists and numbers count as the NumPy arrays that they become.
+            The array, whose elements are not read. Lists and numbers are converted with `numpy.asarray`.
 
         Returns
         -------
         TensorDesc
-            Without strides where the array is packed.
+            The description, without strides if the array is packed.
 
         Raises
         ------
         TypeError
-            If it is no array, has no supported type, or carries more than its elements.
+            If it is not an array, is of an unsupported type, or holds more than plain elements.
 
         Examples
         --------

@@ -298,7 +298,6 @@ class TestTorch:
     def test_refused(self):
         torch = self.torch
         for x, got in (
-            (torch.ones(2, 2, dtype=torch.complex32), "complex32"),
             (torch.eye(2).to_sparse(), "sparse"),
             (torch.ones(2, 2).to(torch.float8_e8m0fnu), "float8_e8m0fnu"),
         ):
@@ -363,7 +362,7 @@ class TestJax:
     def test_traced_arrays_are_refused(self):
         x = self.jax.numpy.arange(6.0).reshape(2, 3)
         for transformation in (self.jax.jit, self.jax.vmap, self.jax.grad):
-            with pytest.raises(TypeError, match=r"^top_k\.x: got a traced array, .*jax\.pure_callback"):
+            with pytest.raises(TypeError, match=r"^top_k\.x: got a traced .*dmlops\.integrations\.jax"):
                 transformation(lambda x: dmlops.top_k(x, 1).values.sum())(x)
 
     def test_a_callback_of_a_traced_function(self):

@@ -214,7 +214,7 @@ def test_exports():
 def test_errors_come_while_tracing(call, text):
     with FakeTensorMode(), pytest.raises(InvalidDescriptorError, match=text):
         call(torch.empty(4, 5))
-    with FakeTensorMode(), pytest.raises(TypeError, match="no operator takes that type"):
+    with FakeTensorMode(), pytest.raises(TypeError, match="complex numbers have no order"):
         top_k(torch.empty(4, 5, dtype=torch.complex64), 1)
     with FakeTensorMode(), pytest.raises(TypeError, match="got int8, but it is no index type"):
         gather_nd(torch.empty(4, 5), torch.zeros(2, 1, dtype=torch.int8))

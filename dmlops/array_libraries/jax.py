@@ -42,7 +42,7 @@ class Jax(ArrayLibrary):
         if isinstance(array, self._jax.core.Tracer):
             reason, remedy = (
                 "jit, vmap and grad run on stand-ins without elements",
-                "call dmlops outside of them, or through jax.pure_callback",
+                "dmlops.integrations.jax has the functions for them",
             )
             raise TypeError(error_text(where, "a traced array", reason, remedy))
         if len(array.devices()) != 1:

@@ -35,7 +35,7 @@ class Objection(NamedTuple):
 class Descriptor:
     """Base class of the operator descriptors.
 
-    A descriptor checks itself when it is made, and infers the outputs that were left out.
+    A descriptor is checked when it is created, and outputs that are left out are inferred.
     """
 
     __slots__ = ()
@@ -99,7 +99,7 @@ class Descriptor:
         Returns
         -------
         Descriptor or None
-            None where the operator has no older form, or that form cannot say it.
+            None if the operator has no older form, or if that form cannot express the computation.
 
         Examples
         --------
@@ -114,7 +114,7 @@ class Descriptor:
     def padded(self, dimension_count: int) -> Self:
         """Return the same computation on tensors of `dimension_count` dimensions each.
 
-        Dimensions of size 1 are put in front of the tensors that have fewer.
+        Tensors with fewer dimensions get leading dimensions of size 1.
 
         Raises
         ------
@@ -133,10 +133,10 @@ class Descriptor:
         return replace(self, **changes)  # type: ignore[type-var]
 
     def at_level(self, level: FeatureLevel | int | str) -> "Descriptor":
-        """Return the same computation as a feature level takes it.
+        """Return the same computation in the form that a feature level supports.
 
-        That is the newest form of the operator which the level has and which can say it, with dimensions
-        of size 1 in front of the tensors where the level wants more.
+        This is the newest form of the operator that the level has and that can express the computation, with
+        leading dimensions of size 1 if the level requires more dimensions.
 
         Parameters
         ----------
@@ -146,13 +146,13 @@ class Descriptor:
         Returns
         -------
         Descriptor
-            Its tensors have the same elements at the same distances from each other as those of this one.
+            The descriptor, whose tensors have the same elements at the same distances from each other.
 
         Raises
         ------
         UnsupportedFeatureError
-            If no form of the operator takes it at that level; the text says why, and the lowest level that
-            would do.
+            If no form of the operator supports the computation at that level. The message gives the reason
+            and the lowest level that would do.
         InvalidDescriptorError
             If there is no such level.
 
@@ -198,7 +198,7 @@ class Descriptor:
         return self if min(ranks) == wanted else self.padded(wanted)
 
     def minimum_feature_level(self) -> FeatureLevel:
-        """Return the lowest feature level that takes this descriptor.
+        """Return the lowest feature level that supports this descriptor.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class Descriptor:
         return level
 
     def validate(self, level: FeatureLevel | int | str) -> None:
-        """Return if `level` takes this descriptor.
+        """Check that `level` supports this descriptor.
 
         Parameters
         ----------
@@ -222,7 +222,7 @@ class Descriptor:
         Raises
         ------
         UnsupportedFeatureError
-            If it does not; the text says why, and the lowest level that would do.
+            If it does not. The message gives the reason and the lowest level that would do.
         InvalidDescriptorError
             If there is no such level.
         """
@@ -236,7 +236,7 @@ class Descriptor:
         Raises
         ------
         InvalidDescriptorError
-            If it holds an integer of more digits than JSON readers take.
+            If an integer has more digits than JSON readers accept.
         """
         data: dict[str, Any] = {"operator": self.name}
         for field in self._fields():
@@ -253,15 +253,15 @@ class Descriptor:
         Parameters
         ----------
         text : str
-            A JSON object with the operator's name as ``operator``, and its fields. Enumerations go by name
-            or by number.
+            A JSON object with the name of the operator as ``operator``, and its fields. Enumerations are
+            given by name or by number.
 
         Raises
         ------
         InvalidDescriptorError
-            If it is not such an object, or its fields do not make a descriptor.
+            If it is not such an object, or its fields are not those of a descriptor.
         TypeError
-            If `text` is no string.
+            If `text` is not a string.
         """
         where = "Descriptor.from_json"
         if not isinstance(text, str):

@@ -136,10 +136,17 @@ class _DiagonalDescriptor(Descriptor):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class DiagonalMatrix(_DiagonalDescriptor):
-    """Make matrices that hold `value` on one diagonal and zeros elsewhere.
+    """Make matrices with a value on one diagonal and zeros elsewhere.
 
-    `offset` shifts the diagonal right where it is positive. `value` is a FLOAT for every type, and held
-    as one: 16777217 is 16777216. An integer output gets it truncated toward zero.
+    Parameters
+    ----------
+    output_tensor : TensorDesc
+        The matrices, of sizes {batch..., height, width}.
+    offset : int
+        The number of the diagonal; those above the main diagonal are positive.
+    value : float
+        The value, a FLOAT for every type of matrix: 16777217 becomes 16777216, and an integer matrix gets the
+        value without its fraction.
 
     Raises
     ------
@@ -187,12 +194,22 @@ class DiagonalMatrix(_DiagonalDescriptor):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class DiagonalMatrix1(_DiagonalDescriptor):
-    """Fill the diagonals from `diagonal_fill_begin` up to, not including, `diagonal_fill_end`.
+    """Copy matrices, or make matrices of zeros, and fill a band of their diagonals with a value.
 
-    With x the column and y the row, an element is filled with `value` where
-    ``begin <= x - y < end``; the others come from the input, or are zero without one. Where begin
-    exceeds end the fill is inverted: everything but ``end <= x - y < begin``. Equal bounds fill
-    nothing. Sizes are {batch..., height, width}.
+    Parameters
+    ----------
+    input_tensor : TensorDesc, optional
+        The matrices to copy, of sizes {batch..., height, width}. Without it, elements outside the band are
+        zero.
+    output_tensor : TensorDesc, optional
+        The result. It may be left out if there is an input.
+    value_data_type : TensorDataType, optional
+        The type of the value, which is that of the output.
+    value : number
+        The value, rounded to its type: 0.1 in FLOAT32 is 0.10000000149011612.
+    diagonal_fill_begin, diagonal_fill_end : int
+        The band is ``begin <= column - row < end``. If begin is greater than end, everything is filled except
+        ``end <= column - row < begin``. If they are equal, nothing is filled.
 
     Raises
     ------
@@ -201,9 +218,9 @@ class DiagonalMatrix1(_DiagonalDescriptor):
 
     Notes
     -----
-    `value` is held as its type holds it: 0.1 in FLOAT32 is 0.10000000149011612. Descriptors compare by its
-    bits, so that 0.0 and -0.0 differ, and a NaN equals one of the same sign and payload. A NaN keeps its
-    bits where it comes as a Python float, a scalar of NumPy or ml_dtypes, or a 0-d array.
+    Descriptors compare the bits of their values: 0.0 and -0.0 differ, and NaNs of the same sign and payload
+    are equal. A NaN keeps its bits if it is given as a Python float, a scalar of NumPy or ml_dtypes, or a 0-d
+    array.
 
     References
     ----------

@@ -115,11 +115,22 @@ def gather_nd_descriptor(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatherND(Descriptor):
-    """Gather blocks of the input by tuples of indices: ``output[...] = input[indices[...], ...]``.
+    """Read the slices that index tuples point at: ``output[...] = input[indices[...], ...]``.
 
-    The tensors share one dimension count; leading dimensions of size 1 pad them. The output is
-    {1..., indices sizes without the last, input sizes after the indexed ones}. The page's formula
-    for the latter contradicts its own example; the example holds.
+    All tensors have the same dimension count; leading dimensions of size 1 are padding.
+
+    Parameters
+    ----------
+    input_tensor : TensorDesc
+        The elements.
+    indices_tensor : TensorDesc
+        The tuples of indices, along the last dimension.
+    output_tensor : TensorDesc, optional
+        The slices, of sizes {1..., sizes of the indices without the last, sizes of the input after the
+        indexed dimensions}. On DirectML's page, the formula for the latter contradicts the example, which is
+        right.
+    input_dimension_count, indices_dimension_count : int
+        The number of dimensions of the input and of the indices, without padding.
 
     Raises
     ------
@@ -213,7 +224,14 @@ class GatherND(Descriptor):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatherND1(GatherND):
-    """Gather blocks by tuples of indices: ``output[batch, ...] = input[batch, indices[batch, ...], ...]``.
+    """Read the slices of each batch: ``output[batch, ...] = input[batch, indices[batch, ...], ...]``.
+
+    Parameters
+    ----------
+    input_tensor, indices_tensor, output_tensor, input_dimension_count, indices_dimension_count
+        As for `GatherND`.
+    batch_dimension_count : int
+        The number of leading dimensions, after the padding, that input and indices have in common.
 
     References
     ----------

@@ -51,6 +51,24 @@ def infer_nonzero_coordinates(
     return TensorDesc(index_type, (capacity, data.dimension_count)), TensorDesc(index_type, ())
 
 
+def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool) -> None:
+    """Refuse a value for the rows from the count on that has no rows to fill, or is out of range.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If there are no such rows, or the index type cannot hold the value.
+    """
+    where = "nonzero_coordinates.fill_value"
+    if fill is None:
+        return
+    if is_trimmed:
+        refuse(where, fill, "size is left out", "there are rows to fill only where size is given")
+    low, high = index_type.integer_range
+    if not low <= fill <= high:
+        refuse(where, fill, f"coordinates are {index_type.name}", f"it must be in [{low}, {high}]")
+
+
 def nonzero_coordinates_descriptor(
     data: TensorDesc, coordinates: TensorDesc, count: TensorDesc
 ) -> "NonzeroCoordinates":
@@ -70,15 +88,23 @@ def nonzero_coordinates_descriptor(
 class NonzeroCoordinates(Descriptor):
     """Compute the coordinates of the non-zero elements, in ascending element order, and their count.
 
-    Both zeros of a float are zero; NaN is not. The coordinates tensor has sizes {1, ..., M, N}:
-    M is the number of elements of the input, N lies between the input's effective rank and its
-    dimension count, and the columns are the input's last N dimensions. Rows from the count on are
-    left undefined.
+    0.0 and -0.0 are zero, and NaN is not.
+
+    Parameters
+    ----------
+    input_tensor : TensorDesc
+        The elements.
+    output_count_tensor : TensorDesc, optional
+        The count, one element.
+    output_coordinates_tensor : TensorDesc, optional
+        The coordinates, of sizes {1, ..., M, N}. M is the number of elements of the input. N is between the
+        input's effective rank and its dimension count, which is the default. The columns stand for the last N
+        dimensions of the input. Rows from the count on are undefined.
 
     Raises
     ------
     InvalidDescriptorError
-        If the count is no scalar, or the coordinates have other sizes.
+        If the count is more than one element, or the coordinates have other sizes.
 
     References
     ----------

@@ -135,7 +135,18 @@ def top_k_descriptor(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopK(Descriptor):
-    """Select the K largest elements along an axis, sorted, ties by ascending index.
+    """Select the K largest elements along an axis, sorted, with ties in ascending order of index.
+
+    Parameters
+    ----------
+    input_tensor : TensorDesc
+        The elements.
+    axis : int
+        The dimension along which to select.
+    k : int
+        The number of elements to select, from 1 to the size of the axis.
+    output_value_tensor, output_index_tensor : TensorDesc, optional
+        The results, with K for the size of the axis. By default, the indices are UINT32.
 
     Raises
     ------
@@ -144,8 +155,8 @@ class TopK(Descriptor):
 
     References
     ----------
-    DML_TOP_K_OPERATOR_DESC structure (directml.h). Its page asks for K below the number of
-    elements; K equal to it is used in practice, and taken here.
+    DML_TOP_K_OPERATOR_DESC structure (directml.h). Its page requires K to be less than the number of
+    elements. In practice, K may be equal to it, and it may be here.
     """
 
     input_tensor: TensorDesc
@@ -186,9 +197,16 @@ class TopK(Descriptor):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopK1(TopK):
-    """Select the K largest or smallest elements along an axis, sorted, ties by ascending index.
+    """Select the K largest or smallest elements along an axis, sorted, with ties in ascending order of index.
 
-    NaN is the largest value and all NaNs tie; -0.0 ties with +0.0.
+    NaN is the largest value, all NaNs tie, and -0.0 ties with 0.0.
+
+    Parameters
+    ----------
+    input_tensor, axis, k, output_value_tensor, output_index_tensor
+        As for `TopK`.
+    axis_direction : AxisDirection
+        DECREASING selects the largest elements, INCREASING the smallest.
 
     References
     ----------
