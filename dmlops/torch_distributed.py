@@ -74,6 +74,9 @@ def top_k(
 def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype | None = None) -> tuple[DTensor, DTensor]:
     """Return the results of `dmlops.nonzero_coordinates`, replicated; the elements are counted first."""
     x = _distributed(x, "nonzero_coordinates.x")
+    if torch.compiler.is_compiling():
+        reason, allowed = "the graph of a DTensor needs a number of rows", "size must be given"
+        refuse("nonzero_coordinates.size", None, reason, allowed)
     count = functions.nonzero_coordinates(x.to_local().detach(), size=0, index_dtype="int64").count
     for cut in _all_cuts(x):
         count = _all_gather(count, x.device_mesh, cut).sum()
@@ -118,8 +121,9 @@ def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTens
     ]
     local = x.redistribute(placements=of_x).to_local(grad_placements=of_gradient)
     rows = _redistributed(indices, of_indices)
-    # The other modes raise nothing that only one rank sees.
-    with _error_on_all_ranks(x.device_mesh, placements) if mode == "raise" else nullcontext():
+    # Other modes raise nothing that only one rank sees, and a graph cannot branch on what the ranks find.
+    is_shared = mode == "raise" and not torch.compiler.is_compiling()
+    with _error_on_all_ranks(x.device_mesh, placements) if is_shared else nullcontext():
         gathered = functions.gather_nd(local, rows, batch_dims=batch_dims, mode=cast("Mode", mode))
     return _whole(gathered, x.device_mesh, placements, desc.sizes)
 
@@ -249,10 +253,14 @@ class _Selected(torch.autograd.Function):  # type: ignore[misc]
     """Values selected from all shards, as a function of this rank's."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, axis: int, start: int) -> Tensor:
-        ctx.save_for_backward(indices)
-        ctx.shape, ctx.axis, ctx.start = x.shape, axis, start
+    def forward(x: Tensor, values: Tensor, indices: Tensor, axis: int, start: int) -> Tensor:
         return values.view_as(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, _, indices, ctx.axis, ctx.start = inputs
+        ctx.save_for_backward(indices)
+        ctx.shape = x.shape
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
