@@ -40,7 +40,7 @@ def test_same_as_one_device(check, ranks):
 
 
 def test_rank_that_ends(tmp_path):
-    ranks = Ranks(4, tmp_path, timeout_s=5)
+    ranks = Ranks(4, tmp_path)
     *others, last = ranks(distributed_checks.one_rank_ends)
     ranks.end()
     assert isinstance(last, ProcessLookupError)
