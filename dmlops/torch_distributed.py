@@ -225,7 +225,9 @@ def _top_k_across(
         else:
             indices = places
     values, indices = (part.movedim(-1, axis).contiguous() for part in (values, indices))
-    return _Selected.apply(local, values, indices, axis, start), indices
+    if local.requires_grad:
+        values = _Selected.apply(local, values, indices, axis, start)
+    return values, indices
 
 
 def _candidates(
