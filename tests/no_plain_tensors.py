@@ -147,7 +147,11 @@ def check_kind(name, device, dtype):
         return
     if name not in INPUTS:
         for where, call in calls(bad, indices, outs):
-            if ".x" in where and not (name == "requires_grad" and where.startswith("nonzero")):
+            # Coordinates have no derivatives. Only top_k takes no complex numbers.
+            is_taken = (name == "requires_grad" and where.startswith("nonzero")) or (
+                name == "conjugate" and not where.startswith("top_k")
+            )
+            if ".x" in where and not is_taken:
                 refused(where, call)
     for place, which in enumerate(outs):
         # Indices cannot have derivatives, or be complex.

@@ -4,6 +4,7 @@ import array
 
 import numpy as np
 import pytest
+from ml_dtypes import float8_e8m0fnu, int4
 
 import dmlops
 from dmlops import FeatureLevel, TensorDesc
@@ -137,11 +138,12 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("x", "got"),
         [
-            (np.ones((2, 2), "complex64"), "complex64"),
             (np.array([[1, "a"], [None, 2]], object), "object"),
             (np.array([["a", "b"]]), "str"),
-            (np.array([["2020-01-01"]], "datetime64[D]"), "datetime64"),
-            (np.zeros((2, 2), [("a", "i4")]), "void"),
+            (np.zeros((2, 2), "V4"), "void"),
+            (np.zeros((2, 2), [("a", "O")]), r"\('a', 'O'\)"),
+            (np.zeros((2, 2), float8_e8m0fnu), "float8_e8m0fnu"),
+            (np.zeros((2, 2), int4), "int4"),
             (np.ones((2, 2), np.longdouble), "longdouble|float128|float96"),
             (None, "NoneType|None|object"),
             (object(), "object"),
@@ -296,9 +298,8 @@ class TestTorch:
     def test_refused(self):
         torch = self.torch
         for x, got in (
-            (torch.ones(2, 2, dtype=torch.complex64), "complex64"),
             (torch.eye(2).to_sparse(), "sparse"),
-            (torch.ones(2, 2, dtype=torch.float8_e5m2), "float8_e5m2"),
+            (torch.ones(2, 2).to(torch.float8_e8m0fnu), "float8_e8m0fnu"),
         ):
             with pytest.raises(TypeError, match=rf"^nonzero_coordinates\.x: got .*{got}.*, but"):
                 dmlops.nonzero_coordinates(x)
@@ -361,7 +362,7 @@ class TestJax:
     def test_traced_arrays_are_refused(self):
         x = self.jax.numpy.arange(6.0).reshape(2, 3)
         for transformation in (self.jax.jit, self.jax.vmap, self.jax.grad):
-            with pytest.raises(TypeError, match=r"^top_k\.x: got a traced array, .*jax\.pure_callback"):
+            with pytest.raises(TypeError, match=r"^top_k\.x: got a traced .*dmlops\.integrations\.jax"):
                 transformation(lambda x: dmlops.top_k(x, 1).values.sum())(x)
 
     def test_a_callback_of_a_traced_function(self):

@@ -17,7 +17,7 @@ class DLPack(CudaArrayInterface):
     name = "dlpack"
     is_lent = True
 
-    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         number = int(array.__dlpack_device__()[1])
         cuda.target(number, where)  # where that device is not to be had, the error says so
         from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
@@ -51,7 +51,7 @@ class HostDLPack(NumPy):
         return np.from_dlpack(array)
 
     def as_input(
-        self, array: Any, where: str, stream: int | None = None, differentiable: bool = False
+        self, array: Any, where: str, stream: int | None = None
     ) -> Operand:
         return NUMPY.as_input(np.from_dlpack(array), where)
 

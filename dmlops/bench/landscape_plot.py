@@ -38,7 +38,10 @@ def about(record: Mapping[str, Any]) -> str:
             n_ahead = sum(ratio >= 1 for ratio in ratios)
             told.append(f"in {n_ahead} of {len(ratios)} problems {TITLES[contest]}")
     ahead = f"dmlops is the fastest {', and '.join(told)}. " if told else ""
-    return f"{ahead}Blue cells: dmlops is faster than the fastest other library; red cells: it is slower; grey ones: no other was timed."
+    return (
+        f"{ahead}Blue cells: dmlops is faster than the fastest other library; red cells: it is slower; "
+        "grey cells: no other was timed."
+    )
 
 
 def picture(record: Mapping[str, Any]) -> "Figure":

@@ -1,0 +1,223 @@
+"""XLA's foreign function interface, for handlers that are written in Python.
+
+XLA calls a handler with a *call frame*: addresses of operands and results, attributes, and a table of
+functions, of which one tells the stream. The structures are those of ``xla/ffi/api/c_api.h``, which jaxlib
+ships (`jax.ffi.include_dir`), up to the last member that is needed here. Their layout is fixed for version 0:
+minor versions only append members.
+
+A handler holds the GIL while it runs. XLA calls it from threads that do not wait for each other's GIL: JAX
+releases it before it runs or awaits a computation, as `jax.pure_callback` needs it too.
+"""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+_MAJOR = 0
+_METADATA = 1  # the only kind of extension
+_STRING = 4  # XLA_FFI_AttrType_STRING
+_COMMAND_BUFFER_COMPATIBLE = 1
+_INVALID_ARGUMENT = 3
+
+
+class _Extension(ctypes.Structure):
+    _fields_ = (("struct_size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.c_void_p))
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+    )
+
+
+class _Metadata(ctypes.Structure):
+    _fields_ = (("struct_size", ctypes.c_size_t), ("version", _Version), ("traits", ctypes.c_uint32))
+
+
+class _MetadataExtension(ctypes.Structure):
+    _fields_ = (("base", _Extension), ("metadata", ctypes.POINTER(_Metadata)))
+
+
+class _ErrorArguments(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("message", ctypes.c_char_p),
+        ("code", ctypes.c_int),
+    )
+
+
+class _StreamArguments(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+class _Api(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("version", _Version),
+        ("internal_api", ctypes.c_void_p),
+        ("create_error", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments))),
+        ("get_error_message", ctypes.c_void_p),
+        ("destroy_error", ctypes.c_void_p),
+        ("register_handler", ctypes.c_void_p),
+        ("get_stream", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_StreamArguments))),
+    )
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("type", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("rank", ctypes.c_int64),
+        ("sizes", ctypes.POINTER(ctypes.c_int64)),
+    )
+
+
+class _Buffers(ctypes.Structure):
+    """Operands or results."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("types", ctypes.c_void_p),
+        ("buffers", ctypes.POINTER(ctypes.POINTER(_Buffer))),
+    )
+
+    def addresses(self) -> list[int]:
+        return [buffer.contents.data or 0 for buffer in self.buffers[: self.count]]
+
+
+class _Characters(ctypes.Structure):
+    _fields_ = (("start", ctypes.c_void_p), ("count", ctypes.c_size_t))
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("types", ctypes.POINTER(ctypes.c_int)),
+        ("names", ctypes.c_void_p),
+        ("values", ctypes.POINTER(ctypes.POINTER(_Characters))),
+    )
+
+
+class _Frame(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.POINTER(_MetadataExtension)),
+        ("api", ctypes.POINTER(_Api)),
+        ("context", ctypes.c_void_p),
+        ("stage", ctypes.c_int),
+        ("operands", _Buffers),
+        ("results", _Buffers),
+        ("attributes", _Attributes),
+    )
+
+
+class Call(NamedTuple):
+    """One call of a handler.
+
+    Attributes
+    ----------
+    text : bytes
+        The only attribute of the call, a string.
+    operands, results : list of int
+        Where they lie in memory; 0 for one without elements.
+    last_size : int
+        The size of the last result, if that has one dimension; -1 otherwise.
+    """
+
+    text: bytes
+    operands: Sequence[int]
+    results: Sequence[int]
+    last_size: int
+
+
+Handler = Callable[[Call, Callable[[], int]], None]
+"""Runs a call; the second argument tells the CUDA stream that the call is to be put on."""
+
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Frame))
+# XLA keeps addresses of them for the life of the process.
+_registered: list[Any] = []
+
+
+def register(name: str, platform: str, handler: Handler) -> None:
+    """Make a handler known to XLA, as one whose launches may be captured into CUDA graphs."""
+
+    def run(frame: Any) -> int | None:
+        frame = frame.contents
+        try:
+            if frame.extension:
+                _describe(frame)
+            else:
+                handler(_decoded(frame), lambda: _stream(frame))
+        except BaseException as error:  # there is no Python caller that could get it
+            return _error(frame, f"{type(error).__name__}: {error}")
+        return None
+
+    entry = _ENTRY(run)
+    _registered.append(entry)
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(entry), platform=platform)
+
+
+def _describe(frame: Any) -> None:
+    """Answer the only question that XLA asks of a handler before it calls it."""
+    extension, version = frame.extension.contents, frame.api.contents.version
+    if extension.base.type != _METADATA:
+        msg = f"dmlops does not know extension {extension.base.type} of XLA's foreign function interface"
+        raise RuntimeError(msg)
+    if version.major != _MAJOR:
+        msg = (
+            f"dmlops knows version {_MAJOR} of XLA's foreign function interface, "
+            f"and this jaxlib has {version.major}.{version.minor}"
+        )
+        raise RuntimeError(msg)
+    metadata = extension.metadata.contents
+    metadata.version.major, metadata.version.minor = version.major, version.minor
+    metadata.traits = _COMMAND_BUFFER_COMPATIBLE
+
+
+def _decoded(frame: Any) -> Call:
+    attributes, results = frame.attributes, frame.results
+    if attributes.count != 1 or attributes.types[0] != _STRING:
+        msg = "a call of dmlops has one attribute, a string"
+        raise TypeError(msg)
+    text = attributes.values[0].contents
+    last = results.buffers[results.count - 1].contents
+    return Call(
+        ctypes.string_at(text.start, text.count),
+        frame.operands.addresses(),
+        results.addresses(),
+        last.sizes[0] if last.rank == 1 else -1,
+    )
+
+
+def _stream(frame: Any) -> int:
+    arguments = _StreamArguments(ctypes.sizeof(_StreamArguments), None, frame.context, None)
+    if frame.api.contents.get_stream(arguments):
+        msg = "XLA does not tell the stream"
+        raise RuntimeError(msg)
+    return arguments.stream or 0
+
+
+def _error(frame: Any, text: str) -> int | None:
+    arguments = _ErrorArguments(
+        ctypes.sizeof(_ErrorArguments), None, text.encode(errors="replace"), _INVALID_ARGUMENT
+    )
+    address: int | None = frame.api.contents.create_error(arguments)
+    return address
