@@ -7,4 +7,13 @@ from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.detect import SIGNATURES, as_input, as_output, as_plain, find_library
 from dmlops.array_libraries.numpy import NUMPY
 
-__all__ = ["NUMPY", "SIGNATURES", "ArrayLibrary", "Operand", "as_input", "as_output", "as_plain", "find_library"]
+__all__ = [
+    "NUMPY",
+    "SIGNATURES",
+    "ArrayLibrary",
+    "Operand",
+    "as_input",
+    "as_output",
+    "as_plain",
+    "find_library",
+]

@@ -50,9 +50,7 @@ class HostDLPack(NumPy):
     def as_plain(self, array: Any, where: str) -> Any:
         return np.from_dlpack(array)
 
-    def as_input(
-        self, array: Any, where: str, stream: int | None = None
-    ) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None = None) -> Operand:
         return NUMPY.as_input(np.from_dlpack(array), where)
 
     def as_output(self, array: Any, where: str) -> Operand:

@@ -50,9 +50,7 @@ class NumPy(ArrayLibrary):
     def as_plain(self, array: Any, where: str) -> Any:
         return array if type(array) is np.ndarray else _as_plain(array, where)
 
-    def as_input(
-        self, array: Any, where: str, stream: int | None = None
-    ) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None = None) -> Operand:
         if type(array) is not np.ndarray:
             array = _as_plain(array, where)
         if not array.flags.aligned or (_has_parts(array) and not _are_parts_in_place(array)):
