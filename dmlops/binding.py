@@ -93,6 +93,9 @@ def bind_nonzero_coordinates(
     where = "nonzero_coordinates"
     library, device = x.library, x.library.device(x.array)
     data = _described(x, f"{where}.x")
+    if isinstance(data.data_type, OpaqueType) and data.data_type.magnitude is None:
+        reason = f"{library.name} is not asked which elements are zero"
+        raise TypeError(error_text(f"{where}.x", data.data_type.name, reason, "pass bools: x != 0"))
     rows = data.element_count
     if out and size is None:
         given = out[0].library.describe(out[0].array, f"{where}.out[0]")
@@ -320,14 +323,8 @@ def as_testable(x: Operand, where: str, stream: int | None) -> Operand:
     dtype = x.array.dtype
     if dtype.itemsize <= 8 and getattr(dtype, "names", None) is None:
         return x
-    data_type = _described(x, where).data_type
-    assert isinstance(data_type, OpaqueType)
-    bools = x.library.as_bools(x, stream)
-    if bools is None:
-        reason = f"arrays of {x.library.name} are not asked which elements are zero"
-        remedy = "pass bools, or an array of NumPy, CuPy, torch or JAX"
-        raise TypeError(error_text(where, data_type.name, reason, remedy))
-    return bools
+    _described(x, where)
+    return x.library.as_bools(x, stream) or x
 
 
 def _check_extended(where: str, got: object, reason: str) -> None:

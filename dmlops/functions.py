@@ -157,7 +157,7 @@ def top_k(
     TopKResult(values=array([3, 3]), indices=array([1, 3]))
     """
     inputs = (x,) if lengths is None else (x, lengths)
-    if type(x) is not ndarray and _is_traced(x):
+    if type(x) is not ndarray and is_traced(x):
         others = k, axis, largest, sorted, index_dtype
         return TopKResult(*_torch_operators(inputs).top_k(inputs, out, stream, *others))
     if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted)):
@@ -248,7 +248,7 @@ def nonzero_coordinates(
            [1, 3]]), count=array(4))
     """
     where = "nonzero_coordinates"
-    if type(x) is not ndarray and _is_traced(x):
+    if type(x) is not ndarray and is_traced(x):
         others = size, fill_value, index_dtype
         return NonzeroResult(*_torch_operators((x,)).nonzero_coordinates((x,), out, stream, *others))
     size = None if size is None else arguments.integer(size, f"{where}.size")
@@ -335,7 +335,7 @@ def gather_nd(
            [0, 1]])
     """
     inputs = x, indices
-    if type(x) is not ndarray and _is_traced(x):
+    if type(x) is not ndarray and is_traced(x):
         return _torch_operators(inputs).gather_nd(inputs, out, stream, batch_dims, mode)[0]
     batch = arguments.integer(batch_dims, "gather_nd.batch_dims")
     if type(mode) is not str:
@@ -437,7 +437,7 @@ def diagonal_matrix(
     if x is not None and not (shape is None and dtype is None and like is None):
         _refuse_with_input(shape=shape, dtype=dtype, like=like)
     inputs = () if x is None else (x,)
-    if type(x) is not ndarray and _is_traced(like if x is None else x):
+    if type(x) is not ndarray and is_traced(like if x is None else x):
         return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
     if type(value) not in (int, float) and find_library(value, f"{where}.value").is_dispatched(value, True):
         _torch_operators(inputs).refuse_tensor_as_value()
@@ -540,7 +540,7 @@ def _run(
     return CALLS.run(parameters, operands, outputs, bind, stream)
 
 
-def _is_traced(x: Any) -> bool:
+def is_traced(x: Any) -> bool:
     """Return whether torch must see the call as one of its operators: it compiles it, or `x` is a subclass."""
     torch = sys.modules.get("torch")
     if torch is None:
@@ -571,6 +571,9 @@ def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
 
 def _torch_operators(inputs: Sequence[Any]) -> Any:
     """Return the module that runs calls on such inputs, or like them, as torch must see them."""
+    if sys.modules["torch"].compiler.is_dynamo_compiling():
+        from dmlops import torch_compiler  # noqa: F401, PLC0415
+
     from dmlops import torch_operators  # noqa: PLC0415 - as it imports torch
 
     return torch_operators

@@ -7,6 +7,7 @@ torch's own operators move the elements there. The derivatives are theirs: in re
 order, and under every transformation of ``torch.func``.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
@@ -284,6 +285,12 @@ def _equated(desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: An
     return TensorDesc(desc.data_type, tuple(sizes))
 
 
+def _plain(x: Tensor) -> Tensor:
+    """Return a tensor with neither a derivative nor a type of its own."""
+    x = x.detach()
+    return x if type(x) is Tensor else x.as_subclass(Tensor)
+
+
 # These functions run on the tensors themselves: they know nothing of derivatives, and are given none.
 def _run_top_k(
     x: Tensor,
@@ -296,11 +303,11 @@ def _run_top_k(
 ) -> tuple[Tensor, Tensor]:
     return tuple(
         functions.top_k(
-            *(x.detach(), k),
+            *(_plain(x), k),
             axis=axis,
             largest=largest,
             sorted=sorted,
-            lengths=lengths,
+            lengths=None if lengths is None else _plain(lengths),
             index_dtype=_or_int64(index_dtype),
         )
     )
@@ -325,15 +332,18 @@ def _fake_top_k(
             *(symbols.describe(lengths, "top_k.lengths"), lengths.shape),
             *([data.sizes[d] for d in rows], [x.shape[d] for d in rows]),
         )
-    index_type = index_data_type(_or_int64(index_dtype), "top_k.index_dtype")
+    # Whether a type holds all indices is known when the sizes are.
+    is_sized = all(isinstance(size, int) for size in x.shape)
+    index_type = index_data_type(_or_int64(index_dtype) if is_sized else torch.int64, "top_k.index_dtype")
     with InWordsOf("top_k", has_out=False):
         # A k that is a symbol is checked by torch, which then knows that it is no larger than the axis.
-        values, indices = infer_top_k(data, k if isinstance(k, int) else 0, axis, index_type, row_lengths)
+        known_k = k if isinstance(k, int) else 0
+        values, indices = infer_top_k(data, known_k, axis, index_type, row_lengths)
     if not isinstance(k, int):
         torch._check(k >= 0)
         torch._check(k <= (x.shape[axis] if x.dim() else 1))
         values, indices = (symbols.resized(desc, axis, k) for desc in (values, indices))
-    return symbols.empty(x, values), symbols.empty(x, indices)
+    return symbols.empty(x, values), symbols.empty(x, indices).to(_or_int64(index_dtype))
 
 
 def _differentiable_top_k(
@@ -383,11 +393,14 @@ def _batched_top_k(
 
 
 def _run_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-    return tuple(functions.nonzero_coordinates(x.detach(), index_dtype=_or_int64(index_dtype)))
+    return tuple(functions.nonzero_coordinates(_plain(x), index_dtype=_or_int64(index_dtype)))
 
 
 @sizes_stand_in()
 def _fake_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    if x.device.type == "meta":
+        reason = "how many rows there are depends on the elements, which are not there"
+        refuse("nonzero_coordinates.size", None, reason, "size must be a number of rows")
     size = torch.library.get_ctx().new_dynamic_size()
     return _fake_nonzero_coordinates_static(x, size, None, index_dtype)
 
@@ -402,7 +415,7 @@ def _run_nonzero_coordinates_static(
 ) -> tuple[Tensor, Tensor]:
     return tuple(
         functions.nonzero_coordinates(
-            x.detach(), size=size, fill_value=fill_value, index_dtype=_or_int64(index_dtype)
+            _plain(x), size=size, fill_value=fill_value, index_dtype=_or_int64(index_dtype)
         )
     )
 
@@ -445,7 +458,9 @@ def _batched_nonzero_coordinates_static(
 
 
 def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
-    return functions.gather_nd(x.detach(), indices, batch_dims=batch_dims, mode=cast("Mode", mode))
+    return functions.gather_nd(
+        _plain(x), _plain(indices), batch_dims=batch_dims, mode=cast("Mode", mode)
+    )
 
 
 @sizes_stand_in()
@@ -512,7 +527,7 @@ def _batched_gather_nd(
 
 
 def _run_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
-    return functions.diagonal_matrix(x.detach(), value=value, begin=begin, end=end)
+    return functions.diagonal_matrix(_plain(x), value=value, begin=begin, end=end)
 
 
 @sizes_stand_in()
@@ -555,11 +570,32 @@ def _is_tracked(x: Tensor) -> bool:
     return forward_ad.unpack_dual(x, level=0).tangent is not None
 
 
+# What runs an operator, by its name and dispatch key.
+_code: dict[tuple[str, str], Callable[..., Any]] = {}
+
+
+def _implement(name: str, function: Callable[..., Any], key: str) -> None:
+    _code[name, key] = function
+    _LIBRARY.impl(
+        name, lambda *arguments: _code[name, key](*arguments), key, with_keyset=key == "Autograd"
+    )
+
+
+@functools.cache
+def hide_from_compiler() -> None:
+    """Let torch's compiler, which is loaded by then, see calls of the operators and not what runs them.
+
+    It would trace that code where a graph breaks at such a call, and find a call of the same operator there.
+    """
+    for place, function in _code.items():
+        _code[place] = torch.compiler.disable(function)
+
+
 def _operator(name: str, run: Callable[..., Any], fake: Callable[..., Any], *tags: Any) -> Any:
     """Register an operator, which takes tensors of any strides."""
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout, *tags)
     _LIBRARY.define(torch.library.infer_schema(run, mutates_args=(), op_name=name), tags=tags)
-    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    _implement(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"dmlops::{name}", fake, lib=_LIBRARY)
     return getattr(torch.ops.dmlops, name).default
 
@@ -578,7 +614,7 @@ def _register_derivatives(operator: Any, differentiable: Callable[..., Any]) -> 
             return differentiable(x, *arguments)
         return operator.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *arguments)
 
-    _LIBRARY.impl(operator.name(), run_or_differentiate, "Autograd", with_keyset=True)
+    _implement(operator.name(), run_or_differentiate, "Autograd")
 
 
 def _register_vmap(operator: Any, fake: Callable[..., Any], batched: Callable[..., Any]) -> None:

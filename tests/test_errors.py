@@ -293,9 +293,9 @@ ERRORS = [
     (
         diagonal_matrix,
         (None,),
-        {"shape": (2, 2), "dtype": "longdouble"},
+        {"shape": (2, 2), "dtype": "U2"},
         TYPE,
-        "diagonal_matrix.dtype: got float128, but no operator takes that type; it must be one of ",
+        "diagonal_matrix.dtype: got str64, but no operator takes that type; it must be one of ",
     ),
     (diagonal_matrix, (), {"value": "1"}, TYPE, "diagonal_matrix.value: got '1', but it fills a matrix; "),
     (diagonal_matrix, (X,), {"value": 1j}, INVALID, "diagonal_matrix.value: got 1j, but it fills FLOAT32; "),

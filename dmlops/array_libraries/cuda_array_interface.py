@@ -71,7 +71,7 @@ class CudaArrayInterface(ArrayLibrary):
         return self._operand(view, where)
 
     def as_output(self, array: Any, where: str) -> Operand:
-        operand = self.as_input(array, where, None, False)
+        operand = self.as_input(array, where, None)
         if operand.array.is_read_only:
             refuse(where, "a read-only array", "it is written to", "an output must be writable")
         return operand

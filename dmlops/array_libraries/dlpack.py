@@ -36,7 +36,7 @@ class DLPack(CudaArrayInterface):
         return self._operand(CudaArray(interface, (array, view), number), where)
 
     def as_output(self, array: Any, where: str) -> Operand:
-        operand = self.as_input(array, where, None, False)
+        operand = self.as_input(array, where, None)
         if operand.array.is_read_only:
             refuse(where, "a read-only array", "it is written to", "an output must be writable")
         # The producer has ordered its work with the default stream, and the call may be on another one.

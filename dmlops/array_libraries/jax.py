@@ -85,7 +85,7 @@ class Jax(ArrayLibrary):
             bools = self._jax.numpy.asarray(are_nonzero(np.asarray(array), np.int64))
         else:
             bools = are_nonzero(array, np.int64)
-        return self.as_input(bools, "", stream, False)
+        return self.as_input(bools, "", stream)
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
         """Refuse a data type that JAX would silently change.

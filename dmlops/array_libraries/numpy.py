@@ -35,8 +35,10 @@ _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_vo
 _NUMBERS = frozenset((int, float, bool))
 # Of a list nested deeper than that NumPy makes no array.
 _MOST_DIMENSIONS = 64
-# A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know.
+# A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know, nor the
+# units of dates, nor whether complex64 is aligned to 8 bytes.
 _TOLD_KINDS = "biuf"
+_TOLD_CHARACTERS = "D"  # complex128
 
 
 class NumPy(ArrayLibrary):
@@ -86,7 +88,8 @@ class NumPy(ArrayLibrary):
         return [_address(array) for array in arrays]
 
     def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
-        if operand.array.dtype.kind not in _TOLD_KINDS:
+        dtype = operand.array.dtype
+        if dtype.kind not in _TOLD_KINDS and dtype.char not in _TOLD_CHARACTERS:
             return None
         return NativeOperand.of_array_interface(operand.array, is_output=is_output)
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from dmlops.array_libraries.base import (
     ArrayLibrary,

@@ -181,7 +181,7 @@ class NonzeroCoordinates(Descriptor):
 def _magnitude(data_type: ElementType) -> int:
     """Return the bits of which one at least is set in an element that is not zero."""
     if isinstance(data_type, OpaqueType):
-        assert data_type.magnitude is not None  # otherwise bools stand for the elements
+        assert data_type.magnitude is not None  # bools stand for other elements
         return data_type.magnitude
     return key_masks(data_type)["flip"] or (1 << data_type.bits) - 1
 
