@@ -179,7 +179,7 @@ class Torch(ArrayLibrary):
         plain: Any = self.native_type
         try:
             for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict
-                if array.__class__ is not plain or array.requires_grad or array.is_neg():
+                if array.__class__ is not plain or array.requires_grad or array.is_neg() or array.is_conj():
                     return False
                 offset = array.storage_offset()
                 if offset:
@@ -239,7 +239,7 @@ class Torch(ArrayLibrary):
 
 # DLDeviceType and DLDataTypeCode, of dlpack.h.
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
-_DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
+_DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
 
 
 def check_kind(array: Any, where: str) -> None:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from dmlops.bench.report import duration
+from dmlops.bench.numbers import duration
 from dmlops.cli import console, outputs
 from dmlops.cli.errors import CommandError, reason_of, users_errors
 from dmlops.cli.inputs import FILE_HELP, STANDARD, Array, open_input, split_name
