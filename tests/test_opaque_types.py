@@ -395,13 +395,18 @@ class TestTorch:
     def test_conjugate_bit(self, name):
         x = np.array([[1 + 2j, 3j], [4, complex(5, -0.0)]], name)
         for _ in range(4):
+            # A call that is kept for plain tensors must see the bit.
+            self.check(dmlops.gather_nd(self.tensor(x), self.torch.tensor([[1]])), x.dtype, raw(x[[1]]))
+            self.check(dmlops.diagonal_matrix(self.tensor(x), value=2j), x.dtype, filled(x, 2j))
+            out = self.torch.zeros_like(self.tensor(x))
+            dmlops.diagonal_matrix(self.tensor(x), out=out)
             lazy = self.tensor(x).conj()
             assert lazy.is_conj()
             self.check(dmlops.gather_nd(lazy, self.torch.tensor([[1]])), x.dtype, raw(x.conj()[[1]]))
             self.check(dmlops.diagonal_matrix(lazy, value=2j), x.dtype, filled(x.conj(), 2j))
             assert dmlops.nonzero_coordinates(lazy).count == 4
-        with pytest.raises(InvalidDescriptorError, match="conjugate bit"):
-            dmlops.diagonal_matrix(self.tensor(x), out=self.tensor(x).conj())
+            with pytest.raises(InvalidDescriptorError, match="conjugate bit"):
+                dmlops.diagonal_matrix(self.tensor(x), out=self.tensor(x).conj())
 
     def test_subnormal_numbers(self):
         x = self.tensor(np.array([5e-324, complex(0, -5e-324), complex(-0.0, -0.0)]))
