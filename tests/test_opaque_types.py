@@ -440,6 +440,12 @@ class TestJax:
             coordinates = dmlops.nonzero_coordinates(x).coordinates
             np.testing.assert_array_equal(coordinates, np.argwhere(is_nonzero(host)))
 
+    @pytest.mark.parametrize("dtype", ["datetime64[D]", "u1,f4"])
+    def test_types_that_jax_lacks(self, dtype):
+        like = pytest.importorskip("jax").numpy.zeros(1)
+        with pytest.raises(TypeError, match=r"^diagonal_matrix\.dtype: got .*, but JAX has no such type; "):
+            dmlops.diagonal_matrix(shape=(2, 2), dtype=dtype, value=0, like=like)
+
     def test_complex128_needs_64_bits(self):
         jax = pytest.importorskip("jax")
         like = jax.numpy.zeros(1)
