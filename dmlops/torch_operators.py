@@ -85,9 +85,7 @@ def nonzero_coordinates(
     return results if out is None else _written(results, out, ("coordinates", "count"), None, where)
 
 
-def gather_nd(
-    inputs: Sequence[Any], out: Any, stream: Any, batch_dims: int, mode: str
-) -> Sequence[Tensor]:
+def gather_nd(inputs: Sequence[Any], out: Any, stream: Any, batch_dims: int, mode: str) -> Sequence[Tensor]:
     """Return the result of `dmlops.gather_nd`."""
     _check_stream(stream, "gather_nd")
     x, indices = _tensor(inputs[0], "gather_nd.x"), _as_tensor(inputs[1], "gather_nd.indices")
@@ -233,7 +231,9 @@ def _written(
             raise TypeError(
                 error_text(where, "a tensor", reason, "leave out, pass x.detach(), or use torch.no_grad()")
             )
-        shape = given.shape[:0] if name == "count" and given.dim() == 1 and given.shape[0] == 1 else given.shape
+        shape = (
+            given.shape[:0] if name == "count" and given.dim() == 1 and given.shape[0] == 1 else given.shape
+        )
         _check_device(given, result, where)
         if shape != result.shape or given.dtype != result.dtype:
             got = f"{given.dtype} of shape {tuple(given.shape)}"

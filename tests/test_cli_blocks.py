@@ -1,6 +1,8 @@
 """Arrays that are larger than the memory budget: the same bytes in blocks, and no file before all is done."""
 
+import io
 import os
+import re
 import signal
 from importlib import import_module
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from dmlops.cli import blocks, outputs
 from tests.command_line import assert_refused, end_of, fuzz, start_python, wait_for
@@ -87,6 +90,19 @@ def test_blocks_are_told_and_are_as_large_as_they_may_be(command):
     assert code == 1
     # Without a file, they are collected in memory.
     assert " in 50 blocks " in command("top-k", "x.npy", "-k", 10, "--memory", "1.6KB")[1]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_has_a_progress_bar(command, monkeypatch, is_terminal):
+    screen = Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
+    monkeypatch.setattr("dmlops.cli.console.err", screen)
+    np.save("x.npy", np.eye(50))
+    assert command("nonzero", "x.npy", "--memory", "8KiB", "-o", "y.npz")[0] == 0
+    shown = screen.file.getvalue()
+    if is_terminal:
+        assert re.search("(?s)/9.*counting.*/9.*listing", shown)
+    else:
+        assert shown == ""
 
 
 def test_sizes_of_memory():

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shlex
 import sys
 
 import numpy as np
 import pytest
 
 from tests.command_line import assert_refused
+from tests.scripts import blocks, run_page
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("safetensors")
@@ -159,3 +161,21 @@ def test_what_cannot_be_mapped_is_not_gathered_from_beyond_the_memory(command):
     assert np.load("y.npy").tolist() == [5, 900]
     outcome = command("gather", "x.zarr", "i.npy", "--memory", "1KiB")
     assert_refused(outcome, "x.zarr takes 8.0 kB, more than --memory 1KiB", "save it as an .npy file")
+
+
+def test_the_examples_of_the_page(command):
+    run_page("docs/cli.md")
+    n_run = 0
+    for language, code in blocks("docs/cli.md"):
+        for line in code.splitlines() if language == "bash" else ():
+            name, *arguments = shlex.split(line, comments=True)
+            if name == "dmlops" and "|" not in arguments and "demo" not in arguments:
+                run(command, *arguments)
+                n_run += 1
+    assert n_run >= 15
+    mask, ones = np.load("mask.npy"), np.load("ones.npy")
+    assert ones.all()
+    assert ones.size == mask.sum()
+    scores = np.load("scores.npy")
+    with np.load("best.npz") as best:
+        assert best["values"].tolist() == (-np.sort(-scores, axis=1)[:, :10]).tolist()

@@ -55,7 +55,9 @@ IndexTypeOption = Annotated[
 def top_k(
     file: FileArgument,
     *,
-    k: Annotated[int, typer.Option("-k", metavar="N", help="The number of elements to select.")],
+    k: Annotated[
+        int, typer.Option("-k", metavar="N", show_default=False, help="The number of elements to select.")
+    ],
     axis: Annotated[int, typer.Option(metavar="N", help="The axis to select along.")] = -1,
     smallest: Annotated[
         bool, typer.Option("--smallest", help="Select the smallest elements instead of the largest.")
@@ -95,7 +97,8 @@ def nonzero(
     file: FileArgument,
     *,
     size: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Return exactly this many rows.")
+        int | None,
+        typer.Option(min=0, metavar="N", show_default=False, help="Return exactly this many rows."),
     ] = None,
     fill_value: Annotated[
         int | None,
@@ -257,7 +260,8 @@ def diagonal(
     ] = None,
     value: Annotated[str, typer.Option(metavar="NUMBER", help="The value to fill the band with.")] = "1",
     shape: Annotated[
-        str | None, typer.Option(metavar="SIZES", help="Without FILE: the shape, such as 4,4.")
+        str | None,
+        typer.Option(metavar="SIZES", show_default=False, help="Without FILE: the shape, such as 4,4."),
     ] = None,
     dtype: Annotated[
         str | None,

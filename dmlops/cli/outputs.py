@@ -22,7 +22,9 @@ OUTPUT_HELP = (
     "Write the result to this .npy, .npz, .zarr or .safetensors file; with - write an .npy stream to "
     "standard output."
 )
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help=OUTPUT_HELP)]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", show_default=False, help=OUTPUT_HELP)
+]
 
 _FOR_SEVERAL = (".npz", ".zarr", ".safetensors")
 _FOR_ONE = (".npy", *_FOR_SEVERAL)

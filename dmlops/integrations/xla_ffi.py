@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-_MAJOR = 0
+# Versions that these structures fit: this one, and later ones of the same major version.
+_OLDEST = (0, 1)
 _METADATA = 1  # the only kind of extension
 _STRING = 4  # XLA_FFI_AttrType_STRING
 _COMMAND_BUFFER_COMPATIBLE = 1
@@ -177,18 +178,22 @@ def register(name: str, platform: str, handler: Handler) -> None:
 
 def _describe(frame: Any) -> None:
     """Answer the only question that XLA asks of a handler before it calls it."""
-    extension, version = frame.extension.contents, frame.api.contents.version
+    extension = frame.extension.contents
     if extension.base.type != _METADATA:
         msg = f"dmlops does not know extension {extension.base.type} of XLA's foreign function interface"
         raise RuntimeError(msg)
-    if version.major != _MAJOR:
-        msg = (
-            f"dmlops knows version {_MAJOR} of XLA's foreign function interface, "
-            f"and this jaxlib has {version.major}.{version.minor}"
-        )
-        raise RuntimeError(msg)
+    major, minor = _OLDEST
+    if frame.api:  # which older versions do not give here
+        version = frame.api.contents.version
+        if version.major != major:
+            msg = (
+                f"dmlops knows version {major} of XLA's foreign function interface, "
+                f"and this jaxlib has {version.major}.{version.minor}"
+            )
+            raise RuntimeError(msg)
+        minor = version.minor
     metadata = extension.metadata.contents
-    metadata.version.major, metadata.version.minor = version.major, version.minor
+    metadata.version.major, metadata.version.minor = major, minor
     metadata.traits = _COMMAND_BUFFER_COMPATIBLE
 
 
