@@ -53,7 +53,7 @@ def test_a_sample_is_spread_over_the_row(n_elements, element_size):
     assert abs(shares - 64).max() <= 16
 
 
-@pytest.mark.parametrize("arch", CAPABILITIES)
+@pytest.mark.parametrize("arch", [arch for arch in CAPABILITIES if CAPABILITIES[arch] >= (9, 0)])
 @pytest.mark.parametrize("element_size", [2, 4, 8])
 def test_what_fits_a_block(element_size, arch):
     served = 0
@@ -84,3 +84,13 @@ def test_what_fits_a_block(element_size, arch):
 def test_what_is_not_served(n_elements, k, element_size):
     with pytest.raises(ValueError, match="'sampled' does not take"):
         planned((64, n_elements, 1), k, element_size, algorithm="sampled")
+
+
+@pytest.mark.parametrize("arch", [arch for arch in CAPABILITIES if CAPABILITIES[arch] < (9, 0)])
+def test_devices_that_have_not_been_measured(arch):
+    """They have no such kernels, and plans do without."""
+    for n_elements, k, is_sorted in ((131_072, 2048, False), (131_072, 2048, True), (65_536, 1000, False)):
+        found = planned((512, n_elements, 1), k, 4, arch, is_sorted=is_sorted)
+        assert all(launch.variant.is_for(arch) for launch in found.launches)
+    with pytest.raises(ValueError, match="'sampled' does not take"):
+        planned((512, 131_072, 1), 2048, 4, arch, "sampled", is_sorted=False)

@@ -27,6 +27,8 @@ class Variant(NamedTuple):
         may be more than 48 KiB.
     cluster : int
         The most blocks of a cluster that a launch asks for.
+    since : tuple of two ints
+        No plan asks for it on devices of a lower compute capability.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Variant(NamedTuple):
     parameters: tuple[Hashable, ...] = ()
     dynamic_shared_bytes: int = 0
     cluster: int = 1
+    since: tuple[int, int] = (0, 0)
 
     @property
     def label(self) -> str:
@@ -41,8 +44,8 @@ class Variant(NamedTuple):
         return "_".join(["dmlops", self.name, *(str(parameter) for parameter in self.parameters)])
 
     def is_for(self, arch: str) -> bool:
-        """Return whether devices of an architecture can run the kernel."""
-        return self.cluster == 1 or capability_of(arch) >= CLUSTERS_FROM
+        """Return whether plans for devices of an architecture may ask for the kernel."""
+        return capability_of(arch) >= self.since
 
 
 Fetch = Callable[[Variant, str, str], bytes]

@@ -153,6 +153,9 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
     ):
         """List the groups to read again; return how many, the threshold of these, and the highest key.
 
+        The last is whether so many elements equal the threshold that not all of those in the listed groups
+        are candidates, surely.
+
         `memory` are the shared arrays, `vectors` are ``(address, count, stride)`` of the stage's, and `ids`
         ``(thread, lane, warp)``.
         """
@@ -186,17 +189,21 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             most_groups,
             histogram,
             sums,
+            extremes,
             counters,
             thread,
             lane,
             warp,
         )
         n_ties = u32(0xFFFFFFFF)
+        are_many_equal = False
         if n_at_or_above > most_groups:
             n_ties = n_selected - n_above
+            # In three of four groups, if at all: more than two in each of these.
+            are_many_equal = n_at_or_above > n_groups - n_groups // 4
             n_at_or_above = n_selected
         list_groups(keys, n_groups, threshold, n_ties, candidate_groups, sums, thread, lane, warp)
-        return n_at_or_above, threshold, highest
+        return n_at_or_above, threshold, highest, are_many_equal
 
     # As many as let threads share a multiprocessor's; 8-byte keys would spill with fewer than 80.
     max_registers = None if n_threads == 128 else 80 if (element_size, n_threads) == (8, 256) else 64
@@ -295,6 +302,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
 
         group_bits = u32(0)
         has_candidate_groups = False
+        are_many_equal = False
         n_at_or_above = u32(0)
         threshold = key_type(0)
         highest = key_type(ones)
@@ -305,7 +313,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             stride = p.strides.x
             if stage != ELEMENTS:
                 stride = i64(1)
-            n_at_or_above, threshold, highest = first_pass(
+            n_at_or_above, threshold, highest, are_many_equal = first_pass(
                 (keys, candidate_groups, histogram, sums, extremes, counters, state),
                 stage,
                 (address, n_vectors, stride),
@@ -372,11 +380,13 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 n_selected,
                 limit,
                 are_too_many,
+                are_many_equal,
                 p.unfolded_format,
                 p.key_format,
                 (thread, lane, warp),
             )
             n_pairs = n_above + n_ties
+            are_many_equal = n_ties > 0
 
             searching_stages = are_unfolded
             if searching_stages:
@@ -398,7 +408,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 forget_found(counters, thread)
 
         write_first(
-            (keys, lows, order, bin_ends, sums, extremes, counters),
+            (keys, lows, order, bin_ends, histogram, sums, extremes, counters),
             (state[BASE], p.strides.x, state[COUNT]),
             (state[VALUES], state[INDICES], p.strides.values, p.strides.indices, p.index_size),
             (state[SOURCE], sources, p.source_size),

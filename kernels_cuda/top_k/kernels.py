@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.runtime.variant import CLUSTERS_FROM, Variant
 from kernels_cuda.top_k import shapes
 from kernels_cuda.top_k.policy import (
     BLOCK_THREADS,
     ELEMENT_SIZES,
     PARTITION_SHAPES,
     ROUNDS_SHAPES,
+    SAMPLED_FROM,
     TILE_SHAPES,
     ByIndexPolicy,
     ColumnsPolicy,
@@ -58,7 +59,8 @@ def cluster(element_size: int) -> Variant:
     """Return the kernel of one cluster of blocks per row."""
     factory = "kernels_cuda.top_k.cluster:cluster_kernel"
     dynamic_bytes = MOST_SHARED_BYTES - shapes.cluster_static_bytes(element_size)
-    return Variant("top_k_cluster", factory, (element_size,), dynamic_bytes, shapes.LARGEST_CLUSTER)
+    blocks = shapes.LARGEST_CLUSTER
+    return Variant("top_k_cluster", factory, (element_size,), dynamic_bytes, blocks, CLUSTERS_FROM)
 
 
 def columns(element_size: int) -> Variant:
@@ -77,21 +79,20 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
 
 def sample(element_size: int) -> Variant:
     """Return the kernel that chooses thresholds from samples of rows."""
-    parameters, dynamic_bytes = (element_size,), SampledPolicy.sample_bytes
-    return Variant(
-        "top_k_sample", "kernels_cuda.top_k.sampled_threshold:sample_kernel", parameters, dynamic_bytes
-    )
+    factory, dynamic_bytes = "kernels_cuda.top_k.sampled_threshold:sample_kernel", SampledPolicy.sample_bytes
+    return Variant("top_k_sample", factory, (element_size,), dynamic_bytes, since=SAMPLED_FROM)
 
 
 def list_candidates(element_size: int) -> Variant:
     """Return the kernel that lists the elements at or above the thresholds."""
-    return Variant("top_k_list", "kernels_cuda.top_k.sampled:list_kernel", (element_size,))
+    factory = "kernels_cuda.top_k.sampled:list_kernel"
+    return Variant("top_k_list", factory, (element_size,), since=SAMPLED_FROM)
 
 
 def finish(element_size: int) -> Variant:
     """Return the kernel that selects from what has been listed."""
     factory = "kernels_cuda.top_k.sampled_finish:finish_kernel"
-    return Variant("top_k_finish", factory, (element_size,), MOST_SHARED_BYTES)
+    return Variant("top_k_finish", factory, (element_size,), MOST_SHARED_BYTES, since=SAMPLED_FROM)
 
 
 def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:

@@ -46,6 +46,8 @@ BLOCK_KIB = {
 LARGE_BLOCK_KIB = 99
 # Threads of the block kernels; devices with little shared memory do without the last two.
 BLOCK_THREADS = (128, 256, 512, 1024)
+# Samples are worth their time from this compute capability on; older devices have not been measured.
+SAMPLED_FROM = (9, 0)
 # Lanes that hold a short row, and keys of each.
 ROUNDS_SHAPES = {
     **dict.fromkeys((1, 2, 4), ((4, 16), (4, 32), (8, 32), (16, 32))),

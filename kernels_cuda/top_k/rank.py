@@ -9,6 +9,7 @@ from kernels_cuda.ptx import (
     LOAD,
     atomic_add_shared_u32,
     count_shared_if,
+    reduce_max_shared_u32,
     shared_address,
     shuffle_xor_u32,
     warp_max,
@@ -25,8 +26,42 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-# Pairs of a bin beyond which comparing each with each takes longer than sorting all.
+# Pairs of a bin from which on it takes longer to compare each with each than to refine the bins, and beyond
+# which it takes longer than to sort all pairs.
+_MANY = 48
 _CROWDED = 128
+# Bins of a part, and pairs for each bin that a part is cut into.
+_PART_BITS = BINS_PER_THREAD.bit_length() - 1
+_PAIR_BITS = 2
+# What is known of a part: its first bin, the bits of their number, and whether its keys are equal.
+_BITS_SHIFT, _EQUAL_SHIFT = 16, 31
+
+
+class Bins(NamedTuple):
+    """Ranges of (key, low), in descending order.
+
+    Attributes
+    ----------
+    lowest, low_base : key, uint32
+        The smallest key and the smallest low.
+    left, right, low_right, low_bits : uint32
+        Of a key, `right` bits are left out; or `left` bits of its low are added, by shifts to the right. Lows
+        have `low_bits` bits.
+    is_refined : bool
+        Whether parts of `BINS_PER_THREAD` bins have been cut into as many bins as their pairs need.
+    tie_base, tie_bits : uint32
+        The smallest low of pairs with the smallest key, at most, and the bits of lows above it.
+    """
+
+    lowest: Any
+    low_base: Any
+    left: Any
+    right: Any
+    low_right: Any
+    low_bits: Any
+    is_refined: Any
+    tie_base: Any
+    tie_bits: Any
 
 
 class RankFunctions(NamedTuple):
@@ -47,14 +82,15 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier.
 
     `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
-    and `rank_in_bin` compares a pair with its bin's others. Where many keys are equal to the lowest, and few
-    are far above, bins that separate these ties hold about as many pairs each.
+    and `rank_in_bin` compares a pair with its bin's others. Where some bins have many pairs, all are refined:
+    parts of the range get bins by the number of their pairs, and if the keys of a part are equal, its bins
+    are ranges of lows.
 
     `sort_pairs` sorts in place, for pairs that still crowd few bins: a bitonic network whose comparators all
     point the same way, so that any number of pairs will do.
     """
     n_warps = n_threads // 32
-    all_bin_bits = (BINS_PER_THREAD * n_threads).bit_length() - 1
+    bin_bits = (BINS_PER_THREAD * n_threads).bit_length() - 1
     last_bin = BINS_PER_THREAD * n_threads - 1
     needed_bits = bit_length(key_type)
     _, block_extremes, _, _ = threshold_functions(n_threads, key_type)
@@ -63,17 +99,43 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     _, load_lows, _ = shared_vectors(u32)
 
     @device_function
-    def bin_of(key, low, bins):
-        """Return the bin of a pair.
+    def even_bin_of(key, low, bins):
+        """Return the bin of a pair before bins are refined.
 
-        Its code is its key above `lowest`, then as many bits of its low as there are bins for. With separate
-        ties, the lowest key has the latter half of the bins, by its lows alone.
+        Its code is its key above `lowest`, then as many bits of its low as there are bins for.
         """
-        lowest, low_base, left, right, low_right, last, tie_base, tie_shift = bins
-        code = u32(((key - lowest) << key_type(left)) >> key_type(right))
-        into = last - (code | ((low - low_base) >> low_right))
-        if last != last_bin and key == lowest:
-            into = last_bin - ((low - tie_base) >> tie_shift)
+        code = u32(((key - bins.lowest) << key_type(bins.left)) >> key_type(bins.right))
+        return last_bin - (code | ((low - bins.low_base) >> bins.low_right))
+
+    @linked_function
+    def refined_bin_of(key, low, bins, parts):
+        known = parts[even_bin_of(key, low, bins) >> _PART_BITS]
+        bits = (known >> _BITS_SHIFT) & 31
+        # Bits of keys and lows that differ within a part.
+        key_bits = bins.right + u32(_PART_BITS) - min(bins.left, u32(_PART_BITS))
+        free_bits = bins.low_bits + u32(_PART_BITS) - max(bins.left, u32(_PART_BITS))
+        within = (low - bins.low_base) & ((u32(1) << free_bits) - 1)
+        if known >> _EQUAL_SHIFT != 0:
+            key_bits = u32(0)
+            if bins.left <= _PART_BITS and key == bins.lowest:
+                within = low - bins.tie_base
+                free_bits = bins.tie_bits
+        number = (key - bins.lowest) & ((key_type(1) << key_type(key_bits)) - 1)
+        if key_bits >= bits:
+            number >>= key_type(key_bits - bits)
+        else:
+            number <<= key_type(bits - key_bits)
+            free_bits += key_bits
+            number |= key_type(
+                (within << (max(free_bits, bits) - free_bits)) >> (max(free_bits, bits) - bits)
+            )
+        return (known & ((1 << _BITS_SHIFT) - 1)) + ((u32(1) << bits) - 1 - u32(number))
+
+    @device_function
+    def bin_of(key, low, bins, parts):
+        into = even_bin_of(key, low, bins)
+        if bins.is_refined:
+            into = refined_bin_of(key, low, bins, parts)
         return into
 
     @linked_function
@@ -89,85 +151,129 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         return block_extremes(extremes, lowest, highest, lane, warp)
 
     @linked_function
-    def make_bins(keys, lows, n_pairs, count, lowest, highest, separates_ties, sums, thread, lane, warp):
-        """Return what `bin_of` needs to know; all keys are from `lowest`, which ties share, to `highest`."""
-        bin_bits = u32(all_bin_bits)
-        tie_base = u32(0)
-        tie_shift = u32(0)
-        if separates_ties:
-            bin_bits = u32(all_bin_bits - 1)
-            # The largest of the inverted lows, which are positions.
-            furthest = u32(0)
-            pair = thread
-            while pair < n_pairs:
-                if keys[pair] == lowest:
-                    furthest = max(furthest, ~lows[pair])
-                pair += n_threads
-            furthest = warp_max(furthest)
-            if lane == 0:
-                sums[warp] = furthest
-            cuda.syncthreads()
-            furthest = u32(0)
-            if lane < n_warps:
-                furthest = sums[lane]
-            furthest = warp_max(furthest)
-            tie_base = ~furthest
-            tie_shift = max(bit_length_u32(furthest), bin_bits) - bin_bits
+    def make_bins(count, lowest, highest):
+        """Return bins for pairs whose keys are from `lowest` to `highest`, of a row of `count` elements."""
         key_bits = needed_bits(highest - lowest)
         low_bits = bit_length_u32(u32(count - 1))
-        right = max(key_bits, bin_bits) - bin_bits
-        left = min(max(key_bits, bin_bits) - key_bits, low_bits)
+        right = max(key_bits, u32(bin_bits)) - bin_bits
+        left = min(max(key_bits, u32(bin_bits)) - key_bits, low_bits)
         # Positions have 31 bits: so many to the right leave none.
         low_right = u32(31)
         if left != 0:
             low_right = low_bits - left
-        last = (1 << bin_bits) - 1
-        return lowest, u32(~(count - 1)), left, right, low_right, last, tie_base, tie_shift
+        return Bins(lowest, u32(~(count - 1)), left, right, low_right, low_bits, False, u32(0), u32(0))
 
     @linked_function
-    def fill_bins(keys, lows, order, n_pairs, n_selected, bins, ends, sums, counters, thread):
-        """Return how many places of `order` hold the first `n_selected` pairs, or 0 if a bin is crowded.
-
-        If not 0, `order` and `ends`, of the bins, are filled in.
-        """
+    def refine(keys, lows, n_pairs, amount, bins, ends, parts, sums, thread):
+        """Return refined bins, and how many there are; `amount` is that of the thread's part."""
+        lane = thread & 31
+        # A pair of each part, with which the others are compared.
+        ends[thread] = u32(0)
+        parts[thread] = u32(1) << _EQUAL_SHIFT
         cuda.syncthreads()
-        for bin in range(BINS_PER_THREAD):
-            ends[u32(bin * n_threads) + thread] = u32(0)
-        counters[CROWDED] = u32(0)
-        cuda.syncthreads()
-        ends_at = shared_address(ends)
+        firsts = shared_address(ends)
         pair = thread
         while pair < n_pairs:
-            into = bin_of(keys[pair], lows[pair], bins)
-            count_shared_if(ends_at + (into << 2), True)
+            part = even_bin_of(keys[pair], lows[pair], bins) >> _PART_BITS
+            reduce_max_shared_u32(firsts + (part << 2), pair)
             pair += n_threads
         cuda.syncthreads()
+        # The largest of the inverted lows, which are positions.
+        furthest = u32(0)
+        pair = thread
+        while pair < n_pairs:
+            part = even_bin_of(keys[pair], lows[pair], bins) >> _PART_BITS
+            if keys[pair] != keys[ends[part]]:
+                parts[part] = u32(0)
+            if keys[pair] == bins.lowest:
+                furthest = max(furthest, ~lows[pair])
+            pair += n_threads
+        furthest = warp_max(furthest)
+        if lane == 0:
+            sums[thread >> 5] = furthest
+        cuda.syncthreads()
+        furthest = u32(0)
+        if lane < n_warps:
+            furthest = sums[lane]
+        furthest = warp_max(furthest)
+        bits = max(bit_length_u32(amount >> _PAIR_BITS), u32(1)) - 1
+        n_own = u32(0)
+        if amount != 0:
+            n_own = u32(1) << bits
+        cuda.syncthreads()
+        before, n_bins = exclusive_sum(n_own, thread, sums)
+        parts[thread] |= before | (bits << _BITS_SHIFT)
+        refined = Bins(
+            bins.lowest,
+            bins.low_base,
+            bins.left,
+            bins.right,
+            bins.low_right,
+            bins.low_bits,
+            True,
+            ~furthest,
+            bit_length_u32(furthest),
+        )
+        return refined, n_bins
+
+    @linked_function
+    def fill_bins(keys, lows, order, n_pairs, n_selected, bins, ends, parts, sums, counters, thread):
+        """Return the bins, and how many places of `order` hold the first `n_selected` pairs.
+
+        If that is not 0, `order` and `ends`, of the bins, are filled in; if it is, a bin is crowded. `parts`
+        is a shared array of a uint32 a thread.
+        """
+        ends_at = shared_address(ends)
         amounts = cuda.local.array(BINS_PER_THREAD, u32)
         own = thread * BINS_PER_THREAD
-        amount = u32(0)
-        for bin in range(BINS_PER_THREAD):
-            amounts[bin] = ends[own + u32(bin)]
-            amount += amounts[bin]
-            if amounts[bin] > _CROWDED:
-                counters[CROWDED] = u32(1)
-        before, _ = exclusive_sum(amount, thread, sums)
-        for bin in range(BINS_PER_THREAD):
-            ends[own + u32(bin)] = before
-            through = before + amounts[bin]
-            if before < n_selected <= through:
-                counters[AMOUNT] = through
-            before = through
+        most = u32(_MANY)
+        before = u32(0)
+        is_crowded = True
+        counting = True
+        while counting:
+            cuda.syncthreads()
+            for bin in range(BINS_PER_THREAD):
+                ends[u32(bin * n_threads) + thread] = u32(0)
+            counters[CROWDED] = u32(0)
+            cuda.syncthreads()
+            pair = thread
+            while pair < n_pairs:
+                into = bin_of(keys[pair], lows[pair], bins, parts)
+                count_shared_if(ends_at + (into << 2), True)
+                pair += n_threads
+            cuda.syncthreads()
+            amount = u32(0)
+            for bin in range(BINS_PER_THREAD):
+                amounts[bin] = ends[own + u32(bin)]
+                amount += amounts[bin]
+                if amounts[bin] > most:
+                    counters[CROWDED] = u32(1)
+            before, _ = exclusive_sum(amount, thread, sums)
+            is_crowded = counters[CROWDED] != 0
+            counting = is_crowded and not bins.is_refined
+            if counting:
+                cuda.syncthreads()
+                bins, n_bins = refine(keys, lows, n_pairs, amount, bins, ends, parts, sums, thread)
+                most = u32(_CROWDED)
+                counting = n_bins <= last_bin + 1
+        if not is_crowded:
+            for bin in range(BINS_PER_THREAD):
+                ends[own + u32(bin)] = before
+                through = before + amounts[bin]
+                if before < n_selected <= through:
+                    counters[AMOUNT] = through
+                before = through
         cuda.syncthreads()
-        n_placed = counters[AMOUNT]
-        if counters[CROWDED] != 0:
-            n_placed = u32(0)
+        n_placed = u32(0)
+        if not is_crowded:
+            n_placed = counters[AMOUNT]
         pair = thread
         while pair < n_pairs and n_placed != 0:
-            into = bin_of(keys[pair], lows[pair], bins)
+            into = bin_of(keys[pair], lows[pair], bins, parts)
             order[atomic_add_shared_u32(ends_at + (into << 2), u32(1))] = pair
             pair += n_threads
         cuda.syncthreads()
-        return n_placed
+        return bins, n_placed
 
     @linked_function
     def rank_by_counting(keys, lows, n_pairs, thread, lane_bits):
@@ -198,10 +304,10 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         return rank
 
     @linked_function
-    def rank_in_bin(keys, lows, order, pair, ends, bins):
+    def rank_in_bin(keys, lows, order, pair, ends, bins, parts):
         key = keys[pair]
         low = lows[pair]
-        into = bin_of(key, low, bins)
+        into = bin_of(key, low, bins, parts)
         place = u32(0)
         if into > 0:
             place = ends[into - 1]
@@ -304,7 +410,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
         value_stride, index_stride, index_size)``, `origin` what `index_of` needs, and `ids` are ``(thread,
         lane, warp)``. All keys lie from `threshold` to `highest`; if these are not close, they are found.
         """
-        keys, lows, order, bin_ends, sums, extremes, counters = memory
+        keys, lows, order, bin_ends, parts, sums, extremes, counters = memory
         address, stride, count = row
         values, indices, value_stride, index_stride, index_size = output
         thread, lane, warp = ids
@@ -314,7 +420,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
         n_placed = n_pairs
         rank = n_pairs
         place = thread
-        bins = (key_type(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0), u32(0))
+        bins = make_bins(count, threshold, highest)
         if counts_ranks:
             pair_lanes = u32(2)
             while pair_lanes < 5 and n_pairs << (pair_lanes + 1) <= n_threads:
@@ -324,18 +430,13 @@ def write_function(element_size: int, n_threads: int) -> Any:
             if thread & ((1 << pair_lanes) - 1) != 0:
                 place = n_pairs
         else:
-            attempt = 0
-            while attempt < 2 and not is_binned:
-                if attempt == 1 or not is_threshold_close:
-                    threshold, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
-                bins = make_bins(
-                    keys, lows, n_pairs, count, threshold, highest, attempt == 1, sums, thread, lane, warp
-                )
-                n_placed = fill_bins(
-                    keys, lows, order, n_pairs, n_selected, bins, bin_ends, sums, counters, thread
-                )
-                is_binned = n_placed > 0
-                attempt += 1
+            if not is_threshold_close:
+                threshold, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
+                bins = make_bins(count, threshold, highest)
+            bins, n_placed = fill_bins(
+                keys, lows, order, n_pairs, n_selected, bins, bin_ends, parts, sums, counters, thread
+            )
+            is_binned = n_placed > 0
             if not is_binned:
                 sort_pairs(keys, lows, n_pairs, thread)
                 n_placed = n_selected
@@ -343,7 +444,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
             pair = place
             if is_binned:
                 pair = u32(order[place])
-                rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins)
+                rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins, parts)
             elif not counts_ranks:
                 rank = place
             if rank < n_selected:

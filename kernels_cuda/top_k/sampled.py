@@ -1,18 +1,16 @@
 """Batches of long rows: a threshold from a sample, one pass that lists what reaches it, an exact selection.
 
 1. `choose_threshold` (`sampled_threshold`), one block per row: of a sample spread over the row, the element
-   of a rank so low that surely at least k elements of the row are at or above it, and not many more.
+   of a rank so low that surely at least k elements of the row are at or above it, and not many more. Where
+   many of the sample equal it, also the position up to which equals are needed.
 2. `list_candidates`, one warp per segment of a row: read the row once, and list the elements above the
-   threshold, and those that equal it as long as there is room for them. A segment takes room in its row's
-   list by an atomic addition, and its candidates are in order there; what it has is written down.
+   threshold, and those that equal it up to that position. A segment takes room in its row's list by an
+   atomic addition, and its candidates are in order there; what it has is written down.
 3. `finish_row` (`sampled_finish`), one block per row: bring the candidates into shared memory by ascending
    position, and select the first k of them.
 
-No data make this wrong. The last kernel counts what has been listed: where the sample has misled, it finds a
-threshold by histograms of the row. Where the k-th element equals the threshold, it takes the first of its
-equals, and reads again the segments whose equals had no room. Elements that are equal and dense in the sample
-are not listed at all: the threshold is the key above them, and the last kernel finds as many as it needs in
-the row's first segments.
+No data make this wrong: at least k candidates are listed, or the last kernel finds a threshold by histograms
+of the row.
 
 A row of no more elements than a list has room for gets the lowest threshold: all of it is listed.
 """
@@ -30,6 +28,7 @@ from kernels_cuda.ptx import (
     join_u32,
     lanes_below,
     load_if_u32x4,
+    load_u32,
     load_u32x4,
     load_u64,
     popcount_u32,
@@ -47,7 +46,7 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import SampledParameters
 from kernels_cuda.top_k.rows import row_length, row_offsets
-from kernels_cuda.top_k.sampled_threshold import EQUALS, LISTED, last_key_function
+from kernels_cuda.top_k.sampled_threshold import EQUALS_END, LISTED, last_key_function
 from kernels_cuda.top_k.shapes import (
     LISTING_WARPS,
     ROW_STATE_BYTES,
@@ -63,14 +62,12 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-# What is known of a segment: in the lower word, the place of its first candidate; in the upper one, how many
-# elements are above the threshold and how many equal it, and whether the latter are listed too.
-EQUAL_SHIFT, COUNT_MASK, EQUALS_LISTED = 16, 0x7FFF, 1 << 31
 # Vectors of a segment that a lane loads before it uses the first.
 _AHEAD = 8
 _LISTING_REGISTERS = 64
 _WORDS = 4 * _AHEAD
-# Vectors, of those that have candidates, that a lane keeps until they are listed; others are loaded again.
+# Vectors, of those that have candidates, that a lane loads at a time. The first are kept until they are
+# listed, others are loaded again.
 _KEPT = 2
 _KEPT_WORDS = 4 * _KEPT
 
@@ -220,13 +217,31 @@ def list_kernel(element_size: int) -> Any:
         return exist
 
     @linked_function
-    def mark(words, at, exist, has_above, thresholds, unfolding):
-        """Mark the elements of a vector: at or above the threshold, and above it."""
-        at_least = at_or_above(words, at, thresholds[0], unfolding, False) & exist
-        above = at_or_above(words, at, thresholds[1], unfolding, False) & exist
-        if not has_above:
-            above = u32(0)
-        return at_least, above
+    def load_found(words, marks, numbers, segment_vectors, at, located, limits, unfolding):
+        """Load the next vectors of each lane that were found, and mark their candidates; count these.
+
+        They are above the threshold, or equal it in one of the segment's first `n_with_equals` vectors.
+        """
+        found, n_found, first = segment_vectors
+        base, step, count = located
+        threshold, above_threshold, has_above, n_with_equals = limits
+        for turn in range(_KEPT):
+            position = i64(count)
+            numbers[turn] = u32(0)
+            if at + u32(turn * 32) < n_found:
+                numbers[turn] = found[at + u32(turn * 32)]
+                position = first + i64(numbers[turn] * per_vector)
+            marks[turn] = load_vector(words, 4 * turn, base, step, position, count)
+        amount = u32(0)
+        for turn in range(_KEPT):
+            least = above_threshold
+            if numbers[turn] < n_with_equals:
+                least = threshold
+            elif not has_above:
+                marks[turn] = u32(0)
+            marks[turn] &= at_or_above(words, 4 * turn, least, unfolding, False)
+            amount += popcount_u32(marks[turn])
+        return amount
 
     @device_function
     def word_of(words, at, number):
@@ -250,8 +265,9 @@ def list_kernel(element_size: int) -> Any:
         return element
 
     @linked_function
-    def write_marked(words, at, marks, row_keys, row_lows, place, position, key_format):
+    def write_marked(words, at, marks, position, lists, place, key_format):
         """Write the marked elements of each lane's vector, in order; return the place after them."""
+        row_keys, row_lows = lists
         amount = popcount_u32(marks)
         through = warp_inclusive_sum(amount)
         slot = i64(place + through - amount)
@@ -259,7 +275,7 @@ def list_kernel(element_size: int) -> Any:
             number = trailing_zeros_u32(marks)
             marks &= marks - 1
             store_key(row_keys + slot * key_bytes, ordered_key(element_of(words, at, number), key_format))
-            store_u32(row_lows + slot * 4, ~(u32(position) + number))
+            store_u32(row_lows + slot * 4, ~(position + number))
             slot += 1
         return place + shuffle_from_u32(through, u32(31))
 
@@ -286,89 +302,101 @@ def list_kernel(element_size: int) -> Any:
             found = shared_from(all_found, warp * SEGMENT_VECTORS)
             state = states + row * ROW_STATE_BYTES
             key = key_type(load_u64(state))
+            equals_end = i64(load_u32(state + EQUALS_END))
+            has_above = key < last_key(p.key_format)
             address = base + first * element_size + lane * VECTOR_BYTES
             position = first + i64(lane * per_vector)
             formats = (p.unfolded_format, p.key_format)
+            least = key
+            if first >= equals_end and has_above:
+                least += 1
             n_found = u32(SEGMENT_VECTORS)
             if p.strides.x != 1:
                 for at in range(SEGMENT_VECTORS_PER_LANE):
                     found[u32(at * 32) + lane] = u32(at * 32) + lane
             elif 0 <= first <= count - n_elements:
-                n_found = find_whole_vectors(found, address, position, count, key, formats, lane)
+                n_found = find_whole_vectors(found, address, position, count, least, formats, lane)
             else:
-                n_found = find_vectors(found, address, position, count, key, formats, lane)
+                n_found = find_vectors(found, address, position, count, least, formats, lane)
+            if first >= equals_end and not has_above:
+                n_found = u32(0)
             cuda.syncwarp()
 
-            # Count the elements of these vectors; the first vectors are kept.
-            thresholds = (unfold_threshold(key, p.key_format), unfold_next_above(key, p.key_format))
-            has_above = key < last_key(p.key_format)
-            unfolding = unfolding_of(p.unfolded_format, False)
+            # Count the candidates of these vectors; the first vectors are kept.
             words = cuda.local.array(_KEPT_WORDS, u32)
-            others = cuda.local.array(4, u32)
-            at_least = cuda.local.array(_KEPT, u32)
-            above = cuda.local.array(_KEPT, u32)
-            positions = cuda.local.array(_KEPT, i64)
-            n_above = u32(0)
-            n_listed = u32(0)
-            for turn in range(_KEPT):
-                at = u32(turn * 32) + lane
-                positions[turn] = i64(count)
-                if at < n_found:
-                    positions[turn] = first + i64(found[at] * per_vector)
-                exist = load_vector(words, 4 * turn, base, step, positions[turn], count)
-                at_least[turn], above[turn] = mark(words, 4 * turn, exist, has_above, thresholds, unfolding)
-                n_listed += popcount_u32(at_least[turn])
-                n_above += popcount_u32(above[turn])
-            at = u32(_KEPT * 32) + lane
-            while at < n_found:
-                place_in_row = first + i64(found[at] * per_vector)
-                exist = load_vector(others, 0, base, step, place_in_row, count)
-                marks, marks_above = mark(others, 0, exist, has_above, thresholds, unfolding)
-                n_listed += popcount_u32(marks)
-                n_above += popcount_u32(marks_above)
-                at += 32
-            n_above = warp_add(n_above)
+            marks = cuda.local.array(_KEPT, u32)
+            numbers = cuda.local.array(_KEPT, u32)
+            other_words = cuda.local.array(_KEPT_WORDS, u32)
+            other_marks = cuda.local.array(_KEPT, u32)
+            other_numbers = cuda.local.array(_KEPT, u32)
+            limits = (
+                unfold_threshold(key, p.key_format),
+                unfold_next_above(key, p.key_format),
+                has_above,
+                u32(min(max(equals_end - first + (per_vector - 1), 0) // per_vector, SEGMENT_VECTORS)),
+            )
+            unfolding = unfolding_of(p.unfolded_format, False)
+            located = (base, step, count)
+            segment_vectors = (found, n_found, first)
+            n_listed = load_found(words, marks, numbers, segment_vectors, lane, located, limits, unfolding)
+            start = u32(_KEPT * 32)
+            while start < n_found:
+                n_listed += load_found(
+                    other_words,
+                    other_marks,
+                    other_numbers,
+                    segment_vectors,
+                    start + lane,
+                    located,
+                    limits,
+                    unfolding,
+                )
+                start += u32(_KEPT * 32)
             n_listed = warp_add(n_listed)
-            n_equal = n_listed - n_above
 
             # Take room in the row's list.
             place = u32(0)
             if lane == 0:
-                counts = n_above | (n_equal << EQUAL_SHIFT)
-                if n_equal == 0 or atomic_add_u32(state + EQUALS, n_equal) + n_equal <= u32(p.k):
-                    counts |= EQUALS_LISTED
-                else:
-                    n_listed = n_above
                 if n_listed != 0:
                     place = atomic_add_u32(state + LISTED, n_listed)
-                known = join_u32(place, counts)
+                known = join_u32(place, n_listed)
                 store_u64(segments + (row * p.n_segments + segment) * SEGMENT_BYTES, known)
             place = shuffle_from_u32(place, u32(0))
-            n_listed = shuffle_from_u32(n_listed, u32(0))
 
             if n_listed != 0 and place + n_listed <= u32(p.n_slots):
-                lists_equals = n_listed != n_above
-                row_keys = keys + row * p.n_slots * key_bytes
-                row_lows = lows + row * p.n_slots * 4
+                lists = (keys + row * p.n_slots * key_bytes, lows + row * p.n_slots * 4)
                 for turn in range(_KEPT):
-                    marks = above[turn]
-                    if lists_equals:
-                        marks = at_least[turn]
                     place = write_marked(
-                        words, 4 * turn, marks, row_keys, row_lows, place, positions[turn], p.key_format
+                        words,
+                        4 * turn,
+                        marks[turn],
+                        u32(first) + numbers[turn] * per_vector,
+                        lists,
+                        place,
+                        p.key_format,
                     )
                 start = u32(_KEPT * 32)
                 while start < n_found:
-                    place_in_row = i64(count)
-                    if start + lane < n_found:
-                        place_in_row = first + i64(found[start + lane] * per_vector)
-                    exist = load_vector(others, 0, base, step, place_in_row, count)
-                    marks, marks_above = mark(others, 0, exist, has_above, thresholds, unfolding)
-                    if not lists_equals:
-                        marks = marks_above
-                    place = write_marked(
-                        others, 0, marks, row_keys, row_lows, place, place_in_row, p.key_format
+                    load_found(
+                        other_words,
+                        other_marks,
+                        other_numbers,
+                        segment_vectors,
+                        start + lane,
+                        located,
+                        limits,
+                        unfolding,
                     )
-                    start += 32
+                    for turn in range(_KEPT):
+                        place = write_marked(
+                            other_words,
+                            4 * turn,
+                            other_marks[turn],
+                            u32(first) + other_numbers[turn] * per_vector,
+                            lists,
+                            place,
+                            p.key_format,
+                        )
+                    start += u32(_KEPT * 32)
 
     return list_candidates

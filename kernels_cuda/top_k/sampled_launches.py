@@ -17,7 +17,7 @@ from kernels_cuda.top_k.launches import (
     unserved,
 )
 from kernels_cuda.top_k.parameters import SampledParameters
-from kernels_cuda.top_k.policy import Policy
+from kernels_cuda.top_k.policy import SAMPLED_FROM, Policy
 from kernels_cuda.top_k.problem import Problem
 
 
@@ -33,6 +33,8 @@ class SampleShape(NamedTuple):
 
 def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
     """Return the sample for rows of a problem, or None if no sample leaves few enough candidates."""
+    if policy.capability < SAMPLED_FROM:
+        return None
     sampled, element_size = policy.sampled, problem.element_size
     key_bytes = shapes.group_key_bytes(element_size)
     most_bytes = policy.block_bytes - shapes.SAMPLED_STATIC_BYTES

@@ -6,25 +6,27 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import REGISTER, grid_dependency_wait, multiply_high_u32, store_u32, store_u64
-from kernels_cuda.runtime.compiler import device_function
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import SampledParameters
 from kernels_cuda.top_k.rows import row_length, row_offsets
 from kernels_cuda.top_k.shapes import ROW_STATE_BYTES, SAMPLED_THREADS, VECTOR_BYTES
-from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
+from kernels_cuda.top_k.threshold import FOUND, N_COUNTERS, threshold_functions
 
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-# Where a row's state has its two counters, after the threshold: candidates listed, and equals.
-LISTED, EQUALS = 8, 12
+# Where a row's state has, after the threshold: a counter of what is listed, and the position before which
+# elements that equal the threshold are listed too.
+LISTED, EQUALS_END = 8, 12
+# All positions are before it.
+_NO_END = 0xFFFFFFFF
 # Elements of a sample that lie together fill a sector of memory.
 _SECTOR_BYTES = 32
 # Its multiples, modulo 2^32, are spread evenly and without a period.
 _GOLDEN_RATIO = 0x9E3779B1
-# Elements are dense if one in 16 of the sample is equal.
-_DENSE_BITS = 4
 # Elements that a thread loads before it uses the first.
 _AHEAD = 8
 
@@ -53,7 +55,7 @@ def sample_kernel(element_size: int) -> Any:
     ordered_key = functions.ordered_key
     load_element = functions.load_element
     _, block_extremes, find_threshold, _ = threshold_functions(SAMPLED_THREADS, key_type)
-    last_key = last_key_function(element_size)
+    exclusive_sum = block_scan(SAMPLED_THREADS)
     piece_bits = (_SECTOR_BYTES // element_size).bit_length() - 1
 
     @device_function
@@ -67,6 +69,23 @@ def sample_kernel(element_size: int) -> Any:
         width = (((part + 1) * n_pieces) >> parts_bits) - first
         piece = first + multiply_high_u32(part * _GOLDEN_RATIO, width)
         return i64((piece << piece_bits) | (number & ((1 << piece_bits) - 1)))
+
+    @linked_function
+    def number_of_equal(keys, sample_size, key, needed, sums, counters, thread):
+        """Return which element of the sample is the one numbered `needed`, from 1, that has this key."""
+        n_each = sample_size // u32(SAMPLED_THREADS)
+        own = thread * n_each
+        amount = u32(0)
+        for element in range(n_each):
+            amount += u32(keys[own + u32(element)] == key)
+        through, _ = exclusive_sum(amount, thread, sums)
+        for element in range(n_each):
+            if keys[own + u32(element)] == key:
+                through += 1
+                if through == needed:
+                    counters[FOUND] = own + u32(element)
+        cuda.syncthreads()
+        return counters[FOUND]
 
     @cuda.jit
     def choose_threshold(x, lengths, states, offsets, p: SampledParameters):
@@ -85,6 +104,7 @@ def sample_kernel(element_size: int) -> Any:
         base = x + x_row * element_size
         step = p.strides.x * element_size
         threshold = key_type(0)
+        equals_end = u32(_NO_END)
         sample_size = u32(1) << u32(p.sample_bits)
         elements = cuda.local.array(_AHEAD, key_type)
         if count > p.n_slots:
@@ -125,22 +145,20 @@ def sample_kernel(element_size: int) -> Any:
                 rank + (rank >> 4),
                 histogram,
                 sums,
+                extremes,
                 counters,
                 thread,
                 lane,
                 warp,
             )
-            # Many equals are not to be listed: enough elements are above them, almost surely, or the row's
-            # first segments have enough of them.
-            most = rank + (rank >> 4)
-            are_enough = n_above >= expected + (expected >> 3) + 29
-            are_dense = (n_at_or_above - n_above) >= (sample_size >> _DENSE_BITS)
-            if n_at_or_above > most and (are_enough or are_dense) and threshold < last_key(p.key_format):
-                threshold += 1
+            if n_at_or_above > rank + (rank >> 4):
+                # Of the elements that equal the threshold, those up to the last one that is needed here.
+                number = number_of_equal(keys, sample_size, threshold, rank - n_above, sums, counters, thread)
+                equals_end = u32(prefix + sample_position(number, parts_bits, n_pieces)) + 1
         if thread == 0:
             state = states + row * ROW_STATE_BYTES
             store_u64(state, u64(threshold))
             store_u32(state + LISTED, u32(0))
-            store_u32(state + EQUALS, u32(0))
+            store_u32(state + EQUALS_END, equals_end)
 
     return choose_threshold

@@ -38,15 +38,17 @@ def select_function(element_size: int, n_threads: int) -> Any:
         n_selected,
         limit,
         are_too_many,
+        are_many_equal,
         unfolded_format,
         key_format,
         ids,
     ):
         """Return how many candidates are above the threshold, how many equal it, and what it is.
 
-        What is at or above the threshold is kept, if it is no more than `limit`; else what is above it and,
-        if that is less than `n_selected`, the first of those that equal it; else the same with a higher
-        threshold. If they `are_too_many` for sure, a higher threshold is looked for at once.
+        What is at or above the threshold is kept, if it is no more than `limit`; else the same with a higher
+        threshold. If this is that of element number `n_selected`, and too many equal it, the first of these
+        are kept; so they are if `are_many_equal`. If they `are_too_many` for sure, a higher threshold is
+        looked for at once.
 
         `memory` are the shared arrays, `items` and `source` those of `filter_pass`, and `ids` ``(thread,
         lane, warp)``. `unaligned` is ``(exists, bits, key, position, prefix)``, of the thread's element
@@ -61,10 +63,13 @@ def select_function(element_size: int, n_threads: int) -> Any:
         next_above = key_type(0)
         n_found = u32(0)
         n_ties = u32(0)
-        only_above = are_too_many
+        only_above = are_many_equal
+        if only_above:
+            next_above = unfold_next_above(threshold, key_format)
         collecting = True
         while collecting:
-            if not are_too_many and (not only_above or next_above != 0 or unfolded_threshold == 0):
+            has_above = threshold < highest and (next_above != 0 or unfolded_threshold == 0)
+            if not are_too_many and (has_above or not only_above):
                 kept_threshold = unfolded_threshold
                 if only_above:
                     kept_threshold = next_above
@@ -92,41 +97,32 @@ def select_function(element_size: int, n_threads: int) -> Any:
                         lows[slot] = ~unaligned_position
             cuda.syncthreads()
             n_found = counters[FOUND]
-            if are_too_many:
-                n_found = n_selected
+            collecting = are_too_many or n_found > limit or (only_above and n_found >= n_selected)
             are_too_many = False
-            collecting = False
-            if only_above:
-                if n_found < n_selected:
-                    n_ties = n_selected - n_found
-                else:
-                    threshold, fits = narrow(
-                        histogram,
-                        items,
-                        source,
-                        unaligned_key,
-                        is_unaligned,
-                        threshold,
-                        highest,
-                        n_selected,
-                        limit,
-                        unfolded_format,
-                        key_format,
-                        sums,
-                        counters,
-                        thread,
-                    )
-                    unfolded_threshold = unfold_threshold(threshold, key_format)
-                    only_above = not fits
-                    if only_above:
-                        next_above = unfold_next_above(threshold, key_format)
-                    collecting = True
-            elif n_found > limit:
-                only_above = True
-                next_above = unfold_next_above(threshold, key_format)
-                collecting = True
             if collecting:
+                threshold, fits = narrow(
+                    histogram,
+                    items,
+                    source,
+                    unaligned_key,
+                    is_unaligned,
+                    threshold,
+                    highest,
+                    n_selected,
+                    limit,
+                    unfolded_format,
+                    key_format,
+                    sums,
+                    counters,
+                    thread,
+                )
+                unfolded_threshold = unfold_threshold(threshold, key_format)
+                only_above = not fits
+                if only_above:
+                    next_above = unfold_next_above(threshold, key_format)
                 forget_found(counters, thread)
+            elif only_above:
+                n_ties = n_selected - n_found
         if not are_unfolded:
             pair = thread
             while pair < n_found:

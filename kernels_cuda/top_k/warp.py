@@ -7,7 +7,7 @@
 
 Of short rows it can rank all, for any k; then there is no threshold.
 
-If more are at or above the threshold than fit, those above it are taken and the first that equal it; if even
+If many more are at or above the threshold, those above it are taken and the first that equal it; if even
 those above do not fit, the selected ones one by one: the largest key of the warp, and of the lanes that hold
 it the smallest position. Reads the row once, writes k values and indices.
 """
@@ -17,6 +17,7 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
+    ballot,
     grid_dependency_wait,
     join_u32,
     load_if_u32x4,
@@ -45,6 +46,8 @@ i64 = types.int64
 _NOWHERE = 0xFFFFFFFF
 # Of lanes with 32 keys, so that three blocks share a multiprocessor; keys of 8 bytes need more.
 LARGE_REGISTERS = 80
+# So many more than k and a half are ranked, rather than to leave out those that equal the threshold.
+_SPARE = 16
 # Pairs that a pair is compared with at a time.
 _COMPARED = 4
 
@@ -57,6 +60,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     unfolded_element = functions.unfolded_element
     fold = functions.fold
     first_of_equals = functions.first_of_equals
+    unfold_next_above = functions.unfold_next_above
     spread_unfolded_keys = functions.spread_unfolded_keys
     restore = functions.restore
     load_element = functions.load_element
@@ -138,6 +142,15 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 live |= 1 << u32(place)
         return live
 
+    @linked_function
+    def those_at_or_above(live, unfolded_keys, threshold):
+        """Return which of the marked keys are at or above a higher threshold."""
+        below = u32(0)
+        for place in range(per_lane):
+            if unfolded_keys[place] < threshold:
+                below |= 1 << u32(place)
+        return live & ~below
+
     # Older devices might have to spill.
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
@@ -208,62 +221,61 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 next_best = key_type(0)
             taken += 1
         if n_selected <= WARP_LARGEST_K:
-            if threshold == 0:
-                # Equal maxima were taken away together, until none was left. The least of them may do.
-                least_taken = ~key_type(0)
-                if best == 0 and larger != 0:
-                    least_taken = larger
-                    if smaller != 0:
-                        least_taken = smaller
-                threshold = ~warp_max(~least_taken)
-                live = keys_at_or_above(unfolded_keys, threshold, lane_first, count)
-                if warp_add(popcount_u32(live)) < n_selected:
-                    threshold = key_type(0)
             threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
 
         live = keys_at_or_above(unfolded_keys, threshold, lane_first, count)
-        above = live
-        amount = popcount_u32(above)
+        kept = live
+        amount = popcount_u32(kept)
         through = warp_inclusive_sum(amount)
-        n_above = shuffle_from_u32(through, u32(31))
-        n_found = n_above
+        n_found = shuffle_from_u32(through, u32(31))
+        fits = True
         slots = warp * u32(p.n_slots)
-        if n_found > u32(p.n_slots):
+        enough = u32(p.n_slots)
+        if n_selected <= WARP_LARGEST_K:
+            enough = min(enough, n_selected + (n_selected >> 1) + _SPARE)
+        if n_found > enough:
+            # Equal maxima have been taken away together, but only k of them had to be.
+            taken = u32(0)
+            while taken < n_selected:
+                threshold = warp_max(larger)
+                is_taken = larger == threshold
+                if is_taken:
+                    larger = smaller
+                    smaller = key_type(0)
+                taken += popcount_u32(ballot(is_taken))
+            threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
             # Those above the threshold, and the first of those that equal it.
             threshold_key = fold(threshold, p.unfolded_format, p.key_format)
-            above = u32(0)
-            for place in range(per_lane):
-                if fold(unfolded_keys[place], p.unfolded_format, p.key_format) > threshold_key:
-                    above |= 1 << u32(place)
-            above &= live
-            amount = popcount_u32(above)
+            next_above = unfold_next_above(threshold_key, p.key_format)
+            live = those_at_or_above(live, unfolded_keys, threshold)
+            kept = u32(0)
+            if next_above != 0 or threshold == 0:
+                kept = those_at_or_above(live, unfolded_keys, next_above)
+            ties = live ^ kept
+            n_before = warp_add(popcount_u32(kept))
+            fits = n_before <= u32(p.n_slots)
+            n_found = max(n_before, n_selected)
+            for vector in range(n_vectors):
+                if n_before < n_found:
+                    mask = u32(((1 << per_vector) - 1) << (vector * per_vector))
+                    amount = popcount_u32(ties & mask)
+                    through = warp_inclusive_sum(amount)
+                    tie = n_before + through - amount
+                    for element in range(per_vector):
+                        is_tie = ties & u32(1 << (vector * per_vector + element))
+                        if is_tie != 0 and tie < n_found:
+                            kept |= is_tie
+                            tie += 1
+                    n_before += shuffle_from_u32(through, u32(31))
+            amount = popcount_u32(kept)
             through = warp_inclusive_sum(amount)
-            n_above = shuffle_from_u32(through, u32(31))
-            n_found = max(n_above, n_selected)
-        if n_above <= u32(p.n_slots):
+        if fits:
             slot = slots + (through - amount)
             for place in range(per_lane):
-                is_above = (above >> u32(place)) & 1
+                is_kept = (kept >> u32(place)) & 1
                 position = position_of(lane_first, place)
-                put_slot(slot_keys, slot_positions, slot, unfolded_keys[place], position, is_above)
-                slot += is_above
-            if n_found > n_above:
-                n_before = n_above
-                for vector in range(n_vectors):
-                    ties = ((live ^ above) >> u32(vector * per_vector)) & u32((1 << per_vector) - 1)
-                    amount = popcount_u32(ties)
-                    through = warp_inclusive_sum(amount)
-                    tie = n_before + (through - amount)
-                    for element in range(per_vector):
-                        place = vector * per_vector + element
-                        is_tie = (ties >> u32(element)) & 1
-                        is_kept = is_tie != 0 and tie < n_found
-                        position = position_of(lane_first, place)
-                        put_slot(
-                            slot_keys, slot_positions, slots + tie, unfolded_keys[place], position, is_kept
-                        )
-                        tie += is_tie
-                    n_before += shuffle_from_u32(through, u32(31))
+                put_slot(slot_keys, slot_positions, slot, unfolded_keys[place], position, is_kept)
+                slot += is_kept
             cuda.syncwarp()
             own = lane
             while own < n_found:
