@@ -46,7 +46,7 @@ class Mode(StrEnum):
 INDICES_HELP = (
     "Index tuples: a file of the same kinds. Of the results of top-k and nonzero, the indices are taken."
 )
-LARGEST_ITEM = 8  # bytes
+LARGEST_ITEM = 16  # bytes
 IndexTypeOption = Annotated[
     IndexType, typer.Option(metavar="TYPE", help="The type of the indices: uint32, uint64, int32 or int64.")
 ]
