@@ -30,6 +30,7 @@ from dmlops.operators import (
     TopK,
     TopK1,
 )
+from dmlops.shortcuts import eye, tril, triu
 from dmlops.tensor import TensorDesc
 from kernels_cpu.threads import get_num_threads, set_num_threads
 
@@ -61,10 +62,13 @@ __all__ = [
     "UnsupportedFeatureError",
     "check_feature_support",
     "diagonal_matrix",
+    "eye",
     "feature_level",
     "gather_nd",
     "get_num_threads",
     "nonzero_coordinates",
     "set_num_threads",
     "top_k",
+    "tril",
+    "triu",
 ]

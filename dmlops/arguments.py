@@ -5,8 +5,9 @@ from operator import index
 from typing import Any, TypeVar
 
 from dmlops.data_types import SUPPORTED, data_type_of
-from dmlops.enums import FeatureLevel, TensorDataType
+from dmlops.enums import FeatureLevel
 from dmlops.errors import error_text, refuse, shown
+from dmlops.opaque_types import ElementType
 
 Member = TypeVar("Member", bound=enum.IntEnum)
 
@@ -99,7 +100,7 @@ def boolean(value: Any, where: str) -> bool:
     raise TypeError(error_text(where, shown(value), "it is not a truth value", allowed))
 
 
-def data_type(dtype: Any, where: str) -> TensorDataType:
+def data_type(dtype: Any, where: str) -> ElementType:
     """Return the data type that a ``dtype`` argument of any library names.
 
     Raises

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar
 import numpy as np
 
 from dmlops.enums import TensorDataType
+from dmlops.opaque_types import ElementType
 
 Element = TypeVar("Element", bound=np.generic)
 """What a NumPy array holds."""
@@ -32,6 +33,10 @@ DataTypeName = Literal[
     "bfloat16",
     "float32",
     "float64",
+    "complex64",
+    "complex128",
+    "float8_e4m3fn",
+    "float8_e5m2",
 ]
 Mode = Literal["raise", "clip", "fill"]
 
@@ -45,7 +50,7 @@ class LibraryDataType(Protocol):
 
 
 IndexType = IndexTypeName | TensorDataType | LibraryDataType | type[Any]
-DataType = DataTypeName | TensorDataType | LibraryDataType | type[Any]
+DataType = DataTypeName | ElementType | LibraryDataType | type[Any]
 
 
 class TopKOptions(TypedDict, total=False):
@@ -85,6 +90,13 @@ class DiagonalOptions(TypedDict, total=False):
     value: Any
     begin: int
     end: int
+    out: Any
+    stream: Any
+
+
+class OutputOptions(TypedDict, total=False):
+    """What `tril`, `triu` and `eye` take by keyword."""
+
     out: Any
     stream: Any
 

@@ -20,10 +20,15 @@ from dmlops.errors import (
 )
 from dmlops.function_errors import InWordsOf
 from dmlops.memory import CPU, Device
+from dmlops.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.operators import Descriptor, Options
 from dmlops.operators.diagonal_matrix import diagonal_matrix_descriptor, infer_diagonal_matrix
 from dmlops.operators.gather_nd import gather_nd_descriptor, infer_gather_nd
-from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates, nonzero_coordinates_descriptor
+from dmlops.operators.nonzero_coordinates import (
+    check_fill,
+    infer_nonzero_coordinates,
+    nonzero_coordinates_descriptor,
+)
 from dmlops.operators.support import INDEX_TYPES
 from dmlops.operators.top_k import infer_top_k, top_k_descriptor
 from dmlops.tensor import TensorDesc
@@ -43,16 +48,19 @@ def bind_top_k(
     lengths: Operand | None = None,
 ) -> BoundCall:
     """Bind a call of `top_k`."""
-    library, array, *_ = x
-    data, device = library.describe(array, "top_k.x"), library.device(array)
+    library, device = x.library, x.library.device(x.array)
+    data = _described(x, "top_k.x")
     inputs, input_descs, row_lengths = [x], [data], None
     if lengths is not None:
         row_lengths = lengths.library.describe(lengths.array, "top_k.lengths")
         _check_device("top_k.lengths", lengths.library.device(lengths.array), device)
         inputs, input_descs = [x, lengths], [data, row_lengths]
     with InWordsOf("top_k", has_out=bool(out)):
-        index_type = _index_type(index_type, library, out, "top_k")
+        index_type = resolved_index_type(index_type, library, out, "top_k")
         inferred = infer_top_k(data, k, axis, index_type, row_lengths)
+        if isinstance(data.data_type, OpaqueType) and device is not CPU:
+            reason, remedy = f"{device} selects no dates and durations", "pass their int64; NaT is the lowest"
+            raise TypeError(error_text("top_k.x", data.data_type.name, reason, remedy))
         values, indices = _check_outputs(out, ("values", "indices"), inferred, device, "top_k")
         call = _Call("top_k", inputs, input_descs, out, [values, indices], device)
         if lengths is not None:
@@ -83,29 +91,25 @@ def bind_nonzero_coordinates(
 ) -> BoundCall:
     """Bind a call of `nonzero_coordinates`."""
     where = "nonzero_coordinates"
-    library, array, *_ = x
-    data, device = library.describe(array, f"{where}.x"), library.device(array)
+    library, device = x.library, x.library.device(x.array)
+    data = _described(x, f"{where}.x")
+    if isinstance(data.data_type, OpaqueType) and data.data_type.magnitude is None:
+        reason = f"{library.name} is not asked which elements are zero"
+        raise TypeError(error_text(f"{where}.x", data.data_type.name, reason, "pass bools: x != 0"))
     rows = data.element_count
     if out and size is None:
         given = out[0].library.describe(out[0].array, f"{where}.out[0]")
         size = given.sizes[0] if given.sizes else 0
     is_trimmed = size is None
     capacity = rows if size is None else size
-    if fill is not None and is_trimmed:
-        refuse(
-            f"{where}.fill_value", fill, "size is left out", "there are rows to fill only where size is given"
-        )
-    index_type = _index_type(index_type, library, out, where)
+    index_type = resolved_index_type(index_type, library, out, where)
+    check_fill(fill, index_type, is_trimmed=is_trimmed)
     with InWordsOf(where, has_out=bool(out), sizes="size"):
         coordinates, count = infer_nonzero_coordinates(data, capacity, index_type)
     if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
         count = count.with_leading_ones(1)
     inferred = coordinates, count
     coordinates, count = _check_outputs(out, ("coordinates", "count"), inferred, device, where)
-    low, high = index_type.integer_range
-    if fill is not None and not low <= fill <= high:
-        reason = f"coordinates are {index_type.name}"
-        refuse(f"{where}.fill_value", fill, reason, f"it must be in [{low}, {high}]")
     if capacity != rows:
         _check_extended(f"{where}.size", capacity, f"DirectML writes one row per element, which are {rows}")
     options = Options(coordinates=coordinates, fill=fill)
@@ -119,8 +123,8 @@ def bind_nonzero_coordinates(
 def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: int, mode: str) -> BoundCall:
     """Bind a call of `gather_nd`."""
     where = "gather_nd"
-    library, device = x.library, x.library.device(x.array)
-    data = library.describe(x.array, f"{where}.x")
+    device = x.library.device(x.array)
+    data = _described(x, f"{where}.x")
     tuples = indices.library.describe(indices.array, f"{where}.indices")
     _check_device(f"{where}.indices", indices.library.device(indices.array), device)
     with InWordsOf(where, has_out=bool(out), sizes="indices"):
@@ -144,8 +148,8 @@ def bind_diagonal_matrix(
     x: Operand, out: Sequence[Operand], made: None, value: Any, begin: int, end: int
 ) -> BoundCall:
     """Bind a call of `diagonal_matrix` that copies what is not on the band."""
-    library, array, *_ = x
-    data, device = library.describe(array, "diagonal_matrix.x"), library.device(array)
+    library, device = x.library, x.library.device(x.array)
+    data = _described(x, "diagonal_matrix.x")
     call = _matrix_call(data.sizes, data.data_type, value, "x", [x], [data], out, device, library)
     with InWordsOf("diagonal_matrix", has_out=bool(out)):
         output = call.output_descs[0]
@@ -164,7 +168,7 @@ def bind_matrix_without_input(
 
 def _matrix_call(
     sizes: tuple[int, ...],
-    data_type: TensorDataType,
+    data_type: ElementType,
     value: Any,
     field: str,
     inputs: Sequence[Operand],
@@ -185,7 +189,7 @@ class Made(NamedTuple):
 
     library: ArrayLibrary
     sizes: tuple[int, ...]
-    data_type: TensorDataType
+    data_type: ElementType
     device: Device
 
 
@@ -210,6 +214,7 @@ def made_from(shape: Any, dtype: Any, like: Any, out: Any) -> Made:
         data_type = arguments.data_type(dtype, f"{where}.dtype")
     else:
         data_type = TensorDataType.FLOAT64 if described is None else described.data_type
+    _check_level_of(data_type, f"{where}.dtype")
     return _new(Made, (library, arguments.sizes(shape, f"{where}.shape"), data_type, device))  # type: ignore[no-any-return]
 
 
@@ -300,6 +305,28 @@ _TYPES_OF_RESULTS = {
 }
 
 
+def _described(operand: Operand, where: str) -> TensorDesc:
+    """Return an input's description, if the level that is set has its type."""
+    found = operand.library.describe(operand.array, where)
+    _check_level_of(found.data_type, where)
+    return found
+
+
+def _check_level_of(data_type: ElementType, where: str) -> None:
+    """Refuse an opaque type at a level of DirectML."""
+    if isinstance(data_type, OpaqueType):
+        _check_extended(where, data_type.name, "DirectML has no such type")
+
+
+def as_testable(x: Operand, where: str, stream: int | None) -> Operand:
+    """Return an array whose elements kernels can tell from zero: bools for types which no bits tell."""
+    dtype = x.array.dtype
+    if dtype.itemsize <= 8 and getattr(dtype, "names", None) is None:
+        return x
+    _described(x, where)
+    return x.library.as_bools(x, stream) or x
+
+
 def _check_extended(where: str, got: object, reason: str) -> None:
     """Refuse what no level of DirectML takes where one is set."""
     if level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
@@ -329,9 +356,9 @@ def _check_outputs(
             reason = f"the {what} {'have' if is_plural else 'has'} shape {expected.sizes}"
             refuse(where, f"shape {got.sizes}", reason, "shapes must be equal")
         if got.data_type != expected.data_type:
-            expected_type = expected.data_type.name.lower()
+            expected_type = type_name(expected.data_type)
             reason = f"the {what} {'are' if is_plural else 'is'} {expected_type}"
-            refuse(where, got.data_type.name.lower(), reason, "types must be equal")
+            refuse(where, type_name(got.data_type), reason, "types must be equal")
         if got.overlaps_itself:
             reason = f"sizes {got.sizes} then share addresses"
             allowed = "the strides of an output must not overlap"
@@ -340,17 +367,18 @@ def _check_outputs(
     return tuple(checked)
 
 
-def _index_type(
+def resolved_index_type(
     index_type: TensorDataType | None, library: ArrayLibrary, out: Sequence[Operand], function: str
 ) -> TensorDataType:
+    """Return the type of indices: what the caller asked for, or that of `out` or the library."""
     if index_type is not None:
         return index_type
     if out:
         # Indices of top_k and the count and coordinates of nonzero share one type, that of the second output.
         data_type = out[1].library.describe(out[1].array, f"{function}.out[1]").data_type
-        if data_type not in INDEX_TYPES:
+        if isinstance(data_type, OpaqueType) or data_type not in INDEX_TYPES:
             reason, allowed = "it holds indices", "it must be uint32, uint64, int32 or int64"
-            refuse(f"{function}.out[1]", data_type.name.lower(), reason, allowed)
+            refuse(f"{function}.out[1]", type_name(data_type), reason, allowed)
         return data_type
     # DirectML knows one type of indices at every level.
     return (

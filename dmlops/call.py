@@ -26,6 +26,7 @@ from dmlops.memory import (
     overlap_candidate,
     share_memory,
 )
+from dmlops.opaque_types import part_bytes
 from dmlops.tensor import TensorDesc
 from dmlops.waiting import check_then_gather, count_then_expand
 
@@ -354,7 +355,7 @@ def workspace_bytes(plan: Any) -> int:
 
 def _item_size(desc: TensorDesc) -> int:
     """Return what the address of such an array must be a multiple of; 0 for one without elements."""
-    return desc.data_type.bytes if desc.element_count else 0
+    return part_bytes(desc.data_type) if desc.element_count else 0
 
 
 def _refuse_overlap(name: str, other: str, allowed: str) -> None:

@@ -20,21 +20,21 @@ _MAX_ENTRIES = 2
 
 
 class CompiledOperator:
-    """An operator that is planned for one device; made by `compile`.
+    """An operator that `compile` has planned for a device.
 
-    It is immutable, and may be used from any thread and on any stream. A pickled one is planned anew where it
-    is loaded, for the device of the same name.
+    It is immutable, and may be used from any thread and on any stream. It can be pickled. When it is loaded,
+    it is planned again for the device of the same name.
 
     Attributes
     ----------
     descriptor : Descriptor
-        What is computed.
+        The computation.
     device : Device
-        Where.
+        The device for which it is planned.
     inputs, outputs : mapping of str to TensorDesc
         The tensors by field name.
     workspace_size : int
-        Bytes of temporary memory that one execution needs.
+        The bytes of temporary memory that one execution needs.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class CompiledOperator:
         return f"CompiledOperator({self.descriptor!r}, device={str(self.device)!r})"
 
     def execute(self, tensors: Mapping[str, Any], workspace: Any = None, stream: Any = None) -> None:
-        """Compute the outputs from the inputs, all of them given.
+        """Compute the outputs from the inputs.
 
         Parameters
         ----------
@@ -82,22 +82,22 @@ class CompiledOperator:
             An array for each field of `inputs` and `outputs`, of the described type, sizes and strides.
         workspace : array, optional
             At least `workspace_size` bytes of temporary memory on the operator's device, contiguous and
-            apart from the tensors. With it nothing is allocated, and nothing waits.
+            apart from the tensors. With a workspace, nothing is allocated and nothing waits.
         stream : int or stream object, optional
-            Where a GPU runs it; None for the current stream of the input's library.
+            The stream on which a GPU runs the operator; by default the current stream of the input's library.
 
         Raises
         ------
         InvalidDescriptorError
             If an array is missing, does not fit its description, or an output overlaps another array.
         DeviceMismatchError
-            If an array lives on another device.
+            If an array is on another device.
         TypeError
-            If something is no array.
+            If something is not an array.
 
         Notes
         -----
-        Gather indices out of range are clamped, as DirectML does.
+        Indices of a gather that are out of range are clamped, as in DirectML.
         """
         name = self.descriptor.name
         if not isinstance(tensors, Mapping):

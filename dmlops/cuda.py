@@ -162,11 +162,15 @@ def check_stream_device(handle: int, device_number: int, where: str) -> None:
     """
     if handle in _DEFAULT_STREAMS:
         return
-    context = _checked(_driver().cuStreamGetCtx(handle), "asking a stream for its device")
-    number = _device_of(context)
+    number = stream_device(handle)
     if number != device_number:
         got, reason = f"a stream of cuda:{number}", f"the arrays live on cuda:{device_number}"
         raise DeviceMismatchError(error_text(where, got, reason, "both must share a device"))
+
+
+def stream_device(handle: int) -> int:
+    """Return the number of the device that a stream belongs to, which is none of the default streams."""
+    return _device_of(_checked(_driver().cuStreamGetCtx(handle), "asking a stream for its device"))
 
 
 @functools.cache

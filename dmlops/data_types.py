@@ -7,29 +7,31 @@ import numpy as np
 from dmlops import kernel_store
 from dmlops.enums import TensorDataType
 from dmlops.errors import error_text, shown
+from dmlops.opaque_types import OPAQUE, ElementType, OpaqueType, opaque_of_numpy, type_name
 
 SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
 """The data types that operators take, by the name that NumPy, torch and JAX all use."""
 
 _INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
-_OF_NUMPY: "dict[np.dtype[Any], TensorDataType]" = {}
-_NUMPY_DTYPES: "dict[TensorDataType, np.dtype[Any]]" = {}
+_OF_NUMPY: "dict[np.dtype[Any], ElementType]" = {}
+_NUMPY_DTYPES: "dict[ElementType, np.dtype[Any]]" = {}
 
 
-def numpy_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
-    """Return the NumPy type of a data type; bfloat16 needs the ml_dtypes package."""
+def numpy_dtype(data_type: ElementType) -> "np.dtype[Any]":
+    """Return the NumPy type of a data type; bfloat16 and float8 need the ml_dtypes package."""
     found = _NUMPY_DTYPES.get(data_type)
     return _NUMPY_DTYPES.setdefault(data_type, _make_dtype(data_type)) if found is None else found
 
 
-def _make_dtype(data_type: TensorDataType) -> "np.dtype[Any]":
-    if data_type == TensorDataType.BFLOAT16:
+def _make_dtype(data_type: ElementType) -> "np.dtype[Any]":
+    if isinstance(data_type, OpaqueType) and data_type.dtype is not None:
+        return data_type.dtype
+    name: Any = type_name(data_type)
+    if name.startswith(("bfloat", "float8")):
         with kernel_store.LOCK:
             import ml_dtypes  # noqa: PLC0415
 
-        name: Any = ml_dtypes.bfloat16
-    else:
-        name = data_type.name.lower()
+        name = getattr(ml_dtypes, name)
     dtype: np.dtype[Any] = np.dtype(name)
     return dtype
 
@@ -43,12 +45,34 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
     return SUPPORTED[name]
 
 
-def data_type_of(dtype: Any, where: str) -> TensorDataType:
+def data_type_of(dtype: Any, where: str) -> ElementType:
     """Return the data type that a ``dtype`` argument of any library names."""
-    return named_data_type(dtype_name(dtype), where)
+    name = dtype_name(dtype)
+    if name not in SUPPORTED and name not in OPAQUE:
+        try:
+            described = np.dtype(dtype)
+        except Exception:  # as in `dtype_name`
+            described = np.dtype(object)
+        if described.isnative and (opaque := opaque_of_numpy(described)):
+            return opaque
+    return named_data_type(name, where)
 
 
-def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> TensorDataType:
+def check_of_descriptors(data_type: ElementType, where: str) -> TensorDataType:
+    """Return a data type that descriptors have.
+
+    Raises
+    ------
+    TypeError
+        If functions alone take it; the text begins with `where`.
+    """
+    if isinstance(data_type, OpaqueType):
+        allowed = f"it must be one of {', '.join(SUPPORTED)}"
+        raise TypeError(error_text(where, data_type.name, "descriptors have no such type", allowed))
+    return data_type
+
+
+def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> ElementType:
     """Return the data type that a type of NumPy in the machine's own byte order is.
 
     Raises
@@ -58,17 +82,18 @@ def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> TensorDataType:
     """
     found = _OF_NUMPY.get(dtype)
     if found is None:
-        found = _OF_NUMPY[dtype] = named_data_type(dtype.name, where)
+        name = dtype.name if dtype.names is None else str(dtype)
+        found = _OF_NUMPY[dtype] = opaque_of_numpy(dtype) or named_data_type(name, where)
     return found
 
 
 def dtype_name(dtype: Any) -> str:
     """Return the common name of a type, as NumPy and torch both spell it."""
-    if isinstance(dtype, TensorDataType):
-        return dtype.name.lower()
+    if isinstance(dtype, (TensorDataType, OpaqueType)):
+        return type_name(dtype)
     if type(dtype).__module__ == "torch":
         return str(dtype).removeprefix("torch.")
-    if isinstance(dtype, str) and dtype == "bfloat16":
+    if isinstance(dtype, str) and (dtype == "bfloat16" or dtype in OPAQUE):
         return dtype
     try:
         described = np.dtype(dtype)
@@ -77,7 +102,7 @@ def dtype_name(dtype: Any) -> str:
         return shown(dtype)
 
 
-def named_data_type(name: str, where: str) -> TensorDataType:
+def named_data_type(name: str, where: str) -> ElementType:
     """Return the data type of that name.
 
     Raises
@@ -85,8 +110,11 @@ def named_data_type(name: str, where: str) -> TensorDataType:
     TypeError
         If no operator takes it; the text begins with `where`.
     """
-    found = SUPPORTED.get(name)
+    found = SUPPORTED.get(name) or OPAQUE.get(name)
     if found is None:
-        allowed = f"it must be one of {', '.join(SUPPORTED)}"
+        others = "complex64, complex128, datetime64, timedelta64, float8 or structured"
+        allowed = f"it must be one of {', '.join(SUPPORTED)}, {others}"
+        if "float8" in name or name.startswith("["):
+            allowed = "float8 must have a zero, and structured types no objects"
         raise TypeError(error_text(where, name, "no operator takes that type", allowed))
     return found

@@ -14,10 +14,10 @@ from dmlops.memory import Device
 
 
 class DeviceArray:
-    """A packed array in the memory of a CUDA device, with undefined contents at first.
+    """A contiguous array in the memory of a CUDA device, with undefined contents at first.
 
-    Functions return such arrays if their first operand is known by ``__cuda_array_interface__`` or DLPack
-    alone. Array libraries take them without a copy: ``torch.as_tensor(array)``, ``cupy.asarray(array)``,
+    Functions return such arrays if their first operand is known only by ``__cuda_array_interface__`` or
+    DLPack. Array libraries take them without a copy: ``torch.as_tensor(array)``, ``cupy.asarray(array)``,
     ``numba.cuda.as_cuda_array(array)``, or ``from_dlpack`` of any library.
 
     Parameters
@@ -29,8 +29,8 @@ class DeviceArray:
     device : int
         Number of the CUDA device.
     stream : int or stream object, optional
-        Stream that orders the memory: the array is written on it, and freed after the work that is on it
-        then. None means the default stream. A stream given as an integer must live as long as the array.
+        The stream that orders the memory. The array is written on it, and freed after the work that is then
+        on it. None means the default stream. The stream behind an integer must exist as long as the array.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class DeviceArray:
     dtype : dtype
         Data type of the elements.
     device : Device
-        Where the array lives; ``str(device)`` is ``"cuda:0"``, for example.
+        The device that has the array; ``str(device)`` is ``"cuda:0"``, for example.
     stream : int
         Handle of the stream that orders the memory.
     pointer : int
@@ -54,12 +54,12 @@ class DeviceArray:
     InvalidDescriptorError
         If a size is negative, or the stream is being captured into a CUDA graph, which would own the memory.
     TypeError
-        If the data type is not bool, an integer or a float of NumPy's, or the stream is none.
+        If the data type is not bool, a number, a date or a duration of NumPy, or `stream` is not a stream.
 
     Notes
     -----
-    A library that reads the array on another stream has to order itself with `stream`, as the protocols have
-    it, and to keep the array until it has read it.
+    A library that reads the array on another stream has to wait for `stream`, as both protocols say, and to
+    keep the array until it has read it.
     """
 
     __slots__ = ("__weakref__", "device", "dtype", "pointer", "shape", "stream")
@@ -70,9 +70,9 @@ class DeviceArray:
         self.dtype = np.dtype(dtype)
         if any(size < 0 for size in self.shape):
             refuse(f"{where}.shape", self.shape, "a size is negative", "sizes must be 0 or more")
-        if self.dtype.kind not in "biuf":
+        if self.dtype.kind not in "biufcMm":
             reason = "__cuda_array_interface__ has no name for it here"
-            allowed = "dtype must be bool, an integer or a float of NumPy's"
+            allowed = "dtype must be bool, a number, a date or a duration of NumPy's"
             raise TypeError(error_text(f"{where}.dtype", str(self.dtype), reason, allowed))
         device = operator.index(device)
         cuda.target(device, f"{where}.device")  # says what is missing
@@ -94,7 +94,7 @@ class DeviceArray:
         Parameters
         ----------
         array : array_like
-            What is copied.
+            The array to copy.
         device, stream
             As for the class. The host waits for the copy.
 
@@ -122,7 +122,7 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        """How much memory the elements take."""
+        """The bytes of memory that the elements take."""
         n_bytes: int = math.prod(self.shape) * self.dtype.itemsize
         return n_bytes
 

@@ -17,6 +17,7 @@ from dmlops.enums import Feature, FeatureLevel, TensorDataType
 from dmlops.errors import UnsupportedFeatureError, error_text, refuse, shown
 from dmlops.memory import CPU, Device
 from dmlops.operators import Descriptor, Operator, Options
+from dmlops.part_plans import PartPlans
 from dmlops.tensor import TensorDesc
 
 _REGISTRY = (
@@ -76,30 +77,28 @@ def level_or(default: FeatureLevel) -> FeatureLevel:
 
 
 def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") -> Any:
-    """Answer one of the two questions that DirectML's CheckFeatureSupport knows.
+    """Answer one of the two queries of DirectML's CheckFeatureSupport.
 
     Parameters
     ----------
     feature : Feature
-        What is asked: the member, its number or its name.
+        The query: a member, its number or its name.
     query : TensorDataType or sequence of FeatureLevel
-        The data type, or the levels among which the highest supported one is wanted. As an application
-        may ask an older DirectML for newer levels, numbers above the highest level are not supported, and
-        no error.
+        The data type, or the levels to choose from. A number above the highest level is not an error, but a
+        level that is not supported: an application may know newer levels than its DirectML.
     device : str
         ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. As in DirectML, where CheckFeatureSupport is a method of a
-        device, only one that exists can be asked.
+        device, the device must exist.
 
     Returns
     -------
     bool or FeatureLevel
-        Whether any operator takes the data type; or the highest of the requested levels that the
-        back-end serves.
+        Whether any operator supports the data type; or the highest of the given levels that is supported.
 
     Raises
     ------
     UnsupportedFeatureError
-        If the feature is unknown, none of the levels is served, or the device cannot be used.
+        If the feature is unknown, none of the levels is supported, or the device cannot be used.
     InvalidDescriptorError
         If the query does not fit the feature, or there is no such device.
 
@@ -166,26 +165,26 @@ def compile(
     Parameters
     ----------
     descriptor : Descriptor
-        What is computed.
+        The computation.
     device : str
         ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     feature_level : FeatureLevel, optional
-        The level whose rules apply: the member, its number or its name; DML_6_4 outside of a
-        `feature_level` block.
+        The level whose rules apply: a member, its number or its name. The default is that of the
+        `feature_level` block, or else DML_6_4.
 
     Returns
     -------
     CompiledOperator
-        Ready to be executed, any number of times.
+        The operator, which can be executed any number of times.
 
     Raises
     ------
     UnsupportedFeatureError
-        If the level or the back-end does not take the descriptor, or the device cannot be used.
+        If the level or the device does not support the descriptor, or the device cannot be used.
     InvalidDescriptorError
         If there is no such device or no such level.
     TypeError
-        If `descriptor` is none.
+        If `descriptor` is not a descriptor.
 
     Examples
     --------
@@ -241,8 +240,10 @@ def plan_kernels(descriptor: Descriptor, device: Device, options: Options) -> An
     """Return the kernels' plan alone."""
     lowest = descriptor.lower()
     operator = OPERATORS[type(lowest)]
-    problem = operator.problem(lowest, options)
-    return backend.plan(operator.name, problem, device, f"{descriptor.name}.device")
+    problems = [operator.problem(part, options) for part in lowest.parts()]
+    where = f"{descriptor.name}.device"
+    plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
+    return plans[0] if len(plans) == 1 else PartPlans(plans, problems[0]["element_size"])
 
 
 def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> None:

@@ -7,7 +7,7 @@ _LONGEST_PART = 200
 
 
 class DmlError(Exception):
-    """Base class of all errors that dmlops raises on its own account."""
+    """Base class of the exceptions of dmlops."""
 
 
 class InvalidDescriptorError(DmlError, ValueError):
@@ -15,11 +15,11 @@ class InvalidDescriptorError(DmlError, ValueError):
 
 
 class UnsupportedFeatureError(DmlError, NotImplementedError):
-    """The descriptor is sound, but the feature level or the back-end does not serve it."""
+    """The descriptor is valid, but the feature level or the device does not support it."""
 
 
 class DeviceMismatchError(DmlError, ValueError):
-    """Arrays, or an array and a stream, live on different devices."""
+    """Arrays, or an array and a stream, belong to different devices."""
 
 
 class IndexOutOfRangeError(DmlError, IndexError):

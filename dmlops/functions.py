@@ -4,14 +4,16 @@ Each function normalises its arguments, looks for a call that was bound for argu
 one where there is none, and returns what it gives.
 """
 
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Unpack, overload
 
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from dmlops import arguments, binding, cuda, scalars
-from dmlops.array_libraries import SIGNATURES, Operand, as_input, as_output, as_plain
+from dmlops.array_libraries import SIGNATURES, Operand, as_input, as_output, as_plain, find_library
 from dmlops.array_types import (
     Array,
     DataType,
@@ -39,14 +41,30 @@ _new: Any = tuple.__new__
 
 
 class TopKResult(NamedTuple, Generic[Values, Indices]):
-    """What `top_k` returns."""
+    """The result of `top_k`.
+
+    Attributes
+    ----------
+    values : array
+        The selected elements.
+    indices : array
+        Their positions along the axis.
+    """
 
     values: Values
     indices: Indices
 
 
 class NonzeroResult(NamedTuple, Generic[Indices]):
-    """What `nonzero_coordinates` returns."""
+    """The result of `nonzero_coordinates`.
+
+    Attributes
+    ----------
+    coordinates : array
+        One row per non-zero element, one column per dimension.
+    count : array
+        The number of non-zero elements, without dimensions.
+    """
 
     coordinates: Indices
     count: Indices  # type: ignore[assignment]  # tuples have a method of that name
@@ -73,58 +91,60 @@ def top_k(
     out: Any = None,
     stream: Any = None,
 ) -> TopKResult[Any, Any]:
-    """Return the `k` largest or smallest elements along an axis, and where they are.
+    """Return the `k` largest or smallest elements along an axis, and their indices.
 
     Parameters
     ----------
     x : array
-        Of any shape; a 0-d array counts as one of shape (1,).
+        An array of any shape; a 0-d array is treated as one of shape (1,). Bool, integers, floats and, on the
+        CPU, datetime64 and timedelta64.
     k : int
-        How many, from 0 to the size of the axis.
+        The number of elements to select, from 0 to the size of the axis.
     axis : int
-        Along which dimension.
+        The dimension along which to select.
     largest : bool
-        Largest first; False for smallest first.
+        Whether to select the largest elements, or the smallest.
     sorted : bool
         Whether the results are in order of value. False selects the same elements, and returns them in
         ascending order of index.
     lengths : array of uint32, uint64, int32 or int64, optional
-        How many elements of each row count, from the first on; clamped to the size of the axis. Of the shape
-        of `x` without the axis.
+        The number of elements of each row that count, from the first on, in the shape of `x` without the
+        axis. Numbers above the size of the axis stand for all elements.
     index_dtype : data type, optional
-        uint32, uint64, int32 or int64. Where left out, the type of the second array of `out`; without that
-        int64, for JAX its default integer, and at DirectML's levels uint32.
+        The type of the indices: uint32, uint64, int32 or int64. The default is the type of the second array
+        of `out`. Without `out` it is int64, or JAX's default integer for JAX, or uint32 at a level of
+        DirectML.
     out : tuple of two arrays, optional
-        Where to write values and indices.
+        The arrays to write values and indices to.
     stream : int or stream object, optional
-        Where a GPU runs it; None for the current stream of the array's library.
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
 
     Returns
     -------
     TopKResult
-        ``values`` of `x`'s type and ``indices`` along the axis, both with `k` for the size of the axis.
-        Ties stand by ascending index, whichever end is selected. NaN is the largest value and all NaNs
-        tie; -0.0 ties with +0.0. Values are those of `x` bit for bit. Where a row has fewer than `k` elements
-        by `lengths`, the rest of its results hold index -1 (all bits set where the type is unsigned) and the
-        value that no element loses to: minus infinity or the lowest integer, with ``largest=False`` plus
-        infinity or the highest.
+        ``values``, of the type of `x`, and ``indices`` along the axis. Both have the shape of `x`, with `k`
+        for the size of the axis. Ties are in ascending order of index, among the largest as among the
+        smallest. NaN is the largest value, all NaNs tie, and -0.0 ties with 0.0; NaT is the largest date or
+        duration. Values are those of `x` bit for bit. If a row has fewer than `k` elements because of
+        `lengths`, its results end with index -1 (all bits set in an unsigned type) and minus infinity or the
+        lowest integer; for the smallest elements, with infinity or the highest integer.
 
     Raises
     ------
     InvalidDescriptorError
         If `axis` or `k` is out of range, or `lengths` or `out` does not fit.
     TypeError
-        If `x` or `lengths` is no array or has no supported type.
+        If `x` or `lengths` is not an array, or is of an unsupported type.
     DeviceMismatchError
         If `lengths`, `out` or `stream` is on another device.
     UnsupportedFeatureError
-        If the feature level that is set does not take it, or CUDA arrays meet no driver or no cuda extra.
+        If the feature level does not support the call, or the driver or the extra for CUDA arrays is missing.
 
     Notes
     -----
-    Never waits: `lengths` are read where they are. Reads `x` about once; scratch memory comes from its
-    library. At DirectML's levels there are no `lengths`; ``sorted=False`` is taken, as it changes the
-    order of the results alone.
+    The call never waits; a GPU reads `lengths` from its own memory. `x` is read about once, and scratch
+    memory comes from its library. The levels of DirectML do not support `lengths`. They do support
+    ``sorted=False``, which only changes the order of the results.
 
     References
     ----------
@@ -136,12 +156,15 @@ def top_k(
     >>> dmlops.top_k([1, 3, 2, 3], 2)
     TopKResult(values=array([3, 3]), indices=array([1, 3]))
     """
+    inputs = (x,) if lengths is None else (x, lengths)
+    if type(x) is not ndarray and is_traced(x):
+        others = k, axis, largest, sorted, index_dtype
+        return TopKResult(*_torch_operators(inputs).top_k(inputs, out, stream, *others))
     if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted)):
         k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
         largest = arguments.boolean(largest, "top_k.largest")
         sorted = arguments.boolean(sorted, "top_k.sorted")
     index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
-    inputs = (x,) if lengths is None else (x, lengths)
     parameters = ("top_k", k, axis, largest, sorted, index_type, level_set(), get_num_threads(), out is None)
     results = CALLS.replay(parameters, inputs, () if out is None else _given(out)) if stream is None else None
     if results is None:
@@ -171,40 +194,45 @@ def nonzero_coordinates(
     Parameters
     ----------
     x : array
-        Of any shape.
+        An array of any shape, of bools, numbers (complex and float8 included), datetime64, timedelta64 or
+        structured elements.
     size : int, optional
-        Rows of the result. None trims it to the count, which on a GPU waits for it; a number never waits.
+        The number of rows of the result. By default, the result is trimmed to the count, for which a call on
+        a GPU waits. With a size, it never waits.
     fill_value : int, optional
-        What the rows from the count on hold, where `size` or `out` is given; None leaves them undefined.
+        The value of the rows from the count on, if `size` or `out` is given. By default, they are undefined.
     index_dtype : data type, optional
-        uint32, uint64, int32 or int64 of both results. Where left out, the type of the second array of
-        `out`; without that int64, for JAX its default integer, and at DirectML's levels uint32.
+        The type of both results: uint32, uint64, int32 or int64. The default is the type of the second array
+        of `out`. Without `out` it is int64, or JAX's default integer for JAX, or uint32 at a level of
+        DirectML.
     out : tuple of two arrays, optional
-        Where to write coordinates and count, which has shape () or (1,); its rows stand for `size`.
+        The arrays to write coordinates and count to. The first has as many rows as `size` would say, and the
+        second has shape () or (1,).
     stream : int or stream object, optional
-        Where a GPU runs it; None for the current stream of the array's library.
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
 
     Returns
     -------
     NonzeroResult
-        ``coordinates`` of shape (rows, dimensions of `x`), and ``count``, a 0-d array that stays on the
-        device and is the full count also where there are fewer rows. NaN is non-zero, both zeros are zero.
+        ``coordinates``, of shape (rows, dimensions of `x`), and ``count``, a 0-d array that stays on the
+        device. It is the full count even if there are fewer rows. NaN and NaT are non-zero; 0.0 and -0.0 are
+        zero. A complex number is zero if both its parts are, and a structured element if all its fields are.
 
     Raises
     ------
     InvalidDescriptorError
-        If `size` is negative, `fill_value` comes without rows to fill, `out` does not fit, or `size` is left
-        out in a CUDA graph capture.
+        If `size` is negative, there are no rows for `fill_value`, `out` does not fit, or `size` is left out
+        in a CUDA graph capture.
     TypeError
-        If `x` is no array or has no supported type.
+        If `x` is not an array, or is of an unsupported type.
     DeviceMismatchError
         If `out` or `stream` is on another device.
     UnsupportedFeatureError
-        If the feature level that is set does not take it, or CUDA arrays meet no driver or no cuda extra.
+        If the feature level does not support the call, or the driver or the extra for CUDA arrays is missing.
 
     Notes
     -----
-    Reads `x` once and writes the rows; scratch memory on a GPU is one bit per element and a little more.
+    `x` is read once. On a GPU, scratch memory is a little more than one bit per element.
 
     References
     ----------
@@ -220,6 +248,9 @@ def nonzero_coordinates(
            [1, 3]]), count=array(4))
     """
     where = "nonzero_coordinates"
+    if type(x) is not ndarray and is_traced(x):
+        others = size, fill_value, index_dtype
+        return NonzeroResult(*_torch_operators((x,)).nonzero_coordinates((x,), out, stream, *others))
     size = None if size is None else arguments.integer(size, f"{where}.size")
     fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
@@ -250,46 +281,47 @@ def gather_nd(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Return the elements or blocks of `x` that tuples of indices name.
+    """Return the elements or slices of `x` that index tuples point at.
 
     Parameters
     ----------
     x : array
-        Of shape (batch..., indexed..., block...).
+        An array of shape (batch..., indexed..., slice...), of bools, numbers (complex and float8 included),
+        datetime64, timedelta64 or structured elements.
     indices : array of uint32, uint64, int32 or int64
-        Of shape (batch..., any..., tuple size). Negative ones count from the end of their dimension; a tuple
-        of length 0 takes all of `x`.
+        An array of shape (batch..., any..., tuple size). Negative indices count from the end of their
+        dimension. A tuple of length 0 selects all of `x`, or all of its batch.
     batch_dims : int
-        How many leading dimensions `x` and `indices` share.
+        The number of leading dimensions that `x` and `indices` have in common.
     mode : {"raise", "clip", "fill"}
-        What to do about an index out of range: raise IndexOutOfRangeError, which on a GPU waits for the
-        check; take the nearest valid one, as DirectML does; or give zeros.
+        What happens to an index out of range. ``"raise"`` raises IndexOutOfRangeError; a call on a GPU waits
+        for this check. ``"clip"`` takes the nearest valid index, as DirectML does. ``"fill"`` gives zeros.
     out : array, optional
-        Where to write.
+        The array to write to.
     stream : int or stream object, optional
-        Where a GPU runs it; None for the current stream of the array's library.
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
 
     Returns
     -------
     array
-        Of `x`'s type and shape (batch..., any..., block...).
+        An array of the type of `x` and of shape (batch..., any..., slice...).
 
     Raises
     ------
     IndexOutOfRangeError
-        With ``mode="raise"``: names the first tuple, in element order, that is out of range.
+        With ``mode="raise"``, if an index is out of range. Names the first such tuple in element order.
     InvalidDescriptorError
-        If the shapes, `mode` or `out` do not fit, or ``mode="raise"`` meets a CUDA graph capture.
+        If the shapes, `mode` or `out` do not fit, or in a CUDA graph capture with ``mode="raise"``.
     TypeError
-        If an argument is no array or has no supported type.
+        If an argument is not an array, or is of an unsupported type.
     DeviceMismatchError
         If the arrays or `stream` are on different devices.
     UnsupportedFeatureError
-        If the feature level that is set does not take it, or CUDA arrays meet no driver or no cuda extra.
+        If the feature level does not support the call, or the driver or the extra for CUDA arrays is missing.
 
     Notes
     -----
-    Reads the indices and the blocks, writes the result; needs no scratch memory.
+    The call reads the indices and the slices, and writes the result. It needs no scratch memory.
 
     References
     ----------
@@ -302,14 +334,17 @@ def gather_nd(
     array([[2, 3],
            [0, 1]])
     """
+    inputs = x, indices
+    if type(x) is not ndarray and is_traced(x):
+        return _torch_operators(inputs).gather_nd(inputs, out, stream, batch_dims, mode)[0]
     batch = arguments.integer(batch_dims, "gather_nd.batch_dims")
     if type(mode) is not str:
         refuse("gather_nd.mode", shown(mode), "it is no mode", 'mode must be "raise", "clip" or "fill"')
     parameters = ("gather_nd", batch, mode, level_set(), get_num_threads(), out is None)
     given = () if out is None else _given(out)
-    results = CALLS.replay(parameters, (x, indices), given) if stream is None else None
+    results = CALLS.replay(parameters, inputs, given) if stream is None else None
     if results is None:
-        results = _run(_GATHER_ND, parameters, (x, indices), out, stream, batch, mode)
+        results = _run(_GATHER_ND, parameters, inputs, out, stream, batch, mode)
     return results[0] if out is None else out
 
 
@@ -338,47 +373,49 @@ def diagonal_matrix(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Return matrices that hold `value` along a band of diagonals, and `x` or zeros elsewhere.
+    """Return a copy of `x`, or a matrix of zeros, in which a band of diagonals is filled with `value`.
 
     Parameters
     ----------
     x : array, optional
-        Of shape (batch..., height, width); zeros where left out.
+        An array of shape (batch..., height, width), of the same types as for `gather_nd`. Without it, the
+        elements outside the band are zero.
     shape, dtype : sequence of int, data type, optional
-        Of the result, without `x`. Where left out, the shape is that of `out`, and the type that of `like`,
-        of `out`, or float64.
+        The shape and the type of the result, without `x`. The default shape is that of `out`. The default
+        type is that of `like` or `out`, or else float64.
     value : scalar
-        What the band is filled with.
+        The value of the band: a number; for dates and durations also a scalar of NumPy or ``"NaT"``; for
+        structured elements 0 or a scalar of their type.
     begin, end : int
-        The band is ``begin <= column - row < end``. Where begin exceeds end the fill is inverted:
-        everything but ``end <= column - row < begin``. Equal bounds fill nothing.
+        The band is ``begin <= column - row < end``. If `begin` is greater than `end`, everything is filled
+        except ``end <= column - row < begin``. If they are equal, nothing is filled.
     like : array, optional
-        The result, without `x`, is made by this array's library on its device; where left out, by that of
-        `out`, or NumPy.
+        Without `x`, the result belongs to the library of this array and is on its device. The default is
+        `out`, or else NumPy.
     out : array, optional
-        Where to write.
+        The array to write to.
     stream : int or stream object, optional
-        Where a GPU runs it; None for the current stream of the array's library.
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
 
     Returns
     -------
     array
-        Of `x`'s type and shape.
+        An array of the type and shape of `x`, or of `dtype` and `shape`.
 
     Raises
     ------
     InvalidDescriptorError
         If there are fewer than two dimensions, `value` does not fit the type, or `out` does not fit.
     TypeError
-        If `x` is no array or has no supported type, or neither `x` nor `shape` is given.
+        If `x` is not an array, or is of an unsupported type, or if neither `x` nor `shape` is given.
     DeviceMismatchError
         If `out` or `stream` is on another device.
     UnsupportedFeatureError
-        If the feature level that is set does not take it, or CUDA arrays meet no driver or no cuda extra.
+        If the feature level does not support the call, or the driver or the extra for CUDA arrays is missing.
 
     Notes
     -----
-    Never waits. Writes the result; reads of `x` only what is kept. Needs no scratch memory.
+    The call never waits and needs no scratch memory. Of `x`, it reads only what it keeps.
 
     References
     ----------
@@ -397,18 +434,29 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
-    value = scalars.real_number(value, f"{where}.value")
+    value = scalars.fill_scalar(value, f"{where}.value")
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     if x is not None and not (shape is None and dtype is None and like is None):
-        _refuse_with_input(shape=shape, dtype=dtype, like=like)
+        refuse_with_input(shape=shape, dtype=dtype, like=like)
+    inputs = () if x is None else (x,)
+    if type(x) is not ndarray and is_traced(like if x is None else x):
+        return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
+    if type(value) not in (int, float) and find_library(value, f"{where}.value").is_dispatched(value, True):
+        _torch_operators(inputs).refuse_tensor_as_value()
+    value = scalars.fill_scalar(value, f"{where}.value")
+    begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     made = None
     if x is None:
+        if like is not None and _is_stand_in(like):
+            return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
         made = binding.made_from(shape, dtype, like, out)
     number = scalars.scalar_key(value)
     parameters = (where, number, begin, end, made, level_set(), get_num_threads(), out is None)
-    inputs, given = () if x is None else (x,), () if out is None else _given(out)
+    given = () if out is None else _given(out)
     results = CALLS.replay(parameters, inputs, given) if stream is None else None
     if results is None:
+        if made is not None and made.library.is_transforming():
+            return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
         function = _DIAGONAL_MATRIX if x is not None else _MATRIX_WITHOUT_INPUT
         results = _run(function, parameters, inputs, out, stream, made, value, begin, end)
     return results[0] if out is None else out
@@ -474,6 +522,9 @@ def _run(
 
     `parameters` holds all that the call depends on but its arrays, and `others` what binding needs of that.
     """
+    if any(_is_dispatched(array, *named) for array, named in zip(inputs, function.inputs)):  # noqa: B905
+        run = getattr(_torch_operators(inputs), function.name)
+        return run(inputs, out, stream, *others)  # type: ignore[no-any-return]
     if stream is None and any(type(array) not in SIGNATURES for array in inputs):
         inputs = tuple([as_plain(array, name) for array, (name, _) in zip(inputs, function.inputs)])  # noqa: B905
         results = CALLS.replay(parameters, inputs, () if out is None else _given(out))
@@ -481,12 +532,53 @@ def _run(
             return results
     handle = None if stream is None else cuda.stream_handle(stream, f"{function.name}.stream")
     operands = [
-        as_input(array, name, handle, differentiable)
-        for array, (name, differentiable) in zip(inputs, function.inputs)  # noqa: B905
+        as_input(array, name, handle)
+        for array, (name, _) in zip(inputs, function.inputs)  # noqa: B905
     ]
+    if function is _NONZERO_COORDINATES:
+        operands = [binding.as_testable(operands[0], function.inputs[0][0], handle)]
     outputs = () if out is None else _outputs(out, function.outputs)
     bind = partial(function.bind, *operands, outputs, *others)
     return CALLS.run(parameters, operands, outputs, bind, stream)
+
+
+def is_traced(x: Any) -> bool:
+    """Return whether torch must see the call as an operator: it compiles the call, or `x` is a subclass."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    if torch.compiler.is_dynamo_compiling():
+        return True
+    plain = torch.Tensor, torch.nn.Parameter
+    return type(x) not in plain and isinstance(x, torch.Tensor)
+
+
+def _is_stand_in(like: Any) -> bool:
+    """Return whether an array that a result is like stands for others, in a graph or a transformation."""
+    return find_library(like, "diagonal_matrix.like").is_dispatched(like, False)
+
+
+def _traced_matrix(
+    inputs: tuple[Any, ...], out: Any, stream: Any, shape: Any, dtype: Any, like: Any, *others: Any
+) -> Any:
+    operators = _torch_operators(inputs or (like,))
+    return operators.diagonal_matrix(inputs, out, stream, (shape, dtype, like), *others)[0]
+
+
+def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
+    """Return whether an input has a derivative, or takes part in a transformation."""
+    library = find_library(array, name)
+    return library.is_dispatched(array, differentiable) or library.is_transforming()
+
+
+def _torch_operators(inputs: Sequence[Any]) -> Any:
+    """Return the module that runs calls on such inputs, or like them, as torch must see them."""
+    if sys.modules["torch"].compiler.is_dynamo_compiling():
+        from dmlops import torch_compiler  # noqa: F401, PLC0415
+
+    from dmlops import torch_operators  # noqa: PLC0415 - as it imports torch
+
+    return torch_operators
 
 
 def _given(out: Any) -> tuple[Any, ...]:
@@ -498,16 +590,18 @@ def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
     """Return the arrays of an ``out`` argument, for which their libraries vouch."""
     if len(names) == 1:
         return (as_output(out, names[0]),)
-    if not isinstance(out, (tuple, list)) or len(out) != len(names):
-        reason = f"there are {len(names)} results"
-        got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
-        raise TypeError(
-            error_text(names[0].partition("[")[0], got, reason, f"out must be {len(names)} arrays")
-        )
+    check_is_pair(out, names[0].partition("[")[0])
     return [as_output(array, name) for array, name in zip(out, names, strict=True)]
 
 
-def _refuse_with_input(**given: Any) -> None:
+def check_is_pair(out: Any, where: str) -> None:
+    """Refuse an ``out`` argument that is not one array for each of two results."""
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
+        raise TypeError(error_text(where, got, "there are 2 results", "out must be 2 arrays"))
+
+
+def refuse_with_input(**given: Any) -> None:
     """Refuse what describes a matrix without an input where there is one."""
     for name, argument in given.items():
         if argument is not None:

@@ -95,7 +95,7 @@ def _stand_in(address: int, desc: TensorDesc) -> "np.ndarray[Any, Any]":
         "data": (address, True),
         "shape": desc.sizes,
         "strides": tuple(stride * size for stride in desc.effective_strides),
-        "typestr": np.dtype(f"u{size}").str,
+        "typestr": f"|V{size}",
     }
     return np.asarray(_StandIn(interface))
 

@@ -10,9 +10,13 @@ import sys
 from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
+
 from dmlops.arguments import as_integer
+from dmlops.data_types import numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import error_text, shown
+from dmlops.opaque_types import OpaqueType
 
 _FLOAT64 = TensorDataType.FLOAT64
 # Formats of the struct module by width: of the float, and of its bits.
@@ -140,6 +144,98 @@ def real_number(value: Any, where: str) -> int | float:
     return number
 
 
-def scalar_key(number: int | float) -> Hashable:
-    """Return what distinguishes a number from those that compare equal and are others: 0 and -0.0, NaNs."""
-    return struct.pack("d", number) if type(number) is float else number
+def fill_scalar(value: Any, where: str) -> Any:
+    """Return what fills a matrix of any type.
+
+    Returns
+    -------
+    int, float, complex, "NaT" or numpy.generic
+        A number of any library as a plain one, a NaN with its bits; scalars of NumPy's dates, durations and
+        structured types as they are.
+
+    Raises
+    ------
+    TypeError
+        If it is no such scalar; the text begins with `where`.
+    """
+    if type(value) in (int, float):
+        return value
+    if isinstance(value, str) and value == "NaT":
+        return value
+    dtype = getattr(value, "dtype", None)
+    is_numpys = isinstance(dtype, np.dtype) and (dtype.kind in ("M", "m") or dtype.names is not None)
+    if is_numpys and value.ndim == 0:
+        return value[()]
+    number = as_real(value)
+    if number is not None:
+        return number
+    if getattr(value, "ndim", 0) == 0:
+        real, imaginary = as_real(getattr(value, "real", None)), as_real(getattr(value, "imag", None))
+        if real is not None and imaginary is not None:
+            return complex(real, imaginary)
+    allowed = "value must be a number, or a scalar of the matrix's type"
+    raise TypeError(error_text(where, shown(value), "it fills a matrix", allowed))
+
+
+def scalar_key(value: Any) -> Hashable:
+    """Return what distinguishes a scalar from those that compare equal and are others: 0 and -0.0, NaNs."""
+    if type(value) is float:
+        return struct.pack("d", value)
+    if type(value) is complex:
+        return struct.pack("dd", value.real, value.imag)
+    return (value.dtype, value.tobytes()) if isinstance(value, np.generic) else value
+
+
+def opaque_bytes(value: Any, opaque: OpaqueType) -> bytes | None:
+    """Return the bytes of a scalar, as `fill_scalar` has it, in an opaque type; None where it has none.
+
+    Examples
+    --------
+    >>> from dmlops.data_types import data_type_of
+    >>> opaque_bytes(1, data_type_of("complex64", "x")).hex()
+    '0000803f00000000'
+    >>> opaque_bytes(np.datetime64("1970-01-02"), data_type_of("datetime64[h]", "x")).hex()
+    '1800000000000000'
+    """
+    if opaque.family == "structured":
+        if isinstance(value, np.void):
+            return value.tobytes() if value.dtype == opaque.dtype else None
+        return bytes(opaque.bytes) if value == 0 else None
+    if opaque.is_time:
+        bits = _time_bits(value, opaque)
+        return None if bits is None else bits.to_bytes(opaque.bytes, sys.byteorder)
+    if not isinstance(value, (int, float, complex)):
+        return None
+    if opaque.family == "float8":
+        return None if isinstance(value, complex) else _float8_bytes(value, opaque)
+    part = TensorDataType.FLOAT32 if opaque.bytes == 8 else TensorDataType.FLOAT64
+    parts = (value.real, value.imag) if isinstance(value, complex) else (value, 0)
+    held = [scalar_bits(scalar_as(number, part), part) for number in parts]
+    return b"".join(bits.to_bytes(part.bytes, sys.byteorder) for bits in held)
+
+
+def _time_bits(value: Any, opaque: OpaqueType) -> int | None:
+    """Return the bits of a date or a duration: of a scalar of that kind, or of a number of its units."""
+    if isinstance(value, str):  # "NaT"
+        return opaque.lowest_bits - 1
+    if isinstance(value, (int, float)):
+        is_held = not value % 1 and -(2**63) <= value < 2**63
+        return int(value) % 2**64 if is_held else None
+    if not isinstance(value, np.generic) or opaque.dtype is None or value.dtype.kind != opaque.dtype.kind:
+        return None
+    try:
+        converted = value.astype(opaque.dtype, casting="same_kind")
+    except (TypeError, ValueError, OverflowError):
+        return None
+    # NumPy cuts off what a unit does not hold, and wraps around beyond 64 bits.
+    is_held = np.isnat(value) or converted.astype(value.dtype) == value
+    return int(converted.view(np.uint64)) if is_held else None
+
+
+def _float8_bytes(value: float, opaque: OpaqueType) -> bytes | None:
+    """Return the bits of the nearest number; None beyond a format without infinities."""
+    if value == 0 and math.copysign(1, value) > 0:
+        return bytes(1)
+    real = scalar_as(value, _FLOAT64)
+    rounded = np.array(real, numpy_dtype(opaque))
+    return None if np.isnan(float(rounded)) and not math.isnan(real) else rounded.tobytes()

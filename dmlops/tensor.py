@@ -10,6 +10,7 @@ from typing import Any
 from dmlops.arguments import as_integer, member_of
 from dmlops.enums import TensorDataType
 from dmlops.errors import counted, refuse, shown
+from dmlops.opaque_types import ElementType, OpaqueType
 
 MAX_DML_ELEMENTS = 2**32 - 1
 # DirectML keeps sizes and strides in a UINT.
@@ -42,12 +43,12 @@ class TensorDesc:
     Parameters
     ----------
     data_type : TensorDataType
-        Type of the elements: the member, its number or its name.
+        The type of the elements: a member, its number or its name.
     sizes : sequence of int
-        Elements along each dimension, slowest first.
+        The number of elements along each dimension.
     strides : sequence of int, optional
-        Distance in elements between neighbours along each dimension. Zero broadcasts an input;
-        larger ones pad. Left out, the tensor is packed.
+        The distance in elements between neighbours along each dimension. A stride of 0 broadcasts an input;
+        larger strides leave padding. By default, the tensor is packed.
 
     Raises
     ------
@@ -57,8 +58,8 @@ class TensorDesc:
 
     Notes
     -----
-    DirectML has no empty tensors, no negative strides, no scalars, at most 8 dimensions, at most
-    2**32 - 1 elements and no larger stride; a description beyond that needs `FeatureLevel.EXTENDED`.
+    DirectML supports no empty tensors, no negative strides, no scalars, at most 8 dimensions, at most
+    2**32 - 1 elements and no larger stride. Other tensors need `FeatureLevel.EXTENDED`.
 
     References
     ----------
@@ -73,7 +74,7 @@ class TensorDesc:
     16
     """
 
-    data_type: TensorDataType
+    data_type: ElementType
     sizes: tuple[int, ...]
     strides: tuple[int, ...] | None
     element_count: int = field(repr=False, compare=False)
@@ -86,7 +87,7 @@ class TensorDesc:
     """Distance in elements from the lowest-addressed element to element [0, ..., 0]."""
 
     def __init__(
-        self, data_type: TensorDataType, sizes: tuple[int, ...], strides: tuple[int, ...] | None = None
+        self, data_type: ElementType, sizes: tuple[int, ...], strides: tuple[int, ...] | None = None
     ) -> None:
         if type(data_type) is not TensorDataType:
             data_type = _data_type(data_type)
@@ -131,7 +132,7 @@ class TensorDesc:
 
     @property
     def total_tensor_size_in_bytes(self) -> int:
-        """Bytes that the tensor occupies by DirectML's rule: whole bytes, rounded up to a multiple of 4.
+        """The bytes that the tensor occupies by DirectML's rule, a multiple of 4.
 
         References
         ----------
@@ -196,17 +197,17 @@ class TensorDesc:
         Parameters
         ----------
         array : array
-            Its elements are not looked at. Lists and numbers count as the NumPy arrays that they become.
+            The array, whose elements are not read. Lists and numbers are converted with `numpy.asarray`.
 
         Returns
         -------
         TensorDesc
-            Without strides where the array is packed.
+            The description, without strides if the array is packed.
 
         Raises
         ------
         TypeError
-            If it is no array, has no supported type, or carries more than its elements.
+            If it is not an array, is of an unsupported type, or holds more than plain elements.
 
         Examples
         --------
@@ -218,10 +219,12 @@ class TensorDesc:
         """
         # Descriptions are what array libraries are made with.
         from dmlops.array_libraries import as_input  # noqa: PLC0415
+        from dmlops.data_types import check_of_descriptors  # noqa: PLC0415
 
         where = "TensorDesc.from_array.array"
         operand = as_input(array, where)
         found = operand.library.describe(operand.array, where)
+        check_of_descriptors(found.data_type, where)
         packed = packed_strides(found.sizes)
         apart = zip(found.sizes, found.effective_strides, packed, strict=True)
         if 0 in found.sizes or all(stride == step for size, stride, step in apart if size > 1):
@@ -276,7 +279,7 @@ def _refuse_sizes(sizes: tuple[int, ...]) -> None:
 
 
 def _check_bytes(
-    data_type: TensorDataType, sizes: tuple[int, ...], strides: tuple[int, ...] | None, span: int
+    data_type: ElementType, sizes: tuple[int, ...], strides: tuple[int, ...] | None, span: int
 ) -> None:
     """Refuse a tensor that spans more elements than fit into the bytes that can be counted."""
     if span * data_type.bits > 8 * _MAX_INT64:
@@ -317,7 +320,9 @@ def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides[::-1])
 
 
-def _data_type(value: Any) -> TensorDataType:
+def _data_type(value: Any) -> ElementType:
+    if type(value) is OpaqueType:
+        return value
     data_type = member_of(TensorDataType, value)
     if data_type is None:
         reason, allowed = "there is no such data type", "data_type must be a TensorDataType"

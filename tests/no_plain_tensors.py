@@ -1,4 +1,4 @@
-"""Passes torch tensors that have no memory, or less than they claim; every call must refuse them.
+"""Passes torch tensors that have no memory, or less than they claim: torch runs the call, or it is refused.
 
 Each of these tensors used to end the process, so each is tried in a separate process.
 """
@@ -17,7 +17,7 @@ from torch.masked import masked_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import dmlops
-from dmlops import InvalidDescriptorError
+from dmlops import DeviceMismatchError, InvalidDescriptorError
 
 SHAPE = (6, 8)
 ROUNDS = 5
@@ -62,7 +62,7 @@ def shared(x):
 
 
 KINDS = {
-    "fake": lambda x: FakeTensorMode().from_tensor(x),
+    "fake": lambda x: FakeTensorMode(allow_non_fake_inputs=True).from_tensor(x),
     "freed": lambda x: shrunk(x.clone(), 0),
     "freed_view": freed_view,
     "shrunk": lambda x: shrunk(x.clone(), x.element_size()),
@@ -81,7 +81,9 @@ KINDS = {
     "requires_grad": lambda x: x.float().clone().requires_grad_(),
 }
 # These are taken as inputs, and only refused as outputs.
-INPUTS = {"imaginary"}
+INPUTS = {"imaginary", "requires_grad", "fake", "zero", "subclass", "meta"}
+# What these do as inputs is up to their own code.
+OTHERS = {"wrapper", "distributed"}
 # Integers have no derivatives, so these tensors are plain.
 NO_SUCH_TENSOR = RuntimeError, IndexError, TypeError
 FLOATS_ONLY = {"requires_grad", "conjugate", "imaginary"}
@@ -127,7 +129,7 @@ def check_good(device, dtype):
 
 def refused(where, call):
     """Check that a call is refused with a text that names the argument."""
-    with pytest.raises((TypeError, InvalidDescriptorError)) as error:
+    with pytest.raises((TypeError, InvalidDescriptorError, DeviceMismatchError)) as error:
         call()
     text = str(error.value)
     assert text.startswith(f"{where}: got ")
@@ -145,10 +147,14 @@ def check_kind(name, device, dtype):
         bad = make(x)
     except NO_SUCH_TENSOR:
         return
-    if name not in INPUTS:
-        for where, call in calls(bad, indices, outs):
-            if ".x" in where and not (name == "requires_grad" and where.startswith("nonzero")):
-                refused(where, call)
+    for (where, call), (_, plain) in zip(calls(bad, indices, outs), calls(x, indices, outs), strict=True):
+        if ".x" not in where or name in OTHERS or (name == "conjugate" and not where.startswith("top_k")):
+            continue
+        if name not in INPUTS:
+            refused(where, call)
+        elif name not in ("fake", "meta") or where in ("top_k.x", "diagonal_matrix.x"):
+            pairs = zip(_parts(call()), _parts(plain()), strict=True)
+            assert all(part.shape[1:] == expected.shape[1:] for part, expected in pairs)
     for place, which in enumerate(outs):
         # Indices cannot have derivatives, or be complex.
         if name in FLOATS_ONLY and not which.dtype.is_floating_point:
@@ -173,25 +179,32 @@ def check_kind(name, device, dtype):
             picks = make(indices)
         except NO_SUCH_TENSOR:
             return
-        refused("gather_nd.indices", lambda: dmlops.gather_nd(x, picks))
-        refused("gather_nd.indices", lambda: dmlops.gather_nd(x, picks, mode="clip", out=outs[2]))
+        if name == "meta" or name not in INPUTS | OTHERS:
+            refused("gather_nd.indices", lambda: dmlops.gather_nd(x, picks))
+            refused("gather_nd.indices", lambda: dmlops.gather_nd(x, picks, mode="clip", out=outs[2]))
+        elif name in INPUTS:
+            assert dmlops.gather_nd(x, picks).shape == outs[2].shape
+
+
+def _parts(result):
+    return result if isinstance(result, tuple) else (result,)
 
 
 def check_transformed(device, dtype):
-    """Check that what torch's transformations pass is refused."""
+    """Check that what torch's transformations pass is served."""
     x = torch.arange(48.0, device=device).reshape(SHAPE)
 
-    def call(x):
-        refused("top_k.x", lambda: dmlops.top_k(x, 2))
-        refused("diagonal_matrix.x", lambda: dmlops.diagonal_matrix(x))
-        return x.sum()
+    def difference(x):
+        values = dmlops.top_k(x, 2).values - x.topk(2).values
+        return values.abs().sum() + (dmlops.tril(x) - x.tril()).abs().sum()
 
-    torch.func.functionalize(call)(x)
-    torch.func.grad(call)(x)
-    torch.func.jvp(call, (x,), (x,))
-    torch.func.vmap(lambda row: call(torch.stack([row, row])))(x)
+    assert torch.func.functionalize(difference)(x) == 0
+    assert not torch.func.grad(difference)(x).any()
+    assert all(part.eq(0).all() for part in torch.func.jvp(difference, (x,), (x,)))
+    assert not torch.func.vmap(lambda row: difference(torch.stack([row, row])))(x).any()
     with torch.autograd.forward_ad.dual_level():
-        call(torch.autograd.forward_ad.make_dual(x, x))
+        parts = torch.autograd.forward_ad.unpack_dual(difference(torch.autograd.forward_ad.make_dual(x, x)))
+        assert all(part == 0 for part in parts)
 
 
 def check_shrunk_after_calls(device, dtype):

@@ -11,11 +11,23 @@ ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 500
 
 
-def run_page(page):
-    """Run the Python blocks of a page of the documentation, one after the other."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
-    assert blocks, page
-    exec("\n".join(blocks), {})
+def blocks(page):
+    """Return the language and the code of each block of a page of the documentation."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [(language, textwrap.dedent(code)) for _, language, code in found]
+
+
+def plain_blocks(page):
+    """Return the blocks of Python that are no sessions of an interpreter, with ``>>>``."""
+    return [code for language, code in blocks(page) if language == "python" and not code.startswith(">>>")]
+
+
+def run_page(page, **names):
+    """Run the blocks of plain Python of a page, one after the other; `names` are what they may use."""
+    codes = plain_blocks(page)
+    assert codes, page
+    exec("\n".join(codes), names)
 
 
 def run_script(*codes, errors=False, **environment):

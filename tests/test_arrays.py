@@ -4,6 +4,7 @@ import array
 
 import numpy as np
 import pytest
+from ml_dtypes import float8_e8m0fnu, int4
 
 import dmlops
 from dmlops import FeatureLevel, TensorDesc
@@ -137,11 +138,12 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("x", "got"),
         [
-            (np.ones((2, 2), "complex64"), "complex64"),
             (np.array([[1, "a"], [None, 2]], object), "object"),
             (np.array([["a", "b"]]), "str"),
-            (np.array([["2020-01-01"]], "datetime64[D]"), "datetime64"),
-            (np.zeros((2, 2), [("a", "i4")]), "void"),
+            (np.zeros((2, 2), "V4"), "void"),
+            (np.zeros((2, 2), [("a", "O")]), r"\('a', 'O'\)"),
+            (np.zeros((2, 2), float8_e8m0fnu), "float8_e8m0fnu"),
+            (np.zeros((2, 2), int4), "int4"),
             (np.ones((2, 2), np.longdouble), "longdouble|float128|float96"),
             (None, "NoneType|None|object"),
             (object(), "object"),
@@ -243,23 +245,21 @@ class TestTorch:
             assert self.torch.equal(values, expected.values)
             assert self.torch.equal(indices, expected.indices)
 
-    def test_gradients_are_not_lost_unsaid(self):
-        x = self.torch.ones(3, 3, requires_grad=True)
-        for call in (
-            lambda: dmlops.diagonal_matrix(x, value=0),
-            lambda: dmlops.top_k(x, 1),
-            lambda: dmlops.gather_nd(x, self.torch.tensor([[0]])),
+    def test_gradients(self):
+        x = self.torch.arange(9.0).reshape(3, 3).requires_grad_()
+        for call, expected in (
+            (lambda: dmlops.diagonal_matrix(x, value=0), 1 - self.torch.eye(3)),
+            (lambda: dmlops.top_k(x, 1).values, self.torch.tensor([[0.0, 0, 1]] * 3)),
+            (lambda: dmlops.gather_nd(x, [[0], [0]]), self.torch.tensor([[2.0] * 3, [0] * 3, [0] * 3])),
         ):
-            with pytest.raises(
-                TypeError, match=r"requires a gradient.*; use dmlops\.integrations\.torch, or "
-            ):
-                call()
-        assert dmlops.nonzero_coordinates(x).count == 9  # which has no derivative
+            for _ in range(2):
+                assert self.torch.equal(*self.torch.autograd.grad(call().sum(), x), expected)
+        assert dmlops.nonzero_coordinates(x).count == 8  # which has no derivative
         for given in (x, x.detach()):
             with self.torch.no_grad():
-                result = dmlops.diagonal_matrix(given, value=0)
+                result = dmlops.diagonal_matrix(given, value=9)
             assert not result.requires_grad
-            assert result.tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+            assert result.tolist() == [[9, 1, 2], [3, 9, 5], [6, 7, 9]]
 
     def test_negative_bit(self):
         x = self.torch.tensor([1 + 2j, 3 - 4j]).conj().imag
@@ -296,14 +296,12 @@ class TestTorch:
     def test_refused(self):
         torch = self.torch
         for x, got in (
-            (torch.ones(2, 2, dtype=torch.complex64), "complex64"),
             (torch.eye(2).to_sparse(), "sparse"),
-            (torch.ones(2, 2, dtype=torch.float8_e5m2), "float8_e5m2"),
+            (torch.ones(2, 2).to(torch.float8_e8m0fnu), "float8_e8m0fnu"),
         ):
             with pytest.raises(TypeError, match=rf"^nonzero_coordinates\.x: got .*{got}.*, but"):
                 dmlops.nonzero_coordinates(x)
-        with pytest.raises((TypeError, dmlops.DmlError), match=r"^top_k\.x: got .*meta.*, but"):
-            dmlops.top_k(torch.ones(2, device="meta"), 1)
+        assert dmlops.top_k(torch.ones(3, 2, device="meta"), 1).values.shape == (3, 1)
 
 
 @pytest.mark.parametrize(("values", "got"), [([1.0, None], "1 null"), ([None, 2.0, None], "2 nulls")])
@@ -361,7 +359,7 @@ class TestJax:
     def test_traced_arrays_are_refused(self):
         x = self.jax.numpy.arange(6.0).reshape(2, 3)
         for transformation in (self.jax.jit, self.jax.vmap, self.jax.grad):
-            with pytest.raises(TypeError, match=r"^top_k\.x: got a traced array, .*jax\.pure_callback"):
+            with pytest.raises(TypeError, match=r"^top_k\.x: got a traced .*dmlops\.integrations\.jax"):
                 transformation(lambda x: dmlops.top_k(x, 1).values.sum())(x)
 
     def test_a_callback_of_a_traced_function(self):

@@ -358,20 +358,20 @@ def test_the_table_of_all_times():
     row.bytes_moved, row.reason = 2_000_000, "<why>"
     row.outcomes = [
         Outcome("dmlops", "dmlops", seconds=2e-3, host=3e-6, wall=4e-3),
-        Outcome("torch.topk", "torch", note="a <note>", seconds=5e-3),
+        Outcome("torch.topk", "torch", note="a <note>", seconds=5e-3, low=4e-3, high=6e-3),
         Outcome("jax.lax.top_k", "jax", status="failed", message="no room"),
     ]
     record = RECORD | {"bandwidth": 4e9, "workloads": [row.to_json()]}
 
     def cells(device):
-        page = report.times(record | {"device": device})
+        page = report.all_times(record | {"device": device})
         lines = re.findall("<tr.*?</tr>", page)
         return [re.sub("(<[^>]*>)+", "|", line).strip("|").split("|") for line in lines]
 
     assert cells(CPU) == [
         ["workload", "contender", "time", "GB/s", "of copy", "dmlops is"],
         ["rows", "&lt;why&gt;", "dmlops", "2 ms", "1.0", "25%"],
-        ["torch.topk", "a &lt;note&gt;", "5 ms", "0.4", "10%", "2.50x"],
+        ["torch.topk", "a &lt;note&gt;", "5 ms", "4 ms to 6 ms", "0.4", "10%", "2.50 x"],
         ["jax.lax.top_k", "failed: no room"],
     ]
     header, ours, *_ = cells(CUDA)
@@ -397,23 +397,79 @@ def test_a_run_that_was_cut_short_has_a_report():
     assert "a &lt;processor&gt;" in page
 
 
+def record_of(ours, peer, **spread):
+    """Return results of one workload that was timed, and of one that was not."""
+    row, late = Row.of(SMALL[0]), Row.of(SMALL[1])
+    row.outcomes = [
+        Outcome("dmlops", "dmlops", seconds=ours, **spread),
+        Outcome("numpy.sort", "numpy", seconds=9e3),
+        Outcome("torch.topk", "torch", seconds=peer, **spread and {"low": peer / 2, "high": peer * 2}),
+    ]
+    late.outcomes = [Outcome("dmlops", "dmlops", status="skipped", message="out of time")]
+    return RECORD | {"workloads": [row.to_json(), late.to_json()]}
+
+
+def labels(page):
+    """Return the texts of plots."""
+    return re.findall(r"<text[^>]*>([^<]*)</text>", page)
+
+
 def test_what_the_plots_are_labelled_with():
     pytest.importorskip("matplotlib")
+    page = report.render([record_of(2e-3, 5e-3), record_of(1e-3, 5e-4)], ["before.json", "after.json"])
+    found = labels(page)
+    for text in ("2.00 x", "2.50 x", "0.50 x", "torch.topk", "5 ms", "2 ms", "500 us", "rows"):
+        assert text in found
+    assert "quartiles" not in found
+    assert "dmlops: time in before.json / time in after.json" in found
+    for sentence in (
+        "dmlops in after.json is as fast as in before.json or faster in 1 of 1 workload, in the median 2.00 ",
+        "dmlops is the fastest in 1 of 1 workload. In the median, the best peer takes 2.50 times as long; ",
+        "dmlops is the fastest in 0 of 1 workload. ",
+        " 1 workload could not be timed: out of time.",
+    ):
+        assert sentence in page
 
-    def record(ours, peer):
-        row = Row.of(SMALL[0])
-        row.outcomes = [
-            Outcome("dmlops", "dmlops", seconds=ours),
-            Outcome("numpy.sort", "numpy", seconds=9.0),
-            Outcome("torch.topk", "torch", seconds=peer),
-        ]
-        return RECORD | {"workloads": [row.to_json()]}
 
-    page = report.render([record(2e-3, 5e-3), record(1e-3, 5e-4)], ["before.json", "after.json"])
-    assert "2.00x  2 ms : 1 ms" in page
-    assert "2.5x  torch.topk 5 ms : 2 ms" in page
-    assert "0.5x  torch.topk 500 us : 1 ms" in page
-    assert "dmlops: time in before.json / time in after.json" in page
+def test_large_ratios_are_written_out_with_their_spread():
+    pytest.importorskip("matplotlib")
+    found = labels(report.render([record_of(1e-3, 5.123, low=0.9e-3, high=1.1e-3)], ["a.json"]))
+    assert "5,100 x" in found
+    assert "2,300 to 11,000" in found
+    assert not [text for text in found if re.search(r"\de\+?\d|\dk", text)]
+
+
+def test_the_quartiles_of_times():
+    lane = timing.Lane(lambda: None, samples=[timing.Sample(float(time)) for time in (5, 1, 2, 3, 4)])
+    assert lane.quartiles() == (2, 4)
+    lane.samples = lane.samples[:1]
+    assert lane.quartiles() == (5, 5)
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_the_main_picture_of_a_run(command, tmp_path, suffix):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "a.json").write_text(json.dumps(record_of(1e-3, 3e-3)))
+    assert command("bench", "report", "a.json", "-o", f"a.{suffix}")[0] == 0
+    content = (tmp_path / f"a.{suffix}").read_bytes()
+    if suffix == "svg":
+        assert {"3.00 x", "torch.topk"} <= set(labels(content.decode()))
+    else:
+        assert content.startswith(b"\x89PNG\r\n")
+
+
+def test_other_names_of_pages_are_refused(command, tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.json").write_text(json.dumps(RECORD))
+    refusals = {
+        "a.json -o a.pdf": "-o a.pdf: the name of the file must end with .html, or with .svg or .png for a ",
+        "a.json b.json -o a.png": "-o a.png: a picture is about one run",
+    }
+    for line, told in refusals.items():
+        code, _, error = command("bench", "report", *line.split())
+        assert code == 1
+        assert error.startswith(f"dmlops: {told}")
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_names_in_plots_are_no_formulas():

@@ -52,6 +52,64 @@ def test_no_command_shows_the_help(command):
     assert "dmlops demo" in printed
 
 
+COMMAND_LINES = [
+    "",
+    "top-k",
+    "nonzero",
+    "gather",
+    "diagonal",
+    "bench",
+    "bench sweep",
+    "bench topk-landscape",
+    "warmup",
+]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("line", COMMAND_LINES)
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_shows_flags_as_flags(command, monkeypatch, line, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, printed, _ = command(*line.split(), "--help")
+    assert code == 0
+    assert max(map(len, printed.splitlines())) <= columns
+    assert not re.search("bool|None|<str>|list\\[", printed)
+    assert re.search(r"--help +-h +Show this message", printed)
+
+
+@pytest.mark.quick
+def test_help_names_what_is_left_out(command):
+    printed = re.sub(r"[\s│]+", " ", command("top-k", "--help")[1] + command("diagonal", "--help")[1])
+    for text in (
+        "--smallest Select the smallest",
+        "[default: int64]",
+        "[default: 1GiB]",
+        "[default: (begin + 1)]",
+        "[default: (float32)]",
+    ):
+        assert text in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("dmlops ga", {"gather"}),
+        ("dmlops top-k x.npy --sm", {"--smallest"}),
+        ("dmlops gather x.npy i.npy --mode ", {"raise", "clip", "fill"}),
+        ("dmlops top-k x.npy --index-dtype u", {"uint32", "uint64"}),
+        # The shell completes the names of files, because there is nothing else.
+        ("dmlops top-k x", {""}),
+    ],
+)
+def test_completion(command, monkeypatch, capsys, words, expected):
+    monkeypatch.setenv("_DMLOPS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    with pytest.raises(SystemExit):
+        command()
+    assert set(capsys.readouterr().out.removesuffix("\n").split("\n")) == expected
+
+
 @pytest.mark.quick
 def test_version(command):
     assert command("--version")[:2] == (0, f"dmlops {dmlops.__version__}\n")
@@ -276,18 +334,18 @@ def test_top_k(command):
     with np.load("best.npz") as best:
         assert best["values"].tolist() == [[3, 3], [5, 5]]
         assert best["indices"].tolist() == [[0, 2], [1, 2]]
-        assert (best["values"].dtype, best["indices"].dtype) == (np.int16, np.uint32)
+        assert (best["values"].dtype, best["indices"].dtype) == (np.int16, np.int64)
 
 
 @pytest.mark.quick
 def test_top_k_smallest_along_an_axis(command):
     np.save("x.npy", X)
-    arguments = ("-k", 1, "--axis", 0, "--smallest", "--index-dtype", "int64", "-o", "best.npz")
+    arguments = ("-k", 1, "--axis", 0, "--smallest", "--index-dtype", "uint32", "-o", "best.npz")
     assert command("top-k", "x.npy", *arguments)[0] == 0
     with np.load("best.npz") as best:
         assert best["values"].tolist() == [[0, 1, 3, 2]]
         assert best["indices"].tolist() == [[1, 0, 0, 0]]
-        assert best["indices"].dtype == np.int64
+        assert best["indices"].dtype == np.uint32
 
 
 @pytest.mark.quick
@@ -362,28 +420,42 @@ BAD = {
     "top-k x.npy -k two": (2, "Invalid value for '-k'"),
     "top-k x.npy -k 9": (1, "top-k: top_k.k: got 9, but axis 1 of x has 4 elements; k must be in [0, 4]"),
     "top-k x.npy -k 1 --axis 2": (1, "top-k: top_k.axis: got 2"),
-    "top-k x.npy -k 1 --index-dtype float32": (1, "float32"),
-    "top-k x.npy -k 1 -o best.npy": (1, "-o best.npy: the name of the file must end with .npz"),
+    "top-k x.npy -k 1 --index-dtype float32": (
+        2,
+        "'float32' is not one of 'uint32', ",
+    ),
+    "top-k x.npy -k 1 -o best.npy": (
+        1,
+        "-o best.npy: the name of the file must end with .npz, ",
+    ),
     "top-k x.npy -k 1 -o no/best.npz": (1, "-o no/best.npz: there is no folder"),
     "top-k missing.npy -k 1": (1, "missing.npy: No such file or directory"),
     "top-k text.npy -k 1": (1, "text.npy: not an .npy file"),
     "top-k short.npy -k 1": (1, "short.npy: a damaged .npy file: "),
     "top-k nothing.npy -k 1": (1, "nothing.npy: not an .npy file"),
-    "top-k archive.npz -k 1": (1, "archive.npz: an .npz holds several arrays"),
+    "top-k archive.npz -k 1": (1, "archive.npz: it has the arrays a, b; name one, as archive.npz:a"),
+    "top-k archive.npz:c -k 1": (1, "archive.npz: it has no array c; it has the arrays a, b"),
+    "top-k empty.npz -k 1": (1, "empty.npz: it is empty"),
+    "top-k x.npy:values -k 1": (1, "x.npy:values: No such file or directory"),
+    "top-k text.npz -k 1": (1, "text.npz: a damaged .npz file: "),
+    "top-k missing.npz:a -k 1": (1, "missing.npz:a: No such file or directory"),
+    "top-k x.npy -k 1 --memory 0": (1, "--memory: '0' is not a size; write it as 512MiB or 8GB"),
+    "top-k x.npy -k 1 --memory 4gigs": (1, "--memory: '4gigs' is not a size"),
     "top-k folder -k 1": (1, "folder: Is a directory"),
     "top-k complex.npy -k 1": (1, "complex128"),
     "top-k objects.npy -k 1": (1, "objects.npy: "),
     "top-k x.npy -k 1 --device tpu": (2, "'tpu'"),
     "top-k x.npy -k 1 --device cuda": (1, "--device cuda: no NVIDIA driver answers on this machine"),
-    "nonzero x.npy --size -1": (1, "size"),
+    "nonzero x.npy --size -1": (2, "Invalid value for '--size'"),
     "nonzero x.npy --fill-value 3": (1, "--fill-value 3 is for the rows beyond the count: it needs --size"),
-    "nonzero x.npy --index-dtype=": (1, "nonzero_coordinates.index_dtype: got ''"),
-    "gather x.npy": (2, "Missing argument 'INDICES.npy'"),
+    "nonzero x.npy --index-dtype=": (2, "'' is not one of 'uint32', "),
+    "gather x.npy": (2, "Missing argument 'INDICES'"),
     "gather x.npy x.npy": (1, "gather: gather_nd.indices"),
     "gather x.npy far.npy": (1, "gather: "),
-    "gather x.npy far.npy --mode wrap": (1, "wrap"),
-    "diagonal": (1, "diagonal: give a FILE.npy, or --shape"),
-    "diagonal x.npy --shape 2,2": (1, "FILE.npy has a shape and type of its own"),
+    "gather x.npy far.npy --mode wrap": (2, "'wrap' is not one of 'raise', 'clip', 'fill'"),
+    "gather - -": (1, "gather: standard input holds one array; name a file for FILE or INDICES"),
+    "diagonal": (1, "diagonal: give a FILE, or --shape"),
+    "diagonal x.npy --shape 2,2": (1, "FILE has a shape and type of its own"),
     "diagonal x.npy --value one": (1, "--value: 'one' is not a number"),
     "diagonal x.npy --value 1.5": (1, "1.5"),
     "diagonal --shape 2,b": (1, "--shape: '2,b' is not a shape"),
@@ -407,8 +479,10 @@ def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, l
     np.save("far.npy", np.array([[5, 0]]))
     np.save("complex.npy", X + 1j)
     np.save("objects.npy", np.array([None, 1], dtype=object), allow_pickle=True)
-    np.savez("archive.npz", X)
+    np.savez("archive.npz", a=X, b=X)
+    np.savez("empty.npz")
     (tmp_path / "text.npy").write_text("hello, this is text\n")
+    (tmp_path / "text.npz").write_text("hello, this is text\n")
     (tmp_path / "nothing.npy").touch()
     (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-3])
     (tmp_path / "folder").mkdir()

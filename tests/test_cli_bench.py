@@ -88,7 +88,8 @@ def lines_of(printed):
     return {line.partition(" | ")[0]: line for line in lines}
 
 
-def test_the_table_and_what_is_said_of_it(command, play, tmp_path):
+def test_the_table_and_what_is_said_of_it(command, play, monkeypatch, tmp_path):
+    monkeypatch.setattr("dmlops.cli.bench.FILE_WIDTH", 200)
     asked = play(small())
     code, printed, said = command(*OPTIONS, "--quick", "--threads", 2, "--json", "r.json")
     assert code == 0
@@ -105,9 +106,10 @@ def test_the_table_and_what_is_said_of_it(command, play, tmp_path):
     assert "  torch.topk: ties in any order\n" in printed
     assert "  failed: no room: torch.nonzero, torch.embedding\n" in printed
     assert "  skipped: no kernel: dmlops\n" in printed
-    assert printed.splitlines()[-2] == (
-        "dmlops is the fastest on 2 of 3 workloads; in the median, the best peer takes 1.00 times as long."
-    )
+    assert printed.splitlines()[-3:-1] == [
+        "dmlops is the fastest on 2 of 3 workloads; in the median, the best peer takes 1.00 times as long.",
+        "Not compared: 1 workload (no kernel).",
+    ]
     assert said.strip().splitlines() == [
         "top_k small 1 x 1000, k 5: 1 ms, torch.topk 9 ms",
         "nonzero small 1 x 1000: 2 ms, numpy.argwhere 2 ms",
@@ -119,6 +121,22 @@ def test_the_table_and_what_is_said_of_it(command, play, tmp_path):
     assert record["bandwidth"] == BANDWIDTH
     assert [row["ratio"] for row in record["workloads"]] == [9, 1, 0.5, None]
     assert "not installed" not in record["versions"].values()
+
+
+def test_what_is_piped_is_120_columns_wide(command, play):
+    play(small())
+    _, printed, _ = command(*OPTIONS)
+    assert max(map(len, printed.splitlines())) <= 120
+    assert " | 4 ms | 0.50 x | numpy indexing 2 ms | " in lines_of(printed)["gather_nd small, 32 tuples"]
+
+
+def test_a_row_that_ran_out_of_time_is_told_once(command, play):
+    late = [untimed(name, "skipped", "out of time") for name in ("dmlops", "numpy.tril", "torch.where")]
+    outcomes = small().outcomes
+    play(Harness(*outcomes[:3], late))
+    _, printed, _ = command(*OPTIONS)
+    assert "  skipped: out of time: dmlops\n" in printed
+    assert "Not compared: 1 workload (out of time)." in printed
 
 
 def test_a_wrong_answer_ends_the_command_with_an_error(command, play):

@@ -126,8 +126,8 @@ HOSTILE = {
     **{
         f"type {kind[:30]}": header(descr(kind)) + bytes(64)
         for kind in (
-            *("'floaty'", "''", "None", "1", "'<i3'", "'V2'", "'<M8[ns]'", "'<U3'", "'<c8'"),
-            "[('a', '<i4')]",
+            *("'floaty'", "''", "None", "1", "'<i3'", "'V2'", "'|S2'", "'<U3'", "'<c32'"),
+            "[('a', '|O')]",
         )
     },
 }  # fmt: skip

@@ -144,18 +144,18 @@ def test_an_input_is_no_target_by_whatever_name(command, no_work, line):
 @on_posix
 def test_results_of_a_benchmark_are_no_target(command, no_work):
     text = json.dumps({"format": 1})
-    for name in ("r.json", "page.html"):
+    for name in ("r.html", "page.html"):
         Path(name).write_text(text)
-    os.symlink("r.json", "link.json")
+    os.symlink("r.html", "link.html")
     for line in (
-        "report r.json -o r.json",
+        "report r.html -o r.html",
         "report page.html",
-        "report page.html r.json -o r.json",
-        "report link.json -o r.json",
-        "report r.json -o link.json",
+        "report page.html r.html -o r.html",
+        "report link.html -o r.html",
+        "report r.html -o link.html",
     ):
         assert_refused(command("bench", *line.split()), "-o ", "read from; name another file")
-    assert Path("r.json").read_text() == Path("page.html").read_text() == text
+    assert Path("r.html").read_text() == Path("page.html").read_text() == text
 
 
 @on_posix

@@ -73,7 +73,7 @@ def test_the_type_of_indices(command, dtype):
     assert command("top-k", "x.npy", "-k", 1, *options, "-o", "best.npz")[0] == 0
     with np.load("there.npz") as there, np.load("best.npz") as best:
         found = {there["coordinates"].dtype.name, best["indices"].dtype.name}
-        assert found == {"uint32" if dtype is None else dtype}
+        assert found == {"int64" if dtype is None else dtype}
 
 
 @pytest.mark.parametrize("kind", [">i2", ">f4"])

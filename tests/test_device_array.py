@@ -34,7 +34,7 @@ REFUSED = {
         "InvalidDescriptorError DeviceArray.shape: got (2, -1), but a ",
     ),
     "objects": ("DeviceArray((2,), object)", "TypeError DeviceArray.dtype: got object, but "),
-    "complex": ("DeviceArray((2,), 'complex64')", "TypeError DeviceArray.dtype: got complex64, but "),
+    "structured": ("DeviceArray((2,), 'u1,u1')", "TypeError DeviceArray.dtype: got [('f0', 'u1'), "),
     "stream": ("DeviceArray((2,), 'int8', stream='5')", "TypeError DeviceArray.stream: got '5', but "),
     "copy": ("np.asarray(DeviceArray((2,), 'int8'))", "TypeError DeviceArray: got an array on cuda:0, but "),
 }

@@ -234,8 +234,8 @@ class TestExecuteErrors:
             ),
             (
                 {"input_tensor": np.ones((3, 4), "complex64")},
-                TypeError,
-                "TopK1.input_tensor: got complex64, but no operator takes that type; it must be one of ",
+                InvalidDescriptorError,
+                "TopK1.input_tensor: got complex64, but the descriptor says FLOAT32; types must be equal",
             ),
             (
                 {"output_index_tensor": np.ones((3, 2), "int32")},

@@ -2,26 +2,119 @@
 
 import doctest
 import re
+import runpy
+import shlex
 import tomllib
+from importlib.util import find_spec
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.scripts import ROOT
+import dmlops
+from dmlops.cli.app import app
+from tests.scripts import ROOT, blocks, plain_blocks
 
-URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
-HOME = URLS["Homepage"]
-PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+HOME = PROJECT["urls"]["Homepage"]
+PAGES = [
+    "README.md",
+    "examples/README.md",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))),
+]
+WITH_CODE = [page for page in [*PAGES, "CONTRIBUTING.md"] if blocks(page)]
+# Blocks of plain Python that no test runs, and why.
+NOT_RUN = {"docs/numba_cuda_mlir.md": "it needs another compiler, which replaces numba-cuda"}
+# Programs that the pages call, whose arguments are not checked.
+OTHER_PROGRAMS = {
+    *(".ci/run", ".ci/run-aarch64", "cd", "compute-sanitizer", "git", "jupyter", "mkdocs", "pre-commit"),
+    *("source", "sudo", "uv"),
+}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_examples(page):
-    text = re.sub(r"^```.*$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
-    examples = doctest.DocTestParser().get_doctest(text, {}, page, page, 0)
+    sessions = [code for language, code in blocks(page) if language == "python" and code.startswith(">>>")]
+    examples = doctest.DocTestParser().get_doctest("\n".join(sessions), {}, page, page, 0)
     report = []
     # Not even with `pytest -v` shall it report what succeeds.
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
     runner.run(examples, out=report.append)
     assert not report, "".join(report)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_each_block_has_a_test(page):
+    languages = {language for language, _ in blocks(page)}
+    assert languages <= {"python", "bash", "dockerfile", "toml", "text"}
+    # Other files name the pages that they run.
+    tests = [path for path in (ROOT / "tests").rglob("test_*.py") if path.name != "test_docs.py"]
+    has_test = any(re.search(f"[\"']{page}[\"']", path.read_text(encoding="utf-8")) for path in tests)
+    assert bool(plain_blocks(page)) == (has_test or page in NOT_RUN)
+
+
+def _commands(page):
+    """Return the commands of a page as lists of words, without the variables that are set for them."""
+    for language, code in blocks(page):
+        lines = code.replace("\\\n", " ").splitlines()
+        if language == "dockerfile":
+            lines = [line.removeprefix("RUN ") for line in lines if line.startswith("RUN ")]
+        elif language != "bash":
+            continue
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            while words:
+                end = words.index("&&") if "&&" in words else len(words)
+                command, words = words[:end], words[end + 1 :]
+                while "=" in command[0]:
+                    del command[0]
+                yield command[0].removeprefix(".venv/bin/").removeprefix(".venv-lowest/bin/"), command[1:]
+
+
+def _exists(path):
+    assert (ROOT / path.partition("::")[0]).exists(), path
+
+
+def _check_arguments(program, arguments):
+    """Check that what a command refers to exists; running all of them would take hours."""
+    if program == "dmlops":
+        outcome = CliRunner().invoke(app, [*arguments, "--help"])
+        assert outcome.exit_code == 0, (arguments, outcome.output)
+    elif program == "pip":
+        for extras in re.findall(r"\[([\w,-]+)\]", " ".join(arguments)):
+            assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys(), extras
+        from_index = [argument for argument in arguments if argument.startswith("dmlops")]
+        assert not from_index, "the package index does not have this version"
+    elif program in {"python", "python3"}:
+        if arguments[0] == "-m":
+            assert find_spec(arguments[1]) is not None, arguments
+        else:
+            _exists(arguments[0])
+    elif program in {"pytest", "bash"}:
+        for argument in arguments:
+            if "/" in argument:
+                _exists(argument)
+    else:
+        assert program in OTHER_PROGRAMS, program
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_commands(page):
+    for program, arguments in _commands(page):
+        _check_arguments(program, arguments)
+
+
+def test_commands_are_checked():
+    """What `_check_arguments` is for."""
+    for program, arguments in [
+        ("dmlops", ["top-k", "x.npy", "--no-such-option"]),
+        ("pip", ["install", ".[nothing]"]),
+        ("python", ["-m", "tests.nothing"]),
+        ("pytest", ["tests/nothing.py"]),
+        ("dmlpos", ["demo"]),
+    ]:
+        with pytest.raises(AssertionError):
+            _check_arguments(program, arguments)
 
 
 def _targets(page):
@@ -35,10 +128,28 @@ def _targets(page):
 @pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_links_lead_somewhere(page):
     for target in _targets(page):
-        if in_repository := re.match(rf"{HOME}/(?:blob|tree)/main/", target):
+        raw = HOME.replace("github.com", "raw.githubusercontent.com")
+        if in_repository := re.match(rf"{HOME}/(?:blob|tree)/main/|{raw}/main/", target):
             assert (ROOT / target[in_repository.end() :]).exists(), target
         elif not target.startswith("http"):
             assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_reference_lists_what_is_public():
+    """The functions and classes, and the members of enumerations with their values."""
+    text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^::: dmlops\.(\w+)$", text, re.MULTILINE)) == {*dmlops.__all__, "compile"}
+    for name, table in re.findall(
+        r"^::: dmlops\.(\w+)\n(?:    .*\n)+\n\| Member \|.*\n.*\n((?:\|.*\n)+)", text, re.MULTILINE
+    ):
+        members = re.findall(r"^\| `(\w+)` \| (\w+) \|$", table, re.MULTILINE)
+        assert {member: int(value, 0) for member, value in members} == dict(getattr(dmlops, name).__members__)
+
+
+def test_pictures_show_the_answers_of_dmlops():
+    pictures = runpy.run_path(str(ROOT / "docs/pictures/draw.py"))["PICTURES"]
+    for name, draw in pictures.items():
+        assert draw().svg() == (ROOT / "docs/pictures" / name).read_text(encoding="utf-8"), name
 
 
 @pytest.mark.quick

@@ -293,12 +293,12 @@ ERRORS = [
     (
         diagonal_matrix,
         (None,),
-        {"shape": (2, 2), "dtype": "complex64"},
+        {"shape": (2, 2), "dtype": "U2"},
         TYPE,
-        "diagonal_matrix.dtype: got complex64, but no operator takes that type; it must be one of ",
+        "diagonal_matrix.dtype: got str64, but no operator takes that type; it must be one of ",
     ),
     (diagonal_matrix, (), {"value": "1"}, TYPE, "diagonal_matrix.value: got '1', but it fills a matrix; "),
-    (diagonal_matrix, (), {"value": 1j}, TYPE, "diagonal_matrix.value: got 1j, but it fills a matrix; "),
+    (diagonal_matrix, (X,), {"value": 1j}, INVALID, "diagonal_matrix.value: got 1j, but it fills FLOAT32; "),
     (diagonal_matrix, (), {"value": None}, TYPE, "diagonal_matrix.value: got None, but it fills a matrix; "),
     (
         diagonal_matrix,

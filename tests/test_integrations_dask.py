@@ -8,32 +8,15 @@ from hypothesis import strategies as st
 da = pytest.importorskip("dask.array")
 
 import dask  # noqa: E402
-from dask.array.utils import assert_eq  # noqa: E402
 
 import dmlops  # noqa: E402
-from dmlops import IndexOutOfRangeError, InvalidDescriptorError  # noqa: E402
+from dmlops import InvalidDescriptorError  # noqa: E402
 from dmlops.integrations.dask import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
 from tests import reference  # noqa: E402
+from tests.dask_arrays import check, chunked, with_unknown_columns, with_unknown_rows  # noqa: E402
 from tests.data import INDEX_DTYPES, assert_same, sample  # noqa: E402
 from tests.scripts import run_page  # noqa: E402
 from tests.top_k_cases import row_lengths  # noqa: E402
-
-
-def check(actual, expected):
-    """Check every bit, and that the chunks are what the lazy array said they would be."""
-    assert_same(actual.compute(scheduler="sync"), expected)
-    assert_eq(actual, expected, scheduler="sync")
-
-
-@st.composite
-def chunked(draw, min_ndim=1, max_ndim=3, dtypes=("float32", "int8", "uint16", "float64")):
-    shape = draw(st.lists(st.integers(0, 12), min_size=min_ndim, max_size=max_ndim))
-    chunks = []
-    for size in shape:
-        cuts = sorted(draw(st.lists(st.integers(0, size), max_size=4)))
-        chunks.append(tuple(np.diff([0, *cuts, size]).tolist()))
-    x = sample(draw(st.sampled_from(dtypes)), tuple(shape), draw(st.integers(0, 99)))
-    return x, da.from_array(x, chunks=tuple(chunks))
 
 
 @pytest.fixture
@@ -42,17 +25,6 @@ def unknown():
     x = sample("float32", (9, 6), "unknown")
     keep = np.arange(9) % 2 == 0
     return x[keep], da.from_array(x, chunks=(4, 4))[da.from_array(keep, chunks=4)]
-
-
-def with_unknown_rows(x, rows):
-    """Give `x` in chunks of so many rows each, and make dask forget how many."""
-    keep = np.ones(len(x), bool)
-    return da.from_array(x, chunks=(rows, *x.shape[1:]))[da.from_array(keep, chunks=(rows,))]
-
-
-def with_unknown_columns(x, columns):
-    keep = np.ones(x.shape[1], bool)
-    return da.from_array(x, chunks=(2, columns))[:, da.from_array(keep, chunks=(columns,))]
 
 
 def masked(x, where=lambda place: True):
@@ -127,15 +99,30 @@ class TestTopK:
         assert_same(values.compute(), expected[0])
         assert_same(indices.compute(), expected[1])
 
+    def test_lengths_of_unknown_rows(self):
+        x = sample("float32", (4, 6, 4), "rows")
+        lengths = np.random.default_rng(1).integers(0, 6, (4, 6))
+        lazy = with_unknown_rows(x, 2).rechunk({1: 4, 2: 3})
+        values, _ = top_k(lazy, 3, lengths=with_unknown_rows(lengths, 2))
+        assert_same(values.compute(scheduler="sync"), reference.top_k(x, 3, lengths=lengths)[0])
+        wrong = top_k(lazy, 3, lengths=with_unknown_rows(lengths, (1, 3)))
+        with pytest.raises(InvalidDescriptorError, match=r"top_k\.lengths: .* call compute_chunk_sizes\(\)"):
+            dask.compute(*wrong, scheduler="sync")
+        for others in (lengths, with_unknown_rows(lengths, 1)):
+            with pytest.raises(
+                InvalidDescriptorError, match=r"unknown sizes along axis 0, .* call compute_chunk"
+            ):
+                top_k(lazy, 3, lengths=others)
+
     def test_refuses(self, unknown):
         lazy = da.ones((4, 6), chunks=2)
-        with pytest.raises(InvalidDescriptorError, match=r"TopK1\.k: got 7"):
+        with pytest.raises(InvalidDescriptorError, match=r"top_k\.k: got 7"):
             top_k(lazy, 7)
-        with pytest.raises(InvalidDescriptorError, match=r"TopK1\.axis"):
+        with pytest.raises(InvalidDescriptorError, match=r"top_k\.axis"):
             top_k(lazy, 1, axis=2)
         with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
             top_k(unknown[1], 1, axis=0)
-        with pytest.raises(TypeError, match="no operator takes that type"):
+        with pytest.raises(TypeError, match="complex numbers have no order"):
             top_k(lazy.astype("complex64"), 1)
         with pytest.raises(TypeError, match="foreign byte order"):
             top_k(lazy.astype(">f4"), 1)
@@ -149,6 +136,10 @@ class TestTopK:
         for k in (0, 1, 3, 99):
             with pytest.raises(InvalidDescriptorError, match=r"top_k\.x: got chunks of unknown sizes"):
                 top_k(unknown[1], k, axis=0)
+
+    def test_sizes_that_are_unknown_are_not_told_as_1_alone(self, unknown):
+        with pytest.raises(InvalidDescriptorError, match=r"\(sizes that Dask does not know are shown as 1\)"):
+            top_k(unknown[1], 1, lengths=[[1]])
 
     def test_integers_of_any_kind(self):
         values, _ = top_k(da.arange(6, chunks=2), np.array(2), axis=np.int8(0))
@@ -181,6 +172,39 @@ class TestNonzeroCoordinates:
         assert coordinates.compute().shape == (int(value != 0), 0)
         assert count.compute() == int(value != 0)
 
+    @given(chunked(), st.integers(0, 40), st.sampled_from([None, 0, -1, 7]))
+    def test_of_a_size(self, arrays, size, fill):
+        x, lazy = arrays
+        coordinates, count = nonzero_coordinates(lazy, size=size, fill_value=fill)
+        expected = reference.nonzero_coordinates(x, size=size, fill_value=fill or 0)
+        assert coordinates.shape == expected[0].shape
+        check(coordinates, expected[0])
+        check(count, expected[1])
+
+    def test_of_a_size_in_chunks(self):
+        x = np.random.default_rng(1).integers(0, 2, (50, 4)).astype("uint8")
+        lazy = da.from_array(x, chunks=(7, 4))
+        with dask.config.set({"array.chunk-size": "256 B"}):
+            coordinates, count = nonzero_coordinates(lazy, size=300, fill_value=9, index_dtype="uint32")
+        assert coordinates.numblocks > (9, 1)
+        expected = reference.nonzero_coordinates(x, size=300, fill_value=9)
+        check(coordinates, expected[0].astype("uint32"))
+        check(count, expected[1].astype("uint32"))
+
+    def test_refuses_sizes(self):
+        for options, text in (
+            ({"size": -1}, "size: got -1"),
+            ({"fill_value": 1}, "fill_value: got 1, but size is left out"),
+            (
+                {"size": 1, "fill_value": -1, "index_dtype": "uint32"},
+                "fill_value: got -1, but coordinates are",
+            ),
+        ):
+            with pytest.raises(InvalidDescriptorError, match=rf"nonzero_coordinates\.{text}"):
+                nonzero_coordinates(da.ones(4), **options)
+        with pytest.raises(TypeError, match=r"nonzero_coordinates\.size: got 0\.5"):
+            nonzero_coordinates(da.ones(4), size=0.5)
+
     def test_refuses_unknown_rows(self, unknown):
         with pytest.raises(InvalidDescriptorError, match="unknown sizes along axis 0"):
             nonzero_coordinates(unknown[1])
@@ -199,106 +223,6 @@ class TestNonzeroCoordinates:
         assert_same(coordinates.compute(scheduler="sync"), np.argwhere(x))
 
 
-class TestGatherND:
-    @pytest.mark.parametrize("chunks", [1, 2, 100])
-    @pytest.mark.parametrize(
-        ("indices_shape", "batch_dims"),
-        [
-            ((7, 2), 0),
-            ((2, 3, 1), 0),
-            ((4, 2), 1),
-            ((4, 3, 1), 1),
-            ((4, 5, 3, 1), 2),
-            ((6, 3), 0),
-            ((0, 2), 0),
-            ((4, 3, 0), 1),
-        ],
-    )
-    @pytest.mark.parametrize("mode", ["raise", "clip", "fill"])
-    def test_equals_the_whole(self, chunks, indices_shape, batch_dims, mode):
-        x = sample("float32", (4, 5, 6), "gather")
-        reach = 4 if mode == "raise" else 9
-        indices = np.random.default_rng(1).integers(-reach, reach, indices_shape)
-        lazy = gather_nd(
-            da.from_array(x, chunks=chunks),
-            da.from_array(indices, chunks=chunks + 1),
-            batch_dims=batch_dims,
-            mode=mode,
-        )
-        check(lazy, reference.gather_nd(x, indices, batch_dims=batch_dims, mode=mode))
-
-    def test_gathers_what_nonzero_found(self):
-        x = sample("int32", (20, 6), "found")
-        lazy = da.from_array(x, chunks=(6, 3))
-        found = gather_nd(lazy, nonzero_coordinates(lazy).coordinates)
-        assert_same(found.compute(), x[x != 0])
-
-    def test_keeps_the_copied_chunks(self):
-        lazy = gather_nd(da.ones((8, 9), chunks=3), da.zeros((5, 1), dtype="int64", chunks=2))
-        assert lazy.chunks == ((2, 2, 1), (3, 3, 3))
-
-    def test_refuses(self, unknown):
-        x = da.ones((4, 6), chunks=2)
-        with pytest.raises(InvalidDescriptorError, match="the batch sizes must be equal"):
-            gather_nd(x, da.zeros((3, 1), dtype="int64"), batch_dims=1)
-        with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
-            gather_nd(unknown[1], da.zeros((5, 1), dtype="int64"), batch_dims=1)
-        with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.mode: got 'wrap'"):
-            gather_nd(x, da.zeros((3, 1), dtype="int64"), mode="wrap")
-        for dtype in ("int8", "uint16", "bool", "float32"):
-            with pytest.raises(TypeError, match=rf"gather_nd\.indices: got {dtype}, but it is no index type"):
-                gather_nd(x, da.zeros((3, 1), dtype=dtype))
-        with pytest.raises(TypeError, match=r"gather_nd\.batch_dims: got 0\.5"):
-            gather_nd(x, da.zeros((3, 1), dtype="int64"), batch_dims=0.5)
-        with pytest.raises(IndexOutOfRangeError, match="coordinate 0 is 4"):
-            gather_nd(x, da.full((3, 1), 4)).compute(scheduler="sync")
-
-
-class TestGatherNDOfUnknownSizes:
-    """Chunks whose sizes dask does not know must not be broadcast over each other."""
-
-    x = sample("float32", (4, 6), "unknown batches")
-    indices = np.arange(8).reshape(4, 2, 1) % 6
-
-    @pytest.mark.parametrize(("chunks_of_x", "chunks_of_indices"), [(2, 1), (1, 2), (4, 2)])
-    def test_chunk_counts_that_differ(self, chunks_of_x, chunks_of_indices):
-        x = with_unknown_rows(self.x, 4 // chunks_of_x)
-        # As many rows as each chunk of x has, so that every pair of chunks would fit.
-        indices = self.indices[: chunks_of_indices * (4 // chunks_of_x)]
-        with pytest.raises(InvalidDescriptorError, match=r"axis 0, .* call compute_chunk_sizes\(\) on both"):
-            gather_nd(x, with_unknown_rows(indices, len(indices) // chunks_of_indices), batch_dims=1)
-
-    def test_equal_sizes_chunked_differently(self):
-        x = with_unknown_rows(self.x, (1, 3))
-        lazy = gather_nd(x, with_unknown_rows(self.indices, (2, 2)), batch_dims=1)
-        with pytest.raises(InvalidDescriptorError, match=r"call compute_chunk_sizes\(\) on both"):
-            lazy.compute(scheduler="sync")
-        with pytest.raises(InvalidDescriptorError, match=r"call compute_chunk_sizes\(\) on both"):
-            gather_nd(x, with_unknown_rows(self.indices, (2, 1, 1)), batch_dims=1)
-        known = with_unknown_rows(self.indices, (2, 1, 1)).compute_chunk_sizes()
-        check(gather_nd(x.compute_chunk_sizes(), known, batch_dims=1), self.expected())
-
-    def test_chunked_alike(self):
-        lazy = gather_nd(
-            with_unknown_rows(self.x, (1, 3)), with_unknown_rows(self.indices, (1, 3)), batch_dims=1
-        )
-        assert_same(lazy.compute(scheduler="sync"), self.expected())
-
-    def test_tuple_size(self):
-        indices = with_unknown_columns(np.array([[1, 2], [0, 5]]), 1)
-        with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.indices: .* axis 1, .* compute_chunk"):
-            gather_nd(da.from_array(self.x), indices)
-
-    def test_what_is_indexed(self):
-        rows = np.array([[3], [0]])
-        check(gather_nd(with_unknown_rows(self.x, 4), rows), self.x[[3, 0]])
-        with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.x: .* axis 0, .* compute_chunk_sizes"):
-            gather_nd(with_unknown_rows(self.x, 2), rows)
-
-    def expected(self):
-        return reference.gather_nd(self.x, self.indices, batch_dims=1)
-
-
 BANDS = ((0, 1), (-2, 3), (3, -2), (2, 2), (-(2**70), 1), (2**70, -1), (5, 9))
 
 
@@ -312,6 +236,13 @@ class TestDiagonalMatrix:
         check(lazy, reference.diagonal_matrix(x, value=3, begin=begin, end=end))
         made = diagonal_matrix(shape=(2, 7, 9), dtype="int8", chunks=chunks, begin=begin, end=end)
         check(made, reference.diagonal_matrix(shape=(2, 7, 9), dtype="int8", begin=begin, end=end))
+
+    def test_made_like_an_array(self):
+        for like in (da.ones(3), np.ones(3), [1]):
+            made = diagonal_matrix(shape=(3, 4), dtype="int8", chunks=2, like=like)
+            check(made, np.eye(3, 4, dtype="int8"))
+        with pytest.raises(InvalidDescriptorError, match=r"diagonal_matrix\.like: .* x is given"):
+            diagonal_matrix(da.ones((3, 3)), like=da.ones(3))
 
     def test_unknown_height_or_width(self):
         x = sample("int32", (6, 8), "unknown")
@@ -336,9 +267,11 @@ class TestDiagonalMatrix:
             (name,) = description
             with pytest.raises(InvalidDescriptorError, match=rf"diagonal_matrix\.{name}: .* x is given"):
                 diagonal_matrix(da.ones((4, 4)), **description)
-        for value in ("1.5", 1j, None):
-            with pytest.raises(TypeError, match=r"diagonal_matrix\.value: .* must be a real number"):
+        for value in ("1.5", None, [1, 2]):
+            with pytest.raises(TypeError, match=r"diagonal_matrix\.value: .* must be a number"):
                 diagonal_matrix(da.ones((4, 4)), value=value)
+        with pytest.raises(InvalidDescriptorError, match=r"diagonal_matrix\.value: got 1j, .* a real number"):
+            diagonal_matrix(da.ones((4, 4)), value=1j)
         with pytest.raises(TypeError, match=r"diagonal_matrix\.begin: got 0\.5"):
             diagonal_matrix(da.ones((4, 4)), begin=0.5)
         for shape in (5, (5.0, 5), "ab"):
@@ -358,7 +291,9 @@ OPERATIONS = {
     "nonzero_coordinates": lambda x: nonzero_coordinates(x).coordinates,
     "nonzero_coordinates.count": lambda x: nonzero_coordinates(x).count,
     "gather_nd": lambda x: gather_nd(x, [[0]]),
-    "gather_nd.batch": lambda x: gather_nd(x, np.zeros((6, 1), int), batch_dims=1),
+    "gather_nd.batch": lambda x: gather_nd(x, np.full((6, 3, 1), [[0], [2], [4]]), batch_dims=1),
+    "gather_nd.chunks": lambda x: gather_nd(x, [[0], [3], [5]]),
+    "gather_nd.tuples": lambda x: gather_nd(da.ones((9, 9), chunks=4), x.astype(int)[:, 1:3]),
     "gather_nd.indices": lambda x: gather_nd(np.ones((9, 9)), x.astype(int)[:, 1:3]),
     "diagonal_matrix": diagonal_matrix,
 }
@@ -409,6 +344,33 @@ class TestWhatIsNoDaskArray:
     def test_masked_arrays_are_refused(self):
         with pytest.raises(TypeError, match=r"top_k\.x: got a masked array"):
             top_k(np.ma.masked_array([1, 2], [True, False]), 1)
+
+
+STRUCTURED = np.array([(1, 2.0), (0, 0.0), (3, 0.0)], [("a", "i4"), ("b", "f8")])
+DATES = np.array(["2020-01-01", "NaT", "1970-01-01"], "datetime64[D]")
+
+
+@pytest.mark.parametrize(
+    "x", [np.array([1 + 2j, 0, 3]), STRUCTURED, DATES], ids=["complex", "struct", "date"]
+)
+def test_elements_of_other_types(x):
+    lazy = da.from_array(x, chunks=2)
+    coordinates, count = nonzero_coordinates(lazy)
+    expected = dmlops.nonzero_coordinates(x)
+    check(coordinates, expected.coordinates)
+    check(count, expected.count)
+    for indices in ([[2], [0]], da.from_array(np.array([[2], [0]]), chunks=1)):
+        result = gather_nd(lazy, indices)
+        assert result.dtype == x.dtype
+        assert result.compute(scheduler="sync").tolist() == x[[2, 0]].tolist()
+    matrix = x[:2, None]
+    filled = diagonal_matrix(da.from_array(matrix, chunks=1), value=x[2])
+    assert filled.compute(scheduler="sync").tolist() == [[x[2].item()], [x[1].item()]]
+    if x.dtype.kind == "M":
+        check(top_k(lazy, 3, largest=False).indices, np.array([2, 0, 1]))
+    else:
+        with pytest.raises(TypeError, match=r"top_k\.x: got"):
+            top_k(lazy, 1)
 
 
 def test_nothing_runs_before_it_is_asked_for():

@@ -112,28 +112,65 @@ class TestTorch:
         short = whole[8:-8].reshape(X.shape)
         whole.untyped_storage().resize_(4 * (8 + X.size) - 1)
 
-        class Sub(torch.Tensor):
-            """Nothing is known of its elements."""
-
         faults = [
-            (tensor(X, memory).to("meta"), "its elements are not there"),
             (short, "its elements are not there"),
-            (tensor(X, memory).as_subclass(Sub), "only plain tensors"),
             (tensor(X, memory).to_sparse(), "its elements are not strided"),
         ]
-        if name != "nonzero_coordinates":
-            faults.append((tensor(X, memory).requires_grad_(), "the derivative would be lost"))
         for x, text in faults:
             settle(calls.good)
             with pytest.raises(TypeError, match=text):
                 calls.check(x)
-        if name != "nonzero_coordinates":
-            with torch.autograd.forward_ad.dual_level():
-                dual = torch.autograd.forward_ad.make_dual(tensor(X, memory), tensor(X, memory))
-                with pytest.raises(TypeError, match="the derivative would be lost"):
-                    calls.check(dual)
         with torch.no_grad():
             calls.check(tensor(X, memory).requires_grad_())
+        calls.good()
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")
+    def test_inputs_that_torch_dispatches(self, torch, name, memory, given):
+        calls = Torch(name, memory, given=given)
+
+        class Sub(torch.Tensor):
+            """A subclass with memory."""
+
+        def results(x):
+            out = (
+                {}
+                if not given
+                else {"out": calls.outputs() if name != "diagonal_matrix" else calls.outputs()[0]}
+            )
+            found = calls.function(x, **out)
+            return found if isinstance(found, tuple) else (found,)
+
+        is_refused = given and name != "nonzero_coordinates"
+        settle(calls.good)
+        plain = results(tensor(X, memory))
+        parts = results(tensor(X, memory).as_subclass(Sub))
+        assert all(type(part) is (torch.Tensor if given else Sub) for part in parts)
+        assert all(torch.equal(part, expected) for part, expected in zip(parts, plain, strict=True))
+        settle(calls.good)
+        if is_refused:
+            with pytest.raises(TypeError, match="what is written in place has no derivative"):
+                results(tensor(X, memory).requires_grad_())
+        else:
+            parts = results(tensor(X, memory).requires_grad_())
+            assert parts[0].requires_grad == (name != "nonzero_coordinates")
+            assert all(torch.equal(part, expected) for part, expected in zip(parts, plain, strict=True))
+        settle(calls.good)
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(tensor(X, memory), tensor(X, memory))
+            if is_refused:
+                with pytest.raises(TypeError, match="what is written in place has no derivative"):
+                    results(dual)
+            elif name != "nonzero_coordinates":
+                values, tangent = torch.autograd.forward_ad.unpack_dual(results(dual)[0])
+                assert torch.equal(values, plain[0])
+                assert torch.equal(tangent, plain[0])  # as X is its own tangent, and zeros are filled in
+        settle(calls.good)
+        if given:
+            with pytest.raises(dmlops.DeviceMismatchError, match="meta"):
+                results(tensor(X, memory).to("meta"))
+        elif name != "nonzero_coordinates":
+            parts = results(tensor(X, memory).to("meta"))
+            assert [part.shape for part in parts] == [part.shape for part in plain]
         calls.good()
 
     def test_outputs_that_may_not_be_written(self, torch, name, memory, given):
@@ -201,7 +238,7 @@ def test_indices_of_torch(torch, memory, given):
         (tensor(PICKS, memory).view(torch.uint64), None),
         (tensor(PICKS, memory).double(), "it is no index type"),
         (tensor(PICKS + 8, memory), "it must be in"),
-        (tensor(PICKS, memory).to("meta"), "its elements are not there"),
+        (tensor(PICKS, memory).to("meta"), "all arrays must share a device"),
         (PICKS, None),
     ):
         settle(lambda: check(tensor(PICKS, memory)))

@@ -213,10 +213,12 @@ def test_the_picture(command, harness, tmp_path):
         assert text in picture
     assert "gating" not in picture
     assert command("bench", "report", "a.json")[0] == 0
-    assert "The landscape of top-k" in (tmp_path / "a.html").read_text()
+    page = (tmp_path / "a.html").read_text()
+    assert "The landscape of top-k" in page
+    assert "Blue cells: dmlops is faster" in page
 
 
-def test_other_results_have_no_picture(command, tmp_path):
+def test_results_without_peers_have_no_picture(command, tmp_path):
     pytest.importorskip("matplotlib")
     record = {
         "format": 1,
@@ -232,7 +234,7 @@ def test_other_results_have_no_picture(command, tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(record))
     code, _, said = command("bench", "report", "a.json", "-o", "a.svg")
     assert code == 1
-    assert "there is no landscape" in said
+    assert "a.json: the results: no workload was timed with a peer" in said
 
 
 def test_what_the_command_refuses(command):

@@ -58,7 +58,7 @@ MISFITS = {
     ),
     "complex": (
         lambda array: full(array.shape, "complex64"),
-        "got complex64, but no operator takes that type; ",
+        "got complex64, but .*; (types must be equal|it must be uint32, uint64, int32 or int64)",
     ),
     "no_array": (lambda array: array.tolist(), "got list, but it is written to; an output must be an array"),
 }

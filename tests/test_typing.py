@@ -41,6 +41,12 @@ assert_type(dmlops.diagonal_matrix(scores, value=2, begin=-1), NDArray[np.float3
 assert_type(dmlops.diagonal_matrix(shape=(2, 3), dtype=np.dtype("int8")), NDArray[Any])
 assert_type(dmlops.diagonal_matrix(shape=(2, 3), dtype="bfloat16", like=Tensor()), Tensor)
 assert_type(dmlops.diagonal_matrix(Tensor()), Tensor)
+assert_type(dmlops.diagonal_matrix(scores, value=np.datetime64("NaT")), NDArray[np.float32])
+assert_type(dmlops.tril(scores), NDArray[np.float32])
+assert_type(dmlops.triu(m=[[1, 2]], k=1, out=None), NDArray[Any])
+assert_type(dmlops.tril(Tensor(), -1, stream=5), Tensor)
+assert_type(dmlops.eye(3, None, 1, np.complex64), NDArray[Any])
+assert_type(dmlops.eye(3, dtype=bool, like=Tensor()), Tensor)
 """
 
 MISTAKES = {
@@ -50,6 +56,8 @@ MISTAKES = {
     'dmlops.top_k(np.zeros(3), 1, sorted="no")': "top_k",
     'dmlops.nonzero_coordinates(np.zeros(3), size="all")': "nonzero_coordinates",
     "dmlops.diagonal_matrix(np.zeros((3, 3)), shape=(3, 3))": "diagonal_matrix",
+    "dmlops.tril(np.zeros((3, 3)), value=1)": "tril",
+    'dmlops.eye("3")': "eye",
 }
 
 

@@ -9,6 +9,7 @@ from dmlops.data_types import data_type_of_numpy
 from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, error_text
 from dmlops.memory import Device
+from dmlops.opaque_types import ElementType, type_name
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 
@@ -68,7 +69,7 @@ class ArrayLibrary:
         """
         return array
 
-    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         """Return an array that kernels may read.
 
         Parameters
@@ -79,8 +80,6 @@ class ArrayLibrary:
             What error texts begin with.
         stream : int, optional
             Where copies are made on a GPU; None for the library's current stream.
-        differentiable : bool
-            Whether the result depends on the elements in a way that has a derivative.
 
         Raises
         ------
@@ -88,6 +87,22 @@ class ArrayLibrary:
             If it is no plain array with memory of its own; the text names the remedy.
         """
         raise NotImplementedError
+
+    def is_dispatched(self, array: Any, differentiable: bool) -> bool:
+        """Return whether only the library's own dispatcher can run a call on an input.
+
+        Parameters
+        ----------
+        array : object
+            What the caller gave.
+        differentiable : bool
+            Whether the result depends on the elements in a way that has a derivative.
+        """
+        return False
+
+    def is_transforming(self) -> bool:
+        """Return whether new arrays stand for others, in a graph or a transformation."""
+        return False
 
     def as_output(self, array: Any, where: str) -> Operand:
         """Return an array that kernels may write.
@@ -143,11 +158,23 @@ class ArrayLibrary:
         """Return whether known arrays have so many bytes each, and nothing that native calls miss."""
         return True
 
+    def as_bools(self, operand: Operand, stream: int | None) -> Operand | None:
+        """Return which elements are not zero, as a new array of bools; None where the library cannot tell.
+
+        Parameters
+        ----------
+        operand : Operand
+            An input.
+        stream : int, optional
+            As `as_input` takes it.
+        """
+        return None
+
     def trimmed(self, array: Any, rows: int) -> Any:
         """Return a copy of the first rows of an array in host memory."""
         raise NotImplementedError
 
-    def check_representable(self, data_type: TensorDataType, where: str) -> None:
+    def check_representable(self, data_type: ElementType, where: str) -> None:
         """Refuse a data type that the library would silently change.
 
         Raises
@@ -156,7 +183,7 @@ class ArrayLibrary:
             If it would.
         """
 
-    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         """Return a new packed array with undefined contents."""
         raise NotImplementedError
 
@@ -212,11 +239,25 @@ def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> Ten
     return TensorDesc(data_type, tuple(shape), tuple(steps))
 
 
-def described(data_type: TensorDataType, sizes: Any, strides: Any) -> TensorDesc:
+def are_nonzero(array: Any, int64: Any) -> Any:
+    """Return which elements of an array of complex128 are not zero, by the bits of both parts.
+
+    Comparisons of floats would miss subnormal numbers where processors are told to take these for zero.
+    """
+    return (array.real.view(int64) | array.imag.view(int64)) << 1 != 0
+
+
+def described(data_type: ElementType, sizes: Any, strides: Any) -> TensorDesc:
     """Return a description with strides in elements."""
     # As in `describe_numpy_like`, for libraries whose strides count elements.
     steps = [stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True)]
     return TensorDesc(data_type, tuple(sizes), tuple(steps))
+
+
+def refuse_type(data_type: ElementType, library: str, where: str) -> NoReturn:
+    """Refuse a type of new arrays that their library does not have."""
+    reason, allowed = f"{library} has no such type", f"it must be a type of {library}'s"
+    raise TypeError(error_text(where, type_name(data_type), reason, allowed))
 
 
 def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeError:

@@ -11,9 +11,9 @@ from dmlops import cuda
 from dmlops.array_libraries.base import ArrayLibrary, Operand, describe_numpy_like, refuse_unaligned
 from dmlops.data_types import numpy_dtype
 from dmlops.device_array import DeviceArray
-from dmlops.enums import TensorDataType
 from dmlops.errors import error_text, refuse
 from dmlops.memory import Device
+from dmlops.opaque_types import ElementType
 from dmlops.tensor import TensorDesc, packed_strides
 
 _ADDRESSES = 1 << 64
@@ -52,7 +52,7 @@ class CudaArrayInterface(ArrayLibrary):
     def __init__(self) -> None:
         self._given = _GivenStream()
 
-    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         interface = array.__cuda_array_interface__
         try:
             is_masked = interface.get("mask") is not None
@@ -71,7 +71,7 @@ class CudaArrayInterface(ArrayLibrary):
         return self._operand(view, where)
 
     def as_output(self, array: Any, where: str) -> Operand:
-        operand = self.as_input(array, where, None, False)
+        operand = self.as_input(array, where, None)
         if operand.array.is_read_only:
             refuse(where, "a read-only array", "it is written to", "an output must be writable")
         return operand
@@ -100,7 +100,7 @@ class CudaArrayInterface(ArrayLibrary):
     def producer_stream(self, array: CudaArray) -> int | None:
         return array.stream
 
-    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         return DeviceArray(sizes, numpy_dtype(data_type), device.number, self._given.stream)
 
     @contextmanager

@@ -9,13 +9,15 @@ from typing import Any
 from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
+    are_nonzero,
     describe_numpy_like,
     new_operand,
+    refuse_type,
     refuse_unaligned,
 )
 from dmlops.data_types import numpy_dtype
-from dmlops.enums import TensorDataType
 from dmlops.memory import Device
+from dmlops.opaque_types import ElementType, OpaqueType
 from dmlops.tensor import TensorDesc
 
 
@@ -31,7 +33,7 @@ class CuPy(ArrayLibrary):
     def owns(self, kind: type) -> bool:
         return kind is self._cupy.ndarray
 
-    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         array = array if type(array) is self._cupy.ndarray else array.view(self._cupy.ndarray)
         if array.data.ptr % array.itemsize:
             device = self.device(array)
@@ -71,7 +73,19 @@ class CuPy(ArrayLibrary):
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
         return [array.data.ptr for array in arrays]
 
-    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+    def as_bools(self, operand: Operand, stream: int | None) -> Operand:
+        device = self.device(operand.array)
+        with (
+            self._cupy.cuda.Device(device.number),
+            nullcontext() if stream is None else self.on_stream(stream, device),
+        ):
+            return self._operand(are_nonzero(operand.array, self._cupy.int64))
+
+    def check_representable(self, data_type: ElementType, where: str) -> None:
+        if isinstance(data_type, OpaqueType) and data_type.is_time:
+            refuse_type(data_type, "CuPy", where)
+
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         with self._cupy.cuda.Device(device.number):
             return self._cupy.empty(sizes, numpy_dtype(data_type))
 

@@ -41,10 +41,10 @@ def as_plain(array: Any, where: str) -> Any:
     return array if type(array) in SIGNATURES else find_library(array, where).as_plain(array, where)
 
 
-def as_input(array: Any, where: str, stream: int | None = None, differentiable: bool = False) -> Operand:
+def as_input(array: Any, where: str, stream: int | None = None) -> Operand:
     """Return an input that its library has vouched for; see `ArrayLibrary.as_input`."""
     library = _BY_TYPE.get(type(array)) or find_library(array, where)
-    return library.as_input(array, where, stream, differentiable)
+    return library.as_input(array, where, stream)
 
 
 def as_output(array: Any, where: str) -> Operand:

@@ -17,7 +17,7 @@ class DLPack(CudaArrayInterface):
     name = "dlpack"
     is_lent = True
 
-    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         number = int(array.__dlpack_device__()[1])
         cuda.target(number, where)  # where that device is not to be had, the error says so
         from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
@@ -36,7 +36,7 @@ class DLPack(CudaArrayInterface):
         return self._operand(CudaArray(interface, (array, view), number), where)
 
     def as_output(self, array: Any, where: str) -> Operand:
-        operand = self.as_input(array, where, None, False)
+        operand = self.as_input(array, where, None)
         if operand.array.is_read_only:
             refuse(where, "a read-only array", "it is written to", "an output must be writable")
         # The producer has ordered its work with the default stream, and the call may be on another one.
@@ -50,9 +50,7 @@ class HostDLPack(NumPy):
     def as_plain(self, array: Any, where: str) -> Any:
         return np.from_dlpack(array)
 
-    def as_input(
-        self, array: Any, where: str, stream: int | None = None, differentiable: bool = False
-    ) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None = None) -> Operand:
         return NUMPY.as_input(np.from_dlpack(array), where)
 
     def as_output(self, array: Any, where: str) -> Operand:

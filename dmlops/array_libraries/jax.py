@@ -6,12 +6,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dmlops import cuda
-from dmlops.array_libraries.base import ArrayLibrary, Operand, described
+from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, described, refuse_type
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.data_types import named_data_type, numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import error_text, refuse
 from dmlops.memory import CPU, Device
+from dmlops.opaque_types import ElementType, OpaqueType
 from dmlops.tensor import TensorDesc, packed_strides
 
 
@@ -37,11 +38,11 @@ class Jax(ArrayLibrary):
         """JAX's default integer, which jax_enable_x64 decides."""
         return TensorDataType[self._jax.dtypes.canonicalize_dtype(np.int64).name.upper()]
 
-    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         if isinstance(array, self._jax.core.Tracer):
             reason, remedy = (
                 "jit, vmap and grad run on stand-ins without elements",
-                "call dmlops outside of them, or through jax.pure_callback",
+                "dmlops.integrations.jax has the functions for them",
             )
             raise TypeError(error_text(where, "a traced array", reason, remedy))
         if len(array.devices()) != 1:
@@ -78,20 +79,30 @@ class Jax(ArrayLibrary):
             return NUMPY.address(np.asarray(array))  # JAX keeps this array, if it is no mere view
         return array.unsafe_buffer_pointer()  # type: ignore[no-any-return]
 
-    def check_representable(self, data_type: TensorDataType, where: str) -> None:
-        """Refuse a data type that JAX would silently change.
+    def as_bools(self, operand: Operand, stream: int | None) -> Operand:
+        array = operand.array
+        if self.device(array) == CPU:
+            bools = self._jax.numpy.asarray(are_nonzero(np.asarray(array), np.int64))
+        else:
+            bools = are_nonzero(array, np.int64)
+        return self.as_input(bools, "", stream)
+
+    def check_representable(self, data_type: ElementType, where: str) -> None:
+        """Refuse a data type that JAX does not have, or would silently change.
 
         Raises
         ------
         TypeError
-            If it has 64 bits while JAX has only 32.
+            If it is one of NumPy alone, or has 64 bits while JAX has only 32.
         """
+        if isinstance(data_type, OpaqueType) and data_type.dtype is not None:
+            refuse_type(data_type, "JAX", where)
         dtype = numpy_dtype(data_type)
         if self._jax.dtypes.canonicalize_dtype(dtype) != dtype:
             reason, allowed = "jax_enable_x64 is off", "turn it on, or use 32-bit types"
             raise TypeError(error_text(where, dtype.name, reason, allowed))
 
-    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         dtype = numpy_dtype(data_type)
         if device == CPU:
             return np.empty(sizes, dtype)

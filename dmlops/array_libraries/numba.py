@@ -5,8 +5,8 @@ from typing import Any
 
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
 from dmlops.data_types import numpy_dtype
-from dmlops.enums import TensorDataType
 from dmlops.memory import Device
+from dmlops.opaque_types import ElementType
 
 
 class Numba(CudaArrayInterface):
@@ -25,6 +25,6 @@ class Numba(CudaArrayInterface):
         # The results of a call are Numba's own.
         return array.pointer if isinstance(array, CudaArray) else array.device_ctypes_pointer.value or 0
 
-    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         with self._cuda.gpus[device.number]:
             return self._cuda.device_array(sizes, numpy_dtype(data_type))

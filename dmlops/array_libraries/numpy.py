@@ -1,6 +1,7 @@
 """NumPy arrays, and everything that `numpy.asarray` takes without losing or copying more than elements."""
 
 import ctypes
+import math
 import operator
 import sys
 from collections.abc import Callable, Sequence
@@ -12,14 +13,15 @@ import numpy as np
 from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
+    are_nonzero,
     describe_numpy_like,
     new_operand,
     refuse_unaligned,
 )
 from dmlops.data_types import numpy_dtype
-from dmlops.enums import TensorDataType
 from dmlops.errors import counted, error_text, refuse
 from dmlops.memory import CPU, Device
+from dmlops.opaque_types import ElementType
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 
@@ -33,8 +35,10 @@ _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_vo
 _NUMBERS = frozenset((int, float, bool))
 # Of a list nested deeper than that NumPy makes no array.
 _MOST_DIMENSIONS = 64
-# A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know.
+# A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know, nor the
+# units of dates, nor whether complex64 is aligned to 8 bytes.
 _TOLD_KINDS = "biuf"
+_TOLD_CHARACTERS = "D"  # complex128
 
 
 class NumPy(ArrayLibrary):
@@ -48,12 +52,10 @@ class NumPy(ArrayLibrary):
     def as_plain(self, array: Any, where: str) -> Any:
         return array if type(array) is np.ndarray else _as_plain(array, where)
 
-    def as_input(
-        self, array: Any, where: str, stream: int | None = None, differentiable: bool = False
-    ) -> Operand:
+    def as_input(self, array: Any, where: str, stream: int | None = None) -> Operand:
         if type(array) is not np.ndarray:
             array = _as_plain(array, where)
-        if not array.flags.aligned:
+        if not array.flags.aligned or (_has_parts(array) and not _are_parts_in_place(array)):
             array = array.copy()
         return self._operand(array)
 
@@ -86,14 +88,23 @@ class NumPy(ArrayLibrary):
         return [_address(array) for array in arrays]
 
     def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
-        if operand.array.dtype.kind not in _TOLD_KINDS:
+        dtype = operand.array.dtype
+        if dtype.kind not in _TOLD_KINDS and dtype.char not in _TOLD_CHARACTERS:
             return None
         return NativeOperand.of_array_interface(operand.array, is_output=is_output)
 
     def trimmed(self, array: Any, rows: int) -> Any:
         return array[:rows].copy()
 
-    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+    def as_bools(self, operand: Operand, stream: int | None) -> Operand:
+        array = operand.array
+        if array.dtype.names is None:
+            return self._operand(np.asarray(are_nonzero(array, np.int64)))
+        flags = np.zeros(array.shape, bool)
+        np.atleast_1d(flags)[np.nonzero(np.atleast_1d(array))] = True
+        return self._operand(flags)
+
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         return np.empty(sizes, numpy_dtype(data_type))
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
@@ -103,6 +114,18 @@ class NumPy(ArrayLibrary):
 def _address(array: "np.ndarray[Any, Any]") -> int:
     capsule = array.__array_struct__  # which frees the structure in the end
     return _pointer_at(_structure_of(capsule, None) + _DATA_FIELD).value
+
+
+def _has_parts(array: "np.ndarray[Any, Any]") -> bool:
+    """Return whether kernels may read elements in larger parts than NumPy aligns them to."""
+    return array.dtype.kind == "c" or array.dtype.names is not None
+
+
+def _are_parts_in_place(array: "np.ndarray[Any, Any]") -> bool:
+    """Return whether elements are aligned to their parts, and whole elements apart."""
+    size = array.itemsize
+    is_whole = all(stride % size == 0 for n, stride in zip(array.shape, array.strides, strict=True) if n > 1)
+    return is_whole and _address(array) % math.gcd(size, 8) == 0
 
 
 def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":

@@ -4,20 +4,22 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
+    are_nonzero,
     described,
     memory_error,
     new_operand,
+    refuse_type,
     refuse_unaligned,
 )
 from dmlops.data_types import SUPPORTED, named_data_type
-from dmlops.enums import TensorDataType
 from dmlops.errors import error_text, refuse
 from dmlops.memory import CPU, Device
+from dmlops.opaque_types import OPAQUE, ElementType
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 from kernels_cpu.native_call import dlpack_describe
@@ -41,23 +43,25 @@ class Torch(ArrayLibrary):
         self._raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self._devices: dict[Any, Device] = {}
         self._dtypes = {
-            data_type: getattr(torch, name) for name, data_type in SUPPORTED.items() if hasattr(torch, name)
+            data_type: getattr(torch, name)
+            for name, data_type in {**SUPPORTED, **OPAQUE}.items()
+            if hasattr(torch, name)
         }
 
     def owns(self, kind: type) -> bool:
         return kind in self._plain_types
 
-    def as_input(self, array: Any, where: str, stream: int | None, differentiable: bool) -> Operand:
-        if type(array) not in self._plain_types or array.is_nested or array.layout is not self._strided:
-            self._refuse_kind(array, where)
-        if differentiable:
-            self._check_gradient(array, where)
+    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
+        self._check_type(array, where)
         if array.is_neg():
             if array.data_ptr() % array.element_size():
                 got, reason = "an unaligned tensor with the negative bit", "torch cannot read it either"
                 refuse(where, got, reason, "its first element must be at a multiple of the element size")
             with self._on(stream, array):
                 array = array.resolve_neg()
+        if array.is_conj():
+            with self._on(stream, array):
+                array = array.resolve_conj()
         operand = self._operand(array, where)
         if operand[3] % array.element_size():
             with self._on(stream, array):
@@ -65,11 +69,13 @@ class Torch(ArrayLibrary):
         return operand
 
     def as_output(self, array: Any, where: str) -> Operand:
-        if type(array) not in self._plain_types or array.is_nested or array.layout is not self._strided:
-            self._refuse_kind(array, where)
+        self._check_type(array, where)
         if array.is_neg():
             got, reason = "a tensor with the negative bit", "what is written to it would be read negated"
             refuse(where, got, reason, "pass a tensor without it: x.resolve_neg()")
+        if array.is_conj():
+            got, reason = "a tensor with the conjugate bit", "what is written to it would be read conjugated"
+            refuse(where, got, reason, "pass a tensor without it: x.resolve_conj()")
         if array.requires_grad and self._torch.is_grad_enabled():
             got, reason = "a tensor that requires a gradient", "it is written to in place"
             refuse(where, got, reason, "pass x.detach(), or use torch.no_grad()")
@@ -84,32 +90,34 @@ class Torch(ArrayLibrary):
         copy = contents.clone(memory_format=self._torch.contiguous_format)
         return copy.view(array.dtype).squeeze(-1)
 
-    def _refuse_kind(self, array: Any, where: str) -> NoReturn:
+    def _check_type(self, array: Any, where: str) -> None:
         """Refuse what is not positively known as a dense strided tensor."""
-        name = type(array).__name__
-        if array.is_nested:
-            reason, remedy = (
-                "its rows differ in length",
-                "pass x.to_padded_tensor(padding), or one row at a time",
-            )
-            raise TypeError(error_text(where, "a nested tensor", reason, remedy))
+        check_kind(array, where)
         if type(array) not in self._plain_types:
             reason = "only plain tensors are known to have elements in memory of their own"
-            remedy = _REMEDIES.get(name, "x.as_subclass(torch.Tensor), if it is one underneath")
-            raise TypeError(error_text(where, f"a {name}", reason, f"pass {remedy}"))
-        got, reason = f"a {array.layout} tensor", "its elements are not strided"
-        raise TypeError(error_text(where, got, reason, "make it dense first: x.to_dense()"))
+            remedy = "pass x.as_subclass(torch.Tensor), if it is one underneath"
+            raise TypeError(error_text(where, f"a {type(array).__name__}", reason, remedy))
 
-    def _check_gradient(self, array: Any, where: str) -> None:
-        """Refuse a tensor whose derivative would be lost."""
-        if array.requires_grad and self._torch.is_grad_enabled():
-            got = "a tensor that requires a gradient"
-        elif self._has_tangent(array):
-            got = "a tensor with a tangent"
-        else:
-            return
-        reason, remedy = "the derivative would be lost", "use dmlops.integrations.torch, or pass x.detach()"
-        raise TypeError(error_text(where, got, reason, remedy))
+    def is_dispatched(self, array: Any, differentiable: bool) -> bool:
+        if type(array) not in self._plain_types:
+            return True
+        if differentiable and (
+            (array.requires_grad and self._torch.is_grad_enabled()) or self._has_tangent(array)
+        ):
+            return True
+        if array.is_nested or array.layout is not self._strided:
+            return False
+        try:
+            if array.data_ptr() or not array.numel():
+                return array.is_meta  # type: ignore[no-any-return]
+            # Without an address stand-ins still tell the size of their memory, and freed tensors none.
+            return array.untyped_storage().nbytes() > 0  # type: ignore[no-any-return]
+        except RuntimeError:
+            return True
+
+    def is_transforming(self) -> bool:
+        made = self._torch.empty(1, dtype=self._torch.uint8)
+        return type(made) is not self._torch.Tensor or self.is_dispatched(made, differentiable=True)
 
     def _has_tangent(self, array: Any) -> bool:
         try:
@@ -123,11 +131,8 @@ class Torch(ArrayLibrary):
             address = array.data_ptr()
         except RuntimeError:
             got, reason = "a tensor without storage", "it is a stand-in of a torch transformation"
-            remedy = "use dmlops.integrations.torch there, or call dmlops outside of it"
+            remedy = "pass tensors only, and x itself as one"
             raise TypeError(error_text(where, got, reason, remedy)) from None
-        if array.is_meta:
-            reason, remedy = "its elements are not there", "pass one on the CPU or on a CUDA device"
-            raise TypeError(error_text(where, "a meta tensor", reason, remedy))
         shape, strides, n_elements = array.shape, array.stride(), array.numel()
         if n_elements:
             if not array.is_contiguous():
@@ -175,7 +180,7 @@ class Torch(ArrayLibrary):
         plain: Any = self.native_type
         try:
             for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict
-                if array.__class__ is not plain or array.requires_grad or array.is_neg():
+                if array.__class__ is not plain or array.requires_grad or array.is_neg() or array.is_conj():
                     return False
                 offset = array.storage_offset()
                 if offset:
@@ -190,7 +195,22 @@ class Torch(ArrayLibrary):
     def trimmed(self, array: Any, rows: int) -> Any:
         return array[:rows].clone()
 
-    def empty(self, sizes: tuple[int, ...], data_type: TensorDataType, device: Device) -> Any:
+    def as_bools(self, operand: Operand, stream: int | None) -> Operand:
+        with self._on(stream, operand.array):
+            return self._operand(are_nonzero(operand.array, self._torch.int64), "")
+
+    def check_representable(self, data_type: ElementType, where: str) -> None:
+        """Refuse a data type that torch does not have.
+
+        Raises
+        ------
+        TypeError
+            If it does not.
+        """
+        if data_type not in self._dtypes:
+            refuse_type(data_type, "torch", where)
+
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         return self._torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
@@ -219,10 +239,17 @@ class Torch(ArrayLibrary):
 
 # DLDeviceType and DLDataTypeCode, of dlpack.h.
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
-_DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
-_REMEDIES = {
-    "DTensor": "x.to_local() or x.full_tensor()",
-    "MaskedTensor": "x.get_data() or x.to_tensor(value)",
-    "FakeTensor": "a tensor with elements: a fake one has none",
-    "NestedTensor": "x.to_padded_tensor(padding), or one row at a time",
-}
+_DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
+
+
+def check_kind(array: Any, where: str) -> None:
+    """Refuse tensors that are not dense, or that hold more than their elements."""
+    if array.is_nested:
+        reason, remedy = "its rows differ in length", "pass x.to_padded_tensor(padding), or one row at a time"
+        raise TypeError(error_text(where, "a nested tensor", reason, remedy))
+    if type(array).__name__ == "MaskedTensor":
+        reason, remedy = "its mask would be lost", "pass x.get_data() or x.to_tensor(value)"
+        raise TypeError(error_text(where, "a MaskedTensor", reason, remedy))
+    if array.layout is not sys.modules["torch"].strided:
+        got, reason = f"a {array.layout} tensor", "its elements are not strided"
+        raise TypeError(error_text(where, got, reason, "make it dense first: x.to_dense()"))

@@ -18,12 +18,30 @@ TITLES = {
 # The colours end where one side takes this many times as long as the other.
 MOST = 3.0
 NO_PEER = "#eeeeee"
-WIDTH, ROW_HEIGHT, EXTRA_HEIGHT = 22.0, 0.34, 0.9
+WIDTH, ROW_HEIGHT, EXTRA_HEIGHT = 11.0, 0.3, 0.8  # inches
 
 
 def has_landscape(record: Mapping[str, Any]) -> bool:
     """Whether a results file has problems of the landscape."""
     return bool(standings(record["workloads"], Contest.SORTED) or standings(record["workloads"], Contest.ANY))
+
+
+def about(record: Mapping[str, Any]) -> str:
+    """Return in how many problems dmlops is ahead, and what the picture shows."""
+    gpu = record["machine"].get("gpu") or ""
+    told = []
+    for contest in SHOWN:
+        ratios = [
+            each.ratio for each in standings(record["workloads"], contest, gpu) if each.ratio is not None
+        ]
+        if ratios:
+            n_ahead = sum(ratio >= 1 for ratio in ratios)
+            told.append(f"in {n_ahead} of {len(ratios)} problems {TITLES[contest]}")
+    ahead = f"dmlops is the fastest {', and '.join(told)}. " if told else ""
+    return (
+        f"{ahead}Blue cells: dmlops is faster than the fastest other library; red cells: it is slower; "
+        "grey cells: no other was timed."
+    )
 
 
 def picture(record: Mapping[str, Any]) -> "Figure":
@@ -36,15 +54,19 @@ def picture(record: Mapping[str, Any]) -> "Figure":
 
     gpu = record["machine"].get("gpu") or ""
     by_contest = {contest: standings(record["workloads"], contest, gpu) for contest in SHOWN}
-    names = [name for name in APPLICATIONS if any(_of(name, found) for found in by_contest.values())]
-    heights = [ROW_HEIGHT * len(_lines(name)) + EXTRA_HEIGHT for name in names]
+    maps = [
+        (name, contest, found)
+        for name in APPLICATIONS
+        for contest in SHOWN
+        if (found := _of(name, by_contest[contest]))
+    ]
+    heights = [ROW_HEIGHT * len(_lines(name)) + EXTRA_HEIGHT for name, *_ in maps]
     figure = Figure(figsize=(WIDTH, sum(heights) + 1), layout="constrained")
-    grid = figure.subplots(len(names), len(SHOWN), squeeze=False, height_ratios=heights)
-    for name, line in zip(names, grid, strict=True):
-        for contest, axes in zip(SHOWN, line, strict=True):
-            shown = _draw(axes, name, _of(name, by_contest[contest]))
-            axes.set_title(f"{name}: {TITLES[contest]}", fontsize=10, loc="left")
-    bar = figure.colorbar(shown, ax=grid, location="bottom", shrink=0.4, aspect=60, pad=0.01)
+    grid = figure.subplots(len(maps), squeeze=False, height_ratios=heights)[:, 0]
+    for (name, contest, found), axes in zip(maps, grid, strict=True):
+        shown = _draw(axes, name, found)
+        axes.set_title(f"{name}: {TITLES[contest]}", fontsize=10, loc="left")
+    bar = figure.colorbar(shown, ax=grid, location="bottom", shrink=0.6, aspect=50, pad=0.01)
     ticks = (1 / MOST, 1 / 2, 1 / 1.5, 1, 1.5, 2, MOST)
     bar.set_ticks([math.log(tick) for tick in ticks], labels=[f"{tick:.2g}x" for tick in ticks])
     bar.set_label("time of the fastest peer / time of dmlops (blue: dmlops is faster); cells: microseconds")

@@ -55,7 +55,8 @@ class Pace:
 class Outcome:
     """The result of one contender: median seconds of the work, of the host, and of a call with its wait.
 
-    `best` is the minimum time of the work, and `scratch` the bytes of temporary memory, if measured.
+    `low` and `high` are the quartiles of the work's time, `best` is its minimum, and `scratch` the bytes of
+    temporary memory, if measured.
     """
 
     contender: str
@@ -65,6 +66,8 @@ class Outcome:
     status: str = OK
     message: str = ""
     seconds: float | None = None
+    low: float | None = None
+    high: float | None = None
     best: float | None = None
     samples: int = 0
     host: float | None = None
@@ -312,4 +315,5 @@ def _read(lane: Lane, outcome: Outcome) -> None:
         return
     outcome.samples = len(lane.samples)
     outcome.seconds, outcome.host, outcome.wall = (lane.median(what) for what in ("work", "host", "wall"))
+    outcome.low, outcome.high = lane.quartiles()
     outcome.best = min(sample.work for sample in lane.samples)

@@ -115,6 +115,12 @@ class Lane:
         values = [value for sample in self.samples if (value := getattr(sample, what)) is not None]
         return statistics.median(values) if values else None
 
+    def quartiles(self) -> tuple[float, float]:
+        """Return the times of the work that a quarter of the samples are below and above."""
+        times = [sample.work for sample in self.samples]
+        low, _, high = statistics.quantiles(times, method="inclusive") if len(times) > 1 else times * 3
+        return low, high
+
     def is_done(self, seconds: float) -> bool:
         """Whether it has enough samples, or as many as its share of the time allows."""
         enough = MIN_SAMPLES if self.spent < SLOW_FACTOR * seconds else 1

@@ -5,24 +5,26 @@ from typing import Annotated
 import typer
 
 from dmlops import __version__
-from dmlops.cli import bench, cache, demo, files, info, landscape, sweep, warmup
+from dmlops.cli import bench, cache, demo, files, info, landscape, onnx, sweep, warmup
 from dmlops.cli.console import out
+from dmlops.cli.help_texts import Command, Group
 
 app = typer.Typer(
-    add_completion=False,
+    cls=Group,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-bench.app.command("sweep")(sweep.sweep)
-bench.app.command("topk-landscape")(landscape.landscape)
-app.command("info")(info.info)
-app.command("warmup")(warmup.warmup)
-app.command("cache")(cache.cache)
-app.command("top-k")(files.top_k)
-app.command("nonzero")(files.nonzero)
-app.command("gather")(files.gather)
-app.command("diagonal")(files.diagonal)
+app.command("demo", cls=Command)(demo.demo)
+bench.app.command("sweep", cls=Command)(sweep.sweep)
+bench.app.command("topk-landscape", cls=Command)(landscape.landscape)
+app.command("info", cls=Command)(info.info)
+app.command("warmup", cls=Command)(warmup.warmup)
+app.command("cache", cls=Command)(cache.cache)
+app.command("top-k", cls=Command)(files.top_k)
+app.command("nonzero", cls=Command)(files.nonzero)
+app.command("gather", cls=Command)(files.gather)
+app.command("diagonal", cls=Command)(files.diagonal)
+app.command("onnx", cls=Command)(onnx.onnx)
 app.add_typer(bench.app, name="bench")
 
 
@@ -39,7 +41,7 @@ def dmlops(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """DirectML's indexing operators on .npy files: exact, stable, the same on CPU and GPU.
+    """DirectML's indexing operators on arrays in files: exact, stable, the same on CPU and GPU.
 
     Start with `dmlops demo`.
     """

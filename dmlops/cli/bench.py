@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from dmlops import __version__, get_num_threads
-from dmlops.bench.report import duration
+from dmlops.bench.numbers import duration, ratio, times
 from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
 from dmlops.cli.errors import CommandError, users_errors
+from dmlops.cli.help_texts import Command, Group
 from dmlops.cli.info import version
 from dmlops.cli.options import Operators, Seconds, chosen_operators
 from dmlops.cli.output_files import check_output, replaced
 from dmlops.cli.placement import cpu_name, cuda_devices
+from dmlops.errors import counted
 
 if TYPE_CHECKING:
     from dmlops.bench.runner import Bench, Pace, Row
@@ -45,7 +49,10 @@ PACKAGES = (
     "cupy",
     "flashinfer-python",
 )
-WIDE = 130  # the width from which on the table shows every contender
+FILE_WIDTH = 120  # of what is printed into a file or a pipe
+WIDE = 150  # the width from which on the table shows every contender
+NARROW = 100  # and the share of the copy rate
+PICTURES = (".svg", ".png")
 BENCH_EXTRA = 'pip install "dmlops[bench]"'
 
 
@@ -59,7 +66,7 @@ class Where(StrEnum):
     CUDA = "cuda"
 
 
-app = typer.Typer(help="Compare dmlops with other libraries on this machine.")
+app = typer.Typer(cls=Group, help="Compare dmlops with other libraries on this machine.")
 
 
 @app.callback(invoke_without_command=True)
@@ -67,11 +74,12 @@ def bench(
     context: typer.Context,
     device: Annotated[Where, typer.Option(help="The device to measure on.")] = Where.CPU,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for every library; by default all available ones.")
+        int | None, typer.Option(min=1, metavar="N", show_default="all", help="Threads for every library.")
     ] = None,
     operator: Operators = None,
     workload: Annotated[
-        list[str] | None, typer.Option(help="Only workloads with this text in their name; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Only workloads with this text in their name; may be repeated."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only the most telling workloads, in 90 seconds.")
@@ -112,8 +120,9 @@ def bench(
                 err.print(line(row))
     with summary_of(results):
         width = width_of_table()
-        plain_console(width=width).print(_table(rows, harness.bandwidth, width))
-        _explain(rows, harness)
+        console = plain_console(width=width)
+        console.print(_table(rows, harness.bandwidth, width))
+        _explain(rows, harness, console)
         if results is not None:
             out.print(f"Results: {results}. A page with plots: dmlops bench report {results}")
     check_rows("bench", rows)
@@ -154,17 +163,28 @@ def check_rows(command: str, rows: Sequence["Row"]) -> None:
         raise CommandError(message)
 
 
-@app.command("report")
+@app.command("report", cls=Command)
 def report(
-    files: Annotated[list[Path], typer.Argument(metavar="A.json [B.json]", show_default=False)],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="A.json [B.json]", help="Files that `--json` has written.", show_default=False
+        ),
+    ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to write; by default next to A.json."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            show_default="A.html",
+            help="The .html, .svg or .png file to write.",
+        ),
     ] = None,
 ) -> None:
     """Write one self-contained HTML page about one run, or about two runs side by side.
 
-    If the file to write ends in .svg, it gets the picture of `dmlops bench topk-landscape` alone.
+    An .svg or .png file gets the main picture of one run alone.
     """
     if len(files) > 2:
         message = "bench report: it takes one or two files"
@@ -173,18 +193,25 @@ def report(
 
     with users_errors(f"bench report {files[0]}"):
         target = output or files[0].with_suffix(".html")
+    if target.suffix not in {".html", *PICTURES}:
+        message = f"-o {target}: the name of the file must end with .html, or with .svg or .png for a picture"
+        raise CommandError(message)
+    if target.suffix in PICTURES and len(files) > 1:
+        message = f"-o {target}: a picture is about one run; two runs side by side are a page, an .html file"
+        raise CommandError(message)
     check_output("-o", target, files)
     records = [_read(path) for path in files]
     try:
-        if target.suffix == ".svg":
+        content: str | bytes
+        if target.suffix in PICTURES:
             with users_errors(str(files[0])):
-                text = picture(records[0])
+                content = picture(records[0], target.suffix)
         else:
-            text = render(records, [path.name for path in files])
+            content = render(records, [path.name for path in files])
     except ModuleNotFoundError as error:
         message = f"bench report: {error.name} is not installed: {BENCH_EXTRA}"
         raise CommandError(message) from error
-    write(target, text)
+    write(target, content)
     with summary_of(target):
         out.print(f"Wrote {target}")
 
@@ -205,11 +232,12 @@ def _read(path: Path) -> dict[str, Any]:
     return record
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, content: str | bytes) -> None:
     """Replace a file as a whole, so that an interrupted run keeps what it measured."""
+    if isinstance(content, str):  # file names may contain surrogates, which UTF-8 cannot encode
+        content = content.encode("utf-8", "backslashreplace")
     with users_errors(str(path)), replaced(path) as stream:
-        # File names may contain surrogates, which UTF-8 cannot encode.
-        stream.write(text.encode("utf-8", "backslashreplace"))
+        stream.write(content)
 
 
 def open_bench(device: str, threads: int, pace: "Pace | None" = None) -> "Bench":
@@ -273,8 +301,8 @@ def why_not(row: "Row") -> str:
 
 
 def width_of_table() -> int:
-    """Return how wide the table may be; in a file there is no limit."""
-    return out.width if out.is_terminal else 2 * WIDE
+    """Return how wide a table may be."""
+    return out.width if out.is_terminal else FILE_WIDTH
 
 
 def _table(rows: Sequence["Row"], bandwidth: float, width: int) -> Table:
@@ -282,8 +310,9 @@ def _table(rows: Sequence["Row"], bandwidth: float, width: int) -> Table:
     table.add_column("workload", overflow="fold")
     for header in ("dmlops", "ratio", "best peer"):
         table.add_column(header, justify="right", no_wrap=header != "best peer")
-    if width >= WIDE:
+    if width >= NARROW:
         table.add_column("of copy rate", justify="right")
+    if width >= WIDE:
         table.add_column("others", style="dim", overflow="fold")
         if any(row.ours and row.ours.host for row in rows):
             table.add_column("host", justify="right")
@@ -293,20 +322,20 @@ def _table(rows: Sequence["Row"], bandwidth: float, width: int) -> Table:
 
 
 def _cells(row: "Row", bandwidth: float) -> tuple[str | Text, ...]:
-    ours, peer, ratio = row.ours, row.best_peer, row.ratio
+    ours, peer, faster = row.ours, row.best_peer, row.ratio
     if ours is None or ours.seconds is None:
         own_time, share = Text(why_not(row), "red"), ""
     else:
         own_time, share = Text(duration(ours.seconds)), f"{row.bytes_moved / ours.seconds / bandwidth:.0%}"
     if any(outcome.status == "wrong" for outcome in row.outcomes):
         own_time = Text.assemble(("WRONG ", "red"), own_time)
-    colour = "green" if ratio is not None and ratio >= 1 else "red"
+    colour = "green" if faster is not None and faster >= 1 else "red"
     others = sorted((each for each in row.timed if not each.is_ours), key=lambda each: each.seconds or 0)
     names = [f"{each.contender} {duration(each.seconds or 0)}" for each in others]
     return (
         row.name,
         own_time,
-        "" if ratio is None else Text(f"{ratio:.2f} x", colour),
+        "" if faster is None else Text(times(faster), colour),
         "" if peer is None else f"{peer.contender} {duration(peer.seconds or 0)}",
         share,
         ", ".join(name for name, each in zip(names, others, strict=True) if each is not peer),
@@ -314,26 +343,40 @@ def _cells(row: "Row", bandwidth: float) -> tuple[str | Text, ...]:
     )
 
 
-def _explain(rows: Sequence["Row"], harness: "Bench") -> None:
+def _explain(rows: Sequence["Row"], harness: "Bench", console: Console) -> None:
     """Print what the answers of the peers lack, what was left out and why, and the overall result."""
     notes = {outcome.contender: outcome.note for row in rows for outcome in row.timed if outcome.note}
     for name, note in sorted(notes.items()):
-        out.print(f"  {name}: {note}", style="dim")
+        _note(console, f"{name}: {note}")
     left_out: dict[str, Counter[str]] = {}
     for row in rows:
         for outcome in row.outcomes:
-            if outcome.message:
+            is_whole_row = row.ours is None and outcome.message == why_not(row)
+            if outcome.message and (outcome.is_ours or not is_whole_row):
                 told = left_out.setdefault(f"{outcome.status}: {outcome.message}", Counter())
                 told[outcome.contender] += 1
     for message, told in sorted(left_out.items()):
         names = ", ".join(f"{name} ({count} x)" if count > 1 else name for name, count in told.items())
-        out.print(f"  {message}: {names}", style="dim")
+        _note(console, f"{message}: {names}")
     how = f"{harness.threads} threads each" if harness.device == "cpu" else "GPU times by CUDA events"
-    out.print(f"{how}; a copy moves {harness.bandwidth / 1e9:.0f} GB/s here.")
+    console.print(f"{how}; a copy moves {harness.bandwidth / 1e9:.0f} GB/s here.")
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if ratios:
-        fastest = sum(ratio >= 1 for ratio in ratios)
-        out.print(
+        fastest = sum(each >= 1 for each in ratios)
+        console.print(
             f"dmlops is the fastest on {fastest} of {len(ratios)} workloads; "
-            f"in the median, the best peer takes {statistics.median(ratios):.2f} times as long."
+            f"in the median, the best peer takes {ratio(statistics.median(ratios))} times as long."
         )
+    reasons = Counter(_why_no_ratio(row) for row in rows if row.ratio is None)
+    if reasons:
+        not_compared = [f"{counted(count, 'workload')} ({why})" for why, count in reasons.most_common()]
+        console.print(f"Not compared: {', '.join(not_compared)}.")
+
+
+def _note(console: Console, text: str) -> None:
+    console.print(Padding(Text(text, "dim"), (0, 0, 0, 2), expand=False))
+
+
+def _why_no_ratio(row: "Row") -> str:
+    """Return why dmlops and a peer were not both timed."""
+    return "no peer was timed" if row.ours is not None else why_not(row)

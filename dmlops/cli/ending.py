@@ -95,7 +95,7 @@ def _failure(error: Exception) -> tuple[int, str]:
     return 1, f"internal error: {told}; please report it, with what DMLOPS_TRACEBACK=1 shows"
 
 
-class _Stream:
+class StandardStream:
     """A wrapper of a standard stream, or of None for a closed one.
 
     Characters that the encoding lacks are printed as escapes. If the stream is essential, the first failure
@@ -113,13 +113,23 @@ class _Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
+        """Write text."""
         try:
             self._stream.write(text)
         except OSError as error:
             self._lose(error)
         return len(text)
 
+    def write_bytes(self, content: bytes) -> int:
+        """Write to the stream below its text."""
+        try:
+            self._stream.buffer.write(content)
+        except OSError as error:
+            self._lose(error)
+        return len(content)
+
     def flush(self) -> None:
+        """Pass on what is buffered."""
         try:
             self._stream.flush()
         except OSError as error:
@@ -140,14 +150,18 @@ class _Stream:
 class _Closed(io.StringIO):
     """Stand-in for a standard stream that the process was started without."""
 
-    def write(self, text: str) -> int:
+    @property
+    def buffer(self) -> "_Closed":  # type: ignore[override]
+        return self
+
+    def write(self, text: Any) -> int:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 @contextmanager
 def _standard_streams() -> Iterator[None]:
     streams: tuple[Any, Any] = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Stream(streams[0], True), _Stream(streams[1], False)
+    sys.stdout, sys.stderr = StandardStream(streams[0], True), StandardStream(streams[1], False)
     try:
         yield
     finally:

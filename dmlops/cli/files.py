@@ -1,229 +1,379 @@
-"""The operators on the user's own .npy files, which are memory-mapped."""
+"""The operators on the user's own arrays, in blocks where these are large."""
 
-import stat
+import math
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
+from rich.filesize import decimal
 from rich.text import Text
 
 import dmlops
-from dmlops.array_types import DataTypeName, IndexTypeName, Mode
-from dmlops.bench.report import duration
-from dmlops.cli.console import out, spinner, summary_of
-from dmlops.cli.errors import CommandError, reason_of, users_errors
-from dmlops.cli.output_files import check_output, replaced
+from dmlops.array_types import DataTypeName
+from dmlops.bench.numbers import duration
+from dmlops.cli import console, outputs
+from dmlops.cli.blocks import MEMORY, Blocks, MemoryOption, Part, n_bytes, shown
+from dmlops.cli.errors import CommandError, users_errors
+from dmlops.cli.inputs import FILE_HELP, STANDARD, Array, FileArgument, Input, open_input
+from dmlops.cli.outputs import OutputOption, Results, results_for
 from dmlops.cli.placement import Device, Host, place
+from dmlops.errors import IndexOutOfRangeError
 
-Array = np.ndarray[Any, Any]
+DeviceOption = Annotated[Device, typer.Option(help="Where it runs; auto is a GPU if one can be used.")]
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE.npy", show_default=False)]
-DeviceOption = Annotated[Device, typer.Option(help="auto: a GPU if one can be used.")]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write the result to this file.")]
-IndexTypeOption = Annotated[str, typer.Option(help="uint32, uint64, int32 or int64.")]
+
+class IndexType(StrEnum):
+    """The values of `--index-dtype`."""
+
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+    INT32 = "int32"
+    INT64 = "int64"
+
+
+class Mode(StrEnum):
+    """The values of `--mode`."""
+
+    RAISE = "raise"
+    CLIP = "clip"
+    FILL = "fill"
+
+
+INDICES_HELP = (
+    "Index tuples: a file of the same kinds. Of the results of top-k and nonzero, the indices are taken."
+)
+LARGEST_ITEM = 8  # bytes
+IndexTypeOption = Annotated[
+    IndexType, typer.Option(metavar="TYPE", help="The type of the indices: uint32, uint64, int32 or int64.")
+]
 
 
 def top_k(
     file: FileArgument,
     *,
-    k: Annotated[int, typer.Option("-k", help="The number of elements to select.")],
-    axis: Annotated[int, typer.Option(help="The axis to select along.")] = -1,
+    k: Annotated[
+        int, typer.Option("-k", metavar="N", show_default=False, help="The number of elements to select.")
+    ],
+    axis: Annotated[int, typer.Option(metavar="N", help="The axis to select along.")] = -1,
     smallest: Annotated[
         bool, typer.Option("--smallest", help="Select the smallest elements instead of the largest.")
     ] = False,
-    index_dtype: IndexTypeOption = "uint32",
+    index_dtype: IndexTypeOption = IndexType.INT64,
     device: DeviceOption = Device.AUTO,
+    memory: MemoryOption = MEMORY,
     output: OutputOption = None,
 ) -> None:
     """Select the k largest elements along an axis: sorted, ties by ascending index."""
-    _check_output(output, [file], ".npz")
-    x = _open(file)
-    host = place(device)
-    with users_errors("top-k"):
-        result, seconds = _timed(
-            host,
+    limit = n_bytes(memory)
+    outputs.check(output, [file], 2)
+    x = open_input(file)
+    outputs.check_type(output, x.dtype.name)
+    run = _Run("top-k", device)
+
+    def select(part: Part) -> dict[str, Array]:
+        values, indices = run(
             lambda data: dmlops.top_k(
-                data, k, axis=axis, largest=not smallest, index_dtype=cast("IndexTypeName", index_dtype)
+                data, k, axis=axis, largest=not smallest, index_dtype=index_dtype.value
             ),
-            x,
+            x.read(part),
         )
+        return {"values": values, "indices": indices}
+
+    others = [dim for dim in range(x.ndim) if dim != axis % x.ndim]
+    n_rows = math.prod(x.shape[dim] for dim in others)
+    n_selected = n_rows * min(max(k, 0), x.size)
+    selected_bytes = n_selected * (x.dtype.itemsize + np.dtype(index_dtype).itemsize)
+    blocks = Blocks(x.shape, others, x.nbytes + selected_bytes, limit)
+    arrays = run.in_blocks(blocks, select, output)
     order = "smallest" if smallest else "largest"
-    _report(
-        f"top-k of {file.name}: the {k} {order} along axis {axis}",
-        {"values": result[0], "indices": result[1]},
-        host,
-        seconds,
-        output,
-    )
+    run.report(f"top-k of {x.name}: the {k} {order} along axis {axis}", arrays, output)
 
 
 def nonzero(
     file: FileArgument,
     *,
-    size: Annotated[int | None, typer.Option(help="Return exactly this many rows.")] = None,
-    fill_value: Annotated[
-        int | None, typer.Option(help="The value of the rows beyond the count; by default 0.")
+    size: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", show_default=False, help="Return exactly this many rows."),
     ] = None,
-    index_dtype: IndexTypeOption = "uint32",
+    fill_value: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", show_default="0", help="With --size: the value of the rows beyond the count."
+        ),
+    ] = None,
+    index_dtype: IndexTypeOption = IndexType.INT64,
     device: DeviceOption = Device.AUTO,
+    memory: MemoryOption = MEMORY,
     output: OutputOption = None,
 ) -> None:
     """List the coordinates of the non-zero elements, in ascending element order."""
+    limit = n_bytes(memory)
     if size is None and fill_value is not None:
         message = f"nonzero: --fill-value {fill_value} is for the rows beyond the count: it needs --size"
         raise CommandError(message)
     if size is not None and fill_value is None:
         fill_value = 0
-    _check_output(output, [file], ".npz")
-    x = _open(file)
-    host = place(device)
-    with users_errors("nonzero"):
-        result, seconds = _timed(
-            host,
+    outputs.check(output, [file], 2)
+    x = open_input(file)
+    run = _Run("nonzero", device)
+
+    def find(array: Array, size: int | None, fill_value: int | None = None) -> tuple[Array, ...]:
+        return run(
             lambda data: dmlops.nonzero_coordinates(
-                data, size=size, fill_value=fill_value, index_dtype=cast("IndexTypeName", index_dtype)
+                data, size=size, fill_value=fill_value, index_dtype=index_dtype.value
             ),
-            x,
+            array,
         )
-    count = int(result[1].reshape(-1)[0])
-    _report(
-        f"nonzero of {file.name}: {count:,} of {x.size:,} elements",
-        {"coordinates": result[0], "count": result[1]},
-        host,
-        seconds,
-        output,
-    )
+
+    # There is memory for the coordinates of all elements.
+    coordinates_bytes = x.size * x.ndim * np.dtype(index_dtype).itemsize
+    blocks = Blocks(x.shape, range(x.ndim), x.nbytes + coordinates_bytes, limit)
+    run.n_blocks = blocks.count
+    with users_errors("nonzero"), results_for(output) as results:
+        if blocks.count == 1:
+            with shown(blocks):
+                coordinates, count = find(x.read(), size, fill_value)
+            results.put("coordinates", coordinates.shape, (), coordinates)
+        else:
+            if x.size > np.iinfo(index_dtype).max:
+                message = (
+                    f"nonzero: --index-dtype {index_dtype}: the count reaches {x.size:,}; int64 holds it"
+                )
+                raise CommandError(message)
+            count = np.array(_find_in_blocks(find, x, blocks, size, fill_value, results), index_dtype)
+        results.put("count", count.shape, (), count)
+    title = f"nonzero of {x.name}: {int(count.reshape(-1)[0]):,} of {x.size:,} elements"
+    run.report(title, results.arrays, output)
+
+
+def _find_in_blocks(
+    find: Callable[..., tuple[Array, ...]],
+    x: Input,
+    blocks: Blocks,
+    size: int | None,
+    fill_value: int | None,
+    results: Results,
+) -> int:
+    """Collect the coordinates of the non-zero elements, which are counted first; return their number."""
+    with shown(blocks, "counting") as parts:
+        counts = [int(find(x.read(part), 0)[1]) for part in parts]
+    n_rows = sum(counts) if size is None else size
+    shape, done = (n_rows, x.ndim), 0
+    # Coordinates, or for rows beyond the count what an operator fills them with.
+    (rest, _) = find(np.zeros((1,) * x.ndim, np.bool_), 1, fill_value or 0)
+    with shown(blocks, "listing") as parts:
+        for part, count in zip(parts, counts, strict=True):
+            taken = min(count, n_rows - done)
+            if taken:
+                coordinates, _ = find(x.read(part), taken)
+                coordinates += np.array([each.start for each in part], coordinates.dtype)
+                results.put("coordinates", shape, (slice(done, done + taken),), coordinates)
+            done += taken
+    if done < n_rows or n_rows == 0:
+        rest = np.broadcast_to(rest, (n_rows - done, x.ndim))
+        results.put("coordinates", shape, (slice(done, n_rows),), rest)
+    return sum(counts)
 
 
 def gather(
     file: FileArgument,
-    indices: Annotated[Path, typer.Argument(metavar="INDICES.npy", show_default=False)],
+    indices: Annotated[Path, typer.Argument(metavar="INDICES", help=INDICES_HELP, show_default=False)],
     *,
-    batch_dims: Annotated[int, typer.Option(help="The number of leading batch dimensions.")] = 0,
-    mode: Annotated[str, typer.Option(help="For indices out of range: raise, clip or fill.")] = "raise",
+    batch_dims: Annotated[
+        int, typer.Option(metavar="N", help="The number of leading dimensions that both share.")
+    ] = 0,
+    mode: Annotated[
+        Mode,
+        typer.Option(help="For indices out of range: an error, the nearest valid index, or zeros."),
+    ] = Mode.RAISE,
     device: DeviceOption = Device.AUTO,
+    memory: MemoryOption = MEMORY,
     output: OutputOption = None,
 ) -> None:
     """Read the elements or slices that index tuples point at (ONNX GatherND)."""
-    _check_output(output, [file, indices], ".npy", ".npz")
-    x, index_tuples = _open(file), _open(indices)
-    host = place(device)
-    with users_errors("gather"):
-        result, seconds = _timed(
-            host,
-            lambda data, tuples: (
-                dmlops.gather_nd(data, tuples, batch_dims=batch_dims, mode=cast("Mode", mode)),
-            ),
-            x,
-            index_tuples,
+    limit = n_bytes(memory)
+    outputs.check(output, [file, indices])
+    if file == STANDARD == indices:
+        message = "gather: standard input holds one array; name a file for FILE or INDICES"
+        raise CommandError(message)
+    x, tuples = open_input(file), open_input(indices, as_indices=True)
+    outputs.check_type(output, x.dtype.name)
+    run = _Run("gather", device)
+    n_dims = max(tuples.ndim - 1, 0)
+    # Dimensions that do not match are left to the operator, which says so.
+    is_batched = 0 < batch_dims <= n_dims and x.shape[:batch_dims] == tuples.shape[:batch_dims]
+    blocks = Blocks(
+        tuples.shape,
+        range(n_dims) if is_batched or batch_dims == 0 else (),
+        tuples.nbytes + _gathered_bytes(x, tuples, batch_dims) + is_batched * x.nbytes,
+        limit,
+    )
+    if not is_batched and not x.is_mapped and x.nbytes > limit:
+        message = (
+            f"gather: {x.name} takes {decimal(x.nbytes)}, more than --memory {memory}, and any part may be "
+            "needed: save it as an .npy file, which is memory-mapped, or raise --memory"
         )
-    _report(f"gather from {file.name} by {indices.name}", {"output": result[0]}, host, seconds, output)
+        raise CommandError(message)
+    whole = None if is_batched else run.place(x.read())
+
+    def read(part: Part) -> dict[str, Array]:
+        data = x.read(part[:batch_dims]) if whole is None else whole
+        try:
+            (gathered,) = run(
+                lambda data, tuples: (
+                    dmlops.gather_nd(data, tuples, batch_dims=batch_dims, mode=mode.value),
+                ),
+                *(data, tuples.read(part)),
+            )
+        except IndexOutOfRangeError as error:
+            if blocks.count == 1:
+                raise
+            first = tuple(each.start for each in part[:-1])
+            message = f"of the tuples from position {first} on, whose positions count from there: {error}"
+            raise IndexOutOfRangeError(message) from error
+        return {"output": gathered}
+
+    arrays = run.in_blocks(blocks, read, output)
+    run.report(f"gather from {x.name} by {tuples.name}", arrays, output)
+
+
+def _gathered_bytes(x: Input, tuples: Input, batch_dims: int) -> int:
+    """Return the size of the result, if the shapes fit."""
+    n_indexed = batch_dims + (tuples.shape[-1] if tuples.ndim else 0)
+    return math.prod(tuples.shape[:-1]) * math.prod(x.shape[n_indexed:]) * x.dtype.itemsize
 
 
 def diagonal(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE.npy]", show_default=False)] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)] = None,
     *,
-    begin: Annotated[int, typer.Option(help="The first diagonal of the band.")] = 0,
-    end: Annotated[int | None, typer.Option(help="The diagonal after the last one of the band.")] = None,
-    value: Annotated[str, typer.Option(help="The value to fill the band with.")] = "1",
-    shape: Annotated[str | None, typer.Option(help="Without FILE: the shape, such as 4,4.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Without FILE: the data type.")] = None,
+    begin: Annotated[int, typer.Option(metavar="N", help="The first diagonal of the band.")] = 0,
+    end: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", show_default="begin + 1", help="The diagonal after the last one of the band."
+        ),
+    ] = None,
+    value: Annotated[str, typer.Option(metavar="NUMBER", help="The value to fill the band with.")] = "1",
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="SIZES", show_default=False, help="Without FILE: the shape, such as 4,4."),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", show_default="float32", help="Without FILE: the data type."),
+    ] = None,
     device: DeviceOption = Device.AUTO,
+    memory: MemoryOption = MEMORY,
     output: OutputOption = None,
 ) -> None:
     """Fill a band of diagonals with a value; diagonal 0 is the main one, and those above it are positive."""
-    _check_output(output, [] if file is None else [file], ".npy", ".npz")
+    limit = n_bytes(memory)
+    outputs.check(output, [] if file is None else [file])
     filling = _number("--value", value)
     end = begin + 1 if end is None else end
+    if file is not None and (shape is not None or dtype is not None):
+        message = "diagonal: FILE has a shape and type of its own; leave --shape and --dtype out"
+        raise CommandError(message)
+    if file is None and shape is None:
+        message = "diagonal: give a FILE, or --shape"
+        raise CommandError(message)
     if file is None:
-        if shape is None:
-            message = "diagonal: give a FILE.npy, or --shape"
-            raise CommandError(message)
-        sizes = _shape(shape)
+        sizes = _shape(shape or "")
         dtype = "float32" if dtype is None else dtype
-        if output is not None and dtype == "bfloat16":
-            message = f"-o {output}: NumPy's files have no bfloat16; float32 holds the same values"
-            raise CommandError(message)
-        host = place(device)
-        with users_errors("diagonal"):
-            like = host.put(np.zeros(1, np.uint8))
-            result, seconds = _timed(
-                host,
-                lambda: (
-                    dmlops.diagonal_matrix(
-                        shape=sizes,
-                        dtype=cast("DataTypeName", dtype),
-                        value=filling,
-                        begin=begin,
-                        end=end,
-                        like=like,
-                    ),
-                ),
-            )
         title = f"diagonal of shape {sizes}"
     else:
-        if shape is not None or dtype is not None:
-            message = "diagonal: FILE.npy has a shape and type of its own; leave --shape and --dtype out"
-            raise CommandError(message)
-        host = place(device)
-        x = _open(file)
-        with users_errors("diagonal"):
-            result, seconds = _timed(
-                host,
-                lambda data: (dmlops.diagonal_matrix(data, value=filling, begin=begin, end=end),),
-                x,
+        x = open_input(file)
+        sizes, dtype = x.shape, x.dtype.name
+        title = f"diagonal of {x.name}"
+    outputs.check_type(output, dtype)
+    run = _Run("diagonal", device)
+
+    def fill(part: Part) -> dict[str, Array]:
+        row, column = (each.start for each in part[-2:]) if len(part) >= 2 else (0, 0)
+        options: Any = {"value": filling, "begin": begin + row - column, "end": end + row - column}
+        if file is not None:
+            (filled,) = run(lambda data: (dmlops.diagonal_matrix(data, **options),), x.read(part))
+        else:
+            options["shape"] = tuple(each.stop - each.start for each in part)
+            (filled,) = run(
+                lambda like: (
+                    dmlops.diagonal_matrix(dtype=cast("DataTypeName", dtype), like=like, **options),
+                ),
+                np.zeros(1, np.uint8),
             )
-        title = f"diagonal of {file.name}"
-    _report(f"{title}: {value} on [{begin}, {end})", {"output": result[0]}, host, seconds, output)
+        return {"output": filled}
+
+    n_elements = math.prod(sizes)
+    if file is not None:
+        blocks = Blocks(sizes, range(len(sizes)), 2 * x.nbytes, limit)
+    elif output is None or output == STANDARD:  # it is held in memory anyway
+        blocks = Blocks(sizes, (), 0, limit)
+    else:
+        blocks = Blocks(sizes, range(len(sizes)), n_elements * LARGEST_ITEM, limit)
+    arrays = run.in_blocks(blocks, fill, output)
+    run.report(f"{title}: {value} on [{begin}, {end})", arrays, output)
 
 
-def _open(file: Path) -> Array:
-    """Map a .npy file into memory, in native byte order; a pipe, which cannot be mapped, is read."""
-    if file.suffix == ".npz":
-        message = f"{file}: an .npz holds several arrays; give one .npy"
-        raise CommandError(message)
-    with users_errors(str(file)):
-        is_regular = stat.S_ISREG(file.stat().st_mode)
-        try:
-            # NumPy warns about headers from Python 2, and about sizes that overflow before it refuses them.
-            with warnings.catch_warnings(action="ignore"):
-                array = np.lib.format.open_memmap(file, mode="r") if is_regular else _read(file)
-        except (OSError, MemoryError):
-            raise
-        except Exception as error:  # a damaged header is a SyntaxError, a TokenError, a RecursionError, ...
-            is_other = isinstance(error, ValueError) and "magic string" in str(error)
-            reason = "not an .npy file" if is_other else f"a damaged .npy file: {reason_of(error)}"
-            message = f"{file}: {reason}"
-            raise CommandError(message) from error
-        if array.dtype.kind == "V" and array.dtype.names is None:
-            reason = "bytes without a meaning (NumPy's files hold bfloat16 so: save it as float32)"
-            message = f"{file}: its type is {array.dtype}, {reason}"
-            raise CommandError(message)
-        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+class _Run:
+    """An operator at work on a device, and the report about it.
 
+    Parameters
+    ----------
+    command : str
+        The name of the command, for errors.
+    device : Device
+        The value of `--device`.
+    """
 
-def _read(file: Path) -> Array:
-    with file.open("rb") as stream:
-        # From an object with only a `read` method, NumPy reads in pieces and never asks for the position.
-        source: Any = SimpleNamespace(read=stream.read)
-        array: Array = np.lib.format.read_array(source, allow_pickle=False)
-    return array
+    def __init__(self, command: str, device: Device) -> None:
+        self.command, self.n_blocks, self.seconds = command, 1, 0.0
+        self._host: Host = place(device)
 
+    def place(self, array: Array) -> Any:
+        """Copy an array to the device."""
+        return self._host.put(array)
 
-def _timed(host: Host, operator: Callable[..., Any], *arrays: Array) -> tuple[tuple[Any, ...], float]:
-    placed = [host.put(array) for array in arrays]
-    host.wait()
-    start = time.perf_counter()
-    with spinner():
+    def __call__(self, operator: Callable[..., tuple[Any, ...]], *arrays: Any) -> tuple[Array, ...]:
+        """Run an operator on arrays of NumPy's or of the device; return NumPy arrays."""
+        placed = [self.place(array) if isinstance(array, np.ndarray) else array for array in arrays]
+        self._host.wait()
+        start = time.perf_counter()
         result = operator(*placed)
-        host.wait()
-    seconds = time.perf_counter() - start
-    return tuple(host.get(array) for array in result), seconds
+        self._host.wait()
+        self.seconds += time.perf_counter() - start
+        return tuple(self._host.get(array) for array in result)
+
+    def in_blocks(
+        self, blocks: Blocks, compute: Callable[[Part], dict[str, Array]], output: Path | None
+    ) -> dict[str, Array]:
+        """Compute the results of all parts, and write them to the output; return them."""
+        self.n_blocks = blocks.count
+        with users_errors(self.command), results_for(output) as results, shown(blocks) as parts:
+            for part in parts:
+                for name, block in compute(part).items():
+                    results.put(name, blocks.shape_of(block.shape), blocks.place_of(part), block)
+        return results.arrays
+
+    def report(self, title: str, arrays: dict[str, Array], output: Path | None) -> None:
+        """Print the results, or what was written; this comes last, because printing may fail."""
+        out = console.err if output == STANDARD else console.out
+        with console.summary_of(output):
+            blocks = f" in {self.n_blocks:,} blocks" if self.n_blocks > 1 else ""
+            where = f" ({self._host.label}, {duration(self.seconds)}{blocks} with compilation or loading)"
+            out.print(Text.assemble((title, "bold"), where))
+            for name, array in arrays.items():
+                out.print(Text.assemble((name, "cyan"), f" {array.dtype} {array.shape}"))
+                if output is None:
+                    out.print(np.array2string(array, threshold=60, edgeitems=3))
+            if output == STANDARD:
+                out.print(f"written to standard output: {next(iter(arrays))}")
+            elif output is not None:
+                out.print(f"written to {output}")
 
 
 def _number(option: str, text: str) -> int | float:
@@ -242,37 +392,3 @@ def _shape(text: str) -> tuple[int, ...]:
     except ValueError:
         message = f"--shape: {text!r} is not a shape; write it as 4,4"
         raise CommandError(message) from None
-
-
-def _check_output(output: Path | None, inputs: Sequence[Path], *suffixes: str) -> None:
-    """Check before the work starts whether the result can be written."""
-    if output is None:
-        return
-    if output.suffix not in suffixes:
-        message = f"-o {output}: the name of the file must end with {' or '.join(suffixes)}"
-        raise CommandError(message)
-    check_output("-o", output, inputs)
-
-
-def _report(title: str, arrays: dict[str, Array], host: Host, seconds: float, output: Path | None) -> None:
-    """Write the result, or print it. The file comes first, because printing may fail."""
-    if output is not None:
-        with users_errors(f"-o {output}"):
-            _write(output, arrays)
-    with summary_of(output):
-        where = f" ({host.label}, {duration(seconds)} with compilation or loading)"
-        out.print(Text.assemble((title, "bold"), where))
-        for name, array in arrays.items():
-            out.print(Text.assemble((name, "cyan"), f" {array.dtype} {array.shape}"))
-            if output is None:
-                out.print(np.array2string(array, threshold=60, edgeitems=3))
-        if output is not None:
-            out.print(f"written to {output}")
-
-
-def _write(output: Path, arrays: dict[str, Array]) -> None:
-    with replaced(output) as stream:
-        if output.suffix == ".npz":
-            np.savez(stream, **arrays)  # type: ignore[arg-type]
-        else:
-            np.save(stream, next(iter(arrays.values())))

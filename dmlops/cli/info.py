@@ -28,7 +28,10 @@ KEYS_OF_SHAPES = {"rounds.shapes": "lanes and keys", "partition.shapes": "thread
 def info(
     arch: Annotated[
         str | None,
-        typer.Option(help="Show only by what top_k chooses its kernels on such a GPU, for example sm_90."),
+        typer.Option(
+            metavar="sm_90",
+            help="Show only by what top_k chooses its kernels on such a GPU.",
+        ),
     ] = None,
 ) -> None:
     """Show versions, devices, threads, where compiled kernels are, and the operators by feature level."""

@@ -11,7 +11,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from dmlops.bench.report import duration
+from dmlops.bench.numbers import duration
 from dmlops.cli import bench
 from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
 from dmlops.cli.errors import CommandError

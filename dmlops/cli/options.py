@@ -10,7 +10,9 @@ from dmlops.cli.errors import CommandError
 
 OPERATORS = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
 
-Operators = Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(OPERATORS)}; may be repeated.")]
+Operators = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help=f"One of {', '.join(OPERATORS)}; may be repeated.")
+]
 
 
 def _finite(seconds: float | None) -> float | None:
@@ -23,7 +25,11 @@ def _finite(seconds: float | None) -> float | None:
 Seconds = Annotated[
     float | None,
     typer.Option(
-        min=1, callback=_finite, help="The time to measure for; workloads that do not fit are skipped."
+        min=1,
+        metavar="S",
+        callback=_finite,
+        show_default="enough for all",
+        help="The time to measure for, in seconds; workloads that do not fit are skipped.",
     ),
 ]
 

@@ -1,6 +1,7 @@
-"""Output files: they are checked before the work starts, and replaced as a whole."""
+"""Output files: they are checked before the work starts, and appear as a whole when it is done."""
 
 import os
+import shutil
 import signal
 import stat
 from collections.abc import Iterable, Iterator
@@ -12,24 +13,28 @@ from uuid import uuid4
 from dmlops.cli.errors import CommandError, users_errors
 
 _TERMINATIONS = ("SIGTERM", "SIGHUP")
+# Hidden folders with unfinished files of this process.
+_unfinished: list[Path] = []
 
 
-def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
-    """Check before the work starts whether a file can be written.
+def check_output(option: str, path: Path, inputs: Iterable[Path] = (), *, is_folder: bool = False) -> None:
+    """Check before the work starts whether a file or a new folder can be written.
 
     Parameters
     ----------
     option : str
-        The option that names the file, such as ``-o``.
+        The option that names it, such as ``-o``.
     path : Path
-        The path of the file.
+        Its path.
     inputs : iterable of Path
         The files that are read.
+    is_folder : bool
+        Whether a folder is written, which never replaces another.
 
     Raises
     ------
     CommandError
-        If the file cannot be written, or is one of `inputs`, even under another name.
+        If it cannot be written, or is one of `inputs`, even under another name.
     """
     about = f"{option} {path}"
     with users_errors(about):
@@ -41,6 +46,9 @@ def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
                 message = f"{about}: there is no folder {target.parent}"
                 raise CommandError(message) from None
         else:
+            if is_folder:
+                message = f"{about}: it exists already, and may hold other arrays; name a new one"
+                raise CommandError(message)
             if not stat.S_ISREG(status.st_mode):
                 kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
                 message = f"{about}: it is {kind}; name a file"
@@ -62,30 +70,43 @@ def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
 
 
 @contextmanager
+def unfinished_beside(path: Path) -> Iterator[Path]:
+    """Make a hidden folder beside `path` for files that are not finished, and remove it in the end.
+
+    SIGTERM and SIGHUP remove it too. SIGKILL leaves it behind, and `path` as it was.
+    """
+    folder = _partial(_target(path))
+    with _removed_on_termination(folder):
+        try:
+            folder.mkdir(0o700)  # what replaces a private file is private before it does
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when everything is written, and is removed otherwise.
+    """Open a file that replaces `path` when everything is written, and is removed otherwise."""
+    with unfinished_beside(path) as folder:
+        partial = folder / "file"
+        with partial.open("xb") as stream:
+            yield stream
+        replace(path, partial)
+
+
+def replace(path: Path, finished: Path) -> None:
+    """Give a finished file or folder its final name.
 
     A replaced file keeps its permissions and its owner. A symbolic link stays a link.
     """
     target = _target(path)
-    try:
+    with suppress(FileNotFoundError):
         status = target.stat()
-    except FileNotFoundError:
-        status = None
-    partial = _partial(target)
-    with _removed_on_termination(partial):
-        try:
-            partial.touch(0o666 if status is None else 0o600, exist_ok=False)
-            with partial.open("wb") as stream:
-                yield stream
-            if status is not None:
-                if hasattr(os, "chown"):
-                    with suppress(OSError):
-                        os.chown(partial, status.st_uid, status.st_gid)
-                partial.chmod(stat.S_IMODE(status.st_mode))
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        if hasattr(os, "chown"):
+            with suppress(OSError):
+                os.chown(finished, status.st_uid, status.st_gid)
+        finished.chmod(stat.S_IMODE(status.st_mode))
+    finished.replace(target)
 
 
 def _standard_files() -> Iterator[os.stat_result]:
@@ -105,14 +126,16 @@ def _partial(target: Path) -> Path:
 
 
 @contextmanager
-def _removed_on_termination(partial: Path) -> Iterator[None]:
+def _removed_on_termination(folder: Path) -> Iterator[None]:
     def end(number: int, frame: Any) -> None:
-        partial.unlink(missing_ok=True)
+        for each in _unfinished:
+            shutil.rmtree(each, ignore_errors=True)
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
 
     numbers = [getattr(signal, name) for name in _TERMINATIONS if hasattr(signal, name)]
     caught = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    _unfinished.append(folder)
     for number in caught:
         signal.signal(number, end)
     try:
@@ -120,3 +143,4 @@ def _removed_on_termination(partial: Path) -> Iterator[None]:
     finally:
         for number in caught:
             signal.signal(number, signal.SIG_DFL)
+        _unfinished.remove(folder)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dmlops import get_num_threads
-from dmlops.bench.report import duration
+from dmlops.bench.numbers import duration, times
 from dmlops.cli import bench
 from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
 from dmlops.cli.options import Operators, Seconds, chosen_operators
@@ -30,7 +30,7 @@ MOST_BESIDE_TORCH = 5  # points of a sweep that are slower than torch; the resul
 def sweep(
     device: Annotated[bench.Where, typer.Option(help="The device to measure on.")] = bench.Where.CPU,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for dmlops and torch; by default all available ones.")
+        int | None, typer.Option(min=1, metavar="N", show_default="all", help="Threads for dmlops and torch.")
     ] = None,
     operator: Operators = None,
     part: Annotated[
@@ -125,7 +125,7 @@ def _violations(verdicts: Sequence["Verdict"]) -> Table:
 
 
 def _coloured(finding: "Finding") -> Text:
-    return Text(f"{finding.factor:.2f} x", "red" if finding.is_violation else "green")
+    return Text(times(finding.factor), "red" if finding.is_violation else "green")
 
 
 def _where(verdict: "Verdict", finding: "Finding") -> str:
@@ -151,14 +151,14 @@ def _summarise(verdicts: Sequence["Verdict"]) -> None:
     parts = [f"{sum(len(verdict.rows) for verdict in verdicts) - len(left_out)} points"]
     for what in ("step", "kind"):
         if found := worst(each for each in findings if each.what == what):
-            parts.append(f"worst {what} {found.factor:.2f} x at {found.point}")
+            parts.append(f"worst {what} {times(found.factor)} at {found.point}")
     n_beyond = sum(each.is_violation for each in findings if each.what != "torch")
     parts.append(f"{n_beyond} beyond the limit")
     beside_torch = [each for each in findings if each.what == "torch"]
     slower = [each for each in beside_torch if each.is_violation]
     if slower and (found := worst(slower)):
         share = f"{len(slower)} of {len(beside_torch)}"
-        parts.append(f"slower than torch at {share}, most at {found.point} ({found.factor:.2f} x)")
+        parts.append(f"slower than torch at {share}, most at {found.point} ({times(found.factor)})")
     else:
         parts.append(
             f"slower than torch at none of {len(beside_torch)}" if beside_torch else "torch not timed"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dmlops import precompile
-from dmlops.bench.report import duration
+from dmlops.bench.numbers import duration
 from dmlops.cli.cache import usable_folder
 from dmlops.cli.console import out, progress_bar, summary_of
 from dmlops.cli.errors import CommandError
@@ -30,7 +30,8 @@ def warmup(
     ] = None,
     operator: Operators = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Number of compiling processes; by default one per core.")
+        int | None,
+        typer.Option(min=1, metavar="N", show_default="one per core", help="Number of compiling processes."),
     ] = None,
 ) -> None:
     """Compile the kernels now and keep them in the cache, so that no call has to compile them."""

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 from dmlops.arguments import Member, as_integer, level_of, member_of
 from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, counted, error_text, refuse, shown
+from dmlops.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
 from dmlops.scalars import real_of, scalar_bits
 from dmlops.tensor import TensorDesc
@@ -34,7 +35,7 @@ class Objection(NamedTuple):
 class Descriptor:
     """Base class of the operator descriptors.
 
-    A descriptor checks itself when it is made, and infers the outputs that were left out.
+    A descriptor is checked when it is created, and outputs that are left out are inferred.
     """
 
     __slots__ = ()
@@ -84,13 +85,21 @@ class Descriptor:
         """Return the same computation in the newest form of the operator."""
         return self
 
+    def parts(self) -> "Sequence[Descriptor]":
+        """Return the computations, one after the other, that kernels take this one as.
+
+        Elements wider than kernels know become several unsigned integers: see `dmlops.opaque_types`. The
+        tensors of computation number `i` begin at part `i` of those of this one.
+        """
+        return (self,)
+
     def older_form(self) -> "Descriptor | None":
         """Return the same computation in the older form of the operator.
 
         Returns
         -------
         Descriptor or None
-            None where the operator has no older form, or that form cannot say it.
+            None if the operator has no older form, or if that form cannot express the computation.
 
         Examples
         --------
@@ -105,7 +114,7 @@ class Descriptor:
     def padded(self, dimension_count: int) -> Self:
         """Return the same computation on tensors of `dimension_count` dimensions each.
 
-        Dimensions of size 1 are put in front of the tensors that have fewer.
+        Tensors with fewer dimensions get leading dimensions of size 1.
 
         Raises
         ------
@@ -124,10 +133,10 @@ class Descriptor:
         return replace(self, **changes)  # type: ignore[type-var]
 
     def at_level(self, level: FeatureLevel | int | str) -> "Descriptor":
-        """Return the same computation as a feature level takes it.
+        """Return the same computation in the form that a feature level supports.
 
-        That is the newest form of the operator which the level has and which can say it, with dimensions
-        of size 1 in front of the tensors where the level wants more.
+        This is the newest form of the operator that the level has and that can express the computation, with
+        leading dimensions of size 1 if the level requires more dimensions.
 
         Parameters
         ----------
@@ -137,13 +146,13 @@ class Descriptor:
         Returns
         -------
         Descriptor
-            Its tensors have the same elements at the same distances from each other as those of this one.
+            The descriptor, whose tensors have the same elements at the same distances from each other.
 
         Raises
         ------
         UnsupportedFeatureError
-            If no form of the operator takes it at that level; the text says why, and the lowest level that
-            would do.
+            If no form of the operator supports the computation at that level. The message gives the reason
+            and the lowest level that would do.
         InvalidDescriptorError
             If there is no such level.
 
@@ -189,7 +198,7 @@ class Descriptor:
         return self if min(ranks) == wanted else self.padded(wanted)
 
     def minimum_feature_level(self) -> FeatureLevel:
-        """Return the lowest feature level that takes this descriptor.
+        """Return the lowest feature level that supports this descriptor.
 
         Raises
         ------
@@ -203,7 +212,7 @@ class Descriptor:
         return level
 
     def validate(self, level: FeatureLevel | int | str) -> None:
-        """Return if `level` takes this descriptor.
+        """Check that `level` supports this descriptor.
 
         Parameters
         ----------
@@ -213,7 +222,7 @@ class Descriptor:
         Raises
         ------
         UnsupportedFeatureError
-            If it does not; the text says why, and the lowest level that would do.
+            If it does not. The message gives the reason and the lowest level that would do.
         InvalidDescriptorError
             If there is no such level.
         """
@@ -227,7 +236,7 @@ class Descriptor:
         Raises
         ------
         InvalidDescriptorError
-            If it holds an integer of more digits than JSON readers take.
+            If an integer has more digits than JSON readers accept.
         """
         data: dict[str, Any] = {"operator": self.name}
         for field in self._fields():
@@ -244,15 +253,15 @@ class Descriptor:
         Parameters
         ----------
         text : str
-            A JSON object with the operator's name as ``operator``, and its fields. Enumerations go by name
-            or by number.
+            A JSON object with the name of the operator as ``operator``, and its fields. Enumerations are
+            given by name or by number.
 
         Raises
         ------
         InvalidDescriptorError
-            If it is not such an object, or its fields do not make a descriptor.
+            If it is not such an object, or its fields are not those of a descriptor.
         TypeError
-            If `text` is no string.
+            If `text` is not a string.
         """
         where = "Descriptor.from_json"
         if not isinstance(text, str):
@@ -357,7 +366,7 @@ class Descriptor:
             self._refuse(field, shown(got), "it is not a tensor", f"{field} must be a TensorDesc")
         return got
 
-    def _check_output(self, field: str, data_type: TensorDataType, sizes: tuple[int, ...]) -> TensorDesc:
+    def _check_output(self, field: str, data_type: ElementType, sizes: tuple[int, ...]) -> TensorDesc:
         """Check the sizes of an output that was given; make a packed one of those where it was left out."""
         if getattr(self, field) is None:
             inferred = _described(f"{self.name}.{field}", lambda: TensorDesc(data_type, sizes))
@@ -380,9 +389,9 @@ class Descriptor:
             self._refuse(f"{field}.data_type", got.name, reason, f"data_type must be {expected.name}")
 
 
-def check_holds(where: str, data_type: TensorDataType, largest: int, what: str) -> None:
+def check_holds(where: str, data_type: ElementType, largest: int, what: str) -> None:
     """Refuse a type of an output of integers which cannot hold the value `largest`."""
-    if data_type.is_float or data_type.bits == 0:
+    if isinstance(data_type, OpaqueType) or data_type.is_float or data_type.bits == 0:
         allowed = "data_type must be an integer type"
         refuse(f"{where}.data_type", data_type.name, f"it holds {what}", allowed)
     if largest > data_type.integer_range[1]:
@@ -394,7 +403,7 @@ def check_index_type(where: str, desc: TensorDesc) -> None:
     """Refuse an argument of a function which does not hold indices."""
     if desc.data_type not in INDEX_TYPES:
         allowed = f"{where.rpartition('.')[2]} must be uint32, uint64, int32 or int64"
-        raise TypeError(error_text(where, desc.data_type.name.lower(), "it is no index type", allowed))
+        raise TypeError(error_text(where, type_name(desc.data_type), "it is no index type", allowed))
 
 
 def _described(where: str, describe: Callable[[], TensorDesc]) -> TensorDesc:

@@ -1,13 +1,17 @@
 """DIAGONAL_MATRIX and DIAGONAL_MATRIX1: matrices filled along a band of diagonals."""
 
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import InvalidDescriptorError, counted, refuse, shown
+from dmlops.opaque_types import ElementType, OpaqueType, part_bytes
 from dmlops.operators.descriptor import INFERRED, Descriptor, Objection
 from dmlops.operators.layout import merge
+from dmlops.operators.parts import part_of, parts_as_batch
 from dmlops.operators.problem import Operator, Options, Problem
 from dmlops.operators.support import (
     EVERY_TYPE,
@@ -19,11 +23,19 @@ from dmlops.operators.support import (
     at_least,
     dims,
 )
-from dmlops.scalars import as_real, scalar_as, scalar_bits
+from dmlops.scalars import as_real, opaque_bytes, scalar_as, scalar_bits
 from dmlops.tensor import TensorDesc
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
+# What fills a matrix of an opaque type.
+_VALUES = {
+    "complex": "a number",
+    "float8": "a real number that the type holds",
+    "datetime64": 'a date that the unit holds, a number of units, or "NaT"',
+    "timedelta64": 'a duration that the unit holds, a number of units, or "NaT"',
+    "structured": "0, for all bytes, or a scalar of that type",
+}
 _FROM_5_1 = (
     SupportRow(FeatureLevel.DML_5_1, dims(2, 4), SMALL_TYPES | INTEGERS_64 | FLOATS_64, {}),
     SupportRow(FeatureLevel.EXTENDED, at_least(2), EVERY_TYPE, {}),
@@ -37,9 +49,15 @@ def check_matrices(where: str, sizes: tuple[int, ...]) -> None:
         refuse(where, got, reason, "it must have at least 2")
 
 
-def held_value(operator: str, value: Any, data_type: TensorDataType) -> int | float:
-    """Return a value as a plain number that the type holds, or refuse it."""
-    where, number, reason = f"{operator}.value", as_real(value), f"it fills {data_type.name}"
+def held_value(operator: str, value: Any, data_type: ElementType) -> int | float | bytes:
+    """Return a value as a plain number that the type holds, or as bytes of an opaque type; refuse others."""
+    where, reason = f"{operator}.value", f"it fills {data_type.name}"
+    if isinstance(data_type, OpaqueType):
+        held = opaque_bytes(value, data_type)
+        if held is None:
+            refuse(where, shown(value), reason, f"value must be {_VALUES[data_type.family]}")
+        return held
+    number = as_real(value)
     if data_type.is_float:
         if number is None:
             refuse(where, shown(value), reason, "value must be a real number")
@@ -51,7 +69,7 @@ def held_value(operator: str, value: Any, data_type: TensorDataType) -> int | fl
 
 
 def infer_diagonal_matrix(
-    data_type: TensorDataType,
+    data_type: ElementType,
     sizes: tuple[int, ...],
     value: Any,
     where: str = "DiagonalMatrix1.output_tensor.sizes",
@@ -60,7 +78,7 @@ def infer_diagonal_matrix(
 
     Parameters
     ----------
-    data_type, sizes : TensorDataType, tuple of int
+    data_type, sizes : ElementType, tuple of int
         Those of the input, or those that were asked for.
     value : scalar
         As the function takes it; it has no say in the result.
@@ -118,10 +136,17 @@ class _DiagonalDescriptor(Descriptor):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class DiagonalMatrix(_DiagonalDescriptor):
-    """Make matrices that hold `value` on one diagonal and zeros elsewhere.
+    """Make matrices with a value on one diagonal and zeros elsewhere.
 
-    `offset` shifts the diagonal right where it is positive. `value` is a FLOAT for every type, and held
-    as one: 16777217 is 16777216. An integer output gets it truncated toward zero.
+    Parameters
+    ----------
+    output_tensor : TensorDesc
+        The matrices, of sizes {batch..., height, width}.
+    offset : int
+        The number of the diagonal; those above the main diagonal are positive.
+    value : float
+        The value, a FLOAT for every type of matrix: 16777217 becomes 16777216, and an integer matrix gets the
+        value without its fraction.
 
     Raises
     ------
@@ -149,7 +174,7 @@ class DiagonalMatrix(_DiagonalDescriptor):
         output = self._check_matrices()
         self._integer("offset")
         self._set("value", held_value(self.name, self.value, TensorDataType.FLOAT32))
-        if not output.data_type.is_float:
+        if isinstance(output.data_type, TensorDataType) and not output.data_type.is_float:
             low, high = output.data_type.integer_range
             if not low - 1 < self.value < high + 1:
                 allowed = f"value must be in [{low}, {high}] when its fraction is dropped"
@@ -169,12 +194,22 @@ class DiagonalMatrix(_DiagonalDescriptor):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class DiagonalMatrix1(_DiagonalDescriptor):
-    """Fill the diagonals from `diagonal_fill_begin` up to, not including, `diagonal_fill_end`.
+    """Copy matrices, or make matrices of zeros, and fill a band of their diagonals with a value.
 
-    With x the column and y the row, an element is filled with `value` where
-    ``begin <= x - y < end``; the others come from the input, or are zero without one. Where begin
-    exceeds end the fill is inverted: everything but ``end <= x - y < begin``. Equal bounds fill
-    nothing. Sizes are {batch..., height, width}.
+    Parameters
+    ----------
+    input_tensor : TensorDesc, optional
+        The matrices to copy, of sizes {batch..., height, width}. Without it, elements outside the band are
+        zero.
+    output_tensor : TensorDesc, optional
+        The result. It may be left out if there is an input.
+    value_data_type : TensorDataType, optional
+        The type of the value, which is that of the output.
+    value : number
+        The value, rounded to its type: 0.1 in FLOAT32 is 0.10000000149011612.
+    diagonal_fill_begin, diagonal_fill_end : int
+        The band is ``begin <= column - row < end``. If begin is greater than end, everything is filled except
+        ``end <= column - row < begin``. If they are equal, nothing is filled.
 
     Raises
     ------
@@ -183,9 +218,9 @@ class DiagonalMatrix1(_DiagonalDescriptor):
 
     Notes
     -----
-    `value` is held as its type holds it: 0.1 in FLOAT32 is 0.10000000149011612. Descriptors compare by its
-    bits, so that 0.0 and -0.0 differ, and a NaN equals one of the same sign and payload. A NaN keeps its
-    bits where it comes as a Python float, a scalar of NumPy or ml_dtypes, or a 0-d array.
+    Descriptors compare the bits of their values: 0.0 and -0.0 differ, and NaNs of the same sign and payload
+    are equal. A NaN keeps its bits if it is given as a Python float, a scalar of NumPy or ml_dtypes, or a 0-d
+    array.
 
     References
     ----------
@@ -201,7 +236,7 @@ class DiagonalMatrix1(_DiagonalDescriptor):
 
     input_tensor: TensorDesc | None = None
     output_tensor: TensorDesc = INFERRED
-    value_data_type: TensorDataType | None = None
+    value_data_type: ElementType | None = None
     value: float
     diagonal_fill_begin: int
     diagonal_fill_end: int
@@ -225,6 +260,30 @@ class DiagonalMatrix1(_DiagonalDescriptor):
             self._integer(field)
         self._set("value", held_value(self.name, self.value, output.data_type))
 
+    def parts(self) -> "Sequence[DiagonalMatrix1]":
+        """Return the same on unsigned integers; see `Descriptor.parts`.
+
+        Parts that are filled with the same bits are matrices of one batch, and others are each a computation.
+        """
+        if not isinstance(self.value, bytes):
+            return (self,)
+        size = part_bytes(self.output_tensor.data_type)
+        values = [self.value[at : at + size] for at in range(0, len(self.value), size)]
+        n_values = len(set(values))
+        arrange = part_of if n_values > 1 else parts_as_batch
+        x, output = self.input_tensor, arrange(self.output_tensor)
+        return [
+            DiagonalMatrix1.of_inferred(
+                input_tensor=None if x is None else arrange(x),
+                output_tensor=output,
+                value_data_type=output.data_type,
+                value=int.from_bytes(value, sys.byteorder),
+                diagonal_fill_begin=self.diagonal_fill_begin,
+                diagonal_fill_end=self.diagonal_fill_end,
+            )
+            for value in (values if n_values > 1 else values[:1])
+        ]
+
     def older_form(self) -> DiagonalMatrix | None:
         """Return the DiagonalMatrix that computes the same, or None.
 
@@ -247,11 +306,13 @@ def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> Problem:
     x, output = desc.input_tensor, desc.output_tensor
     x_strides = output.effective_strides if x is None else x.effective_strides
     height, width = output.sizes[-2:]
+    data_type = output.data_type
+    assert isinstance(data_type, TensorDataType)  # `parts` have no other
     first, last = sorted((desc.diagonal_fill_begin, desc.diagonal_fill_end))
     return {
-        "element_size": output.data_type.bytes,
+        "element_size": data_type.bytes,
         "has_input": x is not None,
-        "value": scalar_bits(desc.value, output.data_type),
+        "value": scalar_bits(desc.value, data_type),
         "batch": merge(output.sizes[:-2], x_strides[:-2], output.effective_strides[:-2]),
         "height": height,
         "width": width,

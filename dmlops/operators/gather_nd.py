@@ -1,12 +1,15 @@
 """GATHER_ND and GATHER_ND1: elements or blocks picked by tuples of indices."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlops.enums import FeatureLevel
 from dmlops.errors import counted, refuse, shown
+from dmlops.opaque_types import OpaqueType
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type
 from dmlops.operators.layout import merge
+from dmlops.operators.parts import in_parts
 from dmlops.operators.problem import Operator, Options, Problem
 from dmlops.operators.support import (
     EVERY_TYPE,
@@ -112,11 +115,22 @@ def gather_nd_descriptor(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatherND(Descriptor):
-    """Gather blocks of the input by tuples of indices: ``output[...] = input[indices[...], ...]``.
+    """Read the slices that index tuples point at: ``output[...] = input[indices[...], ...]``.
 
-    The tensors share one dimension count; leading dimensions of size 1 pad them. The output is
-    {1..., indices sizes without the last, input sizes after the indexed ones}. The page's formula
-    for the latter contradicts its own example; the example holds.
+    All tensors have the same dimension count; leading dimensions of size 1 are padding.
+
+    Parameters
+    ----------
+    input_tensor : TensorDesc
+        The elements.
+    indices_tensor : TensorDesc
+        The tuples of indices, along the last dimension.
+    output_tensor : TensorDesc, optional
+        The slices, of sizes {1..., sizes of the indices without the last, sizes of the input after the
+        indexed dimensions}. On DirectML's page, the formula for the latter contradicts the example, which is
+        right.
+    input_dimension_count, indices_dimension_count : int
+        The number of dimensions of the input and of the indices, without padding.
 
     Raises
     ------
@@ -210,7 +224,14 @@ class GatherND(Descriptor):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatherND1(GatherND):
-    """Gather blocks by tuples of indices: ``output[batch, ...] = input[batch, indices[batch, ...], ...]``.
+    """Read the slices of each batch: ``output[batch, ...] = input[batch, indices[batch, ...], ...]``.
+
+    Parameters
+    ----------
+    input_tensor, indices_tensor, output_tensor, input_dimension_count, indices_dimension_count
+        As for `GatherND`.
+    batch_dimension_count : int
+        The number of leading dimensions, after the padding, that input and indices have in common.
 
     References
     ----------
@@ -242,6 +263,21 @@ class GatherND1(GatherND):
     def lower(self) -> "GatherND1":
         """Return the descriptor itself: it is the newest form."""
         return self
+
+    def parts(self) -> "Sequence[GatherND1]":
+        """Return the same on blocks of unsigned integers; see `Descriptor.parts`."""
+        if not isinstance(self.input_tensor.data_type, OpaqueType):
+            return (self,)
+        return (
+            GatherND1.of_inferred(
+                input_tensor=in_parts(self.input_tensor),
+                indices_tensor=self.indices_tensor,
+                output_tensor=in_parts(self.output_tensor),
+                input_dimension_count=self.input_dimension_count + 1,
+                indices_dimension_count=self.indices_dimension_count,
+                batch_dimension_count=self.batch_dimension_count,
+            ),
+        )
 
     def older_form(self) -> GatherND | None:
         """Return the GatherND that computes the same, or None: it has no batches."""

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import counted, refuse
+from dmlops.opaque_types import ElementType, OpaqueType
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds
 from dmlops.operators.layout import merge
 from dmlops.operators.problem import Operator, Options, Problem, key_masks
@@ -22,7 +23,7 @@ from dmlops.operators.support import (
 from dmlops.tensor import TensorDesc
 
 
-def check_held(data: TensorDesc, count_type: TensorDataType, coordinate_type: TensorDataType) -> None:
+def check_held(data: TensorDesc, count_type: ElementType, coordinate_type: ElementType) -> None:
     """Refuse types which cannot hold the count, or a coordinate."""
     where, largest = "NonzeroCoordinates", max(data.sizes, default=1) - 1
     check_holds(f"{where}.output_count_tensor", count_type, data.element_count, "the count")
@@ -50,6 +51,24 @@ def infer_nonzero_coordinates(
     return TensorDesc(index_type, (capacity, data.dimension_count)), TensorDesc(index_type, ())
 
 
+def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool) -> None:
+    """Refuse a value for the rows from the count on that has no rows to fill, or is out of range.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If there are no such rows, or the index type cannot hold the value.
+    """
+    where = "nonzero_coordinates.fill_value"
+    if fill is None:
+        return
+    if is_trimmed:
+        refuse(where, fill, "size is left out", "there are rows to fill only where size is given")
+    low, high = index_type.integer_range
+    if not low <= fill <= high:
+        refuse(where, fill, f"coordinates are {index_type.name}", f"it must be in [{low}, {high}]")
+
+
 def nonzero_coordinates_descriptor(
     data: TensorDesc, coordinates: TensorDesc, count: TensorDesc
 ) -> "NonzeroCoordinates":
@@ -69,15 +88,23 @@ def nonzero_coordinates_descriptor(
 class NonzeroCoordinates(Descriptor):
     """Compute the coordinates of the non-zero elements, in ascending element order, and their count.
 
-    Both zeros of a float are zero; NaN is not. The coordinates tensor has sizes {1, ..., M, N}:
-    M is the number of elements of the input, N lies between the input's effective rank and its
-    dimension count, and the columns are the input's last N dimensions. Rows from the count on are
-    left undefined.
+    0.0 and -0.0 are zero, and NaN is not.
+
+    Parameters
+    ----------
+    input_tensor : TensorDesc
+        The elements.
+    output_count_tensor : TensorDesc, optional
+        The count, one element.
+    output_coordinates_tensor : TensorDesc, optional
+        The coordinates, of sizes {1, ..., M, N}. M is the number of elements of the input. N is between the
+        input's effective rank and its dimension count, which is the default. The columns stand for the last N
+        dimensions of the input. Rows from the count on are undefined.
 
     Raises
     ------
     InvalidDescriptorError
-        If the count is no scalar, or the coordinates have other sizes.
+        If the count is more than one element, or the coordinates have other sizes.
 
     References
     ----------
@@ -151,15 +178,22 @@ class NonzeroCoordinates(Descriptor):
             self._refuse("output_coordinates_tensor.sizes", sizes, reason, allowed)
 
 
+def _magnitude(data_type: ElementType) -> int:
+    """Return the bits of which one at least is set in an element that is not zero."""
+    if isinstance(data_type, OpaqueType):
+        assert data_type.magnitude is not None  # bools stand for other elements
+        return data_type.magnitude
+    return key_masks(data_type)["flip"] or (1 << data_type.bits) - 1
+
+
 def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> Problem:
     """Return the keywords of ``nonzero_coordinates.plan``."""
     x, fill = desc.input_tensor, options.fill
     coordinates = options.coordinates or desc.output_coordinates_tensor
-    masks = key_masks(x.data_type)
     columns = coordinates.sizes[-1]
     return {
         "element_size": x.data_type.bytes,
-        "magnitude": masks["flip"] or (1 << x.data_type.bits) - 1,
+        "magnitude": _magnitude(x.data_type),
         "sizes": x.sizes[x.dimension_count - columns :],
         "dims": merge(x.sizes, x.effective_strides),
         "x_offset": x.offset,

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dmlops.enums import TensorDataType
+from dmlops.opaque_types import ElementType, OpaqueType
 from dmlops.tensor import TensorDesc
 
 if TYPE_CHECKING:
@@ -69,7 +69,10 @@ class Operator(NamedTuple):
 
 
 @functools.cache
-def key_masks(data_type: TensorDataType) -> Problem:
+def key_masks(data_type: ElementType) -> Problem:
     """Return the integers by which kernels turn the bits of an element into a key that orders as it does."""
+    if isinstance(data_type, OpaqueType):
+        # Kernels of the CPU add the sign: 1 less, and NaT wraps around to the end of all dates.
+        return {"sign": data_type.highest_bits, "flip": 0, "infinity": (1 << data_type.bits) - 1}
     sign = 1 << (data_type.bits - 1) if data_type.is_signed else 0
     return {"sign": sign, "flip": sign - 1 if data_type.is_float else 0, "infinity": data_type.infinity}

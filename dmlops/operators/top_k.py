@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
-from dmlops.errors import counted, refuse
+from dmlops.errors import counted, error_text, refuse
+from dmlops.opaque_types import ElementType, OpaqueType
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, check_index_type
 from dmlops.operators.layout import merge
 from dmlops.operators.problem import Operator, Options, Problem, key_masks
@@ -61,6 +62,30 @@ def selected_sizes(
     return (*sizes[:axis], k, *sizes[axis + 1 :])
 
 
+# What can be selected instead of elements without an order that kernels know.
+_NOT_ORDERED = {
+    "complex": ("complex numbers have no order", "pass x.real, x.imag or abs(x)"),
+    "structured": ("structured elements have no order", 'pass one field, such as x["name"]'),
+    "float8": (
+        "top_k does not know their order",
+        "convert x to float16 or bfloat16, which hold all their values",
+    ),
+}
+
+
+def _check_ordered(data_type: ElementType) -> None:
+    """Refuse elements of which none is the largest.
+
+    Raises
+    ------
+    TypeError
+        If their type is an opaque one other than dates and durations.
+    """
+    if isinstance(data_type, OpaqueType) and not data_type.is_time:
+        reason, remedy = _NOT_ORDERED[data_type.family]
+        raise TypeError(error_text("top_k.x", data_type.name, reason, remedy))
+
+
 def infer_top_k(
     data: TensorDesc, k: int, axis: int, index_type: TensorDataType, lengths: TensorDesc | None = None
 ) -> tuple[TensorDesc, TensorDesc]:
@@ -77,6 +102,7 @@ def infer_top_k(
     lengths : TensorDesc, optional
         How many elements each row has.
     """
+    _check_ordered(data.data_type)
     given = data.sizes or (1,)
     rank = len(given)
     sizes = selected_sizes("TopK1", given, axis, k, lowest_axis=-rank, lowest_k=0)
@@ -109,7 +135,18 @@ def top_k_descriptor(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopK(Descriptor):
-    """Select the K largest elements along an axis, sorted, ties by ascending index.
+    """Select the K largest elements along an axis, sorted, with ties in ascending order of index.
+
+    Parameters
+    ----------
+    input_tensor : TensorDesc
+        The elements.
+    axis : int
+        The dimension along which to select.
+    k : int
+        The number of elements to select, from 1 to the size of the axis.
+    output_value_tensor, output_index_tensor : TensorDesc, optional
+        The results, with K for the size of the axis. By default, the indices are UINT32.
 
     Raises
     ------
@@ -118,8 +155,8 @@ class TopK(Descriptor):
 
     References
     ----------
-    DML_TOP_K_OPERATOR_DESC structure (directml.h). Its page asks for K below the number of
-    elements; K equal to it is used in practice, and taken here.
+    DML_TOP_K_OPERATOR_DESC structure (directml.h). Its page requires K to be less than the number of
+    elements. In practice, K may be equal to it, and it may be here.
     """
 
     input_tensor: TensorDesc
@@ -160,9 +197,16 @@ class TopK(Descriptor):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopK1(TopK):
-    """Select the K largest or smallest elements along an axis, sorted, ties by ascending index.
+    """Select the K largest or smallest elements along an axis, sorted, with ties in ascending order of index.
 
-    NaN is the largest value and all NaNs tie; -0.0 ties with +0.0.
+    NaN is the largest value, all NaNs tie, and -0.0 ties with 0.0.
+
+    Parameters
+    ----------
+    input_tensor, axis, k, output_value_tensor, output_index_tensor
+        As for `TopK`.
+    axis_direction : AxisDirection
+        DECREASING selects the largest elements, INCREASING the smallest.
 
     References
     ----------

@@ -1,0 +1,152 @@
+"""`dmlops onnx`: a model in ONNX's reference evaluator, with nodes that dmlops runs."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from dmlops.bench.numbers import duration
+from dmlops.cli import console, outputs
+from dmlops.cli.errors import CommandError, reason_of, users_errors
+from dmlops.cli.inputs import FILE_HELP, STANDARD, Array, open_input, split_name
+from dmlops.cli.outputs import OutputOption, results_for
+from dmlops.errors import DmlError, counted
+
+if TYPE_CHECKING:
+    from dmlops.integrations.onnx import NodeRun
+
+ONNX_EXTRA = 'pip install "dmlops[onnx]"'
+
+
+def onnx(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", show_default=False)],
+    *,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="[NAME=]FILE",
+            help=f"The value of an input, in the model's order without NAME; may be repeated. {FILE_HELP}",
+        ),
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Run an ONNX model on the CPU, and say which of its nodes dmlops runs."""
+    try:
+        from dmlops.integrations.onnx import load_model, run_model  # noqa: PLC0415 - needs the extra
+        from dmlops.integrations.onnx.models import inputs_of  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name not in {"onnx", "ml_dtypes"}:
+            raise
+        message = f"onnx: this needs {error.name}: {ONNX_EXTRA}"
+        raise CommandError(message) from error
+    try:
+        loaded = load_model(model)
+    except OSError as error:
+        message = f"{model}: {reason_of(error)}"
+        raise CommandError(message) from error
+    except DmlError as error:
+        raise CommandError(str(error)) from error
+    files = [_split(text) for text in given or ()]
+    outputs.check(output, [model, *(file for _, file in files)], len(loaded.graph.output))
+    values = _read(files, inputs_of(loaded))
+    start = time.perf_counter()
+    with users_errors(str(model)), console.spinner():
+        try:
+            run = run_model(loaded, values)
+        except (DmlError, OSError, MemoryError):
+            raise
+        except Exception as error:  # the evaluator raises many kinds
+            message = f"{model}: ONNX's reference evaluator cannot run it: {reason_of(error)}"
+            raise CommandError(message) from error
+    seconds = time.perf_counter() - start
+    if output is not None:
+        with results_for(output) as results:
+            for name, value in run.outputs.items():
+                array = _as_array(name, value, output)
+                results.put(name, array.shape, (), array)
+    out = console.err if output == STANDARD else console.out
+    with console.summary_of(output):
+        n_ours = sum(node.ran_by == "dmlops" for node in run.nodes)
+        title = f"{model.name}: dmlops ran {n_ours} of {counted(len(run.nodes), 'node')}"
+        out.print(Text.assemble((title, "bold"), f" (CPU, {duration(seconds)} with compilation or loading)"))
+        for line in _lines(run.nodes):
+            out.print(line)
+        for name, value in run.outputs.items():
+            _show(out, name, value, is_written=output is not None)
+        if output is not None:
+            out.print("written to standard output" if output == STANDARD else f"written to {output}")
+
+
+def _split(text: str) -> tuple[str, Path]:
+    """Return the name and the file of NAME=FILE; the name is "" where it is left out."""
+    name, equals, file = text.partition("=")
+    return (name, Path(file)) if equals and not Path(text).exists() else ("", Path(text))
+
+
+def _read(files: Sequence[tuple[str, Path]], names: Sequence[str]) -> dict[str, Array]:
+    """Return the values of inputs by name."""
+    values: dict[str, Array] = {}
+    for given_name, file in files:
+        for array_name, array in _arrays(given_name, file, names):
+            name = array_name or next((each for each in names if each not in values), "")
+            if not name:
+                told = ", ".join(names) or "none"
+                message = f"--input {file}: the model has no further input; its inputs are {told}"
+                raise CommandError(message)
+            if name in values:
+                message = f"--input {file}: input {name} has a value already"
+                raise CommandError(message)
+            values[name] = array
+    return values
+
+
+def _arrays(name: str, file: Path, names: Sequence[str]) -> Iterator[tuple[str, Array]]:
+    """Yield the array of a file, or those of an .npz that has arrays of the names of inputs."""
+    path, part = split_name(file)
+    if not (name or part) and path.suffix == ".npz" and path.is_file():
+        with users_errors(str(path)), np.load(path, allow_pickle=False) as archive:
+            held = archive.files
+        if set(held) & set(names):
+            for each in held:
+                yield each, open_input(Path(f"{path}:{each}")).read()
+            return
+    yield name, open_input(file).read()
+
+
+def _as_array(name: str, value: Any, output: Path) -> Array:
+    if not isinstance(value, (np.ndarray, np.generic)):
+        message = f"-o {output}: output {name} is a {type(value).__name__}, and not an array; leave -o out"
+        raise CommandError(message)
+    array = np.asarray(value)
+    # ONNX's strings are objects, which NumPy would pickle.
+    array = array.astype(str) if array.dtype == object else array
+    outputs.check_type(output, array.dtype.name)
+    return array
+
+
+def _lines(nodes: Sequence["NodeRun"]) -> Iterator[str]:
+    """Yield a line for each node, but only one for all nodes of an operator that dmlops does not have."""
+    from dmlops.integrations.onnx.models import NO_OPERATOR  # noqa: PLC0415
+
+    for node in nodes:
+        if node.reason != NO_OPERATOR:
+            yield f" {node.ran_by:<7}  {node.operator} {node.name}{node.reason and f': {node.reason}'}"
+    for operator, count in Counter(node.operator for node in nodes if node.reason == NO_OPERATOR).items():
+        yield f" onnx     {operator}, {counted(count, 'node')}: {NO_OPERATOR}"
+
+
+def _show(out: Console, name: str, value: Any, *, is_written: bool) -> None:
+    """Print what an output is, and its values unless they are in a file."""
+    is_array = isinstance(value, np.ndarray)
+    told = f"{value.dtype} {value.shape}" if is_array else f"a {type(value).__name__}"
+    out.print(Text.assemble((name, "cyan"), f" {told}"))
+    if not is_written:
+        out.print(np.array2string(value, threshold=60, edgeitems=3) if is_array else repr(value))

@@ -1,0 +1,175 @@
+"""The output arrays of commands: files in four formats, or an .npy stream on standard output."""
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, cast
+
+import numpy as np
+import typer
+
+from dmlops.cli.ending import StandardStream
+from dmlops.cli.errors import CommandError, users_errors
+from dmlops.cli.inputs import STANDARD, Array, library, split_name
+from dmlops.cli.output_files import check_output, replace, replaced, unfinished_beside
+
+OUTPUT_HELP = (
+    "Write the result to this .npy, .npz, .zarr or .safetensors file; with - write an .npy stream to "
+    "standard output."
+)
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", show_default=False, help=OUTPUT_HELP)
+]
+
+_FOR_SEVERAL = (".npz", ".zarr", ".safetensors")
+_FOR_ONE = (".npy", *_FOR_SEVERAL)
+ZEROS = 1 << 24  # bytes that are written at a time
+_LIBRARIES = {".zarr": "zarr", ".safetensors": "safetensors"}
+
+
+def check(output: Path | None, inputs: Sequence[Path], n_results: int = 1) -> None:
+    """Check before the work starts whether the results can be written.
+
+    Raises
+    ------
+    CommandError
+        If they cannot: because of the file's name or place, or of a library that is missing.
+    """
+    if output is None:
+        return
+    if output == STANDARD:
+        if sys.stdout.isatty():
+            message = "-o -: standard output is a terminal; pipe it into a command or a file"
+            raise CommandError(message)
+        return
+    suffixes = _FOR_ONE if n_results == 1 else _FOR_SEVERAL
+    if output.suffix not in suffixes:
+        message = (
+            f"-o {output}: the name of the file must end with {', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        )
+        raise CommandError(message)
+    if name := _LIBRARIES.get(output.suffix):
+        library(name, output)
+    files = [split_name(file)[0] for file in inputs if file != STANDARD]
+    check_output("-o", output, files, is_folder=output.suffix == ".zarr")
+
+
+def check_type(output: Path | None, dtype: str) -> None:
+    """Check that the format of the output has a data type.
+
+    Raises
+    ------
+    CommandError
+        For bfloat16, unless it is a .safetensors file. NumPy would write bytes without a meaning.
+    """
+    if output is not None and dtype == "bfloat16" and output.suffix != ".safetensors":
+        message = f"-o {output}: it cannot hold bfloat16; .safetensors can, and float32 has the same values"
+        raise CommandError(message)
+
+
+class Results:
+    """The named arrays that a command makes, as a whole or block by block.
+
+    Blocks are collected in memory, or for an output file in memory-mapped files beside it.
+    """
+
+    def __init__(self, output: Path | None, stack: ExitStack) -> None:
+        self.arrays: dict[str, Array] = {}
+        self._output, self._stack = output, stack
+        self._folder: Path | None = None
+
+    def put(self, name: str, shape: tuple[int, ...], where: tuple[slice, ...], block: Array) -> None:
+        """Put a block into its place in an array of this shape."""
+        if block.shape == shape:
+            self.arrays[name] = block
+            return
+        if name not in self.arrays:
+            self.arrays[name] = self._empty(name, shape, block.dtype)
+        self.arrays[name][where] = block
+
+    def _empty(self, name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
+        if self._output is None or self._output == STANDARD:
+            return np.empty(shape, dtype)
+        with users_errors(f"-o {self._output}"):
+            if self._folder is None:
+                self._folder = self._stack.enter_context(unfinished_beside(self._output))
+            path = self._folder / f"{name}.npy"
+            array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+            _reserve(array)
+        return array
+
+    def write(self) -> None:
+        """Write the arrays to the output."""
+        output = self._output
+        if output is None:
+            return
+        with users_errors(f"-o {output}"):
+            name, first = next(iter(self.arrays.items()))
+            mapped = None if self._folder is None else self._folder / f"{name}.npy"
+            if output.suffix == ".npy" and mapped is not None and mapped.exists():
+                replace(output, mapped)
+            elif output == STANDARD:
+                # An object with only a `write` method, so that NumPy does not ask for a position.
+                stream: Any = SimpleNamespace(write=cast("StandardStream", sys.stdout).write_bytes)
+                np.lib.format.write_array(stream, first, allow_pickle=False)
+            else:
+                write(output, self.arrays)
+
+
+@contextmanager
+def results_for(output: Path | None) -> Iterator[Results]:
+    """Collect results, and write them at the end of the ``with`` block if it ends without an error."""
+    with ExitStack() as stack:
+        results = Results(output, stack)
+        yield results
+        results.write()
+
+
+def write(output: Path, arrays: dict[str, Array]) -> None:
+    """Write arrays to a file in the format that its suffix names."""
+    if output.suffix == ".zarr":
+        with unfinished_beside(output) as folder:
+            _write_zarr(folder / "store", arrays)
+            replace(output, folder / "store")
+        return
+    with replaced(output) as stream:
+        if output.suffix == ".npz":
+            np.savez(stream, **arrays)  # type: ignore[arg-type]
+        elif output.suffix == ".safetensors":
+            _write_safetensors(Path(stream.name), arrays)
+        else:
+            np.save(stream, next(iter(arrays.values())))
+
+
+def _write_zarr(store: Path, arrays: dict[str, Array]) -> None:
+    """Write a store of one array, or a group of several."""
+    zarr = importlib.import_module("zarr")
+    with warnings.catch_warnings(action="ignore"):  # about types that Zarr's standard does not have yet
+        if len(arrays) > 1:
+            zarr.create_group(store)
+        for name, array in arrays.items():
+            zarr.create_array(store, name=name if len(arrays) > 1 else None, data=np.asarray(array))
+
+
+def _write_safetensors(path: Path, arrays: dict[str, Array]) -> None:
+    save_file = importlib.import_module("safetensors.numpy").save_file
+    # The library writes the memory of an array as it lies there.
+    save_file(
+        {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}, path
+    )
+
+
+def _reserve(array: "np.memmap[Any, Any]") -> None:
+    """Take the space of a new file now: a full disk kills a process that writes to mapped memory."""
+    with Path(str(array.filename)).open("r+b") as stream:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(stream.fileno(), 0, array.offset + array.nbytes)
+            return
+        stream.seek(array.offset)
+        for begin in range(0, array.nbytes, ZEROS):
+            stream.write(bytes(min(ZEROS, array.nbytes - begin)))

@@ -1,0 +1,125 @@
+"""What the functions on chunked arrays share: their arguments, and the checks of chunks."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.utils import meta_from_array
+
+from dmlops import TensorDesc
+from dmlops.data_types import data_type_of
+from dmlops.errors import DmlError, error_text, refuse
+from dmlops.function_errors import InWordsOf
+
+
+def as_dask_array(x: Any, where: str) -> da.Array:
+    """Return an argument as a dask array of elements that are all there."""
+    if isinstance(x, np.ndarray) and x.size == 0:
+        # dask cannot choose chunks for an array without elements.
+        x = da.from_array(x, chunks=-1)
+    try:
+        x = da.asarray(x)
+    except (TypeError, ValueError) as error:
+        reason = "dask.array.asarray makes no array of it"
+        raise TypeError(error_text(where, type(x).__name__, reason, "it must be an array")) from error
+    check_not_masked(meta_from_array(x), where)
+    return x
+
+
+def check_not_masked(chunk: Any, where: str) -> None:
+    """Refuse what numpy.ma made; the chunks tell, as the description of a dask array may be wrong."""
+    if isinstance(chunk, np.ma.MaskedArray):
+        reason, allowed = "no operator takes a mask", "call dask.array.ma.filled(x, value) first"
+        raise TypeError(error_text(where, "a masked array", reason, allowed))
+
+
+def describe(x: da.Array, where: str) -> TensorDesc:
+    """Describe an array for the checks; sizes that are unknown count as 1."""
+    if not x.dtype.isnative:
+        got = f"{x.dtype.name} in foreign byte order"
+        allowed = 'use x.astype(x.dtype.newbyteorder("="))'
+        raise TypeError(error_text(where, got, "kernels read the machine's own order", allowed))
+    sizes = tuple(1 if math.isnan(size) else size for size in x.shape)
+    return TensorDesc(data_type_of(x.dtype, where), sizes)
+
+
+@contextmanager
+def errors_in_words_of(function: str, *arrays: Any) -> Iterator[None]:
+    """Raise errors of descriptors as a function does, and say if a size in them is none of the arrays'."""
+    try:
+        with InWordsOf(function, has_out=False):
+            yield
+    except DmlError as error:
+        if not any(math.isnan(size) for x in arrays if x is not None for size in x.shape):
+            raise
+        message = f"{error} (sizes that Dask does not know are shown as 1)"
+        raise type(error)(message) from None
+
+
+def check_known(x: da.Array, axis: int, where: str) -> None:
+    """Refuse chunks of unknown sizes along an axis.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If dask does not know how many elements the chunks have.
+    """
+    if math.isnan(x.shape[axis]):
+        got = f"chunks of unknown sizes along axis {axis % x.ndim}"
+        refuse(where, got, "the result depends on them", "call compute_chunk_sizes() on it first")
+
+
+def check_alike(x: da.Array, axis: int, where_x: str, other: da.Array, other_axis: int, where: str) -> None:
+    """Refuse axes that shall have the same chunks, where only one is known or their chunks are not as many.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If dask cannot tell that the chunks belong together.
+    """
+    is_unknown = math.isnan(x.shape[axis])
+    if is_unknown != math.isnan(other.shape[other_axis]):
+        check_known(x, axis, where_x)
+        check_known(other, other_axis, where)
+    n_chunks, n_others = x.numblocks[axis], other.numblocks[other_axis]
+    if is_unknown and n_chunks != n_others:
+        got = f"chunks of unknown sizes along axis {other_axis}"
+        reason = f"there are {n_others} of them, and {n_chunks} of x"
+        refuse(where, got, reason, "call compute_chunk_sizes() on both first")
+
+
+def check_sizes_alike(expected: Sequence[int], sizes: Sequence[int], where: str) -> None:
+    """Refuse a chunk whose sizes, which dask did not know, are not those of the chunk of `x`.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If the sizes differ.
+    """
+    if tuple(expected) != tuple(sizes):
+        allowed = "they must be equal: call compute_chunk_sizes() on both first"
+        refuse(where, f"a chunk of sizes {tuple(sizes)}", f"that of x has {tuple(expected)}", allowed)
+
+
+def empty_like(x: Any, ndim: int, dtype: Any) -> Any:
+    """Return what dask calls the meta of an array: one of the chunks' library, without elements."""
+    # dask's meta_from_array converts elements, which have no meaning as others where they are structured.
+    return np.empty_like(meta_from_array(x), dtype, shape=(0,) * ndim)
+
+
+def beside(x: Any, array: Any) -> Any:
+    """Return an array of indices or lengths in the memory of `x`, to which NumPy arrays are copied."""
+    return np.asarray(array, like=x) if isinstance(array, np.ndarray) else array
+
+
+def map_to_pairs(
+    function: Callable[..., Any], arrays: Sequence[da.Array], metas: Sequence[Any], **options: Any
+) -> tuple[da.Array, da.Array]:
+    """Map chunks to pairs of arrays, and return the first ones and the second ones as an array each."""
+    pairs = da.map_blocks(function, *arrays, **options, meta=np.empty((0,) * metas[0].ndim, object))
+    first, second = (pairs.map_blocks(itemgetter(i), meta=meta) for i, meta in enumerate(metas))
+    return first, second

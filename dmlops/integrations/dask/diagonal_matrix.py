@@ -1,0 +1,102 @@
+"""Diagonal matrices in chunks: the band is shifted by the place of a chunk in the matrix."""
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.utils import meta_from_array
+
+import dmlops
+from dmlops.arguments import integer
+from dmlops.data_types import data_type_of, numpy_dtype
+from dmlops.errors import error_text, refuse, shown
+from dmlops.integrations.dask.chunks import (
+    as_dask_array,
+    check_known,
+    check_not_masked,
+    describe,
+    empty_like,
+    errors_in_words_of,
+)
+from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
+from dmlops.scalars import fill_scalar
+
+
+def diagonal_matrix(
+    x: Any = None,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    chunks: Any = None,
+    value: Any = 1,
+    begin: int = 0,
+    end: int = 1,
+    like: Any = None,
+) -> da.Array:
+    """Return matrices that hold `value` along a band of diagonals, and `x` or zeros elsewhere.
+
+    As `dmlops.diagonal_matrix`, chunk by chunk. Without `x`, the result has `shape`, `dtype` and `chunks`:
+    float64 and ``"auto"`` where left out. Its chunks are arrays of NumPy, or of the library that `like`, a
+    dask array or an array of that library, has its elements from.
+    """
+    where = "diagonal_matrix"
+    begin, end = integer(begin, f"{where}.begin"), integer(end, f"{where}.end")
+    band: dict[str, Any] = {"value": fill_scalar(value, f"{where}.value"), "begin": begin, "end": end}
+    if x is not None:
+        for name, argument in (("shape", shape), ("dtype", dtype), ("chunks", chunks), ("like", like)):
+            if argument is not None:
+                allowed = f"{name} describes a result without x"
+                refuse(f"{where}.{name}", shown(argument), "x is given", allowed)
+        x = as_dask_array(x, f"{where}.x")
+        data = describe(x, f"{where}.x")
+        with errors_in_words_of(where, x):
+            infer_diagonal_matrix(data.data_type, data.sizes, band["value"], f"{where}.x")
+        check_known(x, -1, f"{where}.x")
+        check_known(x, -2, f"{where}.x")
+        return x.map_blocks(_fill_chunk, **band, meta=meta_from_array(x))
+    if shape is None:
+        raise TypeError(error_text(f"{where}.shape", None, "x is left out too", "one of them must be given"))
+    try:
+        sizes = tuple(map(index, shape))
+    except TypeError:
+        reason, allowed = "it is no sequence of integers", "it must be a sequence of sizes"
+        raise TypeError(error_text(f"{where}.shape", shown(shape), reason, allowed)) from None
+    data_type = data_type_of(np.float64 if dtype is None else dtype, f"{where}.dtype")
+    dtype = numpy_dtype(data_type)
+    with errors_in_words_of(where):
+        infer_diagonal_matrix(data_type, sizes, band["value"], f"{where}.shape")
+    try:
+        chunks = da.core.normalize_chunks("auto" if chunks is None else chunks, sizes, dtype=dtype)
+    except ZeroDivisionError:
+        # dask cannot choose chunks for an array without elements: one holds them all.
+        chunks = da.core.normalize_chunks(-1, sizes)
+    pattern = np.empty(0) if like is None else as_dask_array(like, f"{where}.like")
+    meta = empty_like(pattern, len(sizes), dtype)
+    return da.map_blocks(_make_chunk, **band, like=meta, chunks=chunks, dtype=dtype, meta=meta)
+
+
+def _fill_chunk(x: Any, *, value: Any, begin: int, end: int, block_info: Any = None) -> Any:
+    check_not_masked(x, "diagonal_matrix.x")
+    shift = _diagonal_of(block_info[0])
+    return dmlops.diagonal_matrix(x, value=value, begin=begin - shift, end=end - shift)
+
+
+def _make_chunk(*, value: Any, begin: int, end: int, like: Any, block_info: Any = None) -> Any:
+    block = block_info[None]
+    shift = _diagonal_of(block)
+    return dmlops.diagonal_matrix(
+        shape=block["chunk-shape"],
+        dtype=block["dtype"],
+        value=value,
+        begin=begin - shift,
+        end=end - shift,
+        like=like,
+    )
+
+
+def _diagonal_of(block: Any) -> int:
+    """Return which diagonal of the whole matrix a block's first element lies on."""
+    (row, _), (column, _) = block["array-location"][-2:]
+    return int(column - row)

@@ -1,0 +1,170 @@
+"""Gathers from chunked arrays: tuples of indices go to the chunks of `x` that they name.
+
+Where the indexed dimensions are one chunk, every chunk of the result is one call. Otherwise the tuples of a
+chunk of `indices` are sorted by the chunk of `x` that each falls into; every chunk of `x` answers its own
+ones, and the answers are put where their tuples stand. No task sees more of `x` than one chunk. Chunks that
+indices in memory do not name are never computed.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import count, islice
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import slices_from_chunks
+from dask.array.utils import meta_from_array
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+
+import dmlops
+from dmlops.arguments import integer
+from dmlops.array_types import Mode
+from dmlops.integrations.dask import chunks
+from dmlops.integrations.dask.gather_tasks import (
+    WHERE_INDICES,
+    WHERE_X,
+    answer,
+    check_range,
+    merge,
+    nothing,
+    sort_by_chunk,
+)
+from dmlops.operators.gather_nd import infer_gather_nd
+
+
+def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> da.Array:
+    """Return the elements or blocks of `x` that tuples of indices name.
+
+    As `dmlops.gather_nd`. Batch dimensions, and those that are copied, keep their chunks; the others are
+    chunked as `indices` are. NumPy indices and lists are checked at once, and chunked so that chunks of the
+    result have Dask's ``array.chunk-size``. Dask indices are checked as they are computed.
+
+    Notes
+    -----
+    Where indexed dimensions are chunked, there is a task for each pair of a chunk of `x` and a chunk of
+    `indices`; of indices that are no Dask array, only for pairs that have elements in common. No task sees
+    more than a chunk of `x`, of `indices` and of the result.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> gather_nd(da.arange(10, chunks=4), [[9], [0], [-1]]).compute()
+    array([9, 0, 9])
+    """
+    known = _in_memory(indices)
+    x = chunks.as_dask_array(x, WHERE_X)
+    indices = chunks.as_dask_array(indices if known is None else known, WHERE_INDICES)
+    batch_dims = integer(batch_dims, "gather_nd.batch_dims")
+    if indices.ndim > 0:
+        chunks.check_known(indices, -1, WHERE_INDICES)
+    for axis in range(min(batch_dims, x.ndim, indices.ndim)):
+        chunks.check_alike(x, axis, WHERE_X, indices, axis, WHERE_INDICES)
+    data, tuples = chunks.describe(x, WHERE_X), chunks.describe(indices, WHERE_INDICES)
+    with chunks.errors_in_words_of("gather_nd", x, indices):
+        result = infer_gather_nd(data, tuples, batch_dims, mode)
+    end = batch_dims + tuples.sizes[-1]
+    if known is not None and not any(map(math.isnan, x.shape[:end])):
+        check_range(known, x.shape[batch_dims:end], batch_dims, mode)
+    indices = indices.rechunk({indices.ndim - 1: -1})
+    if known is not None and not np.isnan([*x.shape, *indices.shape]).any():
+        indices = indices.rechunk(_chunks_of_tuples(x, indices, batch_dims, result.sizes))
+    letters = count()
+    batch = list(islice(letters, batch_dims))
+    rest = list(islice(letters, indices.ndim - 1 - batch_dims))
+    indexed = list(islice(letters, end - batch_dims))
+    copied = list(islice(letters, x.ndim - end))
+    x_letters, indices_letters = (*batch, *indexed, *copied), (*batch, *rest, next(letters))
+    _, (x, indices) = da.unify_chunks(x, x_letters, indices, indices_letters)
+    if any(x.numblocks[axis] > 1 for axis in range(batch_dims, end)):
+        for axis in range(batch_dims, end):
+            chunks.check_known(x, axis, WHERE_X)
+        return _gather_from_many_chunks(x, indices, known, batch_dims, mode)
+    return da.blockwise(
+        _gather_from_chunk,
+        (*batch, *rest, *copied),
+        *(x, x_letters, indices, indices_letters),
+        batch_dims=batch_dims,
+        mode=mode,
+        concatenate=True,
+        meta=meta_from_array(x, len(result.sizes)),
+    )
+
+
+def _in_memory(indices: Any) -> Any:
+    """Return indices of which the values are known, as a NumPy array; None for lazy ones and other types."""
+    if isinstance(indices, (list, tuple)) and not _holds_lazy(indices):
+        try:
+            indices = np.asarray(indices)
+        except (TypeError, ValueError):
+            return None  # the error is that of `as_dask_array`
+    is_plain = isinstance(indices, np.ndarray) and not isinstance(indices, np.ma.MaskedArray)
+    return indices if is_plain and indices.dtype.isnative else None
+
+
+def _holds_lazy(indices: Any) -> bool:
+    if isinstance(indices, (list, tuple)):
+        return any(map(_holds_lazy, indices))
+    return isinstance(indices, da.Array)
+
+
+def _chunks_of_tuples(
+    x: da.Array, indices: da.Array, batch_dims: int, sizes: Sequence[int]
+) -> dict[int, Any]:
+    """Return chunks of indices by axis: such that those of the result are of the size that dask prefers."""
+    axes = range(batch_dims, indices.ndim - 1)
+    n_copied = len(sizes) - len(axes) - batch_dims
+    wanted = (*x.chunks[:batch_dims], *["auto"] * len(axes), *x.chunks[x.ndim - n_copied :])
+    if not axes or 0 in sizes:
+        # dask cannot choose chunks for an array without elements.
+        return {}
+    chosen = da.core.normalize_chunks(wanted, sizes, dtype=x.dtype)
+    return {axis: chosen[axis] for axis in axes}
+
+
+def _gather_from_chunk(x: Any, indices: Any, *, batch_dims: int, mode: Mode) -> Any:
+    chunks.check_not_masked(x, WHERE_X)
+    chunks.check_not_masked(indices, WHERE_INDICES)
+    # Sizes that are unknown meet here.
+    chunks.check_sizes_alike(x.shape[:batch_dims], indices.shape[:batch_dims], WHERE_INDICES)
+    return dmlops.gather_nd(x, chunks.beside(x, indices), batch_dims=batch_dims, mode=mode)
+
+
+def _gather_from_many_chunks(
+    x: da.Array, indices: da.Array, known: Any, batch_dims: int, mode: Mode
+) -> da.Array:
+    """Return a gather whose graph sends tuples of indices to the chunks of `x`.
+
+    `known` are the indices that are in memory, or None. `x` and `indices` have the same chunks of batches.
+    """
+    end = batch_dims + indices.shape[-1]
+    name = f"gather_nd-{tokenize(x, indices, batch_dims, mode)}"
+    sort = partial(sort_by_chunk, chunks_of_x=x.chunks[batch_dims:end], batch_dims=batch_dims, mode=mode)
+    indexed = list(np.ndindex(x.numblocks[batch_dims:end]))
+    places = list(np.ndindex(indices.numblocks[:-1]))
+    parts = places if known is None else slices_from_chunks(indices.chunks[:-1])
+    tasks: dict[Any, Any] = {}
+    for place, part in zip(places, parts, strict=True):
+        batch, sorted_at = place[:batch_dims], (f"{name}-sorted", *place)
+        if known is None:
+            tasks[sorted_at] = (sort, (indices.name, *place, 0))
+            tasks.setdefault((f"{name}-all-sorted", *batch), (nothing, []))[1].append(sorted_at)
+            after = [(f"{name}-all-sorted", *batch)]
+            named = list(range(len(indexed)))
+        else:
+            tasks[sorted_at] = by_chunk = sort(known[part])
+            after = []
+            # One chunk is needed in any case, for the sizes and the type of its answer.
+            named = [i for i in range(len(indexed)) if by_chunk.count(i)] or [0]
+        for copied in np.ndindex(x.numblocks[end:]):
+            answers = [(f"{name}-answer", *place, *copied, i) for i in named]
+            for key, i in zip(answers, named, strict=True):
+                chunk_of_x = (x.name, *batch, *indexed[i], *copied)
+                tasks[key] = (answer, chunk_of_x, sorted_at, i, *after)
+            tasks[(name, *place, *copied)] = (merge, sorted_at, named, answers)
+    dependencies = [x, indices] if known is None else [x]
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
+    of_result = (*indices.chunks[:-1], *x.chunks[end:])
+    return da.Array(graph, name, of_result, meta=meta_from_array(x, len(of_result)))

@@ -1,0 +1,124 @@
+"""Coordinates of the non-zero elements of chunked arrays, and their count."""
+
+import math
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.utils import meta_from_array
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+
+import dmlops
+from dmlops import NonzeroResult
+from dmlops.arguments import integer
+from dmlops.data_types import index_data_type, numpy_dtype
+from dmlops.integrations.dask import chunks
+from dmlops.operators.nonzero_coordinates import check_fill, infer_nonzero_coordinates
+
+
+def nonzero_coordinates(
+    x: Any, *, size: int | None = None, fill_value: int | None = None, index_dtype: Any = "int64"
+) -> NonzeroResult[da.Array]:
+    """Return the coordinates of the non-zero elements, in ascending element order, and their count.
+
+    As `dmlops.nonzero_coordinates`. Without `size` the rows are trimmed: their chunks, one for each of `x`
+    along the first dimension, have unknown sizes. With `size` all sizes are known, and the rows from the
+    count on hold `fill_value`, or zeros where that is left out. The count is that of all non-zero elements
+    either way. `x` is rechunked where dimensions other than the first are chunked.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.asarray([0, 5, 0, 7], chunks=2)
+    >>> coordinates, count = nonzero_coordinates(x, size=3, fill_value=-1)
+    >>> coordinates.shape, coordinates.compute().tolist(), count.compute().item()
+    ((3, 1), [[1], [3], [-1]], 2)
+    """
+    where = "nonzero_coordinates.x"
+    x = chunks.as_dask_array(x, where)
+    size = None if size is None else integer(size, "nonzero_coordinates.size")
+    fill = None if fill_value is None else integer(fill_value, "nonzero_coordinates.fill_value")
+    index_type = index_data_type(index_dtype, "nonzero_coordinates.index_dtype")
+    columns = x.ndim
+    with chunks.errors_in_words_of("nonzero_coordinates", x):
+        infer_nonzero_coordinates(chunks.describe(x, where), 0 if size is None else size, index_type)
+    check_fill(fill, index_type, is_trimmed=size is None)
+    x = x.reshape(1) if columns == 0 else x
+    chunks.check_known(x, 0, where)
+    chunked = [axis for axis in range(1, x.ndim) if x.numblocks[axis] > 1]
+    for axis in chunked:
+        chunks.check_known(x, axis, where)
+    if chunked:
+        # dask cannot choose chunks for an array without elements, or of unknown size.
+        x = x.rechunk(dict.fromkeys(chunked, -1) | ({0: "auto"} if x.size > 0 else {}))
+    dtype = numpy_dtype(index_type)
+    pairs = da.map_blocks(
+        _coordinates_in_chunk,
+        x,
+        columns=columns,
+        size=size,
+        index_dtype=dtype,
+        drop_axis=list(range(1, x.ndim)),
+        chunks=((math.nan,) * x.numblocks[0],),
+        meta=np.empty(0, object),
+    )
+    found = pairs.map_blocks(
+        itemgetter(0),
+        new_axis=1,
+        chunks=((math.nan,) * x.numblocks[0], (columns,)),
+        meta=chunks.empty_like(x, 2, dtype),
+    )
+    counts = pairs.map_blocks(
+        itemgetter(1), chunks=((1,) * x.numblocks[0],), meta=chunks.empty_like(x, 1, dtype)
+    )
+    coordinates = found if size is None else _of_size(found, counts, size, 0 if fill is None else fill)
+    return NonzeroResult(coordinates, counts.sum(dtype=dtype))
+
+
+def _coordinates_in_chunk(
+    x: Any, *, columns: int, size: int | None, index_dtype: Any, block_info: Any = None
+) -> tuple[Any, Any]:
+    """Return the coordinates in a chunk, at most `size` of them, and an array with their count."""
+    chunks.check_not_masked(x, "nonzero_coordinates.x")
+    most = None if size is None else min(size, x.size)
+    coordinates, count = dmlops.nonzero_coordinates(x, size=most, index_dtype=index_dtype)
+    coordinates = coordinates[: int(count), :columns]
+    coordinates[:, :1] += index_dtype.type(block_info[0]["array-location"][0][0])
+    return coordinates, count.reshape(1)
+
+
+def _of_size(found: da.Array, counts: da.Array, size: int, fill: int) -> da.Array:
+    """Return the first `size` rows of coordinates, and filled rows where there are fewer."""
+    name = f"nonzero_coordinates-{tokenize(found, counts, size, fill)}"
+    counts = counts.rechunk({0: -1})
+    columns = found.shape[1]
+    # dask cannot choose chunks for an array without elements.
+    rows = "auto" if size > 0 < columns else -1
+    of_result = da.core.normalize_chunks((rows, columns), (size, columns), dtype=found.dtype)
+    tasks: dict[Any, Any] = {}
+    stop = 0
+    for i, n_rows in enumerate(of_result[0]):
+        start, stop = stop, stop + n_rows
+        pieces = [(f"{name}-piece", i, j) for j in range(found.numblocks[0])]
+        for j, key in enumerate(pieces):
+            tasks[key] = (_rows_between, (found.name, j, 0), (counts.name, 0), j, start, stop)
+        tasks[name, i, 0] = (_join, pieces, n_rows, fill)
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[found, counts])
+    return da.Array(graph, name, of_result, meta=meta_from_array(found))
+
+
+def _rows_between(found: Any, counts: Any, chunk: int, start: int, stop: int) -> Any:
+    """Return those coordinates of a chunk that are rows `start` to `stop` of the whole."""
+    before = int(counts[:chunk].sum())
+    return found[max(start - before, 0) : max(stop - before, 0)]
+
+
+def _join(pieces: Sequence[Any], n_rows: int, fill: int) -> Any:
+    """Return the rows of several chunks, and filled ones after them."""
+    rows = np.concatenate(pieces)
+    result = np.full_like(rows, fill, shape=(n_rows, rows.shape[1]))
+    result[: len(rows)] = rows
+    return result

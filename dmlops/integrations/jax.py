@@ -1,0 +1,317 @@
+"""The operators inside JAX's transformations: jit, vmap, and derivatives, on the CPU and on CUDA.
+
+The functions here are those of `dmlops` for JAX arrays. XLA calls the kernels by its foreign function
+interface, on its own stream and with memory that it allocates. Where a derivative is asked for, the kernels
+find the positions, and JAX's own operations move the elements there.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+try:
+    import jax
+except ImportError as error:
+    msg = 'dmlops.integrations.jax needs JAX; type: pip install "dmlops[jax]" (on a GPU also "jax[cuda13]")'
+    raise ImportError(msg) from error
+import jax.numpy as jnp
+from jax import Array
+
+import dmlops
+from dmlops import NonzeroResult, TopKResult, arguments, scalars
+from dmlops.array_types import Mode
+from dmlops.dispatch import level_set
+from dmlops.errors import error_text, refuse, shown
+from dmlops.functions import refuse_with_input
+from dmlops.integrations.xla_calls import call, index_type_name, number_text
+
+
+def top_k(
+    x: Any,
+    k: int,
+    *,
+    axis: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    lengths: Any = None,
+    index_dtype: Any = None,
+) -> TopKResult[Array, Array]:
+    """Return the `k` largest or smallest elements along an axis, and their indices.
+
+    As `dmlops.top_k`: ties by ascending index. Differentiable with respect to `x`; results beyond the length
+    of a row, of index -1, have no derivative.
+
+    Examples
+    --------
+    >>> import jax
+    >>> x = jax.numpy.asarray([1.0, 3.0, 3.0])
+    >>> top_k(x, 2).indices.tolist()
+    [1, 2]
+    >>> jax.grad(lambda x: top_k(x, 1).values.sum())(x).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    options = (
+        arguments.integer(k, "top_k.k"),
+        arguments.integer(axis, "top_k.axis"),
+        arguments.boolean(largest, "top_k.largest"),
+        arguments.boolean(sorted, "top_k.sorted"),
+        index_type_name(index_dtype, "top_k"),
+    )
+    inputs = (x,) if lengths is None else (x, lengths)
+    return TopKResult(*_traced(_top_k, inputs, options))
+
+
+def nonzero_coordinates(
+    x: Any, *, size: int | None = None, fill_value: int | None = None, index_dtype: Any = None
+) -> NonzeroResult[Array]:
+    """Return the coordinates of the non-zero elements, in ascending element order, and their count.
+
+    As `dmlops.nonzero_coordinates`, but that rows from the count on hold 0 where `fill_value` is None. In
+    transformations `size` must be given. Neither result has a derivative.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If `size` is left out under jit, vmap or grad.
+    """
+    where = "nonzero_coordinates"
+    if size is None:
+        x = jnp.asarray(x)
+        if isinstance(x, jax.core.Tracer):
+            reason = "jit, vmap and grad need shapes that do not depend on elements"
+            refuse(f"{where}.size", None, reason, "size must be a number of rows")
+        found = dmlops.nonzero_coordinates(x, fill_value=fill_value, index_dtype=index_dtype)
+        return NonzeroResult(*found)
+    options = (
+        arguments.integer(size, f"{where}.size"),
+        0 if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value"),
+        index_type_name(index_dtype, where),
+    )
+    return NonzeroResult(*_traced(_nonzero_coordinates, (x,), options))
+
+
+def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> Array:
+    """Return the elements or blocks of `x` that tuples of indices name.
+
+    As `dmlops.gather_nd`. In transformations `mode` must be ``"clip"`` or ``"fill"``. Differentiable with
+    respect to `x`: gradients of an element that is gathered more than once are summed.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If `mode` is ``"raise"`` under jit, vmap or grad.
+    """
+    if mode == "raise":
+        if isinstance(x, jax.core.Tracer) or isinstance(indices, jax.core.Tracer):
+            reason = "jit, vmap and grad cannot raise for what elements are"
+            refuse("gather_nd.mode", shown(mode), reason, 'mode must be "clip" or "fill"')
+        return dmlops.gather_nd(jnp.asarray(x), jnp.asarray(indices), batch_dims=batch_dims)
+    options = arguments.integer(batch_dims, "gather_nd.batch_dims"), mode
+    return _traced(_gather_nd, (x, indices), options)
+
+
+def diagonal_matrix(
+    x: Any = None,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    value: float = 1,
+    begin: int = 0,
+    end: int = 1,
+) -> Array:
+    """Return matrices that hold `value` along a band of diagonals, and `x` or zeros elsewhere.
+
+    As `dmlops.diagonal_matrix`. Differentiable with respect to `x`. Without it, `shape` and `dtype` mean what
+    they do to `jax.numpy.zeros`.
+
+    Raises
+    ------
+    TypeError
+        If neither `x` nor `shape` is given, both are, or `value` is traced.
+    """
+    where = "diagonal_matrix"
+    if isinstance(value, jax.core.Tracer):
+        reason, allowed = "there is no derivative with respect to it", "it must be a number"
+        raise TypeError(error_text(f"{where}.value", "a traced array", reason, allowed))
+    band = (
+        number_text(scalars.real_number(value, f"{where}.value")),
+        arguments.integer(begin, f"{where}.begin"),
+        arguments.integer(end, f"{where}.end"),
+    )
+    if x is not None:
+        refuse_with_input(shape=shape, dtype=dtype)
+        return _traced(_diagonal_matrix, (x,), band)
+    if shape is None:
+        allowed = "one of x and shape must be given"
+        raise TypeError(error_text(f"{where}.shape", None, "x is left out too", allowed))
+    data_type = arguments.data_type(jnp.zeros(0).dtype if dtype is None else dtype, f"{where}.dtype")
+    made = (data_type.name.lower(), arguments.sizes(shape, f"{where}.shape"))
+    return _traced(_matrix_without_input, (), (*made, *band))
+
+
+def _traced(function: Callable[..., Any], inputs: Sequence[Any], options: Sequence[Any]) -> Any:
+    arrays = tuple([x if isinstance(x, Array) else jnp.asarray(x) for x in inputs])
+    return _compiled(function, arrays, options, level_set())
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2, 3), inline=True)
+def _compiled(function: Callable[..., Any], inputs: Any, options: Sequence[Any], level: Any) -> Any:
+    """Trace a function once for inputs of the same kinds; what it traces depends on the level that is set."""
+    return function(*inputs, options)
+
+
+# Each operator is a function that JAX differentiates, around one that vmap replaces, around a call of XLA's.
+def _top_k(x: Array, *inputs: Any) -> Any:
+    *lengths, options = inputs
+    axis = options[1]
+
+    @jax.custom_jvp
+    def select(x: Array, *lengths: Array) -> Any:
+        return _select(x, *lengths, options)
+
+    @select.defjvp
+    def differentiate(primals: Any, tangents: Any) -> Any:
+        values, indices = select(*primals)
+        change = jnp.atleast_1d(tangents[0])
+        # Where a row has too few elements, all bits of its indices are set.
+        is_element = (indices >= 0) & (indices < change.shape[axis])
+        moved = jnp.take_along_axis(change, jnp.where(is_element, indices, 0), axis, mode="clip")
+        no_change = jax.custom_derivatives.zero_from_primal(indices)
+        return (values, indices), (jnp.where(is_element, moved, 0), no_change)
+
+    return select(x, *lengths)
+
+
+def _select(x: Array, *inputs: Any) -> Any:
+    *lengths, options = inputs
+    k, axis, *others = options
+
+    @jax.custom_batching.custom_vmap
+    def select(x: Array, *lengths: Array) -> Any:
+        return call("top_k", (x, *lengths), options)
+
+    @select.def_vmap
+    def select_in_batch(size: int, is_batched: Sequence[bool], *inputs: Array) -> Any:
+        x, *lengths = _with_batch(size, is_batched, inputs)
+        x = x if x.ndim > 1 else x[:, None]
+        return _select(x, *lengths, (k, axis if axis < 0 else axis + 1, *others)), (True, True)
+
+    return select(x, *lengths)
+
+
+def _nonzero_coordinates(x: Array, options: tuple[Any, ...]) -> Any:
+    # JAX need not look for derivatives of integers.
+    return _find(jax.lax.stop_gradient(x), options)
+
+
+def _find(x: Array, options: tuple[Any, ...]) -> Any:
+    rows, fill, index_type = options
+
+    @jax.custom_batching.custom_vmap
+    def find(x: Array) -> Any:
+        return call("nonzero_coordinates", (x,), options)
+
+    @find.def_vmap
+    def find_in_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
+        example = x.size // size
+        # The positions in the whole batch, which its end follows.
+        flat_type = "uint32" if x.size < 2**31 else "uint64"
+        positions, _ = _find(x.reshape(-1), (max(x.size, 1), int(np.iinfo(flat_type).max), flat_type))
+        begins = jnp.arange(size + 1, dtype=flat_type) * example
+        offsets = jnp.searchsorted(positions[:, 0], begins)
+        counts = jnp.diff(offsets)[:, None]
+        row = jnp.arange(rows)
+        found = positions[:, 0].at[offsets[:-1, None] + row].get(mode="clip") - begins[:-1, None]
+        columns = jnp.asarray(jnp.unravel_index(found, x.shape[1:]), index_type)
+        coordinates = jnp.moveaxis(columns.reshape(x.ndim - 1, size, rows), 0, -1)
+        coordinates = jnp.where((row < counts)[..., None], coordinates, jnp.asarray(fill, index_type))
+        return (coordinates, counts[:, 0].astype(index_type)), (True, True)
+
+    return find(x)
+
+
+def _gather_nd(x: Array, indices: Array, options: tuple[Any, ...]) -> Any:
+    @jax.custom_jvp
+    def gather(x: Array, indices: Array) -> Array:
+        return _gather(x, indices, *options)
+
+    @gather.defjvp
+    def differentiate(primals: Any, tangents: Any) -> Any:
+        return gather(*primals), _moved(tangents[0], primals[1], *options)
+
+    return gather(x, indices)
+
+
+def _gather(x: Array, indices: Array, batch_dims: int, mode: str) -> Any:
+    @jax.custom_batching.custom_vmap
+    def gather(x: Array, indices: Array) -> Array:
+        return call("gather_nd", (x, indices), (batch_dims, mode))[0]
+
+    @gather.def_vmap
+    def gather_in_batch(size: int, is_batched: Sequence[bool], x: Array, indices: Array) -> Any:
+        if is_batched[0]:
+            x, indices = _with_batch(size, is_batched, (x, indices))
+            return _gather(x, indices, batch_dims + 1, mode), True
+        # More tuples for the same elements.
+        gathered = _gather(x, jnp.moveaxis(indices, 0, batch_dims), batch_dims, mode)
+        return jnp.moveaxis(gathered, batch_dims, 0), True
+
+    return gather(x, indices)
+
+
+def _moved(x: Array, indices: Array, batch_dims: int, mode: str) -> Array:
+    """Return what a gather returns, by JAX's own operations."""
+    places, end = indices.shape[:-1], batch_dims + indices.shape[-1]
+    shape = places + x.shape[end:]
+    if 0 in x.shape:
+        return jnp.zeros(shape, x.dtype)
+    coordinates = [jax.lax.broadcasted_iota(indices.dtype, places, d) for d in range(batch_dims)]
+    is_inside = jnp.ones(places, bool)
+    for d in range(batch_dims, end):
+        index, size = indices[..., d - batch_dims], x.shape[d]
+        index = jnp.where(index < 0, index + size, index)
+        is_inside &= (index >= 0) & (index < size)
+        coordinates.append(jnp.clip(index, 0, size - 1))
+    moved = x.at[tuple(coordinates)].get(mode="clip") if coordinates else jnp.broadcast_to(x, shape)
+    if mode == "clip":
+        return moved
+    return jnp.where(jnp.expand_dims(is_inside, range(len(places), len(shape))), moved, 0)
+
+
+def _diagonal_matrix(x: Array, options: tuple[Any, ...]) -> Any:
+    _, *band = options
+
+    @jax.custom_jvp
+    def fill(x: Array) -> Array:
+        return _fill(x, options)
+
+    @fill.defjvp
+    def differentiate(primals: Any, tangents: Any) -> Any:
+        is_filled = _matrix_without_input(("bool", primals[0].shape[-2:], 1, *band))
+        return fill(*primals), jnp.where(is_filled, 0, tangents[0])
+
+    return fill(x)
+
+
+def _fill(x: Array, options: tuple[Any, ...]) -> Any:
+    @jax.custom_batching.custom_vmap
+    def fill(x: Array) -> Array:
+        return call("diagonal_matrix", (x,), options)[0]
+
+    @fill.def_vmap
+    def fill_in_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
+        return _fill(x, options), True
+
+    return fill(x)
+
+
+def _matrix_without_input(options: tuple[Any, ...]) -> Any:
+    return call("matrix_without_input", (), options)[0]
+
+
+def _with_batch(size: int, is_batched: Sequence[bool], inputs: Sequence[Array]) -> list[Array]:
+    """Return inputs that all have the batch as their first dimension."""
+    pairs = zip(inputs, is_batched, strict=True)
+    return [x if has_batch else jnp.broadcast_to(x, (size, *x.shape)) for x, has_batch in pairs]

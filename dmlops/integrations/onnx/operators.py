@@ -1,0 +1,133 @@
+"""ONNX's TopK, NonZero, GatherND, Trilu and EyeLike, run by dmlops in ONNX's reference evaluator."""
+
+from contextvars import ContextVar
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+from onnx.helper import tensor_dtype_to_np_dtype
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops import load_op
+
+import dmlops
+from dmlops.data_types import SUPPORTED
+from dmlops.errors import counted
+from dmlops.integrations.onnx.bands import INT64_LIMITS, zeroed
+from dmlops.operators.support import INDEX_TYPES
+
+# NumPy's own names have the number of bits.
+_KINDS = {"U": "str", "S": "bytes"}
+_INDEX_NAMES = frozenset(data_type.name.lower() for data_type in INDEX_TYPES)
+
+
+class _LeftToOnnxError(Exception):
+    """The inputs of a node are of a type or form that dmlops does not take; the text says which."""
+
+
+RECORD: ContextVar[list[tuple[onnx.NodeProto, str]] | None] = ContextVar("RECORD", default=None)
+"""Where nodes of these operators note each run, with the reason where onnx's own implementation did it."""
+
+
+class _Operator(OpRun):  # type: ignore[misc]
+    """An operator that is run by dmlops, or by onnx where `_run` raises _LeftToOnnxError."""
+
+    def run(self, *inputs: Any, **options: Any) -> Any:
+        reason = ""
+        try:
+            results = super().run(*inputs, **options)
+        except _LeftToOnnxError as error:
+            reason = str(error)
+            results = self._of_onnx.run(*inputs, **options)
+        record = RECORD.get()
+        if record is not None:
+            record.append((self.onnx_node, reason))
+        return results
+
+    @cached_property
+    def _of_onnx(self) -> Any:
+        implementation = load_op("", self.op_type, self.run_params["opsets"][self.domain])
+        return implementation(self.onnx_node, self.run_params)
+
+
+def _leave(reason: str) -> NoReturn:
+    raise _LeftToOnnxError(reason)
+
+
+def _check_type(array: Any, name: str, types: Any = SUPPORTED) -> None:
+    if isinstance(array, np.ma.MaskedArray) or not isinstance(array, (np.ndarray, np.generic)):
+        _leave(f"{name} is a {type(array).__name__}")
+    _check_dtype(array.dtype, f"{name} has", types)
+
+
+def _check_dtype(dtype: Any, what: str, types: Any = SUPPORTED) -> None:
+    if not dtype.isnative:
+        _leave(f"{what} foreign byte order")
+    if dtype.name not in types:
+        _leave(f"{what} type {_KINDS.get(dtype.kind, dtype.name)}")
+
+
+def _number(k: Any) -> int:
+    """Return the `k` of TopK or Trilu: an attribute, or an input of one integer."""
+    if isinstance(k, int):
+        return k
+    _check_type(k, "k", _INDEX_NAMES)
+    if k.size != 1:
+        _leave(f"k has {k.size} elements")
+    return int(k.item())
+
+
+class TopK(_Operator):
+    """TopK; ties by ascending index. If `sorted` is 0, the results are in order of index."""
+
+    def _run(self, x: Any, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Any, Any]:
+        _check_type(x, "its input")
+        found = dmlops.top_k(
+            x, _number(k), axis=axis, largest=bool(largest), sorted=bool(sorted), index_dtype=np.int64
+        )
+        return tuple(found)
+
+
+class NonZero(_Operator):
+    """NonZero: one row per dimension, one column per element."""
+
+    def _run(self, x: Any) -> tuple[Any]:
+        _check_type(x, "its input")
+        return (np.ascontiguousarray(dmlops.nonzero_coordinates(x, index_dtype=np.int64).coordinates.T),)
+
+
+class GatherND(_Operator):
+    """GatherND; an index out of range is an IndexOutOfRangeError."""
+
+    def _run(self, data: Any, indices: Any, *, batch_dims: int = 0) -> tuple[Any]:
+        _check_type(data, "data")
+        _check_type(indices, "indices", _INDEX_NAMES)
+        return (dmlops.gather_nd(data, indices, batch_dims=batch_dims),)
+
+
+class Trilu(_Operator):
+    """Trilu: the upper triangle where `upper` is left out."""
+
+    def _run(self, x: Any, k: Any = None, *, upper: int = 1) -> tuple[Any]:
+        _check_type(x, "its input")
+        if x.ndim < 2:
+            _leave(f"its input has {counted(x.ndim, 'dimension')}")
+        lowest, highest = INT64_LIMITS
+        begin, end = zeroed(0 if k is None else _number(k), upper, (lowest, highest + 1))
+        return (dmlops.diagonal_matrix(x, value=0, begin=begin, end=end),)
+
+
+class EyeLike(_Operator):
+    """EyeLike: of the input's type where `dtype` is left out."""
+
+    def _run(self, x: Any, *, dtype: int | None = None, k: int = 0) -> tuple[Any]:
+        if x.ndim != 2:
+            _leave(f"its input has {counted(x.ndim, 'dimension')}")
+        made = x.dtype if dtype is None else tensor_dtype_to_np_dtype(dtype)
+        _check_dtype(made, "its result has")
+        return (dmlops.diagonal_matrix(shape=x.shape, dtype=made, begin=k, end=k + 1),)
+
+
+# A list, to which onnx before 1.23 appends operators of its own.
+OPERATORS: list[type[Any]] = [TopK, NonZero, GatherND, Trilu, EyeLike]
+"""For the argument ``new_ops`` of `onnx.reference.ReferenceEvaluator`."""

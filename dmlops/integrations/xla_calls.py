@@ -1,0 +1,249 @@
+"""The operators as calls in XLA's computations.
+
+A call is written down as a text, which XLA gives back when it runs the computation, with the addresses of
+operands, results and, on a GPU, of scratch memory.
+"""
+
+import functools
+import json
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from dmlops import binding, cuda
+from dmlops.array_libraries import ArrayLibrary, Operand
+from dmlops.array_libraries.jax import Jax
+from dmlops.call import BoundCall
+from dmlops.data_types import SUPPORTED, index_data_type, numpy_dtype
+from dmlops.errors import error_text, refuse
+from dmlops.executors import HOST, Stream
+from dmlops.integrations import xla_ffi
+from dmlops.memory import CPU, Device, aligned
+from dmlops.replay import LAUNCH_ALIGNMENT, launch_on_gpu
+from kernels_cpu.native_call import LAUNCH
+from kernels_cpu.threads import get_num_threads
+
+_TARGET = "dmlops"
+_CUDA = "cuda"
+_PADDING = (0,) * len(LAUNCH.signature)
+# Calls that are kept ready; others are planned again.
+_MAX_CALLS = 4096
+
+
+class _Described(Jax):
+    """JAX arrays of which only types and sizes are known, and on which device they will be."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+
+    def device(self, array: Any) -> Device:
+        return self._device
+
+    def operand(self, array: Any) -> Operand:
+        return Operand(self, array, None, 0)
+
+
+class _Buffers(_Described):
+    """The same while a computation runs: what JAX would make of a type was asked when it was traced."""
+
+    check_representable = ArrayLibrary.check_representable
+
+
+class _Request(NamedTuple):
+    """What is computed, in terms that can be written down.
+
+    XLA keeps the text, and may bring it back in another process.
+
+    Attributes
+    ----------
+    function : str
+        A name of `_BIND`.
+    inputs : sequence of (str, sequence of int)
+        The data type and the sizes of each.
+    parameters : sequence
+        The other arguments, as JSON can hold them.
+    """
+
+    function: str
+    inputs: Sequence[tuple[str, Sequence[int]]]
+    parameters: Sequence[Any]
+
+    @classmethod
+    def of(cls, function: str, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
+        for x in inputs:
+            if not all(isinstance(size, int) for size in x.shape):
+                reason, allowed = "a size is not known", "kernels are planned for sizes that are numbers"
+                raise TypeError(error_text(f"{function}.x", f"shape {x.shape}", reason, allowed))
+        return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
+
+    def text(self) -> str:
+        return json.dumps(self)
+
+    def bind(self, library: _Described) -> BoundCall:
+        """Plan the kernels, or refuse what they do not take."""
+        arrays = [jax.ShapeDtypeStruct(sizes, jnp.dtype(name)) for name, sizes in self.inputs]
+        return _BIND[self.function](library, [library.operand(array) for array in arrays], *self.parameters)
+
+
+def _bind_top_k(
+    library: Any, operands: Any, k: int, axis: int, largest: bool, is_sorted: bool, index_type: str
+) -> BoundCall:
+    x, *lengths = operands
+    return binding.bind_top_k(x, (), k, axis, largest, is_sorted, SUPPORTED[index_type], *lengths)
+
+
+def _bind_nonzero_coordinates(
+    library: Any, operands: Any, size: int, fill: int, index_type: str
+) -> BoundCall:
+    (x,) = operands
+    return binding.bind_nonzero_coordinates(x, (), size, fill, SUPPORTED[index_type])
+
+
+def _bind_gather_nd(library: Any, operands: Any, batch_dims: int, mode: str) -> BoundCall:
+    x, indices = operands
+    return binding.bind_gather_nd(x, indices, (), batch_dims, mode)
+
+
+def _bind_diagonal_matrix(library: Any, operands: Any, value: int | str, begin: int, end: int) -> BoundCall:
+    (x,) = operands
+    return binding.bind_diagonal_matrix(x, (), None, _number(value), begin, end)
+
+
+def _bind_matrix_without_input(
+    library: Any, operands: Any, name: str, sizes: Sequence[int], value: int | str, begin: int, end: int
+) -> BoundCall:
+    made = binding.Made(library, tuple(sizes), SUPPORTED[name], library.device(None))
+    return binding.bind_matrix_without_input((), made, _number(value), begin, end)
+
+
+_BIND: dict[str, Callable[..., BoundCall]] = {
+    "top_k": _bind_top_k,
+    "nonzero_coordinates": _bind_nonzero_coordinates,
+    "gather_nd": _bind_gather_nd,
+    "diagonal_matrix": _bind_diagonal_matrix,
+    "matrix_without_input": _bind_matrix_without_input,
+}
+
+
+def index_type_name(dtype: Any, function: str) -> str:
+    """Return the name of an ``index_dtype``; where it is left out, of JAX's default integer."""
+    index_type = None if dtype is None else index_data_type(dtype, f"{function}.index_dtype")
+    return binding.resolved_index_type(index_type, Jax(), (), function).name.lower()
+
+
+def number_text(number: int | float) -> int | str:
+    """Return a number as JSON can hold it; the payload of a NaN counts."""
+    return struct.pack("<d", number).hex() if type(number) is float else int(number)
+
+
+def _number(text: int | str) -> int | float:
+    if isinstance(text, int):
+        return text
+    number: float = struct.unpack("<d", bytes.fromhex(text))[0]
+    return number
+
+
+def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> Any:
+    """Put a call into the computation that is traced, and return its results."""
+    request, gpus = _Request.of(function, inputs, parameters), _gpus()
+    bound = request.bind(_Described(gpus[0] if gpus else CPU))
+    shaped = jax.ShapeDtypeStruct
+    results = tuple(shaped(desc.sizes, numpy_dtype(desc.data_type)) for desc in bound.results)
+    if bound.plan is None:
+        return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
+    text = request.text()
+
+    def on_host(*inputs: Array) -> Any:
+        return jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)
+
+    def on_gpu(*inputs: Array) -> Any:
+        # The kernels are loaded now: nothing can be loaded while XLA records a CUDA graph.
+        sizes = [_bound(text.encode(), gpu, 0).workspace_size for gpu in gpus]
+        workspace = shaped((max(sizes),), np.uint8)
+        return jax.ffi.ffi_call(_TARGET, (*results, workspace))(*inputs, call=text)[:-1]
+
+    if not gpus:
+        return _as_varying(on_host(*inputs), inputs)
+    return _as_varying(jax.lax.platform_dependent(*inputs, cuda=on_gpu, default=on_host), inputs)
+
+
+def _as_varying(results: Any, inputs: Sequence[Array]) -> Any:
+    """Tell `jax.shard_map` that results differ along the axes of a mesh along which inputs do."""
+    kinds = [jax.typeof(x) for x in inputs]
+    axes = frozenset().union(
+        *(kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else kind.vma for kind in kinds)
+    )
+    return jax.lax.pcast(results, tuple(axes), to="varying") if axes else results
+
+
+@functools.cache
+def _gpus() -> Sequence[Device]:
+    """Return the CUDA devices that JAX uses in this process."""
+    try:
+        return [Device(_CUDA, device.local_hardware_id) for device in jax.local_devices(backend=_CUDA)]
+    except RuntimeError:
+        return []
+
+
+@functools.lru_cache(_MAX_CALLS)
+def _bound(text: bytes, device: Device, n_threads: int) -> BoundCall:
+    return _Request(*json.loads(text)).bind(_Buffers(device))
+
+
+def _run_on_host(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
+    bound = _bound(call.text, CPU, get_num_threads())
+    _check_count(call, bound, len(bound.results))
+    bound.launch(HOST, (*call.operands, *call.results))
+
+
+def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
+    handle, gpus = stream(), _gpus()
+    device = gpus[0] if len(gpus) == 1 else Device(_CUDA, cuda.stream_device(handle))
+    bound = _bound(call.text, device, 0)
+    _check_count(call, bound, len(bound.results) + 1)
+    *results, workspace = call.results
+    if call.last_size < bound.workspace_size:
+        reason = f"{device} needs {bound.workspace_size}"
+        allowed = "trace the function on a machine with such a GPU"
+        refuse(f"{bound.name}.workspace", f"{call.last_size} bytes", reason, allowed)
+    addresses = (*call.operands, *results)
+    with cuda.device_made_current(device.number):
+        launch = _native_launch(call.text, device)
+        is_aligned = not any(address % LAUNCH_ALIGNMENT for address in addresses)
+        if launch is not None and is_aligned and launch((*addresses, aligned(workspace), handle)) == 0:
+            return
+        # After an error of the driver, everything is launched again, which tells what is wrong.
+        with Stream(handle, bound.library, device) as executor:
+            bound.launch(executor, addresses, workspace)
+
+
+@functools.lru_cache(_MAX_CALLS)
+def _native_launch(text: bytes, device: Device) -> Callable[[Sequence[int]], int] | None:
+    """Return what launches all kernels of a call from compiled code; None where Python must.
+
+    It takes the addresses, that of the workspace and the stream, and returns the driver's error or 0.
+    """
+    bound = _bound(text, device, 0)
+    launch = launch_on_gpu(bound, [0] * (len(bound.inputs) + len(bound.results)))
+    if launch is None:
+        return None
+    leading = (*launch.leading, *[0] * bound.n_leading)
+    return lambda operands: launch.kernel(*(*leading, *operands, *_PADDING)[: len(LAUNCH.signature)])
+
+
+def _check_count(call: xla_ffi.Call, bound: BoundCall, count: int) -> None:
+    """Refuse a call that was traced for another platform."""
+    if len(call.results) != count or len(call.operands) != len(bound.inputs):
+        got = f"{len(call.operands)} operands and {len(call.results)} results"
+        reason = f"there are {len(bound.inputs)} and {count}, scratch memory on a GPU included"
+        refuse(f"{bound.name}.call", got, reason, "trace the function where there is such a device")
+
+
+xla_ffi.register(_TARGET, "cpu", _run_on_host)
+xla_ffi.register(_TARGET, "CUDA", _run_on_gpu)

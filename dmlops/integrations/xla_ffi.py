@@ -1,0 +1,289 @@
+"""XLA's foreign function interface, for handlers that are written in Python.
+
+XLA calls a handler with a *call frame*: addresses of operands and results, attributes, and a table of
+functions, of which one tells the stream. The structures are those of ``xla/ffi/api/c_api.h``, which jaxlib
+ships (`jax.ffi.include_dir`), up to the last member that is needed here. Their layout is fixed for version 0:
+minor versions only append members.
+
+A handler takes the GIL. JAX lets go of it before it runs or awaits a computation, as `jax.pure_callback`
+needs it too. But computations may go on when Python ends, where a thread that wants the GIL would wait for
+ever, and the process for the thread. So XLA calls a few instructions of machine code, which enter Python
+until the interpreter begins to end, and return an error from then on.
+"""
+
+import atexit
+import ctypes
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import llvmlite.binding as llvm
+
+# Versions that these structures fit: this one, and later ones of the same major version.
+_OLDEST = (0, 1)
+_METADATA = 1  # the only kind of extension
+_STRING = 4  # XLA_FFI_AttrType_STRING
+_COMMAND_BUFFER_COMPATIBLE = 1
+_INVALID_ARGUMENT, _ABORTED = 3, 10
+
+
+class _Extension(ctypes.Structure):
+    _fields_ = (("struct_size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.c_void_p))
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+    )
+
+
+class _Metadata(ctypes.Structure):
+    _fields_ = (("struct_size", ctypes.c_size_t), ("version", _Version), ("traits", ctypes.c_uint32))
+
+
+class _MetadataExtension(ctypes.Structure):
+    _fields_ = (("base", _Extension), ("metadata", ctypes.POINTER(_Metadata)))
+
+
+class _ErrorArguments(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("message", ctypes.c_char_p),
+        ("code", ctypes.c_int),
+    )
+
+
+class _StreamArguments(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+class _Api(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("version", _Version),
+        ("internal_api", ctypes.c_void_p),
+        ("create_error", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments))),
+        ("get_error_message", ctypes.c_void_p),
+        ("destroy_error", ctypes.c_void_p),
+        ("register_handler", ctypes.c_void_p),
+        ("get_stream", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_StreamArguments))),
+    )
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("type", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("rank", ctypes.c_int64),
+        ("sizes", ctypes.POINTER(ctypes.c_int64)),
+    )
+
+
+class _Buffers(ctypes.Structure):
+    """Operands or results."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("types", ctypes.c_void_p),
+        ("buffers", ctypes.POINTER(ctypes.POINTER(_Buffer))),
+    )
+
+    def addresses(self) -> list[int]:
+        return [buffer.contents.data or 0 for buffer in self.buffers[: self.count]]
+
+
+class _Characters(ctypes.Structure):
+    _fields_ = (("start", ctypes.c_void_p), ("count", ctypes.c_size_t))
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("types", ctypes.POINTER(ctypes.c_int)),
+        ("names", ctypes.c_void_p),
+        ("values", ctypes.POINTER(ctypes.POINTER(_Characters))),
+    )
+
+
+class _Frame(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.POINTER(_MetadataExtension)),
+        ("api", ctypes.POINTER(_Api)),
+        ("context", ctypes.c_void_p),
+        ("stage", ctypes.c_int),
+        ("operands", _Buffers),
+        ("results", _Buffers),
+        ("attributes", _Attributes),
+    )
+
+
+class Call(NamedTuple):
+    """One call of a handler.
+
+    Attributes
+    ----------
+    text : bytes
+        The only attribute of the call, a string.
+    operands, results : list of int
+        Where they lie in memory; 0 for one without elements.
+    last_size : int
+        The size of the last result, if that has one dimension; -1 otherwise.
+    """
+
+    text: bytes
+    operands: Sequence[int]
+    results: Sequence[int]
+    last_size: int
+
+
+Handler = Callable[[Call, Callable[[], int]], None]
+"""Runs a call; the second argument tells the CUDA stream that the call is to be put on."""
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Frame))
+# XLA keeps the addresses of handlers for the life of the process.
+_kept: list[Any] = []
+
+# Handlers that may be in Python now, and whether no more may enter it.
+_running, _is_over = ctypes.c_int64(0), ctypes.c_int64(0)
+_ENDED = _ErrorArguments(
+    *(ctypes.sizeof(_ErrorArguments), None, b"dmlops: Python has ended before the computation", _ABORTED)
+)
+_ENTRY = """
+define ptr @{name}(ptr %frame) {{
+  atomicrmw add ptr inttoptr (i64 {running} to ptr), i64 1 seq_cst
+  %is_over = load atomic i64, ptr inttoptr (i64 {is_over} to ptr) seq_cst, align 8
+  %may_run = icmp eq i64 %is_over, 0
+  br i1 %may_run, label %run, label %refuse
+run:
+  %result = call ptr inttoptr (i64 {callback} to ptr)(ptr %frame)
+  br label %end
+refuse:
+  %api_at = getelementptr i8, ptr %frame, i64 {api_at}
+  %api = load ptr, ptr %api_at
+  %create_error_at = getelementptr i8, ptr %api, i64 {create_error_at}
+  %create_error = load ptr, ptr %create_error_at
+  %error = call ptr %create_error(ptr inttoptr (i64 {ended} to ptr))
+  br label %end
+end:
+  %answer = phi ptr [ %result, %run ], [ %error, %refuse ]
+  atomicrmw sub ptr inttoptr (i64 {running} to ptr), i64 1 seq_cst
+  ret ptr %answer
+}}
+"""
+
+
+@atexit.register
+def _end() -> None:
+    """Let no more handlers into Python, and wait for those that are in it."""
+    _is_over.value = 1
+    while _running.value:
+        time.sleep(0.001)
+
+
+def register(name: str, platform: str, handler: Handler) -> None:
+    """Make a handler known to XLA, as one whose launches may be captured into CUDA graphs."""
+
+    def run(frame: Any) -> int | None:
+        frame = frame.contents
+        try:
+            if frame.extension:
+                _describe(frame)
+            else:
+                handler(_decoded(frame), lambda: _stream(frame))
+        except BaseException as error:  # there is no Python caller that could get it
+            return _error(frame, f"{type(error).__name__}: {error}")
+        return None
+
+    callback = _CALLBACK(run)
+    entry = _entry(f"{name}_{platform}", callback)
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(entry)), platform=platform)
+
+
+def _entry(name: str, callback: Any) -> int:
+    """Return the address of machine code that calls back."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    code = _ENTRY.format(
+        name=name,
+        running=ctypes.addressof(_running),
+        is_over=ctypes.addressof(_is_over),
+        callback=ctypes.cast(callback, ctypes.c_void_p).value,
+        api_at=_Frame.api.offset,
+        create_error_at=_Api.create_error.offset,
+        ended=ctypes.addressof(_ENDED),
+    )
+    compiler = llvm.create_lljit_compiler(use_jit_link=sys.platform != "win32")
+    library = llvm.JITLibraryBuilder().add_ir(code).export_symbol(name).link(compiler, name)
+    _kept.append((callback, compiler, library))
+    return int(library[name])
+
+
+def _describe(frame: Any) -> None:
+    """Answer the only question that XLA asks of a handler before it calls it."""
+    extension = frame.extension.contents
+    if extension.base.type != _METADATA:
+        msg = f"dmlops does not know extension {extension.base.type} of XLA's foreign function interface"
+        raise RuntimeError(msg)
+    major, minor = _OLDEST
+    if frame.api:  # which older versions do not give here
+        version = frame.api.contents.version
+        if version.major != major:
+            msg = (
+                f"dmlops knows version {major} of XLA's foreign function interface, "
+                f"and this jaxlib has {version.major}.{version.minor}"
+            )
+            raise RuntimeError(msg)
+        minor = version.minor
+    metadata = extension.metadata.contents
+    metadata.version.major, metadata.version.minor = major, minor
+    metadata.traits = _COMMAND_BUFFER_COMPATIBLE
+
+
+def _decoded(frame: Any) -> Call:
+    attributes, results = frame.attributes, frame.results
+    if attributes.count != 1 or attributes.types[0] != _STRING:
+        msg = "a call of dmlops has one attribute, a string"
+        raise TypeError(msg)
+    text = attributes.values[0].contents
+    last = results.buffers[results.count - 1].contents
+    return Call(
+        ctypes.string_at(text.start, text.count),
+        frame.operands.addresses(),
+        results.addresses(),
+        last.sizes[0] if last.rank == 1 else -1,
+    )
+
+
+def _stream(frame: Any) -> int:
+    arguments = _StreamArguments(ctypes.sizeof(_StreamArguments), None, frame.context, None)
+    if frame.api.contents.get_stream(arguments):
+        msg = "XLA does not tell the stream"
+        raise RuntimeError(msg)
+    return arguments.stream or 0
+
+
+def _error(frame: Any, text: str) -> int | None:
+    arguments = _ErrorArguments(
+        ctypes.sizeof(_ErrorArguments), None, text.encode(errors="replace"), _INVALID_ARGUMENT
+    )
+    address: int | None = frame.api.contents.create_error(arguments)
+    return address

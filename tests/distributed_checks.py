@@ -1,0 +1,386 @@
+"""What each rank checks of the operators on DTensors: against plain NumPy, bit for bit."""
+
+import itertools
+import os
+import signal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from ml_dtypes import bfloat16
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import dmlops
+from tests import reference
+from tests.data import assert_same, random, sample
+from tests.libraries import Torch
+
+DTYPES = ("float32", "float16", bfloat16, "float64", "bool", "int8", "int64", "uint8")
+_meshes = {}
+
+
+def mesh_of(device, *shape):
+    """Return a mesh of all ranks; -1 stands for those that are left."""
+    if -1 in shape:
+        left = dist.get_world_size() // -int(np.prod(shape))
+        shape = tuple(left if n == -1 else n for n in shape)
+    if shape not in _meshes:
+        _meshes[shape] = init_device_mesh(device, shape)
+    return _meshes[shape]
+
+
+def own_shard(array, mesh, placements):
+    """Return what this rank has of an array."""
+    for mesh_dim, placement in enumerate(placements):
+        if isinstance(placement, Shard):
+            largest = -(-array.shape[placement.dim] // mesh.size(mesh_dim))
+            start = mesh.get_local_rank(mesh_dim) * largest
+            array = array[(slice(None),) * placement.dim + (slice(start, start + largest),)]
+    return array
+
+
+def distribute(array, mesh, placements):
+    """Return a DTensor of an array that all ranks have."""
+    local = Torch(mesh.device_type).from_numpy(own_shard(array, mesh, placements).copy())
+    strides = torch.empty(array.shape, device="meta").stride()
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=array.shape, stride=strides)
+
+
+def check(result, expected, placements):
+    """Compare a DTensor with an array: placements, shape, and this rank's shard bit for bit."""
+    assert type(result) is DTensor
+    assert result.placements == tuple(placements), result.placements
+    assert tuple(result.shape) == expected.shape
+    assert result.stride() == torch.empty(expected.shape, device="meta").stride()
+    actual = Torch(result.device_mesh.device_type).to_numpy(result.to_local())
+    assert_same(actual, own_shard(expected, result.device_mesh, placements))
+
+
+def replicated_along(axis, placements):
+    return [Replicate() if placement.is_shard(axis) else placement for placement in placements]
+
+
+def check_top_k(
+    x, k, mesh, placements, *, axis=-1, lengths=None, of_lengths=None, index_dtype=None, **options
+):
+    """Compare the result for one array and layout."""
+    given = {} if lengths is None else {"lengths": distribute(lengths, mesh, of_lengths)}
+    result = dmlops.top_k(
+        distribute(x, mesh, placements), k, axis=axis, index_dtype=index_dtype, **given, **options
+    )
+    values, indices = reference.top_k(x, k, axis=axis, lengths=lengths, **options)
+    left = replicated_along(axis % max(x.ndim, 1), placements)
+    check(result.values, values, left)
+    check(result.indices, indices.astype(index_dtype or "int64"), left)
+
+
+def top_k_sizes(device):
+    """Shards that are wrong or empty; k below, at and above the size of a shard; every order."""
+    mesh = mesh_of(device, -1)
+    for size in (1, 2, 3, 5, 8, 9, 10, 33):
+        for k in sorted({0, 1, min(2, size), size // 2, size - 1, size}):
+            x = sample("float32", (3, size), f"sharded {size} {k}")
+            check_top_k(x, k, mesh, [Shard(1)], largest=k % 2 == 0, sorted=k % 3 > 0)
+
+
+def top_k_dtypes(device):
+    """Every type, with ties, NaNs and both zeros, along each axis."""
+    mesh = mesh_of(device, -1)
+    for dtype, axis, largest, sorted in itertools.product(DTYPES, (0, 1, -1), (False, True), (False, True)):
+        x = sample(dtype, (7, 6, 11), f"sharded {dtype}")
+        check_top_k(x, 4, mesh, [Shard(axis % 3)], axis=axis, largest=largest, sorted=sorted)
+
+
+def top_k_options(device):
+    """Lengths, types of indices, and NumPy's bits of padding."""
+    mesh = mesh_of(device, -1)
+    x = sample("float32", (5, 13), "sharded lengths")
+    for lengths in ([0, 13, 3, 7, 99], [-1, 1, 4, 8, 5]):
+        for k, largest, sorted in ((1, True, True), (6, False, True), (13, True, False)):
+            for dtype, layout in (("int64", Replicate()), ("int32", Shard(0)), ("uint64", Shard(0))):
+                given = np.array(lengths).astype(dtype)
+                counted = np.array([min(int(n), 13) for n in given])
+                result = dmlops.top_k(
+                    distribute(x, mesh, [Shard(1)]),
+                    k,
+                    lengths=distribute(given, mesh, [layout]),
+                    largest=largest,
+                    sorted=sorted,
+                )
+                expected = reference.top_k(x, k, lengths=counted, largest=largest, sorted=sorted)
+                for actual, array in zip(result, expected, strict=True):
+                    check(actual, array, [Replicate()])
+    lengths = np.array([0, 13, 3, 7, 99])
+    for placement in (Shard(0), Replicate()):
+        check_top_k(x, 4, mesh, [placement], lengths=lengths, of_lengths=[Replicate()])
+    check_top_k(x.T.copy(), 4, mesh, [Shard(1)], axis=0, lengths=lengths, of_lengths=[Replicate()])
+    for index_dtype in ("uint32", "uint64", "int32", "int64"):
+        check_top_k(x, 3, mesh, [Shard(1)], index_dtype=index_dtype)
+        check_top_k(x, 3, mesh, [Shard(0)], index_dtype=index_dtype)
+    none = distribute(0 * lengths, mesh, [Replicate()])
+    padding = dmlops.top_k(distribute(x, mesh, [Shard(1)]), 1, lengths=none, index_dtype="uint32")
+    assert (padding.indices.to_local().view(torch.int32) == -1).all()
+
+
+def top_k_layouts(device):
+    """Meshes of two dimensions, which shard the axis, other dimensions, or nothing."""
+    mesh = mesh_of(device, 2, -1)
+    x = sample("float32", (6, 23, 3), "two dimensions")
+    kinds = (Replicate(), Shard(0), Shard(1), Shard(2))
+    for placements in itertools.product(kinds, kinds):
+        check_top_k(x, 9, mesh, [*placements], axis=1, largest=False)
+    for size in (1, 2, 4, 5, 6, 7):
+        check_top_k(sample("int8", (2, size), size), (size + 1) // 2, mesh, [Shard(1), Shard(1)])
+        lengths = np.array([size // 2, size - 1])
+        check_top_k(
+            *(sample("int8", (2, size), size), size, mesh, [Shard(1), Shard(1)]),
+            lengths=lengths,
+            of_lengths=[Shard(0), Replicate()],
+        )
+    check_top_k(np.float32(3).reshape(()), 1, mesh, [Replicate(), Replicate()])
+    transposed = dmlops.top_k(distribute(x[..., 0].T.copy(), mesh, [Shard(0), Shard(1)]).t(), 5)
+    for actual, expected in zip(transposed, reference.top_k(x[..., 0], 5), strict=True):
+        check(actual, expected, [Replicate(), Shard(0)])
+    with torch.inference_mode():
+        check_top_k(x, 4, mesh, [Shard(1), Shard(0)], axis=1)
+    empty = np.zeros((0, 5), "float32")
+    check_top_k(empty, 2, mesh, [Shard(1), Replicate()])
+    check_top_k(empty, 2, mesh, [Shard(0), Shard(1)])
+
+
+def nonzero(device):
+    """Coordinates of shards along any dimensions, with and without a size."""
+    shapes = (((17,), (-1,), ([Shard(0)], [Replicate()])),)
+    pairs = [list(pair) for pair in itertools.product((Replicate(), Shard(0), Shard(1)), repeat=2)]
+    shapes += (((5, 7), (2, -1), pairs), ((0, 3), (-1,), ([Shard(0)], [Shard(1)])))
+    for shape, sizes, layouts in shapes:
+        mesh = mesh_of(device, *sizes)
+        x = np.where(random(shape).random(shape) < 0.4, sample("float32", shape, "nonzero"), np.float32(0))
+        for placements, size in itertools.product(layouts, (None, 0, 1, 6, 40)):
+            replicated = [Replicate()] * mesh.ndim
+            options = {} if size is None else {"size": size, "fill_value": -7}
+            result = dmlops.nonzero_coordinates(distribute(x, mesh, placements), **options)
+            for actual, expected in zip(result, reference.nonzero_coordinates(x, **options), strict=True):
+                check(actual, expected, replicated)
+    x = distribute(np.eye(5), mesh_of(device, -1), [Shard(1)])
+    result = dmlops.nonzero_coordinates(x, size=9, index_dtype="uint32")
+    assert result.coordinates.dtype == result.count.dtype == torch.uint32
+    assert result.coordinates.to_local()[:5].tolist() == [[i, i] for i in range(5)]
+
+
+def gather(device):
+    """Batches, tuples and copied dimensions, sharded in every way that is served."""
+    mesh = mesh_of(device, 2, -1)
+    rng = random("gather")
+    x = sample("float32", (5, 3, 4, 6), "sharded gather")
+    indices = rng.integers(-3, 3, (5, 7, 1))
+    of_x = (Replicate(), Shard(0), Shard(3))
+    of_indices = (Replicate(), Shard(0), Shard(1), Shard(2))
+    for layout_x in itertools.product(of_x, repeat=2):
+        for layout_indices in itertools.product(of_indices, repeat=2):
+            mode = "fill" if layout_x[0].is_replicate() else "raise"
+            given = indices * 2 if mode == "fill" else indices
+            result = dmlops.gather_nd(
+                distribute(x, mesh, layout_x),
+                distribute(given, mesh, layout_indices),
+                batch_dims=1,
+                mode=mode,
+            )
+            # Copied dimensions follow those of the tuples. Indices are gathered where x would have to be.
+            for of_result, p, q in zip(result.placements, layout_x, layout_indices, strict=True):
+                has_no_counterpart = q == Shard(2) or (q == Shard(0) and q in layout_x)
+                follows = Replicate() if has_no_counterpart else q
+                assert of_result == (follows if p.is_replicate() else p)
+            check(result, reference.gather_nd(x, given, batch_dims=1, mode=mode), result.placements)
+
+
+def gather_errors(device):
+    """An index that one rank alone has is an error of all."""
+    mesh = mesh_of(device, -1)
+    indices = np.zeros((2 * mesh.size(), 1), "int64")
+    indices[-1] = 5
+    x = distribute(np.arange(5.0), mesh, [Replicate()])
+    error = error_of(lambda: dmlops.gather_nd(x, distribute(indices, mesh, [Shard(0)])))
+    assert type(error) is dmlops.IndexOutOfRangeError
+    if mesh.get_local_rank() == mesh.size() - 1:
+        assert error.__notes__ == [f"The position is that in the shard of rank {dist.get_rank()}."]
+    else:
+        assert "an error of another rank" in str(error)
+    clipped = dmlops.gather_nd(x, distribute(indices, mesh, [Shard(0)]), mode="clip")
+    check(clipped, reference.gather_nd(np.arange(5.0), indices, mode="clip"), [Shard(0)])
+
+
+def diagonal(device):
+    """Bands of matrices of which rows, columns and batches are sharded."""
+    mesh = mesh_of(device, 2, -1)
+    x = sample("float32", (3, 5, 7), "sharded diagonal")
+    kinds = (Replicate(), Shard(0), Shard(1), Shard(2))
+    for placements in itertools.product(kinds, kinds):
+        for begin, end in ((0, 1), (-2, 3), (2, -1), (1, 2**70)):
+            result = dmlops.diagonal_matrix(distribute(x, mesh, placements), value=9, begin=begin, end=end)
+            check(result, reference.diagonal_matrix(x, value=9, begin=begin, end=end), placements)
+    like = distribute(x, mesh, [Shard(0), Shard(1)])
+    made = dmlops.diagonal_matrix(shape=(3, 4), dtype="int32", like=like)
+    check(made, np.eye(3, 4, dtype="int32"), [Replicate(), Replicate()])
+
+
+def given_outputs(device):
+    """Results are copied to tensors of the caller's, which may have other placements."""
+    mesh = mesh_of(device, -1)
+    x = sample("float32", (4, 9), "given")
+    out = [distribute(np.zeros((4, 3), dtype), mesh, [Shard(0)]) for dtype in ("float32", "int32")]
+    result = dmlops.top_k(distribute(x, mesh, [Shard(1)]), 3, out=tuple(out))
+    assert result.values is out[0]
+    for actual, expected in zip(out, reference.top_k(x, 3), strict=True):
+        check(actual, expected.astype(expected.dtype if expected.dtype == x.dtype else "int32"), [Shard(0)])
+
+
+class Sent(TorchDispatchMode):
+    """Lists the bytes that this rank gives to each collective operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # and see what it does
+        if operator.name() == "c10d::_allgather_base_":
+            self.sizes.append(args[1].nbytes)
+        elif operator.namespace == "c10d" or operator.name() == "_c10d_functional::all_reduce":
+            self.sizes.append(args[0].nbytes)
+        return operator(*args, **(kwargs or {}))
+
+
+def bytes_sent(device):
+    """Candidates are sent, not shards; along other dimensions nothing is."""
+    mesh = mesh_of(device, -1)
+    numbers = sample("float32", (8, 1000), "sent")
+    rows, columns = (distribute(numbers, mesh, [Shard(axis)]) for axis in (0, 1))
+    indices = distribute(np.zeros((8, 2, 1), "int64"), mesh, [Shard(0)])
+    cases = (
+        (lambda: dmlops.top_k(columns, 3), [8 * 3 * (4 + 8)]),
+        (lambda: dmlops.top_k(rows, 3), []),
+        (lambda: dmlops.nonzero_coordinates(columns, size=6), [(6 + 1) * 8]),
+        (lambda: dmlops.gather_nd(rows, indices, batch_dims=1, mode="clip"), []),
+        (lambda: dmlops.gather_nd(rows, indices, batch_dims=1), [8]),
+        (lambda: dmlops.diagonal_matrix(columns), []),
+    )
+    for call, sizes in cases:
+        with Sent() as sent:
+            call()
+        assert sent.sizes == sizes, (sent.sizes, sizes)
+
+
+def gradients(device):
+    """Gradients are those that torch has for the whole tensor, sharded as x is."""
+    mesh = mesh_of(device, 2, -1)
+    numbers = random("gradients").permutation(6 * 10).reshape(6, 10).astype("float64")
+    weights = random("weights").random((6, 4))
+    whole = torch.tensor(numbers, requires_grad=True)
+    values, _ = whole.topk(4)
+    (values**2 * torch.tensor(weights)).sum().backward()
+    for placements in itertools.product((Replicate(), Shard(0), Shard(1)), repeat=2):
+        x = distribute(numbers, mesh, placements).requires_grad_()
+        values, _ = dmlops.top_k(x, 4)
+        (values**2 * distribute(weights, mesh, values.placements)).sum().backward()
+        check(x.grad, whole.grad.numpy(), placements)
+        x = distribute(numbers, mesh, placements).requires_grad_()
+        (dmlops.diagonal_matrix(x) * distribute(numbers, mesh, placements)).sum().backward()
+        check(x.grad, np.where(np.eye(6, 10) > 0, 0, numbers), placements)
+    indices = random("indices").integers(0, 6, (8, 1))
+    times = np.bincount(indices[:, 0], minlength=6)
+    for of_x, of_indices in itertools.product((Replicate(), Shard(1)), (Replicate(), Shard(0))):
+        x = distribute(numbers, mesh, [Replicate(), of_x]).requires_grad_()
+        gathered = dmlops.gather_nd(x, distribute(indices, mesh, [of_indices, Replicate()]))
+        gathered.sum().backward()
+        assert x.grad.placements == x.placements
+        assert x.grad.full_tensor().tolist() == np.repeat(times[:, None], 10, 1).tolist()
+
+
+def error_of(call):
+    """Return the error that a call raises."""
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("there was no error")
+
+
+def refusals(device):
+    """What is refused, is refused by name, on all ranks and before anything is sent."""
+    mesh, other = mesh_of(device, -1), mesh_of(device, 2, -1)
+    numbers = np.arange(40, dtype="float32").reshape(4, 10)
+    x = distribute(numbers, mesh, [Shard(1)])
+    partial = DTensor.from_local(torch.ones(4, 10, device=device), mesh, [Partial()], run_check=False)
+    wrong = DTensor.from_local(
+        *(torch.ones(4, 9, device=device), mesh, [Shard(1)]),
+        run_check=False,
+        shape=(4, 10),
+        stride=(10, 1),
+    )
+    strided = DTensor.from_local(
+        *(torch.ones(1, 10, device=device), other, [_StridedShard(0, split_factor=2), Shard(0)]),
+        run_check=False,
+        shape=(4, 10),
+        stride=(10, 1),
+    )
+    plain = torch.ones(4, 10, device=device)
+    lengths = distribute(np.ones(4, "int64"), other, [Replicate(), Replicate()])
+    indices = distribute(np.zeros((3, 1), "int64"), mesh, [Replicate()])
+    cases = (
+        (lambda: dmlops.top_k(partial, 2), "top_k.x: got a DTensor of placement Partial(sum)"),
+        (lambda: dmlops.top_k(wrong, 2), "top_k.x: got a shard of shape"),
+        (lambda: dmlops.top_k(strided, 2), "its shards are not successive parts"),
+        (lambda: dmlops.top_k(x, 11), "k must be in [0, 10]"),
+        (lambda: dmlops.top_k(x, 2, axis=2), "axis"),
+        (lambda: dmlops.top_k(x, 2, stream=0), "within torch.cuda.stream(stream)"),
+        (lambda: dmlops.top_k(x, 2, lengths=lengths), "all must be on one mesh"),
+        (lambda: dmlops.top_k(x, 2, lengths=plain), "distribute_tensor(x, mesh, placements)"),
+        (lambda: dmlops.top_k(distribute(numbers, mesh, [Shard(1)]).to(torch.complex64), 2), "top_k.x"),
+        (lambda: dmlops.nonzero_coordinates(x, size=-1), "size must be >= 0"),
+        (
+            lambda: dmlops.gather_nd(distribute(numbers, mesh, [Shard(0)]), indices),
+            "with Replicate() in its place",
+        ),
+        (lambda: dmlops.gather_nd(plain, indices), "gather_nd.x: got a Tensor"),
+        (lambda: dmlops.gather_nd(x, indices, mode="wrap"), "gather_nd.mode"),
+        (lambda: dmlops.diagonal_matrix(x[0]), "diagonal_matrix.x"),
+    )
+    for call, text in cases:
+        error = error_of(call)
+        assert isinstance(error, dmlops.DmlError | TypeError), error
+        assert text in str(error), error
+
+
+def one_rank_ends(device):
+    """The last rank ends while the others wait for its candidates."""
+    mesh = mesh_of(device, -1)
+    x = distribute(sample("float32", (4, 100), "end"), mesh, [Shard(1)])
+    dmlops.top_k(x, 3)
+    if mesh.get_local_rank() == mesh.size() - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    error = error_of(lambda: dmlops.top_k(x, 3).values.to_local().tolist())
+    return type(error), getattr(error, "__notes__", [])
+
+
+def compiled(device):
+    """A graph has the kernels, what is exchanged, and the gradient."""
+    mesh = mesh_of(device, -1)
+    numbers = random("compiled").permutation(6 * 10).reshape(6, 10).astype("float64")
+
+    def best(x):
+        return dmlops.top_k(x * 2, 4).values
+
+    results = []
+    for function in (best, torch.compile(best, fullgraph=True, backend="aot_eager")):
+        x = distribute(numbers, mesh, [Shard(1)]).requires_grad_()
+        values = function(x)
+        (values**2).sum().backward()
+        results.append((values, x.grad))
+    check(results[1][0].detach(), reference.top_k(numbers * 2, 4)[0], [Replicate()])
+    assert results[0][1].placements == results[1][1].placements
+    assert results[0][1].to_local().equal(results[1][1].to_local())

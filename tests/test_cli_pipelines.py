@@ -1,0 +1,157 @@
+"""One command's output is another's input: files by their names, parts of archives, standard streams."""
+
+import io
+import os
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.command_line import assert_refused
+from tests.scripts import ROOT
+
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+
+
+def run(command, *arguments):
+    """Run a command that has to end well; return what it printed."""
+    code, printed, error = command(*arguments)
+    assert (code, error) == (0, "")
+    return printed
+
+
+@pytest.mark.quick
+def test_what_nonzero_writes_is_what_gather_reads(command):
+    np.save("m.npy", X)
+    run(command, "nonzero", "m.npy", "-o", "v.npz")
+    printed = run(command, "gather", "m.npy", "v.npz", "-o", "y.npy")
+    assert np.load("y.npy").tolist() == X[X != 0].tolist()
+    assert printed.startswith("gather from m.npy by v.npz:coordinates ")
+    run(command, "gather", "m.npy", "v.npz:coordinates", "-o", "z.npy")
+    assert np.load("z.npy").tolist() == X[X != 0].tolist()
+
+
+def test_what_top_k_writes_is_data_or_indices(command):
+    np.save("x.npy", X)
+    run(command, "top-k", "x.npy", "-k", 2, "-o", "best.npz")
+    assert "top-k of best.npz:values" in run(command, "top-k", "best.npz", "-k", 1, "-o", "first.npz")
+    with np.load("first.npz") as first:
+        assert first["values"].tolist() == [[3], [5]]
+    # Where indices are expected, they are the indices: [[0, 2], [1, 2]].
+    np.save("plain.npy", np.arange(12).reshape(3, 4))
+    assert "by best.npz:indices" in run(command, "gather", "plain.npy", "best.npz", "-o", "y.npy")
+    assert np.load("y.npy").tolist() == [2, 6]
+
+
+def test_an_archive_of_one_array_needs_no_name(command):
+    np.savez("one.npz", anything=X)
+    np.savez_compressed("two.npz", a=X, b=-X)
+    assert "7 of 8 elements" in run(command, "nonzero", "one.npz")
+    run(command, "top-k", "two.npz:b", "-k", 1, "-o", "best.npz")
+    with np.load("best.npz") as best:
+        assert best["values"].tolist() == [[-1], [0]]
+
+
+def test_a_file_whose_name_has_a_colon_is_that_file(command):
+    np.save("x.npz:a", X)
+    os.rename("x.npz:a.npy", "x.npz:a")
+    np.savez("x.npz", a=np.zeros(3), b=np.zeros(3))
+    assert "7 of 8 elements" in run(command, "nonzero", "x.npz:a")
+
+
+def test_an_archive_that_is_read_is_not_written(command):
+    np.savez("two.npz", a=X, b=X)
+    outcome = command("top-k", "two.npz:a", "-k", 1, "-o", "two.npz")
+    assert_refused(outcome, "-o two.npz: it is the file that two.npz is read from")
+
+
+class Stream(io.StringIO):
+    """A standard stream with bytes below its text."""
+
+    def __init__(self, content=b"", is_terminal=False):
+        super().__init__()
+        self.buffer = io.BytesIO(content)
+        self.isatty = lambda: is_terminal
+
+
+def npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+@pytest.mark.quick
+def test_standard_input_and_output(command, monkeypatch):
+    source, target = Stream(npy(X)), Stream()
+    monkeypatch.setattr(sys, "stdin", source)
+    monkeypatch.setattr(sys, "stdout", target)
+    code, _, told = command("top-k", "-", "-k", 2, "-o", "-")
+    assert code == 0
+    target.buffer.seek(0)
+    assert np.load(target.buffer).tolist() == [[3, 3], [5, 5]]
+    assert target.buffer.read() == target.getvalue().encode() == b""
+    # What is said of it is on the other stream.
+    assert told.startswith("top-k of standard input: the 2 largest along axis -1 (")
+    assert told.endswith("written to standard output: values\n")
+
+
+def test_a_terminal_gets_no_bytes_and_gives_none(command, monkeypatch):
+    np.save("x.npy", X)
+    monkeypatch.setattr(sys, "stdin", Stream(is_terminal=True))
+    assert_refused(command("top-k", "-", "-k", 1), "standard input: it is a terminal; ")
+    monkeypatch.setattr(sys, "stdin", None)
+    assert_refused(command("top-k", "-", "-k", 1), "standard input: Bad file descriptor")
+    monkeypatch.setattr(sys, "stdout", Stream(is_terminal=True))
+    code, _, error = command("top-k", "x.npy", "-k", 1, "-o", "-")
+    assert (code, error) == (
+        1,
+        "dmlops: -o -: standard output is a terminal; pipe it into a command or a file\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not an .npy file"),
+        (b"hello", "not an .npy file"),
+        (npy(X)[:-3], "a damaged .npy file: "),
+        (npy(np.ones(3).view("V8")), "its type is |V8, bytes without a meaning"),
+    ],
+    ids=["nothing", "text", "short", "void"],
+)
+def test_what_is_no_npy_stream_is_refused(command, monkeypatch, content, reason):
+    monkeypatch.setattr(sys, "stdin", Stream(content))
+    assert_refused(command("nonzero", "-"), f"standard input: {reason}")
+
+
+PIPES = [
+    "dmlops nonzero mask.npy -o - | dmlops gather mask.npy - -o ones.npy",
+    # A reader that stops early is an error of one line, and no second one as Python ends.
+    "dmlops diagonal --shape 2000,2000 -o - | true; exit ${PIPESTATUS[0]}",
+]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no such shell")
+@pytest.mark.parametrize("line", PIPES)
+def test_pipes(tmp_path, line):
+    x = np.random.default_rng(1).integers(0, 3, (40, 30), np.int16)
+    np.save(tmp_path / "mask.npy", x)
+    assert "true" in line or line in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    line = line.replace("dmlops", f"{shlex.quote(sys.executable)} -m dmlops")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        ["bash", "-c", line],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if "true" in line:
+        assert (done.returncode, done.stderr) == (1, "dmlops: standard output: Broken pipe\n")
+        return
+    assert done.returncode == 0, done.stderr
+    assert np.load(tmp_path / "ones.npy").tolist() == x[x != 0].tolist()

@@ -1,0 +1,185 @@
+"""`tril`, `triu` and `eye`, against NumPy's."""
+
+import inspect
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import dmlops
+from dmlops import InvalidDescriptorError, UnsupportedFeatureError
+from tests.data import DTYPES, LAYOUTS, assert_same, random, sample
+
+KS = (0, 1, -1, 2, -3, 5, -5, 100, -100)
+BEYOND = (2**31, 2**63 - 1, 2**63, 2**64, 10**40)
+SHAPES = ((4, 4), (3, 5), (5, 3), (1, 1), (0, 3), (3, 0), (2, 3, 4), (2, 1, 3, 5, 4))
+TRIANGLES = {"tril": (dmlops.tril, np.tril), "triu": (dmlops.triu, np.triu)}
+
+
+@pytest.mark.parametrize("name", TRIANGLES)
+class TestTriangles:
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    def test_types(self, name, dtype):
+        ours, of_numpy = TRIANGLES[name]
+        for shape in SHAPES:
+            x = sample(dtype, shape, name)
+            for k in KS:
+                assert_same(ours(x, k), of_numpy(x, k))
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_layouts(self, name, layout):
+        ours, of_numpy = TRIANGLES[name]
+        x = LAYOUTS[layout](sample("int16", (3, 6, 5), name))
+        for k in KS:
+            assert_same(ours(x, k=k), of_numpy(x, k=k))
+
+    @pytest.mark.parametrize("dtype", ["complex64", "complex128", "timedelta64[s]", "datetime64[D]", "f4,u1"])
+    def test_opaque_types(self, name, dtype):
+        ours, of_numpy = TRIANGLES[name]
+        x = random(name).integers(1, 99, (4, 5)).astype(dtype)
+        assert ours(x, 1).tolist() == of_numpy(x, 1).tolist()
+        assert ours(x, 1).dtype == x.dtype
+
+    def test_no_bound_is_too_large(self, name):
+        ours, _ = TRIANGLES[name]
+        x = sample("float32", (3, 4), name)
+        for k in BEYOND:
+            kept, cleared = (k, -k) if name == "tril" else (-k, k)
+            assert_same(ours(x, kept), x)
+            assert_same(ours(x, cleared), np.zeros_like(x))
+
+    def test_arguments_as_numpy_has_them(self, name):
+        ours, of_numpy = TRIANGLES[name]
+        parameters = [*inspect.signature(ours).parameters.values()]
+        assert [(p.name, p.default) for p in parameters[:2]] == [
+            (p.name, p.default) for p in inspect.signature(of_numpy).parameters.values()
+        ]
+        assert [p.name for p in parameters[2:] if p.kind is p.KEYWORD_ONLY] == ["out", "stream"]
+        x = [[1, 2], [3, 4]]
+        for k in (np.int8(1), np.array(-1), True):
+            assert_same(ours(m=x, k=k), of_numpy(x, k))
+        out = np.zeros((2, 2), int)
+        assert ours(x, out=out) is out
+        assert_same(out, of_numpy(x))
+
+    def test_refused(self, name):
+        ours, _ = TRIANGLES[name]
+        x = np.ones((2, 2))
+        for m, k, options, error, text in (
+            (
+                [1, 2],
+                0,
+                {},
+                InvalidDescriptorError,
+                r"m: got 1 dimension, but a matrix has height and width; ",
+            ),
+            (x, 1.5, {}, TypeError, r"k: got 1\.5, but it is not an integer; k must be an integer"),
+            (x.astype(object), 0, {}, TypeError, r"m: got object, but no operator takes that type; "),
+            (x, 0, {"out": np.ones((2, 3))}, InvalidDescriptorError, r"out: got shape \(2, 3\), but the "),
+            (x, 0, {"out": np.ones((2, 2), "f4")}, InvalidDescriptorError, "out: got float32, but the "),
+            (x, 0, {"out": x}, InvalidDescriptorError, f"out: got an overlapping array, .* with {name}.m; "),
+            (x, 0, {"stream": 0}, InvalidDescriptorError, "stream: got 0, but the arrays live on cpu; "),
+        ):
+            with pytest.raises(error, match=rf"^{name}\.{text}"):
+                ours(m, k, **options)
+
+    def test_levels(self, name):
+        ours, of_numpy = TRIANGLES[name]
+        x = sample("float32", (4, 5), name)
+        with dmlops.feature_level("DML_5_1"):
+            for k in KS:
+                assert_same(ours(x, k), of_numpy(x, k))
+            for k in (*BEYOND, *(-k for k in BEYOND)):
+                assert_same(ours(x, k), x if (k > 0) == (name == "tril") else np.zeros_like(x))
+            wide = np.lib.stride_tricks.as_strided(x, (1, 2**31), (0, 0))  # not a copy of it
+            with pytest.raises(UnsupportedFeatureError, match=rf"^{name}\.k: got .*32-bit integers"):
+                ours(wide)
+        with (
+            dmlops.feature_level("DML_5_0"),
+            pytest.raises(UnsupportedFeatureError, match=f"^{name}.*DML_5_1"),
+        ):
+            ours(x)
+
+    def test_torch(self, name):
+        torch = pytest.importorskip("torch")
+        x = torch.arange(24.0).reshape(2, 3, 4)
+        of_torch = getattr(torch, name)
+        for k in KS:
+            assert torch.equal(getattr(dmlops, name)(x, k), of_torch(x, k))
+
+    def test_jax(self, name):
+        jax = pytest.importorskip("jax")
+        x = jax.numpy.arange(24.0).reshape(2, 3, 4)
+        for k in KS:
+            found = getattr(dmlops, name)(x, k)
+            assert isinstance(found, jax.Array)
+            assert_same(np.array(found), np.array(getattr(jax.numpy, name)(x, k)))
+
+
+class TestEye:
+    @pytest.mark.parametrize(
+        "dtype", [*DTYPES, "complex64", "complex128", "m8[s]", "M8[D]", float, bool], ids=str
+    )
+    def test_types(self, dtype):
+        for rows, columns in ((3, None), (3, 5), (5, 3), (0, 2), (2, 0), (1, 1)):
+            for k in KS:
+                expected = np.eye(rows, columns, k, dtype)
+                found = dmlops.eye(rows, columns, k, dtype)
+                assert found.dtype == expected.dtype
+                assert found.tolist() == expected.tolist()
+
+    def test_arguments_as_numpy_has_them(self):
+        ours = inspect.signature(dmlops.eye).parameters
+        of_numpy = inspect.signature(np.eye).parameters
+        assert [(p.name, p.default, p.kind) for p in [*ours.values()][:4]] == [
+            (p.name, p.default, p.kind) for p in [*of_numpy.values()][:4]
+        ]
+        assert ours["like"].kind is of_numpy["like"].kind
+        assert_same(dmlops.eye(np.int64(2), k=np.array(1)), np.eye(2, k=1))
+        out = np.ones((2, 3))
+        assert dmlops.eye(2, 3, out=out) is out
+        assert_same(out, np.eye(2, 3))
+        for k in BEYOND:
+            assert not dmlops.eye(3, k=k).any()
+            assert not dmlops.eye(3, k=-k).any()
+
+    def test_float8(self):
+        found = dmlops.eye(2, dtype=ml_dtypes.float8_e5m2)
+        assert found.dtype == ml_dtypes.float8_e5m2
+        assert found.tolist() == [[1, 0], [0, 1]]
+
+    def test_like_and_out_of_other_libraries(self):
+        torch = pytest.importorskip("torch")
+        like = torch.zeros(1, dtype=torch.bfloat16)
+        assert dmlops.eye(2, like=like).dtype is torch.float64
+        assert torch.equal(
+            dmlops.eye(2, 3, 1, None, like=like), torch.tensor([[0, 1, 0], [0, 0, 1]]).to(like)
+        )
+        out = torch.ones(2, 2, dtype=torch.float64)
+        assert dmlops.eye(2, out=out) is out
+        assert torch.equal(out, torch.eye(2, dtype=torch.float64))
+
+    def test_refused(self):
+        for arguments, options, error, text in (
+            ((-1,), {}, InvalidDescriptorError, "N: got -1, but a size is negative; N must be >= 0"),
+            ((1, -1), {}, InvalidDescriptorError, "M: got -1, but a size is negative; M must be >= 0"),
+            ((2.0,), {}, TypeError, r"N: got 2\.0, but it is not an integer; "),
+            ((2, "3"), {}, TypeError, "M: got '3', but it is not an integer; "),
+            ((2, 2, None), {}, TypeError, "k: got None, but it is not an integer; "),
+            ((2, 2, 0, object), {}, TypeError, "dtype: got object, but no operator takes that type; "),
+            ((2, 2, 0, "u1,f4"), {}, TypeError, r"dtype: got \[.*, but .*; use diagonal_matrix"),
+            ((2**40, 2**40), {}, InvalidDescriptorError, r"N: got \(1099511627776, .* more than 2\*\*63"),
+            ((2,), {"out": np.ones((3, 3))}, InvalidDescriptorError, r"out: got shape \(3, 3\), but "),
+            ((2,), {"like": "x"}, TypeError, "like: got "),
+        ):
+            with pytest.raises(error, match=rf"^eye\.{text}"):
+                dmlops.eye(*arguments, **options)
+
+    def test_levels(self):
+        with dmlops.feature_level("DML_2_0"):
+            assert_same(dmlops.eye(2, 3, 1, "float32"), np.eye(2, 3, 1, "float32"))
+        with (
+            dmlops.feature_level("DML_2_0"),
+            pytest.raises(UnsupportedFeatureError, match=r"^eye\..*DML_5_1"),
+        ):
+            dmlops.eye(2)
