@@ -52,6 +52,64 @@ def test_no_command_shows_the_help(command):
     assert "dmlops demo" in printed
 
 
+COMMAND_LINES = [
+    "",
+    "top-k",
+    "nonzero",
+    "gather",
+    "diagonal",
+    "bench",
+    "bench sweep",
+    "bench topk-landscape",
+    "warmup",
+]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("line", COMMAND_LINES)
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_shows_flags_as_flags(command, monkeypatch, line, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, printed, _ = command(*line.split(), "--help")
+    assert code == 0
+    assert max(map(len, printed.splitlines())) <= columns
+    assert not re.search("bool|None|<str>|list\\[", printed)
+    assert re.search(r"--help +-h +Show this message", printed)
+
+
+@pytest.mark.quick
+def test_help_names_what_is_left_out(command):
+    printed = re.sub(r"[\s│]+", " ", command("top-k", "--help")[1] + command("diagonal", "--help")[1])
+    for text in (
+        "--smallest Select the smallest",
+        "[default: int64]",
+        "[default: 1GiB]",
+        "[default: (begin + 1)]",
+        "[default: (float32)]",
+    ):
+        assert text in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("dmlops ga", {"gather"}),
+        ("dmlops top-k x.npy --sm", {"--smallest"}),
+        ("dmlops gather x.npy i.npy --mode ", {"raise", "clip", "fill"}),
+        ("dmlops top-k x.npy --index-dtype u", {"uint32", "uint64"}),
+        # The shell completes the names of files, because there is nothing else.
+        ("dmlops top-k x", {""}),
+    ],
+)
+def test_completion(command, monkeypatch, capsys, words, expected):
+    monkeypatch.setenv("_DMLOPS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    with pytest.raises(SystemExit):
+        command()
+    assert set(capsys.readouterr().out.removesuffix("\n").split("\n")) == expected
+
+
 @pytest.mark.quick
 def test_version(command):
     assert command("--version")[:2] == (0, f"dmlops {dmlops.__version__}\n")
@@ -368,7 +426,7 @@ BAD = {
     ),
     "top-k x.npy -k 1 -o best.npy": (
         1,
-        "-o best.npy: the name of the file must end with .npz, .zarr or .safetensors",
+        "-o best.npy: the name of the file must end with .npz, ",
     ),
     "top-k x.npy -k 1 -o no/best.npz": (1, "-o no/best.npz: there is no folder"),
     "top-k missing.npy -k 1": (1, "missing.npy: No such file or directory"),

@@ -1,13 +1,15 @@
 """Arrays that are larger than the memory budget: the same bytes in blocks, and no file before all is done."""
 
+import io
 import os
+import re
 import signal
-from importlib import import_module
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from dmlops.cli import blocks, outputs
 from tests.command_line import assert_refused, end_of, fuzz, start_python, wait_for
@@ -89,6 +91,19 @@ def test_blocks_are_told_and_are_as_large_as_they_may_be(command):
     assert " in 50 blocks " in command("top-k", "x.npy", "-k", 10, "--memory", "1.6KB")[1]
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_has_a_progress_bar(command, monkeypatch, is_terminal):
+    screen = Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
+    monkeypatch.setattr("dmlops.cli.console.err", screen)
+    np.save("x.npy", np.eye(50))
+    assert command("nonzero", "x.npy", "--memory", "8KiB", "-o", "y.npz")[0] == 0
+    shown = screen.file.getvalue()
+    if is_terminal:
+        assert re.search("(?s)/9.*counting.*/9.*listing", shown)
+    else:
+        assert shown == ""
+
+
 def test_sizes_of_memory():
     sizes = ("1", "7B", "2KB", "2KiB", "1.5 MiB", "3GB", "1TiB")
     assert [blocks.n_bytes(text) for text in sizes] == [1, 7, 2000, 2048, 3 << 19, 3 * 10**9, 1 << 40]
@@ -117,24 +132,6 @@ def test_batch_dimensions_that_differ_are_refused_in_blocks_too(command):
     np.save("i.npy", np.zeros((4, 1), np.int64))
     outcome = command("gather", "x.npy", "i.npy", "--batch-dims", 1, "--memory", 64)
     assert_refused(outcome, "gather: gather_nd.indices")
-
-
-needs_limits = pytest.mark.skipif(os.name == "nt", reason="there are no limits of files, and other signals")
-
-
-@needs_limits
-@pytest.mark.parametrize("suffix", [".npy", ".npz"])
-def test_a_full_disk_is_told_before_the_work_and_leaves_nothing(command, suffix):
-    np.save("x.npy", np.zeros((100, 100)))
-    resource = import_module("resource")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
-    try:
-        outcome = command("diagonal", "x.npy", "--memory", "16KiB", "-o", f"y{suffix}")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert_refused(outcome, f"-o y{suffix}: File too large")
-    assert os.listdir() == ["x.npy"]
 
 
 def test_systems_without_fallocate_write_zeros(monkeypatch, tmp_path):
@@ -170,7 +167,7 @@ sys.exit(main())
 """
 
 
-@needs_limits
+@pytest.mark.skipif(os.name == "nt", reason="signals are others there")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGKILL"])
 def test_a_command_that_is_killed_leaves_the_old_file(tmp_path, name):
     np.save(tmp_path / "x.npy", np.zeros((100, 100)))
@@ -178,7 +175,8 @@ def test_a_command_that_is_killed_leaves_the_old_file(tmp_path, name):
     process = start_python("-c", SLOW, folder=tmp_path)
     wait_for((tmp_path / "working").exists)
     (partial,) = tmp_path.glob(".dmlops-*.partial")
-    assert (partial / "output.npy").stat().st_size > 80_000
+    # Its space is taken already, so that no later write to mapped memory can fail.
+    assert (partial / "output.npy").stat().st_blocks * 512 >= 80_000
     number = getattr(signal, name)
     process.send_signal(number)
     expected = (130, "dmlops: interrupted\n") if name == "SIGINT" else (-number, "")

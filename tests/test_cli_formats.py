@@ -2,12 +2,15 @@
 
 import json
 import os
+import shlex
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from tests.command_line import assert_refused
+from tests.scripts import blocks, run_page
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("safetensors")
@@ -132,6 +135,26 @@ def test_types_that_a_format_lacks_are_refused(command, tmp_path):
     assert_refused(
         command("nonzero", "f8.safetensors"), "f8.safetensors: a has a type that NumPy lacks: F8_E4M3"
     )
+    # This is found before the work.
+    np.save("c.npy", np.ones((2, 2), np.complex128))
+    outcome = command("diagonal", "c.npy", "-o", "y.safetensors")
+    assert_refused(outcome, '-o y.safetensors: Unknown dtype "complex128"')
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of files")
+@pytest.mark.parametrize("suffix", ["npy", "npz", "zarr", "safetensors"])
+@pytest.mark.parametrize("options", [(), ("--memory", "16KiB")], ids=["whole", "blocks"])
+def test_a_full_disk_is_told_in_one_line(command, suffix, options):
+    resource = import_module("resource")
+    np.save("x.npy", np.random.default_rng(0).random((100, 100)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
+    try:
+        outcome = command("diagonal", "x.npy", *options, "-o", f"y.{suffix}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert_refused(outcome, f"-o y.{suffix}: ", "File too large")
+    assert os.listdir() == ["x.npy"]
 
 
 @pytest.mark.parametrize(
@@ -159,3 +182,21 @@ def test_what_cannot_be_mapped_is_not_gathered_from_beyond_the_memory(command):
     assert np.load("y.npy").tolist() == [5, 900]
     outcome = command("gather", "x.zarr", "i.npy", "--memory", "1KiB")
     assert_refused(outcome, "x.zarr takes 8.0 kB, more than --memory 1KiB", "save it as an .npy file")
+
+
+def test_the_examples_of_the_page(command):
+    run_page("docs/cli.md")
+    n_run = 0
+    for language, code in blocks("docs/cli.md"):
+        for line in code.splitlines() if language == "bash" else ():
+            name, *arguments = shlex.split(line, comments=True)
+            if name == "dmlops" and "|" not in arguments and "demo" not in arguments:
+                run(command, *arguments)
+                n_run += 1
+    assert n_run >= 15
+    mask, ones = np.load("mask.npy"), np.load("ones.npy")
+    assert ones.all()
+    assert ones.size == mask.sum()
+    scores = np.load("scores.npy")
+    with np.load("best.npz") as best:
+        assert best["values"].tolist() == (-np.sort(-scores, axis=1)[:, :10]).tolist()

@@ -127,7 +127,7 @@ def test_what_is_no_npy_stream_is_refused(command, monkeypatch, content, reason)
 
 
 PIPES = [
-    "dmlops nonzero x.npy -o - | dmlops gather x.npy - -o y.npy",
+    "dmlops nonzero mask.npy -o - | dmlops gather mask.npy - -o ones.npy",
     # A reader that stops early is an error of one line, and no second one as Python ends.
     "dmlops diagonal --shape 2000,2000 -o - | true; exit ${PIPESTATUS[0]}",
 ]
@@ -137,7 +137,8 @@ PIPES = [
 @pytest.mark.parametrize("line", PIPES)
 def test_pipes(tmp_path, line):
     x = np.random.default_rng(1).integers(0, 3, (40, 30), np.int16)
-    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "mask.npy", x)
+    assert "true" in line or line in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     line = line.replace("dmlops", f"{shlex.quote(sys.executable)} -m dmlops")
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
@@ -153,4 +154,4 @@ def test_pipes(tmp_path, line):
         assert (done.returncode, done.stderr) == (1, "dmlops: standard output: Broken pipe\n")
         return
     assert done.returncode == 0, done.stderr
-    assert np.load(tmp_path / "y.npy").tolist() == x[x != 0].tolist()
+    assert np.load(tmp_path / "ones.npy").tolist() == x[x != 0].tolist()

@@ -218,7 +218,7 @@ def test_the_picture(command, harness, tmp_path):
     assert "Blue cells: dmlops is faster" in page
 
 
-def test_other_results_have_no_landscape(command, tmp_path):
+def test_results_without_peers_have_no_picture(command, tmp_path):
     pytest.importorskip("matplotlib")
     record = {
         "format": 1,
@@ -232,8 +232,9 @@ def test_other_results_have_no_landscape(command, tmp_path):
         "workloads": [],
     }
     (tmp_path / "a.json").write_text(json.dumps(record))
-    assert command("bench", "report", "a.json", "-o", "a.svg")[0] == 0
-    assert "microseconds" not in (tmp_path / "a.svg").read_text()
+    code, _, said = command("bench", "report", "a.json", "-o", "a.svg")
+    assert code == 1
+    assert "a.json: the results: no workload was timed with a peer" in said
 
 
 def test_what_the_command_refuses(command):

@@ -18,8 +18,7 @@ TITLES = {
 # The colours end where one side takes this many times as long as the other.
 MOST = 3.0
 NO_PEER = "#eeeeee"
-# Labels stay readable where the picture is as wide as a page.
-WIDTH, ROW_HEIGHT, EXTRA_HEIGHT = 14.0, 0.24, 0.75
+WIDTH, ROW_HEIGHT, EXTRA_HEIGHT = 11.0, 0.3, 0.8  # inches
 
 
 def has_landscape(record: Mapping[str, Any]) -> bool:
@@ -38,8 +37,11 @@ def about(record: Mapping[str, Any]) -> str:
         if ratios:
             n_ahead = sum(ratio >= 1 for ratio in ratios)
             told.append(f"in {n_ahead} of {len(ratios)} problems {TITLES[contest]}")
-    ahead = f"dmlops is the fastest {' and '.join(told)}. " if told else ""
-    return f"{ahead}Blue cells: dmlops is faster than the fastest other library; red cells: it is slower."
+    ahead = f"dmlops is the fastest {', and '.join(told)}. " if told else ""
+    return (
+        f"{ahead}Blue cells: dmlops is faster than the fastest other library; red cells: it is slower; "
+        "grey cells: no other was timed."
+    )
 
 
 def picture(record: Mapping[str, Any]) -> "Figure":
@@ -52,15 +54,19 @@ def picture(record: Mapping[str, Any]) -> "Figure":
 
     gpu = record["machine"].get("gpu") or ""
     by_contest = {contest: standings(record["workloads"], contest, gpu) for contest in SHOWN}
-    names = [name for name in APPLICATIONS if any(_of(name, found) for found in by_contest.values())]
-    heights = [ROW_HEIGHT * len(_lines(name)) + EXTRA_HEIGHT for name in names]
+    maps = [
+        (name, contest, found)
+        for name in APPLICATIONS
+        for contest in SHOWN
+        if (found := _of(name, by_contest[contest]))
+    ]
+    heights = [ROW_HEIGHT * len(_lines(name)) + EXTRA_HEIGHT for name, *_ in maps]
     figure = Figure(figsize=(WIDTH, sum(heights) + 1), layout="constrained")
-    grid = figure.subplots(len(names), len(SHOWN), squeeze=False, height_ratios=heights)
-    for name, line in zip(names, grid, strict=True):
-        for contest, axes in zip(SHOWN, line, strict=True):
-            shown = _draw(axes, name, _of(name, by_contest[contest]))
-            axes.set_title(f"{name}: {TITLES[contest]}", fontsize=9, loc="left")
-    bar = figure.colorbar(shown, ax=grid, location="bottom", shrink=0.4, aspect=60, pad=0.01)
+    grid = figure.subplots(len(maps), squeeze=False, height_ratios=heights)[:, 0]
+    for (name, contest, found), axes in zip(maps, grid, strict=True):
+        shown = _draw(axes, name, found)
+        axes.set_title(f"{name}: {TITLES[contest]}", fontsize=10, loc="left")
+    bar = figure.colorbar(shown, ax=grid, location="bottom", shrink=0.6, aspect=50, pad=0.01)
     ticks = (1 / MOST, 1 / 2, 1 / 1.5, 1, 1.5, 2, MOST)
     bar.set_ticks([math.log(tick) for tick in ticks], labels=[f"{tick:.2g}x" for tick in ticks])
     bar.set_label("time of the fastest peer / time of dmlops (blue: dmlops is faster); cells: microseconds")
@@ -97,19 +103,19 @@ def _draw(axes: Any, name: str, found: Mapping[Case, Standing]) -> Any:
             is_dark = ratio is not None and abs(ratios[y][x]) > math.log(2)
             text = _microseconds(standing.seconds)
             colour = "white" if is_dark else "black"
-            axes.text(x, y, text, ha="center", va="center", fontsize=6.5, color=colour)
+            axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
     shown = axes.imshow(ratios, cmap="RdBu", vmin=-math.log(MOST), vmax=math.log(MOST), aspect="auto")
     axes.set_facecolor(NO_PEER)
     has_types, has_k = len(APPLICATIONS[name].dtypes) > 1, len(APPLICATIONS[name].ks) > 1
     axes.set_yticks(
         range(len(lines)),
         [f"{rows} row{'s' if rows > 1 else ''}{f', {dtype}' if has_types else ''}" for dtype, rows in lines],
-        fontsize=7,
+        fontsize=8,
     )
     axes.set_xticks(
         range(len(columns)),
         [f"{_short(size)}{f'{chr(10)}k {k}' if has_k else ''}" for size, k in columns],
-        fontsize=7,
+        fontsize=8,
     )
     axes.tick_params(length=0)
     for side in axes.spines.values():

@@ -187,6 +187,7 @@ def _bars(
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
     axes.xaxis.set_major_formatter("{x:,g}")
+    axes.xaxis.set_minor_formatter(_within_a_decade())
     axes.set_xlabel(label, parse_math=False)
     axes.set_xlim(
         min([0.8, *(0.9 * value for value in values)]), max([2.0, *(1.1 * value for value in values)])
@@ -235,6 +236,7 @@ def shares(record: Record) -> "Figure":
     axes.axvline(100, color="black", linewidth=0.8)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g} %")
+    axes.xaxis.set_minor_formatter(_within_a_decade())
     axes.set_xlabel("share of the copy bandwidth")
     if seen:
         _legend(axes, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(seen))
@@ -284,7 +286,7 @@ def sizes(record: Record) -> "Figure":
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:,g}")
-        axes.yaxis.set_minor_formatter("")
+        axes.yaxis.set_minor_formatter(_within_a_decade())
         axes.set_xlabel("" if rows[0].get("at") else "elements")
         axes.set_ylabel("ms")
         if lines:
@@ -320,6 +322,13 @@ def _rows(names: Sequence[str]) -> tuple["Figure", Any]:
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-0.7, n_rows - 0.3)
     return figure, axes
+
+
+def _within_a_decade() -> Any:
+    """Return a formatter of minor ticks, which labels them if there is less than a decade."""
+    from matplotlib.ticker import LogFormatter  # noqa: PLC0415 - an optional dependency
+
+    return LogFormatter(minor_thresholds=(1, 0.5))
 
 
 def _legend(axes: Any, **options: Any) -> None:

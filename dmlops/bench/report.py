@@ -179,6 +179,8 @@ def picture(record: Record, suffix: str) -> bytes:
 
     Raises
     ------
+    ValueError
+        If there is nothing to draw.
     ModuleNotFoundError
         Without matplotlib.
     """
@@ -186,9 +188,12 @@ def picture(record: Record, suffix: str) -> bytes:
 
     from dmlops.bench import landscape_plot  # noqa: PLC0415 - for landscapes only
 
+    has_landscape = landscape_plot.has_landscape(record)
+    if not has_landscape and not plots.pairs_of(record):
+        message = "the results: no workload was timed with a peer, so there is nothing to draw"
+        raise ValueError(message)
     with _style(mpl):
-        draw = landscape_plot.picture if landscape_plot.has_landscape(record) else plots.ratios
-        figure: Figure = draw(record)
+        figure: Figure = landscape_plot.picture(record) if has_landscape else plots.ratios(record)
         return plots.png(figure) if suffix == ".png" else f"{plots.svg(figure)}\n".encode()
 
 
@@ -219,7 +224,8 @@ def _about(record: Record) -> Iterator[str]:
         yield _wide(plots.svg(landscape_plot.picture(record)))
     yield "<h2>Time of the best peer divided by the time of dmlops</h2>"
     yield _paragraph(plots.about_ratios(record))
-    yield _wide(plots.svg(plots.ratios(record)))
+    if plots.pairs_of(record):
+        yield _wide(plots.svg(plots.ratios(record)))
     yield "<h2>Share of the copy bandwidth</h2>"
     yield _paragraph(
         "The bytes that each workload must at least read and write, divided by its time, as a share of the "

@@ -19,4 +19,4 @@ def _command() -> int:
             raise
         message = 'the command line needs typer and rich: pip install "dmlops[cli]"'
         raise CommandError(message) from error
-    return int(app(standalone_mode=False) or 0)
+    return int(app(prog_name="dmlops", standalone_mode=False) or 0)

@@ -41,7 +41,7 @@ def dmlops(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """DirectML's indexing operators on .npy files: exact, stable, the same on CPU and GPU.
+    """DirectML's indexing operators on arrays in files: exact, stable, the same on CPU and GPU.
 
     Start with `dmlops demo`.
     """

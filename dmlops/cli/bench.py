@@ -204,7 +204,8 @@ def report(
     try:
         content: str | bytes
         if target.suffix in PICTURES:
-            content = picture(records[0], target.suffix)
+            with users_errors(str(files[0])):
+                content = picture(records[0], target.suffix)
         else:
             content = render(records, [path.name for path in files])
     except ModuleNotFoundError as error:

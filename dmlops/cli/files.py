@@ -46,7 +46,7 @@ class Mode(StrEnum):
 INDICES_HELP = (
     "Index tuples: a file of the same kinds. Of the results of top-k and nonzero, the indices are taken."
 )
-LARGEST_ITEM = 8  # bytes
+LARGEST_ITEM = 16  # bytes
 IndexTypeOption = Annotated[
     IndexType, typer.Option(metavar="TYPE", help="The type of the indices: uint32, uint64, int32 or int64.")
 ]
@@ -55,7 +55,9 @@ IndexTypeOption = Annotated[
 def top_k(
     file: FileArgument,
     *,
-    k: Annotated[int, typer.Option("-k", metavar="N", help="The number of elements to select.")],
+    k: Annotated[
+        int, typer.Option("-k", metavar="N", show_default=False, help="The number of elements to select.")
+    ],
     axis: Annotated[int, typer.Option(metavar="N", help="The axis to select along.")] = -1,
     smallest: Annotated[
         bool, typer.Option("--smallest", help="Select the smallest elements instead of the largest.")
@@ -69,7 +71,7 @@ def top_k(
     limit = n_bytes(memory)
     outputs.check(output, [file], 2)
     x = open_input(file)
-    outputs.check_type(output, x.dtype.name)
+    outputs.check_type(output, x.dtype)
     run = _Run("top-k", device)
 
     def select(part: Part) -> dict[str, Array]:
@@ -95,7 +97,8 @@ def nonzero(
     file: FileArgument,
     *,
     size: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Return exactly this many rows.")
+        int | None,
+        typer.Option(min=0, metavar="N", show_default=False, help="Return exactly this many rows."),
     ] = None,
     fill_value: Annotated[
         int | None,
@@ -199,7 +202,7 @@ def gather(
         message = "gather: standard input holds one array; name a file for FILE or INDICES"
         raise CommandError(message)
     x, tuples = open_input(file), open_input(indices, as_indices=True)
-    outputs.check_type(output, x.dtype.name)
+    outputs.check_type(output, x.dtype)
     run = _Run("gather", device)
     n_dims = max(tuples.ndim - 1, 0)
     # Dimensions that do not match are left to the operator, which says so.
@@ -257,7 +260,8 @@ def diagonal(
     ] = None,
     value: Annotated[str, typer.Option(metavar="NUMBER", help="The value to fill the band with.")] = "1",
     shape: Annotated[
-        str | None, typer.Option(metavar="SIZES", help="Without FILE: the shape, such as 4,4.")
+        str | None,
+        typer.Option(metavar="SIZES", show_default=False, help="Without FILE: the shape, such as 4,4."),
     ] = None,
     dtype: Annotated[
         str | None,
@@ -284,9 +288,9 @@ def diagonal(
         title = f"diagonal of shape {sizes}"
     else:
         x = open_input(file)
-        sizes, dtype = x.shape, x.dtype.name
+        sizes = x.shape
         title = f"diagonal of {x.name}"
-    outputs.check_type(output, dtype)
+    outputs.check_type(output, dtype or x.dtype)
     run = _Run("diagonal", device)
 
     def fill(part: Part) -> dict[str, Array]:

@@ -263,7 +263,7 @@ class _Tensor:
         self.dtype = self[(slice(0),) if self._is_sliced else ...].dtype
 
     def __getitem__(self, part: Any) -> Array:
-        if self._is_sliced:
+        if self._is_sliced and part is not ...:
             return self._slices[part]  # type: ignore[no-any-return]
         return self._handle.get_tensor(self._name)[part]  # type: ignore[no-any-return]
 

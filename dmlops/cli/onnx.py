@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from dmlops.bench.report import duration
+from dmlops.bench.numbers import duration
 from dmlops.cli import console, outputs
 from dmlops.cli.errors import CommandError, reason_of, users_errors
 from dmlops.cli.inputs import FILE_HELP, STANDARD, Array, open_input, split_name
@@ -128,7 +128,7 @@ def _as_array(name: str, value: Any, output: Path) -> Array:
     array = np.asarray(value)
     # ONNX's strings are objects, which NumPy would pickle.
     array = array.astype(str) if array.dtype == object else array
-    outputs.check_type(output, array.dtype.name)
+    outputs.check_type(output, array.dtype)
     return array
 
 
