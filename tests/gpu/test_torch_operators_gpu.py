@@ -145,6 +145,9 @@ def test_vmap_never_waits():
 
 
 @needs_cpp
+@pytest.mark.skipif(
+    torch.__version__ < (2, 13), reason="torch 2.11 crashes while it loads a package with these operators"
+)
 def test_ahead_of_time(tmp_path):
     run_script(f"""
         import warnings
