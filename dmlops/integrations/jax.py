@@ -68,8 +68,8 @@ def nonzero_coordinates(
 ) -> NonzeroResult[Array]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
-    As `dmlops.nonzero_coordinates`, but that rows from the count on hold 0 where `fill_value` is None. In
-    transformations `size` must be given. Neither result has a derivative.
+    This is `dmlops.nonzero_coordinates`, except that the rows from the count on hold 0 if `fill_value` is
+    None. In transformations, `size` must be given. Neither result has a derivative.
 
     Raises
     ------
@@ -93,10 +93,10 @@ def nonzero_coordinates(
 
 
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> Array:
-    """Return the elements or blocks of `x` that tuples of indices name.
+    """Return the elements or slices of `x` that index tuples point at, as `dmlops.gather_nd` does.
 
-    As `dmlops.gather_nd`. In transformations `mode` must be ``"clip"`` or ``"fill"``. Differentiable with
-    respect to `x`: gradients of an element that is gathered more than once are summed.
+    In transformations, `mode` must be ``"clip"`` or ``"fill"``. The function is differentiable with respect
+    to `x`; the gradients of an element that is gathered more than once are summed.
 
     Raises
     ------
@@ -121,10 +121,10 @@ def diagonal_matrix(
     begin: int = 0,
     end: int = 1,
 ) -> Array:
-    """Return matrices that hold `value` along a band of diagonals, and `x` or zeros elsewhere.
+    """Return a copy of `x`, or zeros, with a band filled with `value`, as `dmlops.diagonal_matrix` does.
 
-    As `dmlops.diagonal_matrix`. Differentiable with respect to `x`. Without it, `shape` and `dtype` mean what
-    they do to `jax.numpy.zeros`.
+    The function is differentiable with respect to `x`. Without `x`, `shape` and `dtype` are those of
+    `jax.numpy.zeros`.
 
     Raises
     ------
