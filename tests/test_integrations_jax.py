@@ -420,6 +420,10 @@ class TestErrors:
         ("call", "text"),
         [
             (lambda x: top_k(x * 1j, 1), r"top_k\.x: got complex64, but complex numbers have no order"),
+            (
+                lambda x: top_k(jax.random.split(jax.random.key(0), 3), 1),
+                r"top_k\.x: got key<fry>, but no operator",
+            ),
             (lambda x: top_k(x, x[0, 0]), r"top_k\.k: got .*, but it is not an integer"),
             (
                 lambda x: top_k(x, 1, index_dtype="int64"),

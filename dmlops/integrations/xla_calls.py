@@ -76,13 +76,16 @@ class _Request(NamedTuple):
 
     @classmethod
     def of(cls, function: str, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
+        """Return a request for arrays of these types and shapes."""
         for x in inputs:
+            named_data_type(x.dtype.name, f"{function}.x")  # JAX has types that NumPy has no name for
             if not all(isinstance(size, int) for size in x.shape):
                 reason, allowed = "a size is not known", "kernels are planned for sizes that are numbers"
                 raise TypeError(error_text(f"{function}.x", f"shape {x.shape}", reason, allowed))
         return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
 
     def text(self) -> str:
+        """Return what `json.loads` reads."""
         return json.dumps(self)
 
     def bind(self, library: _Described) -> BoundCall:
