@@ -4,10 +4,12 @@ import json
 import os
 import shlex
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
 
+from dmlops.cli import outputs
 from tests.command_line import assert_refused
 from tests.scripts import blocks, run_page
 
@@ -104,13 +106,13 @@ def test_a_tensor_of_a_safetensors_file(command, options):
     assert np.load("y.npy").tolist() == [[0], [-1]]
 
 
-def test_an_array_in_fortran_order_is_written_in_order(command):
+def test_an_array_in_fortran_order_is_written_in_order(tmp_path):
     # The library writes the memory of an array as it lies there.
     x = np.asfortranarray(np.arange(12.0).reshape(3, 4))
-    np.save("x.npy", x)
-    run(command, "diagonal", "x.npy", "--value", -1, "-o", "y.safetensors")
-    np.fill_diagonal(x, -1)
-    assert load_file("y.safetensors")["output"].tolist() == x.tolist()
+    outputs.write(tmp_path / "y.safetensors", {"x": x, "count": np.array(3)})
+    written = load_file(tmp_path / "y.safetensors")
+    assert written["x"].tolist() == x.tolist()
+    assert written["count"].shape == ()
 
 
 def test_bfloat16_has_a_file_after_all(command):
@@ -134,6 +136,26 @@ def test_types_that_a_format_lacks_are_refused(command, tmp_path):
     assert_refused(
         command("nonzero", "f8.safetensors"), "f8.safetensors: a has a type that NumPy lacks: F8_E4M3"
     )
+    # This is found before the work.
+    np.save("c.npy", np.ones((2, 2), np.complex128))
+    outcome = command("diagonal", "c.npy", "-o", "y.safetensors")
+    assert_refused(outcome, '-o y.safetensors: Unknown dtype "complex128"')
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of files")
+@pytest.mark.parametrize("suffix", ["npy", "npz", "zarr", "safetensors"])
+@pytest.mark.parametrize("options", [(), ("--memory", "16KiB")], ids=["whole", "blocks"])
+def test_a_full_disk_is_told_in_one_line(command, suffix, options):
+    resource = import_module("resource")
+    np.save("x.npy", np.random.default_rng(0).random((100, 100)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
+    try:
+        outcome = command("diagonal", "x.npy", *options, "-o", f"y.{suffix}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert_refused(outcome, f"-o y.{suffix}: ", "File too large")
+    assert os.listdir() == ["x.npy"]
 
 
 @pytest.mark.parametrize(
