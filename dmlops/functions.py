@@ -543,7 +543,7 @@ def _run(
 
 
 def is_traced(x: Any) -> bool:
-    """Return whether torch must see the call as one of its operators: it compiles it, or `x` is a subclass."""
+    """Return whether torch must see the call as an operator: it compiles the call, or `x` is a subclass."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -590,13 +590,15 @@ def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
     """Return the arrays of an ``out`` argument, for which their libraries vouch."""
     if len(names) == 1:
         return (as_output(out, names[0]),)
-    if not isinstance(out, (tuple, list)) or len(out) != len(names):
-        reason = f"there are {len(names)} results"
-        got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
-        raise TypeError(
-            error_text(names[0].partition("[")[0], got, reason, f"out must be {len(names)} arrays")
-        )
+    check_is_pair(out, names[0].partition("[")[0])
     return [as_output(array, name) for array, name in zip(out, names, strict=True)]
+
+
+def check_is_pair(out: Any, where: str) -> None:
+    """Refuse an ``out`` argument that is not one array for each of two results."""
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
+        raise TypeError(error_text(where, got, "there are 2 results", "out must be 2 arrays"))
 
 
 def refuse_with_input(**given: Any) -> None:

@@ -225,9 +225,7 @@ def _top_k_across(
         else:
             indices = places
     values, indices = (part.movedim(-1, axis).contiguous() for part in (values, indices))
-    if local.requires_grad:
-        values = _Selected.apply(local, values, indices, axis, start)
-    return values, indices
+    return _Selected.apply(local, values, indices, axis, start), indices
 
 
 def _candidates(
@@ -255,14 +253,10 @@ class _Selected(torch.autograd.Function):  # type: ignore[misc]
     """Values selected from all shards, as a function of this rank's."""
 
     @staticmethod
-    def forward(x: Tensor, values: Tensor, indices: Tensor, axis: int, start: int) -> Tensor:
-        return values.view_as(values)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, _, indices, ctx.axis, ctx.start = inputs
+    def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, axis: int, start: int) -> Tensor:
         ctx.save_for_backward(indices)
-        ctx.shape = x.shape
+        ctx.shape, ctx.axis, ctx.start = x.shape, axis, start
+        return values.view_as(values)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
