@@ -78,6 +78,13 @@ def test_diagonal_in_blocks(command, shape, limit, begin, end, is_new):
     both(command, ["diagonal", *source, "--begin", begin, "--end", end, "--value", 5], limit, ".npy")
 
 
+@pytest.mark.parametrize("source", [["x.npy"], ["--shape", "2,9,12"]])
+def test_blocks_of_columns_have_the_right_diagonals(command, source):
+    np.save("x.npy", np.zeros((2, 9, 12), np.float32))
+    # A row of 12 elements is cut.
+    both(command, ["diagonal", *source, "--begin", -2, "--end", 3, "--value", 5], "32", ".npy")
+
+
 @pytest.mark.quick
 def test_blocks_are_told_and_are_as_large_as_they_may_be(command):
     np.save("x.npy", np.arange(8000, dtype=np.int64).reshape(100, 80))
