@@ -54,7 +54,7 @@ class DeviceArray:
     InvalidDescriptorError
         If a size is negative, or the stream is being captured into a CUDA graph, which would own the memory.
     TypeError
-        If the data type is not bool, a number, a date or a duration of NumPy's, or `stream` is not a stream.
+        If the data type is not bool, a number, a date or a duration of NumPy, or `stream` is not a stream.
 
     Notes
     -----

@@ -96,8 +96,8 @@ def top_k(
     Parameters
     ----------
     x : array
-        An array of any shape; a 0-d array is treated as one of shape (1,). Elements are bool, integers or
-        floats, and on the CPU also datetime64 or timedelta64.
+        An array of any shape; a 0-d array is treated as one of shape (1,). Bool, integers, floats and, on the
+        CPU, datetime64 and timedelta64.
     k : int
         The number of elements to select, from 0 to the size of the axis.
     axis : int
@@ -194,8 +194,8 @@ def nonzero_coordinates(
     Parameters
     ----------
     x : array
-        An array of any shape. Elements are bool, numbers (complex and float8 too), datetime64, timedelta64 or
-        structured.
+        An array of any shape, of bools, numbers (complex and float8 included), datetime64, timedelta64 or
+        structured elements.
     size : int, optional
         The number of rows of the result. By default, the result is trimmed to the count, for which a call on
         a GPU waits. With a size, it never waits.
@@ -286,8 +286,8 @@ def gather_nd(
     Parameters
     ----------
     x : array
-        An array of shape (batch..., indexed..., slice...). Elements are bool, numbers (complex and float8
-        too), datetime64, timedelta64 or structured.
+        An array of shape (batch..., indexed..., slice...), of bools, numbers (complex and float8 included),
+        datetime64, timedelta64 or structured elements.
     indices : array of uint32, uint64, int32 or int64
         An array of shape (batch..., any..., tuple size). Negative indices count from the end of their
         dimension. A tuple of length 0 selects all of `x`, or all of its batch.
@@ -378,13 +378,13 @@ def diagonal_matrix(
     Parameters
     ----------
     x : array, optional
-        An array of shape (batch..., height, width), with elements as for `gather_nd`. Without it, the
+        An array of shape (batch..., height, width), of the same types as for `gather_nd`. Without it, the
         elements outside the band are zero.
     shape, dtype : sequence of int, data type, optional
         The shape and the type of the result, without `x`. The default shape is that of `out`. The default
         type is that of `like` or `out`, or else float64.
     value : scalar
-        The value of the band: a number, for dates and durations also a scalar of NumPy or ``"NaT"``, for
+        The value of the band: a number; for dates and durations also a scalar of NumPy or ``"NaT"``; for
         structured elements 0 or a scalar of their type.
     begin, end : int
         The band is ``begin <= column - row < end``. If `begin` is greater than `end`, everything is filled
@@ -434,8 +434,10 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
+    value = scalars.fill_scalar(value, f"{where}.value")
+    begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     if x is not None and not (shape is None and dtype is None and like is None):
-        _refuse_with_input(shape=shape, dtype=dtype, like=like)
+        refuse_with_input(shape=shape, dtype=dtype, like=like)
     inputs = () if x is None else (x,)
     if type(x) is not ndarray and is_traced(like if x is None else x):
         return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
@@ -541,7 +543,7 @@ def _run(
 
 
 def is_traced(x: Any) -> bool:
-    """Return whether torch must see the call as one of its operators: it compiles it, or `x` is a subclass."""
+    """Return whether torch must see the call as an operator: it compiles the call, or `x` is a subclass."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -588,16 +590,18 @@ def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
     """Return the arrays of an ``out`` argument, for which their libraries vouch."""
     if len(names) == 1:
         return (as_output(out, names[0]),)
-    if not isinstance(out, (tuple, list)) or len(out) != len(names):
-        reason = f"there are {len(names)} results"
-        got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
-        raise TypeError(
-            error_text(names[0].partition("[")[0], got, reason, f"out must be {len(names)} arrays")
-        )
+    check_is_pair(out, names[0].partition("[")[0])
     return [as_output(array, name) for array, name in zip(out, names, strict=True)]
 
 
-def _refuse_with_input(**given: Any) -> None:
+def check_is_pair(out: Any, where: str) -> None:
+    """Refuse an ``out`` argument that is not one array for each of two results."""
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
+        raise TypeError(error_text(where, got, "there are 2 results", "out must be 2 arrays"))
+
+
+def refuse_with_input(**given: Any) -> None:
     """Refuse what describes a matrix without an input where there is one."""
     for name, argument in given.items():
         if argument is not None:

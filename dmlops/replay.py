@@ -32,7 +32,7 @@ from kernels_cpu.native_call import Operand as NativeOperand
 # Calls that move so many bytes, all operands together, take some microseconds, for which the GIL may be kept.
 _MAX_BYTES = 1 << 16
 # Launches on a GPU depend on where operands begin, modulo this.
-_LAUNCH_ALIGNMENT = 16
+LAUNCH_ALIGNMENT = 16
 _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
 
@@ -239,9 +239,9 @@ def make_replay(
     if is_small or (is_one and call.manner is not Manner.COUNT_THEN_EXPAND):
         return _HostLaunch(call, library, allocators, operands, is_small=is_small)
     if workspace is None and not on_host:
-        launch = _launch_on_gpu(call, [operand.address for operand in (*given, *made)])
+        launch = launch_on_gpu(call, [operand.address for operand in (*given, *made)])
         if launch is not None:
-            operands = [known.aligned_to(_LAUNCH_ALIGNMENT) for known in operands]
+            operands = [known.aligned_to(LAUNCH_ALIGNMENT) for known in operands]
             return _StreamLaunch(call, library, allocators, operands, launch)
     return _CheckedRun(call, library, allocators, operands, has_workspace=workspace is not None)
 
@@ -267,9 +267,13 @@ def prepare(call: BoundCall, library: ArrayLibrary) -> None:
             backend.load_on_host(kernel)
 
 
-def _launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | None:
-    """Return what launches a call from compiled code, with such addresses; None where the plan decides."""
-    if call.manner is not Manner.LAUNCH or is_profiled() or any(at % _LAUNCH_ALIGNMENT for at in addresses):
+def launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | None:
+    """Return what launches a call from compiled code, with such addresses; None where the plan decides.
+
+    It takes the leading arguments, the addresses, that of the workspace and the stream, and returns the
+    driver's error or 0.
+    """
+    if call.manner is not Manner.LAUNCH or is_profiled() or any(at % LAUNCH_ALIGNMENT for at in addresses):
         return None
     bases = [*[0] * call.n_leading, *addresses]
     launches = call.plan.launches(*bases)

@@ -32,30 +32,30 @@ def tril(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
     Parameters
     ----------
     m : array
-        Of shape (batch..., height, width).
+        An array of shape (batch..., height, width).
     k : int
-        The diagonal, of any size: 0 is the main one, and positive ones are above it.
+        The diagonal, any integer: 0 is the main one, and positive ones are above it.
     out : array, optional
-        Where to write.
+        The array to write to.
     stream : int or stream object, optional
-        Where a GPU runs it; None for the current stream of the array's library.
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
 
     Returns
     -------
     array
-        Of `m`'s type and shape.
+        An array of the type and shape of `m`.
 
     Raises
     ------
     InvalidDescriptorError
         If there are fewer than two dimensions, or `out` does not fit.
     TypeError
-        If `m` is no array or has no supported type, or `k` is not an integer.
+        If `m` is not an array or is of an unsupported type, or `k` is not an integer.
 
     Notes
     -----
-    It is `diagonal_matrix` with ``value=0, begin=k + 1`` and an open end. NumPy makes a square matrix of one
-    dimension; that is refused here: pass ``np.broadcast_to(m, (m.size, m.size))``.
+    This is `diagonal_matrix` with ``value=0, begin=k + 1`` and an open end. NumPy repeats an array of one
+    dimension to a square matrix. Here it is refused: pass ``np.broadcast_to(m, (m.size, m.size))``.
 
     References
     ----------
@@ -86,23 +86,21 @@ def triu(m: Array, k: int = 0, **options: Unpack[OutputOptions]) -> Array: ...
 def triu(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
     """Return a copy of matrices with zeros below a diagonal.
 
-    Parameters, result and errors are those of `tril`.
-
     Parameters
     ----------
     m : array
-        Of shape (batch..., height, width).
+        An array of shape (batch..., height, width).
     k : int
-        The diagonal, of any size: 0 is the main one, and positive ones are above it.
+        The diagonal, any integer: 0 is the main one, and positive ones are above it.
     out : array, optional
-        Where to write.
+        The array to write to.
     stream : int or stream object, optional
-        Where a GPU runs it; None for the current stream of the array's library.
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
 
     Returns
     -------
     array
-        Of `m`'s type and shape.
+        An array of the type and shape of `m`.
 
     References
     ----------
@@ -159,24 +157,25 @@ def eye(  # as NumPy has its parameters
     Parameters
     ----------
     N : int
-        Number of rows.
+        The number of rows.
     M : int, optional
-        Number of columns; `N` where left out.
+        The number of columns; by default `N`.
     k : int
-        The diagonal, of any size: 0 is the main one, and positive ones are above it.
+        The diagonal, any integer: 0 is the main one, and positive ones are above it.
     dtype : data type, optional
-        Of the result, and float64 where left out, as in NumPy. None is the type of `like`, or of `out`.
+        The type of the result; by default float64, as in NumPy. None stands for the type of `like` or `out`.
     like : array, optional
-        The result is made by this array's library on its device; where left out, by that of `out`, or NumPy.
+        The result belongs to the library of this array and is on its device. The default is `out`, or else
+        NumPy.
     out : array, optional
-        Where to write.
+        The array to write to.
     stream : int or stream object, optional
-        Where a GPU runs it; None for the current stream of the array's library.
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
 
     Returns
     -------
     array
-        Of shape (N, M).
+        An array of shape (N, M).
 
     Raises
     ------

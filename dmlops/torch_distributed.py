@@ -6,8 +6,8 @@ Every rank of the mesh makes the same call, and runs the kernels on its own shar
 - `nonzero_coordinates` of a sharded tensor sends one number per row of the result, and the counts;
 - `gather_nd` with ``mode="raise"`` sends one number, so that all ranks raise an error that one has found.
 
-Besides, `lengths` and `indices` are redistributed to match `x`. `x` is never sent: a layout that would need
-that is refused.
+Besides, `lengths` and `indices` are redistributed to match `x`. `x` itself is never sent: a layout that would
+need it is refused.
 """
 
 import math
@@ -30,6 +30,9 @@ from dmlops.operators.gather_nd import infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.tensor import TensorDesc
+
+# Its name from torch 2.13 on, and before.
+_all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 # Stands for a position; that of no element is as large.
 _NOWHERE = 2**63 - 1
@@ -71,6 +74,9 @@ def top_k(
 def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype | None = None) -> tuple[DTensor, DTensor]:
     """Return the results of `dmlops.nonzero_coordinates`, replicated; the elements are counted first."""
     x = _distributed(x, "nonzero_coordinates.x")
+    if torch.compiler.is_compiling():
+        reason, allowed = "the graph of a DTensor needs a number of rows", "size must be given"
+        refuse("nonzero_coordinates.size", None, reason, allowed)
     count = functions.nonzero_coordinates(x.to_local().detach(), size=0, index_dtype="int64").count
     for cut in _all_cuts(x):
         count = _all_gather(count, x.device_mesh, cut).sum()
@@ -98,25 +104,26 @@ def nonzero_coordinates_static(
 
 
 def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTensor:
-    """Return the result of `dmlops.gather_nd`, sharded along the dimensions in which `x` or `indices` are.
-
-    Where `indices` are sharded and `x` is replicated, the gradient of `x` is a ``Partial`` sum.
-    """
+    """Return the result of `dmlops.gather_nd`, sharded along the dimensions in which `x` or `indices` are."""
     x = _distributed(x, "gather_nd.x")
     indices = _distributed(indices, "gather_nd.indices", x.device_mesh)
     tuples = _describe(indices, "gather_nd.indices")
     with InWordsOf("gather_nd", has_out=False, sizes="indices"):
         desc = infer_gather_nd(_describe(x, "gather_nd.x"), tuples, batch_dims, mode)
-    pairs = zip(x.placements, indices.placements, strict=True)
-    layouts = [_gather_layout(*pair, batch_dims, tuples.sizes[-1], indices.ndim) for pair in pairs]
+    layouts = [
+        _gather_layout(x, mesh_dim, of_indices, batch_dims, tuples.sizes[-1], indices.ndim)
+        for mesh_dim, of_indices in enumerate(indices.placements)
+    ]
     of_x, of_indices, placements = zip(*layouts, strict=True)
+    # Each rank has the gradients of its own tuples.
     of_gradient = [
         Partial() if p.is_replicate() and q.is_shard() else p for p, q in zip(of_x, placements, strict=True)
     ]
     local = x.redistribute(placements=of_x).to_local(grad_placements=of_gradient)
     rows = _redistributed(indices, of_indices)
-    # Where nothing can be raised, nothing is shared.
-    with _error_on_all_ranks(x.device_mesh, placements) if mode == "raise" else nullcontext():
+    # Other modes raise nothing that only one rank sees, and a graph cannot branch on what the ranks find.
+    is_shared = mode == "raise" and not torch.compiler.is_compiling()
+    with _error_on_all_ranks(x.device_mesh, placements) if is_shared else nullcontext():
         gathered = functions.gather_nd(local, rows, batch_dims=batch_dims, mode=cast("Mode", mode))
     return _whole(gathered, x.device_mesh, placements, desc.sizes)
 
@@ -171,7 +178,7 @@ def _cuts(x: DTensor, axis: int) -> list[_Cut]:
     mesh = x.device_mesh
     cuts: list[_Cut] = []
     for mesh_dim, placement in enumerate(x.placements):
-        if placement.is_shard(axis):
+        if placement.is_shard(axis) and mesh.size(mesh_dim) > 1:
             size = cuts[-1].sizes[cuts[-1].rank] if cuts else x.shape[axis]
             n_ranks = mesh.size(mesh_dim)
             largest = -(-size // n_ranks)
@@ -229,7 +236,8 @@ def _candidates(
     sent = torch.cat(parts, -1)
     # All ranks send equally much. Only the last ones can lack candidates, so that padding comes last.
     lacking = min(k, cut.sizes[0]) - values.shape[-1]
-    received = _all_gather(torch.nn.functional.pad(sent, (0, 0, 0, lacking)), mesh, cut)
+    sent = torch.nn.functional.pad(sent, (0, 0, 0, lacking)) if lacking else sent
+    received = _all_gather(sent, mesh, cut)
     # Rows again, with the ranks side by side in each, and every element at a multiple of its size.
     widths = [part.shape[-1] for part in parts]
     bytes_of_values, bytes_of_indices = (
@@ -265,11 +273,8 @@ def _coordinates_across(
     local: Tensor, x: DTensor, size: int, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """Return coordinates and count of the non-zero elements of all shards, whose positions are sent."""
-    largest_shard = 1
-    for axis, n in enumerate(x.shape):
-        for cut in _cuts(x, axis):
-            n = -(-n // len(cut.sizes))  # noqa: PLW2901
-        largest_shard *= n
+    parts = [math.prod(len(cut.sizes) for cut in _cuts(x, axis)) for axis in range(x.ndim)]
+    largest_shard = math.prod(-(-n // divided) for n, divided in zip(x.shape, parts, strict=True))
     coordinates, count = functions.nonzero_coordinates(local, size=min(size, largest_shard), **options)
     positions = torch.zeros_like(coordinates[:, 0], dtype=torch.int64)
     for axis, n in enumerate(x.shape):
@@ -298,10 +303,10 @@ def _is_below(count: Tensor, rows: Tensor) -> Tensor:
 
 
 def _gather_layout(
-    of_x: Placement, of_indices: Placement, batch_dims: int, tuple_size: int, indices_ndim: int
+    x: DTensor, mesh_dim: int, of_indices: Placement, batch_dims: int, tuple_size: int, indices_ndim: int
 ) -> tuple[Placement, Placement, Placement]:
-    """Return the placements of x, indices and result over a mesh dimension that has x and indices so."""
-    last, first_copied = indices_ndim - 1, batch_dims + tuple_size
+    """Return the placements of x, indices and result over a mesh dimension, such that x need not be sent."""
+    of_x, last, first_copied = x.placements[mesh_dim], indices_ndim - 1, batch_dims + tuple_size
     if of_x.is_shard():
         if of_x.dim < batch_dims:
             return of_x, of_x, of_x
@@ -309,10 +314,12 @@ def _gather_layout(
             return of_x, Replicate(), Shard(of_x.dim - first_copied + last)
         reason = "it indexes that dimension, and an element may be on any rank"
         refuse("gather_nd.x", f"a DTensor of placement {of_x!r}", reason, _remedy("Replicate()"))
+    if of_indices.is_shard() and of_indices.dim < batch_dims:
+        # Shards of a batch dimension that is divided already would consist of other elements.
+        is_divided = any(placement.is_shard(of_indices.dim) for placement in x.placements)
+        of_x = of_indices = Replicate() if is_divided else of_indices
     if of_indices.is_shard(last):
         of_indices = Replicate()
-    if of_indices.is_shard() and of_indices.dim < batch_dims:
-        of_x = of_indices
     return of_x, of_indices, of_indices
 
 
@@ -325,12 +332,17 @@ def _of_rows(placement: Placement, axis: int) -> Placement:
 
 def _all_gather(x: Tensor, mesh: DeviceMesh, cut: _Cut) -> Tensor:
     """Return the tensors of all ranks that a mesh dimension connects, stacked in their order."""
-    placements = [Shard(0) if mesh_dim == cut.mesh_dim else Replicate() for mesh_dim in range(mesh.ndim)]
     shape = len(cut.sizes), *x.shape
     if x.numel() == 0:
         return x.new_empty(shape)
-    with _clear_failure():
+    if torch.compiler.is_compiling():
+        # Graphs hold what DTensor sends, but not what torch.distributed does.
+        placements = [Shard(0) if d == cut.mesh_dim else Replicate() for d in range(mesh.ndim)]
         return _whole(x.unsqueeze(0), mesh, placements, shape).full_tensor()
+    received = x.new_empty(math.prod(shape))
+    with _clear_failure():
+        _all_gather_single(received, x.reshape(-1), group=mesh.get_group(cut.mesh_dim))
+    return received.view(shape)
 
 
 @contextmanager
@@ -340,8 +352,8 @@ def _clear_failure() -> Iterator[None]:
         yield
     except RuntimeError as error:
         error.add_note(
-            f"dmlops: rank {dist.get_rank()} could not exchange results with the others. One of them has "
-            "ended, has raised an error, or did not make this call. Start all ranks again: the process group "
+            f"dmlops: rank {dist.get_rank()} could not exchange results with the others. If one of them has "
+            "ended, has raised an error, or did not make this call, start all ranks again: the process group "
             "cannot be used any more."
         )
         raise
@@ -370,17 +382,13 @@ def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> It
 def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
     """Return an argument that is a DTensor, of which this rank has the shard that its placements say."""
     if not isinstance(x, DTensor):
-        reason, allowed = (
-            "another argument is a DTensor",
-            "distribute_tensor(x, mesh, placements) makes it one",
-        )
-        raise TypeError(error_text(where, f"a {type(x).__name__}", reason, allowed))
+        got, reason = f"a {type(x).__name__}", "another argument is a DTensor"
+        raise TypeError(error_text(where, got, reason, "distribute_tensor(x, mesh, placements) makes it one"))
+    got = f"a DTensor on {x.device_mesh}"
     if mesh is not None and x.device_mesh != mesh:
-        refuse(where, f"a DTensor on {x.device_mesh}", f"x is on {mesh}", "all must be on one mesh")
+        refuse(where, got, f"x is on {mesh}", "all must be on one mesh")
     if x.device_mesh.get_coordinate() is None:
-        refuse(
-            where, f"a DTensor on {x.device_mesh}", "this rank is not in it", "call on the mesh's ranks only"
-        )
+        refuse(where, got, "this rank is not in it", "call on the mesh's ranks only")
     for placement in x.placements:
         got = f"a DTensor of placement {placement!r}"
         if placement.is_partial():

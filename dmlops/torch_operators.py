@@ -19,11 +19,12 @@ from torch.autograd import forward_ad
 from dmlops import arguments, functions, scalars
 from dmlops.array_libraries.torch import check_kind
 from dmlops.array_types import Mode
-from dmlops.data_types import SUPPORTED, data_type_of, index_data_type
+from dmlops.data_types import data_type_of, index_data_type
 from dmlops.dispatch import level_or
 from dmlops.enums import FeatureLevel
 from dmlops.errors import DeviceMismatchError, error_text, refuse, shown
 from dmlops.function_errors import InWordsOf
+from dmlops.functions import check_is_pair
 from dmlops.opaque_types import ElementType, type_name
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.gather_nd import infer_gather_nd
@@ -73,7 +74,7 @@ def nonzero_coordinates(
     _check_stream(stream, where)
     x, dtype = _tensor(inputs[0], f"{where}.x"), _index_dtype(index_dtype, out, where)
     if out is not None and size is None:
-        size = out[0].shape[0]
+        size = _tensor(out[0], f"{where}.out[0]").shape[0]
     if size is None:
         if fill_value is not None:
             reason, allowed = "size is left out", "there are rows to fill only where size is given"
@@ -96,7 +97,10 @@ def gather_nd(inputs: Sequence[Any], out: Any, stream: Any, batch_dims: int, mod
 def diagonal_matrix(
     inputs: Sequence[Any], out: Any, stream: Any, pattern: Any, value: Any, begin: int, end: int
 ) -> Sequence[Tensor]:
-    """Return the result of `dmlops.diagonal_matrix`; `pattern` is shape, type and `like` of it without `x`."""
+    """Return the result of `dmlops.diagonal_matrix`.
+
+    Where `inputs` is empty, `pattern` has the arguments ``shape``, ``dtype`` and ``like``.
+    """
     where = "diagonal_matrix"
     _check_stream(stream, where)
     if isinstance(value, Tensor):
@@ -105,7 +109,7 @@ def diagonal_matrix(
         value = scalars.fill_scalar(value, f"{where}.value")
     _check_fits(value, f"{where}.value")
     begin, end = _bounds(_integer(begin, f"{where}.begin"), _integer(end, f"{where}.end"))
-    x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(*pattern, out)
+    x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(pattern, out)
     is_infinite = isinstance(value, float) and not math.isfinite(value)
     if torch.compiler.is_exporting() and is_infinite and x.is_floating_point():
         # AOTInductor reads the arguments of operators from JSON, which has no such numbers.
@@ -122,9 +126,10 @@ def refuse_tensor_as_value() -> NoReturn:
     raise TypeError(error_text("diagonal_matrix.value", got, reason, allowed))
 
 
-def _zeros(shape: Any, dtype: Any, like: Any, out: Any) -> Tensor:
+def _zeros(pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
     """Return the input of a diagonal matrix that has none."""
     where = "diagonal_matrix"
+    shape, dtype, like = pattern
     like = out if like is None else like
     if not isinstance(like, Tensor):
         reason = "without it, the result would be a NumPy array, which torch does not trace"
@@ -157,7 +162,7 @@ def _check_stream(stream: Any, function: str) -> None:
 
 
 def _tensor(x: Any, where: str) -> Tensor:
-    """Return an input whose elements a result holds, which must be a tensor."""
+    """Return an array that must be a tensor here."""
     if not isinstance(x, Tensor):
         reason = "torch differentiates or traces this call"
         raise TypeError(error_text(where, f"a {type(x).__name__}", reason, "it must be a tensor"))
@@ -200,7 +205,8 @@ def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:
     if dtype is not None:
         return _dtype(index_data_type(dtype, f"{function}.index_dtype"))
     if out is not None:
-        return out[1].dtype  # type: ignore[no-any-return]
+        check_is_pair(out, f"{function}.out")
+        return _tensor(out[1], f"{function}.out[1]").dtype
     # The compiler cannot see the level, which a compiled call is held to when it runs.
     if torch.compiler.is_dynamo_compiling() or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED:
         return None
@@ -213,7 +219,7 @@ def _or_int64(dtype: torch.dtype | None) -> torch.dtype:
 
 
 def _dtype(data_type: ElementType) -> torch.dtype:
-    return getattr(torch, type_name(data_type))  # type: ignore[no-any-return]
+    return getattr(torch, type_name(data_type))
 
 
 def _written(
@@ -223,22 +229,17 @@ def _written(
     differentiates = x is not None and _is_tracked(x)
     for place, (result, given, name) in enumerate(zip(results, out, names, strict=True)):
         where = f"{function}.out[{place}]" if len(names) > 1 else f"{function}.out"
-        if not isinstance(given, Tensor):
-            reason = "torch differentiates or traces this call"
-            raise TypeError(error_text(where, f"a {type(given).__name__}", reason, "it must be a tensor"))
+        given = _tensor(given, where)  # noqa: PLW2901
         if differentiates or (torch.is_grad_enabled() and given.requires_grad):
             reason = "what is written in place has no derivative"
-            raise TypeError(
-                error_text(where, "a tensor", reason, "leave out, pass x.detach(), or use torch.no_grad()")
-            )
-        shape = (
-            given.shape[:0] if name == "count" and given.dim() == 1 and given.shape[0] == 1 else given.shape
-        )
+            remedy = "leave out, pass x.detach(), or use torch.no_grad()"
+            raise TypeError(error_text(where, "a tensor", reason, remedy))
         _check_device(given, result, where)
+        shape = () if name == "count" and tuple(given.shape) == (1,) else given.shape
         if shape != result.shape or given.dtype != result.dtype:
             got = f"{given.dtype} of shape {tuple(given.shape)}"
             expected = f"{result.dtype} of shape {tuple(result.shape)}"
-            refuse(where, got, f"the {name} need {expected}", "types and shapes must be equal")
+            refuse(where, got, f"the {name} must be {expected}", "types and shapes must be equal")
         given.copy_(result)
     return out
 
@@ -458,9 +459,7 @@ def _batched_nonzero_coordinates_static(
 
 
 def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
-    return functions.gather_nd(
-        _plain(x), _plain(indices), batch_dims=batch_dims, mode=cast("Mode", mode)
-    )
+    return functions.gather_nd(_plain(x), _plain(indices), batch_dims=batch_dims, mode=cast("Mode", mode))
 
 
 @sizes_stand_in()
@@ -575,10 +574,11 @@ _code: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
 def _implement(name: str, function: Callable[..., Any], key: str) -> None:
+    def run(*arguments: Any) -> Any:
+        return _code[name, key](*arguments)
+
     _code[name, key] = function
-    _LIBRARY.impl(
-        name, lambda *arguments: _code[name, key](*arguments), key, with_keyset=key == "Autograd"
-    )
+    _LIBRARY.impl(name, run, key, with_keyset=key == "Autograd")
 
 
 @functools.cache
@@ -661,3 +661,6 @@ _register_vmap(_gather_nd, _fake_gather_nd, _batched_gather_nd)
 _diagonal_matrix = _operator("diagonal_matrix", _run_diagonal_matrix, _fake_diagonal_matrix)
 _register_derivatives(_diagonal_matrix, _differentiable_diagonal_matrix)
 _register_vmap(_diagonal_matrix, _fake_diagonal_matrix, _batched_diagonal_matrix)
+
+OPERATORS = _top_k, _nonzero_coordinates, _nonzero_coordinates_static, _gather_nd, _diagonal_matrix
+"""All operators that are registered as ``torch.ops.dmlops``."""

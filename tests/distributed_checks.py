@@ -141,6 +141,11 @@ def top_k_layouts(device):
             of_lengths=[Shard(0), Replicate()],
         )
     check_top_k(np.float32(3).reshape(()), 1, mesh, [Replicate(), Replicate()])
+    transposed = dmlops.top_k(distribute(x[..., 0].T.copy(), mesh, [Shard(0), Shard(1)]).t(), 5)
+    for actual, expected in zip(transposed, reference.top_k(x[..., 0], 5), strict=True):
+        check(actual, expected, [Replicate(), Shard(0)])
+    with torch.inference_mode():
+        check_top_k(x, 4, mesh, [Shard(1), Shard(0)], axis=1)
     empty = np.zeros((0, 5), "float32")
     check_top_k(empty, 2, mesh, [Shard(1), Replicate()])
     check_top_k(empty, 2, mesh, [Shard(0), Shard(1)])
@@ -172,10 +177,8 @@ def gather(device):
     rng = random("gather")
     x = sample("float32", (5, 3, 4, 6), "sharded gather")
     indices = rng.integers(-3, 3, (5, 7, 1))
-    of_x, of_indices = (
-        (Replicate(), Shard(0), Shard(2), Shard(3)),
-        (Replicate(), Shard(0), Shard(1), Shard(2)),
-    )
+    of_x = (Replicate(), Shard(0), Shard(3))
+    of_indices = (Replicate(), Shard(0), Shard(1), Shard(2))
     for layout_x in itertools.product(of_x, repeat=2):
         for layout_indices in itertools.product(of_indices, repeat=2):
             mode = "fill" if layout_x[0].is_replicate() else "raise"
@@ -186,9 +189,10 @@ def gather(device):
                 batch_dims=1,
                 mode=mode,
             )
-            # Copied dimensions follow those of the tuples.
+            # Copied dimensions follow those of the tuples. Indices are gathered where x would have to be.
             for of_result, p, q in zip(result.placements, layout_x, layout_indices, strict=True):
-                follows = q if q != Shard(2) else Replicate()
+                has_no_counterpart = q == Shard(2) or (q == Shard(0) and q in layout_x)
+                follows = Replicate() if has_no_counterpart else q
                 assert of_result == (follows if p.is_replicate() else p)
             check(result, reference.gather_nd(x, given, batch_dims=1, mode=mode), result.placements)
 
@@ -235,7 +239,7 @@ def given_outputs(device):
 
 
 class Sent(TorchDispatchMode):
-    """Counts the bytes of each collective operation that this rank takes part in."""
+    """Lists the bytes that this rank gives to each collective operation."""
 
     def __init__(self):
         super().__init__()
@@ -244,10 +248,10 @@ class Sent(TorchDispatchMode):
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # and see what it does
-        if operator.namespace == "_c10d_functional" and (
-            "gather" in str(operator) or "reduce" in str(operator)
-        ):
-            self.sizes.append(args[0].numel() * args[0].element_size())
+        if operator.name() == "c10d::_allgather_base_":
+            self.sizes.append(args[1].nbytes)
+        elif operator.namespace == "c10d" or operator.name() == "_c10d_functional::all_reduce":
+            self.sizes.append(args[0].nbytes)
         return operator(*args, **(kwargs or {}))
 
 
@@ -284,6 +288,17 @@ def gradients(device):
         values, _ = dmlops.top_k(x, 4)
         (values**2 * distribute(weights, mesh, values.placements)).sum().backward()
         check(x.grad, whole.grad.numpy(), placements)
+        x = distribute(numbers, mesh, placements).requires_grad_()
+        (dmlops.diagonal_matrix(x) * distribute(numbers, mesh, placements)).sum().backward()
+        check(x.grad, np.where(np.eye(6, 10) > 0, 0, numbers), placements)
+    indices = random("indices").integers(0, 6, (8, 1))
+    times = np.bincount(indices[:, 0], minlength=6)
+    for of_x, of_indices in itertools.product((Replicate(), Shard(1)), (Replicate(), Shard(0))):
+        x = distribute(numbers, mesh, [Replicate(), of_x]).requires_grad_()
+        gathered = dmlops.gather_nd(x, distribute(indices, mesh, [of_indices, Replicate()]))
+        gathered.sum().backward()
+        assert x.grad.placements == x.placements
+        assert x.grad.full_tensor().tolist() == np.repeat(times[:, None], 10, 1).tolist()
 
 
 def error_of(call):
@@ -348,8 +363,8 @@ def one_rank_ends(device):
     dmlops.top_k(x, 3)
     if mesh.get_local_rank() == mesh.size() - 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    error = error_of(lambda: dmlops.top_k(x, 3))
-    return type(error), error.__notes__
+    error = error_of(lambda: dmlops.top_k(x, 3).values.to_local().tolist())
+    return type(error), getattr(error, "__notes__", [])
 
 
 def compiled(device):

@@ -8,7 +8,7 @@ import traceback
 class Ranks:
     """A process group of `n` processes, with a CPU or a GPU for each."""
 
-    def __init__(self, n, folder, device="cpu", timeout_s=60):
+    def __init__(self, n, folder, device="cpu", timeout_s=300):
         # The modules are imported once, and every process starts as a copy of the one that has done it.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
@@ -26,7 +26,7 @@ class Ranks:
             process.start()
             theirs.close()
 
-    def __call__(self, task, *arguments, timeout_s=240):
+    def __call__(self, task, *arguments, timeout_s=500):
         """Run a task on all ranks at once; return its result, or an error with its text, by rank."""
         for pipe in self.pipes:
             pipe.send((task, arguments))

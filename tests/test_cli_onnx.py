@@ -135,6 +135,17 @@ def test_refusals(model):
     assert sorted(os.listdir()) == before
 
 
+def test_strings_are_not_pickled(model):
+    """The evaluator has constant strings as objects."""
+    text = """
+        <ir_version: 8, opset_import: ["": 18]>
+        words () => (string[2] y) { y = Constant <value = string[2] {"one", "two"}> () }
+    """
+    onnx.save(onnx.parser.parse_model(text), "words.onnx")
+    assert model("onnx", "words.onnx", "-o", "y.npy")[0] == 0
+    assert np.load("y.npy").tolist() == ["one", "two"]
+
+
 def test_what_the_evaluator_cannot_run(model):
     nodes = {"y = com.acme.Do (x)": "", "y = Reshape (x, k)": "", "y = SequenceConstruct (x)": "-o"}
     for node, option in nodes.items():

@@ -43,10 +43,9 @@ MOST_SPILLED = {
     "dmlops_top_k_partition_8_": 1400,
     "dmlops_top_k_partition_": 720,
     "dmlops_top_k_histogram_": 170,
-    # Written for 9.0; on 7.5 these spill most.
-    "dmlops_top_k_list_": 1000,
-    "dmlops_top_k_finish_8": 2500,
-    "dmlops_top_k_finish_": 2200,
+    "dmlops_top_k_list_": 300,
+    "dmlops_top_k_finish_8": 1700,
+    "dmlops_top_k_finish_": 550,
 }
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from importlib.util import find_spec
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from dmlops import (
     TopK1,
 )
 from dmlops.data_types import SUPPORTED
-from tests import reference
+from tests import opaque_data, reference
 from tests.data import DTYPES, FLOATS, INDEX_DTYPES, assert_same, random, sample
 from tests.guarded import Guarded
 from tests.marks import exhaustive
@@ -354,6 +355,44 @@ def test_executions(simd):
         f"from tests.test_guard_pages import execute_operators; execute_operators(0, {PROBLEMS // 2})",
         DMLOPS_SIMD=simd,
     )
+
+
+def call_on_parts():
+    """Call on elements that kernels take as several integers."""
+    shapes = ((1, 1), (2, 3), (7, 5), (3, 64), (65, 17), (2, 3, 33), (40, 300))
+    for dtype, shape, at_end in product(
+        map(np.dtype, ("c8", "c16", "u1,f4", "f4,f4,f4")), shapes, (True, False)
+    ):
+        values = opaque_data.sample(dtype, shape)
+        bytes_of_values = opaque_data.raw(values)
+        backwards = [d for d in range(len(shape)) if len(shape) == 2]
+        guarded = [
+            Guarded(size, dtype, at_end=at_end, order=order, backwards=reverse)
+            for size, order, reverse in (
+                (shape, range(len(shape)), backwards),
+                (shape, range(len(shape))[::-1], ()),
+                ((2, *shape[1:]), None, ()),
+            )
+        ]
+        x, out, picked = guarded
+        x.fill(values, read_only=True)
+        indices = np.array([[shape[0] - 1], [0]])
+        dmlops.gather_nd(x.array, indices, out=picked.array)
+        np.testing.assert_array_equal(opaque_data.raw(picked.array), bytes_of_values[indices[:, 0]])
+        for value in (0, values.flat[0]):
+            dmlops.diagonal_matrix(x.array, value=value, begin=-1, end=3, out=out.array)
+            np.testing.assert_array_equal(
+                opaque_data.raw(out.array), opaque_data.filled(values, value, -1, 3)
+            )
+        found = dmlops.nonzero_coordinates(x.array).coordinates
+        np.testing.assert_array_equal(found, np.argwhere(opaque_data.is_nonzero(values)))
+        for name, array in enumerate(guarded):
+            array.check(name)
+
+
+@SIMD
+def test_parts_of_elements(simd):
+    run_script("from tests.test_guard_pages import call_on_parts; call_on_parts()", DMLOPS_SIMD=simd)
 
 
 @pytest.mark.parametrize(("at_end", "place"), [(True, 5), (False, -1)])

@@ -267,9 +267,11 @@ class TestDiagonalMatrix:
             (name,) = description
             with pytest.raises(InvalidDescriptorError, match=rf"diagonal_matrix\.{name}: .* x is given"):
                 diagonal_matrix(da.ones((4, 4)), **description)
-        for value in ("1.5", 1j, None):
-            with pytest.raises(TypeError, match=r"diagonal_matrix\.value: .* must be a real number"):
+        for value in ("1.5", None, [1, 2]):
+            with pytest.raises(TypeError, match=r"diagonal_matrix\.value: .* must be a number"):
                 diagonal_matrix(da.ones((4, 4)), value=value)
+        with pytest.raises(InvalidDescriptorError, match=r"diagonal_matrix\.value: got 1j, .* a real number"):
+            diagonal_matrix(da.ones((4, 4)), value=1j)
         with pytest.raises(TypeError, match=r"diagonal_matrix\.begin: got 0\.5"):
             diagonal_matrix(da.ones((4, 4)), begin=0.5)
         for shape in (5, (5.0, 5), "ab"):
@@ -342,6 +344,33 @@ class TestWhatIsNoDaskArray:
     def test_masked_arrays_are_refused(self):
         with pytest.raises(TypeError, match=r"top_k\.x: got a masked array"):
             top_k(np.ma.masked_array([1, 2], [True, False]), 1)
+
+
+STRUCTURED = np.array([(1, 2.0), (0, 0.0), (3, 0.0)], [("a", "i4"), ("b", "f8")])
+DATES = np.array(["2020-01-01", "NaT", "1970-01-01"], "datetime64[D]")
+
+
+@pytest.mark.parametrize(
+    "x", [np.array([1 + 2j, 0, 3]), STRUCTURED, DATES], ids=["complex", "struct", "date"]
+)
+def test_elements_of_other_types(x):
+    lazy = da.from_array(x, chunks=2)
+    coordinates, count = nonzero_coordinates(lazy)
+    expected = dmlops.nonzero_coordinates(x)
+    check(coordinates, expected.coordinates)
+    check(count, expected.count)
+    for indices in ([[2], [0]], da.from_array(np.array([[2], [0]]), chunks=1)):
+        result = gather_nd(lazy, indices)
+        assert result.dtype == x.dtype
+        assert result.compute(scheduler="sync").tolist() == x[[2, 0]].tolist()
+    matrix = x[:2, None]
+    filled = diagonal_matrix(da.from_array(matrix, chunks=1), value=x[2])
+    assert filled.compute(scheduler="sync").tolist() == [[x[2].item()], [x[1].item()]]
+    if x.dtype.kind == "M":
+        check(top_k(lazy, 3, largest=False).indices, np.array([2, 0, 1]))
+    else:
+        with pytest.raises(TypeError, match=r"top_k\.x: got"):
+            top_k(lazy, 1)
 
 
 def test_nothing_runs_before_it_is_asked_for():

@@ -449,7 +449,7 @@ class TestErrors:
 
 
 def test_several_devices_and_another_process(tmp_path):
-    """Batches that are spread over devices, and a computation that another process has exported."""
+    """Batches that are spread over devices, what another process has exported, and an early end."""
     x = normal(8, 9)
     safe = jax.export.DisabledSafetyCheck.custom_call("dmlops")
     export = partial(jax.export.export, disabled_checks=[safe], platforms=["cpu"])
@@ -483,6 +483,14 @@ def test_several_devices_and_another_process(tmp_path):
 
         expected = [answer.reshape(4, 2, 3) for answer in expected]
         check(jax.pmap(lambda x: tuple(top_k(x, 3)))(x.reshape(4, 2, 9)), expected)
+
+        def step(x, _):
+            return x + top_k(x, 3).values[:, :1], None
+
+        # The process ends while these still run.
+        long = jax.jit(lambda x: jax.lax.scan(step, x, length=100_000)[0])
+        long(x)
+        held = long(x + 1)
     """
     run_script(
         f"FOLDER = {str(tmp_path)!r}\n",

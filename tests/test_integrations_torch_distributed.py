@@ -40,7 +40,7 @@ def test_same_as_one_device(check, ranks):
 
 
 def test_rank_that_ends(tmp_path):
-    ranks = Ranks(4, tmp_path, timeout_s=5)
+    ranks = Ranks(4, tmp_path)
     *others, last = ranks(distributed_checks.one_rank_ends)
     ranks.end()
     assert isinstance(last, ProcessLookupError)
@@ -52,7 +52,7 @@ def test_rank_that_ends(tmp_path):
 def test_page():
     """One process runs the page, as torchrun would start it."""
     run_script(
-        "from tests.scripts import run_page; run_page('docs/integrations/torch_distributed.md')",
+        'from tests.scripts import run_page; run_page("docs/integrations/torch_distributed.md")',
         RANK="0",
         WORLD_SIZE="1",
         MASTER_ADDR="127.0.0.1",

@@ -132,7 +132,11 @@ class TestTorch:
             """A subclass with memory."""
 
         def results(x):
-            out = {} if not given else {"out": calls.outputs() if name != "diagonal_matrix" else calls.outputs()[0]}
+            out = (
+                {}
+                if not given
+                else {"out": calls.outputs() if name != "diagonal_matrix" else calls.outputs()[0]}
+            )
             found = calls.function(x, **out)
             return found if isinstance(found, tuple) else (found,)
 

@@ -395,13 +395,18 @@ class TestTorch:
     def test_conjugate_bit(self, name):
         x = np.array([[1 + 2j, 3j], [4, complex(5, -0.0)]], name)
         for _ in range(4):
+            # A call that is kept for plain tensors must see the bit.
+            self.check(dmlops.gather_nd(self.tensor(x), self.torch.tensor([[1]])), x.dtype, raw(x[[1]]))
+            self.check(dmlops.diagonal_matrix(self.tensor(x), value=2j), x.dtype, filled(x, 2j))
+            out = self.torch.zeros_like(self.tensor(x))
+            dmlops.diagonal_matrix(self.tensor(x), out=out)
             lazy = self.tensor(x).conj()
             assert lazy.is_conj()
             self.check(dmlops.gather_nd(lazy, self.torch.tensor([[1]])), x.dtype, raw(x.conj()[[1]]))
             self.check(dmlops.diagonal_matrix(lazy, value=2j), x.dtype, filled(x.conj(), 2j))
             assert dmlops.nonzero_coordinates(lazy).count == 4
-        with pytest.raises(InvalidDescriptorError, match="conjugate bit"):
-            dmlops.diagonal_matrix(self.tensor(x), out=self.tensor(x).conj())
+            with pytest.raises(InvalidDescriptorError, match="conjugate bit"):
+                dmlops.diagonal_matrix(self.tensor(x), out=self.tensor(x).conj())
 
     def test_subnormal_numbers(self):
         x = self.tensor(np.array([5e-324, complex(0, -5e-324), complex(-0.0, -0.0)]))
@@ -434,6 +439,12 @@ class TestJax:
             same(np.array(dmlops.diagonal_matrix(x, value=1)), dtype, filled(host, 1))
             coordinates = dmlops.nonzero_coordinates(x).coordinates
             np.testing.assert_array_equal(coordinates, np.argwhere(is_nonzero(host)))
+
+    @pytest.mark.parametrize("dtype", ["datetime64[D]", "u1,f4"])
+    def test_types_that_jax_lacks(self, dtype):
+        like = pytest.importorskip("jax").numpy.zeros(1)
+        with pytest.raises(TypeError, match=r"^diagonal_matrix\.dtype: got .*, but JAX has no such type; "):
+            dmlops.diagonal_matrix(shape=(2, 2), dtype=dtype, value=0, like=like)
 
     def test_complex128_needs_64_bits(self):
         jax = pytest.importorskip("jax")

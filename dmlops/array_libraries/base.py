@@ -9,7 +9,7 @@ from dmlops.data_types import data_type_of_numpy
 from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, error_text
 from dmlops.memory import Device
-from dmlops.opaque_types import ElementType
+from dmlops.opaque_types import ElementType, type_name
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 
@@ -252,6 +252,12 @@ def described(data_type: ElementType, sizes: Any, strides: Any) -> TensorDesc:
     # As in `describe_numpy_like`, for libraries whose strides count elements.
     steps = [stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True)]
     return TensorDesc(data_type, tuple(sizes), tuple(steps))
+
+
+def refuse_type(data_type: ElementType, library: str, where: str) -> NoReturn:
+    """Refuse a type of new arrays that their library does not have."""
+    reason, allowed = f"{library} has no such type", f"it must be a type of {library}'s"
+    raise TypeError(error_text(where, type_name(data_type), reason, allowed))
 
 
 def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeError:

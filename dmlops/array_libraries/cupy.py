@@ -12,11 +12,12 @@ from dmlops.array_libraries.base import (
     are_nonzero,
     describe_numpy_like,
     new_operand,
+    refuse_type,
     refuse_unaligned,
 )
 from dmlops.data_types import numpy_dtype
 from dmlops.memory import Device
-from dmlops.opaque_types import ElementType
+from dmlops.opaque_types import ElementType, OpaqueType
 from dmlops.tensor import TensorDesc
 
 
@@ -79,6 +80,10 @@ class CuPy(ArrayLibrary):
             nullcontext() if stream is None else self.on_stream(stream, device),
         ):
             return self._operand(are_nonzero(operand.array, self._cupy.int64))
+
+    def check_representable(self, data_type: ElementType, where: str) -> None:
+        if isinstance(data_type, OpaqueType) and data_type.is_time:
+            refuse_type(data_type, "CuPy", where)
 
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         with self._cupy.cuda.Device(device.number):

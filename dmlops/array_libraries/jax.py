@@ -6,13 +6,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dmlops import cuda
-from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, described
+from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, described, refuse_type
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.data_types import named_data_type, numpy_dtype
 from dmlops.enums import TensorDataType
 from dmlops.errors import error_text, refuse
 from dmlops.memory import CPU, Device
-from dmlops.opaque_types import ElementType
+from dmlops.opaque_types import ElementType, OpaqueType
 from dmlops.tensor import TensorDesc, packed_strides
 
 
@@ -88,13 +88,15 @@ class Jax(ArrayLibrary):
         return self.as_input(bools, "", stream)
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
-        """Refuse a data type that JAX would silently change.
+        """Refuse a data type that JAX does not have, or would silently change.
 
         Raises
         ------
         TypeError
-            If it has 64 bits while JAX has only 32.
+            If it is one of NumPy alone, or has 64 bits while JAX has only 32.
         """
+        if isinstance(data_type, OpaqueType) and data_type.dtype is not None:
+            refuse_type(data_type, "JAX", where)
         dtype = numpy_dtype(data_type)
         if self._jax.dtypes.canonicalize_dtype(dtype) != dtype:
             reason, allowed = "jax_enable_x64 is off", "turn it on, or use 32-bit types"

@@ -13,12 +13,13 @@ from dmlops.array_libraries.base import (
     described,
     memory_error,
     new_operand,
+    refuse_type,
     refuse_unaligned,
 )
 from dmlops.data_types import SUPPORTED, named_data_type
 from dmlops.errors import error_text, refuse
 from dmlops.memory import CPU, Device
-from dmlops.opaque_types import OPAQUE, ElementType, type_name
+from dmlops.opaque_types import OPAQUE, ElementType
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 from kernels_cpu.native_call import dlpack_describe
@@ -179,7 +180,7 @@ class Torch(ArrayLibrary):
         plain: Any = self.native_type
         try:
             for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict
-                if array.__class__ is not plain or array.requires_grad or array.is_neg():
+                if array.__class__ is not plain or array.requires_grad or array.is_neg() or array.is_conj():
                     return False
                 offset = array.storage_offset()
                 if offset:
@@ -207,8 +208,7 @@ class Torch(ArrayLibrary):
             If it does not.
         """
         if data_type not in self._dtypes:
-            allowed = "it must be a type of torch's"
-            raise TypeError(error_text(where, type_name(data_type), "torch has no such type", allowed))
+            refuse_type(data_type, "torch", where)
 
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         return self._torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
@@ -239,7 +239,7 @@ class Torch(ArrayLibrary):
 
 # DLDeviceType and DLDataTypeCode, of dlpack.h.
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
-_DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
+_DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
 
 
 def check_kind(array: Any, where: str) -> None:

@@ -24,6 +24,7 @@ from dmlops import NonzeroResult, TopKResult, arguments, scalars
 from dmlops.array_types import Mode
 from dmlops.dispatch import level_set
 from dmlops.errors import error_text, refuse, shown
+from dmlops.functions import refuse_with_input
 from dmlops.integrations.xla_calls import call, index_type_name, number_text
 
 
@@ -140,10 +141,7 @@ def diagonal_matrix(
         arguments.integer(end, f"{where}.end"),
     )
     if x is not None:
-        for name, given in (("shape", shape), ("dtype", dtype)):
-            if given is not None:
-                allowed = f"{name} describes a result without x"
-                refuse(f"{where}.{name}", shown(given), "x is given", allowed)
+        refuse_with_input(shape=shape, dtype=dtype)
         return _traced(_diagonal_matrix, (x,), band)
     if shape is None:
         allowed = "one of x and shape must be given"
@@ -164,6 +162,7 @@ def _compiled(function: Callable[..., Any], inputs: Any, options: Sequence[Any],
     return function(*inputs, options)
 
 
+# Each operator is a function that JAX differentiates, around one that vmap replaces, around a call of XLA's.
 def _top_k(x: Array, *inputs: Any) -> Any:
     *lengths, options = inputs
     axis = options[1]
@@ -218,7 +217,7 @@ def _find(x: Array, options: tuple[Any, ...]) -> Any:
     def find_in_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
         example = x.size // size
         # The positions in the whole batch, which its end follows.
-        flat_type = "uint32" if x.size < 2**32 else "uint64"
+        flat_type = "uint32" if x.size < 2**31 else "uint64"
         positions, _ = _find(x.reshape(-1), (max(x.size, 1), int(np.iinfo(flat_type).max), flat_type))
         begins = jnp.arange(size + 1, dtype=flat_type) * example
         offsets = jnp.searchsorted(positions[:, 0], begins)

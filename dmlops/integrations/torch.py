@@ -1,7 +1,7 @@
-"""The functions of `dmlops` under names of their own, and the operators ``torch.ops.dmlops`` behind them.
+"""The functions of `dmlops` on tensors, and the operators ``torch.ops.dmlops`` behind them.
 
-`dmlops.top_k`, `nonzero_coordinates` and `gather_nd` differentiate, and can be compiled and exported; here they
-are again. Import this module to register the operators before an exported program is loaded.
+All but `diagonal_matrix` are those of `dmlops`, which differentiate and can be compiled by themselves. Import
+this module before a program that was exported with them is loaded: it registers the operators.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 import dmlops
-from dmlops import gather_nd, nonzero_coordinates, top_k, torch_operators
+from dmlops import gather_nd, nonzero_coordinates, top_k
+from dmlops.torch_operators import OPERATORS
 
-__all__ = ["diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"]
+__all__ = ["OPERATORS", "diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"]
 
 
 def diagonal_matrix(
@@ -24,11 +25,14 @@ def diagonal_matrix(
     device: Any = None,
     **options: Any,
 ) -> Tensor:
-    """Return the matrix of `dmlops.diagonal_matrix` as a tensor, without an array that it is like.
+    """Return the matrix of `dmlops.diagonal_matrix`, which without `x` is a tensor too.
 
-    Without `x`, `shape`, `dtype` and `device` mean what they do to `torch.zeros`.
+    `shape`, `dtype` and `device` then mean what they do to `torch.zeros`.
     """
-    if x is not None:
-        return dmlops.diagonal_matrix(x, shape=shape, dtype=dtype, **options)  # type: ignore[call-overload, no-any-return]
-    like = torch.empty((), dtype=dtype, device=device)
-    return dmlops.diagonal_matrix(shape=shape, like=like, **options)
+    result: Tensor
+    if x is None:
+        like = torch.empty((), dtype=dtype, device=device)
+        result = dmlops.diagonal_matrix(shape=shape, like=like, **options)
+    else:
+        result = dmlops.diagonal_matrix(x, shape=shape, dtype=dtype, **options)
+    return result

@@ -23,11 +23,14 @@ from dmlops.data_types import SUPPORTED, index_data_type, numpy_dtype
 from dmlops.errors import error_text, refuse
 from dmlops.executors import HOST, Stream
 from dmlops.integrations import xla_ffi
-from dmlops.memory import CPU, Device
+from dmlops.memory import CPU, Device, aligned
+from dmlops.replay import LAUNCH_ALIGNMENT, launch_on_gpu
+from kernels_cpu.native_call import LAUNCH
 from kernels_cpu.threads import get_num_threads
 
 _TARGET = "dmlops"
 _CUDA = "cuda"
+_PADDING = (0,) * len(LAUNCH.signature)
 # Calls that are kept ready; others are planned again.
 _MAX_CALLS = 4096
 
@@ -200,8 +203,8 @@ def _run_on_host(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
 
 
 def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
-    handle = stream()
-    device = Device(_CUDA, cuda.stream_device(handle))
+    handle, gpus = stream(), _gpus()
+    device = gpus[0] if len(gpus) == 1 else Device(_CUDA, cuda.stream_device(handle))
     bound = _bound(call.text, device, 0)
     _check_count(call, bound, len(bound.results) + 1)
     *results, workspace = call.results
@@ -209,8 +212,29 @@ def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
         reason = f"{device} needs {bound.workspace_size}"
         allowed = "trace the function on a machine with such a GPU"
         refuse(f"{bound.name}.workspace", f"{call.last_size} bytes", reason, allowed)
-    with cuda.device_made_current(device.number), Stream(handle, bound.library, device) as executor:
-        bound.launch(executor, (*call.operands, *results), workspace)
+    addresses = (*call.operands, *results)
+    with cuda.device_made_current(device.number):
+        launch = _native_launch(call.text, device)
+        is_aligned = not any(address % LAUNCH_ALIGNMENT for address in addresses)
+        if launch is not None and is_aligned and launch((*addresses, aligned(workspace), handle)) == 0:
+            return
+        # After an error of the driver, everything is launched again, which tells what is wrong.
+        with Stream(handle, bound.library, device) as executor:
+            bound.launch(executor, addresses, workspace)
+
+
+@functools.lru_cache(_MAX_CALLS)
+def _native_launch(text: bytes, device: Device) -> Callable[[Sequence[int]], int] | None:
+    """Return what launches all kernels of a call from compiled code; None where Python must.
+
+    It takes the addresses, that of the workspace and the stream, and returns the driver's error or 0.
+    """
+    bound = _bound(text, device, 0)
+    launch = launch_on_gpu(bound, [0] * (len(bound.inputs) + len(bound.results)))
+    if launch is None:
+        return None
+    leading = (*launch.leading, *[0] * bound.n_leading)
+    return lambda operands: launch.kernel(*(*leading, *operands, *_PADDING)[: len(LAUNCH.signature)])
 
 
 def _check_count(call: xla_ffi.Call, bound: BoundCall, count: int) -> None:

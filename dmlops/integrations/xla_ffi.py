@@ -5,21 +5,28 @@ functions, of which one tells the stream. The structures are those of ``xla/ffi/
 ships (`jax.ffi.include_dir`), up to the last member that is needed here. Their layout is fixed for version 0:
 minor versions only append members.
 
-A handler holds the GIL while it runs. XLA calls it from threads that do not wait for each other's GIL: JAX
-releases it before it runs or awaits a computation, as `jax.pure_callback` needs it too.
+A handler takes the GIL. JAX lets go of it before it runs or awaits a computation, as `jax.pure_callback`
+needs it too. But computations may go on when Python ends, where a thread that wants the GIL would wait for
+ever, and the process for the thread. So XLA calls a few instructions of machine code, which enter Python
+until the interpreter begins to end, and return an error from then on.
 """
 
+import atexit
 import ctypes
+import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import llvmlite.binding as llvm
 
-_MAJOR = 0
+# Versions that these structures fit: this one, and later ones of the same major version.
+_OLDEST = (0, 1)
 _METADATA = 1  # the only kind of extension
 _STRING = 4  # XLA_FFI_AttrType_STRING
 _COMMAND_BUFFER_COMPATIBLE = 1
-_INVALID_ARGUMENT = 3
+_INVALID_ARGUMENT, _ABORTED = 3, 10
 
 
 class _Extension(ctypes.Structure):
@@ -151,9 +158,45 @@ class Call(NamedTuple):
 Handler = Callable[[Call, Callable[[], int]], None]
 """Runs a call; the second argument tells the CUDA stream that the call is to be put on."""
 
-_ENTRY = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Frame))
-# XLA keeps addresses of them for the life of the process.
-_registered: list[Any] = []
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Frame))
+# XLA keeps the addresses of handlers for the life of the process.
+_kept: list[Any] = []
+
+# Handlers that may be in Python now, and whether no more may enter it.
+_running, _is_over = ctypes.c_int64(0), ctypes.c_int64(0)
+_ENDED = _ErrorArguments(
+    *(ctypes.sizeof(_ErrorArguments), None, b"dmlops: Python has ended before the computation", _ABORTED)
+)
+_ENTRY = """
+define ptr @{name}(ptr %frame) {{
+  atomicrmw add ptr inttoptr (i64 {running} to ptr), i64 1 seq_cst
+  %is_over = load atomic i64, ptr inttoptr (i64 {is_over} to ptr) seq_cst, align 8
+  %may_run = icmp eq i64 %is_over, 0
+  br i1 %may_run, label %run, label %refuse
+run:
+  %result = call ptr inttoptr (i64 {callback} to ptr)(ptr %frame)
+  br label %end
+refuse:
+  %api_at = getelementptr i8, ptr %frame, i64 {api_at}
+  %api = load ptr, ptr %api_at
+  %create_error_at = getelementptr i8, ptr %api, i64 {create_error_at}
+  %create_error = load ptr, ptr %create_error_at
+  %error = call ptr %create_error(ptr inttoptr (i64 {ended} to ptr))
+  br label %end
+end:
+  %answer = phi ptr [ %result, %run ], [ %error, %refuse ]
+  atomicrmw sub ptr inttoptr (i64 {running} to ptr), i64 1 seq_cst
+  ret ptr %answer
+}}
+"""
+
+
+@atexit.register
+def _end() -> None:
+    """Let no more handlers into Python, and wait for those that are in it."""
+    _is_over.value = 1
+    while _running.value:
+        time.sleep(0.001)
 
 
 def register(name: str, platform: str, handler: Handler) -> None:
@@ -170,25 +213,48 @@ def register(name: str, platform: str, handler: Handler) -> None:
             return _error(frame, f"{type(error).__name__}: {error}")
         return None
 
-    entry = _ENTRY(run)
-    _registered.append(entry)
-    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(entry), platform=platform)
+    callback = _CALLBACK(run)
+    entry = _entry(f"{name}_{platform}", callback)
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(entry)), platform=platform)
+
+
+def _entry(name: str, callback: Any) -> int:
+    """Return the address of machine code that calls back."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    code = _ENTRY.format(
+        name=name,
+        running=ctypes.addressof(_running),
+        is_over=ctypes.addressof(_is_over),
+        callback=ctypes.cast(callback, ctypes.c_void_p).value,
+        api_at=_Frame.api.offset,
+        create_error_at=_Api.create_error.offset,
+        ended=ctypes.addressof(_ENDED),
+    )
+    compiler = llvm.create_lljit_compiler(use_jit_link=sys.platform != "win32")
+    library = llvm.JITLibraryBuilder().add_ir(code).export_symbol(name).link(compiler, name)
+    _kept.append((callback, compiler, library))
+    return int(library[name])
 
 
 def _describe(frame: Any) -> None:
     """Answer the only question that XLA asks of a handler before it calls it."""
-    extension, version = frame.extension.contents, frame.api.contents.version
+    extension = frame.extension.contents
     if extension.base.type != _METADATA:
         msg = f"dmlops does not know extension {extension.base.type} of XLA's foreign function interface"
         raise RuntimeError(msg)
-    if version.major != _MAJOR:
-        msg = (
-            f"dmlops knows version {_MAJOR} of XLA's foreign function interface, "
-            f"and this jaxlib has {version.major}.{version.minor}"
-        )
-        raise RuntimeError(msg)
+    major, minor = _OLDEST
+    if frame.api:  # which older versions do not give here
+        version = frame.api.contents.version
+        if version.major != major:
+            msg = (
+                f"dmlops knows version {major} of XLA's foreign function interface, "
+                f"and this jaxlib has {version.major}.{version.minor}"
+            )
+            raise RuntimeError(msg)
+        minor = version.minor
     metadata = extension.metadata.contents
-    metadata.version.major, metadata.version.minor = version.major, version.minor
+    metadata.version.major, metadata.version.minor = major, minor
     metadata.traits = _COMMAND_BUFFER_COMPATIBLE
 
 

@@ -189,6 +189,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             most_groups,
             histogram,
             sums,
+            extremes,
             counters,
             thread,
             lane,

@@ -66,12 +66,10 @@ i64 = types.int64
 _AHEAD = 8
 _LISTING_REGISTERS = 64
 _WORDS = 4 * _AHEAD
-# Vectors, of those that have candidates, that a lane keeps until they are listed; others are loaded again,
-# so many at a time.
+# Vectors, of those that have candidates, that a lane loads at a time. The first are kept until they are
+# listed, others are loaded again.
 _KEPT = 2
 _KEPT_WORDS = 4 * _KEPT
-_AGAIN = 4
-_AGAIN_WORDS = 4 * _AGAIN
 
 
 def list_kernel(element_size: int) -> Any:
@@ -218,37 +216,32 @@ def list_kernel(element_size: int) -> Any:
                         words[word] |= bits << u32(element * element_size % 4 * 8)
         return exist
 
-    def make_load_found(n_each):
-        @linked_function
-        def load_found(words, marks, numbers, segment_vectors, at, located, limits, unfolding):
-            """Load the next vectors of each lane that were found, and mark their candidates; count these.
+    @linked_function
+    def load_found(words, marks, numbers, segment_vectors, at, located, limits, unfolding):
+        """Load the next vectors of each lane that were found, and mark their candidates; count these.
 
-            They are above the threshold, or equal it in one of the segment's first `n_with_equals` vectors.
-            """
-            found, n_found, first = segment_vectors
-            base, step, count = located
-            threshold, above_threshold, has_above, n_with_equals = limits
-            for turn in range(n_each):
-                position = i64(count)
-                numbers[turn] = u32(0)
-                if at + u32(turn * 32) < n_found:
-                    numbers[turn] = found[at + u32(turn * 32)]
-                    position = first + i64(numbers[turn] * per_vector)
-                marks[turn] = load_vector(words, 4 * turn, base, step, position, count)
-            amount = u32(0)
-            for turn in range(n_each):
-                least = above_threshold
-                if numbers[turn] < n_with_equals:
-                    least = threshold
-                elif not has_above:
-                    marks[turn] = u32(0)
-                marks[turn] &= at_or_above(words, 4 * turn, least, unfolding, False)
-                amount += popcount_u32(marks[turn])
-            return amount
-
-        return load_found
-
-    load_first, load_next = make_load_found(_KEPT), make_load_found(_AGAIN)
+        They are above the threshold, or equal it in one of the segment's first `n_with_equals` vectors.
+        """
+        found, n_found, first = segment_vectors
+        base, step, count = located
+        threshold, above_threshold, has_above, n_with_equals = limits
+        for turn in range(_KEPT):
+            position = i64(count)
+            numbers[turn] = u32(0)
+            if at + u32(turn * 32) < n_found:
+                numbers[turn] = found[at + u32(turn * 32)]
+                position = first + i64(numbers[turn] * per_vector)
+            marks[turn] = load_vector(words, 4 * turn, base, step, position, count)
+        amount = u32(0)
+        for turn in range(_KEPT):
+            least = above_threshold
+            if numbers[turn] < n_with_equals:
+                least = threshold
+            elif not has_above:
+                marks[turn] = u32(0)
+            marks[turn] &= at_or_above(words, 4 * turn, least, unfolding, False)
+            amount += popcount_u32(marks[turn])
+        return amount
 
     @device_function
     def word_of(words, at, number):
@@ -333,9 +326,9 @@ def list_kernel(element_size: int) -> Any:
             words = cuda.local.array(_KEPT_WORDS, u32)
             marks = cuda.local.array(_KEPT, u32)
             numbers = cuda.local.array(_KEPT, u32)
-            other_words = cuda.local.array(_AGAIN_WORDS, u32)
-            other_marks = cuda.local.array(_AGAIN, u32)
-            other_numbers = cuda.local.array(_AGAIN, u32)
+            other_words = cuda.local.array(_KEPT_WORDS, u32)
+            other_marks = cuda.local.array(_KEPT, u32)
+            other_numbers = cuda.local.array(_KEPT, u32)
             limits = (
                 unfold_threshold(key, p.key_format),
                 unfold_next_above(key, p.key_format),
@@ -345,10 +338,10 @@ def list_kernel(element_size: int) -> Any:
             unfolding = unfolding_of(p.unfolded_format, False)
             located = (base, step, count)
             segment_vectors = (found, n_found, first)
-            n_listed = load_first(words, marks, numbers, segment_vectors, lane, located, limits, unfolding)
+            n_listed = load_found(words, marks, numbers, segment_vectors, lane, located, limits, unfolding)
             start = u32(_KEPT * 32)
             while start < n_found:
-                n_listed += load_next(
+                n_listed += load_found(
                     other_words,
                     other_marks,
                     other_numbers,
@@ -358,7 +351,7 @@ def list_kernel(element_size: int) -> Any:
                     limits,
                     unfolding,
                 )
-                start += u32(_AGAIN * 32)
+                start += u32(_KEPT * 32)
             n_listed = warp_add(n_listed)
 
             # Take room in the row's list.
@@ -384,7 +377,7 @@ def list_kernel(element_size: int) -> Any:
                     )
                 start = u32(_KEPT * 32)
                 while start < n_found:
-                    load_next(
+                    load_found(
                         other_words,
                         other_marks,
                         other_numbers,
@@ -394,7 +387,7 @@ def list_kernel(element_size: int) -> Any:
                         limits,
                         unfolding,
                     )
-                    for turn in range(_AGAIN):
+                    for turn in range(_KEPT):
                         place = write_marked(
                             other_words,
                             4 * turn,
@@ -404,6 +397,6 @@ def list_kernel(element_size: int) -> Any:
                             place,
                             p.key_format,
                         )
-                    start += u32(_AGAIN * 32)
+                    start += u32(_KEPT * 32)
 
     return list_candidates

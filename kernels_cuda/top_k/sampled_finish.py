@@ -167,6 +167,7 @@ def finish_kernel(element_size: int) -> Any:
                 n_selected,
                 histogram,
                 sums,
+                extremes,
                 counters,
                 thread,
                 lane,

@@ -145,6 +145,7 @@ def sample_kernel(element_size: int) -> Any:
                 rank + (rank >> 4),
                 histogram,
                 sums,
+                extremes,
                 counters,
                 thread,
                 lane,

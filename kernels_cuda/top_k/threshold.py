@@ -2,6 +2,7 @@
 
 The range of the keys is cut into as many bins as the block has threads, whatever its width, so that a pass
 or two suffice unless the keys crowd in a small part of it; a pass that ends with bins of one key is the last.
+Keys that crowd are often equal: this is found by their extremes.
 """
 
 import functools
@@ -115,6 +116,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
         most_groups,
         histogram,
         sums,
+        extremes,
         counters,
         thread,
         lane,
@@ -131,6 +133,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
         high = highest
         above = u32(0)
         at_or_above = u32(0)
+        n_within = n_groups
         searching = True
         while searching:
             width = high - low
@@ -157,6 +160,23 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
             above += larger
             at_or_above = above + amount
             searching = shift > 0 and at_or_above > most_groups
+            if searching and amount > n_within >> 1:
+                # Most of them have the same digit, perhaps because they are equal.
+                least = ~key_type(0)
+                most = key_type(0)
+                number = thread
+                group = number * keys_per_vector
+                while group < n_groups:
+                    load_vector(vector, maxima, number)
+                    for at in range(keys_per_vector):
+                        if group + u32(at) < n_groups and low <= vector[at] <= high:
+                            least = min(least, vector[at])
+                            most = max(most, vector[at])
+                    number += n_threads
+                    group = number * keys_per_vector
+                low, high = block_extremes(extremes, least, most, lane, warp)
+                searching = low != high
+            n_within = amount
         return low, above, at_or_above
 
     @linked_function

@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests import distributed_checks  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
 from tests.test_integrations_torch_distributed import CHECKS  # noqa: E402
 
@@ -21,3 +22,12 @@ def ranks(tmp_path_factory):
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_same_as_one_gpu(check, ranks):
     ranks.check(check)
+
+
+def test_rank_that_ends(tmp_path):
+    """NCCL ends the other ranks, or lets them raise an error; none of them hangs."""
+    ranks = Ranks(2, tmp_path, "cuda", timeout_s=20)
+    other, last = ranks(distributed_checks.one_rank_ends, timeout_s=120)
+    ranks.end()
+    assert isinstance(last, ProcessLookupError)
+    assert not isinstance(other, TimeoutError), other

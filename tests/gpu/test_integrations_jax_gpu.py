@@ -64,6 +64,8 @@ for _ in range(6):
     x = rng.random((32, 3000), "float32")
     jax.tree.map(np.testing.assert_array_equal, chain(x), expected(x))
 print(any(captured))
+# The process ends while these still run.
+held = [chain(jax.numpy.asarray(x) + i) for i in range(20)]
 """
 
 

@@ -137,6 +137,8 @@ def test_cupy(name):
     made = dmlops.eye(3, 4, 1, name, like=indices)
     assert isinstance(made, cupy.ndarray)
     assert (cupy.asnumpy(made) == np.eye(3, 4, 1, name)).all()
+    with pytest.raises(TypeError, match=r"^eye\.dtype: got datetime64\[D\], but CuPy has no such type; "):
+        dmlops.eye(3, dtype="datetime64[D]", like=indices)
 
 
 @pytest.mark.parametrize("name", ["complex64", "float8_e4m3fn", "float8_e5m2"])

@@ -23,7 +23,7 @@ DATA = {
     "misleading": lambda rows: misleading_rows(rows, 4096),
     # In each row the elements of the sample are equal, and the others are.
     "misleading-equal": lambda rows: misleading_rows(clamped(rows, 0.85), 4096),
-    # More equals than are listed; their segments are read again.
+    # More equals than there is room for: the first of them are listed.
     "clamped": lambda rows: clamped(rows, 0.1),
     "clamped-few": lambda rows: clamped(rows, 0.03),
     "constant": lambda rows: np.full_like(rows, 3),

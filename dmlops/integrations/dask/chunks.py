@@ -105,6 +105,12 @@ def check_sizes_alike(expected: Sequence[int], sizes: Sequence[int], where: str)
         refuse(where, f"a chunk of sizes {tuple(sizes)}", f"that of x has {tuple(expected)}", allowed)
 
 
+def empty_like(x: Any, ndim: int, dtype: Any) -> Any:
+    """Return what dask calls the meta of an array: one of the chunks' library, without elements."""
+    # dask's meta_from_array converts elements, which have no meaning as others where they are structured.
+    return np.empty_like(meta_from_array(x), dtype, shape=(0,) * ndim)
+
+
 def beside(x: Any, array: Any) -> Any:
     """Return an array of indices or lengths in the memory of `x`, to which NumPy arrays are copied."""
     return np.asarray(array, like=x) if isinstance(array, np.ndarray) else array

@@ -17,10 +17,11 @@ from dmlops.integrations.dask.chunks import (
     check_known,
     check_not_masked,
     describe,
+    empty_like,
     errors_in_words_of,
 )
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
-from dmlops.scalars import real_number
+from dmlops.scalars import fill_scalar
 
 
 def diagonal_matrix(
@@ -29,7 +30,7 @@ def diagonal_matrix(
     shape: Sequence[int] | None = None,
     dtype: Any = None,
     chunks: Any = None,
-    value: float = 1,
+    value: Any = 1,
     begin: int = 0,
     end: int = 1,
     like: Any = None,
@@ -42,7 +43,7 @@ def diagonal_matrix(
     """
     where = "diagonal_matrix"
     begin, end = integer(begin, f"{where}.begin"), integer(end, f"{where}.end")
-    band: dict[str, Any] = {"value": real_number(value, f"{where}.value"), "begin": begin, "end": end}
+    band: dict[str, Any] = {"value": fill_scalar(value, f"{where}.value"), "begin": begin, "end": end}
     if x is not None:
         for name, argument in (("shape", shape), ("dtype", dtype), ("chunks", chunks), ("like", like)):
             if argument is not None:
@@ -72,17 +73,17 @@ def diagonal_matrix(
         # dask cannot choose chunks for an array without elements: one holds them all.
         chunks = da.core.normalize_chunks(-1, sizes)
     pattern = np.empty(0) if like is None else as_dask_array(like, f"{where}.like")
-    meta = meta_from_array(pattern, len(sizes), dtype)
+    meta = empty_like(pattern, len(sizes), dtype)
     return da.map_blocks(_make_chunk, **band, like=meta, chunks=chunks, dtype=dtype, meta=meta)
 
 
-def _fill_chunk(x: Any, *, value: float, begin: int, end: int, block_info: Any = None) -> Any:
+def _fill_chunk(x: Any, *, value: Any, begin: int, end: int, block_info: Any = None) -> Any:
     check_not_masked(x, "diagonal_matrix.x")
     shift = _diagonal_of(block_info[0])
     return dmlops.diagonal_matrix(x, value=value, begin=begin - shift, end=end - shift)
 
 
-def _make_chunk(*, value: float, begin: int, end: int, like: Any, block_info: Any = None) -> Any:
+def _make_chunk(*, value: Any, begin: int, end: int, like: Any, block_info: Any = None) -> Any:
     block = block_info[None]
     shift = _diagonal_of(block)
     return dmlops.diagonal_matrix(

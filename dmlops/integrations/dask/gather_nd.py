@@ -8,13 +8,13 @@ indices in memory do not name are never computed.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import slices_from_chunks
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
@@ -23,9 +23,16 @@ import dmlops
 from dmlops.arguments import integer
 from dmlops.array_types import Mode
 from dmlops.integrations.dask import chunks
+from dmlops.integrations.dask.gather_tasks import (
+    WHERE_INDICES,
+    WHERE_X,
+    answer,
+    check_range,
+    merge,
+    nothing,
+    sort_by_chunk,
+)
 from dmlops.operators.gather_nd import infer_gather_nd
-
-_WHERE_X, _WHERE_INDICES = "gather_nd.x", "gather_nd.indices"
 
 
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> da.Array:
@@ -48,19 +55,19 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
     array([9, 0, 9])
     """
     known = _in_memory(indices)
-    x = chunks.as_dask_array(x, _WHERE_X)
-    indices = chunks.as_dask_array(indices if known is None else known, _WHERE_INDICES)
+    x = chunks.as_dask_array(x, WHERE_X)
+    indices = chunks.as_dask_array(indices if known is None else known, WHERE_INDICES)
     batch_dims = integer(batch_dims, "gather_nd.batch_dims")
     if indices.ndim > 0:
-        chunks.check_known(indices, -1, _WHERE_INDICES)
+        chunks.check_known(indices, -1, WHERE_INDICES)
     for axis in range(min(batch_dims, x.ndim, indices.ndim)):
-        chunks.check_alike(x, axis, _WHERE_X, indices, axis, _WHERE_INDICES)
-    data, tuples = chunks.describe(x, _WHERE_X), chunks.describe(indices, _WHERE_INDICES)
+        chunks.check_alike(x, axis, WHERE_X, indices, axis, WHERE_INDICES)
+    data, tuples = chunks.describe(x, WHERE_X), chunks.describe(indices, WHERE_INDICES)
     with chunks.errors_in_words_of("gather_nd", x, indices):
         result = infer_gather_nd(data, tuples, batch_dims, mode)
     end = batch_dims + tuples.sizes[-1]
     if known is not None and not any(map(math.isnan, x.shape[:end])):
-        _check_range(known, x.shape[batch_dims:end], batch_dims, mode)
+        check_range(known, x.shape[batch_dims:end], batch_dims, mode)
     indices = indices.rechunk({indices.ndim - 1: -1})
     if known is not None and not np.isnan([*x.shape, *indices.shape]).any():
         indices = indices.rechunk(_chunks_of_tuples(x, indices, batch_dims, result.sizes))
@@ -73,7 +80,7 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
     _, (x, indices) = da.unify_chunks(x, x_letters, indices, indices_letters)
     if any(x.numblocks[axis] > 1 for axis in range(batch_dims, end)):
         for axis in range(batch_dims, end):
-            chunks.check_known(x, axis, _WHERE_X)
+            chunks.check_known(x, axis, WHERE_X)
         return _gather_from_many_chunks(x, indices, known, batch_dims, mode)
     return da.blockwise(
         _gather_from_chunk,
@@ -103,21 +110,6 @@ def _holds_lazy(indices: Any) -> bool:
     return isinstance(indices, da.Array)
 
 
-def _check_range(indices: Any, bounds: Sequence[int], batch_dims: int, mode: Mode) -> None:
-    """Raise as a gather from an array with these bounds does.
-
-    Raises
-    ------
-    IndexOutOfRangeError
-        If a tuple is out of range.
-    """
-    if bounds and (mode == "raise" or (mode == "clip" and 0 in bounds)):
-        # An array of any sizes in a single byte.
-        element = np.zeros_like(indices, bool, shape=(1,) * (batch_dims + len(bounds)))
-        stand_in = np.broadcast_to(element, (*indices.shape[:batch_dims], *bounds))
-        dmlops.gather_nd(stand_in, indices, batch_dims=batch_dims, mode=mode)
-
-
 def _chunks_of_tuples(
     x: da.Array, indices: da.Array, batch_dims: int, sizes: Sequence[int]
 ) -> dict[int, Any]:
@@ -133,31 +125,36 @@ def _chunks_of_tuples(
 
 
 def _gather_from_chunk(x: Any, indices: Any, *, batch_dims: int, mode: Mode) -> Any:
-    chunks.check_not_masked(x, _WHERE_X)
-    chunks.check_not_masked(indices, _WHERE_INDICES)
+    chunks.check_not_masked(x, WHERE_X)
+    chunks.check_not_masked(indices, WHERE_INDICES)
     # Sizes that are unknown meet here.
-    chunks.check_sizes_alike(x.shape[:batch_dims], indices.shape[:batch_dims], _WHERE_INDICES)
+    chunks.check_sizes_alike(x.shape[:batch_dims], indices.shape[:batch_dims], WHERE_INDICES)
     return dmlops.gather_nd(x, chunks.beside(x, indices), batch_dims=batch_dims, mode=mode)
 
 
 def _gather_from_many_chunks(
     x: da.Array, indices: da.Array, known: Any, batch_dims: int, mode: Mode
 ) -> da.Array:
-    """Return a gather of which the graph sends tuples of indices to the chunks of `x`."""
+    """Return a gather whose graph sends tuples of indices to the chunks of `x`.
+
+    `known` are the indices that are in memory, or None. `x` and `indices` have the same chunks of batches.
+    """
     end = batch_dims + indices.shape[-1]
     name = f"gather_nd-{tokenize(x, indices, batch_dims, mode)}"
-    sort = partial(_sort_by_chunk, chunks_of_x=x.chunks[batch_dims:end], batch_dims=batch_dims, mode=mode)
+    sort = partial(sort_by_chunk, chunks_of_x=x.chunks[batch_dims:end], batch_dims=batch_dims, mode=mode)
     indexed = list(np.ndindex(x.numblocks[batch_dims:end]))
+    places = list(np.ndindex(indices.numblocks[:-1]))
+    parts = places if known is None else slices_from_chunks(indices.chunks[:-1])
     tasks: dict[Any, Any] = {}
-    for place in np.ndindex(indices.numblocks[:-1]):
+    for place, part in zip(places, parts, strict=True):
         batch, sorted_at = place[:batch_dims], (f"{name}-sorted", *place)
         if known is None:
             tasks[sorted_at] = (sort, (indices.name, *place, 0))
-            tasks.setdefault((f"{name}-all-sorted", *batch), (_nothing, []))[1].append(sorted_at)
+            tasks.setdefault((f"{name}-all-sorted", *batch), (nothing, []))[1].append(sorted_at)
             after = [(f"{name}-all-sorted", *batch)]
             named = list(range(len(indexed)))
         else:
-            tasks[sorted_at] = by_chunk = sort(known[_slices(indices, place)])
+            tasks[sorted_at] = by_chunk = sort(known[part])
             after = []
             # One chunk is needed in any case, for the sizes and the type of its answer.
             named = [i for i in range(len(indexed)) if by_chunk.count(i)] or [0]
@@ -165,110 +162,9 @@ def _gather_from_many_chunks(
             answers = [(f"{name}-answer", *place, *copied, i) for i in named]
             for key, i in zip(answers, named, strict=True):
                 chunk_of_x = (x.name, *batch, *indexed[i], *copied)
-                tasks[key] = (_answer, chunk_of_x, sorted_at, i, *after)
-            tasks[(name, *place, *copied)] = (_merge, sorted_at, named, answers)
+                tasks[key] = (answer, chunk_of_x, sorted_at, i, *after)
+            tasks[(name, *place, *copied)] = (merge, sorted_at, named, answers)
     dependencies = [x, indices] if known is None else [x]
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
     of_result = (*indices.chunks[:-1], *x.chunks[end:])
     return da.Array(graph, name, of_result, meta=meta_from_array(x, len(of_result)))
-
-
-def _slices(x: da.Array, place: Sequence[int]) -> tuple[slice, ...]:
-    """Return where in an array the elements of a chunk are."""
-    starts = [sum(sizes[:i]) for sizes, i in zip(x.chunks, place, strict=False)]
-    return tuple(
-        slice(start, start + sizes[i]) for start, sizes, i in zip(starts, x.chunks, place, strict=False)
-    )
-
-
-@dataclass(frozen=True)
-class _TuplesByChunk:
-    """The tuples of a chunk of indices, sorted by the chunk of `x` that they fall into.
-
-    Attributes
-    ----------
-    sizes : tuple of int
-        Those of the chunk of indices, without the last one.
-    batch_dims : int
-        How many of them are batches.
-    places : array
-        Where in the chunk of indices, of which the tuples are counted in element order, each tuple stands.
-    tuples : array
-        Their batches, and their coordinates within the chunk of `x`.
-    starts : list of int
-        Where the tuples of each chunk of `x` begin, and where those of the last one end.
-    """
-
-    sizes: tuple[int, ...]
-    batch_dims: int
-    places: Any
-    tuples: Any
-    starts: list[int]
-
-    def count(self, chunk: int) -> int:
-        """Return how many tuples fall into a chunk of `x`."""
-        return self.starts[chunk + 1] - self.starts[chunk]
-
-    def of(self, chunk: int) -> slice:
-        """Return where the tuples are that fall into a chunk of `x`."""
-        return slice(self.starts[chunk], self.starts[chunk + 1])
-
-
-def _sort_by_chunk(
-    indices: Any, *, chunks_of_x: Sequence[Sequence[int]], batch_dims: int, mode: Mode
-) -> _TuplesByChunk:
-    chunks.check_not_masked(indices, _WHERE_INDICES)
-    _check_range(indices, tuple(map(sum, chunks_of_x)), batch_dims, mode)
-    sizes = indices.shape[:-1]
-    columns = indices.reshape(math.prod(sizes), indices.shape[-1]).T
-    # A chunk's number counts the chunks of the indexed dimensions in element order.
-    number, n_chunks = np.zeros_like(columns[0], "int64"), 1
-    is_in = np.ones_like(columns[0], bool)
-    within = []
-    for column, of_dimension in zip(columns, chunks_of_x, strict=True):
-        bound = sum(of_dimension)
-        coordinates = _from_start(column, bound)
-        if mode == "clip":
-            coordinates = np.clip(coordinates, 0, bound - 1)
-        is_in &= (coordinates >= 0) & (coordinates < bound)
-        starts = np.asarray(np.cumsum([0, *of_dimension[:-1]]), like=coordinates)
-        chunk = np.searchsorted(starts[1:], coordinates, side="right")
-        within.append(coordinates - starts[chunk])
-        number, n_chunks = number * len(of_dimension) + chunk, n_chunks * len(of_dimension)
-    number = np.where(is_in, number, n_chunks)
-    places = np.argsort(number)
-    ends = np.searchsorted(number[places], np.arange(n_chunks + 1, like=number)).tolist()
-    places = places[: ends[-1]]
-    *batches, _ = np.unravel_index(places, (*sizes[:batch_dims], math.prod(sizes[batch_dims:])))
-    tuples = np.stack([*batches, *(coordinates[places] for coordinates in within)], axis=-1)
-    return _TuplesByChunk(sizes, batch_dims, places, tuples, ends)
-
-
-def _from_start(indices: Any, bound: int) -> Any:
-    """Return indices as int64 that count from the start; those that are out of range stay so."""
-    if indices.dtype == "uint64":
-        indices = np.minimum(indices, np.uint64(np.iinfo("int64").max))
-    indices = indices.astype("int64")
-    return np.where(indices < 0, indices + bound, indices)
-
-
-def _nothing(_: Any) -> None:
-    """Wait for tasks: a chunk of `x` is done with at once if all tuples are sorted when it is computed."""
-
-
-def _answer(x: Any, by_chunk: _TuplesByChunk, chunk: int, _: None = None) -> Any:
-    """Return what the tuples that fall into a chunk of `x` name."""
-    chunks.check_not_masked(x, _WHERE_X)
-    batches = by_chunk.sizes[: by_chunk.batch_dims]
-    chunks.check_sizes_alike(x.shape[: by_chunk.batch_dims], batches, _WHERE_INDICES)
-    # Each tuple is in range, and clamping is the cheapest mode.
-    return dmlops.gather_nd(x, chunks.beside(x, by_chunk.tuples[by_chunk.of(chunk)]), mode="clip")
-
-
-def _merge(by_chunk: _TuplesByChunk, named: Sequence[int], answers: Sequence[Any]) -> Any:
-    """Return the answers of chunks of `x` where their tuples stand, and zeros elsewhere."""
-    copied = answers[0].shape[1:]
-    output = np.zeros_like(answers[0], shape=(math.prod(by_chunk.sizes), *copied))
-    for chunk, answer in zip(named, answers, strict=True):
-        output[chunks.beside(output, by_chunk.places[by_chunk.of(chunk)])] = answer
-    return output.reshape((*by_chunk.sizes, *copied))

@@ -69,10 +69,10 @@ def nonzero_coordinates(
         itemgetter(0),
         new_axis=1,
         chunks=((math.nan,) * x.numblocks[0], (columns,)),
-        meta=meta_from_array(x, 2, dtype),
+        meta=chunks.empty_like(x, 2, dtype),
     )
     counts = pairs.map_blocks(
-        itemgetter(1), chunks=((1,) * x.numblocks[0],), meta=meta_from_array(x, 1, dtype)
+        itemgetter(1), chunks=((1,) * x.numblocks[0],), meta=chunks.empty_like(x, 1, dtype)
     )
     coordinates = found if size is None else _of_size(found, counts, size, 0 if fill is None else fill)
     return NonzeroResult(coordinates, counts.sum(dtype=dtype))

@@ -67,7 +67,8 @@ def top_k(
         "k": k,
         "axis": axis,
         "largest": bool(largest),
-        "sorted": bool(sorted),
+        # In order of index, candidates can be merged as well, and are found sooner.
+        "sorted": bool(sorted) and x.numblocks[axis] == 1,
         "index_dtype": numpy_dtype(index_type),
     }
     if lengths is None:
@@ -82,6 +83,7 @@ def top_k(
         sizes = values.chunks[axis]
         starts = range(0, len(sizes), _MERGED_AT_ONCE)
         merged = {axis: tuple(sum(sizes[start : start + _MERGED_AT_ONCE]) for start in starts)}
+        options["sorted"] = bool(sorted) and len(starts) == 1
         values, indices = _select(_merge, (values.rechunk(merged), indices.rechunk(merged)), options)
     return TopKResult(values, indices)
 
@@ -91,7 +93,7 @@ def _select(block: Any, arrays: Any, options: dict[str, Any]) -> tuple[da.Array,
     x, k, axis = arrays[0], options["k"], options["axis"]
     selected = list(x.chunks)
     selected[axis] = tuple(min(k, size) for size in selected[axis])
-    metas = meta_from_array(x), meta_from_array(x, dtype=options["index_dtype"])
+    metas = meta_from_array(x), chunks.empty_like(x, x.ndim, options["index_dtype"])
     return chunks.map_to_pairs(block, arrays, metas, **options, chunks=selected)
 
 

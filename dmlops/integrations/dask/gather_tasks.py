@@ -1,0 +1,133 @@
+"""The tasks of a gather across chunks: tuples are sorted, chunks of `x` answer them, answers are merged."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import dmlops
+from dmlops.array_types import Mode
+from dmlops.integrations.dask import chunks
+
+WHERE_X, WHERE_INDICES = "gather_nd.x", "gather_nd.indices"
+
+
+def check_range(indices: Any, bounds: Sequence[int], batch_dims: int, mode: Mode) -> None:
+    """Raise as a gather from an array with these bounds does.
+
+    Raises
+    ------
+    IndexOutOfRangeError
+        If a tuple is out of range.
+    """
+    if bounds and (mode == "raise" or (mode == "clip" and 0 in bounds)):
+        # An array of any sizes in a single byte.
+        element = np.zeros_like(indices, bool, shape=(1,) * (batch_dims + len(bounds)))
+        stand_in = np.broadcast_to(element, (*indices.shape[:batch_dims], *bounds))
+        dmlops.gather_nd(stand_in, indices, batch_dims=batch_dims, mode=mode)
+
+
+@dataclass(frozen=True)
+class TuplesByChunk:
+    """The tuples of a chunk of indices, sorted by the chunk of `x` that they fall into.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Those of the chunk of indices, without the last one.
+    batch_dims : int
+        How many of them are batches.
+    places : array
+        Where in the chunk of indices, of which the tuples are counted in element order, each tuple stands.
+    tuples : array
+        Their batches, and their coordinates within the chunk of `x`.
+    starts : list of int
+        Where the tuples of each chunk of `x` begin, and where those of the last one end.
+    """
+
+    sizes: tuple[int, ...]
+    batch_dims: int
+    places: Any
+    tuples: Any
+    starts: list[int]
+
+    def count(self, chunk: int) -> int:
+        """Return how many tuples fall into a chunk of `x`."""
+        return self.starts[chunk + 1] - self.starts[chunk]
+
+    def of(self, chunk: int) -> slice:
+        """Return where the tuples are that fall into a chunk of `x`."""
+        return slice(self.starts[chunk], self.starts[chunk + 1])
+
+
+def sort_by_chunk(
+    indices: Any, *, chunks_of_x: Sequence[Sequence[int]], batch_dims: int, mode: Mode
+) -> TuplesByChunk:
+    """Sort the tuples of a chunk of indices, after `check_range`.
+
+    Parameters
+    ----------
+    indices : array
+        The chunk.
+    chunks_of_x : sequence of sequence of int
+        The sizes of the chunks along each dimension that is indexed.
+    batch_dims, mode : int, str
+        As the function `gather_nd` takes them.
+    """
+    chunks.check_not_masked(indices, WHERE_INDICES)
+    check_range(indices, tuple(map(sum, chunks_of_x)), batch_dims, mode)
+    sizes = indices.shape[:-1]
+    columns = indices.reshape(math.prod(sizes), indices.shape[-1]).T
+    # A chunk's number counts the chunks of the indexed dimensions in element order.
+    number, n_chunks = np.zeros_like(columns[0], "int64"), 1
+    is_in = np.ones_like(columns[0], bool)
+    within = []
+    for column, of_dimension in zip(columns, chunks_of_x, strict=True):
+        bound = sum(of_dimension)
+        coordinates = _from_start(column, bound)
+        if mode == "clip":
+            coordinates = np.clip(coordinates, 0, bound - 1)
+        is_in &= (coordinates >= 0) & (coordinates < bound)
+        starts = np.asarray(np.cumsum([0, *of_dimension[:-1]]), like=coordinates)
+        chunk = np.searchsorted(starts[1:], coordinates, side="right")
+        within.append(coordinates - starts[chunk])
+        number, n_chunks = number * len(of_dimension) + chunk, n_chunks * len(of_dimension)
+    number = np.where(is_in, number, n_chunks)
+    places = np.argsort(number)
+    ends = np.searchsorted(number[places], np.arange(n_chunks + 1, like=number)).tolist()
+    places = places[: ends[-1]]
+    *batches, _ = np.unravel_index(places, (*sizes[:batch_dims], math.prod(sizes[batch_dims:])))
+    tuples = np.stack([*batches, *(coordinates[places] for coordinates in within)], axis=-1)
+    return TuplesByChunk(sizes, batch_dims, places, tuples, ends)
+
+
+def _from_start(indices: Any, bound: int) -> Any:
+    """Return indices as int64 that count from the start; those that are out of range stay so."""
+    if indices.dtype == "uint64":
+        indices = np.minimum(indices, np.uint64(np.iinfo("int64").max))
+    indices = indices.astype("int64")
+    return np.where(indices < 0, indices + bound, indices)
+
+
+def nothing(_: Any) -> None:
+    """Wait for tasks: a chunk of `x` is done with at once if all tuples are sorted when it is computed."""
+
+
+def answer(x: Any, by_chunk: TuplesByChunk, chunk: int, _: None = None) -> Any:
+    """Return what the tuples that fall into a chunk of `x` name."""
+    chunks.check_not_masked(x, WHERE_X)
+    batches = by_chunk.sizes[: by_chunk.batch_dims]
+    chunks.check_sizes_alike(x.shape[: by_chunk.batch_dims], batches, WHERE_INDICES)
+    # Each tuple is in range, and clamping is the cheapest mode.
+    return dmlops.gather_nd(x, chunks.beside(x, by_chunk.tuples[by_chunk.of(chunk)]), mode="clip")
+
+
+def merge(by_chunk: TuplesByChunk, named: Sequence[int], answers: Sequence[Any]) -> Any:
+    """Return the answers of chunks of `x` where their tuples stand, and zeros elsewhere."""
+    copied = answers[0].shape[1:]
+    output = np.zeros_like(answers[0], shape=(math.prod(by_chunk.sizes), *copied))
+    for chunk, answer in zip(named, answers, strict=True):
+        output[chunks.beside(output, by_chunk.places[by_chunk.of(chunk)])] = answer
+    return output.reshape((*by_chunk.sizes, *copied))

@@ -1,0 +1,60 @@
+"""Candidates of top_k that crowd in few bins: equal elements, alone and among others, and close ones."""
+
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.cases import Case
+from tests.data import assert_same
+from tests.gpu.algorithms import ALGORITHMS, forced
+from tests.libraries import Torch, call
+
+CHOICES = {choice.name: choice for choice in ALGORITHMS["top_k"]}
+N_ROWS, N_ELEMENTS = 3, 30_000
+
+
+def with_equals(rows, share, value):
+    """Return rows of which a share of the elements is replaced."""
+    return np.where(np.random.default_rng(6).random(rows.shape) < share, value, rows).astype(rows.dtype)
+
+
+DATA = {
+    "codes": lambda rows: np.floor(rows * 40),
+    "equal-largest": lambda rows: with_equals(rows, 0.01, 100),
+    "equal-largest-unordered": lambda rows: with_equals(rows, 0.01, np.nan),
+    "equal-smallest": lambda rows: with_equals(rows, 0.97, 0),
+    # Equal elements in one place, and others that differ in their last bits.
+    "equal-together": lambda rows: np.where(np.arange(rows.shape[1]) // 3000 == 4, 7, rows),
+    "close": lambda rows: 1 + np.floor(abs(rows) * 500) / (1 << 23),
+    "close-and-far": lambda rows: np.where(rows > 1.5, 3 + np.floor(rows * 99) / (1 << 21), rows),
+    "descending": lambda rows: -np.arange(rows.size, dtype=rows.dtype).reshape(rows.shape),
+    "clamped": lambda rows: rows.clip(-1, 1),
+}
+
+
+@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("name", ["block-128", "block-256", "block-1024", "grid", "sampled"])
+def test_rows(name, kind, torch):
+    rows = np.random.default_rng(4).standard_normal((N_ROWS, N_ELEMENTS), np.float32)
+    rows = DATA[kind](rows).astype(np.float32)
+    for k in (300, 500, 2048):
+        if k > 500 and name in ("block-128", "block-256"):
+            continue
+        for options in ({}, {"sorted": False}, {"largest": False}):
+            with forced(CHOICES[name]):
+                found = call(Torch("cuda"), Case("top_k", kind, lambda: (rows,), (k,), options))
+            for actual, answer in zip(found, reference.top_k(rows, k, **options), strict=True):
+                assert_same(actual, answer)
+
+
+@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("n_elements", [100, 256, 1000])
+def test_short_rows(kind, n_elements, torch):
+    rows = np.random.default_rng(5).standard_normal((500, n_elements), np.float32)
+    rows = DATA[kind](rows).astype(np.float32)
+    for k in (1, 8, 32):
+        for options in ({}, {"largest": False}):
+            with forced(CHOICES["warp"]):
+                found = call(Torch("cuda"), Case("top_k", kind, lambda: (rows,), (k,), options))
+            for actual, answer in zip(found, reference.top_k(rows, k, **options), strict=True):
+                assert_same(actual, answer)
