@@ -20,8 +20,8 @@ from dmlops.cli.inputs import STANDARD, Array, library, split_name
 from dmlops.cli.output_files import check_output, replace, replaced, unfinished_beside
 
 OUTPUT_HELP = (
-    "Write the result to this .npy, .npz, .zarr or .safetensors file; with - write an .npy stream to "
-    "standard output."
+    "Write the result to this .npy, .npz, .zarr or .safetensors file; - writes an .npy stream to standard "
+    "output."
 )
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", show_default=False, help=OUTPUT_HELP)
