@@ -435,8 +435,6 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
-    value = scalars.fill_scalar(value, f"{where}.value")
-    begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     if x is not None and not (shape is None and dtype is None and like is None):
         refuse_with_input(shape=shape, dtype=dtype, like=like)
     inputs = () if x is None else (x,)
