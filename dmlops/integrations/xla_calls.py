@@ -168,7 +168,9 @@ def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> A
         return jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)
 
     def on_gpu(*inputs: Array) -> Any:
-        # The kernels are loaded now: nothing can be loaded while XLA records a CUDA graph.
+        # All kernels are loaded now: none can be while XLA records a CUDA graph.
+        for gpu in gpus:
+            _native_launch(text.encode(), gpu)
         sizes = [_bound(text.encode(), gpu, 0).workspace_size for gpu in gpus]
         workspace = shaped((max(sizes),), np.uint8)
         return jax.ffi.ffi_call(_TARGET, (*results, workspace))(*inputs, call=text)[:-1]
