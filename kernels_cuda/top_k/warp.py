@@ -235,6 +235,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
             enough = min(enough, n_selected + (n_selected >> 1) + _SPARE)
         if n_found > enough:
             # Equal maxima have been taken away together, but only k of them had to be.
+            highest = warp_max(larger)
             taken = u32(0)
             while taken < n_selected:
                 threshold = warp_max(larger)
@@ -243,14 +244,16 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                     larger = smaller
                     smaller = key_type(0)
                 taken += popcount_u32(ballot(is_taken))
+            is_highest = threshold == highest
             threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
-            # Those above the threshold, and the first of those that equal it.
-            threshold_key = fold(threshold, p.unfolded_format, p.key_format)
-            next_above = unfold_next_above(threshold_key, p.key_format)
             live = those_at_or_above(live, unfolded_keys, threshold)
+            # Those above the threshold, and the first of those that equal it.
             kept = u32(0)
-            if next_above != 0 or threshold == 0:
-                kept = those_at_or_above(live, unfolded_keys, next_above)
+            if not is_highest:
+                threshold_key = fold(threshold, p.unfolded_format, p.key_format)
+                next_above = unfold_next_above(threshold_key, p.key_format)
+                if next_above != 0 or threshold == 0:
+                    kept = those_at_or_above(live, unfolded_keys, next_above)
             ties = live ^ kept
             n_before = warp_add(popcount_u32(kept))
             fits = n_before <= u32(p.n_slots)
