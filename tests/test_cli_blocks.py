@@ -13,6 +13,7 @@ from rich.console import Console
 
 from dmlops.cli import blocks, outputs
 from tests.command_line import assert_refused, end_of, fuzz, start_python, wait_for
+from tests.marks import exhaustive
 
 RNG = np.random.default_rng(7)
 few = settings(fuzz, max_examples=max(fuzz.max_examples // 5, 1))
@@ -175,7 +176,7 @@ sys.exit(main())
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are others there")
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGKILL"])
+@pytest.mark.parametrize("name", ["SIGTERM", exhaustive("SIGINT"), "SIGKILL"])
 def test_a_command_that_is_killed_leaves_the_old_file(tmp_path, name):
     np.save(tmp_path / "x.npy", np.zeros((100, 100)))
     (tmp_path / "y.npy").write_text("old")
