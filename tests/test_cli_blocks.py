@@ -4,7 +4,6 @@ import io
 import os
 import re
 import signal
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -135,24 +134,6 @@ def test_batch_dimensions_that_differ_are_refused_in_blocks_too(command):
     assert_refused(outcome, "gather: gather_nd.indices")
 
 
-needs_limits = pytest.mark.skipif(os.name == "nt", reason="there are no limits of files, and other signals")
-
-
-@needs_limits
-@pytest.mark.parametrize("suffix", [".npy", ".npz"])
-def test_a_full_disk_is_told_before_the_work_and_leaves_nothing(command, suffix):
-    np.save("x.npy", np.zeros((100, 100)))
-    resource = import_module("resource")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
-    try:
-        outcome = command("diagonal", "x.npy", "--memory", "16KiB", "-o", f"y{suffix}")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert_refused(outcome, f"-o y{suffix}: File too large")
-    assert os.listdir() == ["x.npy"]
-
-
 def test_systems_without_fallocate_write_zeros(monkeypatch, tmp_path):
     monkeypatch.delattr(os, "posix_fallocate", raising=False)
     monkeypatch.setattr(outputs, "ZEROS", 1000)
@@ -186,7 +167,7 @@ sys.exit(main())
 """
 
 
-@needs_limits
+@pytest.mark.skipif(os.name == "nt", reason="signals are others there")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGKILL"])
 def test_a_command_that_is_killed_leaves_the_old_file(tmp_path, name):
     np.save(tmp_path / "x.npy", np.zeros((100, 100)))
@@ -194,7 +175,8 @@ def test_a_command_that_is_killed_leaves_the_old_file(tmp_path, name):
     process = start_python("-c", SLOW, folder=tmp_path)
     wait_for((tmp_path / "working").exists)
     (partial,) = tmp_path.glob(".dmlops-*.partial")
-    assert (partial / "output.npy").stat().st_size > 80_000
+    # Its space is taken already, so that no later write to mapped memory can fail.
+    assert (partial / "output.npy").stat().st_blocks * 512 >= 80_000
     number = getattr(signal, name)
     process.send_signal(number)
     expected = (130, "dmlops: interrupted\n") if name == "SIGINT" else (-number, "")

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -134,6 +135,26 @@ def test_types_that_a_format_lacks_are_refused(command, tmp_path):
     assert_refused(
         command("nonzero", "f8.safetensors"), "f8.safetensors: a has a type that NumPy lacks: F8_E4M3"
     )
+    # This is found before the work.
+    np.save("c.npy", np.ones((2, 2), np.complex128))
+    outcome = command("diagonal", "c.npy", "-o", "y.safetensors")
+    assert_refused(outcome, '-o y.safetensors: Unknown dtype "complex128"')
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of files")
+@pytest.mark.parametrize("suffix", ["npy", "npz", "zarr", "safetensors"])
+@pytest.mark.parametrize("options", [(), ("--memory", "16KiB")], ids=["whole", "blocks"])
+def test_a_full_disk_is_told_in_one_line(command, suffix, options):
+    resource = import_module("resource")
+    np.save("x.npy", np.random.default_rng(0).random((100, 100)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
+    try:
+        outcome = command("diagonal", "x.npy", *options, "-o", f"y.{suffix}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert_refused(outcome, f"-o y.{suffix}: ", "File too large")
+    assert os.listdir() == ["x.npy"]
 
 
 @pytest.mark.parametrize(

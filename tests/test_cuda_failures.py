@@ -142,8 +142,8 @@ def test_indices_without_memory_are_refused_before_the_check():
         indices = Array((9, 1), "int64")
         given = CudaArrayInterface.as_input
 
-        def without_memory(self, array, where, stream, differentiable):
-            operand = given(self, array, where, stream, differentiable)
+        def without_memory(self, array, where, stream):
+            operand = given(self, array, where, stream)
             return operand._replace(address=0) if array is indices else operand
 
         CudaArrayInterface.as_input = without_memory

@@ -81,7 +81,7 @@ def _check_arguments(program, arguments):
         outcome = CliRunner().invoke(app, [*arguments, "--help"])
         assert outcome.exit_code == 0, (arguments, outcome.output)
     elif program == "pip":
-        for extras in re.findall(r"\[([\w,-]+)\]", " ".join(arguments)):
+        for extras in re.findall(r"(?<!\S)[./]\S*\[([\w,-]+)\]", " ".join(arguments)):
             assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys(), extras
         from_index = [argument for argument in arguments if argument.startswith("dmlops")]
         assert not from_index, "the package index does not have this version"

@@ -128,7 +128,7 @@ def _as_array(name: str, value: Any, output: Path) -> Array:
     array = np.asarray(value)
     # ONNX's strings are objects, which NumPy would pickle.
     array = array.astype(str) if array.dtype == object else array
-    outputs.check_type(output, array.dtype.name)
+    outputs.check_type(output, array.dtype)
     return array
 
 

@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,17 +59,23 @@ def check(output: Path | None, inputs: Sequence[Path], n_results: int = 1) -> No
     check_output("-o", output, files, is_folder=output.suffix == ".zarr")
 
 
-def check_type(output: Path | None, dtype: str) -> None:
+def check_type(output: Path | None, dtype: "np.dtype[Any] | str") -> None:
     """Check that the format of the output has a data type.
 
     Raises
     ------
     CommandError
-        For bfloat16, unless it is a .safetensors file. NumPy would write bytes without a meaning.
+        If it has not. For bfloat16 and float8, NumPy would write bytes without a meaning.
     """
-    if output is not None and dtype == "bfloat16" and output.suffix != ".safetensors":
-        message = f"-o {output}: it cannot hold bfloat16; .safetensors can, and float32 has the same values"
+    if output is None:
+        return
+    name = dtype if isinstance(dtype, str) else dtype.name
+    if output.suffix != ".safetensors" and name.startswith(("bfloat16", "float8")):
+        message = f"-o {output}: it cannot hold {name}; .safetensors can, and float32 has the same values"
         raise CommandError(message)
+    if output.suffix == ".safetensors" and isinstance(dtype, np.dtype):
+        with users_errors(f"-o {output}"):
+            _call_safetensors("save", {"x": np.empty(0, dtype)})
 
 
 class Results:
@@ -114,9 +120,7 @@ class Results:
             if output.suffix == ".npy" and mapped is not None and mapped.exists():
                 replace(output, mapped)
             elif output == STANDARD:
-                # An object with only a `write` method, so that NumPy does not ask for a position.
-                stream: Any = SimpleNamespace(write=cast("StandardStream", sys.stdout).write_bytes)
-                np.lib.format.write_array(stream, first, allow_pickle=False)
+                _write_npy(cast("StandardStream", sys.stdout).write_bytes, first)
             else:
                 write(output, self.arrays)
 
@@ -143,7 +147,13 @@ def write(output: Path, arrays: dict[str, Array]) -> None:
         elif output.suffix == ".safetensors":
             _write_safetensors(Path(stream.name), arrays)
         else:
-            np.save(stream, next(iter(arrays.values())))
+            _write_npy(stream.write, next(iter(arrays.values())))
+
+
+def _write_npy(write: Callable[[bytes], int], array: Array) -> None:
+    # To an object with only a `write` method, NumPy writes in pieces, and its errors are those of the system.
+    stream: Any = SimpleNamespace(write=write)
+    np.lib.format.write_array(stream, array, allow_pickle=False)
 
 
 def _write_zarr(store: Path, arrays: dict[str, Array]) -> None:
@@ -157,11 +167,17 @@ def _write_zarr(store: Path, arrays: dict[str, Array]) -> None:
 
 
 def _write_safetensors(path: Path, arrays: dict[str, Array]) -> None:
-    save_file = importlib.import_module("safetensors.numpy").save_file
     # The library writes the memory of an array as it lies there.
-    save_file(
-        {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}, path
-    )
+    in_order = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    _call_safetensors("save_file", in_order, path)
+
+
+def _call_safetensors(function: str, *arguments: Any) -> None:
+    library = importlib.import_module("safetensors.numpy")
+    try:
+        getattr(library, function)(*arguments)
+    except importlib.import_module("safetensors").SafetensorError as error:  # of a type, or of the system
+        raise OSError(str(error)) from error
 
 
 def _reserve(array: "np.memmap[Any, Any]") -> None:

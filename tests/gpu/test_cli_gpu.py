@@ -1,0 +1,36 @@
+"""Commands on a GPU: in one piece and in blocks they write the files that the CPU writes."""
+
+import numpy as np
+import pytest
+
+LINES = {
+    "top-k x.npy -k 7": "npz",
+    "top-k x.npy -k 2 --axis 0 --smallest": "npz",
+    "nonzero x.npy": "npz",
+    "nonzero x.npy --size 50 --fill-value -1": "npz",
+    "gather x.npy i.npy": "npy",
+    "gather x.npy b.npy --batch-dims 1": "npy",
+    "diagonal x.npy --begin -1 --end 3 --value 9": "npy",
+    "diagonal --shape 40,30 --dtype int16": "npy",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_same_files_as_on_the_cpu(command, tmp_path, line):
+    rng = np.random.default_rng(3)
+    np.save("x.npy", rng.integers(-3, 4, (40, 30, 5)).astype(np.float32))
+    np.save("i.npy", rng.integers(-40, 40, (90, 1)))
+    np.save("b.npy", rng.integers(-30, 30, (40, 6, 1)))
+    written = []
+    for name, options in (
+        ("cpu", ("--device", "cpu")),
+        ("gpu", ("--device", "cuda")),
+        ("parts", ("--device", "cuda", "--memory", "2KiB")),
+    ):
+        file = f"{name}.{LINES[line]}"
+        code, printed, error = command(*line.split(), *options, "-o", file)
+        assert (code, error) == (0, "")
+        assert ("GPU" in printed) == (name != "cpu")
+        assert (" blocks" in printed) == (name == "parts")
+        written.append((tmp_path / file).read_bytes())
+    assert written[0] == written[1] == written[2]
