@@ -13,6 +13,7 @@ from rich.console import Console
 
 from dmlops.cli import blocks, outputs
 from tests.command_line import assert_refused, end_of, fuzz, start_python, wait_for
+from tests.marks import exhaustive
 
 RNG = np.random.default_rng(7)
 few = settings(fuzz, max_examples=max(fuzz.max_examples // 5, 1))
@@ -76,6 +77,13 @@ def test_diagonal_in_blocks(command, shape, limit, begin, end, is_new):
     saved(shape, "<f4", "C")
     source = ["--shape", ",".join(map(str, shape)), "--dtype", "int16"] if is_new else ["x.npy"]
     both(command, ["diagonal", *source, "--begin", begin, "--end", end, "--value", 5], limit, ".npy")
+
+
+@pytest.mark.parametrize("source", [["x.npy"], ["--shape", "2,9,12"]])
+def test_blocks_of_columns_have_the_right_diagonals(command, source):
+    np.save("x.npy", np.zeros((2, 9, 12), np.float32))
+    # A row of 12 elements is cut.
+    both(command, ["diagonal", *source, "--begin", -2, "--end", 3, "--value", 5], "32", ".npy")
 
 
 @pytest.mark.quick
@@ -168,7 +176,7 @@ sys.exit(main())
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are others there")
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGKILL"])
+@pytest.mark.parametrize("name", ["SIGTERM", exhaustive("SIGINT"), "SIGKILL"])
 def test_a_command_that_is_killed_leaves_the_old_file(tmp_path, name):
     np.save(tmp_path / "x.npy", np.zeros((100, 100)))
     (tmp_path / "y.npy").write_text("old")

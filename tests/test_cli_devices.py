@@ -39,6 +39,13 @@ def test_a_command_takes_the_device_that_it_is_told(gpus):
     assert place(Device.CUDA).name == "GPU 0"
 
 
+def test_types_that_a_gpu_does_not_take_stay_on_the_cpu(command, gpus):
+    np.save("x.npy", X + 1j)
+    code, printed, error = command("nonzero", "x.npy")
+    assert (code, error) == (0, "")
+    assert "(CPU, " in printed
+
+
 def test_info_names_each_gpu(command, gpus, monkeypatch):
     driver = pytest.importorskip("cuda.bindings.driver")
     monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (0, 12090))

@@ -12,7 +12,7 @@ import pytest
 
 import dmlops
 from dmlops.bench import report
-from dmlops.cli import bench
+from dmlops.cli import bench, outputs
 from dmlops.cli.options import OPERATORS
 from tests.command_line import assert_refused, end_of, start_python, wait_for
 from tests.scripts import run_script
@@ -199,11 +199,11 @@ def test_what_was_there_survives_a_failed_write(command, monkeypatch, error):
     Path("best.npz").write_text("old")
     before = sorted(os.listdir())
 
-    def save(stream, **arrays):
+    def write_array(stream, array, **options):
         stream.write(b"half of it")
         raise error
 
-    monkeypatch.setattr(np, "savez", save)
+    monkeypatch.setattr(np.lib.format, "write_array", write_array)
     code, _, told = command("top-k", "x.npy", "-k", 1, "-o", "best.npz")
     is_interrupt = isinstance(error, KeyboardInterrupt)
     assert code == (130 if is_interrupt else 1)
@@ -217,17 +217,30 @@ SLOW = """
 import sys, time
 import numpy
 
-def savez(stream, **arrays):
+def write_array(stream, array, **options):
     stream.write(b"half of it")
-    stream.flush()
     open("written", "w").close()
     time.sleep(100)
 
-numpy.savez = savez
+numpy.lib.format.write_array = write_array
 sys.argv = ["dmlops", "top-k", "x.npy", "-k", "1", "-o", "best.npz"]
 from dmlops.cli import main
 sys.exit(main())
 """
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy"])
+def test_arrays_may_have_any_name(tmp_path, suffix):
+    # `numpy.savez` has parameters of these names.
+    arrays = {"file": X, "allow_pickle": -X}
+    outputs.write(tmp_path / f"x{suffix}", arrays)
+    if suffix == ".npz":
+        with np.load(tmp_path / "x.npz") as archive:
+            assert {name: archive[name].tolist() for name in archive.files} == {
+                name: array.tolist() for name, array in arrays.items()
+            }
+    else:
+        assert np.load(tmp_path / "x.npy").tolist() == X.tolist()
 
 
 @on_posix

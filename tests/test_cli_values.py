@@ -29,6 +29,25 @@ def test_values(command, text, value):
     assert filled.tolist() == [[value, 0], [0, value]]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "text", "value"),
+    [
+        ("complex64", "1-2j", 1 - 2j),
+        ("datetime64[D]", "2024-02-29", np.datetime64("2024-02-29")),
+        ("datetime64[s]", "NaT", np.datetime64("NaT")),
+        ("timedelta64[s]", "NaT", np.timedelta64("NaT")),
+        ("timedelta64[s]", "7", np.timedelta64(7, "s")),
+    ],
+)
+def test_values_of_other_types(command, dtype, text, value):
+    x = np.zeros((2, 2), dtype)
+    np.save("x.npy", x)
+    filled = diagonal(command, "x.npy", "--value", text)
+    np.fill_diagonal(x, value)
+    assert filled.dtype == x.dtype
+    np.testing.assert_array_equal(filled, x)
+
+
 def test_a_value_that_is_left_out_is_one_of_float32(command):
     filled = diagonal(command, "--shape", "2,2")
     assert filled.dtype == np.float32

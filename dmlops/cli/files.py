@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -13,7 +13,6 @@ from rich.filesize import decimal
 from rich.text import Text
 
 import dmlops
-from dmlops.array_types import DataTypeName
 from dmlops.bench.numbers import duration
 from dmlops.cli import console, outputs
 from dmlops.cli.blocks import MEMORY, Blocks, MemoryOption, Part, n_bytes, shown
@@ -72,7 +71,7 @@ def top_k(
     outputs.check(output, [file], 2)
     x = open_input(file)
     outputs.check_type(output, x.dtype)
-    run = _Run("top-k", device)
+    run = _Run("top-k", device, x.dtype)
 
     def select(part: Part) -> dict[str, Array]:
         values, indices = run(
@@ -120,7 +119,7 @@ def nonzero(
         fill_value = 0
     outputs.check(output, [file], 2)
     x = open_input(file)
-    run = _Run("nonzero", device)
+    run = _Run("nonzero", device, x.dtype)
 
     def find(array: Array, size: int | None, fill_value: int | None = None) -> tuple[Array, ...]:
         return run(
@@ -203,7 +202,7 @@ def gather(
         raise CommandError(message)
     x, tuples = open_input(file), open_input(indices, as_indices=True)
     outputs.check_type(output, x.dtype)
-    run = _Run("gather", device)
+    run = _Run("gather", device, x.dtype)
     n_dims = max(tuples.ndim - 1, 0)
     # Dimensions that do not match are left to the operator, which says so.
     is_batched = 0 < batch_dims <= n_dims and x.shape[:batch_dims] == tuples.shape[:batch_dims]
@@ -274,7 +273,6 @@ def diagonal(
     """Fill a band of diagonals with a value; diagonal 0 is the main one, and those above it are positive."""
     limit = n_bytes(memory)
     outputs.check(output, [] if file is None else [file])
-    filling = _number("--value", value)
     end = begin + 1 if end is None else end
     if file is not None and (shape is not None or dtype is not None):
         message = "diagonal: FILE has a shape and type of its own; leave --shape and --dtype out"
@@ -282,41 +280,30 @@ def diagonal(
     if file is None and shape is None:
         message = "diagonal: give a FILE, or --shape"
         raise CommandError(message)
-    if file is None:
-        sizes = _shape(shape or "")
-        dtype = "float32" if dtype is None else dtype
-        title = f"diagonal of shape {sizes}"
-    else:
-        x = open_input(file)
-        sizes = x.shape
-        title = f"diagonal of {x.name}"
-    outputs.check_type(output, dtype or x.dtype)
-    run = _Run("diagonal", device)
+    x = None if file is None else open_input(file)
+    sizes = _shape(shape or "") if x is None else x.shape
+    made: Any = "float32" if dtype is None else dtype
+    outputs.check_type(output, made if x is None else x.dtype)
+    run = _Run("diagonal", device, None if x is None else x.dtype)
+    filling = _value(value, "" if x is None else x.dtype.kind)
 
     def fill(part: Part) -> dict[str, Array]:
         row, column = (each.start for each in part[-2:]) if len(part) >= 2 else (0, 0)
         options: Any = {"value": filling, "begin": begin + row - column, "end": end + row - column}
-        if file is not None:
+        if x is not None:
             (filled,) = run(lambda data: (dmlops.diagonal_matrix(data, **options),), x.read(part))
         else:
-            options["shape"] = tuple(each.stop - each.start for each in part)
-            (filled,) = run(
-                lambda like: (
-                    dmlops.diagonal_matrix(dtype=cast("DataTypeName", dtype), like=like, **options),
-                ),
-                np.zeros(1, np.uint8),
-            )
+            options |= {"shape": tuple(each.stop - each.start for each in part), "dtype": made}
+            (filled,) = run(lambda like: (dmlops.diagonal_matrix(like=like, **options),), np.zeros(1))
         return {"output": filled}
 
-    n_elements = math.prod(sizes)
-    if file is not None:
-        blocks = Blocks(sizes, range(len(sizes)), 2 * x.nbytes, limit)
-    elif output is None or output == STANDARD:  # it is held in memory anyway
-        blocks = Blocks(sizes, (), 0, limit)
-    else:
-        blocks = Blocks(sizes, range(len(sizes)), n_elements * LARGEST_ITEM, limit)
+    # What is made anew and not written to a file is held in memory anyway.
+    is_whole = x is None and output in {None, STANDARD}
+    element_bytes = LARGEST_ITEM if x is None else 2 * x.dtype.itemsize
+    blocks = Blocks(sizes, () if is_whole else range(len(sizes)), math.prod(sizes) * element_bytes, limit)
     arrays = run.in_blocks(blocks, fill, output)
-    run.report(f"{title}: {value} on [{begin}, {end})", arrays, output)
+    source = f"shape {sizes}" if x is None else x.name
+    run.report(f"diagonal of {source}: {value} on [{begin}, {end})", arrays, output)
 
 
 class _Run:
@@ -327,12 +314,16 @@ class _Run:
     command : str
         The name of the command, for errors.
     device : Device
-        The value of `--device`.
+        The value of `--device`. With `auto`, types that a GPU does not take in all commands stay on the CPU.
+    dtype : data type, optional
+        That of the data.
     """
 
-    def __init__(self, command: str, device: Device) -> None:
+    def __init__(self, command: str, device: Device, dtype: "np.dtype[Any] | None") -> None:
         self.command, self.n_blocks, self.seconds = command, 1, 0.0
-        self._host: Host = place(device)
+        self._is_plain = dtype is None or dtype.kind in "biuf"
+        is_on_cpu = device is Device.AUTO and not self._is_plain
+        self._host: Host = place(Device.CPU if is_on_cpu else device)
 
     def place(self, array: Array) -> Any:
         """Copy an array to the device."""
@@ -340,10 +331,16 @@ class _Run:
 
     def __call__(self, operator: Callable[..., tuple[Any, ...]], *arrays: Any) -> tuple[Array, ...]:
         """Run an operator on arrays of NumPy's or of the device; return NumPy arrays."""
-        placed = [self.place(array) if isinstance(array, np.ndarray) else array for array in arrays]
-        self._host.wait()
-        start = time.perf_counter()
-        result = operator(*placed)
+        try:
+            placed = [self.place(array) if isinstance(array, np.ndarray) else array for array in arrays]
+            self._host.wait()
+            start = time.perf_counter()
+            result = operator(*placed)
+        except TypeError as error:
+            if self._is_plain or self._host.label == Host.label:
+                raise
+            message = f"{error}; --device cpu may take it"
+            raise TypeError(message) from error
         self._host.wait()
         self.seconds += time.perf_counter() - start
         return tuple(self._host.get(array) for array in result)
@@ -376,13 +373,19 @@ class _Run:
                 out.print(f"written to {output}")
 
 
-def _number(option: str, text: str) -> int | float:
-    for read in (lambda: int(text, 0), lambda: float(text)):
+def _value(text: str, kind: str) -> Any:
+    """Return the value to fill a band with: a number, or for dates and durations NumPy's text for one."""
+    readers: list[Callable[[], Any]] = [lambda: int(text, 0), lambda: float(text), lambda: complex(text)]
+    if kind == "M":
+        readers.append(lambda: np.datetime64(text))
+    if kind == "m" and text == "NaT":
+        return text
+    for read in readers:
         try:
             return read()
         except ValueError:
             continue
-    message = f"{option}: {text!r} is not a number"
+    message = f"--value: {text!r} is not a number"
     raise CommandError(message)
 
 

@@ -4,11 +4,12 @@ import importlib
 import os
 import sys
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, BinaryIO, cast
 
 import numpy as np
 import typer
@@ -19,8 +20,8 @@ from dmlops.cli.inputs import STANDARD, Array, library, split_name
 from dmlops.cli.output_files import check_output, replace, replaced, unfinished_beside
 
 OUTPUT_HELP = (
-    "Write the result to this .npy, .npz, .zarr or .safetensors file; with - write an .npy stream to "
-    "standard output."
+    "Write the result to this .npy, .npz, .zarr or .safetensors file; - writes an .npy stream to standard "
+    "output."
 )
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", show_default=False, help=OUTPUT_HELP)
@@ -143,7 +144,7 @@ def write(output: Path, arrays: dict[str, Array]) -> None:
         return
     with replaced(output) as stream:
         if output.suffix == ".npz":
-            np.savez(stream, **arrays)  # type: ignore[arg-type]
+            _write_npz(stream, arrays)
         elif output.suffix == ".safetensors":
             _write_safetensors(Path(stream.name), arrays)
         else:
@@ -154,6 +155,14 @@ def _write_npy(write: Callable[[bytes], int], array: Array) -> None:
     # To an object with only a `write` method, NumPy writes in pieces, and its errors are those of the system.
     stream: Any = SimpleNamespace(write=write)
     np.lib.format.write_array(stream, array, allow_pickle=False)
+
+
+def _write_npz(stream: BinaryIO, arrays: dict[str, Array]) -> None:
+    # `numpy.savez` has no place for arrays that are named as its own parameters are.
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                _write_npy(member.write, np.asarray(array))
 
 
 def _write_zarr(store: Path, arrays: dict[str, Array]) -> None:
