@@ -77,7 +77,10 @@ def integer(value: Any, where: str) -> int:
     TypeError
         If it is not an integer; the text begins with `where`.
     """
-    number = as_integer(value)
+    if type(value) is int:
+        return value
+    # A size that torch does not know yet, for its operators.
+    number: int | None = value if type(value).__name__ == "SymInt" else as_integer(value)
     if number is None:
         allowed = f"{where.rpartition('.')[2]} must be an integer"
         raise TypeError(error_text(where, shown(value), "it is not an integer", allowed))

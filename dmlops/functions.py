@@ -4,9 +4,9 @@ Each function normalises its arguments, looks for a call that was bound for argu
 one where there is none, and returns what it gives.
 """
 
-import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from sys import modules
 from typing import Any, Generic, NamedTuple, Unpack, overload
 
 from numpy import ndarray
@@ -157,7 +157,7 @@ def top_k(
     TopKResult(values=array([3, 3]), indices=array([1, 3]))
     """
     inputs = (x,) if lengths is None else (x, lengths)
-    if type(x) is not ndarray and is_traced(x):
+    if type(x) is not ndarray and is_compiling():
         others = k, axis, largest, sorted, index_dtype
         return TopKResult(*_torch_operators(inputs).top_k(inputs, out, stream, *others))
     if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted)):
@@ -248,7 +248,7 @@ def nonzero_coordinates(
            [1, 3]]), count=array(4))
     """
     where = "nonzero_coordinates"
-    if type(x) is not ndarray and is_traced(x):
+    if type(x) is not ndarray and is_compiling():
         others = size, fill_value, index_dtype
         return NonzeroResult(*_torch_operators((x,)).nonzero_coordinates((x,), out, stream, *others))
     size = None if size is None else arguments.integer(size, f"{where}.size")
@@ -335,16 +335,17 @@ def gather_nd(
            [0, 1]])
     """
     inputs = x, indices
-    if type(x) is not ndarray and is_traced(x):
+    if type(x) is not ndarray and is_compiling():
         return _torch_operators(inputs).gather_nd(inputs, out, stream, batch_dims, mode)[0]
-    batch = arguments.integer(batch_dims, "gather_nd.batch_dims")
+    if type(batch_dims) is not int:
+        batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
     if type(mode) is not str:
         refuse("gather_nd.mode", shown(mode), "it is no mode", 'mode must be "raise", "clip" or "fill"')
-    parameters = ("gather_nd", batch, mode, level_set(), get_num_threads(), out is None)
+    parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
     given = () if out is None else _given(out)
     results = CALLS.replay(parameters, inputs, given) if stream is None else None
     if results is None:
-        results = _run(_GATHER_ND, parameters, inputs, out, stream, batch, mode)
+        results = _run(_GATHER_ND, parameters, inputs, out, stream, batch_dims, mode)
     return results[0] if out is None else out
 
 
@@ -434,16 +435,15 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     where = "diagonal_matrix"
-    value = scalars.fill_scalar(value, f"{where}.value")
-    begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     if x is not None and not (shape is None and dtype is None and like is None):
         refuse_with_input(shape=shape, dtype=dtype, like=like)
     inputs = () if x is None else (x,)
-    if type(x) is not ndarray and is_traced(like if x is None else x):
+    if type(x) is not ndarray and is_compiling():
         return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
-    if type(value) not in (int, float) and find_library(value, f"{where}.value").is_dispatched(value, True):
-        _torch_operators(inputs).refuse_tensor_as_value()
-    value = scalars.fill_scalar(value, f"{where}.value")
+    if type(value) not in (int, float):
+        if find_library(value, f"{where}.value").is_dispatched(value, True):
+            _torch_operators(inputs).refuse_tensor_as_value()
+        value = scalars.fill_scalar(value, f"{where}.value")
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     made = None
     if x is None:
@@ -542,15 +542,10 @@ def _run(
     return CALLS.run(parameters, operands, outputs, bind, stream)
 
 
-def is_traced(x: Any) -> bool:
-    """Return whether torch must see the call as an operator: it compiles the call, or `x` is a subclass."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    if torch.compiler.is_dynamo_compiling():
-        return True
-    plain = torch.Tensor, torch.nn.Parameter
-    return type(x) not in plain and isinstance(x, torch.Tensor)
+def is_compiling() -> bool:
+    """Return whether torch's compiler traces this code, and must see operators in place of it."""
+    compiler = modules.get("torch.compiler")
+    return compiler is not None and compiler.is_dynamo_compiling()
 
 
 def _is_stand_in(like: Any) -> bool:
@@ -573,7 +568,7 @@ def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
 
 def _torch_operators(inputs: Sequence[Any]) -> Any:
     """Return the module that runs calls on such inputs, or like them, as torch must see them."""
-    if sys.modules["torch"].compiler.is_dynamo_compiling():
+    if is_compiling():
         from dmlops import torch_compiler  # noqa: F401, PLC0415
 
     from dmlops import torch_operators  # noqa: PLC0415 - as it imports torch

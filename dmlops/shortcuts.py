@@ -10,7 +10,7 @@ from dmlops.array_types import Array, DataType, Element, Listed, OutputOptions
 from dmlops.dispatch import level_or
 from dmlops.enums import FeatureLevel
 from dmlops.errors import DmlError, error_text, refuse
-from dmlops.functions import diagonal_matrix, is_traced
+from dmlops.functions import diagonal_matrix, is_compiling
 from dmlops.opaque_types import OpaqueType
 from dmlops.operators.diagonal_matrix import INT32_MAX
 
@@ -217,7 +217,7 @@ def eye(  # as NumPy has its parameters
 def _beyond_all(m: Any) -> int:
     """Return a bound beyond all diagonals; at DirectML's levels one that they take, if the matrix has it."""
     # torch's compiler cannot see the level.
-    is_extended = is_traced(m) or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED
+    is_extended = is_compiling() or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED
     sizes = () if is_extended else getattr(m, "shape", ())
     return _INT64_MAX if is_extended or max(sizes[-2:], default=0) > INT32_MAX else INT32_MAX
 

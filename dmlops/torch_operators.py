@@ -149,7 +149,8 @@ def _bounds(begin: int, end: int) -> tuple[int, int]:
     """Return bounds of the same band that fit into 64 bits."""
     far = _FARTHEST_DIAGONAL
     is_inverted = begin > end
-    begin, end = (torch.sym_max(torch.sym_min(bound, far), -far) for bound in (begin, end))
+    # Symbols are of sizes, and not so large.
+    begin, end = (max(min(bound, far), -far) if isinstance(bound, int) else bound for bound in (begin, end))
     # Bounds beyond the same end exclude nothing from an inverted fill.
     return (end + 1 if is_inverted and begin == end else begin), end
 

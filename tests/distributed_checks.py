@@ -359,7 +359,7 @@ def refusals(device):
 def one_rank_ends(device):
     """The last rank ends while the others wait for its candidates."""
     mesh = mesh_of(device, -1)
-    x = distribute(sample("float32", (4, 100), "end"), mesh, [Shard(1)])
+    x = distribute(sample("float32", (8, 1000), "end"), mesh, [Shard(1)])
     dmlops.top_k(x, 3)
     if mesh.get_local_rank() == mesh.size() - 1:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -8,7 +8,7 @@ import traceback
 class Ranks:
     """A process group of `n` processes, with a CPU or a GPU for each."""
 
-    def __init__(self, n, folder, device="cpu", timeout_s=300):
+    def __init__(self, n, folder, device="cpu", timeout_s=120):
         # The modules are imported once, and every process starts as a copy of the one that has done it.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(

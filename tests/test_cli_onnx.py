@@ -146,6 +146,19 @@ def test_strings_are_not_pickled(model):
     assert np.load("y.npy").tolist() == ["one", "two"]
 
 
+def test_outputs_of_any_name(model):
+    text = """
+        <ir_version: 8, opset_import: ["": 18]>
+        g (float[N, M] x) => (float[A, B] file, float[C, D] allow_pickle)
+        { file = Relu (x)  allow_pickle = Neg (x) }
+    """
+    onnx.save(onnx.parser.parse_model(text), "names.onnx")
+    assert model("onnx", "names.onnx", "-i", "x.npy", "-o", "out.npz")[0] == 0
+    with np.load("out.npz") as results:
+        assert results["file"].tolist() == X.tolist()
+        assert results["allow_pickle"].tolist() == (-X).tolist()
+
+
 def test_what_the_evaluator_cannot_run(model):
     nodes = {"y = com.acme.Do (x)": "", "y = Reshape (x, k)": "", "y = SequenceConstruct (x)": "-o"}
     for node, option in nodes.items():

@@ -43,7 +43,7 @@ MOST_SPILLED = {
     "dmlops_top_k_partition_8_": 1400,
     "dmlops_top_k_partition_": 720,
     "dmlops_top_k_histogram_": 170,
-    "dmlops_top_k_list_": 300,
+    "dmlops_top_k_list_": 400,
     "dmlops_top_k_finish_8": 1700,
     "dmlops_top_k_finish_": 550,
 }

@@ -19,7 +19,7 @@ HOME = PROJECT["urls"]["Homepage"]
 PAGES = [
     "README.md",
     "examples/README.md",
-    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))),
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 WITH_CODE = [page for page in [*PAGES, "CONTRIBUTING.md"] if blocks(page)]
 # Blocks of plain Python that no test runs, and why.

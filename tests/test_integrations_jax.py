@@ -76,6 +76,27 @@ class TestAnswers:
         assert_same(every(x, indices), expected)
 
     @pytest.mark.usefixtures("wide")
+    @pytest.mark.parametrize("dtype", ["complex64", "complex128", "float8_e4m3fn"])
+    def test_types_of_which_kernels_know_the_bits(self, dtype):
+        x, value = jnp.asarray([[0, -1, 2], [3, 0, 0]], dtype), 2 - 1j if "complex" in dtype else 2
+
+        @jax.jit
+        def every(x):
+            found, count = nonzero_coordinates(x, size=3)
+            return gather_nd(x, found, mode="clip"), count, diagonal_matrix(x, value=value)
+
+        gathered, count, filled = every(x)
+        assert (gathered.dtype, gathered.tolist(), count.tolist()) == (x.dtype, [-1, 2, 3], 3)
+        assert filled.astype(complex).tolist() == [[value, -1, 2], [3, value, 0]]
+        made = diagonal_matrix(shape=(1, 2), dtype=x.dtype, value=value)
+        assert (made.dtype, made.astype(complex).tolist()) == (x.dtype, [[value, 0]])
+        if "complex" in dtype:
+            gradient = jax.grad(lambda x: gather_nd(x, [[1]], mode="clip").sum(), holomorphic=True)(x)
+            assert gradient.tolist() == [[0, 0, 0], [1, 1, 1]]
+        with pytest.raises(TypeError, match=rf"^top_k\.x: got {dtype}, but "):
+            top_k(x, 1)
+
+    @pytest.mark.usefixtures("wide")
     @pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)
     def test_every_index_type(self, index_dtype):
         x, lengths = sample("float32", (4, 6), "jax indices"), np.array([6, 0, 2, 99], index_dtype)
@@ -399,6 +420,10 @@ class TestErrors:
         ("call", "text"),
         [
             (lambda x: top_k(x * 1j, 1), r"top_k\.x: got complex64, but complex numbers have no order"),
+            (
+                lambda x: top_k(jax.random.split(jax.random.key(0), 3), 1),
+                r"top_k\.x: got key<fry>, but no operator",
+            ),
             (lambda x: top_k(x, x[0, 0]), r"top_k\.k: got .*, but it is not an integer"),
             (
                 lambda x: top_k(x, 1, index_dtype="int64"),

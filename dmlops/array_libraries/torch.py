@@ -189,8 +189,12 @@ class Torch(ArrayLibrary):
                     return False
         except RuntimeError:  # of kinds of tensors that have no storage
             return False
-        # Of all inputs only the first ones can have derivatives.
-        return not arrays or not self._has_tangent(arrays[0])
+        if not arrays:
+            return True
+        try:  # as in `_has_tangent`; of all inputs only the first ones can have derivatives
+            return self._unpack_dual(arrays[0]).tangent is None
+        except RuntimeError:
+            return True
 
     def trimmed(self, array: Any, rows: int) -> Any:
         return array[:rows].clone()

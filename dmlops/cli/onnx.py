@@ -19,7 +19,7 @@ from dmlops.cli.outputs import OutputOption, results_for
 from dmlops.errors import DmlError, counted
 
 if TYPE_CHECKING:
-    from dmlops.integrations.onnx import NodeRun
+    from dmlops.integrations.onnx import ModelRun, NodeRun
 
 ONNX_EXTRA = 'pip install "dmlops[onnx]"'
 
@@ -39,28 +39,19 @@ def onnx(
     output: OutputOption = None,
 ) -> None:
     """Run an ONNX model on the CPU, and say which of its nodes dmlops runs."""
+    models = _models()
     try:
-        from dmlops.integrations.onnx import load_model, run_model  # noqa: PLC0415 - needs the extra
-        from dmlops.integrations.onnx.models import inputs_of  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name not in {"onnx", "ml_dtypes"}:
-            raise
-        message = f"onnx: this needs {error.name}: {ONNX_EXTRA}"
+        loaded = models.load_model(model)
+    except (OSError, DmlError) as error:
+        message = f"{model}: {reason_of(error)}" if isinstance(error, OSError) else str(error)
         raise CommandError(message) from error
-    try:
-        loaded = load_model(model)
-    except OSError as error:
-        message = f"{model}: {reason_of(error)}"
-        raise CommandError(message) from error
-    except DmlError as error:
-        raise CommandError(str(error)) from error
     files = [_split(text) for text in given or ()]
     outputs.check(output, [model, *(file for _, file in files)], len(loaded.graph.output))
-    values = _read(files, inputs_of(loaded))
+    values = _read(files, models.inputs_of(loaded))
     start = time.perf_counter()
     with users_errors(str(model)), console.spinner():
         try:
-            run = run_model(loaded, values)
+            run = models.run_model(loaded, values)
         except (DmlError, OSError, MemoryError):
             raise
         except Exception as error:  # the evaluator raises many kinds
@@ -72,17 +63,28 @@ def onnx(
             for name, value in run.outputs.items():
                 array = _as_array(name, value, output)
                 results.put(name, array.shape, (), array)
-    out = console.err if output == STANDARD else console.out
-    with console.summary_of(output):
-        n_ours = sum(node.ran_by == "dmlops" for node in run.nodes)
-        title = f"{model.name}: dmlops ran {n_ours} of {counted(len(run.nodes), 'node')}"
-        out.print(Text.assemble((title, "bold"), f" (CPU, {duration(seconds)} with compilation or loading)"))
-        for line in _lines(run.nodes):
-            out.print(line)
-        for name, value in run.outputs.items():
-            _show(out, name, value, is_written=output is not None)
-        if output is not None:
-            out.print("written to standard output" if output == STANDARD else f"written to {output}")
+    n_ours = sum(node.ran_by == "dmlops" for node in run.nodes)
+    title = f"{model.name}: dmlops ran {n_ours} of {counted(len(run.nodes), 'node')}"
+    where = f" (CPU, {duration(seconds)} with compilation or loading)"
+    _report(Text.assemble((title, "bold"), where), run, output)
+
+
+def _models() -> Any:
+    """Import what runs models.
+
+    Raises
+    ------
+    CommandError
+        If the extra is not installed.
+    """
+    try:
+        from dmlops.integrations.onnx import models  # noqa: PLC0415 - needs the extra
+    except ModuleNotFoundError as error:
+        if error.name not in {"onnx", "ml_dtypes"}:
+            raise
+        message = f"onnx: this needs {error.name}: {ONNX_EXTRA}"
+        raise CommandError(message) from error
+    return models
 
 
 def _split(text: str) -> tuple[str, Path]:
@@ -132,9 +134,22 @@ def _as_array(name: str, value: Any, output: Path) -> Array:
     return array
 
 
+def _report(title: Text, run: "ModelRun", output: Path | None) -> None:
+    """Print how the nodes ran, and the outputs; this comes last, because printing may fail."""
+    out = console.err if output == STANDARD else console.out
+    with console.summary_of(output):
+        out.print(title)
+        for line in _lines(run.nodes):
+            out.print(line)
+        for name, value in run.outputs.items():
+            _show(out, name, value, is_written=output is not None)
+        if output is not None:
+            out.print("written to standard output" if output == STANDARD else f"written to {output}")
+
+
 def _lines(nodes: Sequence["NodeRun"]) -> Iterator[str]:
     """Yield a line for each node, but only one for all nodes of an operator that dmlops does not have."""
-    from dmlops.integrations.onnx.models import NO_OPERATOR  # noqa: PLC0415
+    from dmlops.integrations.onnx.models import NO_OPERATOR  # noqa: PLC0415 - needs the extra
 
     for node in nodes:
         if node.reason != NO_OPERATOR:

@@ -21,11 +21,13 @@ from jax import Array
 
 import dmlops
 from dmlops import NonzeroResult, TopKResult, arguments, scalars
+from dmlops.array_libraries.base import are_nonzero
 from dmlops.array_types import Mode
 from dmlops.dispatch import level_set
 from dmlops.errors import error_text, refuse, shown
 from dmlops.functions import refuse_with_input
 from dmlops.integrations.xla_calls import call, index_type_name, number_text
+from dmlops.opaque_types import type_name
 
 
 def top_k(
@@ -68,8 +70,8 @@ def nonzero_coordinates(
 ) -> NonzeroResult[Array]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
-    As `dmlops.nonzero_coordinates`, but that rows from the count on hold 0 where `fill_value` is None. In
-    transformations `size` must be given. Neither result has a derivative.
+    This is `dmlops.nonzero_coordinates`, except that the rows from the count on hold 0 if `fill_value` is
+    None. In transformations, `size` must be given. Neither result has a derivative.
 
     Raises
     ------
@@ -93,10 +95,10 @@ def nonzero_coordinates(
 
 
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> Array:
-    """Return the elements or blocks of `x` that tuples of indices name.
+    """Return the elements or slices of `x` that index tuples point at, as `dmlops.gather_nd` does.
 
-    As `dmlops.gather_nd`. In transformations `mode` must be ``"clip"`` or ``"fill"``. Differentiable with
-    respect to `x`: gradients of an element that is gathered more than once are summed.
+    In transformations, `mode` must be ``"clip"`` or ``"fill"``. The function is differentiable with respect
+    to `x`; the gradients of an element that is gathered more than once are summed.
 
     Raises
     ------
@@ -117,14 +119,14 @@ def diagonal_matrix(
     *,
     shape: Sequence[int] | None = None,
     dtype: Any = None,
-    value: float = 1,
+    value: complex = 1,
     begin: int = 0,
     end: int = 1,
 ) -> Array:
-    """Return matrices that hold `value` along a band of diagonals, and `x` or zeros elsewhere.
+    """Return a copy of `x`, or zeros, with a band filled with `value`, as `dmlops.diagonal_matrix` does.
 
-    As `dmlops.diagonal_matrix`. Differentiable with respect to `x`. Without it, `shape` and `dtype` mean what
-    they do to `jax.numpy.zeros`.
+    The function is differentiable with respect to `x`. Without `x`, `shape` and `dtype` are those of
+    `jax.numpy.zeros`.
 
     Raises
     ------
@@ -135,8 +137,12 @@ def diagonal_matrix(
     if isinstance(value, jax.core.Tracer):
         reason, allowed = "there is no derivative with respect to it", "it must be a number"
         raise TypeError(error_text(f"{where}.value", "a traced array", reason, allowed))
+    number = scalars.fill_scalar(value, f"{where}.value")
+    if not isinstance(number, (int, float, complex)):
+        allowed = "value must be a number"
+        raise TypeError(error_text(f"{where}.value", shown(value), "JAX has no such elements", allowed))
     band = (
-        number_text(scalars.real_number(value, f"{where}.value")),
+        number_text(number),
         arguments.integer(begin, f"{where}.begin"),
         arguments.integer(end, f"{where}.end"),
     )
@@ -147,7 +153,7 @@ def diagonal_matrix(
         allowed = "one of x and shape must be given"
         raise TypeError(error_text(f"{where}.shape", None, "x is left out too", allowed))
     data_type = arguments.data_type(jnp.zeros(0).dtype if dtype is None else dtype, f"{where}.dtype")
-    made = (data_type.name.lower(), arguments.sizes(shape, f"{where}.shape"))
+    made = (type_name(data_type), arguments.sizes(shape, f"{where}.shape"))
     return _traced(_matrix_without_input, (), (*made, *band))
 
 
@@ -203,7 +209,8 @@ def _select(x: Array, *inputs: Any) -> Any:
 
 def _nonzero_coordinates(x: Array, options: tuple[Any, ...]) -> Any:
     # JAX need not look for derivatives of integers.
-    return _find(jax.lax.stop_gradient(x), options)
+    x = jax.lax.stop_gradient(x)
+    return _find(are_nonzero(x, jnp.int64) if x.dtype == jnp.complex128 else x, options)
 
 
 def _find(x: Array, options: tuple[Any, ...]) -> Any:

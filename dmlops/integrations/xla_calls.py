@@ -19,7 +19,7 @@ from dmlops import binding, cuda
 from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.array_libraries.jax import Jax
 from dmlops.call import BoundCall
-from dmlops.data_types import SUPPORTED, index_data_type, numpy_dtype
+from dmlops.data_types import SUPPORTED, index_data_type, named_data_type, numpy_dtype
 from dmlops.errors import error_text, refuse
 from dmlops.executors import HOST, Stream
 from dmlops.integrations import xla_ffi
@@ -76,13 +76,16 @@ class _Request(NamedTuple):
 
     @classmethod
     def of(cls, function: str, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
+        """Return a request for arrays of these types and shapes."""
         for x in inputs:
+            named_data_type(x.dtype.name, f"{function}.x")  # JAX has types that NumPy has no name for
             if not all(isinstance(size, int) for size in x.shape):
                 reason, allowed = "a size is not known", "kernels are planned for sizes that are numbers"
                 raise TypeError(error_text(f"{function}.x", f"shape {x.shape}", reason, allowed))
         return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
 
     def text(self) -> str:
+        """Return what `json.loads` reads."""
         return json.dumps(self)
 
     def bind(self, library: _Described) -> BoundCall:
@@ -118,7 +121,7 @@ def _bind_diagonal_matrix(library: Any, operands: Any, value: int | str, begin: 
 def _bind_matrix_without_input(
     library: Any, operands: Any, name: str, sizes: Sequence[int], value: int | str, begin: int, end: int
 ) -> BoundCall:
-    made = binding.Made(library, tuple(sizes), SUPPORTED[name], library.device(None))
+    made = binding.Made(library, tuple(sizes), named_data_type(name, ""), library.device(None))
     return binding.bind_matrix_without_input((), made, _number(value), begin, end)
 
 
@@ -137,16 +140,18 @@ def index_type_name(dtype: Any, function: str) -> str:
     return binding.resolved_index_type(index_type, Jax(), (), function).name.lower()
 
 
-def number_text(number: int | float) -> int | str:
+def number_text(number: complex) -> int | str:
     """Return a number as JSON can hold it; the payload of a NaN counts."""
-    return struct.pack("<d", number).hex() if type(number) is float else int(number)
+    if isinstance(number, complex):
+        return struct.pack("<2d", number.real, number.imag).hex()
+    return struct.pack("<d", number).hex() if isinstance(number, float) else int(number)
 
 
-def _number(text: int | str) -> int | float:
+def _number(text: int | str) -> complex:
     if isinstance(text, int):
         return text
-    number: float = struct.unpack("<d", bytes.fromhex(text))[0]
-    return number
+    parts = [part for (part,) in struct.iter_unpack("<d", bytes.fromhex(text))]
+    return complex(*parts) if len(parts) == 2 else float(parts[0])
 
 
 def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> Any:
@@ -163,7 +168,9 @@ def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> A
         return jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)
 
     def on_gpu(*inputs: Array) -> Any:
-        # The kernels are loaded now: nothing can be loaded while XLA records a CUDA graph.
+        # All kernels are loaded now: none can be while XLA records a CUDA graph.
+        for gpu in gpus:
+            _native_launch(text.encode(), gpu)
         sizes = [_bound(text.encode(), gpu, 0).workspace_size for gpu in gpus]
         workspace = shaped((max(sizes),), np.uint8)
         return jax.ffi.ffi_call(_TARGET, (*results, workspace))(*inputs, call=text)[:-1]

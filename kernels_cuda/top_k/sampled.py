@@ -279,6 +279,17 @@ def list_kernel(element_size: int) -> Any:
             slot += 1
         return place + shuffle_from_u32(through, u32(31))
 
+    @linked_function
+    def write_whole(words, at, position, lists, place, lane, key_format):
+        """Write all elements of each lane's vector; return the place after them."""
+        row_keys, row_lows = lists
+        slot = i64(place + lane * per_vector)
+        for number in range(per_vector):
+            key = ordered_key(element_of(words, at, number), key_format)
+            store_key(row_keys + (slot + number) * key_bytes, key)
+            store_u32(row_lows + (slot + number) * 4, ~(position + u32(number)))
+        return place + 32 * per_vector
+
     @cuda.jit(max_registers=_LISTING_REGISTERS)
     def list_candidates(x, lengths, states, segments, keys, lows, offsets, p: SampledParameters):
         grid_dependency_wait()
@@ -305,7 +316,7 @@ def list_kernel(element_size: int) -> Any:
             equals_end = i64(load_u32(state + EQUALS_END))
             has_above = key < last_key(p.key_format)
             address = base + first * element_size + lane * VECTOR_BYTES
-            position = first + i64(lane * per_vector)
+            lane_position = first + i64(lane * per_vector)
             formats = (p.unfolded_format, p.key_format)
             least = key
             if first >= equals_end and has_above:
@@ -315,9 +326,9 @@ def list_kernel(element_size: int) -> Any:
                 for at in range(SEGMENT_VECTORS_PER_LANE):
                     found[u32(at * 32) + lane] = u32(at * 32) + lane
             elif 0 <= first <= count - n_elements:
-                n_found = find_whole_vectors(found, address, position, count, least, formats, lane)
+                n_found = find_whole_vectors(found, address, lane_position, count, least, formats, lane)
             else:
-                n_found = find_vectors(found, address, position, count, least, formats, lane)
+                n_found = find_vectors(found, address, lane_position, count, least, formats, lane)
             if first >= equals_end and not has_above:
                 n_found = u32(0)
             cuda.syncwarp()
@@ -388,15 +399,21 @@ def list_kernel(element_size: int) -> Any:
                         unfolding,
                     )
                     for turn in range(_KEPT):
-                        place = write_marked(
-                            other_words,
-                            4 * turn,
-                            other_marks[turn],
-                            u32(first) + other_numbers[turn] * per_vector,
-                            lists,
-                            place,
-                            p.key_format,
-                        )
+                        position = u32(first) + other_numbers[turn] * per_vector
+                        if ballot(other_marks[turn] != vector_mask) == 0:
+                            place = write_whole(
+                                other_words, 4 * turn, position, lists, place, lane, p.key_format
+                            )
+                        else:
+                            place = write_marked(
+                                other_words,
+                                4 * turn,
+                                other_marks[turn],
+                                position,
+                                lists,
+                                place,
+                                p.key_format,
+                            )
                     start += u32(_KEPT * 32)
 
     return list_candidates

@@ -6,6 +6,7 @@ import pytest
 
 import dmlops
 from dmlops import DeviceMismatchError
+from tests.scripts import run_script
 
 torch = pytest.importorskip("torch")
 
@@ -145,12 +146,23 @@ def test_vmap_never_waits():
 
 @needs_cpp
 def test_ahead_of_time(tmp_path):
-    class Model(torch.nn.Module):
-        def forward(self, x, lengths):
-            return attend(x, lengths)
+    run_script(f"""
+        import warnings
+        warnings.simplefilter("ignore")
+        import faulthandler, torch
+        from tests.gpu.test_torch_operators_gpu import attend, logits
 
-    given = logits(0), torch.tensor([300, 7, 0, 2, 100, 299], device="cuda")
-    with torch.no_grad():
-        program = torch.export.export(Model(), given)
-        package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))
-        assert_same(torch._inductor.aoti_load_package(package)(*given), attend(*given))
+        faulthandler.enable()
+
+        class Model(torch.nn.Module):
+            def forward(self, x, lengths):
+                return attend(x, lengths)
+
+        given = logits(0), torch.tensor([300, 7, 0, 2, 100, 299], device="cuda")
+        with torch.no_grad():
+            program = torch.export.export(Model(), given)
+            path = {str(tmp_path / "model.pt2")!r}
+            torch._inductor.aoti_compile_and_package(program, package_path=path)
+            results = torch._inductor.aoti_load_package(path)(*given)
+            assert all(torch.equal(got, wanted) for got, wanted in zip(results, attend(*given)))
+    """)

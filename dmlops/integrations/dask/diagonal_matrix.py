@@ -35,11 +35,11 @@ def diagonal_matrix(
     end: int = 1,
     like: Any = None,
 ) -> da.Array:
-    """Return matrices that hold `value` along a band of diagonals, and `x` or zeros elsewhere.
+    """Return a copy of `x`, or zeros, with a band filled with `value`, as `dmlops.diagonal_matrix` does.
 
-    As `dmlops.diagonal_matrix`, chunk by chunk. Without `x`, the result has `shape`, `dtype` and `chunks`:
-    float64 and ``"auto"`` where left out. Its chunks are arrays of NumPy, or of the library that `like`, a
-    dask array or an array of that library, has its elements from.
+    Without `x`, the result has the given `shape`, `dtype` (by default float64) and `chunks` (by default
+    ``"auto"``). Its chunks are NumPy arrays, or arrays of the library of `like`, which is such an array or a
+    dask array of them.
     """
     where = "diagonal_matrix"
     begin, end = integer(begin, f"{where}.begin"), integer(end, f"{where}.end")

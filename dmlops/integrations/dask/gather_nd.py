@@ -36,16 +36,16 @@ from dmlops.operators.gather_nd import infer_gather_nd
 
 
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> da.Array:
-    """Return the elements or blocks of `x` that tuples of indices name.
+    """Return the elements or slices of `x` that index tuples point at, as `dmlops.gather_nd` does.
 
-    As `dmlops.gather_nd`. Batch dimensions, and those that are copied, keep their chunks; the others are
-    chunked as `indices` are. NumPy indices and lists are checked at once, and chunked so that chunks of the
-    result have Dask's ``array.chunk-size``. Dask indices are checked as they are computed.
+    Batch dimensions and those of slices keep their chunks; the others have the chunks of `indices`. NumPy
+    indices and lists are checked at once, and chunked such that the chunks of the result have Dask's
+    ``array.chunk-size``. Dask indices are checked when they are computed.
 
     Notes
     -----
-    Where indexed dimensions are chunked, there is a task for each pair of a chunk of `x` and a chunk of
-    `indices`; of indices that are no Dask array, only for pairs that have elements in common. No task sees
+    If indexed dimensions are chunked, there is a task for each pair of a chunk of `x` and a chunk of
+    `indices`. If `indices` is not a Dask array, pairs with no element in common are left out. No task holds
     more than a chunk of `x`, of `indices` and of the result.
 
     Examples

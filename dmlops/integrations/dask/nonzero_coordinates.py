@@ -24,10 +24,10 @@ def nonzero_coordinates(
 ) -> NonzeroResult[da.Array]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
-    As `dmlops.nonzero_coordinates`. Without `size` the rows are trimmed: their chunks, one for each of `x`
-    along the first dimension, have unknown sizes. With `size` all sizes are known, and the rows from the
-    count on hold `fill_value`, or zeros where that is left out. The count is that of all non-zero elements
-    either way. `x` is rechunked where dimensions other than the first are chunked.
+    Without `size`, the rows are trimmed. There is one chunk for each chunk of `x` along the first dimension,
+    of unknown size. With `size`, all sizes are known, and the rows from the count on hold `fill_value`, or
+    zeros by default. The count is always that of all non-zero elements. If dimensions other than the first
+    are chunked, `x` is rechunked. See `dmlops.nonzero_coordinates` for the rest.
 
     Examples
     --------

@@ -28,10 +28,10 @@ def top_k(
     lengths: Any = None,
     index_dtype: Any = "int64",
 ) -> TopKResult[da.Array, da.Array]:
-    """Return the `k` largest or smallest elements along an axis, and where they are in the whole array.
+    """Return the `k` largest or smallest elements along an axis, as `dmlops.top_k` does.
 
-    As `dmlops.top_k`. Where the axis is chunked, candidates of each chunk are merged in a tree; the result
-    is one chunk along the axis. Chunks along the other dimensions stay, and `lengths` are chunked like them.
+    If the axis is chunked, the candidates of the chunks are merged in a tree. The result has one chunk along
+    the axis. Along the other dimensions it has the chunks of `x`, and `lengths` are chunked like them.
 
     Examples
     --------

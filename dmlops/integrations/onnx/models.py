@@ -24,18 +24,18 @@ _NAMES = frozenset(operator.__name__ for operator in OPERATORS)
 
 @dataclass(frozen=True)
 class NodeRun:
-    """How a node ran.
+    """A node, and what ran it.
 
     Attributes
     ----------
     operator : str
-        Its operator, with the domain if that is not ONNX's own.
+        The operator, with the domain if it is not that of ONNX.
     name : str
-        Its name, or that of its first output if it has none.
+        The name of the node, or of its first output if it has no name.
     ran_by : {"dmlops", "onnx", "neither"}
-        What ran it: "neither" if it stands in a branch that was not taken.
+        What ran the node: "neither" if it is in a branch that was not taken.
     reason : str
-        Why dmlops did not run it, or not every time; "" if it did.
+        Why dmlops did not run the node, or not every time. Empty if it did.
     """
 
     operator: str
@@ -46,14 +46,14 @@ class NodeRun:
 
 @dataclass(frozen=True)
 class ModelRun:
-    """What `run_model` returns.
+    """The result of `run_model`.
 
     Attributes
     ----------
     outputs : dict of str to array
-        The model's outputs by name; they may be sequences and maps, too, as ONNX has them.
+        The outputs of the model by name. As in ONNX, they may also be sequences and maps.
     nodes : list of NodeRun
-        The nodes of the graph and of its subgraphs. Those of a function stand where it is called.
+        The nodes of the graph and of its subgraphs, with those of a function where it is called.
     """
 
     outputs: dict[str, Any]
@@ -66,7 +66,7 @@ def load_model(path: str | PathLike[str]) -> onnx.ModelProto:
     Raises
     ------
     InvalidDescriptorError
-        If the file is no ONNX model.
+        If the file is not an ONNX model.
     OSError
         If it cannot be read.
     """
@@ -90,9 +90,9 @@ def run_model(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> ModelRun:
     Parameters
     ----------
     model : onnx.ModelProto
-        As `onnx.load` returns it.
+        The model, as `onnx.load` returns it.
     inputs : mapping of str to array
-        A value for each input of the model that has none of its own.
+        A value for each input for which the model has none.
 
     Returns
     -------
