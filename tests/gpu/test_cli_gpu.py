@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 LINES = {
-    "top-k x.npy -k 7": "npz",
+    "top-k x.npy -k 4": "npz",
     "top-k x.npy -k 2 --axis 0 --smallest": "npz",
     "nonzero x.npy": "npz",
     "nonzero x.npy --size 50 --fill-value -1": "npz",
