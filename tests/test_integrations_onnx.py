@@ -445,10 +445,34 @@ class TestModels:
         assert nodes == {
             ("If", "y"): ("onnx", "dmlops has no such operator"),
             ("Trilu", "a"): ("dmlops", ""),
-            ("EyeLike", "b"): ("neither", ""),
+            ("EyeLike", "b"): ("neither", "it was not reached"),
             ("NonZero", "f"): ("dmlops", ""),
             ("Identity", "z"): ("onnx", "dmlops has no such operator"),
         }
+
+    @pytest.mark.parametrize("go", [True, False])
+    def test_branches_whose_nodes_have_equal_names(self, go):
+        model = onnx.parser.parse_model("""
+            <ir_version: 8, opset_import: ["": 18]>
+            g (bool go, float[2, 3] x) => (y) {
+                y = If (go) <
+                    then_branch = yes () => (a) { a = Trilu (x) },
+                    else_branch = no () => (a) { a = Trilu <upper = 0> (x) }
+                >
+            }
+        """)
+        before = model.SerializeToString()
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        run = run_model(model, {"go": np.array(go), "x": x})
+        assert run.outputs["y"].tolist() == (np.triu(x) if go else np.tril(x)).tolist()
+        ran_by = [node.ran_by for node in run.nodes if node.operator == "Trilu"]
+        assert ran_by == (["dmlops", "neither"] if go else ["neither", "dmlops"])
+        assert model.SerializeToString() == before
+
+    def test_inputs_of_foreign_byte_order(self):
+        outputs, nodes = runs(self.TWO_INPUTS, x=self.x.astype(">f4"), k=np.array([2], ">i8"))
+        assert outputs["i"].tolist() == [[0, 2]]
+        assert nodes["TopK", "v"] == ("dmlops", "")
 
     @pytest.mark.parametrize(
         ("inputs", "text"),
@@ -476,6 +500,19 @@ class TestModels:
         assert [each.name for each in load_model(tmp_path / "m.onnx").graph.output] == ["v", "i"]
         with pytest.raises(FileNotFoundError):
             load_model(tmp_path / "other.onnx")
+
+    def test_external_data(self, tmp_path):
+        model = onnx.parser.parse_model(self.TWO_INPUTS)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2]), "k"))
+        options = {"save_as_external_data": True, "location": "weights", "size_threshold": 0}
+        onnx.save_model(model, tmp_path / "m.onnx", **options)
+        run = run_model(load_model(tmp_path / "m.onnx"), {"x": self.x})
+        assert run.outputs["i"].tolist() == [[0, 2]]
+        (tmp_path / "weights").unlink()
+        with pytest.raises(
+            InvalidDescriptorError, match=r"m\.onnx: its external data cannot be read: .*weights"
+        ):
+            load_model(tmp_path / "m.onnx")
 
 
 def test_page_examples():

@@ -1,8 +1,9 @@
 """Models in ONNX's reference evaluator, and a record of which nodes dmlops ran."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,9 @@ from dmlops.integrations.onnx.operators import OPERATORS, RECORD
 
 NO_OPERATOR = "dmlops has no such operator"
 """The reason of nodes that onnx runs in any case."""
+
+NOT_REACHED = "it was not reached"
+"""The reason of nodes that are in a branch that was not taken, or in a loop without iterations."""
 
 RanBy = Literal["dmlops", "onnx", "neither"]
 
@@ -33,7 +37,7 @@ class NodeRun:
     name : str
         The name of the node, or of its first output if it has no name.
     ran_by : {"dmlops", "onnx", "neither"}
-        What ran the node: "neither" if it is in a branch that was not taken.
+        What ran the node: "neither" if it was not reached, as in a branch that was not taken.
     reason : str
         Why dmlops did not run the node, or not every time. Empty if it did.
     """
@@ -66,16 +70,23 @@ def load_model(path: str | PathLike[str]) -> onnx.ModelProto:
     Raises
     ------
     InvalidDescriptorError
-        If the file is not an ONNX model.
+        If the file is not an ONNX model, or its external data is missing, too short, or in another folder.
     OSError
         If it cannot be read.
     """
     try:
-        model = onnx.load(path)
+        model = onnx.load(path, load_external_data=False)
     except OSError:
         raise
     except Exception as error:  # protobuf's DecodeError, or another for a text format
         message = f"{path}: not an ONNX model: {error}"
+        raise InvalidDescriptorError(message) from error
+    try:
+        onnx.load_external_data_for_model(model, str(Path(path).parent))
+    except OSError:
+        raise
+    except Exception as error:  # a ValidationError of a missing file, a ValueError of a short one
+        message = f"{path}: its external data cannot be read: {error}"
         raise InvalidDescriptorError(message) from error
     if not model.graph.output:
         # An empty file is a valid message of protobuf, as are some others.
@@ -116,19 +127,25 @@ def run_model(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> ModelRun:
     >>> [(node.operator, node.ran_by, node.reason) for node in run.nodes]
     [('Relu', 'onnx', 'dmlops has no such operator'), ('NonZero', 'dmlops', '')]
     """
+    inputs = {name: _native(value) for name, value in inputs.items()}
     _check_inputs(model.graph, inputs)
-    # The evaluator runs the nodes of a model's functions without new operators.
+    # The evaluator runs the nodes of a model's functions without new operators. The result is a copy.
     model = inline_local_functions(model)
+    nodes = list(_nodes(model.graph.node))
+    names = [node.name or next(filter(None, node.output), "") for node in nodes]
+    # Nodes of different branches may have equal names.
+    for number, node in enumerate(nodes):
+        node.name = str(number)
     # A copy, to which onnx before 1.23 appends operators of its own.
     evaluator = ReferenceEvaluator(model, new_ops=list(OPERATORS))
     record: list[tuple[onnx.NodeProto, str]] = []
     token = RECORD.set(record)
     try:
-        results = evaluator.run(None, dict(inputs))
+        results = evaluator.run(None, inputs)
     finally:
         RECORD.reset(token)
-    names = [output.name for output in model.graph.output]
-    return ModelRun(dict(zip(names, results, strict=True)), list(_node_runs(model, record)))
+    outputs = [output.name for output in model.graph.output]
+    return ModelRun(dict(zip(outputs, results, strict=True)), list(_node_runs(nodes, names, record)))
 
 
 def inputs_of(model: onnx.ModelProto) -> list[str]:
@@ -136,6 +153,11 @@ def inputs_of(model: onnx.ModelProto) -> list[str]:
     with_values = {each.name for each in model.graph.initializer}
     with_values |= {each.values.name for each in model.graph.sparse_initializer}
     return [each.name for each in model.graph.input if each.name not in with_values]
+
+
+def _native(value: Any) -> Any:
+    """Return an array in the byte order of the machine, which is the only one that the evaluator expects."""
+    return value.astype(value.dtype.newbyteorder("="), copy=False) if isinstance(value, np.ndarray) else value
 
 
 def _check_inputs(graph: onnx.GraphProto, inputs: Mapping[str, Any]) -> None:
@@ -174,22 +196,26 @@ def _check_input(name: str, value: Any, declared: onnx.TypeProto.Tensor) -> None
         )
 
 
-def _node_runs(model: onnx.ModelProto, record: Iterable[tuple[onnx.NodeProto, str]]) -> Iterator[NodeRun]:
-    ran_here: set[tuple[str, str]] = set()
-    reasons: dict[tuple[str, str], str] = {}
+def _node_runs(
+    nodes: Sequence[onnx.NodeProto], names: Sequence[str], record: Iterable[tuple[onnx.NodeProto, str]]
+) -> Iterator[NodeRun]:
+    """Yield how each node ran; in the graph that has run, the name of a node is its number."""
+    ran_here: set[str] = set()
+    reasons: dict[str, str] = {}
     for node, reason in record:
         if reason:
-            reasons[node.op_type, _name(node)] = reason
+            reasons[node.name] = reason
         else:
-            ran_here.add((node.op_type, _name(node)))
-    for node in _nodes(model.graph.node):
-        key = node.op_type, _name(node)
+            ran_here.add(node.name)
+    for node, name in zip(nodes, names, strict=True):
         if node.domain or node.op_type not in _NAMES:
             operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            yield NodeRun(operator, key[1], "onnx", NO_OPERATOR)
+            yield NodeRun(operator, name, "onnx", NO_OPERATOR)
         else:
-            ran_by: RanBy = "onnx" if key in reasons else "neither"
-            yield NodeRun(*key, "dmlops" if key in ran_here else ran_by, reasons.get(key, ""))
+            ran_by: RanBy = "onnx" if node.name in reasons else "neither"
+            ran_by = "dmlops" if node.name in ran_here else ran_by
+            reason = NOT_REACHED if ran_by == "neither" else reasons.get(node.name, "")
+            yield NodeRun(node.op_type, name, ran_by, reason)
 
 
 def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
@@ -199,7 +225,3 @@ def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 yield from _nodes(graph.node)
-
-
-def _name(node: onnx.NodeProto) -> str:
-    return node.name or next(filter(None, node.output), "")
