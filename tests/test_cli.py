@@ -2,6 +2,7 @@
 
 import re
 import signal
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_help_shows_flags_as_flags(command, monkeypatch, line, columns):
     code, printed, _ = command(*line.split(), "--help")
     assert code == 0
     assert max(map(len, printed.splitlines())) <= columns
-    assert not re.search("<bool>|None|<str>", printed)
+    assert not re.search(r"<bool>|None|<str>|<path>|list\[", printed)
     assert re.search(r"--help +-h +Show this message", printed)
 
 
@@ -90,6 +91,7 @@ def test_help_names_what_is_left_out(command):
         ("dmlops top-k x.npy --sm", {"--smallest"}),
         ("dmlops gather x.npy i.npy --mode ", {"raise", "clip", "fill"}),
         ("dmlops top-k x.npy --index-dtype u", {"uint32", "uint64"}),
+        ("dmlops warmup --operator ga", {"gather_nd"}),
         # The shell completes the names of files, because there is nothing else.
         ("dmlops top-k x", {""}),
     ],
@@ -428,15 +430,19 @@ BAD = {
     "top-k nothing.npy -k 1": (1, "nothing.npy: not an .npy file"),
     "top-k archive.npz -k 1": (1, "archive.npz: it has the arrays a, b; name one, as archive.npz:a"),
     "top-k archive.npz:c -k 1": (1, "archive.npz: it has no array c; it has the arrays a, b"),
-    "top-k empty.npz -k 1": (1, "empty.npz: it is empty"),
+    "top-k empty.npz -k 1": (1, "empty.npz: it has no arrays"),
+    "top-k notes.npz -k 1": (1, "notes.npz: it has no arrays"),
+    "top-k notes.npz:readme -k 1": (1, "notes.npz: it has no array readme; it has no arrays"),
     "top-k x.npy:values -k 1": (1, "x.npy:values: No such file or directory"),
-    "top-k text.npz -k 1": (1, "text.npz: a damaged .npz file: "),
+    "top-k text.npz -k 1": (1, "text.npz: not an .npz file: "),
+    "top-k flipped.npz:b -k 1": (1, "flipped.npz:b: a damaged .npy file: Bad CRC-32"),
     "top-k missing.npz:a -k 1": (1, "missing.npz:a: No such file or directory"),
     "top-k x.npy -k 1 --memory 0": (1, "--memory: '0' is not a size; write it as 512MiB or 8GB"),
     "top-k x.npy -k 1 --memory 4gigs": (1, "--memory: '4gigs' is not a size"),
     "top-k folder -k 1": (1, "folder: Is a directory"),
     "top-k complex.npy -k 1": (1, "complex128"),
-    "top-k objects.npy -k 1": (1, "objects.npy: "),
+    "top-k objects.npy -k 1": (1, "objects.npy: it holds Python objects, which are never unpickled"),
+    "top-k objects.npz -k 1": (1, "objects.npz:a: it holds Python objects, which are never unpickled"),
     "top-k x.npy -k 1 --device tpu": (2, "'tpu'"),
     "top-k x.npy -k 1 --device cuda": (1, "--device cuda: no NVIDIA driver answers on this machine"),
     "nonzero x.npy --size -1": (2, "Invalid value for '--size'"),
@@ -472,8 +478,13 @@ def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, l
     np.save("far.npy", np.array([[5, 0]]))
     np.save("complex.npy", X + 1j)
     np.save("objects.npy", np.array([None, 1], dtype=object), allow_pickle=True)
+    np.savez("objects.npz", a=np.array([None, 1], dtype=object))
     np.savez("archive.npz", a=X, b=X)
     np.savez("empty.npz")
+    with zipfile.ZipFile("notes.npz", "w") as archive:
+        archive.writestr("readme", "hello, this is text\n")
+    content = Path("archive.npz").read_bytes()
+    (tmp_path / "flipped.npz").write_bytes(content.replace(X.tobytes(), (~X).tobytes()))
     (tmp_path / "text.npy").write_text("hello, this is text\n")
     (tmp_path / "text.npz").write_text("hello, this is text\n")
     (tmp_path / "nothing.npy").touch()

@@ -91,22 +91,23 @@ def test_blocks_are_told_and_are_as_large_as_they_may_be(command):
     np.save("x.npy", np.arange(8000, dtype=np.int64).reshape(100, 80))
     printed = both(command, ["top-k", "x.npy", "-k", 10], "16000", ".npz")
     # 640 bytes of a row, and 160 of its results.
-    assert " in 5 blocks " in printed
+    assert "(CPU, 5 blocks, " in printed
     assert "values int64 (100, 10)\n" in printed
     code, printed, _ = command("top-k", "x.npy", "-k", 10, "--memory", "80kB")
     assert code == 1
     # Without a file, they are collected in memory.
-    assert " in 50 blocks " in command("top-k", "x.npy", "-k", 10, "--memory", "1.6KB")[1]
+    assert "(CPU, 50 blocks, " in command("top-k", "x.npy", "-k", 10, "--memory", "1.6KB")[1]
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_terminal_has_a_progress_bar(command, monkeypatch, is_terminal):
+@pytest.mark.parametrize(("is_terminal", "kind"), [(True, "xterm"), (True, "dumb"), (False, "xterm")])
+def test_a_terminal_has_a_progress_bar(command, monkeypatch, is_terminal, kind):
+    monkeypatch.setenv("TERM", kind)
     screen = Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
     monkeypatch.setattr("dmlops.cli.console.err", screen)
     np.save("x.npy", np.eye(50))
     assert command("nonzero", "x.npy", "--memory", "8KiB", "-o", "y.npz")[0] == 0
     shown = screen.file.getvalue()
-    if is_terminal:
+    if is_terminal and kind != "dumb":
         assert re.search("(?s)/9.*counting.*/9.*listing", shown)
     else:
         assert shown == ""

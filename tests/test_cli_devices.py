@@ -65,6 +65,8 @@ def test_info_shows_how_top_k_chooses(command):
     assert re.search(r"rounds\.largest_k +8, 8, 8, 8 \| 8, 8, 8, 8 \| 8, 8, 4, 6 \| 8, 8, 3, 8\n", printed)
     assert re.search(r"rounds\.shapes +4 x 16, 4 x 32, 8 x 32, 16 x 32 lanes and keys \| 4 x 16, ", printed)
     assert re.search(r"partition\.shapes +256 x 16, .* threads and keys \| 256 x 16, ", printed)
+    assert re.search(r"partition\.shapes_of_few_rows +512 x 16, .* threads and keys \| 512 x 16, ", printed)
+    assert re.search(r"cluster\.blocks +none\n", printed)
     assert re.search(r"tile\.sorted_elements +8,192 \| 8,192 \| 8,192 \| 5,120\n", printed)
     assert re.search(r"block\.shapes +128, 256 threads\n", printed)
     assert re.search(r"sort\.batch_bytes +256 MiB\n", printed)

@@ -3,8 +3,10 @@
 import json
 import os
 import shlex
+import stat
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -182,7 +184,41 @@ def test_what_cannot_be_mapped_is_not_gathered_from_beyond_the_memory(command):
     run(command, "gather", "x.zarr", "i.npy", "-o", "y.npy")
     assert np.load("y.npy").tolist() == [5, 900]
     outcome = command("gather", "x.zarr", "i.npy", "--memory", "1KiB")
-    assert_refused(outcome, "x.zarr takes 8.0 kB, more than --memory 1KiB", "save it as an .npy file")
+    assert_refused(
+        outcome, "gather: x.zarr takes 8.0 kB, more than --memory 1KiB", "save the array as an .npy"
+    )
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "safetensors"])
+def test_a_row_or_batch_that_cannot_be_mapped_is_within_the_memory(command, suffix):
+    x = np.arange(2000, dtype=np.int64).reshape(2, 1000)
+    outputs.write(Path(f"x.{suffix}"), {"a": x})
+    np.save("i.npy", np.array([[[5]], [[900]]]))
+    name = "x.zarr" if suffix == "zarr" else "x.safetensors:a"
+    refused = {
+        ("top-k", f"x.{suffix}", "-k", 1): "top-k: a row of {} with its results takes 8.0 kB",
+        ("gather", f"x.{suffix}", "i.npy", "--batch-dims", 1): "gather: a batch of {} with its results takes",
+    }
+    for line, told in refused.items():
+        outcome = command(*line, "--memory", "1KiB", "-o", "y.npz")
+        assert_refused(outcome, told.format(name), ", more than --memory 1KiB, and cannot be read in parts")
+        run(command, *line, "--memory", "10KiB", "-o", "y.npz")
+    # A file that can be mapped has no such limit.
+    np.save("x.npy", x)
+    run(command, "top-k", "x.npy", "-k", 1, "--memory", "1KiB", "-o", "y.npz")
+    with np.load("y.npz") as best:
+        assert best["indices"].tolist() == [[999], [999]]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions are others there")
+@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors"])
+def test_a_new_file_has_the_usual_permissions(tmp_path, suffix):
+    previous = os.umask(0o027)
+    try:
+        outputs.write(tmp_path / f"y.{suffix}", {"a": X})
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE((tmp_path / f"y.{suffix}").stat().st_mode) == 0o640
 
 
 def test_the_examples_of_the_page(command):

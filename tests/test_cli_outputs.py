@@ -168,6 +168,21 @@ def test_a_page_about_a_file_whose_name_is_not_utf_8(command, monkeypatch):
     assert Path("page.html").read_text() == "<p>\\udcff.json</p>"
 
 
+@on_posix
+def test_the_file_that_is_standard_input_is_no_target(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    script = """
+        import os, sys
+        os.chdir({folder!r})
+        os.dup2(os.open("x.npy", os.O_RDONLY), 0)
+        sys.argv = ["dmlops", "diagonal", "-", "-o", "x.npy"]
+        from dmlops.cli import main
+        sys.exit(main() != 1)
+    """
+    run_script(script.format(folder=str(tmp_path)))
+    assert np.load(tmp_path / "x.npy").tolist() == X.tolist()
+
+
 def test_the_file_that_takes_the_prints_is_no_target(tmp_path):
     np.save(tmp_path / "x.npy", X)
     script = """

@@ -54,8 +54,10 @@ def run_redirected(folder, redirect, *arguments):
 def test_what_cannot_be_printed_is_told_in_one_line(tmp_path, redirect, line):
     np.save(tmp_path / "x.npy", X)
     code, error = run_redirected(tmp_path, redirect, *line.split())
-    reasons = {"full": errno.ENOSPC, "broken": errno.EPIPE, "closed": errno.EBADF}
-    assert (code, error) == (1, f"dmlops: standard output: {os.strerror(reasons[redirect])}\n")
+    reasons = {"full": errno.ENOSPC, "closed": errno.EBADF}
+    # A reader that stops early, such as `head`, is not told that it has.
+    told = f"dmlops: standard output: {os.strerror(reasons[redirect])}\n" if redirect != "broken" else ""
+    assert (code, error) == (1, told)
 
 
 @needs_full
@@ -64,9 +66,12 @@ def test_a_result_file_is_written_although_nothing_can_be_printed(tmp_path, redi
     np.save(tmp_path / "x.npy", X)
     code, error = run_redirected(tmp_path, redirect, "top-k", "x.npy", "-k", "1", "-o", "best.npz")
     assert code == 0
-    assert error.startswith("dmlops: standard output: ")
-    assert error.endswith("; the result is in best.npz\n")
-    assert error.count("\n") == 1
+    if redirect == "broken":
+        assert error == ""
+    else:
+        assert error.startswith("dmlops: standard output: ")
+        assert error.endswith("; the result is in best.npz\n")
+        assert error.count("\n") == 1
     with np.load(tmp_path / "best.npz") as best:
         assert best["values"].tolist() == [[3], [5]]
 

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from dmlops import __version__, get_num_threads
 from dmlops.bench.numbers import duration, ratio, times
-from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
+from dmlops.cli.console import err, is_live, out, plain_console, progress_bar, summary_of
 from dmlops.cli.errors import CommandError, users_errors
 from dmlops.cli.help_texts import Command, Group
 from dmlops.cli.info import version
@@ -116,7 +116,7 @@ def bench(
             record["workloads"] = [row.to_json() for row in rows]
             if results is not None:
                 write(results, json.dumps(record, indent=1) + "\n")
-            if not err.is_terminal:
+            if not is_live():
                 err.print(line(row))
     with summary_of(results):
         width = width_of_table()
@@ -168,7 +168,7 @@ def report(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="A.json [B.json]", help="Files that `--json` has written.", show_default=False
+            metavar="FILES", help="One or two files that `--json` has written.", show_default=False
         ),
     ],
     output: Annotated[
@@ -177,7 +177,7 @@ def report(
             "--output",
             "-o",
             metavar="FILE",
-            show_default="A.html",
+            show_default="beside the first of FILES",
             help="The .html, .svg or .png file to write.",
         ),
     ] = None,

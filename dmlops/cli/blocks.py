@@ -70,6 +70,8 @@ class Blocks:
     ----------
     count : int
         The number of parts.
+    part_bytes : int
+        What the largest part takes; more than `limit` if cuts along `dims` are not enough.
 
     Examples
     --------
@@ -87,7 +89,7 @@ class Blocks:
             of_each = max(n_bytes // steps[dim], 1)
             steps[dim] = max(min(limit // of_each, steps[dim]), 1)
             n_bytes = of_each * steps[dim]
-        self._steps = tuple(steps)
+        self._steps, self.part_bytes = tuple(steps), n_bytes
         self.count = math.prod(max(-(-size // step), 1) for size, step in zip(shape, steps, strict=True))
 
     def parts(self) -> Iterator[Part]:

@@ -43,7 +43,13 @@ def summary_of(result: Path | None) -> Iterator[None]:
     except OutputLostError as error:
         if result is None:
             raise
-        print_error(f"{error}; the result is in {result}")
+        if str(error):
+            print_error(f"{error}; the result is in {result}")
+
+
+def is_live() -> bool:
+    """Whether standard error is a terminal on which a line can be redrawn."""
+    return err.is_terminal and not err.is_dumb_terminal
 
 
 @contextmanager
@@ -51,7 +57,7 @@ def progress_bar() -> Iterator[Progress]:
     """Show a progress bar, and what is being compiled, on standard error if that is a terminal."""
     name = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), name)
-    progress = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+    progress = Progress(*columns, console=err, transient=True, disable=not is_live())
     # Older versions of Rich, such as 14.2, end one that is disabled with an empty line.
     with nullcontext() if progress.disable else progress:
         compilation = progress.add_task("", total=None, visible=False)

@@ -143,7 +143,8 @@ class StandardStream:
             os.close(nowhere)
         self._stream = io.StringIO()
         if self._is_essential:
-            message = f"standard output: {reason_of(error)}"
+            # A reader that needs no more, such as `head`, is not told that it has stopped.
+            message = "" if isinstance(error, BrokenPipeError) else f"standard output: {reason_of(error)}"
             raise OutputLostError(message) from error
 
 

@@ -17,7 +17,7 @@ class CommandError(Exception):
 
 
 class OutputLostError(Exception):
-    """Standard output accepts no more text.
+    """Standard output accepts no more text. It has no message if the reader of a pipe has stopped reading.
 
     This is not an OSError, because typer and rich would end the process on one.
     """

@@ -14,7 +14,7 @@ from rich.text import Text
 
 import dmlops
 from dmlops.bench.numbers import duration
-from dmlops.cli import console, outputs
+from dmlops.cli import outputs
 from dmlops.cli.blocks import MEMORY, Blocks, MemoryOption, Part, n_bytes, shown
 from dmlops.cli.errors import CommandError, users_errors
 from dmlops.cli.inputs import FILE_HELP, STANDARD, Array, FileArgument, Input, open_input
@@ -87,6 +87,7 @@ def top_k(
     n_selected = n_rows * min(max(k, 0), x.size)
     selected_bytes = n_selected * (x.dtype.itemsize + np.dtype(index_dtype).itemsize)
     blocks = Blocks(x.shape, others, x.nbytes + selected_bytes, limit)
+    _check_room(x, f"top-k: a row of {x.name} with its results", blocks.part_bytes, memory)
     arrays = run.in_blocks(blocks, select, output)
     order = "smallest" if smallest else "largest"
     run.report(f"top-k of {x.name}: the {k} {order} along axis {axis}", arrays, output)
@@ -212,12 +213,10 @@ def gather(
         tuples.nbytes + _gathered_bytes(x, tuples, batch_dims) + is_batched * x.nbytes,
         limit,
     )
-    if not is_batched and not x.is_mapped and x.nbytes > limit:
-        message = (
-            f"gather: {x.name} takes {decimal(x.nbytes)}, more than --memory {memory}, and any part may be "
-            "needed: save it as an .npy file, which is memory-mapped, or raise --memory"
-        )
-        raise CommandError(message)
+    if is_batched:
+        _check_room(x, f"gather: a batch of {x.name} with its results", blocks.part_bytes, memory)
+    else:
+        _check_room(x, f"gather: {x.name}", x.nbytes, memory)
     whole = None if is_batched else run.place(x.read())
 
     def read(part: Part) -> dict[str, Array]:
@@ -239,6 +238,16 @@ def gather(
 
     arrays = run.in_blocks(blocks, read, output)
     run.report(f"gather from {x.name} by {tuples.name}", arrays, output)
+
+
+def _check_room(x: Input, what: str, size: int, memory: str) -> None:
+    """Check that what must be read as a whole fits into `--memory`, unless the file is memory-mapped."""
+    if not x.is_mapped and size > n_bytes(memory):
+        message = (
+            f"{what} takes {decimal(size)}, more than --memory {memory}, and cannot be read in parts: "
+            "save the array as an .npy file, which is memory-mapped, or raise --memory"
+        )
+        raise CommandError(message)
 
 
 def _gathered_bytes(x: Input, tuples: Input, batch_dims: int) -> int:
@@ -358,19 +367,12 @@ class _Run:
 
     def report(self, title: str, arrays: dict[str, Array], output: Path | None) -> None:
         """Print the results, or what was written; this comes last, because printing may fail."""
-        out = console.err if output == STANDARD else console.out
-        with console.summary_of(output):
-            blocks = f" in {self.n_blocks:,} blocks" if self.n_blocks > 1 else ""
-            where = f" ({self._host.label}, {duration(self.seconds)}{blocks} with compilation or loading)"
-            out.print(Text.assemble((title, "bold"), where))
+        where = self._host.label + (f", {self.n_blocks:,} blocks" if self.n_blocks > 1 else "")
+        with outputs.summary(output, next(iter(arrays))) as out:
+            took = f" ({where}, {duration(self.seconds)} with compilation or loading)"
+            out.print(Text.assemble((title, "bold"), took))
             for name, array in arrays.items():
-                out.print(Text.assemble((name, "cyan"), f" {array.dtype} {array.shape}"))
-                if output is None:
-                    out.print(np.array2string(array, threshold=60, edgeitems=3))
-            if output == STANDARD:
-                out.print(f"written to standard output: {next(iter(arrays))}")
-            elif output is not None:
-                out.print(f"written to {output}")
+                outputs.show(out, name, array, is_written=output is not None)
 
 
 def _value(text: str, kind: str) -> Any:

@@ -1,12 +1,12 @@
-"""Commands whose help shows flags as flags."""
+"""Commands whose help shows flags as flags, and no types of Python."""
 
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 
-class _ShowsFlags:
-    """Leaves out the type of options that take no value, which typer shows as `<bool>`."""
+class _ShowsNames:
+    """Leaves out the types that typer shows: `<bool>` of flags, and `<list[Path]>` of arguments."""
 
     def get_params(self, context: Any) -> list[Any]:
         """Return all parameters, with that of `--help`."""
@@ -14,12 +14,14 @@ class _ShowsFlags:
         for each in params:
             if getattr(each, "is_bool_flag", False):
                 each.metavar = ""
+            elif each.param_type_name == "argument":
+                each.display_type_rich = lambda ctx: None
         return params
 
 
-class Command(_ShowsFlags, TyperCommand):
+class Command(_ShowsNames, TyperCommand):
     """A command."""
 
 
-class Group(_ShowsFlags, TyperGroup):
+class Group(_ShowsNames, TyperGroup):
     """A command with commands of its own."""

@@ -22,7 +22,7 @@ from dmlops.operators.support import SupportRow
 
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
 # Policies whose shapes are of so many of these, and keys that each holds.
-KEYS_OF_SHAPES = {"rounds.shapes": "lanes and keys", "partition.shapes": "threads and keys"}
+KEYS_OF_SHAPES = {"rounds.": "lanes and keys", "partition.": "threads and keys"}
 
 
 def info(
@@ -30,7 +30,7 @@ def info(
         str | None,
         typer.Option(
             metavar="sm_90",
-            help="Show only by what top_k chooses its kernels on such a GPU.",
+            help="Show only the thresholds by which top_k chooses its kernels on such a GPU.",
         ),
     ] = None,
 ) -> None:
@@ -149,14 +149,15 @@ def quantity(name: str, value: Any) -> str:
     >>> quantity("warp.row_elements", (256, 1024)), quantity("launch_blocks", 1 << 30)
     ('256, 1,024', '2^30')
     """
-    if name.endswith("shapes"):
-        if name in KEYS_OF_SHAPES:
-            shapes, unit = [" x ".join(map(str, shape)) for shape in value], KEYS_OF_SHAPES[name]
+    field, _, _ = name.partition("shapes")
+    if field != name:
+        if field in KEYS_OF_SHAPES:
+            shapes, unit = [" x ".join(map(str, shape)) for shape in value], KEYS_OF_SHAPES[field]
         else:
             shapes, unit = [str(shape.n_threads) for shape in value], "threads"
         return f"{', '.join(shapes)} {unit}"
     if isinstance(value, tuple):
-        return ", ".join(quantity(name, each) for each in value)
+        return ", ".join(quantity(name, each) for each in value) or "none"
     if name.endswith("bytes"):
         for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
             if value >= size and value % size == 0:

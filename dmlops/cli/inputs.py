@@ -11,7 +11,9 @@ import re
 import stat
 import sys
 import warnings
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +34,7 @@ FILE_HELP = (
 )
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)]
 
+_MEMBER = ".npy"  # the suffix of arrays in an archive
 _WITH_NAME = re.compile(r"(.+\.(?:npz|zarr|safetensors)):(.+)", re.DOTALL)
 # The array that a command takes from another command's results: as data, and as indices.
 _RESULTS = {
@@ -160,16 +163,13 @@ def _choose(path: Path, names: Sequence[str], name: str, as_indices: bool) -> st
         return names[0]
     if parts := _RESULTS.get(frozenset(names)):
         return parts[as_indices]
-    message = (
-        f"{path}: it has {_listed(names)}; name one, as {path}:{names[0]}"
-        if names
-        else f"{path}: it is empty"
-    )
+    advice = f"; name one, as {path}:{names[0]}" if names else ""
+    message = f"{path}: it has {_listed(names)}{advice}"
     raise CommandError(message)
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"the arrays {', '.join(names)}" if len(names) > 1 else f"the array {', '.join(names)}"
+    return f"the array{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else "no arrays"
 
 
 def _from_npy(path: Path, is_regular: bool) -> Array:
@@ -213,23 +213,46 @@ def _read_npy(about: str, stream: Any) -> Array:
 
 
 def _refuse_npy(about: str, error: Exception) -> NoReturn:
-    is_other = isinstance(error, ValueError) and "magic string" in str(error)
-    reason = "not an .npy file" if is_other else f"a damaged .npy file: {reason_of(error)}"
+    text = reason_of(error)
+    if isinstance(error, ValueError) and "magic string" in text:
+        reason = "not an .npy file"
+    elif isinstance(error, ValueError) and re.search("Python objects|Object arrays", text):
+        reason = "it holds Python objects, which are never unpickled; save its elements as numbers"
+    else:
+        reason = f"a damaged .npy file: {text}"
     message = f"{about}: {reason}"
     raise CommandError(message) from error
 
 
 def _from_npz(path: Path, name: str, as_indices: bool) -> tuple[str, Array]:
     """Read one array of an archive into memory."""
+    with _archive(path) as archive:
+        chosen = _choose(path, _arrays_of(archive), name, as_indices)
+        with archive.open(f"{chosen}{_MEMBER}") as stream:
+            return chosen, _read_npy(f"{path}:{chosen}", stream)
+
+
+def npz_names(path: Path) -> list[str]:
+    """Return the names of the arrays of an .npz file."""
+    with _archive(path) as archive:
+        return _arrays_of(archive)
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
-        with warnings.catch_warnings(action="ignore"), np.load(path, allow_pickle=False) as archive:
-            chosen = _choose(path, archive.files, name, as_indices)
-            return chosen, archive[chosen]
+        with zipfile.ZipFile(path) as archive:
+            yield archive
     except (OSError, MemoryError, CommandError):
         raise
-    except Exception as error:  # of the archive, of compression, or of an array's header
-        message = f"{path}: a damaged .npz file: {reason_of(error)}"
+    except Exception as error:  # of the archive, or of compression
+        kind = "a damaged" if zipfile.is_zipfile(path) else "not an"
+        message = f"{path}: {kind} .npz file: {reason_of(error)}"
         raise CommandError(message) from error
+
+
+def _arrays_of(archive: zipfile.ZipFile) -> list[str]:
+    return [each.removesuffix(_MEMBER) for each in archive.namelist() if each.endswith(_MEMBER)]
 
 
 def _from_zarr(path: Path, name: str, as_indices: bool) -> tuple[str, Any]:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dmlops.bench.numbers import duration
 from dmlops.cli import bench
-from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
+from dmlops.cli.console import err, is_live, out, plain_console, progress_bar, summary_of
 from dmlops.cli.errors import CommandError
 from dmlops.cli.options import Seconds
 from dmlops.cli.output_files import check_output
@@ -41,14 +41,14 @@ def landscape(
         bool, typer.Option("--quick", help="Only problems for which times of other kernels are recorded.")
     ] = False,
     peers: Annotated[
-        bool, typer.Option("--peers", help="Time the other libraries too; in nine minutes.")
+        bool, typer.Option("--peers", help="Time the other libraries too, which takes nine minutes.")
     ] = False,
     seconds: Seconds = None,
     results: Annotated[
         Path | None, typer.Option("--json", metavar="OUT.json", help="Write all times to this file.")
     ] = None,
 ) -> None:
-    """Measure top-k on a GPU where its users are: indexers, gating, sampling, vector search."""
+    """Measure top-k on a GPU for its applications: indexers, gating, sampling and vector search."""
     from dmlops.bench.contests import PEERS  # noqa: PLC0415 - for this command only
     from dmlops.bench.peers import OURS  # noqa: PLC0415
     from dmlops.bench.runner import DeviceLostError, Pace  # noqa: PLC0415
@@ -84,7 +84,7 @@ def landscape(
                 row = harness.skipped(each, lost, names)
             rows.append(row)
             progress.update(task, advance=1, description=each.name)
-            if not err.is_terminal:
+            if not is_live():
                 err.print(bench.line(row))
             if len(rows) % KEPT_EVERY == 0:
                 keep()

@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from dmlops.bench.numbers import duration
 from dmlops.cli import console, outputs
 from dmlops.cli.errors import CommandError, reason_of, users_errors
-from dmlops.cli.inputs import FILE_HELP, STANDARD, Array, open_input, split_name
+from dmlops.cli.inputs import FILE_HELP, Array, npz_names, open_input, split_name
 from dmlops.cli.outputs import OutputOption, results_for
 from dmlops.errors import DmlError, counted
 
 if TYPE_CHECKING:
-    from dmlops.integrations.onnx import ModelRun, NodeRun
+    from dmlops.integrations.onnx import NodeRun
 
 ONNX_EXTRA = 'pip install "dmlops[onnx]"'
 
 
 def onnx(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL.onnx", help="The file of the model.", show_default=False)
+    ],
     *,
     given: Annotated[
         list[str] | None,
@@ -66,7 +67,12 @@ def onnx(
     n_ours = sum(node.ran_by == "dmlops" for node in run.nodes)
     title = f"{model.name}: dmlops ran {n_ours} of {counted(len(run.nodes), 'node')}"
     where = f" (CPU, {duration(seconds)} with compilation or loading)"
-    _report(Text.assemble((title, "bold"), where), run, output)
+    with outputs.summary(output, next(iter(run.outputs))) as out:
+        out.print(Text.assemble((title, "bold"), where))
+        for line in _lines(run.nodes):
+            out.print(line)
+        for name, value in run.outputs.items():
+            outputs.show(out, name, value, is_written=output is not None)
 
 
 def _models() -> Any:
@@ -114,8 +120,8 @@ def _arrays(name: str, file: Path, names: Sequence[str]) -> Iterator[tuple[str, 
     """Yield the array of a file, or those of an .npz that has arrays of the names of inputs."""
     path, part = split_name(file)
     if not (name or part) and path.suffix == ".npz" and path.is_file():
-        with users_errors(str(path)), np.load(path, allow_pickle=False) as archive:
-            held = archive.files
+        with users_errors(str(path)):
+            held = npz_names(path)
         if set(held) & set(names):
             for each in held:
                 yield each, open_input(Path(f"{path}:{each}")).read()
@@ -134,19 +140,6 @@ def _as_array(name: str, value: Any, output: Path) -> Array:
     return array
 
 
-def _report(title: Text, run: "ModelRun", output: Path | None) -> None:
-    """Print how the nodes ran, and the outputs; this comes last, because printing may fail."""
-    out = console.err if output == STANDARD else console.out
-    with console.summary_of(output):
-        out.print(title)
-        for line in _lines(run.nodes):
-            out.print(line)
-        for name, value in run.outputs.items():
-            _show(out, name, value, is_written=output is not None)
-        if output is not None:
-            out.print("written to standard output" if output == STANDARD else f"written to {output}")
-
-
 def _lines(nodes: Sequence["NodeRun"]) -> Iterator[str]:
     """Yield a line for each node, but only one for all nodes of an operator that dmlops does not have."""
     from dmlops.integrations.onnx.models import NO_OPERATOR  # noqa: PLC0415 - needs the extra
@@ -156,12 +149,3 @@ def _lines(nodes: Sequence["NodeRun"]) -> Iterator[str]:
             yield f" {node.ran_by:<7}  {node.operator} {node.name}{node.reason and f': {node.reason}'}"
     for operator, count in Counter(node.operator for node in nodes if node.reason == NO_OPERATOR).items():
         yield f" onnx     {operator}, {counted(count, 'node')}: {NO_OPERATOR}"
-
-
-def _show(out: Console, name: str, value: Any, *, is_written: bool) -> None:
-    """Print what an output is, and its values unless they are in a file."""
-    is_array = isinstance(value, np.ndarray)
-    told = f"{value.dtype} {value.shape}" if is_array else f"a {type(value).__name__}"
-    out.print(Text.assemble((name, "cyan"), f" {told}"))
-    if not is_written:
-        out.print(np.array2string(value, threshold=60, edgeitems=3) if is_array else repr(value))

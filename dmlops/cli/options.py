@@ -1,7 +1,7 @@
 """Options that several commands have."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -10,8 +10,19 @@ from dmlops.cli.errors import CommandError
 
 OPERATORS = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
 
+
+def completion_of(names: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return what gives a shell the names that begin with some letters."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
 Operators = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help=f"One of {', '.join(OPERATORS)}; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help=f"One of {', '.join(OPERATORS)}; may be repeated.",
+        autocompletion=completion_of(OPERATORS),
+    ),
 ]
 
 

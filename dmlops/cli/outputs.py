@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import stat
 import sys
 import warnings
 import zipfile
@@ -13,7 +14,10 @@ from typing import Annotated, Any, BinaryIO, cast
 
 import numpy as np
 import typer
+from rich.console import Console
+from rich.text import Text
 
+from dmlops.cli import console
 from dmlops.cli.ending import StandardStream
 from dmlops.cli.errors import CommandError, users_errors
 from dmlops.cli.inputs import STANDARD, Array, library, split_name
@@ -56,7 +60,7 @@ def check(output: Path | None, inputs: Sequence[Path], n_results: int = 1) -> No
         raise CommandError(message)
     if name := _LIBRARIES.get(output.suffix):
         library(name, output)
-    files = [split_name(file)[0] for file in inputs if file != STANDARD]
+    files = [Path("/dev/stdin") if file == STANDARD else split_name(file)[0] for file in inputs]
     check_output("-o", output, files, is_folder=output.suffix == ".zarr")
 
 
@@ -135,6 +139,35 @@ def results_for(output: Path | None) -> Iterator[Results]:
         results.write()
 
 
+@contextmanager
+def summary(output: Path | None, first: str) -> Iterator[Console]:
+    """Give the console for a summary of results, and say at the end where they are.
+
+    This comes last, because printing may fail.
+
+    Parameters
+    ----------
+    output : Path, optional
+        The value of ``-o``.
+    first : str
+        The name of the first result.
+    """
+    out = console.err if output == STANDARD else console.out
+    with console.summary_of(output):
+        yield out
+        if output is not None:
+            out.print(f"written to {f'standard output: {first}' if output == STANDARD else output}")
+
+
+def show(out: Console, name: str, value: Any, *, is_written: bool) -> None:
+    """Print what a result is, and its elements unless they are in a file."""
+    is_array = isinstance(value, np.ndarray)
+    told = f"{value.dtype} {value.shape}" if is_array else f"a {type(value).__name__}"
+    out.print(Text.assemble((name, "cyan"), f" {told}"))
+    if not is_written:
+        out.print(np.array2string(value, threshold=60, edgeitems=3) if is_array else repr(value))
+
+
 def write(output: Path, arrays: dict[str, Array]) -> None:
     """Write arrays to a file in the format that its suffix names."""
     if output.suffix == ".zarr":
@@ -178,7 +211,9 @@ def _write_zarr(store: Path, arrays: dict[str, Array]) -> None:
 def _write_safetensors(path: Path, arrays: dict[str, Array]) -> None:
     # The library writes the memory of an array as it lies there.
     in_order = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    mode = path.stat().st_mode
     _call_safetensors("save_file", in_order, path)
+    path.chmod(stat.S_IMODE(mode))  # the library makes a file that only its owner may read
 
 
 def _call_safetensors(function: str, *arguments: Any) -> None:

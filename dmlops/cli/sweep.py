@@ -15,7 +15,7 @@ from rich.text import Text
 from dmlops import get_num_threads
 from dmlops.bench.numbers import duration, times
 from dmlops.cli import bench
-from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
+from dmlops.cli.console import err, is_live, out, plain_console, progress_bar, summary_of
 from dmlops.cli.options import Operators, Seconds, chosen_operators
 from dmlops.cli.output_files import check_output
 
@@ -64,7 +64,7 @@ def sweep(
 
         def show(row: "Row") -> None:
             progress.update(task, advance=1, description=row.name)
-            if not err.is_terminal:
+            if not is_live():
                 err.print(bench.line(row))
 
         budget = (seconds or SECONDS[device]) - (time.perf_counter() - started)
