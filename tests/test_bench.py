@@ -422,6 +422,8 @@ def test_what_the_plots_are_labelled_with():
         assert text in found
     assert "quartiles" not in found
     assert "dmlops: time in before.json / time in after.json" in found
+    assert "0.8" in found
+    assert not [text for text in found if re.fullmatch(r"\de.?\d+", text)]
     for sentence in (
         "dmlops in after.json is as fast as in before.json or faster in 1 of 1 workload, in the median 2.00 ",
         "dmlops is the fastest in 1 of 1 workload. In the median, the best peer takes 2.50 times as long; ",

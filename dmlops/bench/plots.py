@@ -328,7 +328,13 @@ def _within_a_decade() -> Any:
     """Return a formatter of minor ticks, which labels them if there is less than a decade."""
     from matplotlib.ticker import LogFormatter  # noqa: PLC0415 - an optional dependency
 
-    return LogFormatter(minor_thresholds=(1, 0.5))
+    class Plain(LogFormatter):  # type: ignore[misc]
+        """Writes 0.8 where matplotlib would write 8e-01."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:,g}" if super().__call__(x, pos) else ""
+
+    return Plain(minor_thresholds=(1, 0.5))
 
 
 def _legend(axes: Any, **options: Any) -> None:
