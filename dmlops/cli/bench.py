@@ -90,7 +90,11 @@ def bench(
     ] = None,
 ) -> None:
     """Compare dmlops with the other libraries that are installed, each in its best form."""
-    if context.invoked_subcommand is not None:
+    if (command := context.invoked_subcommand) is not None:
+        sources = [context.get_parameter_source(name) for name in context.params]
+        if any(source is not None and source.name == "COMMANDLINE" for source in sources):
+            message = f"bench: options go after {command}, as in `dmlops bench {command} ...`"
+            raise CommandError(message)
         return
     from dmlops.bench.workload_table import workloads  # noqa: PLC0415 - for this command only
 
@@ -191,8 +195,7 @@ def report(
         raise CommandError(message)
     from dmlops.bench.report import picture, render  # noqa: PLC0415 - for this command only
 
-    with users_errors(f"bench report {files[0]}"):
-        target = output or files[0].with_suffix(".html")
+    target = output or files[0].parent / f"{files[0].stem or 'report'}.html"
     if target.suffix not in {".html", *PICTURES}:
         message = f"-o {target}: the name of the file must end with .html, or with .svg or .png for a picture"
         raise CommandError(message)
@@ -364,7 +367,7 @@ def _explain(rows: Sequence["Row"], harness: "Bench", console: Console) -> None:
     if ratios:
         fastest = sum(each >= 1 for each in ratios)
         console.print(
-            f"dmlops is the fastest on {fastest} of {len(ratios)} workloads; "
+            f"dmlops is the fastest on {fastest} of {counted(len(ratios), 'workload')}; "
             f"in the median, the best peer takes {ratio(statistics.median(ratios))} times as long."
         )
     reasons = Counter(_why_no_ratio(row) for row in rows if row.ratio is None)
