@@ -39,13 +39,22 @@ def test_values(command, text, value):
         ("timedelta64[s]", "7", np.timedelta64(7, "s")),
     ],
 )
-def test_values_of_other_types(command, dtype, text, value):
+@pytest.mark.parametrize("is_new", [True, False])
+def test_values_of_other_types(command, dtype, text, value, is_new):
     x = np.zeros((2, 2), dtype)
     np.save("x.npy", x)
-    filled = diagonal(command, "x.npy", "--value", text)
+    source = ["--shape", "2,2", "--dtype", dtype] if is_new else ["x.npy"]
+    filled = diagonal(command, *source, "--value", text)
     np.fill_diagonal(x, value)
     assert filled.dtype == x.dtype
     np.testing.assert_array_equal(filled, x)
+
+
+def test_dates_without_a_unit_are_printed_as_numbers(command):
+    np.save("x.npy", np.full((2, 2), 5, "M8"))
+    code, printed, error = command("diagonal", "x.npy", "--value", "NaT")
+    assert (code, error) == (0, "")
+    assert f"output datetime64 (2, 2)\n[[{-(2**63)}                    5]\n" in printed
 
 
 def test_a_value_that_is_left_out_is_one_of_float32(command):

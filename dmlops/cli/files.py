@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -294,7 +295,7 @@ def diagonal(
     made: Any = "float32" if dtype is None else dtype
     outputs.check_type(output, made if x is None else x.dtype)
     run = _Run("diagonal", device, None if x is None else x.dtype)
-    filling = _value(value, "" if x is None else x.dtype.kind)
+    filling = _value(value, made if x is None else x.dtype)
 
     def fill(part: Part) -> dict[str, Array]:
         row, column = (each.start for each in part[-2:]) if len(part) >= 2 else (0, 0)
@@ -375,8 +376,11 @@ class _Run:
                 outputs.show(out, name, array, is_written=output is not None)
 
 
-def _value(text: str, kind: str) -> Any:
+def _value(text: str, dtype: "np.dtype[Any] | str") -> Any:
     """Return the value to fill a band with: a number, or for dates and durations NumPy's text for one."""
+    kind = ""
+    with suppress(TypeError):  # of a name that NumPy does not know, such as bfloat16
+        kind = np.dtype(dtype).kind
     readers: list[Callable[[], Any]] = [lambda: int(text, 0), lambda: float(text), lambda: complex(text)]
     if kind == "M":
         readers.append(lambda: np.datetime64(text))

@@ -164,6 +164,8 @@ def show(out: Console, name: str, value: Any, *, is_written: bool) -> None:
     is_array = isinstance(value, np.ndarray)
     told = f"{value.dtype} {value.shape}" if is_array else f"a {type(value).__name__}"
     out.print(Text.assemble((name, "cyan"), f" {told}"))
+    if is_array and np.dtype("M8") == value.dtype:  # NumPy cannot print dates without a unit
+        value = value.view(np.int64)
     if not is_written:
         out.print(np.array2string(value, threshold=60, edgeitems=3) if is_array else repr(value))
 
