@@ -208,6 +208,14 @@ def test_info(command, no_gpu):
     assert re.search(r"DML_5_0 +1 to 8 .*INT8\|16\|32\|64.*; index UINT32\|64", printed)
 
 
+@pytest.mark.parametrize("line", ["info", "demo", "bench --quick", "top-k x.npy -k 1"])
+def test_a_number_of_threads_that_is_none(command, monkeypatch, line):
+    monkeypatch.setenv("DMLOPS_NUM_THREADS", "many")
+    dmlops.set_num_threads(None)
+    np.save("x.npy", X)
+    assert_refused(command(*line.split()), "DMLOPS_NUM_THREADS: got 'many', but it must be a whole number")
+
+
 def is_kept(key):
     """Return whether a sound artifact is in the cache directory, which the store then does not compile."""
     with kernel_store.LOCK:

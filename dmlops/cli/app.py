@@ -1,12 +1,14 @@
 """The commands."""
 
+import os
 from typing import Annotated
 
 import typer
 
-from dmlops import __version__
+from dmlops import __version__, get_num_threads
 from dmlops.cli import bench, cache, demo, files, info, landscape, onnx, sweep, warmup
 from dmlops.cli.console import out
+from dmlops.cli.errors import CommandError
 from dmlops.cli.help_texts import Command, Group
 
 app = typer.Typer(
@@ -47,3 +49,8 @@ def dmlops(
     """
     if context.invoked_subcommand is None:
         out.print(context.get_help())
+    elif "DMLOPS_NUM_THREADS" in os.environ:
+        try:
+            get_num_threads()
+        except ValueError as error:
+            raise CommandError(str(error)) from error
