@@ -13,7 +13,7 @@ import pytest
 
 from dmlops.cli import outputs
 from tests.command_line import assert_refused
-from tests.scripts import blocks, run_page
+from tests.scripts import blocks, run_page, run_script
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("safetensors")
@@ -130,6 +130,24 @@ def test_bfloat16_has_a_file_after_all(command):
     for suffix in ("npz", "zarr"):
         outcome = command("top-k", "x.safetensors", "-k", 1, "-o", f"best.{suffix}")
         assert_refused(outcome, f"-o best.{suffix}: it cannot hold bfloat16; .safetensors can")
+
+
+def test_bfloat16_is_read_where_nothing_else_has_imported_it(command, tmp_path):
+    pytest.importorskip("ml_dtypes")
+    run(command, "diagonal", "--shape", "2,3", "--dtype", "bfloat16", "-o", "x.safetensors")
+    script = """
+        import os, sys
+        os.chdir({folder!r})
+        sys.modules.update({modules!r})
+        sys.argv = ["dmlops", "nonzero", "x.safetensors", "--device", "cpu"]
+        sys.stderr = sys.stdout
+        from dmlops.cli import main
+        main()
+    """
+    printed = run_script(script.format(folder=str(tmp_path), modules={}))
+    assert "nonzero of x.safetensors:output: 2 of 6 elements" in printed
+    printed = run_script(script.format(folder=str(tmp_path), modules={"ml_dtypes": None}))
+    assert printed == "dmlops: x.safetensors: output has a type that NumPy lacks: BF16\n"
 
 
 def test_types_that_a_format_lacks_are_refused(command, tmp_path):

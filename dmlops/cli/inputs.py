@@ -13,7 +13,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -293,6 +293,8 @@ class _Tensor:
 
 def _from_safetensors(path: Path, name: str, as_indices: bool) -> tuple[str, _Tensor]:
     safetensors = library("safetensors", path)
+    with suppress(ModuleNotFoundError):
+        importlib.import_module("ml_dtypes")  # tells NumPy of bfloat16
     try:
         handle = safetensors.safe_open(path, framework="numpy")
         chosen = _choose(path, sorted(handle.keys()), name, as_indices)
@@ -300,7 +302,7 @@ def _from_safetensors(path: Path, name: str, as_indices: bool) -> tuple[str, _Te
     except safetensors.SafetensorError as error:
         message = f"{path}: a damaged .safetensors file: {reason_of(error)}"
         raise CommandError(message) from error
-    except AttributeError as error:  # of NumPy, which has no float8
+    except (AttributeError, TypeError) as error:  # of NumPy, which has no float8, and bfloat16 from ml_dtypes
         message = f"{path}: {chosen} has a type that NumPy lacks: {handle.get_slice(chosen).get_dtype()}"
         raise CommandError(message) from error
 
