@@ -283,7 +283,10 @@ def test_command_and_report(command, tmp_path):
     [
         (("bench", "--operator", "sort"), "--operator sort: it must be one of top_k"),
         (("bench", "--threads", "0"), "--threads"),
-        (("bench", "--device", "cuda", "sweep"), "bench: options go after sweep, as in `dmlops bench sweep"),
+        (
+            ("bench", "--quick", "sweep", "--sweep", "no"),
+            "bench: options go after sweep, as in `dmlops bench",
+        ),
         (("bench", "--json", "r.json", "report", "a.json"), "bench: options go after report"),
         (("bench", "report", "."), ".: Is a directory"),
     ],
