@@ -125,6 +125,17 @@ def _targets(page):
 
 
 @pytest.mark.quick
+def test_contributing_names_every_module():
+    named = set(
+        re.findall(r"`(?:dmlops/)?(\w+(?:\.py|/))`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    )
+    folder = ROOT / "dmlops"
+    modules = {path.name for path in folder.glob("[!_]*.py")}
+    packages = {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+    assert modules | packages <= named
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_links_lead_somewhere(page):
     for target in _targets(page):
