@@ -1,4 +1,4 @@
-"""Arguments that are not arrays as plain Python values, whichever library the caller took them from."""
+"""Convert arguments that are not arrays to plain Python values, whichever library they come from."""
 
 import enum
 from operator import index

@@ -1,4 +1,4 @@
-"""The back-ends: what each serves, and how its plans come to their kernels."""
+"""The back-ends: the highest feature level of each, and how its plans get their kernels."""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""From a function's arguments to a bound call: checked against each other, described and planned."""
+"""Turn the arguments of a function into a bound call: check them, describe the call, plan it."""
 
 import math
 from collections.abc import Sequence

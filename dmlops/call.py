@@ -1,7 +1,7 @@
-"""Bound calls: all that the kinds of the arguments decide is decided once, and kept for the next such call.
+"""Bound calls: everything that depends only on the kinds of the arguments is decided once, and kept.
 
-What is left for each call is to allocate, to check addresses, to launch, and on a GPU to order the streams of
-the libraries that take part.
+Each call then only allocates, checks addresses and launches, and on a GPU orders the streams of the libraries
+that take part.
 """
 
 import functools

@@ -1,8 +1,8 @@
-"""The one cache of calls: a call that was bound for arguments of some kinds is found again, and replayed.
+"""The one cache of calls: it finds the call that was bound for arguments of the same kinds, and replays it.
 
-Two calls are the same if their parameters and the libraries and signatures of all their arrays are. An entry
-is found by less, which arrays tell before anybody has vouched for them: the parameters, the signature of the
-first input, and the shape of the second.
+Two calls are the same if they have the same parameters, and if all their arrays have the same libraries and
+signatures. An entry is found by less, namely by what can be read before any library has vouched for an array:
+the parameters, the signature of the first input, and the shape of the second.
 """
 
 import logging

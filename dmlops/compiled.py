@@ -1,4 +1,4 @@
-"""An operator that is planned for one device, and executed on arrays that fit its descriptor."""
+"""Compiled operators: planned for one device, and executed on arrays that fit the descriptor."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What dmlops asks of the CUDA driver: devices, streams, and the two waits that exist."""
+"""Requests to the CUDA driver: devices, streams, memory, and the two waits."""
 
 import functools
 from collections import deque

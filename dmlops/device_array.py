@@ -1,4 +1,4 @@
-"""An array on a GPU for callers without an array library there: it needs the CUDA driver alone."""
+"""`DeviceArray`: an array on a GPU for callers without an array library; it needs only the CUDA driver."""
 
 import math
 import operator

@@ -1,7 +1,6 @@
-"""From (descriptor, device, feature level) to a compiled operator, and which kernels serve which operator.
+"""From a descriptor, a device and a feature level to a compiled operator; the registry of operators.
 
-Validation and planning happen once per descriptor; what is left for a call is to vouch for the arrays, and
-to launch.
+Validation and planning happen once per descriptor. A call then only has to vouch for its arrays and launch.
 """
 
 from collections.abc import Callable, Iterator, Mapping

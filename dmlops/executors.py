@@ -1,7 +1,7 @@
-"""Where kernels run: on the host, or on a stream of a GPU.
+"""Executors run kernels: on the host, or on a stream of a GPU.
 
-An executor provides scratch memory, and knows how the plans of its device launch, check and count. On the
-host a plan's functions return their answers. On a GPU they leave the answers in device memory, and the
+An executor provides scratch memory and knows how the plans of its device launch, check and count. On the
+host, the functions of a plan return their answers. On a GPU, they leave them in device memory, and the
 executor waits for them.
 """
 

@@ -1,4 +1,4 @@
-"""Errors that descriptors raise, in the words of the functions that made the descriptors."""
+"""Translate the errors of descriptors into the words of the functions that made the descriptors."""
 
 import re
 from typing import Any

@@ -1,7 +1,7 @@
 """The operators as functions of arrays, in NumPy's manner.
 
 Each function normalises its arguments, looks for a call that was bound for arguments of these kinds, binds
-one where there is none, and returns what it gives.
+one if there is none, runs it and returns the result.
 """
 
 from collections.abc import Callable, Hashable, Sequence

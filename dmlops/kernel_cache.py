@@ -1,10 +1,10 @@
-"""The cache directory: kernels that were compiled on this machine, for the processes to come.
+"""The cache directory: kernels that were compiled on this machine, kept for later processes.
 
     <cache directory>/<device>/<generation>/<target>/<kernel>-<digest>
 
-A generation is all that was compiled from the same sources by the same compilers. When a new one begins, the
-least recently used ones are removed. Whatever is wrong with a file or with the directory costs a compilation
-and one warning, never a call.
+A generation is everything that was compiled from the same sources by the same compilers. When a new one
+begins, the least recently used ones are removed. A problem with a file or with the directory costs a
+compilation and one warning, but no call fails because of it.
 """
 
 import functools

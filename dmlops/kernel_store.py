@@ -1,6 +1,6 @@
-"""Compiled kernels of both devices: from the wheel, from the cache directory, or from the compiler.
+"""Find compiled kernels of both devices: in the wheel, in the cache directory, or by compiling them.
 
-A process compiles only what neither the wheel brings nor a process before it has compiled.
+A process compiles only what neither the wheel nor the cache directory has.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Memory as kernels see it: a device, and how far a layout reaches from the address of its first element."""
+"""Memory as kernels see it: a device, and the bytes around the first element that a layout covers."""
 
 import ctypes
 import sys

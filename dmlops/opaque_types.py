@@ -1,7 +1,7 @@
-"""Element types that DirectML does not have: kernels move their bits, and know no more of them.
+"""Element types that DirectML does not have, and of which kernels only move the bits.
 
-They are complex numbers, dates and durations of NumPy, structured elements, and float8. A `TensorDesc` of a
-function's array may have such a type; those that users make for descriptors have DirectML's.
+They are complex numbers, NumPy's dates and durations, structured elements, and float8. A `TensorDesc` that a
+function makes for an array may have such a type. A `TensorDesc` that users make has one of DirectML's.
 """
 
 import math

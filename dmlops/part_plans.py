@@ -1,4 +1,4 @@
-"""One plan for each part of wide elements, run as one plan."""
+"""One plan for each part of wide elements, run as a single plan."""
 
 from collections.abc import Sequence
 from typing import Any

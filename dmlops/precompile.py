@@ -1,4 +1,4 @@
-"""Many kernels compiled in several processes: for `dmlops warmup`, and for wheels that bring kernels."""
+"""Compile many kernels in several processes, for `dmlops warmup` and for wheels."""
 
 import importlib
 import multiprocessing

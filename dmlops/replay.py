@@ -1,8 +1,8 @@
-"""The fast path: how a bound call is replayed on arrays that nobody has vouched for.
+"""The fast path: replay a bound call on arrays that no library has vouched for.
 
-Every look-up takes noticeable time next to the kernel of a small array. A replay does two things only: it
-allocates the outputs, and makes one native call, which checks the arrays and launches a small kernel. If that
-finds anything else than the call was bound for, the ordinary path must be taken.
+For a small array, every look-up in Python takes noticeable time compared with the kernel. A replay does two
+things only: it allocates the outputs, and it makes one native call, which checks the arrays and launches a
+small kernel. If the arrays differ from those that the call was bound for, the call takes the ordinary path.
 """
 
 import sys

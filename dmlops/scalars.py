@@ -1,7 +1,7 @@
-"""Scalars as DML_SCALAR_UNION holds them: bits, of which the type says what they mean.
+"""Scalars as in DML_SCALAR_UNION: bits, whose meaning is given by a data type.
 
 A descriptor holds a scalar as a plain int, or as the float64 of the same value. Every float type fits into a
-float64, NaN payloads included, so that a scalar goes into its type and back without loss.
+float64, including the payloads of NaNs, so the conversion to the type and back loses nothing.
 """
 
 import math

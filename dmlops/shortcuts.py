@@ -1,4 +1,4 @@
-"""Triangles and identity matrices by NumPy's names: one-line forms of `diagonal_matrix`."""
+"""Triangles and identity matrices with NumPy's names: one-line forms of `diagonal_matrix`."""
 
 import re
 from typing import Any, Unpack, overload

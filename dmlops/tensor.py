@@ -1,4 +1,4 @@
-"""A tensor's description: data type, sizes and strides, as in DML_BUFFER_TENSOR_DESC."""
+"""`TensorDesc`, the description of a tensor: data type, sizes and strides, as in DML_BUFFER_TENSOR_DESC."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set

@@ -4,10 +4,10 @@ Every rank of the mesh makes the same call, and runs the kernels on its own shar
 
 - `top_k` along a sharded dimension sends each rank's candidates, at most k per row, and never the shard;
 - `nonzero_coordinates` of a sharded tensor sends one number per row of the result, and the counts;
-- `gather_nd` with ``mode="raise"`` sends one number, so that all ranks raise an error that one has found.
+- `gather_nd` with ``mode="raise"`` sends one number, so that an error on one rank is raised on all of them.
 
-Besides, `lengths` and `indices` are redistributed to match `x`. `x` itself is never sent: a layout that would
-need it is refused.
+In addition, `lengths` and `indices` are redistributed to match `x`. `x` itself is never sent: a layout that
+would require it is refused.
 """
 
 import math

@@ -1,10 +1,10 @@
-"""The operators as torch operators, ``torch.ops.dmlops``: for calls that torch differentiates or traces.
+"""The operators as torch operators, ``torch.ops.dmlops``, for calls that torch differentiates or traces.
 
-The functions of `dmlops` call those of this module where kernels alone would not do: a derivative is asked
-for, or the tensors stand for others in a graph or a transformation. What an operator returns is inferred from
-the descriptors while a graph is traced. Where a derivative is asked for, the kernels find the positions, and
-torch's own operators move the elements there. The derivatives are theirs: in reverse and forward mode, of any
-order, and under every transformation of ``torch.func``.
+The functions of `dmlops` call this module if kernels alone are not enough: because a derivative is requested,
+or because the tensors stand for others in a graph or a transformation. While a graph is traced, the
+descriptors infer what an operator returns. To compute a derivative, the kernels find the positions, and
+torch's own operators move the elements. Torch knows the derivatives of these operators: in reverse and
+forward mode, of any order, and under every transformation of ``torch.func``.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""The two operations that wait for an answer of a kernel: checked gathers, and listings of unknown length.
+"""The two operations that wait for the answer of a kernel: checked gathers, and listings of unknown length.
 
 Each is one function for both devices.
 """

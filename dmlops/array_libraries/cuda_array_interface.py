@@ -1,4 +1,4 @@
-"""Anything else with ``__cuda_array_interface__``: results are arrays of dmlops' own."""
+"""Other arrays with ``__cuda_array_interface__``: results are instances of `DeviceArray`."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which library an array belongs to."""
+"""Find the library that an array belongs to."""
 
 import sys
 from collections.abc import Callable, Hashable

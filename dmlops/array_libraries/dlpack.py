@@ -1,4 +1,4 @@
-"""Anything else with ``__dlpack__``: on a GPU results are arrays of dmlops' own, in host memory NumPy's."""
+"""Other arrays with ``__dlpack__``: results are `DeviceArray` on a GPU, and NumPy arrays on the host."""
 
 from typing import Any
 

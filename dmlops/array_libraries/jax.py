@@ -1,4 +1,4 @@
-"""JAX arrays: immutable, and without a stream to order work by: a GPU call waits for them."""
+"""JAX arrays. They are immutable, and without a stream to order work by: a call on a GPU waits for them."""
 
 import sys
 from typing import Any, NoReturn

@@ -1,4 +1,4 @@
-"""NumPy arrays, and everything that `numpy.asarray` takes without losing or copying more than elements."""
+"""NumPy arrays, and all objects that `numpy.asarray` converts without losing information."""
 
 import ctypes
 import math

@@ -1,4 +1,4 @@
-"""`dmlops info`: what is installed, what it runs on, and which operators it serves."""
+"""`dmlops info`: versions, devices, feature levels, compiled kernels and thresholds."""
 
 import platform
 import re

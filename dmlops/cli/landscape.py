@@ -1,4 +1,4 @@
-"""`dmlops bench topk-landscape`: top-k on a GPU in 308 problems, and in how many of them dmlops is ahead."""
+"""`dmlops bench topk-landscape`: time 308 problems of top-k on a GPU, beside other kernels."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""`dmlops onnx`: a model in ONNX's reference evaluator, with nodes that dmlops runs."""
+"""`dmlops onnx`: run a model in ONNX's reference evaluator, with dmlops for the nodes that it supports."""
 
 import time
 from collections import Counter

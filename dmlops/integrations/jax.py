@@ -1,8 +1,8 @@
-"""The operators inside JAX's transformations: jit, vmap, and derivatives, on the CPU and on CUDA.
+"""The operators inside JAX's transformations: `jit`, `vmap` and derivatives, on the CPU and on CUDA.
 
-The functions here are those of `dmlops` for JAX arrays. XLA calls the kernels by its foreign function
-interface, on its own stream and with memory that it allocates. Where a derivative is asked for, the kernels
-find the positions, and JAX's own operations move the elements there.
+The functions are those of `dmlops` for JAX arrays. XLA calls the kernels through its foreign function
+interface, on its own stream and with memory that it allocates. To compute a derivative, the kernels find the
+positions, and JAX's own operations move the elements.
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""The functions of `dmlops` on tensors, and the operators ``torch.ops.dmlops`` behind them.
+"""The functions of `dmlops` for tensors, and the operators ``torch.ops.dmlops`` behind them.
 
-All but `diagonal_matrix` are those of `dmlops`, which differentiate and can be compiled by themselves. Import
-this module before a program that was exported with them is loaded: it registers the operators.
+All but `diagonal_matrix` are the functions of `dmlops`, which differentiate and compile by themselves. Import
+this module before you load a program that was exported with them: it registers the operators.
 """
 
 from collections.abc import Sequence

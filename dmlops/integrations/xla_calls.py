@@ -1,7 +1,7 @@
 """The operators as calls in XLA's computations.
 
-A call is written down as a text, which XLA gives back when it runs the computation, with the addresses of
-operands, results and, on a GPU, of scratch memory.
+A call is written as a text. When XLA runs the computation, it passes this text to the handler, together with
+the addresses of operands, results and, on a GPU, scratch memory.
 """
 
 import functools

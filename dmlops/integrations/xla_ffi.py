@@ -1,14 +1,14 @@
 """XLA's foreign function interface, for handlers that are written in Python.
 
-XLA calls a handler with a *call frame*: addresses of operands and results, attributes, and a table of
-functions, of which one tells the stream. The structures are those of ``xla/ffi/api/c_api.h``, which jaxlib
+XLA calls a handler with a *call frame*: the addresses of operands and results, attributes, and a table of
+functions, one of which returns the stream. The structures are those of ``xla/ffi/api/c_api.h``, which jaxlib
 ships (`jax.ffi.include_dir`), up to the last member that is needed here. Their layout is fixed for version 0:
 minor versions only append members.
 
-A handler takes the GIL. JAX lets go of it before it runs or awaits a computation, as `jax.pure_callback`
-needs it too. But computations may go on when Python ends, where a thread that wants the GIL would wait for
-ever, and the process for the thread. So XLA calls a few instructions of machine code, which enter Python
-until the interpreter begins to end, and return an error from then on.
+A handler takes the GIL. JAX releases it before it runs or awaits a computation, because `jax.pure_callback`
+needs it too. A computation may still run when Python exits. A thread that then asks for the GIL waits
+forever, and the process waits for the thread. XLA therefore calls a few instructions of machine code, which
+enter Python until the interpreter begins to exit, and return an error from then on.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""What all operator descriptors share: validation by feature level, inference of outputs, JSON."""
+"""The base class of all descriptors: validation by feature level, inference of outputs, JSON."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""GATHER_ND and GATHER_ND1: elements or blocks picked by tuples of indices."""
+"""GATHER_ND and GATHER_ND1: the elements or slices that index tuples point at."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""NONZERO_COORDINATES: the coordinates of all elements that are not zero."""
+"""NONZERO_COORDINATES: the coordinates of all non-zero elements."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""What an operator's kernels are given: a problem of plain integers, free of types and of shapes."""
+"""The input of an operator's kernels: a problem of plain integers, without types and shapes."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which dimension counts and data types an operator takes at each feature level."""
+"""The dimension counts and data types that an operator supports at each feature level."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What the functions on chunked arrays share: their arguments, and the checks of chunks."""
+"""Arguments and checks of chunks that the functions on chunked arrays share."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Diagonal matrices in chunks: the band is shifted by the place of a chunk in the matrix."""
+"""Diagonal matrices in chunks: the band is shifted by the position of a chunk in the matrix."""
 
 from collections.abc import Sequence
 from operator import index

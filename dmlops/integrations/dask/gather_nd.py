@@ -1,9 +1,9 @@
-"""Gathers from chunked arrays: tuples of indices go to the chunks of `x` that they name.
+"""Gathers from chunked arrays: index tuples go to the chunks of `x` that they point at.
 
-Where the indexed dimensions are one chunk, every chunk of the result is one call. Otherwise the tuples of a
-chunk of `indices` are sorted by the chunk of `x` that each falls into; every chunk of `x` answers its own
-ones, and the answers are put where their tuples stand. No task sees more of `x` than one chunk. Chunks that
-indices in memory do not name are never computed.
+If the indexed dimensions are a single chunk, every chunk of the result is one call. Otherwise, the tuples of
+a chunk of `indices` are sorted by the chunk of `x` that they point at, every chunk of `x` answers its own
+tuples, and the answers are put back in the order of the tuples. No task holds more than one chunk of `x`. If
+the indices are in memory, chunks that they do not point at are never computed.
 """
 
 import math

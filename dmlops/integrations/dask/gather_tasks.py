@@ -1,4 +1,4 @@
-"""The tasks of a gather across chunks: tuples are sorted, chunks of `x` answer them, answers are merged."""
+"""The tasks of a gather across chunks: sort tuples by chunk, answer them, merge the answers."""
 
 import math
 from collections.abc import Sequence

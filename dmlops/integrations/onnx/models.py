@@ -1,4 +1,4 @@
-"""Models in ONNX's reference evaluator, and a record of which nodes dmlops ran."""
+"""Run models in ONNX's reference evaluator, and record which nodes dmlops ran."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
