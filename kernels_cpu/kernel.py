@@ -1,4 +1,4 @@
-"""A kernel by name, and once it is loaded: all that plans need, without Numba and LLVM."""
+"""Kernels by name, and loaded kernels: all that plans need, without Numba and LLVM."""
 
 import functools
 import struct

@@ -1,4 +1,4 @@
-"""Object code to callable functions, with llvmlite alone: a process that finds its kernels needs no Numba."""
+"""Link object code into callable functions with llvmlite alone: found kernels need no Numba."""
 
 import ctypes
 import functools

@@ -1,9 +1,9 @@
-"""A look at arrays as one step, and with it the launch of a small kernel: known kinds, and memory apart.
+"""Check arrays in one native call, and launch a small kernel in it: known kinds of arrays, and no overlap.
 
-Each of these as a call of its own would take as long as a small kernel does. What an array is comes from a
-public interface for C: the array interface, whose structure every NumPy array gives out as a capsule, or
-DLPack's exchange functions, which describe an array in place. The GIL is kept meanwhile: to give it away and
-take it back is another such step, which only larger calls take.
+As a call of its own, each of these steps would take as long as a small kernel. Arrays are described by a
+public C interface: the array interface, whose structure every NumPy array hands out as a capsule, or DLPack's
+exchange functions, which describe an array in place. The call keeps the GIL: releasing and taking it would be
+another such step, which only pays for larger calls.
 """
 
 import ctypes

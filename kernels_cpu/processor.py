@@ -1,7 +1,7 @@
 """The processor that kernels are compiled for: its features, its vectors, its largest cache.
 
-It is the host, unless Numba's own variables name another (`environment`): then what Numba compiles, and what
-the store is asked for, is for that one.
+It is the host, unless Numba's own variables name another one (`environment`). Numba then compiles for that
+processor, and the store looks for its kernels.
 """
 
 import functools

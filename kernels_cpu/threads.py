@@ -1,7 +1,7 @@
-"""A small persistent pool of worker threads, and how many of them the kernels may use.
+"""A small persistent pool of worker threads, and the number of threads that kernels may use.
 
-Kernels release the GIL, so plain Python threads run them side by side. Handing work to a thread that waits
-on a `queue.SimpleQueue` costs some 13 us, a quarter of what an executor with futures does.
+Kernels release the GIL, so plain Python threads run them in parallel. Handing work to a thread that waits on
+a `queue.SimpleQueue` costs some 13 us, a quarter of the cost of an executor with futures.
 """
 
 import ctypes

@@ -1,8 +1,9 @@
-"""The kernel of DIAGONAL_MATRIX1: a value on a band of diagonals, or off it, and a copy of the rest.
+"""The kernel of DIAGONAL_MATRIX1: fill a band of diagonals, or everything else, and copy the rest.
 
-A row is at most three segments, so no element is tested: each segment is one fill or one copy, and what the
-value overwrites is not read. Large contiguous outputs are written past the cache (non-temporal stores), which
-saves reading each line before it is written. Moves the output, and the part of the input that is kept.
+A row has at most three segments, so no element is tested: each segment is one fill or one copy, and input
+that the value overwrites is not read. Large contiguous outputs are written past the cache (non-temporal
+stores), which saves reading each line before it is written. Bytes moved: the output, and the part of the
+input that is kept.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""DIAGONAL_MATRIX1: write a value on a band of diagonals (or everywhere else) of matrices, copy the rest."""
+"""The plan of DIAGONAL_MATRIX1: fill a band of diagonals (or everything else) of matrices, copy the rest."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

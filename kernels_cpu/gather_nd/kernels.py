@@ -1,8 +1,8 @@
-"""The kernels of GATHER_ND1, which copy the slice that each index tuple names.
+"""The kernels of GATHER_ND1, which copy the slice that each index tuple points at.
 
-Tuples are taken in blocks. The first pass over a block turns every tuple into one offset into the input, and
-settles what is out of range; the first lines of long slices are asked for. The second pass only moves slices,
-in the widest pieces that fit. Moves the indices, and each slice once in and once out.
+Tuples are processed in blocks. The first pass over a block turns every tuple into one offset into the input,
+handles tuples that are out of range, and prefetches the first lines of long slices. The second pass only
+moves slices, in the widest pieces that fit. Bytes moved: the indices, and each slice once in and once out.
 """
 
 import functools

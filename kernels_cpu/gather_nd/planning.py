@@ -1,4 +1,4 @@
-"""GATHER_ND1: copy the slice that each index tuple names."""
+"""The plan of GATHER_ND1: copy the slice that each index tuple points at."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Memory in pieces wider than an element: copies, whole lines of the cache, and stores past it."""
+"""Memory in pieces wider than an element: copies, whole cache lines, and stores past the cache."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Elements that are not zero as bits, 64 to a word, and the positions of bits that are set.
+"""Non-zero elements as bits, 64 to a word, and the positions of the bits that are set.
 
 All arrays are pointers.
 """

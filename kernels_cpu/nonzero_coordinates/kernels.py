@@ -1,10 +1,11 @@
 """The kernels of NONZERO_COORDINATES, which list the coordinates of all non-zero elements in element order.
 
-Elements become one bit each, 64 to a word; the set bits of a chunk are listed as 16-bit positions, and the
-chunk's rows are written from that list. Where one thread works on a contiguous input that is one pass, and
-words never leave the registers. Else a first pass leaves the words in the workspace, whatever the input's
-layout, and counts; a second pass knows from the counts where its rows go, and reads nothing but words. Parts
-of both passes run side by side. Moves the input once, 1/4 byte an element in two passes, and the output once.
+Each element becomes one bit, 64 to a word. The set bits of a chunk are listed as 16-bit positions, and the
+rows of the chunk are written from that list. If one thread works on a contiguous input, this is one pass, and
+the words never leave the registers. Otherwise, a first pass over an input of any layout writes the words to
+the workspace and counts. A second pass knows from the counts where its rows go, and reads nothing but words.
+Parts of both passes run in parallel. Bytes moved: the input once, 1/4 byte per element in two passes, and the
+output once.
 """
 
 import functools

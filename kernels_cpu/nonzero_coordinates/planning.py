@@ -1,11 +1,4 @@
-"""NONZERO_COORDINATES: the coordinates of all elements that are not zero, in element order.
-
-Elements become one bit each, 64 to a word; the set bits of a chunk are listed as 16-bit positions, and the
-chunk's rows are written from that list. Where one thread works on a contiguous input that is one pass, and
-words never leave the registers. Else a first pass leaves the words in the workspace, whatever the input's
-layout, and counts; a second pass knows from the counts where its rows go, and reads nothing but words. Parts
-of both passes run side by side. Moves the input once, 1/4 byte an element in two passes, and the output once.
-"""
+"""The plan of NONZERO_COORDINATES: one pass or two, and the parts of each; `kernels` describes the passes."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

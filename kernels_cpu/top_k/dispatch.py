@@ -1,18 +1,18 @@
 """The choice of an algorithm for a top-k, from the shape of the problem alone.
 
-Rows of which few elements are selected are *searched*: a threshold that the k-th key does not exceed comes
-from the minima of groups of elements, and then the elements within it are listed. Memory is read once; of
-what was read, only the tiles that hold candidates are read again. All other rows are *sorted*, after
-all that is beyond a threshold was dropped where less than three quarters of a row is selected.
+If few elements of a row are selected, the row is *searched*: the minima of groups of elements give a
+threshold that the k-th key does not exceed, and the elements up to it are listed. Memory is read once; only
+the tiles that hold candidates are read again. All other rows are *sorted*. If less than three quarters of a
+row is selected, the elements beyond a threshold are dropped first.
 
 ============ ======== ==========================================================================
 algorithm             rows
 ============ ======== ==========================================================================
 short_rows   searched contiguous, and short enough for the first-level cache
 rows         searched contiguous; in segments where there are fewer rows than threads
-side_by_side searched side by side, as the columns of a matrix are: one lane for each
-columns      searched any other layout, through a copy of a part of the rows
-sort         sorted   one after the other by one thread
+side_by_side searched adjacent, like the columns of a matrix: one lane for each
+columns      searched any other layout, after copying a part of the rows
+sort         sorted   one after the other, by one thread
 shared_sort  sorted   few and long ones, each by all threads
 ============ ======== ==========================================================================
 """

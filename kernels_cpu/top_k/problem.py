@@ -1,4 +1,4 @@
-"""One top-k problem as a table of integers, by which a plan tells the kernels all that they must know.
+"""A top-k problem as a table of integers, which tells the kernels everything that they need.
 
 The plan and the kernels agree here on sizes and limits, on the fields of the table, and on the areas of the
 workspace.
