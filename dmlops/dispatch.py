@@ -139,7 +139,7 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
 
 
 def _requested(query: Any, where: str) -> list[FeatureLevel]:
-    """Return the levels of a query, less those that are newer than any that is known."""
+    """Return the levels of a query, without those that are newer than all known levels."""
     try:
         levels = None if isinstance(query, str) else list(query)
     except TypeError:
@@ -265,7 +265,7 @@ def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> 
 
 def _device(device: Any, where: str) -> Device:
     try:
-        name = str(device)  # a Device or a torch.device will do as well
+        name = str(device)  # a Device or a torch.device is accepted too
     except ValueError:  # it holds an integer of thousands of digits
         name = ""
     if name == "cpu":

@@ -36,7 +36,7 @@ from dmlops.dispatch import level_set
 from dmlops.errors import counted, error_text, refuse, shown
 from kernels_cpu.threads import get_num_threads
 
-# A named tuple's own constructor calls this too, and takes three times as long.
+# The constructor of a named tuple calls this as well, and takes three times as long.
 _new: Any = tuple.__new__
 
 
@@ -463,7 +463,7 @@ def diagonal_matrix(
 
 
 class _Function(NamedTuple):
-    """What the functions differ in, once their arguments are plain.
+    """The differences between the functions, once their arguments are plain.
 
     Attributes
     ----------
@@ -543,13 +543,13 @@ def _run(
 
 
 def is_compiling() -> bool:
-    """Return whether torch's compiler traces this code, and must see operators in place of it."""
+    """Return whether torch's compiler is tracing this code, so that it must see operators instead."""
     compiler = modules.get("torch.compiler")
     return compiler is not None and compiler.is_dynamo_compiling()
 
 
 def _is_stand_in(like: Any) -> bool:
-    """Return whether an array that a result is like stands for others, in a graph or a transformation."""
+    """Return whether `like` stands for other arrays, in a graph or a transformation."""
     return find_library(like, "diagonal_matrix.like").is_dispatched(like, False)
 
 
@@ -567,7 +567,7 @@ def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
 
 
 def _torch_operators(inputs: Sequence[Any]) -> Any:
-    """Return the module that runs calls on such inputs, or like them, as torch must see them."""
+    """Return the module that runs calls as operators of torch."""
     if is_compiling():
         from dmlops import torch_compiler  # noqa: F401, PLC0415
 
@@ -577,7 +577,7 @@ def _torch_operators(inputs: Sequence[Any]) -> Any:
 
 
 def _given(out: Any) -> tuple[Any, ...]:
-    """Return the arrays of an ``out`` argument, for the fast path to look at."""
+    """Return the arrays of an ``out`` argument, for the fast path to inspect."""
     return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
 
@@ -597,7 +597,7 @@ def check_is_pair(out: Any, where: str) -> None:
 
 
 def refuse_with_input(**given: Any) -> None:
-    """Refuse what describes a matrix without an input where there is one."""
+    """Refuse parameters that describe a matrix without an input, if there is an input."""
     for name, argument in given.items():
         if argument is not None:
             allowed = f"{name} describes a result without x"

@@ -5,7 +5,7 @@ from typing import Any
 
 
 class PartPlans:
-    """Plans of which each writes one part of all elements.
+    """Several plans, each of which writes one part of all elements.
 
     Parameters
     ----------
@@ -28,4 +28,4 @@ class PartPlans:
             plan.launch(*stream, x + at if x else 0, output + at, workspace)
 
     def launches(self, *_: int) -> None:
-        """Return None: they are no single list of launches."""
+        """Return None: there is no single list of launches."""

@@ -40,7 +40,7 @@ _FROM_3_0 = (
 def gathered_sizes(
     operator: str, data: TensorDesc, indices: TensorDesc, data_rank: int, indices_rank: int, batch: int
 ) -> tuple[int, ...]:
-    """Return the sizes of what is gathered, without padding.
+    """Return the sizes of the result, without padding.
 
     Raises
     ------
