@@ -25,9 +25,9 @@ def diagonal_matrix(
     device: Any = None,
     **options: Any,
 ) -> Tensor:
-    """Return the matrix of `dmlops.diagonal_matrix`, which without `x` is a tensor too.
+    """Return the matrix of `dmlops.diagonal_matrix`, as a tensor even without `x`.
 
-    `shape`, `dtype` and `device` then mean what they do to `torch.zeros`.
+    `shape`, `dtype` and `device` then mean the same as for `torch.zeros`.
     """
     result: Tensor
     if x is None:
