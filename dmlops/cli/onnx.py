@@ -33,7 +33,7 @@ def onnx(
             "--input",
             "-i",
             metavar="[NAME=]FILE",
-            help=f"The value of an input, in the model's order without NAME; may be repeated. {FILE_HELP}",
+            help=f"The value of an input; without NAME, in the model's order; may be repeated. {FILE_HELP}",
         ),
     ] = None,
     output: OutputOption = None,
