@@ -1,6 +1,7 @@
 """The examples in the README and the documentation are correct, and links have targets."""
 
 import doctest
+import json
 import re
 import runpy
 import shlex
@@ -144,6 +145,30 @@ def test_links_lead_somewhere(page):
             assert (ROOT / target[in_repository.end() :]).exists(), target
         elif not target.startswith("http"):
             assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def _recorded(run, unit):
+    """Yield each workload with the best peer that does all of the work, and both times to three digits."""
+    text = (ROOT / f"bench/results/{run}.json").read_text(encoding="utf-8")
+    for row in json.loads(text)["workloads"]:
+        timed = [each for each in row["outcomes"] if each["status"] == "ok" and not each["is_spared"]]
+        peers = [each for each in timed if each["library"] != "dmlops"]
+        for ours in (each for each in timed if each["contender"] == "dmlops" and peers):
+            peer = min(peers, key=lambda each: each["seconds"])
+            times = [float(f"{each['seconds'] * unit:.3g}") for each in (ours, peer)]
+            yield row["name"], peer["contender"].lower(), *times
+
+
+def test_figures_of_the_readme_were_recorded():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+) \| ([\d.]+) \| (.+) ([\d.]+) \|$", text, flags=re.MULTILINE)
+    quoted = {
+        (name, peer.lower().removesuffix(" and a sort"), float(ours), float(theirs))
+        for name, ours, peer, theirs in rows
+    }
+    runs = {"h200-2026-11-22": 1e6, "epyc-2threads-2026-11-21": 1e3, "epyc-small-2threads-2026-11-22": 1e3}
+    assert rows
+    assert quoted <= {row for run, unit in runs.items() for row in _recorded(run, unit)}
 
 
 def test_reference_lists_what_is_public():
