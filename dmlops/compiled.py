@@ -102,7 +102,7 @@ class CompiledOperator:
         name = self.descriptor.name
         if not isinstance(tensors, Mapping):
             allowed = "tensors must be a mapping from field names to arrays"
-            raise TypeError(error_text(f"{name}.execute", shown(tensors), "it is no mapping", allowed))
+            raise TypeError(error_text(f"{name}.execute", shown(tensors), "it is not a mapping", allowed))
         arrays = [tensors[field] for field, _ in self._places if field in tensors]
         if len(tensors) != len(self._places) or len(arrays) != len(self._places):
             got = f"arrays for {', '.join(sorted(map(str, tensors))) or 'nothing'}"

@@ -149,7 +149,7 @@ def stream_handle(stream: Any, where: str) -> int:
     if number is not None and number >= 0:
         return number
     allowed = "stream must be None, an integer handle or an object with __cuda_stream__"
-    raise TypeError(error_text(where, shown(stream), "it is no CUDA stream", allowed))
+    raise TypeError(error_text(where, shown(stream), "it is not a CUDA stream", allowed))
 
 
 def check_stream_device(handle: int, device_number: int, where: str) -> None:

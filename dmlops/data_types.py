@@ -41,7 +41,7 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
     name = dtype_name(dtype)
     if name not in _INDEX_TYPES:
         allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
-        raise TypeError(error_text(where, shown(dtype), "it is no index type", allowed))
+        raise TypeError(error_text(where, shown(dtype), "it is not an index type", allowed))
     return SUPPORTED[name]
 
 

@@ -340,7 +340,7 @@ def gather_nd(
     if type(batch_dims) is not int:
         batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
     if type(mode) is not str:
-        refuse("gather_nd.mode", shown(mode), "it is no mode", 'mode must be "raise", "clip" or "fill"')
+        refuse("gather_nd.mode", shown(mode), "it is not a mode", 'mode must be "raise", "clip" or "fill"')
     parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
     given = () if out is None else _given(out)
     results = CALLS.replay(parameters, inputs, given) if stream is None else None

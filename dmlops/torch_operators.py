@@ -77,7 +77,7 @@ def nonzero_coordinates(
         size = _tensor(out[0], f"{where}.out[0]").shape[0]
     if size is None:
         if fill_value is not None:
-            reason, allowed = "size is left out", "there are rows to fill only where size is given"
+            reason, allowed = "size is left out", "fill_value needs size"
             refuse(f"{where}.fill_value", fill_value, reason, allowed)
         return _nonzero_coordinates(x, dtype)  # type: ignore[no-any-return]
     fill = None if fill_value is None else _integer(fill_value, f"{where}.fill_value")
@@ -122,7 +122,7 @@ def diagonal_matrix(
 def refuse_tensor_as_value() -> NoReturn:
     """Refuse a tensor, which may have a derivative, as the value of a diagonal matrix."""
     got, reason = "a tensor", "there is no derivative with respect to it"
-    allowed = "it must be a number, as value.item() is"
+    allowed = "it must be a number: pass value.item()"
     raise TypeError(error_text("diagonal_matrix.value", got, reason, allowed))
 
 
@@ -232,7 +232,7 @@ def _written(
         where = f"{function}.out[{place}]" if len(names) > 1 else f"{function}.out"
         given = _tensor(given, where)  # noqa: PLW2901
         if differentiates or (torch.is_grad_enabled() and given.requires_grad):
-            reason = "what is written in place has no derivative"
+            reason = "an output that is written in place has no derivative"
             remedy = "leave out, pass x.detach(), or use torch.no_grad()"
             raise TypeError(error_text(where, "a tensor", reason, remedy))
         _check_device(given, result, where)
@@ -401,7 +401,7 @@ def _run_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) 
 @sizes_stand_in()
 def _fake_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     if x.device.type == "meta":
-        reason = "how many rows there are depends on the elements, which are not there"
+        reason = "the number of rows depends on the elements, which this tensor does not have"
         refuse("nonzero_coordinates.size", None, reason, "size must be a number of rows")
     size = torch.library.get_ctx().new_dynamic_size()
     return _fake_nonzero_coordinates_static(x, size, None, index_dtype)

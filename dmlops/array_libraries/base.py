@@ -264,7 +264,7 @@ def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeErro
     """Return the error for an array that claims to have elements, but has no memory for them."""
     got = f"a {type(array).__name__} with memory for {n_bytes} bytes at address {address:#x}"
     return TypeError(
-        error_text(where, got, "its elements are not there", "pass an array that holds its data")
+        error_text(where, got, "its elements are not in memory", "pass an array that holds its data")
     )
 
 

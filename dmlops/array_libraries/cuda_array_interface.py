@@ -82,7 +82,7 @@ class CudaArrayInterface(ArrayLibrary):
             if not view.pointer or view.device_number is None:
                 got = f"a {type(view.owner).__name__} at address {view.pointer:#x}"
                 remedy = "pass an array that holds its data on a device"
-                raise TypeError(error_text(where, got, "that is no memory of a CUDA device", remedy))
+                raise TypeError(error_text(where, got, "it is not in the memory of a CUDA device", remedy))
             if view.pointer % (view.dtype.itemsize or 1):
                 refuse_unaligned("array", where)
         signature = view.dtype, view.shape, view.strides, view.device_number

@@ -127,7 +127,7 @@ class Descriptor:
         for name, desc in self.tensors.items():
             if desc.dimension_count > dimension_count:
                 reason = f"it is to have {counted(dimension_count, 'dimension')}"
-                allowed = "padding adds dimensions, and removes none"
+                allowed = "padding cannot remove dimensions"
                 self._refuse(f"{name}.sizes", desc.sizes, reason, allowed)
             changes[name] = desc.with_leading_ones(dimension_count)
         return replace(self, **changes)  # type: ignore[type-var]
@@ -403,7 +403,7 @@ def check_index_type(where: str, desc: TensorDesc) -> None:
     """Refuse an argument of a function that does not hold indices."""
     if desc.data_type not in INDEX_TYPES:
         allowed = f"{where.rpartition('.')[2]} must be uint32, uint64, int32 or int64"
-        raise TypeError(error_text(where, type_name(desc.data_type), "it is no index type", allowed))
+        raise TypeError(error_text(where, type_name(desc.data_type), "it is not an index type", allowed))
 
 
 def _described(where: str, describe: Callable[[], TensorDesc]) -> TensorDesc:

@@ -45,7 +45,7 @@ def infer_nonzero_coordinates(
         That of both results.
     """
     if capacity < 0:
-        reason, allowed = "a result has no fewer than 0 rows", "size must be >= 0"
+        reason, allowed = "a result cannot have fewer than 0 rows", "size must be >= 0"
         refuse("nonzero_coordinates.size", capacity, reason, allowed)
     check_held(data, index_type, index_type)
     return TensorDesc(index_type, (capacity, data.dimension_count)), TensorDesc(index_type, ())
@@ -63,7 +63,7 @@ def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool
     if fill is None:
         return
     if is_trimmed:
-        refuse(where, fill, "size is left out", "there are rows to fill only where size is given")
+        refuse(where, fill, "size is left out", "fill_value needs size")
     low, high = index_type.integer_range
     if not low <= fill <= high:
         refuse(where, fill, f"coordinates are {index_type.name}", f"it must be in [{low}, {high}]")

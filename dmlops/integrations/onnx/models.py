@@ -166,7 +166,7 @@ def _check_input(name: str, value: Any, declared: onnx.TypeProto.Tensor) -> None
     sizes = [each.dim_value if each.HasField("dim_value") else None for each in declared.shape.dim]
     if array.ndim != len(sizes):
         reason = f"the model declares {counted(len(sizes), 'dimension')}"
-        refuse(f"input {name}", f"shape {array.shape}", reason, "it must have as many")
+        refuse(f"input {name}", f"shape {array.shape}", reason, "the numbers must be equal")
     if any(size is not None and size != n for n, size in zip(array.shape, sizes, strict=True)):
         wanted = ", ".join("any" if size is None else str(size) for size in sizes)
         refuse(
