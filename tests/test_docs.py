@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 import shlex
+import statistics
 import tomllib
 from importlib.util import find_spec
 
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dmlops
+from dmlops.bench.contests import Contest, standings
 from dmlops.cli.app import app
 from tests.scripts import ROOT, blocks, plain_blocks
 
@@ -169,6 +171,20 @@ def test_figures_of_the_readme_were_recorded():
     runs = {"h200-2026-11-22": 1e6, "epyc-2threads-2026-11-21": 1e3, "epyc-small-2threads-2026-11-22": 1e3}
     assert rows
     assert quoted <= {row for run, unit in runs.items() for row in _recorded(run, unit)}
+
+
+def test_contests_of_the_benchmarks_page_were_recorded():
+    text = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    file = re.search(r"bench/results/landscape\S+-flashinfer\.json", text)[0]
+    run = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    row = r"^\| .+ \| (\d+) \| ([\d.]+) times.* \| ([\d.]+) to ([\d.]+) \|$"
+    rows = re.findall(row, text, flags=re.MULTILINE)
+    for contest, quoted in zip(Contest, rows, strict=True):
+        found = standings(run["workloads"], contest, run["machine"]["gpu"])
+        ratios = [each.ratio for each in found if each.ratio is not None]
+        amounts = statistics.median(ratios), min(ratios), max(ratios)
+        n_ahead = sum(ratio >= 1 for ratio in ratios)
+        assert (int(quoted[0]), *map(float, quoted[1:])) == pytest.approx((n_ahead, *amounts), rel=0.03)
 
 
 def test_reference_lists_what_is_public():
