@@ -96,8 +96,8 @@ def top_k(
     Parameters
     ----------
     x : array
-        An array of any shape; a 0-d array is treated as one of shape (1,). Bool, integers, floats and, on the
-        CPU, datetime64 and timedelta64.
+        An array of any shape; a 0-d array is treated as one of shape (1,). Its elements are bools, integers,
+        floats or, on the CPU, datetime64 or timedelta64.
     k : int
         The number of elements to select, from 0 to the size of the axis.
     axis : int
@@ -108,8 +108,8 @@ def top_k(
         Whether the results are in order of value. False selects the same elements, and returns them in
         ascending order of index.
     lengths : array of uint32, uint64, int32 or int64, optional
-        The number of elements of each row that count, from the first on, in the shape of `x` without the
-        axis. Numbers above the size of the axis stand for all elements.
+        The number of leading elements of each row that take part, in the shape of `x` without the axis.
+        Numbers above the size of the axis stand for all elements, and negative ones for none.
     index_dtype : data type, optional
         The type of the indices: uint32, uint64, int32 or int64. The default is the type of the second array
         of `out`. Without `out` it is int64, or JAX's default integer for JAX, or uint32 at a level of
@@ -122,8 +122,8 @@ def top_k(
     Returns
     -------
     TopKResult
-        ``values``, of the type of `x`, and ``indices`` along the axis. Both have the shape of `x`, with `k`
-        for the size of the axis. Ties are in ascending order of index, among the largest as among the
+        ``values``, of the type of `x`, and ``indices`` along the axis. Both have the shape of `x`, with size
+        `k` along the axis. Ties are in ascending order of index, among the largest as among the
         smallest. NaN is the largest value, all NaNs tie, and -0.0 ties with 0.0; NaT is the largest date or
         duration. Values are those of `x` bit for bit. If a row has fewer than `k` elements because of
         `lengths`, its results end with index -1 (all bits set in an unsigned type) and minus infinity or the
