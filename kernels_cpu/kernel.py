@@ -89,7 +89,7 @@ class BoundKernel:
     def __init__(self, kernel: LoadedKernel, leading: "Arguments", n_operands: int) -> None:
         self.kernel = kernel
         self._call = kernel.call
-        self._leading = leading  # whose tables the prefix refers to
+        self._leading = leading  # keeps the tables alive that the prefix refers to
         self._prefix, self._pack = packed(leading), packer(n_operands)
 
     def __call__(self, *operands: int) -> int:

@@ -47,9 +47,9 @@ from kernels_cpu.streaming import flush, stream_copy
 
 ROW_CHUNK = 1 << 16  # elements of one logical row whose positions fit 16 bits
 CHUNK = 2048  # elements of a chunk that spans several logical rows
-TILE_BYTES = 1 << 17  # of the input, read as four streams: a page or more each
-TILE_WORDS = (1 << 17) // 64  # of single bytes
-PROBES = 64  # words that tell about how many rows there will be
+TILE_BYTES = 1 << 17  # of the input, read as four streams of a page or more each
+TILE_WORDS = (1 << 17) // 64  # for elements of a single byte
+PROBES = 64  # words from which the number of rows is estimated
 
 
 @njit

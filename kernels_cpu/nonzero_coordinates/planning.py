@@ -24,8 +24,8 @@ from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher
 from kernels_cpu.workspace import lay_out
 
-PART_BYTES = 1 << 20  # of input and full output, some 100 us of work
-UNIFORM_COLUMNS = 64  # logical rows at least so long are written one by one
+PART_BYTES = 1 << 20  # input and full output per part: some 100 us of work
+UNIFORM_COLUMNS = 64  # logical rows of at least this length are written one by one
 PACKED_COLUMNS = 4  # at most, for that
 
 

@@ -23,18 +23,18 @@ from kernels_cpu.top_k.problem import GROUP, RANK_LIMIT, SIDE_BY_SIDE_COLUMNS, W
 
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
 
-SHORT_ROW_BYTES = 1 << 14  # shorter rows are in the first-level cache when they are read again
+SHORT_ROW_BYTES = 1 << 14  # shorter rows are still in the first-level cache when they are read again
 SHORT_ROWS_MAX_K = 96  # the list of a random row then stays below `RANK_LIMIT`
-SHORT_ROWS_MAX_ROWS = 16  # that go through each step together
-SHORT_ROWS_KEY_BYTES = 1 << 13  # of keys that are written before they are read again
+SHORT_ROWS_MAX_ROWS = 16  # rows that go through each step together
+SHORT_ROWS_KEY_BYTES = 1 << 13  # keys that are written before they are read again
 
-RUN_BYTES = 1 << 22  # of a row that is searched at a time; each run lists about k elements
+RUN_BYTES = 1 << 22  # part of a row that is searched at a time; each run lists about k elements
 MIN_CAPACITY = 512
 
 SIDE_BY_SIDE_MAX_K = 60  # the list of a random row then stays well below `RANK_LIMIT`
 SIDE_BY_SIDE_MIN_ROWS = SIDE_BY_SIDE_COLUMNS // 2
-STAGE_BYTES = 1 << 18  # of the copy of a part of some rows
-COLUMN_LINES = 2  # read from each row of columns: a single one waits for its page every time
+STAGE_BYTES = 1 << 18  # size of the copy of a part of some rows
+COLUMN_LINES = 2  # lines read from each row of columns: a single one would wait for its page every time
 
 SHARED_SORT_MIN_SIZE = 1 << 16
 SHARED_SORT_MIN_PART = 1 << 14

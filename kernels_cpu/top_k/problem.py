@@ -188,7 +188,7 @@ def describe(
         group_elements = n_staged * fold
     elif algorithm == "sort" and capacity < axis_size:
         n_staged = 1  # its keys
-    n_counters = 3 * BINS  # of the last pass, of this and of the next
+    n_counters = 3 * BINS  # those of the last pass, of this one and of the next
     if algorithm == "shared_sort":
         n_counters = EXTENTS + (2 + BINS) * choice.segments + 2 * BINS
     list_length = capacity + PADDED_TO + (BINS * GAP if capacity >= GAPS_FROM else 0)

@@ -31,7 +31,7 @@ from kernels_cpu.top_k.scratch import (
 Array = NDArray[Any]
 
 NEIGHBOURS = 2  # elements of a row that are in the same group
-BITS = 16  # of a threshold, below those that all groups share; more would be less work saved than done
+BITS = 16  # bits of a threshold below those that all groups share; more would cost more than they save
 
 
 @njit

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 SAMPLE_OF = 32  # vectors of an array, of which one is in its sample
 MIN_SAMPLED = 4096  # elements; the sample of fewer tells too little
-DEVIATIONS = 2  # by which the rank of the k-th element in the sample may be off
+DEVIATIONS = 2  # standard deviations by which the rank of the k-th element in the sample may be off
 
 
 class Bounds(NamedTuple):
