@@ -137,7 +137,7 @@ def stream_handle(stream: Any, where: str) -> int:
     Raises
     ------
     TypeError
-        If it is no stream.
+        If it is not a stream.
     """
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:

@@ -84,7 +84,7 @@ class ArrayLibrary:
         Raises
         ------
         TypeError
-            If it is no plain array with memory of its own; the text names the remedy.
+            If it is not a plain array with memory of its own; the text names the remedy.
         """
         raise NotImplementedError
 
@@ -110,7 +110,7 @@ class ArrayLibrary:
         Raises
         ------
         TypeError
-            If it is no plain array with memory of its own; the text names the remedy.
+            If it is not a plain array with memory of its own; the text names the remedy.
         InvalidDescriptorError
             If it is read-only or not aligned to its elements.
         """
