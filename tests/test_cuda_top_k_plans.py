@@ -205,7 +205,9 @@ def test_rows_whose_results_come_by_index(n_rows, axis_size, k, served):
 
 @pytest.mark.parametrize("algorithm", ["warp", "tile", "block", "grid", "sort", "columns"])
 def test_one_element_is_in_order_of_index_too(algorithm):
-    shape = (1, 4096, 4096) if algorithm == "columns" else (4, 1000 if algorithm in ("warp", "tile") else 9000, 1)
+    shape = (
+        (1, 4096, 4096) if algorithm == "columns" else (4, 1000 if algorithm in ("warp", "tile") else 9000, 1)
+    )
     for k, is_more in ((1, False), (2, True)):
         by_value, by_index = (
             planned(shape, k, algorithm=algorithm, is_sorted=is_sorted) for is_sorted in (True, False)
