@@ -1,4 +1,4 @@
-"""What plans of top_k put on a stream for results by index and for rows with lengths; no kernel is loaded."""
+"""The launches of top_k plans for results by index and for rows with lengths; no kernel is loaded."""
 
 import pytest
 

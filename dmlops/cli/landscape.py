@@ -1,4 +1,4 @@
-"""`dmlops bench topk-landscape`: top-k on a GPU in 308 problems, and in how many of them dmlops is ahead."""
+"""`dmlops bench topk-landscape`: time 308 problems of top-k on a GPU, beside other kernels."""
 
 import json
 import statistics
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dmlops.bench.numbers import duration
 from dmlops.cli import bench
-from dmlops.cli.console import err, is_live, out, plain_console, progress_bar, summary_of
+from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
 from dmlops.cli.errors import CommandError
 from dmlops.cli.options import Seconds
 from dmlops.cli.output_files import check_output
@@ -48,7 +48,7 @@ def landscape(
         Path | None, typer.Option("--json", metavar="OUT.json", help="Write all times to this file.")
     ] = None,
 ) -> None:
-    """Measure top-k on a GPU for its applications: indexers, gating, sampling and vector search."""
+    """Measure top-k on a GPU for the problems of its users: indexers, gating, sampling, vector search."""
     from dmlops.bench.contests import PEERS  # noqa: PLC0415 - for this command only
     from dmlops.bench.peers import OURS  # noqa: PLC0415
     from dmlops.bench.runner import DeviceLostError, Pace  # noqa: PLC0415
@@ -84,7 +84,7 @@ def landscape(
                 row = harness.skipped(each, lost, names)
             rows.append(row)
             progress.update(task, advance=1, description=each.name)
-            if not is_live():
+            if not err.is_terminal:
                 err.print(bench.line(row))
             if len(rows) % KEPT_EVERY == 0:
                 keep()
