@@ -1,5 +1,6 @@
 """Arguments that are not arrays as plain Python values, whichever library the caller took them from."""
 
+import contextlib
 import enum
 from operator import index
 from typing import Any, TypeVar
@@ -98,7 +99,8 @@ def boolean(value: Any, where: str) -> bool:
     if type(value) is bool:
         return value
     if getattr(value, "ndim", 0) == 0 and (isinstance(value, int) or hasattr(value, "dtype")):
-        return bool(value)
+        with contextlib.suppress(Exception):  # what libraries raise for arrays whose value cannot be had
+            return bool(value)
     allowed = f"{where.rpartition('.')[2]} must be True or False"
     raise TypeError(error_text(where, shown(value), "it is not a truth value", allowed))
 
