@@ -152,6 +152,8 @@ class TestAnswers:
 
     def test_diagonal_matrix(self):
         assert_same([diagonal_matrix(shape=(3, 4))], [np.eye(3, 4, dtype="float32")])
+        for dtype in (bool, int, float, complex):
+            assert diagonal_matrix(shape=(1, 1), dtype=dtype).dtype == jnp.zeros(0, dtype).dtype
         made = jax.jit(lambda: diagonal_matrix(shape=(2, 3, 4), dtype="bfloat16", value=-np.inf, end=2**70))()
         assert_same([made.astype("float32")], [np.triu(np.full((2, 3, 4), -np.inf, "float32"))])
         nan = np.uint32(0xFFC12345).view("float32")
@@ -455,6 +457,10 @@ class TestErrors:
             (
                 lambda x: top_k(np.array(["NaT"], "datetime64[D]"), 1),
                 r"top_k\.x: got datetime64\[D\], but JAX cannot make an array of it",
+            ),
+            (
+                lambda _: diagonal_matrix(shape=(2, 2), dtype="datetime64[D]"),
+                r"diagonal_matrix\.dtype: got datetime64\[D\], but JAX has no such type",
             ),
             (lambda x: top_k(np.ma.ones(3), 1), r"top_k\.x: got a masked array"),
             (lambda x: top_k(x, x[0, 0]), r"top_k\.k: got .*, but it is not an integer"),

@@ -25,6 +25,7 @@ from jax.sharding import PartitionSpec as P
 import dmlops
 from dmlops import NonzeroResult, TopKResult, arguments, scalars
 from dmlops.array_libraries.base import are_nonzero
+from dmlops.array_libraries.jax import Jax
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.array_types import Mode
 from dmlops.dispatch import level_set
@@ -159,7 +160,10 @@ def diagonal_matrix(
     if shape is None:
         allowed = "one of x and shape must be given"
         raise TypeError(error_text(f"{where}.shape", None, "x is left out too", allowed))
-    data_type = arguments.data_type(jnp.zeros(0).dtype if dtype is None else dtype, f"{where}.dtype")
+    if any(dtype is kind for kind in (None, int, float, complex)):  # of the size that JAX is set to
+        dtype = jax.dtypes.canonicalize_dtype(dtype)
+    data_type = arguments.data_type(dtype, f"{where}.dtype")
+    Jax().check_representable(data_type, f"{where}.dtype")
     made = (type_name(data_type), arguments.sizes(shape, f"{where}.shape"))
     return _traced(_matrix_without_input, (), (*made, *band))
 
