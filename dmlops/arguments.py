@@ -1,5 +1,6 @@
 """Convert arguments that are not arrays to plain Python values, whichever library they come from."""
 
+import contextlib
 import enum
 from operator import index
 from typing import Any, TypeVar
@@ -98,7 +99,8 @@ def boolean(value: Any, where: str) -> bool:
     if type(value) is bool:
         return value
     if getattr(value, "ndim", 0) == 0 and (isinstance(value, int) or hasattr(value, "dtype")):
-        return bool(value)
+        with contextlib.suppress(Exception):  # arrays without an accessible value
+            return bool(value)
     allowed = f"{where.rpartition('.')[2]} must be True or False"
     raise TypeError(error_text(where, shown(value), "it is not a truth value", allowed))
 

@@ -114,7 +114,7 @@ def named_data_type(name: str, where: str) -> ElementType:
     if found is None:
         others = "complex64, complex128, datetime64, timedelta64, float8 or structured"
         allowed = f"it must be one of {', '.join(SUPPORTED)}, {others}"
-        if "float8" in name or name.startswith("["):
-            allowed = "float8 must have a zero, and structured types no objects"
+        if "float8" in name or name.startswith(("[", "{", "(")):
+            allowed = "float8 must have a zero, and structured elements have bytes and no objects"
         raise TypeError(error_text(where, name, "no operator takes that type", allowed))
     return found

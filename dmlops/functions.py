@@ -34,6 +34,7 @@ from dmlops.call_cache import CALLS
 from dmlops.data_types import index_data_type
 from dmlops.dispatch import level_set
 from dmlops.errors import counted, error_text, refuse, shown
+from dmlops.operators.gather_nd import check_mode
 from kernels_cpu.threads import get_num_threads
 
 # The constructor of a named tuple calls this as well, and takes three times as long.
@@ -340,7 +341,7 @@ def gather_nd(
     if type(batch_dims) is not int:
         batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
     if type(mode) is not str:
-        refuse("gather_nd.mode", shown(mode), "it is not a mode", 'mode must be "raise", "clip" or "fill"')
+        check_mode(mode)
     parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
     given = () if out is None else _given(out)
     results = CALLS.replay(parameters, inputs, given) if stream is None else None

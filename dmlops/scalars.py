@@ -43,8 +43,8 @@ def as_real(value: Any) -> int | float | None:
         return None
     dtype = getattr(value, "dtype", None)
     try:
-        # NumPy would drop the imaginary part of a complex number, and read a string.
-        real = None if getattr(dtype, "kind", None) in ("c", "S", "U", "O") else float(value)
+        # NumPy would drop the imaginary part of a complex number, or a unit, and read a string.
+        real = None if getattr(dtype, "kind", None) in ("c", "m", "M", "S", "U", "O") else float(value)
     except Exception:  # TypeError, and what libraries raise for arrays without an accessible value
         real = None
     if real is not None and math.isnan(real) and hasattr(value, "tobytes"):

@@ -70,7 +70,7 @@ def tril(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
     """
     k = arguments.integer(k, "tril.k")
     try:
-        end = _beyond_all(m)
+        end = _beyond_all(m, "tril")
         begin = min(max(k + 1, -end), end)
         return diagonal_matrix(m, value=0, begin=begin, end=end, out=out, stream=stream)
     except (DmlError, TypeError) as error:
@@ -115,7 +115,7 @@ def triu(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
     """
     k = arguments.integer(k, "triu.k")
     try:
-        begin = -_beyond_all(m)
+        begin = -_beyond_all(m, "triu")
         end = min(max(k, begin), -begin)
         return diagonal_matrix(m, value=0, begin=begin, end=end, out=out, stream=stream)
     except (DmlError, TypeError) as error:
@@ -214,8 +214,10 @@ def eye(  # with NumPy's parameters
         raise _in_words_of(error, "eye") from None
 
 
-def _beyond_all(m: Any) -> int:
+def _beyond_all(m: Any, function: str) -> int:
     """Return a bound beyond all diagonals; at DirectML's levels one that fits into INT32, if possible."""
+    if m is None:  # for which `diagonal_matrix` would make a matrix
+        raise TypeError(error_text(f"{function}.m", None, "it is copied", "it must be an array"))
     # torch's compiler cannot trace the look-up of the level.
     is_extended = is_compiling() or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED
     sizes = () if is_extended else getattr(m, "shape", ())

@@ -350,6 +350,17 @@ class TestJax:
         assert values.dtype == self.jax.numpy.bfloat16
         assert indices.tolist() == [2, 0]
 
+    def test_arrays_without_numbers_or_memory(self):
+        x = self.jax.numpy.ones((2, 2))
+        x.delete()
+        with pytest.raises(
+            dmlops.InvalidDescriptorError, match=r"^gather_nd\.x: got an array without memory"
+        ):
+            dmlops.gather_nd(x, [[0]])
+        keys = self.jax.random.split(self.jax.random.key(0), 3)
+        with pytest.raises(TypeError, match=r"^gather_nd\.x: got key<fry>, but no operator takes that type"):
+            dmlops.gather_nd(keys, [[0]])
+
     def test_out_cannot_be_immutable(self):
         x = self.jax.numpy.ones((2, 2))
         with pytest.raises(dmlops.InvalidDescriptorError, match=r"^diagonal_matrix\.out: got .*, but .*; "):

@@ -218,7 +218,7 @@ ERRORS = [
         INVALID,
         "gather_nd.mode: got 'wrap', but there is no such mode; mode must be ",
     ),
-    (gather_nd, (), {"mode": None}, INVALID, "gather_nd.mode: got None, but it is not a mode; "),
+    (gather_nd, (), {"mode": None}, INVALID, "gather_nd.mode: got None, but there is no such mode; "),
     (gather_nd, (), {"mode": ["clip"]}, (INVALID, TYPE), "gather_nd.mode: got ['clip'], but "),
     (
         gather_nd,

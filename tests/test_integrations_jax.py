@@ -152,6 +152,8 @@ class TestAnswers:
 
     def test_diagonal_matrix(self):
         assert_same([diagonal_matrix(shape=(3, 4))], [np.eye(3, 4, dtype="float32")])
+        for dtype in (bool, int, float, complex):
+            assert diagonal_matrix(shape=(1, 1), dtype=dtype).dtype == jnp.zeros(0, dtype).dtype
         made = jax.jit(lambda: diagonal_matrix(shape=(2, 3, 4), dtype="bfloat16", value=-np.inf, end=2**70))()
         assert_same([made.astype("float32")], [np.triu(np.full((2, 3, 4), -np.inf, "float32"))])
         nan = np.uint32(0xFFC12345).view("float32")
@@ -247,6 +249,10 @@ class TestVmap:
 
     def test_diagonal_matrix(self):
         self.check(lambda x: diagonal_matrix(x, value=3, begin=1, end=9), normal(3, 4, 5), in_axes=2)
+
+    def test_batches_without_examples(self):
+        coordinates, counts = jax.vmap(lambda x: nonzero_coordinates(x, size=2))(normal(0, 3))
+        assert (coordinates.shape, counts.shape) == ((0, 2, 1), (0,))
 
     def test_errors_are_those_of_one_example(self):
         with pytest.raises(InvalidDescriptorError, match=r"^top_k\.k: got 6, but axis 0 of x has 5 elements"):
@@ -406,6 +412,23 @@ class TestErrors:
                 lambda x: gather_nd(x, jnp.zeros((2, 1), int)),
                 r"gather_nd\.mode: got 'raise', but jit, vmap and",
             ),
+            (
+                lambda x: gather_nd(np.ones(3) + 0 * len(x), [[1]]),
+                r"gather_nd\.mode: got 'raise', but jit, vmap and",
+            ),
+            (lambda x: gather_nd(x, [[1]], mode=["clip"]), r"gather_nd\.mode: got \['clip'\], but there"),
+            (
+                lambda x: gather_nd(x, [[1]], mode=x[0, 0]),
+                r"gather_nd\.mode: got .*, but there is no such mode",
+            ),
+            (
+                jax.vmap(lambda x: gather_nd(x, np.array([[2**32]]), mode="clip")),
+                r"gather_nd\.indices: got integers from 4294967296 to 4294967296, but jax_enable_x64 is off",
+            ),
+            (
+                lambda x: top_k(x, 1, lengths=np.array([-(2**40), 1])),
+                r"top_k\.lengths: got integers from -1099",
+            ),
             (lambda x: diagonal_matrix(x[0]), "a matrix has height and width"),
             (lambda x: diagonal_matrix(x, shape=(3, 3)), "shape describes a result without x"),
             (lambda x: diagonal_matrix(x > 0, value=2), "it fills BOOL"),
@@ -424,6 +447,22 @@ class TestErrors:
                 lambda x: top_k(jax.random.split(jax.random.key(0), 3), 1),
                 r"top_k\.x: got key<fry>, but no operator",
             ),
+            (lambda x: top_k(x, 1, largest=x[0, 0]), r"top_k\.largest: got .*, but it is not a truth value"),
+            (
+                lambda x: top_k(x, 1, lengths=jnp.ones(4, "int4")),
+                r"top_k\.lengths: got int4, but no operator",
+            ),
+            (lambda x: gather_nd(x, jnp.ones((1, 1), "int4"), mode="clip"), r"gather_nd\.indices: got int4"),
+            (lambda x: gather_nd(x, None), r"gather_nd\.indices: got NoneType, but JAX cannot make an array"),
+            (
+                lambda x: top_k(np.array(["NaT"], "datetime64[D]"), 1),
+                r"top_k\.x: got datetime64\[D\], but JAX cannot make an array of it",
+            ),
+            (
+                lambda _: diagonal_matrix(shape=(2, 2), dtype="datetime64[D]"),
+                r"diagonal_matrix\.dtype: got datetime64\[D\], but JAX has no such type",
+            ),
+            (lambda x: top_k(np.ma.ones(3), 1), r"top_k\.x: got a masked array"),
             (lambda x: top_k(x, x[0, 0]), r"top_k\.k: got .*, but it is not an integer"),
             (
                 lambda x: top_k(x, 1, index_dtype="int64"),
@@ -438,10 +477,12 @@ class TestErrors:
         with pytest.raises(TypeError, match=f"^{text}"):
             jax.jit(call)(jnp.zeros((4, 5)))
 
-    def test_sizes_that_are_symbols(self):
+    @pytest.mark.parametrize("function", [lambda x: top_k(x, 3), lambda x: nonzero_coordinates(x, size=3)])
+    def test_sizes_that_are_symbols(self, function):
         x = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, 9"), "float32")
-        with pytest.raises(TypeError, match=r"^top_k\.x: got shape \(b, 9\), but a size is not known"):
-            jax.export.export(jax.jit(lambda x: top_k(x, 3)))(x)
+        for called in (function, jax.vmap(function)):
+            with pytest.raises(TypeError, match=r"\.x: got shape \(b, 9\), but a size is not known"):
+                jax.export.export(jax.jit(called))(x)
 
     def test_feature_levels(self):
         x, lengths = normal(2, 3), jnp.ones(2, int)
@@ -453,6 +494,18 @@ class TestErrors:
                 text = r"^top_k\.lengths: got an array, but DirectML"
                 with pytest.raises(UnsupportedFeatureError, match=text):
                     top_k(x, 1, lengths=lengths, index_dtype="uint32")
+
+    def test_derivatives_at_feature_levels(self):
+        with dmlops.feature_level(FeatureLevel.DML_6_4):
+            gradient = jax.grad(lambda x: diagonal_matrix(x, value=2).sum())(normal(2, 3))
+        assert gradient.tolist() == [[0, 1, 1], [1, 0, 1]]
+
+    def test_compiled_functions_keep_their_level(self):
+        x = normal(2, 5)
+        compiled = jax.jit(lambda x: top_k(x, 2, lengths=jnp.array([2, 1])).indices).lower(x).compile()
+        with dmlops.feature_level(FeatureLevel.DML_2_1):
+            _, expected = reference.top_k(x, 2, lengths=np.array([2, 1]))
+            np.testing.assert_array_equal(compiled(x), expected)
 
     def test_calls_that_are_none_of_ours(self):
         like = jax.ShapeDtypeStruct((2,), "float32")
@@ -483,9 +536,10 @@ def test_several_devices_and_another_process(tmp_path):
     (tmp_path / "exported").write_bytes(exported.serialize())
     script = """
         from functools import partial
+        from pathlib import Path
         import jax, numpy as np
         from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
-        from dmlops.integrations.jax import gather_nd, top_k
+        from dmlops.integrations.jax import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 
         def check(results, expected):
             for result, answer in zip(results, expected, strict=True):
@@ -493,7 +547,7 @@ def test_several_devices_and_another_process(tmp_path):
 
         x = jax.numpy.asarray(np.load(FOLDER + "/x.npy"))
         expected = jax.lax.top_k(x, 3)
-        program = jax.export.deserialize(bytearray(open(FOLDER + "/exported", "rb").read()))
+        program = jax.export.deserialize(bytearray(Path(FOLDER, "exported").read_bytes()))
         check(program.call(x), expected)
 
         mesh = jax.make_mesh((4,), ("b",), axis_types=(AxisType.Auto,))
@@ -505,6 +559,29 @@ def test_several_devices_and_another_process(tmp_path):
         total = lambda x: (spread(lambda x: top_k(x, 3).values)(x) ** 2).sum()
         plain = lambda x: (jax.lax.top_k(x, 3)[0] ** 2).sum()
         check([jax.jit(jax.grad(total))(sharded)], [jax.grad(plain)(x)])
+
+        # The type of an array that is spread over explicit axes says so.
+        mesh = jax.make_mesh((4,), ("b",), axis_types=(AxisType.Explicit,))
+        with jax.set_mesh(mesh):
+            sharded = jax.device_put(x, NamedSharding(mesh, P("b")))
+            check(jax.jit(lambda x: tuple(top_k(x, 3)))(sharded), expected)
+            indices = np.array([[1], [-1], [1]])
+            for ours, of_jax in (
+                (lambda x: top_k(x, 3).values, lambda x: jax.lax.top_k(x, 3)[0]),
+                (lambda x: gather_nd(x, indices, mode="clip"), lambda x: x[indices[:, 0]]),
+                (jax.vmap(lambda x: top_k(x, 3).values), lambda x: jax.lax.top_k(x, 3)[0]),
+                (
+                    jax.vmap(lambda x: gather_nd(x, indices, mode="fill")),
+                    lambda x: x[:, indices[:, 0]],
+                ),
+                (lambda x: diagonal_matrix(x, value=3), lambda x: x * (np.eye(8, 9) == 0)),
+            ):
+                found = jax.grad(lambda x: (ours(x) ** 2).sum())(sharded)
+                assert jax.typeof(found) == jax.typeof(sharded)
+                check([found], [jax.grad(lambda x: (of_jax(x) ** 2).sum())(x)])
+            coordinates, counts = jax.vmap(lambda x: nonzero_coordinates(x > 0, size=9))(sharded)
+            assert counts.sharding.spec == P("b")
+            check([counts], [(x > 0).sum(1)])
 
         expected = [answer.reshape(4, 2, 3) for answer in expected]
         check(jax.pmap(lambda x: tuple(top_k(x, 3)))(x.reshape(4, 2, 9)), expected)
@@ -523,6 +600,39 @@ def test_several_devices_and_another_process(tmp_path):
         XLA_FLAGS="--xla_force_host_platform_device_count=4",
         JAX_PLATFORMS="cpu",
     )
+
+
+def test_a_signal_before_a_handler_is_an_error():
+    """ctypes drops an exception that a signal raises before the first line of a callback."""
+    script = """
+        import sys
+        import jax
+        jax.config.update("jax_cpu_enable_async_dispatch", False)  # handlers run in this thread
+        from dmlops.integrations import xla_ffi
+        from dmlops.integrations.jax import top_k
+
+        x = jax.numpy.arange(9.0)
+        selected = jax.jit(lambda x: top_k(x, 2).indices)
+        for _ in range(3):
+            assert selected(x).tolist() == [8, 7]
+
+        def interrupt(frame, event, argument):
+            if frame.f_code.co_filename == xla_ffi.__file__:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        sys.unraisablehook = lambda unraisable: print("dropped", unraisable.exc_type.__name__)
+        sys.setprofile(interrupt)
+        try:
+            jax.block_until_ready(selected(x))
+        except Exception as error:
+            print(error)
+        sys.setprofile(None)
+        assert selected(x).tolist() == [8, 7]
+    """
+    printed = run_script(script, JAX_PLATFORMS="cpu")
+    assert printed.startswith("dropped KeyboardInterrupt\n")
+    assert "a signal interrupted the computation" in printed
 
 
 def test_the_documentation():

@@ -15,6 +15,7 @@ from tests.opaque_data import (
     COMPLEX,
     FLOAT8,
     FLOAT8_OF_TORCH,
+    STRUCTURED,
     TIMES,
     band,
     filled,
@@ -244,6 +245,7 @@ HELD = [
 REFUSED = [
     ("float32", 1j, InvalidDescriptorError, "it fills FLOAT32; value must be a real number"),
     ("int64", DAY, InvalidDescriptorError, r"it fills INT64; value must be an integer in"),
+    ("int64", np.timedelta64(3, "M"), InvalidDescriptorError, r"it fills INT64; value must be an integer in"),
     ("int64", "NaT", InvalidDescriptorError, r"it fills INT64; value must be an integer in"),
     ("complex64", DAY, InvalidDescriptorError, "it fills complex64; value must be a number"),
     ("complex64", "NaT", InvalidDescriptorError, "it fills complex64; value must be a number"),
@@ -338,6 +340,15 @@ class TestMemory:
         with pytest.raises(InvalidDescriptorError, match="must be in memory, at a multiple of their size"):
             dmlops.gather_nd(np.ones(4, "c8"), [[0]], out=out)
 
+    @pytest.mark.parametrize("dtype", STRUCTURED, ids=str)
+    def test_copies_keep_bytes_between_fields(self, dtype):
+        packed = sample(dtype, (300, 30))
+        memory = np.zeros(packed.nbytes + 1, "u1")
+        memory[1:] = raw(packed).reshape(-1)
+        x = memory[1:].view(dtype).reshape(packed.shape)  # not aligned, so that kernels read a copy
+        same(dmlops.gather_nd(x, [[2], [0]]), dtype, raw(packed)[[2, 0]])
+        same(dmlops.diagonal_matrix(x, value=0), dtype, filled(packed, 0))
+
     def test_overlap(self):
         memory = sample(np.dtype("u1,f4"), (40,))
         with pytest.raises(InvalidDescriptorError, match="shares memory with"):
@@ -345,11 +356,22 @@ class TestMemory:
         dmlops.gather_nd(memory[::2], np.arange(20)[:, None], out=memory[1::2])
         np.testing.assert_array_equal(raw(memory[::2]), raw(memory[1::2]))
 
+    @pytest.mark.parametrize("dtype", [[], [("a", "f4", (0,))], "O,u1", {"a": ("O", 8)}], ids=str)
+    def test_structured_types_without_bytes_and_with_objects(self, dtype):
+        x = np.zeros((2, 2), dtype)
+        text = (
+            r"got [\[{].*, but no operator takes that type; .* structured elements have bytes and no objects"
+        )
+        for name, call in CALLS.items():
+            with pytest.raises(TypeError, match=rf"^{name}\.x: {text}"):
+                call(x)
+
     def test_foreign_byte_order(self):
         for dtype in (">c8", ">M8[s]", ">m8[s]", [("a", ">f4")]):
             x = np.zeros((2, 2), dtype)
+            got = "" if x.dtype.names is None else r"\[\('a', '>f4'\)\]"
             for name, call in CALLS.items():
-                with pytest.raises(TypeError, match=rf"^{name}\.x: got .* in foreign byte order, but"):
+                with pytest.raises(TypeError, match=rf"^{name}\.x: got {got}.* in foreign byte order, but"):
                     call(x)
             with pytest.raises(TypeError, match=r"^diagonal_matrix\.dtype: got "):
                 dmlops.diagonal_matrix(shape=(2, 2), dtype=np.dtype(dtype), value=0)

@@ -73,6 +73,13 @@ class TestTriangles:
                 InvalidDescriptorError,
                 r"m: got 1 dimension, but a matrix has height and width; ",
             ),
+            (
+                None,
+                0,
+                {"out": np.ones((2, 2))},
+                TypeError,
+                "m: got None, but it is copied; it must be an array",
+            ),
             (x, 1.5, {}, TypeError, r"k: got 1\.5, but it is not an integer; k must be an integer"),
             (x.astype(object), 0, {}, TypeError, r"m: got object, but no operator takes that type; "),
             (x, 0, {"out": np.ones((2, 3))}, InvalidDescriptorError, r"out: got shape \(2, 3\), but the "),

@@ -222,7 +222,8 @@ def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> Ten
     """Return the description of an array whose library has NumPy's data types and strides in bytes."""
     if not dtype.isnative:
         allowed = 'use x.astype(x.dtype.newbyteorder("="))'
-        got = f"{dtype.name} in foreign byte order"
+        name = dtype.name if dtype.names is None else str(dtype)
+        got = f"{name} in foreign byte order"
         raise TypeError(error_text(where, got, "kernels read the machine's own order", allowed))
     data_type = data_type_of_numpy(dtype, where)
     size = data_type.bytes

@@ -45,6 +45,11 @@ class Jax(ArrayLibrary):
                 "dmlops.integrations.jax has the functions for them",
             )
             raise TypeError(error_text(where, "a traced array", reason, remedy))
+        if array.is_deleted():
+            reason = "it was deleted, or donated to a computation"
+            refuse(where, "an array without memory", reason, "pass an array that still exists")
+        if not isinstance(array.dtype, np.dtype):  # such as keys of random numbers
+            named_data_type(array.dtype.name, where)
         if len(array.devices()) != 1:
             reason, remedy = (
                 f"it is spread over {len(array.devices())} devices",

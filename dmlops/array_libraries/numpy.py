@@ -56,7 +56,7 @@ class NumPy(ArrayLibrary):
         if type(array) is not np.ndarray:
             array = _as_plain(array, where)
         if not array.flags.aligned or (_has_parts(array) and not _are_parts_in_place(array)):
-            array = array.copy()
+            array = _aligned_copy(array)
         return self._operand(array)
 
     def as_output(self, array: Any, where: str) -> Operand:
@@ -124,8 +124,18 @@ def _has_parts(array: "np.ndarray[Any, Any]") -> bool:
 def _are_parts_in_place(array: "np.ndarray[Any, Any]") -> bool:
     """Return whether elements are aligned to their parts, and whole elements do not overlap."""
     size = array.itemsize
+    if not size:  # refused with its type
+        return True
     is_whole = all(stride % size == 0 for n, stride in zip(array.shape, array.strides, strict=True) if n > 1)
     return is_whole and _address(array) % math.gcd(size, 8) == 0
+
+
+def _aligned_copy(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    dtype = array.dtype
+    if dtype.names is None or dtype.hasobject:
+        return array.copy()
+    # NumPy would copy the fields alone, and lose the bytes between them.
+    return array.view(f"V{dtype.itemsize}").copy().view(dtype)
 
 
 def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":

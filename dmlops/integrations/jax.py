@@ -6,6 +6,7 @@ positions, and JAX's own operations move the elements.
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,16 +19,21 @@ except ImportError as error:
     raise ImportError(msg) from error
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import dmlops
 from dmlops import NonzeroResult, TopKResult, arguments, scalars
 from dmlops.array_libraries.base import are_nonzero
+from dmlops.array_libraries.jax import Jax
+from dmlops.array_libraries.numpy import NUMPY
 from dmlops.array_types import Mode
 from dmlops.dispatch import level_set
 from dmlops.errors import error_text, refuse, shown
 from dmlops.functions import refuse_with_input
-from dmlops.integrations.xla_calls import call, index_type_name, number_text
+from dmlops.integrations.xla_calls import call, check_input, index_type_name, number_text
 from dmlops.opaque_types import type_name
+from dmlops.operators.gather_nd import check_mode
 
 
 def top_k(
@@ -61,8 +67,8 @@ def top_k(
         arguments.boolean(sorted, "top_k.sorted"),
         index_type_name(index_dtype, "top_k"),
     )
-    inputs = (x,) if lengths is None else (x, lengths)
-    return TopKResult(*_traced(_top_k, inputs, options))
+    lengths = () if lengths is None else (_as_array(lengths, "top_k.lengths"),)
+    return TopKResult(*_traced(_top_k, (_as_array(x, "top_k.x"), *lengths), options))
 
 
 def nonzero_coordinates(
@@ -79,8 +85,8 @@ def nonzero_coordinates(
         If `size` is left out under jit, vmap or grad.
     """
     where = "nonzero_coordinates"
+    x = _as_array(x, f"{where}.x")
     if size is None:
-        x = jnp.asarray(x)
         if isinstance(x, jax.core.Tracer):
             reason = "jit, vmap and grad need shapes that do not depend on elements"
             refuse(f"{where}.size", None, reason, "size must be a number of rows")
@@ -105,13 +111,15 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
     InvalidDescriptorError
         If `mode` is ``"raise"`` under jit, vmap or grad.
     """
+    check_mode(mode)
+    inputs = _as_array(x, "gather_nd.x"), _as_array(indices, "gather_nd.indices")
     if mode == "raise":
-        if isinstance(x, jax.core.Tracer) or isinstance(indices, jax.core.Tracer):
+        if any(isinstance(array, jax.core.Tracer) for array in inputs):
             reason = "jit, vmap and grad cannot raise for what elements are"
             refuse("gather_nd.mode", shown(mode), reason, 'mode must be "clip" or "fill"')
-        return dmlops.gather_nd(jnp.asarray(x), jnp.asarray(indices), batch_dims=batch_dims)
+        return dmlops.gather_nd(*inputs, batch_dims=batch_dims)
     options = arguments.integer(batch_dims, "gather_nd.batch_dims"), mode
-    return _traced(_gather_nd, (x, indices), options)
+    return _traced(_gather_nd, inputs, options)
 
 
 def diagonal_matrix(
@@ -148,24 +156,62 @@ def diagonal_matrix(
     )
     if x is not None:
         refuse_with_input(shape=shape, dtype=dtype)
-        return _traced(_diagonal_matrix, (x,), band)
+        return _traced(_diagonal_matrix, (_as_array(x, f"{where}.x"),), band)
     if shape is None:
         allowed = "one of x and shape must be given"
         raise TypeError(error_text(f"{where}.shape", None, "x is left out too", allowed))
-    data_type = arguments.data_type(jnp.zeros(0).dtype if dtype is None else dtype, f"{where}.dtype")
+    if any(dtype is kind for kind in (None, int, float, complex)):  # of the size that JAX is set to
+        dtype = jax.dtypes.canonicalize_dtype(dtype)
+    data_type = arguments.data_type(dtype, f"{where}.dtype")
+    Jax().check_representable(data_type, f"{where}.dtype")
     made = (type_name(data_type), arguments.sizes(shape, f"{where}.shape"))
     return _traced(_matrix_without_input, (), (*made, *band))
 
 
-def _traced(function: Callable[..., Any], inputs: Sequence[Any], options: Sequence[Any]) -> Any:
-    arrays = tuple([x if isinstance(x, Array) else jnp.asarray(x) for x in inputs])
-    return _compiled(function, arrays, options, level_set())
+def _as_array(x: Any, where: str) -> Array:
+    """Return a JAX array of what JAX takes; refuse what would lose more than the precision of numbers."""
+    if isinstance(x, Array):
+        return x
+    got = str(x.dtype) if isinstance(x, np.ndarray) else type(x).__name__
+    # Lists, and classes of JAX's own kind, may hold traced values, of which NumPy knows nothing.
+    if not isinstance(x, (list, tuple)) and not hasattr(x, "__jax_array__"):
+        x = NUMPY.as_plain(x, where)
+    try:
+        array = jnp.asarray(x)
+    except Exception as error:  # JAX raises errors of many kinds
+        allowed = "it must be an array of a type that JAX has"
+        raise TypeError(error_text(where, got, "JAX cannot make an array of it", allowed)) from error
+    if isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.dtype != array.dtype and x.size:
+        held, extremes = jnp.iinfo(array.dtype), (x.min(), x.max())
+        if extremes[0] < held.min or extremes[1] > held.max:
+            reason = "jax_enable_x64 is off, and JAX would wrap them around"
+            allowed = f"turn it on, or pass integers in [{held.min}, {held.max}]"
+            refuse(where, f"integers from {extremes[0]} to {extremes[1]}", reason, allowed)
+    return array
+
+
+def _traced(function: Callable[..., Any], inputs: tuple[Array, ...], options: Sequence[Any]) -> Any:
+    return _compiled(function, inputs, options, level_set())
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3), inline=True)
 def _compiled(function: Callable[..., Any], inputs: Any, options: Sequence[Any], level: Any) -> Any:
     """Trace a function once for inputs of the same kinds; the result depends on the current level."""
-    return function(*inputs, options)
+    return function(*map(_collected, inputs), options)
+
+
+def _collected(x: Array) -> Array:
+    """Return an array that each device has the whole of, as XLA passes it to kernels.
+
+    If an array is sharded over explicit axes of a mesh, its type says so, and a derivative must have the
+    type of its result.
+    """
+    sharding = jax.typeof(x).sharding
+    return x if _is_whole(sharding.spec) else jax.sharding.reshard(x, NamedSharding(sharding.mesh, P()))
+
+
+def _is_whole(spec: P) -> bool:
+    return all(axes is None for axes in spec)
 
 
 # Each operator is a function that JAX differentiates; inside is one that vmap replaces, which calls XLA.
@@ -202,7 +248,8 @@ def _select(x: Array, *inputs: Any) -> Any:
     def select_in_batch(size: int, is_batched: Sequence[bool], *inputs: Array) -> Any:
         x, *lengths = _with_batch(size, is_batched, inputs)
         x = x if x.ndim > 1 else x[:, None]
-        return _select(x, *lengths, (k, axis if axis < 0 else axis + 1, *others)), (True, True)
+        results = _select(x, *lengths, (k, axis if axis < 0 else axis + 1, *others))
+        return _sharded_as_batch(results, is_batched, inputs), (True, True)
 
     return select(x, *lengths)
 
@@ -222,7 +269,8 @@ def _find(x: Array, options: tuple[Any, ...]) -> Any:
 
     @find.def_vmap
     def find_in_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
-        example = x.size // size
+        check_input(x, "nonzero_coordinates.x")
+        example = math.prod(x.shape[1:])
         # The positions in the whole batch, and then its end.
         flat_type = "uint32" if x.size < 2**31 else "uint64"
         positions, _ = _find(x.reshape(-1), (max(x.size, 1), int(np.iinfo(flat_type).max), flat_type))
@@ -234,7 +282,8 @@ def _find(x: Array, options: tuple[Any, ...]) -> Any:
         columns = jnp.asarray(jnp.unravel_index(found, x.shape[1:]), index_type)
         coordinates = jnp.moveaxis(columns.reshape(x.ndim - 1, size, rows), 0, -1)
         coordinates = jnp.where((row < counts)[..., None], coordinates, jnp.asarray(fill, index_type))
-        return (coordinates, counts[:, 0].astype(index_type)), (True, True)
+        results = coordinates, counts[:, 0].astype(index_type)
+        return _sharded_as_batch(results, is_batched, (x,)), (True, True)
 
     return find(x)
 
@@ -258,12 +307,14 @@ def _gather(x: Array, indices: Array, batch_dims: int, mode: str) -> Any:
 
     @gather.def_vmap
     def gather_in_batch(size: int, is_batched: Sequence[bool], x: Array, indices: Array) -> Any:
+        inputs = x, indices
         if is_batched[0]:
-            x, indices = _with_batch(size, is_batched, (x, indices))
-            return _gather(x, indices, batch_dims + 1, mode), True
-        # The batch only adds tuples.
-        gathered = _gather(x, jnp.moveaxis(indices, 0, batch_dims), batch_dims, mode)
-        return jnp.moveaxis(gathered, batch_dims, 0), True
+            x, indices = _with_batch(size, is_batched, inputs)
+            gathered = _gather(x, indices, batch_dims + 1, mode)
+        else:  # the batch only adds tuples
+            gathered = _gather(x, jnp.moveaxis(indices, 0, batch_dims), batch_dims, mode)
+            gathered = jnp.moveaxis(gathered, batch_dims, 0)
+        return _sharded_as_batch(gathered, is_batched, inputs), True
 
     return gather(x, indices)
 
@@ -296,7 +347,8 @@ def _diagonal_matrix(x: Array, options: tuple[Any, ...]) -> Any:
 
     @fill.defjvp
     def differentiate(primals: Any, tangents: Any) -> Any:
-        is_filled = _matrix_without_input(("bool", primals[0].shape[-2:], 1, *band))
+        # DirectML has no matrices of bools.
+        is_filled = _matrix_without_input(("uint8", primals[0].shape[-2:], 1, *band))
         return fill(*primals), jnp.where(is_filled, 0, tangents[0])
 
     return fill(x)
@@ -309,7 +361,7 @@ def _fill(x: Array, options: tuple[Any, ...]) -> Any:
 
     @fill.def_vmap
     def fill_in_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
-        return _fill(x, options), True
+        return _sharded_as_batch(_fill(x, options), is_batched, (x,)), True
 
     return fill(x)
 
@@ -322,3 +374,12 @@ def _with_batch(size: int, is_batched: Sequence[bool], inputs: Sequence[Array]) 
     """Return inputs whose first dimension is the batch."""
     pairs = zip(inputs, is_batched, strict=True)
     return [x if has_batch else jnp.broadcast_to(x, (size, *x.shape)) for x, has_batch in pairs]
+
+
+def _sharded_as_batch(results: Any, is_batched: Sequence[bool], inputs: Sequence[Array]) -> Any:
+    """Return results that are sharded over explicit axes of a mesh as the batch is, as JAX's own are."""
+    batch = next(x for x, has_batch in zip(inputs, is_batched, strict=True) if has_batch)
+    sharding = jax.typeof(batch).sharding
+    if _is_whole(sharding.spec[:1]):
+        return results
+    return jax.sharding.reshard(results, NamedSharding(sharding.mesh, P(sharding.spec[0])))

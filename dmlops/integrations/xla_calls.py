@@ -20,6 +20,8 @@ from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.array_libraries.jax import Jax
 from dmlops.call import BoundCall
 from dmlops.data_types import SUPPORTED, index_data_type, named_data_type, numpy_dtype
+from dmlops.dispatch import feature_level
+from dmlops.enums import FeatureLevel
 from dmlops.errors import error_text, refuse
 from dmlops.executors import HOST, Stream
 from dmlops.integrations import xla_ffi
@@ -77,11 +79,9 @@ class _Request(NamedTuple):
     @classmethod
     def of(cls, function: str, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
         """Return a request for arrays of these types and shapes."""
-        for x in inputs:
-            named_data_type(x.dtype.name, f"{function}.x")  # NumPy has no names for some types of JAX
-            if not all(isinstance(size, int) for size in x.shape):
-                reason, allowed = "a size is not known", "kernels are planned for sizes that are numbers"
-                raise TypeError(error_text(f"{function}.x", f"shape {x.shape}", reason, allowed))
+        names = "x", "lengths" if function == "top_k" else "indices"
+        for name, x in zip(names, inputs, strict=False):
+            check_input(x, f"{function}.{name}")
         return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
 
     def text(self) -> str:
@@ -92,6 +92,14 @@ class _Request(NamedTuple):
         """Plan the kernels, or refuse the request."""
         arrays = [jax.ShapeDtypeStruct(sizes, jnp.dtype(name)) for name, sizes in self.inputs]
         return _BIND[self.function](library, [library.operand(array) for array in arrays], *self.parameters)
+
+
+def check_input(x: Any, where: str) -> None:
+    """Refuse types that JAX alone has, and sizes that are symbols."""
+    named_data_type(x.dtype.name, where)
+    if not all(isinstance(size, int) for size in x.shape):
+        reason, allowed = "a size is not known", "kernels are planned for sizes that are numbers"
+        raise TypeError(error_text(where, f"shape {x.shape}", reason, allowed))
 
 
 def _bind_top_k(
@@ -200,7 +208,9 @@ def _gpus() -> Sequence[Device]:
 
 @functools.lru_cache(_MAX_CALLS)
 def _bound(text: bytes, device: Device, n_threads: int) -> BoundCall:
-    return _Request(*json.loads(text)).bind(_Buffers(device))
+    # The level that was set while the function was traced has been applied.
+    with feature_level(FeatureLevel.EXTENDED):
+        return _Request(*json.loads(text)).bind(_Buffers(device))
 
 
 def _run_on_host(call: xla_ffi.Call, stream: Callable[[], int]) -> None:

@@ -158,33 +158,49 @@ class Call(NamedTuple):
 Handler = Callable[[Call, Callable[[], int]], None]
 """Runs a call; the second argument tells the CUDA stream that the call is to be put on."""
 
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Frame))
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Frame), ctypes.POINTER(ctypes.c_int64))
 # Kept, because XLA uses the addresses of handlers for the life of the process.
 _kept: list[Any] = []
 
 # The number of handlers that may be in Python now, and whether Python is closed to others.
 _running, _is_over = ctypes.c_int64(0), ctypes.c_int64(0)
-_ENDED = _ErrorArguments(
-    *(ctypes.sizeof(_ErrorArguments), None, b"dmlops: Python has ended before the computation", _ABORTED)
-)
+_ENDED, _INTERRUPTED = [
+    _ErrorArguments(ctypes.sizeof(_ErrorArguments), None, text, _ABORTED)
+    for text in (
+        b"dmlops: Python has ended before the computation",
+        b"dmlops: a signal interrupted the computation",
+    )
+]
+# A callback writes this, or the address of an error. If a signal raises an exception before its first line,
+# it writes nothing: ctypes drops the exception, and would return whatever is in memory.
+_DONE = 1
 _ENTRY = """
 define ptr @{name}(ptr %frame) {{
+entry:
+  %outcome = alloca i64
+  store i64 0, ptr %outcome
   atomicrmw add ptr inttoptr (i64 {running} to ptr), i64 1 seq_cst
   %is_over = load atomic i64, ptr inttoptr (i64 {is_over} to ptr) seq_cst, align 8
   %may_run = icmp eq i64 %is_over, 0
   br i1 %may_run, label %run, label %refuse
 run:
-  %result = call ptr inttoptr (i64 {callback} to ptr)(ptr %frame)
+  call void inttoptr (i64 {callback} to ptr)(ptr %frame, ptr %outcome)
+  %written = load i64, ptr %outcome
+  %its_error = inttoptr i64 %written to ptr
+  switch i64 %written, label %end [ i64 0, label %refuse
+                                   i64 {done}, label %succeed ]
+succeed:
   br label %end
 refuse:
+  %reason = phi ptr [ inttoptr (i64 {ended} to ptr), %entry ], [ inttoptr (i64 {interrupted} to ptr), %run ]
   %api_at = getelementptr i8, ptr %frame, i64 {api_at}
   %api = load ptr, ptr %api_at
   %create_error_at = getelementptr i8, ptr %api, i64 {create_error_at}
   %create_error = load ptr, ptr %create_error_at
-  %error = call ptr %create_error(ptr inttoptr (i64 {ended} to ptr))
+  %error = call ptr %create_error(ptr %reason)
   br label %end
 end:
-  %answer = phi ptr [ %result, %run ], [ %error, %refuse ]
+  %answer = phi ptr [ %its_error, %run ], [ null, %succeed ], [ %error, %refuse ]
   atomicrmw sub ptr inttoptr (i64 {running} to ptr), i64 1 seq_cst
   ret ptr %answer
 }}
@@ -202,16 +218,16 @@ def _end() -> None:
 def register(name: str, platform: str, handler: Handler) -> None:
     """Register a handler with XLA as one whose launches may be captured into CUDA graphs."""
 
-    def run(frame: Any) -> int | None:
-        frame = frame.contents
+    def run(frame: Any, outcome: Any) -> None:
         try:
+            frame = frame.contents
             if frame.extension:
                 _describe(frame)
             else:
                 handler(_decoded(frame), lambda: _stream(frame))
+            outcome[0] = _DONE
         except BaseException as error:  # no Python caller could receive it
-            return _error(frame, f"{type(error).__name__}: {error}")
-        return None
+            outcome[0] = _error(frame, f"{type(error).__name__}: {error}")
 
     callback = _CALLBACK(run)
     entry = _entry(f"{name}_{platform}", callback)
@@ -230,6 +246,8 @@ def _entry(name: str, callback: Any) -> int:
         api_at=_Frame.api.offset,
         create_error_at=_Api.create_error.offset,
         ended=ctypes.addressof(_ENDED),
+        interrupted=ctypes.addressof(_INTERRUPTED),
+        done=_DONE,
     )
     compiler = llvm.create_lljit_compiler(use_jit_link=sys.platform != "win32")
     library = llvm.JITLibraryBuilder().add_ir(code).export_symbol(name).link(compiler, name)
@@ -281,9 +299,8 @@ def _stream(frame: Any) -> int:
     return arguments.stream or 0
 
 
-def _error(frame: Any, text: str) -> int | None:
+def _error(frame: Any, text: str) -> int:
     arguments = _ErrorArguments(
         ctypes.sizeof(_ErrorArguments), None, text.encode(errors="replace"), _INVALID_ARGUMENT
     )
-    address: int | None = frame.api.contents.create_error(arguments)
-    return address
+    return frame.api.contents.create_error(arguments)  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dmlops.enums import FeatureLevel
 from dmlops.errors import counted, refuse, shown
@@ -70,6 +70,13 @@ def gathered_sizes(
     return indices_sizes[:-1] + input_sizes[batch + tuple_size :]
 
 
+def check_mode(mode: Any) -> None:
+    """Refuse what is no mode of the function `gather_nd`."""
+    if not isinstance(mode, str) or mode not in ("raise", "clip", "fill"):
+        allowed = 'mode must be "raise", "clip" or "fill"'
+        refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
+
+
 def infer_gather_nd(
     data: TensorDesc, indices: TensorDesc, batch_dims: int, mode: str = "raise"
 ) -> TensorDesc:
@@ -84,9 +91,7 @@ def infer_gather_nd(
     mode : str
         As the function takes it; it has no say in the result.
     """
-    if mode not in ("raise", "clip", "fill"):
-        allowed = 'mode must be "raise", "clip" or "fill"'
-        refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
+    check_mode(mode)
     check_index_type("gather_nd.indices", indices)
     ranks = data.dimension_count, indices.dimension_count
     sizes = gathered_sizes("GatherND1", data, indices, *ranks, batch_dims)
