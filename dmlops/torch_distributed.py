@@ -367,10 +367,11 @@ def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> It
         yield
     except DmlError as found:
         error = found
-    reduced = [Partial("max") if placement.is_shard() else Replicate() for placement in placements]
     has_failed = torch.full((), int(error is not None), device=mesh.device_type)
     with _clear_failure():
-        has_failed = DTensor.from_local(has_failed, mesh, reduced, run_check=False).full_tensor()
+        for mesh_dim, placement in enumerate(placements):
+            if placement.is_shard():
+                dist.all_reduce(has_failed, dist.ReduceOp.MAX, group=mesh.get_group(mesh_dim))
     if error is not None:
         error.add_note(f"The position is that in the shard of rank {dist.get_rank()}.")
         raise error
@@ -413,7 +414,8 @@ def _redistributed(x: DTensor, placements: Sequence[Placement]) -> Tensor:
     # Some back-ends cannot send unsigned integers.
     signed = local.view(getattr(torch, str(local.dtype).removeprefix("torch.").removeprefix("u")))
     whole = _whole(signed, x.device_mesh, x.placements, x.shape)
-    return whole.redistribute(placements=placements).to_local().view(local.dtype)
+    with _clear_failure():
+        return whole.redistribute(placements=placements).to_local().view(local.dtype)
 
 
 def _remedy(placement: str) -> str:

@@ -489,7 +489,7 @@ def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode:
     blocks = blocks.gather(0, rows.reshape(-1, 1).expand(-1, blocks.shape[1]))
     if mode == "fill":
         blocks = torch.where(found.reshape(-1, 1), blocks, 0)
-    return blocks.reshape(*indices.shape[:-1], *x.shape[end:])
+    return blocks.reshape((*indices.shape[:-1], *x.shape[end:]))
 
 
 def _rows(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tensor, Tensor]:
@@ -504,8 +504,9 @@ def _rows(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tenso
     for d, size in enumerate(sizes):
         # From 1 on, because "fill" gives 0 for tuples without a block.
         positions = torch.arange(1, size + 1, device=x.device)
-        positions = positions.reshape(-1, *(1,) * (len(sizes) - 1 - d)).expand(sizes)
-        found = _gather_nd(positions, indices, batch_dims, mode)
+        # A tuple of no indices names all of a batch, and so there is a dimension after the batches.
+        positions = positions.reshape(-1, *(1,) * (len(sizes) - d)).expand(*sizes, 1)
+        found = _gather_nd(positions, indices, batch_dims, mode).squeeze(-1)
         rows = rows * size + (found - 1).clamp(0)
         # The indices are checked once.
         mode = "clip" if mode == "raise" else mode

@@ -250,7 +250,9 @@ class Sent(TorchDispatchMode):
             return NotImplemented  # and see what it does
         if operator.name() == "c10d::_allgather_base_":
             self.sizes.append(args[1].nbytes)
-        elif operator.namespace == "c10d" or operator.name() == "_c10d_functional::all_reduce":
+        elif operator.name() == "c10d::allreduce_":
+            self.sizes += [sent.nbytes for sent in args[0]]
+        elif operator.namespace in ("c10d", "_c10d_functional") and "wait" not in operator.name():
             self.sizes.append(args[0].nbytes)
         return operator(*args, **(kwargs or {}))
 
@@ -356,14 +358,15 @@ def refusals(device):
         assert text in str(error), error
 
 
-def one_rank_ends(device):
-    """The last rank ends while the others wait for its candidates."""
+def one_rank_ends(device, has_lengths=False):
+    """The last rank ends while the others wait for its candidates, or for its lengths."""
     mesh = mesh_of(device, -1)
     x = distribute(sample("float32", (8, 1000), "end"), mesh, [Shard(1)])
-    dmlops.top_k(x, 3)
+    lengths = distribute(np.full(8, 1000), mesh, [Shard(0)]) if has_lengths else None
+    dmlops.top_k(x, 3, lengths=lengths)
     if mesh.get_local_rank() == mesh.size() - 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    error = error_of(lambda: dmlops.top_k(x, 3).values.to_local().tolist())
+    error = error_of(lambda: dmlops.top_k(x, 3, lengths=lengths).values.to_local().tolist())
     return type(error), getattr(error, "__notes__", [])
 
 

@@ -59,7 +59,8 @@ class TestTopK:
         check(values, expected[0])
         check(indices, expected[1])
         assert values.numblocks == indices.numblocks == (2, 1)
-        assert top_k(da.from_array(x, chunks=9), 2, index_dtype="uint32").indices.compute().dtype == np.uint32
+        for name, dtype in (("uint32", "uint32"), (None, "int64")):
+            assert top_k(da.from_array(x, chunks=9), 2, index_dtype=name).indices.compute().dtype == dtype
 
     def test_lengths_in_chunks_of_their_own(self):
         x = np.random.default_rng(0).integers(0, 9, (30, 100)).astype("float32")
@@ -91,6 +92,11 @@ class TestTopK:
             values, indices = top_k(da.from_array(x, chunks=(2, sizes)), 0)
             check(values, np.zeros((2, 0), "int8"))
             check(indices, np.zeros((2, 0), "int64"))
+
+    def test_lengths_of_no_rows_in_other_chunks(self):
+        x, lengths = np.empty((0, 8), "int8"), np.empty(0, int)
+        lazy = da.from_array(x, chunks=((0, 0, 0), (7, 1)))
+        check(top_k(lazy, 2, lengths=da.from_array(lengths, chunks=((0, 0),))).values, x[:, :2])
 
     def test_unknown_sizes_elsewhere(self, unknown):
         x, lazy = unknown
@@ -129,6 +135,9 @@ class TestTopK:
         for arguments in ((1.5,), (None,)):
             with pytest.raises(TypeError, match=r"top_k\.k: got"):
                 top_k(lazy, *arguments)
+        for name in ("largest", "sorted"):
+            with pytest.raises(TypeError, match=rf"top_k\.{name}: got 'no', but it is not a truth value"):
+                top_k(lazy, 1, **{name: "no"})
         with pytest.raises(TypeError, match=r"top_k\.axis: got 0\.5"):
             top_k(lazy, 1, axis=0.5)
 
@@ -194,6 +203,7 @@ class TestNonzeroCoordinates:
     def test_refuses_sizes(self):
         for options, text in (
             ({"size": -1}, "size: got -1"),
+            ({"size": 2**63}, r"size: got \(9223372036854775808, 1\)"),
             ({"fill_value": 1}, "fill_value: got 1, but size is left out"),
             (
                 {"size": 1, "fill_value": -1, "index_dtype": "uint32"},
@@ -274,6 +284,12 @@ class TestDiagonalMatrix:
             diagonal_matrix(da.ones((4, 4)), value=1j)
         with pytest.raises(TypeError, match=r"diagonal_matrix\.begin: got 0\.5"):
             diagonal_matrix(da.ones((4, 4)), begin=0.5)
+        for shape in ((-1, 3), (3,)):
+            with pytest.raises(InvalidDescriptorError, match=r"diagonal_matrix\.shape: got"):
+                diagonal_matrix(shape=shape)
+        for chunks in ((2, 2, 2), ((1, 1), 3), "abc", 1.5):
+            with pytest.raises(InvalidDescriptorError, match=r"diagonal_matrix\.chunks: got .* Dask refuses"):
+                diagonal_matrix(shape=(3, 3), chunks=chunks)
         for shape in (5, (5.0, 5), "ab"):
             with pytest.raises(TypeError, match=r"diagonal_matrix\.shape: .* sequence of sizes"):
                 diagonal_matrix(shape=shape)
@@ -340,6 +356,13 @@ class TestWhatIsNoDaskArray:
         for x in ("abc", None, [[1], [1, 2]], {}):
             with pytest.raises(TypeError, match=r"top_k\.x: got"):
                 top_k(x, 1)
+
+    def test_no_python_objects(self):
+        for x in ([2**70], np.array([None])):
+            with pytest.raises(TypeError, match=r"top_k\.x: got object"):
+                top_k(x, 1)
+            with pytest.raises(TypeError, match=r"gather_nd\.indices: got object"):
+                gather_nd(self.x, x)
 
     def test_masked_arrays_are_refused(self):
         with pytest.raises(TypeError, match=r"top_k\.x: got a masked array"):

@@ -39,11 +39,12 @@ def test_same_as_one_device(check, ranks):
     ranks.check(check)
 
 
-def test_rank_that_ends(ranks, tmp_path):
+@pytest.mark.parametrize("has_lengths", [False, True])
+def test_rank_that_ends(has_lengths, ranks, tmp_path):
     # These compile the kernels, for which the time of the others is too short.
     ranks.check(distributed_checks.bytes_sent)
     mortal = Ranks(4, tmp_path, timeout_s=5)
-    *others, last = mortal(distributed_checks.one_rank_ends)
+    *others, last = mortal(distributed_checks.one_rank_ends, has_lengths)
     mortal.end()
     assert isinstance(last, ProcessLookupError)
     for kind, notes in others:

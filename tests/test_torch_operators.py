@@ -63,6 +63,8 @@ CALLS = {
     "gather_nd_list": lambda x: (dmlops.gather_nd(x, [[0], [2]]),),
     "gather_nd_fill": lambda x: (dmlops.gather_nd(x, torch.tensor([[0], [7]]).int(), mode="fill"),),
     "gather_nd_batch": lambda x: (dmlops.gather_nd(x, torch.tensor([[[4]], [[0]], [[1]]]), batch_dims=1),),
+    "gather_nd_one": lambda x: (dmlops.gather_nd(x, [1, -1]),),
+    "gather_nd_no_index": lambda x: (dmlops.gather_nd(x, torch.zeros(3, 2, 0).long(), batch_dims=1),),
     "diagonal_matrix": lambda x: (dmlops.diagonal_matrix(x, value=-np.inf, begin=1, end=2**64),),
     "tril": lambda x: (dmlops.tril(x, -1),),
     "like": lambda x: (dmlops.diagonal_matrix(shape=(3, 4), dtype="int16", value=7, like=x),),

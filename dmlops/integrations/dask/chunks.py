@@ -18,11 +18,13 @@ from dmlops.function_errors import InWordsOf
 
 def as_dask_array(x: Any, where: str) -> da.Array:
     """Return an argument as a dask array without masked elements."""
-    if isinstance(x, np.ndarray) and x.size == 0:
-        # dask cannot choose chunks for an array without elements.
-        x = da.from_array(x, chunks=-1)
     try:
-        x = da.asarray(x)
+        # dask cannot choose chunks for an array without elements.
+        x = da.from_array(x, chunks=-1) if isinstance(x, np.ndarray) and x.size == 0 else da.asarray(x)
+    except NotImplementedError:
+        # dask cannot choose chunks for Python objects either, which no operator takes.
+        data_type_of(np.dtype(object), where)
+        raise
     except (TypeError, ValueError) as error:
         reason = "dask.array.asarray makes no array of it"
         raise TypeError(error_text(where, type(x).__name__, reason, "it must be an array")) from error
@@ -48,10 +50,10 @@ def describe(x: da.Array, where: str) -> TensorDesc:
 
 
 @contextmanager
-def errors_in_words_of(function: str, *arrays: Any) -> Iterator[None]:
+def errors_in_words_of(function: str, *arrays: Any, sizes: str = "x") -> Iterator[None]:
     """Raise errors of descriptors in the words of a function; mark sizes that dask does not know."""
     try:
-        with InWordsOf(function, has_out=False):
+        with InWordsOf(function, has_out=False, sizes=sizes):
             yield
     except DmlError as error:
         if not any(math.isnan(size) for x in arrays if x is not None for size in x.shape):

@@ -65,13 +65,15 @@ def diagonal_matrix(
         raise TypeError(error_text(f"{where}.shape", shown(shape), reason, allowed)) from None
     data_type = data_type_of(np.float64 if dtype is None else dtype, f"{where}.dtype")
     dtype = numpy_dtype(data_type)
-    with errors_in_words_of(where):
+    with errors_in_words_of(where, sizes="shape"):
         infer_diagonal_matrix(data_type, sizes, band["value"], f"{where}.shape")
     try:
         chunks = da.core.normalize_chunks("auto" if chunks is None else chunks, sizes, dtype=dtype)
     except ZeroDivisionError:
         # dask cannot choose chunks for an array without elements: a single chunk will do.
         chunks = da.core.normalize_chunks(-1, sizes)
+    except (TypeError, ValueError) as error:
+        refuse(f"{where}.chunks", shown(chunks), f"Dask refuses them: {error}", "they must fit shape")
     pattern = np.empty(0) if like is None else as_dask_array(like, f"{where}.like")
     meta = empty_like(pattern, len(sizes), dtype)
     return da.map_blocks(_make_chunk, **band, like=meta, chunks=chunks, dtype=dtype, meta=meta)

@@ -63,7 +63,7 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
     for axis in range(min(batch_dims, x.ndim, indices.ndim)):
         chunks.check_alike(x, axis, WHERE_X, indices, axis, WHERE_INDICES)
     data, tuples = chunks.describe(x, WHERE_X), chunks.describe(indices, WHERE_INDICES)
-    with chunks.errors_in_words_of("gather_nd", x, indices):
+    with chunks.errors_in_words_of("gather_nd", x, indices, sizes="indices"):
         result = infer_gather_nd(data, tuples, batch_dims, mode)
     end = batch_dims + tuples.sizes[-1]
     if known is not None and not any(map(math.isnan, x.shape[:end])):

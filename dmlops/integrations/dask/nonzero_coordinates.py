@@ -20,7 +20,7 @@ from dmlops.operators.nonzero_coordinates import check_fill, infer_nonzero_coord
 
 
 def nonzero_coordinates(
-    x: Any, *, size: int | None = None, fill_value: int | None = None, index_dtype: Any = "int64"
+    x: Any, *, size: int | None = None, fill_value: int | None = None, index_dtype: Any = None
 ) -> NonzeroResult[da.Array]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
@@ -41,9 +41,11 @@ def nonzero_coordinates(
     x = chunks.as_dask_array(x, where)
     size = None if size is None else integer(size, "nonzero_coordinates.size")
     fill = None if fill_value is None else integer(fill_value, "nonzero_coordinates.fill_value")
-    index_type = index_data_type(index_dtype, "nonzero_coordinates.index_dtype")
+    index_type = index_data_type(
+        "int64" if index_dtype is None else index_dtype, "nonzero_coordinates.index_dtype"
+    )
     columns = x.ndim
-    with chunks.errors_in_words_of("nonzero_coordinates", x):
+    with chunks.errors_in_words_of("nonzero_coordinates", x, sizes="size"):
         infer_nonzero_coordinates(chunks.describe(x, where), 0 if size is None else size, index_type)
     check_fill(fill, index_type, is_trimmed=size is None)
     x = x.reshape(1) if columns == 0 else x

@@ -9,7 +9,7 @@ from dask.array.utils import meta_from_array
 
 import dmlops
 from dmlops import TopKResult
-from dmlops.arguments import integer
+from dmlops.arguments import boolean, integer
 from dmlops.data_types import index_data_type, numpy_dtype
 from dmlops.integrations.dask import chunks
 from dmlops.operators.top_k import infer_top_k
@@ -26,7 +26,7 @@ def top_k(
     largest: bool = True,
     sorted: bool = True,
     lengths: Any = None,
-    index_dtype: Any = "int64",
+    index_dtype: Any = None,
 ) -> TopKResult[da.Array, da.Array]:
     """Return the `k` largest or smallest elements along an axis, as `dmlops.top_k` does.
 
@@ -44,7 +44,8 @@ def top_k(
     x = chunks.as_dask_array(x, where)
     x = x.reshape(1) if x.ndim == 0 else x
     k, axis = integer(k, "top_k.k"), integer(axis, "top_k.axis")
-    index_type = index_data_type(index_dtype, "top_k.index_dtype")
+    largest, sorted = boolean(largest, "top_k.largest"), boolean(sorted, "top_k.sorted")
+    index_type = index_data_type("int64" if index_dtype is None else index_dtype, "top_k.index_dtype")
     if -x.ndim <= axis < x.ndim:
         chunks.check_known(x, axis, where)
     described = None
@@ -63,12 +64,15 @@ def top_k(
         before = [slice(None)] * axis
         x = x[(*before, slice(0, 0))].blocks[(*before, slice(0, 1))]
         lengths = None
+    if lengths is not None and lengths.size == 0:
+        # dask rechunks no array of which all sizes are 0, and there are no rows.
+        lengths = None
     options = {
         "k": k,
         "axis": axis,
-        "largest": bool(largest),
+        "largest": largest,
         # Candidates in order of index can be merged as well, and take less time to find.
-        "sorted": bool(sorted) and x.numblocks[axis] == 1,
+        "sorted": sorted and x.numblocks[axis] == 1,
         "index_dtype": numpy_dtype(index_type),
     }
     if lengths is None:
@@ -83,7 +87,7 @@ def top_k(
         sizes = values.chunks[axis]
         starts = range(0, len(sizes), _MERGED_AT_ONCE)
         merged = {axis: tuple(sum(sizes[start : start + _MERGED_AT_ONCE]) for start in starts)}
-        options["sorted"] = bool(sorted) and len(starts) == 1
+        options["sorted"] = sorted and len(starts) == 1
         values, indices = _select(_merge, (values.rechunk(merged), indices.rechunk(merged)), options)
     return TopKResult(values, indices)
 
