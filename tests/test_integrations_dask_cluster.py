@@ -26,7 +26,7 @@ def cluster():
             n_workers=2,
             threads_per_worker=1,
             memory_limit="1 GiB",
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs="CRITICAL",
         ) as cluster,
         distributed.Client(cluster) as client,
