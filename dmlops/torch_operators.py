@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -105,13 +106,14 @@ def diagonal_matrix(
     _check_stream(stream, where)
     if isinstance(value, Tensor):
         refuse_tensor_as_value()
-    if type(value) not in (int, float):
+    value = _number(value)
+    if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
         value = scalars.fill_scalar(value, f"{where}.value")
     _check_fits(value, f"{where}.value")
     begin, end = _bounds(_integer(begin, f"{where}.begin"), _integer(end, f"{where}.end"))
     x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(pattern, out)
-    is_infinite = isinstance(value, float) and not math.isfinite(value)
-    if torch.compiler.is_exporting() and is_infinite and x.is_floating_point():
+    # Infinity minus itself is NaN.
+    if torch.compiler.is_exporting() and x.is_floating_point() and _is_known(value - value != 0):
         # AOTInductor reads the arguments of operators from JSON, which has no such numbers.
         results = (torch.where(_band(x, begin, end), value, x),)
     else:
@@ -134,6 +136,7 @@ def _zeros(pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
     if not isinstance(like, Tensor):
         reason = "without it, the result would be a NumPy array, which torch does not trace"
         raise TypeError(error_text(f"{where}.like", shown(like), reason, "it must be a tensor"))
+    check_kind(like, f"{where}.like")
     if shape is None:
         if out is None:
             reason = "x is left out too"
@@ -191,13 +194,29 @@ def _as_tensor(array: Any, where: str) -> Tensor:
 
 def _check_fits(value: Any, where: str) -> None:
     """Refuse an integer that torch's operators cannot pass."""
-    if type(value) is int and not -(2**63) <= value < 2**63:
+    if type(value) is int and (_is_known(value < -(2**63)) or _is_known(value >= 2**63)):
         reason = "torch passes integers to its operators in 64 bits with a sign"
         refuse(where, value, reason, "it must be in [-2**63, 2**63 - 1] in a graph, and with a derivative")
 
 
+def _is_known(condition: Any) -> bool:
+    """Return whether a condition is true, and where it has symbols, of all that they stand for."""
+    if not torch.compiler.is_compiling():
+        return bool(condition)
+    # Tracing has imported this already, which takes long.
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # noqa: PLC0415
+
+    return statically_known_true(condition)  # type: ignore[no-any-return]
+
+
+def _number(value: Any) -> Any:
+    """Return a scalar of NumPy, which torch's compiler takes for an array, as Python's."""
+    return torch.as_tensor(value).item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+
+
 def _integer(value: Any, where: str) -> int:
     """Return an integer, which may be a symbol, as it is."""
+    value = _number(value)
     return value if isinstance(value, (int, torch.SymInt)) else arguments.integer(value, where)
 
 
@@ -348,7 +367,23 @@ def _fake_top_k(
     return symbols.empty(x, values), symbols.empty(x, indices).to(_or_int64(index_dtype))
 
 
+class _Gather(torch.autograd.Function):  # type: ignore[misc]
+    """`torch.gather`, which would keep `x` for its backward pass: this keeps the positions alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axis: int, places: Tensor) -> Tensor:
+        ctx.axis, ctx.shape = axis, x.shape
+        ctx.save_for_backward(places)
+        return x.gather(axis, places)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (places,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.shape).scatter_add_(ctx.axis, places, grad), None, None
+
+
 def _differentiable_top_k(
+    gather: Callable[[Tensor, int, Tensor], Tensor],
     x: Tensor,
     k: int,
     axis: int,
@@ -362,10 +397,10 @@ def _differentiable_top_k(
     # Unsigned types hold what is beyond the length of a row as their highest number.
     places = indices.long()
     if lengths is None:
-        return x.gather(axis, places), indices
+        return gather(x, axis, places), indices
     size = x.shape[axis]
     is_there = (places >= 0) & (places < size)
-    return torch.where(is_there, x.gather(axis, places.clamp(0, size - 1)), values), indices
+    return torch.where(is_there, gather(x, axis, places.clamp(0, size - 1)), values), indices
 
 
 def _batched_top_k(
@@ -474,19 +509,25 @@ def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> T
         return symbols.empty(x, infer_gather_nd(data, picks, batch_dims, mode))
 
 
-def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
-    if x.numel() == 0:
+def _differentiable_gather_nd(
+    gather: Callable[[Tensor, int, Tensor], Tensor], x: Tensor, indices: Tensor, batch_dims: int, mode: str
+) -> Tensor:
+    # Sizes that are symbols are not 0, or cannot be asked.
+    if isinstance(x.numel(), int) and x.numel() == 0:
         # The sum of no elements is exactly zero, and connects the result to x.
         gathered: Tensor = _gather_nd(x.detach(), indices, batch_dims, mode)
         return gathered + x.sum()
     if not 0 <= batch_dims < min(x.dim(), indices.dim()) or indices.shape[-1] == 0:
-        # The kernel refuses what does not fit.
+        # The kernel refuses what does not fit. A tuple without coordinates selects all of its batch.
         _gather_nd(x.detach(), indices, batch_dims, mode)
+        between = (1,) * (indices.dim() - 1 - batch_dims)
+        whole = x.reshape(*x.shape[:batch_dims], *between, *x.shape[batch_dims:])
+        return whole.expand(*indices.shape[:-1], *x.shape[batch_dims:]).contiguous()
     end = batch_dims + indices.shape[-1]
     rows, found = _rows(x, indices, batch_dims, mode)
-    blocks = x.reshape(math.prod(x.shape[:end]), -1)
+    blocks = x.reshape(math.prod(x.shape[:end]), math.prod(x.shape[end:]))
     # Inductor compiles index_select under vmap and grad to wrong gradients.
-    blocks = blocks.gather(0, rows.reshape(-1, 1).expand(-1, blocks.shape[1]))
+    blocks = gather(blocks, 0, rows.reshape(-1, 1).expand(-1, blocks.shape[1]))
     if mode == "fill":
         blocks = torch.where(found.reshape(-1, 1), blocks, 0)
     return blocks.reshape(*indices.shape[:-1], *x.shape[end:])
@@ -540,7 +581,9 @@ def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end:
         return symbols.empty(x, infer_diagonal_matrix(data.data_type, data.sizes, known))
 
 
-def _differentiable_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
+def _differentiable_diagonal_matrix(
+    _gather: Any, x: Tensor, value: torch.types.Number, begin: int, end: int
+) -> Tensor:
     if x.dim() < 2:
         return _diagonal_matrix(x.detach(), value, begin, end)  # refuses it
     fill = _diagonal_matrix(torch.zeros((1, 1), dtype=x.dtype, device=x.device), value, 0, 1)
@@ -564,10 +607,23 @@ def _is_tracked(x: Tensor) -> bool:
     """Return whether a derivative with respect to `x` is asked for, in reverse or forward mode."""
     if not (x.is_floating_point() or x.is_complex()) or x.layout is not torch.strided:
         return False
-    if x.requires_grad and torch.is_grad_enabled():
-        return True
-    # The level is torch's only one. Compiled graphs enter it without telling Python.
-    return forward_ad.unpack_dual(x, level=0).tangent is not None
+    return (x.requires_grad and torch.is_grad_enabled()) or _has_tangent(x)
+
+
+def _has_tangent(x: Tensor) -> bool:
+    try:
+        # The level is torch's only one. Compiled graphs enter it without telling Python.
+        return forward_ad.unpack_dual(x, level=0).tangent is not None
+    except RuntimeError:  # within vmap, whose examples torch asks one transformation further in
+        return False
+
+
+def _gather_for(keys: Any, x: Tensor) -> Callable[[Tensor, int, Tensor], Tensor]:
+    """Return what gathers elements of a tensor that a call with these dispatch keys differentiates."""
+    key = torch._C.DispatchKey
+    is_transformed = keys.has(key.FuncTorchDynamicLayerBackMode) or keys.has(key.Python)
+    # Transformations and graphs need torch's own operator. Graphs keep no more than they use of its inputs.
+    return torch.gather if is_transformed or _has_tangent(x) else _Gather.apply  # type: ignore[no-any-return]
 
 
 # What runs an operator, by its name and dispatch key.
@@ -612,7 +668,7 @@ def _register_derivatives(operator: Any, differentiable: Callable[..., Any]) -> 
         if _is_tracked(x):
             if _is_distributed(x):
                 return _distributed_rules()[operator.name()](x, *arguments)
-            return differentiable(x, *arguments)
+            return differentiable(_gather_for(keys, x), x, *arguments)
         return operator.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *arguments)
 
     _implement(operator.name(), run_or_differentiate, "Autograd")
@@ -622,12 +678,17 @@ def _register_vmap(operator: Any, fake: Callable[..., Any], batched: Callable[..
     """Let `batched` run an operator on a batch of examples in vmap."""
 
     def run_batch(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
-        # Arguments that do not fit are refused in terms of one example.
+        # Arguments that do not fit are refused in terms of one example, which need not be there.
         pairs = zip(arguments, in_dims, strict=True)
-        fake(*[argument if d is None else argument.select(d, 0) for argument, d in pairs])
+        fake(*[argument if d is None else _example(argument, d) for argument, d in pairs])
         return batched(in_dims, *arguments)
 
     torch.library.register_vmap(operator, run_batch, lib=_LIBRARY)
+
+
+def _example(batch: Tensor, d: int) -> Tensor:
+    """Return a stand-in for one example of a batch along dimension `d`."""
+    return batch.new_empty(()).expand(batch.shape[:d] + batch.shape[d + 1 :])
 
 
 # Programs that return these can be saved.

@@ -197,6 +197,8 @@ def test_batches_of_unrelated_symbols_are_told_to_be_equal():
     torch._dynamo.decorators.mark_unbacked(indices, 0)
     actual = compiled(x, indices, batch_dims=1, mode="clip")
     assert torch.equal(actual, x[torch.arange(4), indices[:, 0, 0]].unsqueeze(1))
+    actual = compiled(x.requires_grad_(), indices, batch_dims=1, mode="fill")
+    assert torch.equal(actual.detach(), x[torch.arange(4), indices[:, 0, 0]].unsqueeze(1))
 
 
 def test_exports():
@@ -283,10 +285,13 @@ class TestGradients:
         gather_nd(x, torch.tensor([[2, 3]], device=device), mode="fill").sum().backward()
         assert x.grad.shape == shape
 
-    def test_gather_nd_of_tuples_without_coordinates(self, device):
+    @pytest.mark.parametrize("batch_dims", [0, 1])
+    def test_gather_nd_of_tuples_without_coordinates(self, batch_dims, device):
         x = normal(3, 4, device=device).requires_grad_()
-        taken = gather_nd(x, torch.zeros((5, 0), dtype=torch.int64, device=device))
-        torch.testing.assert_close(taken, x.detach().expand(5, 3, 4), rtol=0, atol=0)
+        indices = torch.zeros((*x.shape[:batch_dims], 5, 0), dtype=torch.int64, device=device)
+        taken = gather_nd(x, indices, batch_dims=batch_dims)
+        expected = x.detach().unsqueeze(batch_dims).expand(*indices.shape[:-1], *x.shape[batch_dims:])
+        torch.testing.assert_close(taken, expected, rtol=0, atol=0)
         taken.sum().backward()
         torch.testing.assert_close(x.grad, torch.full_like(x, 5), rtol=0, atol=0)
 
