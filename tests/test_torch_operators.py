@@ -13,6 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 
 import dmlops  # noqa: E402
 from dmlops import DeviceMismatchError, DmlError, FeatureLevel  # noqa: E402
+from dmlops.array_libraries.numpy import NUMPY  # noqa: E402
 from tests.scripts import run_script  # noqa: E402
 
 # Importing torch's compiler raises warnings about torch itself.
@@ -123,6 +124,12 @@ def test_numbers_that_programs_take(strict):
     )
     x, diagonal = normal(4, 5), ~torch.eye(4, 5, dtype=torch.bool)
     assert_same(program.module()(x, torch.tensor(torch.inf)), [x.where(diagonal, n) for n in (torch.inf, 4)])
+
+
+def test_addresses_of_numpy_arrays_in_compiled_functions():
+    """torch's compiler frees objects as soon as no variable is read any more."""
+    x = np.arange(3.0)
+    assert torch.compile(NUMPY.address, backend="eager")(x) == x.ctypes.data
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
