@@ -82,7 +82,6 @@ def nonzero_coordinates(
             refuse(f"{where}.fill_value", fill_value, reason, allowed)
         return _nonzero_coordinates(x, dtype)  # type: ignore[no-any-return]
     fill = None if fill_value is None else _integer(fill_value, f"{where}.fill_value")
-    _check_fits(fill, f"{where}.fill_value")
     results = _nonzero_coordinates_static(x, _integer(size, f"{where}.size"), fill, dtype)
     return results if out is None else _written(results, out, ("coordinates", "count"), None, where)
 
@@ -110,7 +109,7 @@ def diagonal_matrix(
     if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
         value = scalars.fill_scalar(value, f"{where}.value")
     _check_fits(value, f"{where}.value")
-    begin, end = _bounds(_integer(begin, f"{where}.begin"), _integer(end, f"{where}.end"))
+    begin, end = _bounds(_any_integer(begin, f"{where}.begin"), _any_integer(end, f"{where}.end"))
     x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(pattern, out)
     # Infinity minus itself is NaN.
     if torch.compiler.is_exporting() and x.is_floating_point() and _is_known(value - value != 0):
@@ -216,6 +215,12 @@ def _number(value: Any) -> Any:
 
 def _integer(value: Any, where: str) -> int:
     """Return an integer, which may be a symbol, as it is."""
+    integer = _any_integer(value, where)
+    _check_fits(integer, where)
+    return integer
+
+
+def _any_integer(value: Any, where: str) -> int:
     value = _number(value)
     return value if isinstance(value, (int, torch.SymInt)) else arguments.integer(value, where)
 
@@ -296,12 +301,13 @@ def _check_device(array: Tensor, x: Tensor, where: str) -> None:
         raise DeviceMismatchError(error_text(where, f"an array on {array.device}", reason, allowed))
 
 
-def _equated(desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: Any) -> TensorDesc:
+def _equated(where: str, desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: Any) -> TensorDesc:
     """Return the description of a tensor with the leading sizes of another, where those are unknown."""
+    sizes_differ = f"{where}: got shape {tuple(shape)}, but x has sizes {tuple(other_shape)} there"
     sizes = [*desc.sizes]
     for d, (ours, theirs) in enumerate(zip(shape, other_shape, strict=False)):
         if not (isinstance(ours, int) and isinstance(theirs, int)):
-            torch._check(ours == theirs)
+            torch._check(ours == theirs, lambda: sizes_differ)
             sizes[d] = other[d]
     return TensorDesc(desc.data_type, tuple(sizes))
 
@@ -350,6 +356,7 @@ def _fake_top_k(
         _check_device(lengths, x, "top_k.lengths")
         rows = [d for d in range(x.dim()) if d != axis % x.dim()]
         row_lengths = _equated(
+            "top_k.lengths",
             *(symbols.describe(lengths, "top_k.lengths"), lengths.shape),
             *([data.sizes[d] for d in rows], [x.shape[d] for d in rows]),
         )
@@ -361,8 +368,9 @@ def _fake_top_k(
         known_k = k if isinstance(k, int) else 0
         values, indices = infer_top_k(data, known_k, axis, index_type, row_lengths)
     if not isinstance(k, int):
-        torch._check(k >= 0)
-        torch._check(k <= (x.shape[axis] if x.dim() else 1))
+        size = x.shape[axis] if x.dim() else 1
+        torch._check(k >= 0, lambda: f"top_k.k: got {k}, but it must be >= 0")
+        torch._check(k <= size, lambda: f"top_k.k: got {k}, but the axis of x has {size} elements")
         values, indices = (symbols.resized(desc, axis, k) for desc in (values, indices))
     return symbols.empty(x, values), symbols.empty(x, indices).to(_or_int64(index_dtype))
 
@@ -502,11 +510,13 @@ def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Te
 def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
     symbols = _Symbols()
     _check_device(indices, x, "gather_nd.indices")
-    data, picks = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
-    picks = TensorDesc(picks.data_type, (*picks.sizes[:-1], *map(int, indices.shape[-1:])))
-    picks = _equated(picks, indices.shape[:batch_dims], data.sizes, x.shape[:batch_dims])
+    data, tuples = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
+    tuples = TensorDesc(tuples.data_type, (*tuples.sizes[:-1], *map(int, indices.shape[-1:])))
+    tuples = _equated(
+        "gather_nd.indices", tuples, indices.shape[:batch_dims], data.sizes, x.shape[:batch_dims]
+    )
     with InWordsOf("gather_nd", has_out=False, sizes="indices"):
-        return symbols.empty(x, infer_gather_nd(data, picks, batch_dims, mode))
+        return symbols.empty(x, infer_gather_nd(data, tuples, batch_dims, mode))
 
 
 def _differentiable_gather_nd(

@@ -104,8 +104,8 @@ def test_numbers_that_graphs_take():
     x, k = normal(3, 5), torch.tensor(2)
     for value in (torch.tensor(2.5), torch.tensor(-7)):
         expected = x.where(~torch.eye(3, 5, dtype=torch.bool), value).topk(2).values
-        assert_same(compiled(call)(x, value, k), [expected])
-    band = compiled(lambda x, value: dmlops.diagonal_matrix(x, value=value))
+        assert_same(compiled(call, "eager")(x, value, k), [expected])
+    band = compiled(lambda x, value: dmlops.diagonal_matrix(x, value=value), "eager")
     for number in (1.5, 2.5, -torch.inf):
         assert torch.equal(band(x, number), x.where(~torch.eye(3, 5, dtype=torch.bool), number))
 
@@ -360,6 +360,8 @@ class TestRefusals:
             (lambda x: dmlops.top_k(x, 1, stream=7), r"top_k\.stream: got 7, .*torch\.cuda\.stream"),
             (lambda x: dmlops.top_k([1.0, 2.0], 1), r"top_k\.x: got a list, .*must be a tensor"),
             (lambda x: dmlops.top_k(x, 6), r"top_k\.k: got 6, but axis 1 of x has 5 elements"),
+            (lambda x: dmlops.top_k(x, -x.shape[0]), r"top_k\.k: got -3"),
+            (lambda x: dmlops.top_k(x, 1, axis=2**63), r"top_k\.axis: got 9223372036854775808, .*64 bits"),
             (lambda x: dmlops.top_k(x, 1, index_dtype="int8"), r"top_k\.index_dtype: got 'int8'"),
             (lambda x: dmlops.gather_nd(x, [[0]], mode="wrap"), r"gather_nd\.mode: got .*wrap.*no such mode"),
             (
@@ -384,6 +386,23 @@ class TestRefusals:
         like = torch.nested.nested_tensor([normal(2), normal(3)], layout=torch.jagged)
         with pytest.raises(TypeError, match=r"diagonal_matrix\.like: got a nested tensor"):
             dmlops.diagonal_matrix(shape=(2, 2), like=like)
+
+    def test_sizes_that_change(self):
+        """Errors of graphs that stand for many sizes name the argument too."""
+        x, lengths = normal(3, 5), torch.tensor([1, 2, 3])
+        graph = compiled(lambda x, k, n: dmlops.top_k(x, k, lengths=n), dynamic=True)
+        graph(x, 2, lengths)
+        for k, n, text in (
+            (6, lengths, r"top_k\.k: got \w+, but the axis of x has \w+ elements"),
+            (-4, lengths, r"top_k\.k: got \S+, but it must be >= 0"),
+            (3, lengths[1:], r"top_k\.lengths: got shape \(\w+,\), but x has sizes \(\w+,\) there"),
+        ):
+            with pytest.raises(Exception, match=text):
+                graph(x, k, n)
+
+    def test_numbers_beyond_64_bits_with_a_gradient(self):
+        with pytest.raises(DmlError, match=r"top_k\.k: got 9223372036854775808, .*64 bits"):
+            dmlops.top_k(normal(3, 5).requires_grad_(), 2**63)
 
     def test_streams_with_a_gradient(self):
         with pytest.raises(TypeError, match=r"top_k\.stream: got 0, .* call it within torch\.cuda\.stream"):
