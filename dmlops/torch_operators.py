@@ -200,8 +200,8 @@ def _check_fits(value: Any, where: str) -> None:
 
 def _is_known(condition: Any) -> bool:
     """Return whether a condition is true, and where it has symbols, of all that they stand for."""
-    if not torch.compiler.is_compiling():
-        return bool(condition)
+    if isinstance(condition, bool) and not torch.compiler.is_compiling():
+        return condition
     # Tracing has imported this already, which takes long.
     from torch.fx.experimental.symbolic_shapes import statically_known_true  # noqa: PLC0415
 
@@ -522,17 +522,16 @@ def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> T
 def _differentiable_gather_nd(
     gather: Callable[[Tensor, int, Tensor], Tensor], x: Tensor, indices: Tensor, batch_dims: int, mode: str
 ) -> Tensor:
-    # Sizes that are symbols are not 0, or cannot be asked.
-    if isinstance(x.numel(), int) and x.numel() == 0:
+    if _is_known(x.numel() == 0):
         # The sum of no elements is exactly zero, and connects the result to x.
         gathered: Tensor = _gather_nd(x.detach(), indices, batch_dims, mode)
         return gathered + x.sum()
     if not 0 <= batch_dims < min(x.dim(), indices.dim()) or indices.shape[-1] == 0:
         # The kernel refuses what does not fit. A tuple without coordinates selects all of its batch.
         _gather_nd(x.detach(), indices, batch_dims, mode)
-        between = (1,) * (indices.dim() - 1 - batch_dims)
-        whole = x.reshape(*x.shape[:batch_dims], *between, *x.shape[batch_dims:])
-        return whole.expand(*indices.shape[:-1], *x.shape[batch_dims:]).contiguous()
+        batch, rest = x.shape[:batch_dims], x.shape[batch_dims:]
+        whole = x.reshape((*batch, *(1,) * (indices.dim() - 1 - batch_dims), *rest))
+        return whole.expand((*indices.shape[:-1], *rest)).contiguous()
     end = batch_dims + indices.shape[-1]
     rows, found = _rows(x, indices, batch_dims, mode)
     blocks = x.reshape(math.prod(x.shape[:end]), math.prod(x.shape[end:]))
@@ -540,7 +539,7 @@ def _differentiable_gather_nd(
     blocks = gather(blocks, 0, rows.reshape(-1, 1).expand(-1, blocks.shape[1]))
     if mode == "fill":
         blocks = torch.where(found.reshape(-1, 1), blocks, 0)
-    return blocks.reshape(*indices.shape[:-1], *x.shape[end:])
+    return blocks.reshape((*indices.shape[:-1], *x.shape[end:]))
 
 
 def _rows(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tensor, Tensor]:

@@ -79,6 +79,15 @@ CALLS = {
         "gather_nd",
         lambda: (normal(2, 5).requires_grad_(), torch.tensor([[[1, 2]], [[5, -9]]]).int(), 0, "clip"),
     ),
+    "gather_nd_one": ("gather_nd", lambda: (normal(3, 4).requires_grad_(), torch.tensor([2, 9]), 0, "fill")),
+    "gather_nd_nothing": (
+        "gather_nd",
+        lambda: (normal(2, 0, 5).requires_grad_(), torch.zeros(2, 1).int(), 1, "fill"),
+    ),
+    "gather_nd_no_coordinates": (
+        "gather_nd",
+        lambda: (normal(2, 3).requires_grad_(), torch.zeros(2, 4, 0).int(), 1, "clip"),
+    ),
     "diagonal_matrix": ("diagonal_matrix", lambda: (normal(2, 4, 5).requires_grad_(), -np.inf, 1, 2**40)),
     "diagonal_matrix_inverted": ("diagonal_matrix", lambda: (normal(4, 5).long(), 2**53 + 1, 2, -1)),
 }
@@ -295,6 +304,12 @@ class TestGradients:
         torch.testing.assert_close(taken, expected, rtol=0, atol=0)
         taken.sum().backward()
         torch.testing.assert_close(x.grad, torch.full_like(x, 5), rtol=0, atol=0)
+
+    @pytest.mark.parametrize("mode", ["raise", "clip", "fill"])
+    def test_gather_nd_of_one_element(self, mode, device):
+        x, indices = double(3, 4, device=device), torch.tensor([2, -1], device=device)
+        assert torch.equal(gather_nd(x, indices, mode=mode), x[2, 3])
+        self.check(lambda x: gather_nd(x, indices, mode=mode), x)
 
     def test_gather_nd_keeps_nan_out(self, device):
         x = torch.zeros(3, requires_grad=True, device=device)
