@@ -252,21 +252,25 @@ def _written(
 ) -> Sequence[Tensor]:
     """Copy results to the tensors of an ``out`` argument, which fit them exactly, and return these."""
     differentiates = x is not None and _is_tracked(x)
-    for place, (result, given, name) in enumerate(zip(results, out, names, strict=True)):
+    for place, (result, array, name) in enumerate(zip(results, out, names, strict=True)):
         where = f"{function}.out[{place}]" if len(names) > 1 else f"{function}.out"
-        given = _tensor(given, where)  # noqa: PLW2901
-        if differentiates or (torch.is_grad_enabled() and given.requires_grad):
-            reason = "what is written in place has no derivative"
-            remedy = "leave out, pass x.detach(), or use torch.no_grad()"
-            raise TypeError(error_text(where, "a tensor", reason, remedy))
-        _check_device(given, result, where)
-        shape = () if name == "count" and tuple(given.shape) == (1,) else given.shape
-        if shape != result.shape or given.dtype != result.dtype:
-            got = f"{given.dtype} of shape {tuple(given.shape)}"
-            expected = f"{result.dtype} of shape {tuple(result.shape)}"
-            refuse(where, got, f"the {name} must be {expected}", "types and shapes must be equal")
-        given.copy_(result)
+        _check_output(_tensor(array, where), result, name, differentiates, where)
+    for result, array in zip(results, out, strict=True):
+        array.copy_(result)
     return out
+
+
+def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool, where: str) -> None:
+    if differentiates or (torch.is_grad_enabled() and array.requires_grad):
+        reason = "what is written in place has no derivative"
+        remedy = "leave out, pass x.detach(), or use torch.no_grad()"
+        raise TypeError(error_text(where, "a tensor", reason, remedy))
+    _check_device(array, result, where)
+    shape = () if name == "count" and tuple(array.shape) == (1,) else array.shape
+    if shape != result.shape or array.dtype != result.dtype:
+        got = f"{array.dtype} of shape {tuple(array.shape)}"
+        expected = f"{result.dtype} of shape {tuple(result.shape)}"
+        refuse(where, got, f"the {name} must be {expected}", "types and shapes must be equal")
 
 
 class _Symbols:

@@ -344,6 +344,12 @@ class TestOut:
         with pytest.raises((TypeError, DmlError), match=text):
             dmlops.gather_nd(x, [[2]], out=make())
 
+    def test_nothing_is_written_if_one_does_not_fit(self):
+        x, out = normal(3, 5).as_subclass(Subclass), (torch.zeros(3, 2).double(), torch.zeros(3, 3).long())
+        with pytest.raises(DmlError, match=r"top_k\.out\[1\]: got torch\.int64 of shape \(3, 3\)"):
+            dmlops.top_k(x, 2, out=out)
+        assert not out[0].any()
+
     def test_no_derivative(self):
         out = torch.zeros(3, 1).double(), torch.zeros(3, 1).long()
         x = normal(3, 5).requires_grad_()
