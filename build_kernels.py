@@ -1,6 +1,6 @@
-"""Compile kernels for named targets, and write one archive for each: what `hatch_build.py` puts into wheels.
+"""Compile kernels for named targets, and write one archive for each; `hatch_build.py` puts them into wheels.
 
-Neither a GPU nor a processor of the level is needed.
+This needs neither a GPU nor a processor of the level.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Top-k of dask arrays beside dask's own `topk` and `argtopk`: times, as ratios in one run.
+"""Time top-k of Dask arrays beside Dask's own `topk` and `argtopk`, as ratios in one run.
 
-dask's functions return values or indices, so that both are what `top_k` is compared with; each time is the
+Dask's functions return either values or indices, so `top_k` is compared with both together. Each time is the
 best of several. Run it as ``python bench/dask_top_k.py``; it takes a minute.
 """
 

@@ -1,10 +1,10 @@
-"""First calls of a process, in milliseconds: with an empty cache directory, and with the kernels in it.
+"""Measure the first calls of a process, in milliseconds: with an empty cache directory and with a full one.
 
-Every figure is the median of several processes. `import` is what ``import dmlops`` takes after the array
-library, `call` is the first call, and for a GPU both come after CUDA's own start. `packages` are those that
-the two import beyond NumPy's, and `later` counts the modules that the calls after the first one import; it
-must be 0. Run it as ``python bench/first_calls.py [--device cuda] [--library torch]``; the library `driver`
-stands for arrays that are known by ``__cuda_array_interface__`` alone.
+Every figure is the median of several processes. `import` is the time of ``import dmlops`` after the array
+library, and `call` that of the first call; on a GPU, both come after CUDA has been started. `packages` are
+those that the two import beyond NumPy's, and `later` counts the modules that later calls import; it must be
+0. Run it as ``python bench/first_calls.py [--device cuda] [--library torch]``; the library `driver` stands
+for arrays that are known by ``__cuda_array_interface__`` alone.
 """
 
 import argparse

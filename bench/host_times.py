@@ -1,7 +1,7 @@
-"""Host time of small calls, in microseconds: what a call costs around its kernel.
+"""Measure the host time of small calls, in microseconds: the cost of a call around its kernel.
 
 Each figure is the shortest mean of many short rounds, which other work on the machine seldom disturbs. On a
-GPU it is the time until the call returns. Run it as ``python bench/host_times.py [--device cuda]``.
+GPU, it is the time until the call returns. Run it as ``python bench/host_times.py [--device cuda]``.
 """
 
 import argparse

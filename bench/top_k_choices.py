@@ -1,9 +1,9 @@
-"""The fastest algorithm of top_k on CUDA for each problem: `python bench/top_k_choices.py`; needs a GPU.
+"""Find the fastest algorithm of top_k on CUDA for each problem: `python bench/top_k_choices.py`; needs a GPU.
 
-Every algorithm that serves a problem is timed, in order of value and of index. Printed are the problems for
-which the policy does not choose the fastest, how far each algorithm is ahead of the next one, and, for the
-thresholds of the policy, which algorithm is the fastest from which row length on. Kernels are compiled on
-first use: run ``dmlops warmup --device cuda --operator top_k`` before.
+Every algorithm that can solve a problem is timed, in order of value and of index. The output lists the
+problems for which the policy does not choose the fastest, how far each algorithm is ahead of the next one,
+and, for each threshold of the policy, the row length from which on an algorithm is the fastest. Kernels are
+compiled on first use: run ``dmlops warmup --device cuda --operator top_k`` first.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Top-k of a tensor sharded over GPUs: the time by the number of GPUs, and what is sent.
+"""Measure top-k of a tensor sharded over GPUs: the time by the number of GPUs, and the bytes sent.
 
-``python bench/top_k_distributed.py [--json FILE]`` starts a process per GPU, for each number of GPUs in turn.
-Every answer is compared with that of one GPU, bit for bit. Times are medians of the slowest GPU: of calls as
-a program makes them, and of replays of a CUDA graph of one call, which leave out the host. The peer is what
-torch users write without dmlops: they gather the shards, and call torch.topk.
+``python bench/top_k_distributed.py [--json FILE]`` starts one process per GPU, for each number of GPUs in
+turn. Every answer is compared with that of one GPU, bit for bit. Times are medians of the slowest GPU: of
+calls as a program makes them, and of replays of a CUDA graph of one call, which leave out the host. The peer
+is what torch users write without dmlops: they gather the shards and call torch.topk.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Both sides of each threshold in the policy of top_k on CUDA: `python bench/top_k_policy.py`; needs a GPU.
+"""Measure both sides of each threshold of CUDA's top_k: `python bench/top_k_policy.py`; needs a GPU.
 
-A threshold divides problems between two algorithms, or between two block shapes of one. Along a range of
-problems around it, both are timed: where the one that the policy picks is slower, the threshold is not where
-it should be. Each table ends with the crossing that was found, beside the policy's value.
+A threshold divides problems between two algorithms, or between two block shapes of one. Both are timed along
+a range of problems around it. If the one that the policy chooses is slower, the threshold is in the wrong
+place. Each table ends with the measured crossing, beside the policy's value.
 
-Inputs are cold: before each call a buffer larger than the L2 cache is overwritten, which also takes the GPU
+Inputs are cold: before each call, a buffer larger than the L2 cache is overwritten, which also takes the GPU
 longer than the host needs to queue the call.
 """
 

@@ -1,4 +1,4 @@
-"""Arguments that are not arrays as plain Python values, whichever library the caller took them from."""
+"""Convert arguments that are not arrays to plain Python values, whichever library they come from."""
 
 import enum
 from operator import index
@@ -13,7 +13,7 @@ Member = TypeVar("Member", bound=enum.IntEnum)
 
 
 def as_integer(value: Any) -> int | None:
-    """Return an integer, or a 0-d array of one, as a plain int; None where it is not an integer.
+    """Return an integer, or a 0-d array of one, as a plain int; None for anything else.
 
     Examples
     --------
@@ -23,16 +23,16 @@ def as_integer(value: Any) -> int | None:
     """
     if type(value) is int:
         return value
-    if getattr(value, "ndim", 0):  # torch and JAX have an index for any array of one element
+    if getattr(value, "ndim", 0):  # torch and JAX accept any array of one element as an index
         return None
     try:
         return int(index(value))
-    except Exception:  # TypeError, and what libraries raise for arrays whose value cannot be had
+    except Exception:  # TypeError, and what libraries raise for arrays without an accessible value
         return None
 
 
 def member_of(enumeration: type[Member], value: Any) -> Member | None:
-    """Return the member that a member, its number or its name says; None where there is none.
+    """Return the member for a member, its number or its name; None if there is none.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def member_of(enumeration: type[Member], value: Any) -> Member | None:
         return value
     if isinstance(value, str):
         return enumeration.__members__.get(value)
-    # Members of other enumerations and booleans are integers to Python, and never meant as these.
+    # To Python, booleans and members of other enumerations are integers too, but they are not meant here.
     number = None if isinstance(value, (bool, enum.Enum)) else as_integer(value)
     if number is None:
         return None
@@ -54,7 +54,7 @@ def member_of(enumeration: type[Member], value: Any) -> Member | None:
 
 
 def level_of(level: Any, where: str) -> FeatureLevel:
-    """Return the feature level that a member, its number or its name says.
+    """Return the feature level for a member, its number or its name.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def integer(value: Any, where: str) -> int:
     """
     if type(value) is int:
         return value
-    # A size that torch does not know yet, for its operators.
+    # A symbolic size of torch.
     number: int | None = value if type(value).__name__ == "SymInt" else as_integer(value)
     if number is None:
         allowed = f"{where.rpartition('.')[2]} must be an integer"

@@ -9,14 +9,14 @@ from dmlops.enums import TensorDataType
 from dmlops.opaque_types import ElementType
 
 Element = TypeVar("Element", bound=np.generic)
-"""What a NumPy array holds."""
+"""The element type of a NumPy array."""
 Array = TypeVar("Array")
 """An array of another library: results are of the same."""
 Values = TypeVar("Values")
 Indices = TypeVar("Indices")
 
 Listed = bool | int | float | Sequence[Any]
-"""What becomes a NumPy array."""
+"""Objects that become NumPy arrays."""
 
 IndexTypeName = Literal["uint32", "uint64", "int32", "int64"]
 DataTypeName = Literal[
@@ -54,7 +54,7 @@ DataType = DataTypeName | ElementType | LibraryDataType | type[Any]
 
 
 class TopKOptions(TypedDict, total=False):
-    """What `top_k` takes by keyword."""
+    """The keyword arguments of `top_k`."""
 
     axis: int
     largest: bool
@@ -66,7 +66,7 @@ class TopKOptions(TypedDict, total=False):
 
 
 class NonzeroOptions(TypedDict, total=False):
-    """What `nonzero_coordinates` takes by keyword."""
+    """The keyword arguments of `nonzero_coordinates`."""
 
     size: int | None
     fill_value: int | None
@@ -76,7 +76,7 @@ class NonzeroOptions(TypedDict, total=False):
 
 
 class GatherOptions(TypedDict, total=False):
-    """What `gather_nd` takes by keyword."""
+    """The keyword arguments of `gather_nd`."""
 
     batch_dims: int
     mode: Mode
@@ -85,7 +85,7 @@ class GatherOptions(TypedDict, total=False):
 
 
 class DiagonalOptions(TypedDict, total=False):
-    """What `diagonal_matrix` takes by keyword, with an input and without."""
+    """The keyword arguments of `diagonal_matrix`, with or without an input."""
 
     value: Any
     begin: int
@@ -95,14 +95,14 @@ class DiagonalOptions(TypedDict, total=False):
 
 
 class OutputOptions(TypedDict, total=False):
-    """What `tril`, `triu` and `eye` take by keyword."""
+    """The keyword arguments of `tril`, `triu` and `eye`."""
 
     out: Any
     stream: Any
 
 
 class MatrixOptions(DiagonalOptions, total=False):
-    """What `diagonal_matrix` takes by keyword without an input."""
+    """The keyword arguments of `diagonal_matrix` without an input."""
 
     shape: Sequence[int] | None
     dtype: DataType | None

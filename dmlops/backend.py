@@ -1,4 +1,4 @@
-"""The back-ends: what each serves, and how its plans come to their kernels."""
+"""The back-ends: the highest feature level of each, and how its plans get their kernels."""
 
 import functools
 import importlib
@@ -92,7 +92,7 @@ def compiled(kernel: Any) -> bytes:
 
 
 def generations() -> Mapping[str, str]:
-    """Return what the cache calls the installed sources and compilers of each device."""
+    """Return the cache's generation for the installed sources and compilers of each device."""
     from kernels_cuda.runtime.variant import Variant  # noqa: PLC0415
 
     keys = cpu_key(native_call.LOOK), cuda.key(Variant("any", ""), "any")
@@ -105,7 +105,7 @@ def source_digests() -> Mapping[str, str]:
 
 
 def cpu_key(kernel: Any) -> Key:
-    """Return what the cache knows a CPU kernel by."""
+    """Return the key of a CPU kernel in the cache."""
     from kernels_cpu import processor  # noqa: PLC0415
 
     return Key("cpu", kernel.label, processor.TARGET, _cpu_sources(), versions("numba", "llvmlite"))

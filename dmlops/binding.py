@@ -1,4 +1,4 @@
-"""From a function's arguments to a bound call: checked against each other, described and planned."""
+"""Turn the arguments of a function into a bound call: check them, describe the call, plan it."""
 
 import math
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from dmlops.operators.support import INDEX_TYPES
 from dmlops.operators.top_k import infer_top_k, top_k_descriptor
 from dmlops.tensor import TensorDesc
 
-# A named tuple's own constructor calls this too, and takes three times as long.
+# The constructor of a named tuple calls this as well, and takes three times as long.
 _new: Any = tuple.__new__
 
 
@@ -134,7 +134,7 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     if 0 in data.sizes[batch : batch + tuples.sizes[-1]] and n_tuples > 0 and mode != "fill":
         reason, remedy = f"x has sizes {data.sizes}, so that no tuple is in range", 'only mode="fill" will do'
         raise IndexOutOfRangeError(error_text(f"{where}.indices", counted(n_tuples, "tuple"), reason, remedy))
-    # Once checked, every tuple is in range, and clamping is the cheaper way to be safe.
+    # After the check, every tuple is in range. Clamping is the cheapest mode that stays inside the input.
     options = Options(mode="fill" if mode == "fill" else "clip")
     call = _Call(where, [x, indices], [data, tuples], out, [output], device)
     checks = mode == "raise" and tuples.sizes[-1] > 0
@@ -147,7 +147,7 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
 def bind_diagonal_matrix(
     x: Operand, out: Sequence[Operand], made: None, value: Any, begin: int, end: int
 ) -> BoundCall:
-    """Bind a call of `diagonal_matrix` that copies what is not on the band."""
+    """Bind a call of `diagonal_matrix` that copies the elements outside the band."""
     library, device = x.library, x.library.device(x.array)
     data = _described(x, "diagonal_matrix.x")
     call = _matrix_call(data.sizes, data.data_type, value, "x", [x], [data], out, device, library)
@@ -159,7 +159,7 @@ def bind_diagonal_matrix(
 def bind_matrix_without_input(
     out: Sequence[Operand], made: "Made", value: Any, begin: int, end: int
 ) -> BoundCall:
-    """Bind a call of `diagonal_matrix` that writes zeros where nothing is on the band."""
+    """Bind a call of `diagonal_matrix` that writes zeros outside the band."""
     call = _matrix_call(made.sizes, made.data_type, value, "shape", [], [], out, made.device, made.library)
     with InWordsOf("diagonal_matrix", has_out=bool(out), sizes="shape"):
         output = call.output_descs[0]
@@ -185,7 +185,7 @@ def _matrix_call(
 
 
 class Made(NamedTuple):
-    """What a diagonal matrix without an input is like."""
+    """The form of a diagonal matrix without an input."""
 
     library: ArrayLibrary
     sizes: tuple[int, ...]
@@ -194,7 +194,7 @@ class Made(NamedTuple):
 
 
 def made_from(shape: Any, dtype: Any, like: Any, out: Any) -> Made:
-    """Return what a diagonal matrix that has no input is like."""
+    """Return the form of a diagonal matrix without an input."""
     where = "diagonal_matrix"
     if shape is None and out is None:
         allowed = "one of x, shape and out must be given"
@@ -256,7 +256,7 @@ class _Call(NamedTuple):
         return self._bound(None, Manner.LAUNCH, 0)
 
     def _check_representable(self) -> None:
-        """Refuse results of a type that the library which makes them would silently change."""
+        """Refuse a type of results that their library would silently change."""
         library = self._library
         if self.out or type(library).check_representable is ArrayLibrary.check_representable:
             return
@@ -296,7 +296,7 @@ _NAMES = {
     ("diagonal_matrix", 1): _names("diagonal_matrix", "x", "out"),
 }
 
-# The parameters that the types of results come from, where there are inputs.
+# The parameters that determine the types of results, for functions with inputs.
 _TYPES_OF_RESULTS = {
     "top_k": ("x", "index_dtype"),
     "nonzero_coordinates": ("index_dtype", "index_dtype"),
@@ -306,7 +306,7 @@ _TYPES_OF_RESULTS = {
 
 
 def _described(operand: Operand, where: str) -> TensorDesc:
-    """Return an input's description, if the level that is set has its type."""
+    """Return an input's description, if the current level has its type."""
     found = operand.library.describe(operand.array, where)
     _check_level_of(found.data_type, where)
     return found
@@ -319,7 +319,7 @@ def _check_level_of(data_type: ElementType, where: str) -> None:
 
 
 def as_testable(x: Operand, where: str, stream: int | None) -> Operand:
-    """Return an array whose elements kernels can tell from zero: bools for types which no bits tell."""
+    """Return an array whose elements kernels can test for zero: bools if bits alone do not tell."""
     dtype = x.array.dtype
     if dtype.itemsize <= 8 and getattr(dtype, "names", None) is None:
         return x
@@ -328,7 +328,7 @@ def as_testable(x: Operand, where: str, stream: int | None) -> Operand:
 
 
 def _check_extended(where: str, got: object, reason: str) -> None:
-    """Refuse what no level of DirectML takes where one is set."""
+    """Refuse options that no DirectML level supports, if such a level is set."""
     if level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
         remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
         raise UnsupportedFeatureError(error_text(where, got, reason, remedy))
@@ -341,7 +341,7 @@ def _check_outputs(
     device: Device,
     function: str,
 ) -> tuple[TensorDesc, ...]:
-    """Return the descriptions of the outputs: those inferred, or those given where they fit."""
+    """Return the inferred descriptions of the outputs, or those of given outputs, which must fit."""
     if not out:
         return tuple(inferred)
     checked = []
@@ -380,7 +380,7 @@ def resolved_index_type(
             reason, allowed = "it holds indices", "it must be uint32, uint64, int32 or int64"
             refuse(f"{function}.out[1]", type_name(data_type), reason, allowed)
         return data_type
-    # DirectML knows one type of indices at every level.
+    # UINT32 is the type of indices that DirectML has at every level.
     return (
         library.index_type
         if level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED

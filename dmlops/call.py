@@ -1,7 +1,7 @@
-"""Bound calls: all that the kinds of the arguments decide is decided once, and kept for the next such call.
+"""Bound calls: everything that depends only on the kinds of the arguments is decided once, and kept.
 
-What is left for each call is to allocate, to check addresses, to launch, and on a GPU to order the streams of
-the libraries that take part.
+Each call then only allocates, checks addresses and launches, and on a GPU orders the streams of the libraries
+that take part.
 """
 
 import functools
@@ -32,7 +32,7 @@ from dmlops.waiting import check_then_gather, count_then_expand
 
 _log = logging.getLogger("dmlops")
 
-# With so little room for all coordinates that there could be, one pass to it and a copy cost less than two.
+# If all possible coordinates need so little room, one pass and a copy cost less than two passes.
 _ONE_PASS_BYTES = 1 << 20
 
 
@@ -45,7 +45,7 @@ class Named(NamedTuple):
 
 
 class Manner(Enum):
-    """How a call runs its plan."""
+    """The manner in which a call runs its plan."""
 
     LAUNCH = "launch"
     CHECK_THEN_GATHER = "check"
@@ -92,36 +92,36 @@ class BoundCall:
         self.inputs = tuple([operand.desc for operand in inputs])
         self.results = tuple([operand.desc for operand in outputs])
         self._operands = (*inputs, *outputs)
-        # Only a matrix may lack its input, which its kernels take as address 0.
+        # Only a matrix may have no input; its kernels then get address 0.
         self._leading = () if inputs else (0,)
         allocators = [library.allocator(desc, device) for desc in self.results]
-        # The coordinates are allocated when they have been counted.
+        # Coordinates are allocated after they have been counted.
         uncounted = 1 if manner is Manner.COUNT_THEN_EXPAND else 0
         self.allocators = tuple(allocators[uncounted:])
-        # A small call writes all coordinates that there could be, and keeps a copy of those that there are.
+        # A small call has room for all possible coordinates, and returns a copy of the actual ones.
         self.small_allocators = tuple(allocators)
         self._passed = (*inputs, *outputs[uncounted:])
         self._item_sizes = tuple([_item_size(operand.desc) for operand in self._passed])
         self._finalizes = type(library).finalize is not ArrayLibrary.finalize
-        # Library and signature of each array that it was first run on; the cache tells calls apart by them.
+        # The library and signature of each array of the first run, by which the cache tells calls apart.
         self.kinds: Hashable = None
-        # `replay` runs this call with it: None until it is asked for, False if there is none.
+        # What `replay` runs this call with: None until it is requested, False if there is none.
         self.replay: Any = None
 
     @property
     def n_leading(self) -> int:
-        """How many arguments the kernels take before the arrays that are passed."""
+        """The number of kernel arguments before the arrays that are passed."""
         return len(self._leading)
 
     # Computed when first needed: a single call that allocates its outputs needs none of it.
     @functools.cached_property
     def _extents(self) -> tuple[ByteExtent, ...]:
-        """Where each operand begins and ends."""
+        """The byte extent of each operand."""
         return tuple(ByteExtent.of(operand.desc) for operand in self._operands)
 
     @functools.cached_property
     def overlap_candidates(self) -> tuple[OverlapCandidate, ...]:
-        """How each output may share memory with the operands before it."""
+        """The overlap candidates of each output and the operands before it."""
         extents = self._extents
         return tuple(
             overlap_candidate(i, extents[i], j, extents[j])
@@ -131,22 +131,22 @@ class BoundCall:
 
     @property
     def reaches(self) -> list[int]:
-        """How many bytes from its first element on each array must have."""
+        """The number of bytes that each array must have from its first element on."""
         return [extent.end for extent in self._extents]
 
     @functools.cached_property
     def result_bytes(self) -> int:
-        """How large the first result is, with a row for each coordinate that there could be."""
+        """The size of the first result, with a row for each possible coordinate."""
         return self.results[0].element_count * self.results[0].data_type.bytes
 
     @functools.cached_property
     def counts_in_one_pass(self) -> bool:
-        """Whether coordinates are few enough to be written before it is known how many there are."""
+        """Whether the possible coordinates are few enough to be written before they are counted."""
         return bool(self.plan.in_one_pass) and self.result_bytes <= _ONE_PASS_BYTES
 
     @property
     def counting_bytes(self) -> int:
-        """How much scratch memory the two passes of `count_then_expand` share."""
+        """The size of the scratch memory that the two passes of `count_then_expand` share."""
         in_one_pass = self.device is CPU and self.counts_in_one_pass
         return self.result_bytes if in_one_pass else self.workspace_size
 
@@ -186,7 +186,7 @@ class BoundCall:
         return self._finalized(outputs, 0) if self._finalizes else outputs
 
     def _handle(self, stream: Any) -> int:
-        """Return the handle of a stream that the caller gave, if it is one of the arrays' device."""
+        """Return the handle of the caller's stream, which must belong to the device of the arrays."""
         where = f"{self.name}.stream"
         if self.device == CPU:
             refuse(where, shown(stream), "the arrays live on cpu", "stream must be None")
@@ -277,7 +277,7 @@ class BoundCall:
         )
 
     def _check_capture(self, stream: int) -> None:
-        """Refuse a call that waits where the stream is being captured."""
+        """Refuse a call that waits while its stream is being captured."""
         if self.manner is Manner.LAUNCH or not cuda.is_capturing(stream):
             return
         reason = "the stream is being captured into a CUDA graph"
@@ -290,7 +290,7 @@ class BoundCall:
     def _addresses(
         self, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
     ) -> tuple[list[int], list[Any]]:
-        """Return the addresses of inputs and outputs, all checked, and the outputs that had to be made."""
+        """Return the checked addresses of inputs and outputs, and the outputs that were allocated."""
         made = [] if out else [make() for make in self.allocators]
         addresses = [address for _, _, _, address in (*inputs, *out)]
         if made:
@@ -303,7 +303,7 @@ class BoundCall:
         return addresses, made
 
     def _check_addresses(self, addresses: Sequence[int]) -> None:
-        """Refuse addresses that kernels could not use: the last look, after the libraries' own."""
+        """Refuse addresses that kernels could not use: the last check, after those of the libraries."""
         for address, size in zip(addresses, self._item_sizes):  # noqa: B905 - slow with strict
             if size and (not address or address % size):
                 self._refuse_address(address, size, self._passed[addresses.index(address)].name)
@@ -324,7 +324,7 @@ class BoundCall:
 
     @property
     def workspace_candidates(self) -> list[OverlapCandidate]:
-        """How each operand may share memory with a workspace, which comes after them."""
+        """The overlap candidates of each operand and the workspace, which comes after them."""
         extents = self._extents
         return [
             overlap_candidate(i, extent, len(extents), self._workspace_extent)
@@ -348,13 +348,13 @@ class BoundCall:
 
 
 def workspace_bytes(plan: Any) -> int:
-    """Return how large a workspace must be for an aligned part of it to be as large as the plan wants."""
+    """Return the size of a workspace whose aligned part is as large as the plan requires."""
     size = 0 if plan is None else plan.workspace_size
     return size + ALIGNMENT if size else 0
 
 
 def _item_size(desc: TensorDesc) -> int:
-    """Return what the address of such an array must be a multiple of; 0 for one without elements."""
+    """Return the number of which the address of such an array must be a multiple; 0 without elements."""
     return part_bytes(desc.data_type) if desc.element_count else 0
 
 
@@ -373,7 +373,7 @@ def _annotate() -> Callable[[str], AbstractContextManager[Any]]:
 
 
 def is_profiled() -> bool:
-    """Return whether each call on a GPU is told to profilers."""
+    """Return whether each call on a GPU is reported to profilers."""
     return _annotate() is not nullcontext
 
 

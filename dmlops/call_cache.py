@@ -1,8 +1,8 @@
-"""The one cache of calls: a call that was bound for arguments of some kinds is found again, and replayed.
+"""The one cache of calls: it finds the call that was bound for arguments of the same kinds, and replays it.
 
-Two calls are the same if their parameters and the libraries and signatures of all their arrays are. An entry
-is found by less, which arrays tell before anybody has vouched for them: the parameters, the signature of the
-first input, and the shape of the second.
+Two calls are the same if they have the same parameters, and if all their arrays have the same libraries and
+signatures. An entry is found by less, namely by what can be read before any library has vouched for an array:
+the parameters, the signature of the first input, and the shape of the second.
 """
 
 import logging
@@ -20,13 +20,13 @@ _is_logged = logging.getLogger("dmlops").isEnabledFor
 # The calls of one entry differ in libraries, in the layout of outputs, or in the type of indices.
 _CALLS_PER_ENTRY = 2
 
-# Asking for sizes and strides raises these where there are none, or none that can be hashed. Not any
-# exception: what a signal handler raises must reach the caller.
+# Reading sizes and strides raises these if there are none, or if they cannot be hashed. Other exceptions
+# pass: those of a signal handler must reach the caller.
 _NO_ARRAY_ERRORS = (AttributeError, TypeError, ValueError, RuntimeError)
 
 
 class CallCache:
-    """Bound calls by all that they depend on; the oldest entry leaves when it is full.
+    """Bound calls by everything that they depend on; when the cache is full, it drops the oldest entry.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class CallCache:
     def replay(
         self, parameters: Hashable, inputs: tuple[Any, ...], others: tuple[Any, ...] = ()
     ) -> Sequence[Any] | None:
-        """Run a call like one before on arrays that nobody has vouched for.
+        """Repeat an earlier call on arrays that no library has vouched for.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class CallCache:
         return call(inputs, out, stream, workspace)
 
     def _find(self, key: Hashable, kinds: Hashable) -> BoundCall | None:
-        """Return the call of an entry that was bound for such operands, and make it the newest there."""
+        """Return the call of an entry that was bound for such operands, and make it the entry's newest."""
         entry = self._entries.get(key, ())
         for call in entry:
             if call.kinds == kinds:

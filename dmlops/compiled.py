@@ -1,4 +1,4 @@
-"""An operator that is planned for one device, and executed on arrays that fit its descriptor."""
+"""Compiled operators: planned for one device, and executed on arrays that fit the descriptor."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from dmlops.memory import Device
 from dmlops.operators import Descriptor
 from dmlops.tensor import TensorDesc
 
-# A descriptor leaves little open: calls with a workspace and without.
+# A descriptor leaves little open: calls differ in whether they have a workspace.
 _MAX_ENTRIES = 2
 
 
@@ -59,7 +59,7 @@ class CompiledOperator:
         self._places = tuple((field, f"{descriptor.name}.{field}") for field, _ in operands)
         self._n_inputs = len(operands) - len(self.outputs)
         self._plan, self._descs = plan, tuple(desc for _, desc in operands)
-        # For kinds of arrays that were found to fit.
+        # One entry per kind of arrays that has been found to fit.
         self._calls = CallCache(_MAX_ENTRIES, by_inputs=False)
 
     @property
@@ -102,7 +102,7 @@ class CompiledOperator:
         name = self.descriptor.name
         if not isinstance(tensors, Mapping):
             allowed = "tensors must be a mapping from field names to arrays"
-            raise TypeError(error_text(f"{name}.execute", shown(tensors), "it is no mapping", allowed))
+            raise TypeError(error_text(f"{name}.execute", shown(tensors), "it is not a mapping", allowed))
         arrays = [tensors[field] for field, _ in self._places if field in tensors]
         if len(tensors) != len(self._places) or len(arrays) != len(self._places):
             got = f"arrays for {', '.join(sorted(map(str, tensors))) or 'nothing'}"
@@ -181,7 +181,7 @@ class CompiledOperator:
 
 
 def _planned_anew(descriptor: Descriptor, device: str) -> CompiledOperator:
-    """Return the operator of a pickle, whose level was checked when it was compiled first."""
+    """Return the operator of a pickle, whose level was checked when it was first compiled."""
     from dmlops import dispatch  # noqa: PLC0415 - which makes compiled operators
 
     return dispatch.compile(descriptor, device=device, feature_level=FeatureLevel.EXTENDED)

@@ -1,4 +1,4 @@
-"""What compiles kernels: which versions are installed, and importing it when a kernel must be compiled."""
+"""The compilers of kernels: their versions, and importing them when a kernel must be compiled."""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""What dmlops asks of the CUDA driver: devices, streams, and the two waits that exist."""
+"""Requests to the CUDA driver: devices, streams, memory, and the two waits."""
 
 import functools
 from collections import deque
@@ -17,11 +17,11 @@ from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, error_te
 from dmlops.kernel_cache import Key, warn_once
 from dmlops.memory import aligned, read_integer
 
-# Protocols give the legacy default stream by this handle, as 0 could be either default stream.
+# The protocols' handle of the legacy default stream: 0 could be either default stream.
 LEGACY_STREAM = 1
-# One handle that is another stream in each thread.
+# This handle means a different stream in each thread.
 PER_THREAD_STREAM = 2
-# The legacy and the per-thread default stream stand for whichever device is current.
+# The legacy and the per-thread default stream belong to the device that is current.
 _DEFAULT_STREAMS = (0, LEGACY_STREAM, PER_THREAD_STREAM)
 
 DLPACK_CUDA = 2
@@ -32,7 +32,7 @@ _COMPILERS = (
     *("numba", "numba-cuda", "llvmlite", "cuda-core"),
     *("nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
 )
-# Installs what compiles kernels that the wheel does not bring.
+# Installs the compilers of kernels that the wheel lacks.
 JIT_EXTRA = 'pip install "dmlops[cuda-jit]" (or "dmlops[cuda12-jit]" for a CUDA 12 driver)'
 
 
@@ -89,7 +89,7 @@ def _in_wheel(variant: Any, arch: str) -> bytes | None:
 
 
 def key(variant: Any, arch: str) -> Key:
-    """Return what the cache knows a CUDA kernel by."""
+    """Return the key of a CUDA kernel in the cache."""
     return Key("cuda", variant.label, arch, sources(), versions(*_COMPILERS))
 
 
@@ -125,9 +125,9 @@ def _no_device(got: str, error: Exception, where: str) -> UnsupportedFeatureErro
 def device_count() -> int:
     """Return how many CUDA devices can be used; 0 without the cuda extra or a driver."""
     try:
-        # Not cuda.core.system: where it asks NVML, it counts those that CUDA_VISIBLE_DEVICES hides.
+        # Not cuda.core.system: with NVML, it also counts devices that CUDA_VISIBLE_DEVICES hides.
         return int(launcher("device").device_count())
-    except Exception:  # every way in which a driver can be absent
+    except Exception:  # every way in which a driver can be missing
         return 0
 
 
@@ -137,7 +137,7 @@ def stream_handle(stream: Any, where: str) -> int:
     Raises
     ------
     TypeError
-        If it is no stream.
+        If it is not a stream.
     """
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
@@ -149,11 +149,11 @@ def stream_handle(stream: Any, where: str) -> int:
     if number is not None and number >= 0:
         return number
     allowed = "stream must be None, an integer handle or an object with __cuda_stream__"
-    raise TypeError(error_text(where, shown(stream), "it is no CUDA stream", allowed))
+    raise TypeError(error_text(where, shown(stream), "it is not a CUDA stream", allowed))
 
 
 def check_stream_device(handle: int, device_number: int, where: str) -> None:
-    """Refuse a stream of another device than number `device_number`; the default streams are everywhere.
+    """Refuse a stream of another device than number `device_number`; default streams belong to all devices.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def check_stream_device(handle: int, device_number: int, where: str) -> None:
 
 
 def stream_device(handle: int) -> int:
-    """Return the number of the device that a stream belongs to, which is none of the default streams."""
+    """Return the number of the device of a stream that is not a default stream."""
     return _device_of(_checked(_driver().cuStreamGetCtx(handle), "asking a stream for its device"))
 
 
@@ -200,11 +200,11 @@ def pointer_device(pointer: int, where: str) -> int | None:
     driver = _driver()
     kinds = driver.CUpointer_attribute
     try:
-        # The ordinal alone does not do: there are drivers that say 0 of every device's memory.
+        # The ordinal alone is not enough: some drivers report 0 for the memory of every device.
         status, context = driver.cuPointerGetAttribute(kinds.CU_POINTER_ATTRIBUTE_CONTEXT, pointer)
         if status == driver.CUresult.CUDA_SUCCESS and int(context):
             return _device_of(context)
-        # Memory of a pool has no context.
+        # Memory from a pool has no context.
         status, index = driver.cuPointerGetAttribute(kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
     except Exception as error:  # there is no driver to ask
         got = "an array of a CUDA device"
@@ -228,7 +228,7 @@ def is_capturing(handle: int) -> bool:
 
 
 def _capture_status(handle: int) -> Any:
-    """Return what the driver tells of a stream's capture; None where it tells nothing."""
+    """Return the driver's report on the capture of a stream; None if it gives none."""
     driver = _driver()
     error, status = driver.cuStreamIsCapturing(handle)
     return status if error == driver.CUresult.CUDA_SUCCESS else None
@@ -242,7 +242,7 @@ _NO_CONTEXT: AbstractContextManager[None] = nullcontext()
 
 
 def device_made_current(number: int) -> AbstractContextManager[None]:
-    """Return a context in which a device is current; what was current before is so again afterwards.
+    """Return a context in which a device is current; afterwards, the previous one is current again.
 
     A thread need not have had any device before.
     """
@@ -250,13 +250,13 @@ def device_made_current(number: int) -> AbstractContextManager[None]:
     return _NO_CONTEXT if launch.current_device_is(number) else launch.current_device(number)
 
 
-# Page-locked words that no copy is on its way to: the driver reaches these at once, other memory by a detour.
+# Unused page-locked words, which the driver can copy to directly.
 _pinned: list[int] = []
 
 
 def _new_pinned() -> int:
     driver = _driver()
-    # Kept for the life of the process; from any thread and device.
+    # Kept for the life of the process, for all threads and devices.
     return int(
         _checked(driver.cuMemHostAlloc(8, driver.CU_MEMHOSTALLOC_PORTABLE), "getting page-locked memory")
     )
@@ -269,7 +269,7 @@ def read_back(pointer: int, dtype: "np.dtype[Any]", handle: int) -> int:
         pinned = _pinned.pop()
     except IndexError:
         pinned = _new_pinned()
-    # An interrupt before the end leaves the word to the copy that may still be under way.
+    # After an interrupt, the word is not reused: the copy may still be under way.
     _checked(driver.cuMemcpyDtoHAsync(pinned, pointer, dtype.itemsize, handle), "reading a result back")
     _checked(driver.cuStreamSynchronize(handle), "waiting for a result")
     value = read_integer(pinned, dtype)
@@ -283,13 +283,13 @@ def synchronize(handle: int) -> None:
 
 
 def finish(handle: int) -> None:
-    """Wait, as `synchronize`, where an error is already under way; a capture is left alone."""
+    """Wait like `synchronize`, while an error is being raised; a capture is left alone."""
     if not is_capturing(handle):
         _driver().cuStreamSynchronize(handle)
 
 
 class LibraryMemory(NamedTuple):
-    """Scratch from a library whose allocator knows on which stream it is used."""
+    """Scratch memory from a library whose allocator knows the stream that uses it."""
 
     address: int
     owner: Any
@@ -303,7 +303,7 @@ class LibraryMemory(NamedTuple):
 
 
 class StreamMemory:
-    """Device memory that the driver gives in the order of a stream; in a capture it belongs to the graph.
+    """Device memory that the driver allocates in stream order; in a capture, it belongs to the graph.
 
     An array library that knows nothing of the stream, or of the capture, would give the memory to other
     arrays while it is still in use.
@@ -319,7 +319,7 @@ class StreamMemory:
         return self.address
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        """Free the memory after the work that is on the stream, also where the call has failed."""
+        """Free the memory after the work that is on the stream, even if the call has failed."""
         result = _driver().cuMemFreeAsync(self._pointer, self._handle)
         if kind is None:
             _checked(result, "freeing on a stream")
@@ -330,7 +330,7 @@ Scratch = LibraryMemory | StreamMemory
 
 
 def allocate(size: int, handle: int, where: str) -> int:
-    """Return the address of new memory of the current device, for `free` to give back in a stream's order.
+    """Allocate memory of the current device, which `free` returns in stream order; return its address.
 
     Raises
     ------
@@ -349,17 +349,17 @@ def allocate(size: int, handle: int, where: str) -> int:
         return int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
 
 
-# Memory that was given back while its stream was captured.
+# Memory that was freed while its stream was captured.
 _unfreed: deque[tuple[int, int, int, Any]] = deque()
 
 
 def free(pointer: int, handle: int, number: int, owner: Any = None) -> None:
-    """Give back memory of `allocate` after the work that is on a stream of device `number` now.
+    """Free memory of `allocate` after the work that is now on a stream of device `number`.
 
     Where the stream is being captured, the memory waits for the next allocation after that. `owner` keeps the
     stream until then.
     """
-    # The legacy stream waits for those of all threads, and of this thread's nobody knows.
+    # The legacy stream waits for the streams of all threads, and those of this thread are not known.
     ordered = LEGACY_STREAM if handle == PER_THREAD_STREAM else handle
     with device_made_current(number):
         if _is_outside_captures(ordered):
@@ -376,7 +376,7 @@ def _is_outside_captures(handle: int) -> bool:
 
 @contextmanager
 def _during_other_captures() -> Iterator[None]:
-    """Let this thread allocate and free on streams that are not captured while others are.
+    """Let this thread allocate and free on uncaptured streams while other streams are captured.
 
     Most modes of capture forbid it, to this thread or to all, as something that might be meant for the graph.
     """
@@ -417,9 +417,9 @@ class Ordering:
     def __init__(self, handle: int, streams: set[int], lent: list[Any]) -> None:
         self._handle = handle
         if is_capturing(handle):
-            # A stream cannot be ordered with a capture that it is not part of; to try would end the capture.
+            # A stream outside a capture cannot be ordered with it; an attempt would end the capture.
             streams = {stream for stream in streams if is_capturing(stream)}
-            # The caller keeps whatever a graph reads, for as long as the graph is launched.
+            # The caller keeps whatever a graph reads for as long as it launches the graph.
             lent = []
         self._lent = lent
         legacy = {0, LEGACY_STREAM}
@@ -445,13 +445,13 @@ def _new_event() -> Any:
 
 
 def _wait_for(waiting: int, stream: int) -> None:
-    """Make later work on one stream wait for the work that is on another, without holding the host."""
+    """Make later work on one stream wait for the work that is on another, without blocking the host."""
     driver, event = _driver(), _new_event()
     try:
         _checked(driver.cuEventRecord(event, stream), "recording an event")
         _checked(driver.cuStreamWaitEvent(waiting, event, 0), "ordering two streams")
     finally:
-        # The driver keeps what it still needs of it.
+        # The driver keeps what it still needs of the event.
         driver.cuEventDestroy(event)
 
 
@@ -459,7 +459,7 @@ _lent: deque[tuple[Any, list[Any]]] = deque()
 
 
 def _keep_until_done(handle: int, arrays: list[Any]) -> None:
-    """Keep arrays alive until the work that is on a stream has ended; later calls let go of them."""
+    """Keep arrays alive until the work that is on a stream has ended; later calls release them."""
     driver = _driver()
     event = _new_event()
     _checked(driver.cuEventRecord(event, handle), "recording an event")
@@ -469,7 +469,7 @@ def _keep_until_done(handle: int, arrays: list[Any]) -> None:
             event, arrays = _lent.popleft()
         except IndexError:  # another thread was faster
             return
-        # Any other answer, as there is while another thread captures, says nothing of the end.
+        # Any other answer, such as that during another thread's capture, does not tell whether it has ended.
         if driver.cuEventQuery(event)[0] == driver.CUresult.CUDA_SUCCESS:
             driver.cuEventDestroy(event)
         else:

@@ -41,7 +41,7 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
     name = dtype_name(dtype)
     if name not in _INDEX_TYPES:
         allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
-        raise TypeError(error_text(where, shown(dtype), "it is no index type", allowed))
+        raise TypeError(error_text(where, shown(dtype), "it is not an index type", allowed))
     return SUPPORTED[name]
 
 
@@ -73,7 +73,7 @@ def check_of_descriptors(data_type: ElementType, where: str) -> TensorDataType:
 
 
 def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> ElementType:
-    """Return the data type that a type of NumPy in the machine's own byte order is.
+    """Return the data type of a NumPy type in native byte order.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> ElementType:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the common name of a type, as NumPy and torch both spell it."""
+    """Return the name of a type that NumPy and torch have in common."""
     if isinstance(dtype, (TensorDataType, OpaqueType)):
         return type_name(dtype)
     if type(dtype).__module__ == "torch":
@@ -98,7 +98,7 @@ def dtype_name(dtype: Any) -> str:
     try:
         described = np.dtype(dtype)
         return str(described.name if described.isnative else described)
-    except Exception:  # NumPy raises errors of many kinds for what names no type
+    except Exception:  # NumPy raises many kinds of errors for names that are not types
         return shown(dtype)
 
 

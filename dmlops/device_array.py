@@ -1,4 +1,4 @@
-"""An array on a GPU for callers without an array library there: it needs the CUDA driver alone."""
+"""`DeviceArray`: an array on a GPU for callers without an array library; it needs only the CUDA driver."""
 
 import math
 import operator
@@ -147,14 +147,14 @@ class DeviceArray:
         from cuda.core.utils import StridedMemoryView  # noqa: PLC0415 - takes longer than all else
 
         with cuda.device_made_current(self.device.number):
-            # Makes the consumer's stream wait for this array's; -1 asks for no order.
+            # Make the consumer's stream wait for the array's stream; -1 requests no order.
             view = StridedMemoryView.from_cuda_array_interface(
                 self, stream_ptr=cuda.LEGACY_STREAM if stream is None else stream
             )
             return view.__dlpack__(stream=-1, **options)
 
     def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Refuse a copy to the host that nobody asked for.
+        """Refuse an implicit copy to the host.
 
         Raises
         ------

@@ -1,7 +1,6 @@
-"""From (descriptor, device, feature level) to a compiled operator, and which kernels serve which operator.
+"""From a descriptor, a device and a feature level to a compiled operator; the registry of operators.
 
-Validation and planning happen once per descriptor; what is left for a call is to vouch for the arrays, and
-to launch.
+Validation and planning happen once per descriptor. A call then only has to vouch for its arrays and launch.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -140,7 +139,7 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
 
 
 def _requested(query: Any, where: str) -> list[FeatureLevel]:
-    """Return the levels of a query, less those that are newer than any that is known."""
+    """Return the levels of a query, without those that are newer than all known levels."""
     try:
         levels = None if isinstance(query, str) else list(query)
     except TypeError:
@@ -266,7 +265,7 @@ def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> 
 
 def _device(device: Any, where: str) -> Device:
     try:
-        name = str(device)  # a Device or a torch.device will do as well
+        name = str(device)  # a Device or a torch.device is accepted too
     except ValueError:  # it holds an integer of thousands of digits
         name = ""
     if name == "cpu":

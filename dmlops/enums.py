@@ -4,7 +4,7 @@ import enum
 
 
 class IntEnum(enum.IntEnum):
-    """An integer enumeration that hashes as its integer, as look-ups in every call need it."""
+    """An integer enumeration that hashes like its integer, for the look-ups of every call."""
 
     __hash__ = int.__hash__
 
@@ -113,7 +113,7 @@ _SIGNED = frozenset(
 
 
 class AxisDirection(IntEnum):
-    """Which end of a sequence TOP_K1 selects: DML_AXIS_DIRECTION.
+    """The end of a sequence that TOP_K1 selects: DML_AXIS_DIRECTION.
 
     References
     ----------
@@ -153,7 +153,7 @@ class FeatureLevel(IntEnum):
 
 
 class Feature(IntEnum):
-    """What `check_feature_support` can be asked: DML_FEATURE.
+    """The queries of `check_feature_support`: DML_FEATURE.
 
     References
     ----------

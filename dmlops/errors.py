@@ -54,7 +54,7 @@ def error_text(where: str, got: object, reason: str, allowed: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as error texts show it: its repr, or its type where that cannot be had.
+    """Return a value as error texts show it: its repr, or its type if there is no repr.
 
     Examples
     --------
@@ -63,14 +63,14 @@ def shown(value: object) -> str:
     """
     try:
         return _cut(repr(value))
-    except Exception:  # integers of thousands of digits, lists nested without end, objects without a repr
+    except Exception:  # integers of thousands of digits, endlessly nested lists, objects without a repr
         if isinstance(value, int):
             return f"an integer of {value.bit_length()} bits"
         return f"an object of type {type(value).__name__}"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural where it must be.
+    """Return a number with its noun, in the plural if necessary.
 
     Examples
     --------

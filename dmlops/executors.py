@@ -1,7 +1,7 @@
-"""Where kernels run: on the host, or on a stream of a GPU.
+"""Executors run kernels: on the host, or on a stream of a GPU.
 
-An executor provides scratch memory, and knows how the plans of its device launch, check and count. On the
-host a plan's functions return their answers. On a GPU they leave the answers in device memory, and the
+An executor provides scratch memory and knows how the plans of its device launch, check and count. On the
+host, the functions of a plan return their answers. On a GPU, they leave them in device memory, and the
 executor waits for them.
 """
 
@@ -22,19 +22,19 @@ from dmlops.memory import Device, aligned, read_integer, take_scratch
 if TYPE_CHECKING:
     from dmlops.call import BoundCall
 
-# The check of gather indices writes this on a GPU where every tuple is in range.
+# On a GPU, the check of gather indices writes this if every tuple is in range.
 _NO_OFFENDER = 2**63 - 1
 _POSITION = np.dtype(np.int64)
 
 
 class Host:
-    """Runs plans of the CPU, in the calling thread and the pool's."""
+    """Runs CPU plans, in the calling thread and those of the pool."""
 
     leading: Sequence[int] = ()
     """The first arguments of every launch."""
 
     def scratch(self, size: int) -> AbstractContextManager[int]:
-        """Return memory inside a ``with`` block, which is given its aligned address."""
+        """Return scratch memory for a ``with`` block, which gets its aligned address."""
         return take_scratch(size)
 
     def first_offender(self, plan: Any, indices: int, meanwhile: Callable[[], Any] | None) -> int:
@@ -55,7 +55,7 @@ class Host:
 
     def count(self, call: "BoundCall", x: int, count: int, scratch: int) -> int:
         """Write and return the number of non-zero elements."""
-        if call.counts_in_one_pass:  # this writes the coordinates, too
+        if call.counts_in_one_pass:  # this writes the coordinates as well
             return call.plan.launch(x, scratch, count, 0)  # type: ignore[no-any-return]
         return call.plan.count(x, count, scratch)  # type: ignore[no-any-return]
 
@@ -98,14 +98,14 @@ class Stream:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        # Errors of dmlops are raised before anything is launched, or after a wait.
+        # dmlops raises its errors before anything is launched, or after a wait.
         if error is not None and not isinstance(error, DmlError):
             cuda.finish(self.handle)
 
     def scratch(self, size: int) -> AbstractContextManager[int]:
-        """Return memory inside a ``with`` block, which is given its aligned address."""
+        """Return scratch memory for a ``with`` block, which gets its aligned address."""
         library = self._library
-        # A library that keeps memory by the stream's handle would pass it on between threads.
+        # A library that keeps memory by the handle of a stream would mix up threads.
         is_shared = self.handle == cuda.PER_THREAD_STREAM or not library.allocates_on_streams
         if is_shared or (not library.knows_capture and cuda.is_capturing(self.handle)):
             return cuda.StreamMemory(size, self.handle)

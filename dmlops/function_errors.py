@@ -1,4 +1,4 @@
-"""Errors that descriptors raise, in the words of the functions that made the descriptors."""
+"""Translate the errors of descriptors into the words of the functions that made the descriptors."""
 
 import re
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from dmlops.dispatch import DESCRIPTORS
 from dmlops.errors import DmlError
 
-# Fields of descriptors by what a function's caller knows them as.
+# The names of the functions' parameters for the fields of descriptors.
 _FIELDS = {
     "input_tensor": "x",
     "indices_tensor": "indices",
@@ -24,7 +24,7 @@ _OUTPUTS = {
     "output_coordinates_tensor": "out[0]",
     "output_count_tensor": "out[1]",
 }
-# Of results that the function makes, the caller chose the type alone.
+# If the function allocates its results, the caller has chosen only their type.
 _MADE = {
     "output_value_tensor": "values",
     "output_index_tensor": "index_dtype",

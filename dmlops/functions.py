@@ -1,7 +1,7 @@
 """The operators as functions of arrays, in NumPy's manner.
 
 Each function normalises its arguments, looks for a call that was bound for arguments of these kinds, binds
-one where there is none, and returns what it gives.
+one if there is none, runs it and returns the result.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -36,7 +36,7 @@ from dmlops.dispatch import level_set
 from dmlops.errors import counted, error_text, refuse, shown
 from kernels_cpu.threads import get_num_threads
 
-# A named tuple's own constructor calls this too, and takes three times as long.
+# The constructor of a named tuple calls this as well, and takes three times as long.
 _new: Any = tuple.__new__
 
 
@@ -96,8 +96,8 @@ def top_k(
     Parameters
     ----------
     x : array
-        An array of any shape; a 0-d array is treated as one of shape (1,). Bool, integers, floats and, on the
-        CPU, datetime64 and timedelta64.
+        An array of any shape; a 0-d array is treated as one of shape (1,). Its elements are bools, integers,
+        floats or, on the CPU, datetime64 or timedelta64.
     k : int
         The number of elements to select, from 0 to the size of the axis.
     axis : int
@@ -108,8 +108,8 @@ def top_k(
         Whether the results are in order of value. False selects the same elements, and returns them in
         ascending order of index.
     lengths : array of uint32, uint64, int32 or int64, optional
-        The number of elements of each row that count, from the first on, in the shape of `x` without the
-        axis. Numbers above the size of the axis stand for all elements.
+        The number of leading elements of each row that take part, in the shape of `x` without the axis.
+        Numbers above the size of the axis stand for all elements, and negative ones for none.
     index_dtype : data type, optional
         The type of the indices: uint32, uint64, int32 or int64. The default is the type of the second array
         of `out`. Without `out` it is int64, or JAX's default integer for JAX, or uint32 at a level of
@@ -122,8 +122,8 @@ def top_k(
     Returns
     -------
     TopKResult
-        ``values``, of the type of `x`, and ``indices`` along the axis. Both have the shape of `x`, with `k`
-        for the size of the axis. Ties are in ascending order of index, among the largest as among the
+        ``values``, of the type of `x`, and ``indices`` along the axis. Both have the shape of `x`, with size
+        `k` along the axis. Ties are in ascending order of index, among the largest as among the
         smallest. NaN is the largest value, all NaNs tie, and -0.0 ties with 0.0; NaT is the largest date or
         duration. Values are those of `x` bit for bit. If a row has fewer than `k` elements because of
         `lengths`, its results end with index -1 (all bits set in an unsigned type) and minus infinity or the
@@ -336,7 +336,7 @@ def gather_nd(
     """
     inputs = x, indices
     if type(mode) is not str:
-        refuse("gather_nd.mode", shown(mode), "it is no mode", 'mode must be "raise", "clip" or "fill"')
+        refuse("gather_nd.mode", shown(mode), "it is not a mode", 'mode must be "raise", "clip" or "fill"')
     if type(x) is not ndarray and is_compiling():
         return _torch_operators(inputs).gather_nd(inputs, out, stream, batch_dims, mode)[0]
     if type(batch_dims) is not int:
@@ -465,7 +465,7 @@ def diagonal_matrix(
 
 
 class _Function(NamedTuple):
-    """What the functions differ in, once their arguments are plain.
+    """The differences between the functions, once their arguments are plain.
 
     Attributes
     ----------
@@ -545,13 +545,13 @@ def _run(
 
 
 def is_compiling() -> bool:
-    """Return whether torch's compiler traces this code, and must see operators in place of it."""
+    """Return whether torch's compiler is tracing this code, so that it must see operators instead."""
     compiler = modules.get("torch.compiler")
     return compiler is not None and compiler.is_dynamo_compiling()
 
 
 def _is_stand_in(like: Any) -> bool:
-    """Return whether an array that a result is like stands for others, in a graph or a transformation."""
+    """Return whether `like` stands for other arrays, in a graph or a transformation."""
     return find_library(like, "diagonal_matrix.like").is_dispatched(like, False)
 
 
@@ -569,7 +569,7 @@ def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
 
 
 def _torch_operators(inputs: Sequence[Any]) -> Any:
-    """Return the module that runs calls on such inputs, or like them, as torch must see them."""
+    """Return the module that runs calls as operators of torch."""
     if is_compiling():
         from dmlops import torch_compiler  # noqa: F401, PLC0415
 
@@ -579,7 +579,7 @@ def _torch_operators(inputs: Sequence[Any]) -> Any:
 
 
 def _given(out: Any) -> tuple[Any, ...]:
-    """Return the arrays of an ``out`` argument, for the fast path to look at."""
+    """Return the arrays of an ``out`` argument, for the fast path to inspect."""
     return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
 
@@ -599,7 +599,7 @@ def check_is_pair(out: Any, where: str) -> None:
 
 
 def refuse_with_input(**given: Any) -> None:
-    """Refuse what describes a matrix without an input where there is one."""
+    """Refuse parameters that describe a matrix without an input, if there is an input."""
     for name, argument in given.items():
         if argument is not None:
             allowed = f"{name} describes a result without x"

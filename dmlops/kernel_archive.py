@@ -1,7 +1,7 @@
-"""Archives of compiled kernels, which a wheel brings: one zip file per target, in ``dmlops/kernels``.
+"""Archives of compiled kernels in a wheel: one zip file per target, in ``dmlops/kernels``.
 
-An archive holds one entry per kernel, under the kernel's label, and ``manifest.json``, which tells what the
-kernels were made for and from, and the SHA-256 of each. Equal kernels give an equal file, byte for byte.
+An archive has one entry per kernel, under the kernel's label, and ``manifest.json``: the target, the sources
+and compilers, and the SHA-256 of each kernel. Equal kernels give an equal file, byte for byte.
 """
 
 import hashlib

@@ -1,10 +1,10 @@
-"""The cache directory: kernels that were compiled on this machine, for the processes to come.
+"""The cache directory: kernels that were compiled on this machine, kept for later processes.
 
     <cache directory>/<device>/<generation>/<target>/<kernel>-<digest>
 
-A generation is all that was compiled from the same sources by the same compilers. When a new one begins, the
-least recently used ones are removed. Whatever is wrong with a file or with the directory costs a compilation
-and one warning, never a call.
+A generation is everything that was compiled from the same sources by the same compilers. When a new one
+begins, the least recently used ones are removed. A problem with a file or with the directory costs a
+compilation and one warning, but no call fails because of it.
 """
 
 import functools
@@ -23,7 +23,7 @@ from typing import NamedTuple
 _log = logging.getLogger("dmlops")
 _MAGIC = b"dmlops kernel 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
-# Whoever else may write to a file may put other code there.
+# Anybody else who may write to a file could put other code there.
 _WRITABLE_BY_OTHERS = 0o022
 # Root compiles for a container image, and every user in it reads the files.
 _MODE = 0o644
@@ -67,12 +67,12 @@ class Key(NamedTuple):
 
     @property
     def generation(self) -> str:
-        """The name of the folder of all that has the same sources and compilers."""
+        """The name of the folder for everything from the same sources and compilers."""
         return _digest(self.device, self.sources, self.compilers)[:16]
 
     @property
     def path(self) -> Path:
-        """Where the code lies below the cache directory."""
+        """The path of the code below the cache directory."""
         name = f"{self.kernel[:80]}-{_digest(*self)[:32]}"
         return Path(self.device, self.generation, self.target_name, name)
 
@@ -82,7 +82,7 @@ def _digest(*parts: str) -> str:
 
 
 def directory() -> Path | None:
-    """Return the cache directory, or None where nothing is kept.
+    """Return the cache directory, or None if nothing is kept.
 
     ``DMLOPS_CACHE_DIR`` names another directory than the user's own, and ``DMLOPS_CACHE=0`` keeps nothing.
     """
@@ -104,7 +104,7 @@ def directory() -> Path | None:
 
 
 def read(key: Key) -> bytes | None:
-    """Return the code that is kept under a key, if it is sound."""
+    """Return the code that is kept under a key, if it is valid."""
     root = directory()
     if root is None:
         return None
@@ -130,7 +130,7 @@ def read(key: Key) -> bytes | None:
 
 @functools.cache
 def _mark_as_used(generation: Path) -> None:
-    """Give a folder the present time: by it, `_remove_old` knows which generations are in use."""
+    """Update the time of a folder, from which `_remove_old` sees which generations are in use."""
     with suppress(OSError):
         os.utime(generation)
 
@@ -166,7 +166,7 @@ def keep(key: Key, code: bytes) -> None:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
-    # Many processes may start at once; a reader sees no file or a whole one.
+    # Many processes may write at once; a reader sees either no file or a complete one.
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_TEMPORARY_PREFIX, suffix=_TEMPORARY_SUFFIX)
     try:
@@ -181,7 +181,7 @@ def _write_atomically(path: Path, content: bytes) -> None:
 
 
 class Contents(NamedTuple):
-    """What one generation has for one target.
+    """The kernels of one generation for one target.
 
     Attributes
     ----------
@@ -202,19 +202,19 @@ class Contents(NamedTuple):
 
 
 def contents(root: Path) -> list[Contents]:
-    """Return what lies in a cache directory."""
+    """Return the contents of a cache directory."""
     found: dict[tuple[str, str, str], list[int]] = {}
     for file in _files(root):
         device, *folders = file.relative_to(root).parent.parts
-        # Versions that knew no generations kept everything in one folder.
+        # Versions without generations kept everything in one folder.
         generation, target = folders or ("", "")
-        with suppress(OSError):  # another process may remove it meanwhile
+        with suppress(OSError):  # another process may remove it in the meantime
             found.setdefault((device, generation, target), []).append(file.stat().st_size)
     return [Contents(*place, sizes) for place, sizes in sorted(found.items())]
 
 
 class Removed(NamedTuple):
-    """The bytes of each file that `clear` has removed, and what kept it from removing others."""
+    """The bytes of each file that `clear` has removed, and the error that kept it from removing others."""
 
     sizes: list[int]
     problems: list[str]
@@ -242,7 +242,7 @@ def clear(root: Path) -> Removed:
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove what is no longer used from a device's folder; other processes may be doing the same."""
+    """Remove unused generations from a device's folder; other processes may be doing the same."""
     with suppress(OSError):
         used = sorted(_folders(folder, _GENERATION), key=lambda each: each.stat().st_mtime, reverse=True)
         for generation in used[_KEPT_GENERATIONS:]:
@@ -250,20 +250,20 @@ def _remove_old(folder: Path) -> None:
                 with suppress(OSError):
                     file.unlink()
             _remove_empty(generation)
-        for file in _own_files(folder):  # of versions that knew no generations
+        for file in _own_files(folder):  # of versions without generations
             with suppress(OSError):
                 file.unlink()
 
 
 def _remove_empty(generation: Path) -> None:
-    """Remove a generation's folders, except where somebody has put other files."""
+    """Remove a generation's folders, except those in which somebody has put other files."""
     for folder in (*_folders(generation), generation):
         with suppress(OSError):
             folder.rmdir()
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yield all files in a cache directory that hold kernels, or were to hold one."""
+    """Yield all files in a cache directory that hold a kernel, or were meant to."""
     for device in DEVICES:
         yield from _own_files(root / device)
         for generation in _folders(root / device, _GENERATION):
@@ -288,7 +288,7 @@ def _own_files(folder: Path) -> list[Path]:
 
 
 def _is_own(entry: "os.DirEntry[str]") -> bool:
-    """Return whether dmlops has written a file, for this user."""
+    """Return whether dmlops has written a file for this user."""
     if not entry.is_file(follow_symlinks=False):
         return False
     if not (_KERNEL.fullmatch(entry.name) or _TEMPORARY.fullmatch(entry.name)):

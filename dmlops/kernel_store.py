@@ -1,6 +1,6 @@
-"""Compiled kernels of both devices: from the wheel, from the cache directory, or from the compiler.
+"""Find compiled kernels of both devices: in the wheel, in the cache directory, or by compiling them.
 
-A process compiles only what neither the wheel brings nor a process before it has compiled.
+A process compiles only what neither the wheel nor the cache directory has.
 """
 
 import functools
@@ -39,12 +39,12 @@ if hasattr(os, "register_at_fork"):
 
 @functools.cache
 def wheel_targets() -> tuple[str, ...]:
-    """Return the targets that the wheel brings kernels for."""
+    """Return the targets for which the wheel has kernels."""
     return tuple(sorted(path.stem for path in WHEEL.glob("*.zip")))
 
 
 def archive_path(target: str) -> Path:
-    """Return where the archive of a target is, if the wheel brings it."""
+    """Return the path of a target's archive, if the wheel has one."""
     return WHEEL / f"{target}.zip"
 
 
@@ -119,7 +119,7 @@ def find_or_compile(key: Key, compile_kernel: Callable[[], bytes]) -> bytes:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    # A compilation makes millions of small objects, and collections in between find next to nothing to free.
+    # A compilation makes millions of small objects, and garbage collections find next to nothing to free.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Memory as kernels see it: a device, and how far a layout reaches from the address of its first element."""
+"""Memory as kernels see it: a device, and the bytes around the first element that a layout covers."""
 
 import ctypes
 import sys
@@ -9,17 +9,17 @@ import numpy as np
 
 from dmlops.tensor import TensorDesc
 
-# Kernels may rely on this where their workspace begins, on either device.
+# The alignment of a workspace that kernels may rely on, on both devices.
 ALIGNMENT = 256
 
-# Steps that the exact test for common addresses may take; beyond it the answer is yes.
+# Steps that the exact test for common addresses may take; after that, the answer is yes.
 _OVERLAP_WORK: Any = 100_000
 # Scratch up to this size is kept between calls: fresh pages cost more than the work done in them.
 _KEPT_SCRATCH = 1 << 26
 
 
 class Device(NamedTuple):
-    """Where an array lives."""
+    """The device that has an array."""
 
     kind: str
     number: int = 0
@@ -32,12 +32,12 @@ CPU = Device("cpu")
 
 
 def aligned(address: int) -> int:
-    """Return the first address from this one on where a workspace may begin."""
+    """Return the first address from this one on at which a workspace may begin."""
     return -(-address // ALIGNMENT) * ALIGNMENT
 
 
 class ByteExtent(NamedTuple):
-    """Where a layout begins and ends, in bytes from its element [0, ..., 0]."""
+    """The first and the last byte of a layout, relative to its element [0, ..., 0]."""
 
     begin: int
     end: int
@@ -51,7 +51,7 @@ class ByteExtent(NamedTuple):
 
 
 class OverlapCandidate(NamedTuple):
-    """When two operands may share memory: if the second begins so far from the first."""
+    """The distances between two operands at which they may share memory."""
 
     first: int
     second: int
@@ -82,7 +82,7 @@ def read_integer(address: int, dtype: "np.dtype[Any]") -> int:
 
 
 class _StandIn:
-    """An array that NumPy may compare addresses with, and must never read."""
+    """An array of which NumPy compares the addresses, and never reads the elements."""
 
     def __init__(self, interface: dict[str, Any]) -> None:
         self.__array_interface__ = interface

@@ -1,7 +1,7 @@
-"""Element types that DirectML does not have: kernels move their bits, and know no more of them.
+"""Element types that DirectML does not have, and of which kernels only move the bits.
 
-They are complex numbers, dates and durations of NumPy, structured elements, and float8. A `TensorDesc` of a
-function's array may have such a type; those that users make for descriptors have DirectML's.
+They are complex numbers, NumPy's dates and durations, structured elements, and float8. A `TensorDesc` that a
+function makes for an array may have such a type. A `TensorDesc` that users make has one of DirectML's.
 """
 
 import math
@@ -19,7 +19,7 @@ _NAT_BITS = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class OpaqueType:
-    """A type of elements that kernels know by their bits alone.
+    """A type of elements of which kernels only know the bits.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class OpaqueType:
 
     @property
     def is_time(self) -> bool:
-        """Whether the elements are 64-bit integers, of which the lowest is NaT."""
+        """Whether the elements are 64-bit integers, the lowest of which is NaT."""
         return self.family in ("datetime64", "timedelta64")
 
     @property
@@ -73,7 +73,7 @@ class OpaqueType:
 
 
 ElementType = TensorDataType | OpaqueType
-"""What the elements of an array that a function takes may be."""
+"""The element types of arrays that functions accept."""
 
 
 def _complex(n_bytes: int) -> OpaqueType:
@@ -82,7 +82,7 @@ def _complex(n_bytes: int) -> OpaqueType:
     return OpaqueType(f"complex{8 * n_bytes}", "complex", n_bytes, magnitude)
 
 
-# With "uz" in its name a format has one zero, and keeps NaN where others have -0.0.
+# Formats with "uz" in their names have one zero, and the bits of -0.0 are their NaN.
 _FLOAT8 = ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
 OPAQUE = {
     opaque.name: opaque
@@ -96,12 +96,12 @@ OPAQUE = {
 
 
 def opaque_of_numpy(dtype: "np.dtype[Any]") -> OpaqueType | None:
-    """Return what a type of NumPy is whose name does not say all of it; None where it is none of these."""
+    """Return the opaque type of a NumPy type whose name does not say everything; None for other types."""
     if dtype.kind == "M":
         return OpaqueType(dtype.name, "datetime64", 8, (1 << 64) - 1, dtype)
     if dtype.kind == "m":
         return OpaqueType(dtype.name, "timedelta64", 8, (1 << 64) - 1, dtype)
-    # Objects are references, which are counted.
+    # Objects are counted references.
     if dtype.names is not None and dtype.itemsize and not dtype.hasobject:
         return OpaqueType(str(dtype), "structured", dtype.itemsize, None, dtype)
     return None
@@ -113,5 +113,5 @@ def type_name(element_type: ElementType) -> str:
 
 
 def part_bytes(element_type: ElementType) -> int:
-    """Return the size of the parts that kernels move an element in, which its address is a multiple of."""
+    """Return the size of the parts in which kernels move an element, which is also its alignment."""
     return math.gcd(element_type.bytes, _WIDEST)

@@ -1,11 +1,11 @@
-"""One plan for each part of wide elements, run as one plan."""
+"""One plan for each part of wide elements, run as a single plan."""
 
 from collections.abc import Sequence
 from typing import Any
 
 
 class PartPlans:
-    """Plans of which each writes one part of all elements.
+    """Several plans, each of which writes one part of all elements.
 
     Parameters
     ----------
@@ -28,4 +28,4 @@ class PartPlans:
             plan.launch(*stream, x + at if x else 0, output + at, workspace)
 
     def launches(self, *_: int) -> None:
-        """Return None: they are no single list of launches."""
+        """Return None: there is no single list of launches."""

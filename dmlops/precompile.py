@@ -1,4 +1,4 @@
-"""Many kernels compiled in several processes: for `dmlops warmup`, and for wheels that bring kernels."""
+"""Compile many kernels in several processes, for `dmlops warmup` and for wheels."""
 
 import importlib
 import multiprocessing
@@ -98,7 +98,7 @@ def compiled(tasks: Sequence[Task], n_jobs: int) -> Iterator[Iterator[tuple[str,
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Block interrupts. A process that is started meanwhile never receives any."""
+    """Block interrupts. Processes that are started inside the block never receive any."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -130,7 +130,7 @@ def _results(workers: Mapping[Connection, BaseProcess]) -> Iterator[tuple[str, M
 
 def _work(sender: Connection, tasks: Sequence[Task]) -> None:
     """Do the tasks of one worker, and send each kernel's label and code, or the reason why one failed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it could not be blocked
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # if it could not be blocked
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()

@@ -1,8 +1,8 @@
-"""The fast path: how a bound call is replayed on arrays that nobody has vouched for.
+"""The fast path: replay a bound call on arrays that no library has vouched for.
 
-Every look-up takes noticeable time next to the kernel of a small array. A replay does two things only: it
-allocates the outputs, and makes one native call, which checks the arrays and launches a small kernel. If that
-finds anything else than the call was bound for, the ordinary path must be taken.
+For a small array, every look-up in Python takes noticeable time compared with the kernel. A replay does two
+things only: it allocates the outputs, and it makes one native call, which checks the arrays and launches a
+small kernel. If the arrays differ from those that the call was bound for, the call takes the ordinary path.
 """
 
 import sys
@@ -29,9 +29,9 @@ from kernels_cpu.native_call import (
 )
 from kernels_cpu.native_call import Operand as NativeOperand
 
-# Calls that move so many bytes, all operands together, take some microseconds, for which the GIL may be kept.
+# Calls whose operands have up to so many bytes in total take some microseconds, and may keep the GIL.
 _MAX_BYTES = 1 << 16
-# Launches on a GPU depend on where operands begin, modulo this.
+# Launches on a GPU depend on the addresses of operands modulo this.
 LAUNCH_ALIGNMENT = 16
 _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
@@ -66,7 +66,7 @@ class Replay:
         self._are_plain = None if type(library).are_plain is ArrayLibrary.are_plain else library.are_plain
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
-        """Return the outputs, or None with nothing done where the ordinary path must be taken."""
+        """Return the outputs; or do nothing and return None if the call must take the ordinary path."""
         if len(arrays) != self._n_given:
             return None
         if self._are_plain is not None and not self._are_plain(arrays, self._reaches):
@@ -110,7 +110,7 @@ class _HostLaunch(Replay):
     ) -> None:
         super().__init__(call, library, allocators, operands)
         self._is_counted = call.manner is Manner.COUNT_THEN_EXPAND
-        # A gather that is checked while it writes says by any bit that an index is out of range.
+        # A gather that checks while it writes sets a bit if any index is out of range.
         self._failure = -1 if call.manner is Manner.CHECK_THEN_GATHER else 0
         self._takes_scratch, self._workspace = call.workspace_size > 0 and not is_small, 0
         if is_small:
@@ -166,7 +166,7 @@ class _StreamLaunch(Replay):
                 return None
             scratch = library.empty((call.workspace_size,), TensorDataType.UINT8, call.device)
             workspace = aligned(library.address(scratch))
-        # After an error of the driver the ordinary path launches everything again.
+        # After an error of the driver, the ordinary path launches everything again.
         return None if self._launch(arrays, workspace, stream) else made
 
 
@@ -201,7 +201,7 @@ class _CheckedRun(Replay):
 
 
 class _SmallCount(_CheckedRun):
-    """Writes coordinates with several kernels to room for all that there could be, and trims the result."""
+    """Writes coordinates with several kernels, with room for all possible ones, and trims the result."""
 
     def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
         addresses = self._look(arrays)
@@ -249,7 +249,7 @@ def make_replay(
 def _native_operands(
     library: ArrayLibrary, inputs: Sequence[Operand], others: Sequence[Operand]
 ) -> list[NativeOperand] | None:
-    """Return how native calls know these arrays of one library; None where they cannot."""
+    """Return the descriptions by which native calls recognise these arrays of one library, or None."""
     known = []
     for place, operand in enumerate((*inputs, *others)):
         is_output = place >= len(inputs)
@@ -261,14 +261,14 @@ def _native_operands(
 
 
 def prepare(call: BoundCall, library: ArrayLibrary) -> None:
-    """Load what replays on a library's arrays will need: no later call imports or compiles anything."""
+    """Load what replays on a library's arrays need, so that no later call imports or compiles anything."""
     if call.plan is not None and library.native_type is not None and _has_gil():
         for kernel in (CALL, LOOK, *(() if call.device is CPU else (LAUNCH,))):
             backend.load_on_host(kernel)
 
 
 def launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | None:
-    """Return what launches a call from compiled code, with such addresses; None where the plan decides.
+    """Return a function that launches a call from compiled code; None if the plan must do so.
 
     It takes the leading arguments, the addresses, that of the workspace and the stream, and returns the
     driver's error or 0.
@@ -285,7 +285,7 @@ def launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | No
 
 
 def _is_one_kernel(call: BoundCall, *, has_out: bool) -> bool:
-    """Return whether a call is no more than one kernel."""
+    """Return whether a call is a single kernel."""
     if not isinstance(call.plan.launch, BoundKernel):
         return False
     if call.manner is Manner.COUNT_THEN_EXPAND:

@@ -1,7 +1,7 @@
-"""Scalars as DML_SCALAR_UNION holds them: bits, of which the type says what they mean.
+"""Scalars as in DML_SCALAR_UNION: bits, whose meaning is given by a data type.
 
 A descriptor holds a scalar as a plain int, or as the float64 of the same value. Every float type fits into a
-float64, NaN payloads included, so that a scalar goes into its type and back without loss.
+float64, including the payloads of NaNs, so the conversion to the type and back loses nothing.
 """
 
 import math
@@ -19,12 +19,12 @@ from dmlops.errors import error_text, shown
 from dmlops.opaque_types import OpaqueType
 
 _FLOAT64 = TensorDataType.FLOAT64
-# Formats of the struct module by width: of the float, and of its bits.
+# Formats of the struct module by width: for the float, and for its bits.
 _FORMATS = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}
 
 
 def as_real(value: Any) -> int | float | None:
-    """Return a real number of any library as a plain int or float; None where it is not one.
+    """Return a real number of any library as a plain int or float; None for anything else.
 
     A NaN of NumPy's or ml_dtypes' scalars, or of a 0-d array, keeps its bits.
 
@@ -45,7 +45,7 @@ def as_real(value: Any) -> int | float | None:
     try:
         # NumPy would drop the imaginary part of a complex number, and read a string.
         real = None if getattr(dtype, "kind", None) in ("c", "S", "U", "O") else float(value)
-    except Exception:  # TypeError, and what libraries raise for arrays whose value cannot be had
+    except Exception:  # TypeError, and what libraries raise for arrays without an accessible value
         real = None
     if real is not None and math.isnan(real) and hasattr(value, "tobytes"):
         data_type = TensorDataType.__members__.get(str(getattr(dtype, "name", "")).upper())
@@ -87,7 +87,7 @@ def scalar_bits(value: float, data_type: TensorDataType) -> int:
     if math.isnan(value):
         mantissa, mantissa_64 = _mantissa_bits(data_type), _mantissa_bits(_FLOAT64)
         payload = (_packed(value, 64) & ((1 << mantissa_64) - 1)) >> (mantissa_64 - mantissa)
-        # Of a payload whose bits are all too low to be kept, the quiet bit is what makes it a NaN.
+        # If all bits of the payload are too low to be kept, the quiet bit makes it a NaN.
         return sign | data_type.infinity | (payload or 1 << (mantissa - 1))
     if data_type == TensorDataType.BFLOAT16:
         bits = scalar_bits(value, TensorDataType.FLOAT32)
@@ -100,7 +100,7 @@ def scalar_bits(value: float, data_type: TensorDataType) -> int:
 
 
 def scalar_as(number: float, data_type: TensorDataType) -> float:
-    """Return a number as a scalar of a float type holds it.
+    """Return a number as rounded by a float type.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def real_number(value: Any, where: str) -> int | float:
 
 
 def fill_scalar(value: Any, where: str) -> Any:
-    """Return what fills a matrix of any type.
+    """Return a value that can fill a matrix of any type.
 
     Returns
     -------
@@ -178,7 +178,7 @@ def fill_scalar(value: Any, where: str) -> Any:
 
 
 def scalar_key(value: Any) -> Hashable:
-    """Return what distinguishes a scalar from those that compare equal and are others: 0 and -0.0, NaNs."""
+    """Return a key that distinguishes scalars that compare equal but differ, such as 0 and -0.0."""
     if type(value) is float:
         return struct.pack("d", value)
     if type(value) is complex:
@@ -187,7 +187,7 @@ def scalar_key(value: Any) -> Hashable:
 
 
 def opaque_bytes(value: Any, opaque: OpaqueType) -> bytes | None:
-    """Return the bytes of a scalar, as `fill_scalar` has it, in an opaque type; None where it has none.
+    """Return the bytes of a scalar of `fill_scalar` in an opaque type; None if the type cannot hold it.
 
     Examples
     --------
@@ -227,13 +227,13 @@ def _time_bits(value: Any, opaque: OpaqueType) -> int | None:
         converted = value.astype(opaque.dtype, casting="same_kind")
     except (TypeError, ValueError, OverflowError):
         return None
-    # NumPy cuts off what a unit does not hold, and wraps around beyond 64 bits.
+    # NumPy truncates what a unit does not hold, and wraps around beyond 64 bits.
     is_held = np.isnat(value) or converted.astype(value.dtype) == value
     return int(converted.view(np.uint64)) if is_held else None
 
 
 def _float8_bytes(value: float, opaque: OpaqueType) -> bytes | None:
-    """Return the bits of the nearest number; None beyond a format without infinities."""
+    """Return the bits of the nearest number; None if it is beyond a format without infinities."""
     if value == 0 and math.copysign(1, value) > 0:
         return bytes(1)
     real = scalar_as(value, _FLOAT64)

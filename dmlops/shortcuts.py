@@ -1,4 +1,4 @@
-"""Triangles and identity matrices by NumPy's names: one-line forms of `diagonal_matrix`."""
+"""Triangles and identity matrices with NumPy's names: one-line forms of `diagonal_matrix`."""
 
 import re
 from typing import Any, Unpack, overload
@@ -14,7 +14,7 @@ from dmlops.functions import diagonal_matrix, is_compiling
 from dmlops.opaque_types import OpaqueType
 from dmlops.operators.diagonal_matrix import INT32_MAX
 
-# No matrix has so many rows or columns.
+# More rows or columns than any matrix has.
 _INT64_MAX = 2**63 - 1
 _PARAMETERS = {"x": "m", "begin": "k", "end": "k", "shape": "N"}
 _FIELD = re.compile(r"\bdiagonal_matrix\.(\w+)")
@@ -142,7 +142,7 @@ def eye(
     like: Array,
     **options: Unpack[OutputOptions],
 ) -> Array: ...
-def eye(  # as NumPy has its parameters
+def eye(  # with NumPy's parameters
     N: int,  # noqa: N803
     M: int | None = None,  # noqa: N803
     k: int = 0,
@@ -215,8 +215,8 @@ def eye(  # as NumPy has its parameters
 
 
 def _beyond_all(m: Any) -> int:
-    """Return a bound beyond all diagonals; at DirectML's levels one that they take, if the matrix has it."""
-    # torch's compiler cannot see the level.
+    """Return a bound beyond all diagonals; at DirectML's levels one that fits into INT32, if possible."""
+    # torch's compiler cannot trace the look-up of the level.
     is_extended = is_compiling() or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED
     sizes = () if is_extended else getattr(m, "shape", ())
     return _INT64_MAX if is_extended or max(sizes[-2:], default=0) > INT32_MAX else INT32_MAX

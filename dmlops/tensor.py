@@ -1,4 +1,4 @@
-"""A tensor's description: data type, sizes and strides, as in DML_BUFFER_TENSOR_DESC."""
+"""`TensorDesc`, the description of a tensor: data type, sizes and strides, as in DML_BUFFER_TENSOR_DESC."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -13,21 +13,21 @@ from dmlops.errors import counted, refuse, shown
 from dmlops.opaque_types import ElementType, OpaqueType
 
 MAX_DML_ELEMENTS = 2**32 - 1
-# DirectML keeps sizes and strides in a UINT.
+# DirectML stores sizes and strides in a UINT.
 _MAX_UINT = 2**32 - 1
-# Elements, bytes, sizes and strides of any tensor: kernels count in 64-bit integers.
+# The limit of elements, bytes, sizes and strides: kernels count in 64-bit integers.
 _MAX_INT64 = 2**63 - 1
-# Layouts that are not nested are checked for overlap one offset at a time, up to this many.
+# Layouts that are not nested are checked for overlap offset by offset, up to this many.
 _MAX_ENUMERATED_OFFSETS = 2**20
 _sizes_stand_in: ContextVar[bool] = ContextVar("dmlops_sizes_stand_in", default=False)
 
 
 @contextmanager
 def sizes_stand_in() -> Iterator[None]:
-    """Let sizes be of any number in a ``with`` block, or in a function that this decorates.
+    """Allow any sizes in a ``with`` block, or in a function that this decorates.
 
-    A call that is traced may not know its sizes yet. Numbers stand in for them that no tensor has, and that
-    together are more than a 64-bit integer counts.
+    A traced call may not know its sizes yet. Numbers that no tensor has then stand in for them, and their
+    product may exceed a 64-bit integer.
     """
     token = _sizes_stand_in.set(True)
     try:
@@ -158,7 +158,7 @@ class TensorDesc:
         return False
 
     def _offsets_collide(self, dims: list[tuple[int, int]]) -> bool:
-        # Dimensions that interleave without meeting are rare, and only small ones are worth the search.
+        # Dimensions that interleave without overlap are rare, and only small ones are worth the search.
         if dims[0][0] == 0 or self.element_count > _MAX_ENUMERATED_OFFSETS:
             return True
         offsets = {0}
@@ -171,7 +171,7 @@ class TensorDesc:
 
     @property
     def extended_reason(self) -> str | None:
-        """What puts the tensor beyond DirectML's own rules, or None."""
+        """The reason why the tensor breaks DirectML's rules, or None."""
         if any(size == 0 for size in self.sizes):
             return f"sizes {self.sizes} contain a zero"
         if self.strides is not None and any(stride < 0 for stride in self.strides):
@@ -217,7 +217,7 @@ class TensorDesc:
         >>> TensorDesc.from_array(np.zeros((4, 6), np.float16)[:, ::2]).strides
         (6, 2)
         """
-        # Descriptions are what array libraries are made with.
+        # Array libraries import this module.
         from dmlops.array_libraries import as_input  # noqa: PLC0415
         from dmlops.data_types import check_of_descriptors  # noqa: PLC0415
 
@@ -334,7 +334,7 @@ def _integers(field: str, values: Any) -> tuple[int, ...]:
     if type(values) is tuple and _INT.issuperset(map(type, values)):
         return values
     try:
-        # Of text only an empty one would pass below, and of mappings and sets the order is not meant.
+        # Empty text would pass below, and mappings and sets have no meaningful order.
         numbers = (None,) if isinstance(values, _NO_SEQUENCES) else tuple(values)
     except TypeError:
         numbers = (None,)

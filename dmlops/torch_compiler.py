@@ -1,6 +1,6 @@
-"""What must happen once torch's compiler sees a call: it runs this module when it first imports it.
+"""Set-up for torch's compiler, which runs when the compiler first meets a call.
 
-The compiler traces functions, but lets the import of a module run.
+The compiler traces functions, but it executes the import of a module.
 """
 
 from dmlops.torch_operators import hide_from_compiler

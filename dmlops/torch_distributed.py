@@ -4,10 +4,10 @@ Every rank of the mesh makes the same call, and runs the kernels on its own shar
 
 - `top_k` along a sharded dimension sends each rank's candidates, at most k per row, and never the shard;
 - `nonzero_coordinates` of a sharded tensor sends one number per row of the result, and the counts;
-- `gather_nd` with ``mode="raise"`` sends one number, so that all ranks raise an error that one has found.
+- `gather_nd` with ``mode="raise"`` sends one number, so that an error on one rank is raised on all of them.
 
-Besides, `lengths` and `indices` are redistributed to match `x`. `x` itself is never sent: a layout that would
-need it is refused.
+In addition, `lengths` and `indices` are redistributed to match `x`. `x` itself is never sent: a layout that
+would require it is refused.
 """
 
 import math
@@ -31,10 +31,10 @@ from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.tensor import TensorDesc
 
-# Its name from torch 2.13 on, and before.
+# The name from torch 2.13 on, and the one before.
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-# Stands for a position; that of no element is as large.
+# Stands for a position, and is larger than that of any element.
 _NOWHERE = 2**63 - 1
 
 
@@ -47,7 +47,7 @@ def top_k(
     lengths: DTensor | None,
     index_dtype: torch.dtype | None = None,
 ) -> tuple[DTensor, DTensor]:
-    """Return the results of `dmlops.top_k`: placed as `x`, but replicated where that shards the axis."""
+    """Run `dmlops.top_k`. The results are placed like `x`, but replicated where `x` shards the axis."""
     x = _distributed(x, "top_k.x")
     described = None
     if lengths is not None:
@@ -72,7 +72,7 @@ def top_k(
 
 
 def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype | None = None) -> tuple[DTensor, DTensor]:
-    """Return the results of `dmlops.nonzero_coordinates`, replicated; the elements are counted first."""
+    """Run `dmlops.nonzero_coordinates`, with replicated results; the elements are counted first."""
     x = _distributed(x, "nonzero_coordinates.x")
     if torch.compiler.is_compiling():
         reason, allowed = "the graph of a DTensor needs a number of rows", "size must be given"
@@ -86,7 +86,7 @@ def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype | None = None) -> t
 def nonzero_coordinates_static(
     x: DTensor, size: int, fill_value: int | None, index_dtype: torch.dtype | None = None
 ) -> tuple[DTensor, DTensor]:
-    """Return the results of `dmlops.nonzero_coordinates` with a `size`, replicated."""
+    """Run `dmlops.nonzero_coordinates` with a `size`, with replicated results."""
     where = "nonzero_coordinates"
     x = _distributed(x, f"{where}.x")
     index_dtype = index_dtype or torch.int64
@@ -104,7 +104,7 @@ def nonzero_coordinates_static(
 
 
 def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTensor:
-    """Return the result of `dmlops.gather_nd`, sharded along the dimensions in which `x` or `indices` are."""
+    """Run `dmlops.gather_nd`. The result is sharded along the dimensions of `x` and `indices` that are."""
     x = _distributed(x, "gather_nd.x")
     indices = _distributed(indices, "gather_nd.indices", x.device_mesh)
     tuples = _describe(indices, "gather_nd.indices")
@@ -121,7 +121,7 @@ def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTens
     ]
     local = x.redistribute(placements=of_x).to_local(grad_placements=of_gradient)
     rows = _redistributed(indices, of_indices)
-    # Other modes raise nothing that only one rank sees, and a graph cannot branch on what the ranks find.
+    # Other modes raise no error that depends on the rank, and a graph cannot branch on what ranks find.
     is_shared = mode == "raise" and not torch.compiler.is_compiling()
     with _error_on_all_ranks(x.device_mesh, placements) if is_shared else nullcontext():
         gathered = functions.gather_nd(local, rows, batch_dims=batch_dims, mode=cast("Mode", mode))
@@ -129,9 +129,9 @@ def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTens
 
 
 def diagonal_matrix(x: DTensor, value: torch.types.Number, begin: int, end: int) -> DTensor:
-    """Return the result of `dmlops.diagonal_matrix`, sharded as `x`, along any dimensions."""
+    """Run `dmlops.diagonal_matrix`. The result is sharded like `x`, along any dimensions."""
     x = _distributed(x, "diagonal_matrix.x")
-    # Column minus row is greater by this in the whole matrix than it is in the shard.
+    # In the whole matrix, column minus row is larger by this than in the shard.
     shift = _start(_cuts(x, x.ndim - 1)) - _start(_cuts(x, x.ndim - 2))
     filled = functions.diagonal_matrix(x.to_local(), value=value, begin=begin - shift, end=end - shift)
     return _whole(filled, x.device_mesh, x.placements, x.shape)
@@ -156,7 +156,7 @@ for _name in RULES:
 
 
 class _Cut(NamedTuple):
-    """How a mesh dimension divides an axis, or what earlier mesh dimensions have left of it.
+    """The division of an axis, or of a part of it, by one mesh dimension.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class _Cut(NamedTuple):
 
 
 def _cuts(x: DTensor, axis: int) -> list[_Cut]:
-    """Return how mesh dimensions divide an axis, one after the other, each as torch.chunk does."""
+    """Return the divisions of an axis by mesh dimensions, one after the other, each like torch.chunk."""
     mesh = x.device_mesh
     cuts: list[_Cut] = []
     for mesh_dim, placement in enumerate(x.placements):
@@ -188,12 +188,12 @@ def _cuts(x: DTensor, axis: int) -> list[_Cut]:
 
 
 def _all_cuts(x: DTensor) -> list[_Cut]:
-    """Return how all axes are divided."""
+    """Return the divisions of all axes."""
     return [cut for axis in range(x.ndim) for cut in _cuts(x, axis)]
 
 
 def _start(cuts: Sequence[_Cut]) -> int:
-    """Return where this rank's shard begins in the whole axis."""
+    """Return the position at which this rank's shard begins in the whole axis."""
     return sum(sum(cut.sizes[: cut.rank]) for cut in cuts)
 
 
@@ -209,7 +209,7 @@ def _top_k_across(
     rows = local.detach().movedim(axis, -1)
     if lengths is not None:
         lengths = _clamped(lengths) - start
-    # Candidates need not be in the order of their values.
+    # Candidates do not have to be in order of value.
     unordered = options | {"index_dtype": "int64", "sorted": False}
     values, indices = functions.top_k(rows, min(k, rows.shape[-1]), lengths=lengths, **unordered)
     indices = indices + start if lengths is None else torch.where(indices < 0, indices, indices + start)
@@ -234,11 +234,11 @@ def _candidates(
     """Return the candidates of all ranks, side by side in the last dimension."""
     parts = [part.unsqueeze(-1).view(torch.uint8) for part in (values, indices)]
     sent = torch.cat(parts, -1)
-    # All ranks send equally much. Only the last ones can lack candidates, so that padding comes last.
+    # All ranks send equally much. Only the last ranks can lack candidates, so padding comes last.
     lacking = min(k, cut.sizes[0]) - values.shape[-1]
     sent = torch.nn.functional.pad(sent, (0, 0, 0, lacking)) if lacking else sent
     received = _all_gather(sent, mesh, cut)
-    # Rows again, with the ranks side by side in each, and every element at a multiple of its size.
+    # Back to rows, each with the candidates of all ranks, and every element at a multiple of its size.
     widths = [part.shape[-1] for part in parts]
     bytes_of_values, bytes_of_indices = (
         part.clone(memory_format=torch.contiguous_format).flatten(-3, -2)
@@ -298,14 +298,14 @@ def _coordinates_across(
 
 
 def _is_below(count: Tensor, rows: Tensor) -> Tensor:
-    """Return which of some rows are the first ones, up to a count."""
+    """Return a mask of the rows before a count."""
     return torch.arange(rows.shape[0], device=rows.device) < count
 
 
 def _gather_layout(
     x: DTensor, mesh_dim: int, of_indices: Placement, batch_dims: int, tuple_size: int, indices_ndim: int
 ) -> tuple[Placement, Placement, Placement]:
-    """Return the placements of x, indices and result over a mesh dimension, such that x need not be sent."""
+    """Return placements of x, indices and result over a mesh dimension for which x need not be sent."""
     of_x, last, first_copied = x.placements[mesh_dim], indices_ndim - 1, batch_dims + tuple_size
     if of_x.is_shard():
         if of_x.dim < batch_dims:
@@ -315,7 +315,7 @@ def _gather_layout(
         reason = "it indexes that dimension, and an element may be on any rank"
         refuse("gather_nd.x", f"a DTensor of placement {of_x!r}", reason, _remedy("Replicate()"))
     if of_indices.is_shard() and of_indices.dim < batch_dims:
-        # Shards of a batch dimension that is divided already would consist of other elements.
+        # Shards of a batch dimension that is already divided would consist of other elements.
         is_divided = any(placement.is_shard(of_indices.dim) for placement in x.placements)
         of_x = of_indices = Replicate() if is_divided else of_indices
     if of_indices.is_shard(last):
@@ -324,7 +324,7 @@ def _gather_layout(
 
 
 def _of_rows(placement: Placement, axis: int) -> Placement:
-    """Return the placement of a tensor without an axis that matches that of one with it."""
+    """Return the placement of a tensor that lacks an axis, to match one that has it."""
     if placement.is_shard(axis) or placement.is_replicate():
         return Replicate()
     return Shard(placement.dim - (placement.dim > axis))
@@ -336,7 +336,7 @@ def _all_gather(x: Tensor, mesh: DeviceMesh, cut: _Cut) -> Tensor:
     if x.numel() == 0:
         return x.new_empty(shape)
     if torch.compiler.is_compiling():
-        # Graphs hold what DTensor sends, but not what torch.distributed does.
+        # Graphs can hold DTensor's collectives, but not those of torch.distributed.
         placements = [Shard(0) if d == cut.mesh_dim else Replicate() for d in range(mesh.ndim)]
         return _whole(x.unsqueeze(0), mesh, placements, shape).full_tensor()
     received = x.new_empty(math.prod(shape))
@@ -347,7 +347,7 @@ def _all_gather(x: Tensor, mesh: DeviceMesh, cut: _Cut) -> Tensor:
 
 @contextmanager
 def _clear_failure() -> Iterator[None]:
-    """Say what to do about a rank that has gone away."""
+    """Say what to do about a rank that has ended."""
     try:
         yield
     except RuntimeError as error:
@@ -361,7 +361,7 @@ def _clear_failure() -> Iterator[None]:
 
 @contextmanager
 def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> Iterator[None]:
-    """Make all ranks raise an error where one does; otherwise the others would wait for it later on."""
+    """Make all ranks raise the error of one; otherwise the others would wait for that rank later."""
     error = None
     try:
         yield
@@ -380,7 +380,7 @@ def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> It
 
 
 def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
-    """Return an argument that is a DTensor, of which this rank has the shard that its placements say."""
+    """Return an argument that must be a DTensor, with the shard that its placements give this rank."""
     if not isinstance(x, DTensor):
         got, reason = f"a {type(x).__name__}", "another argument is a DTensor"
         raise TypeError(error_text(where, got, reason, "distribute_tensor(x, mesh, placements) makes it one"))
@@ -410,7 +410,7 @@ def _redistributed(x: DTensor, placements: Sequence[Placement]) -> Tensor:
     local = x.to_local()
     if tuple(placements) == x.placements:
         return local
-    # Not all back-ends send unsigned integers.
+    # Some back-ends cannot send unsigned integers.
     signed = local.view(getattr(torch, str(local.dtype).removeprefix("torch.").removeprefix("u")))
     whole = _whole(signed, x.device_mesh, x.placements, x.shape)
     return whole.redistribute(placements=placements).to_local().view(local.dtype)
@@ -427,12 +427,12 @@ def _describe(x: DTensor, where: str) -> TensorDesc:
 def _clamped(lengths: Tensor) -> Tensor:
     """Return lengths as int64 numbers that are not negative."""
     whole = lengths.view(torch.int64) if lengths.dtype == torch.uint64 else lengths.to(torch.int64)
-    # The largest of the unsigned type have the sign bit.
+    # The largest unsigned numbers have the sign bit.
     return torch.where(whole < 0, _NOWHERE, whole) if lengths.dtype == torch.uint64 else whole.clamp(0)
 
 
 def _whole(local: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> DTensor:
-    """Return the DTensor of which this rank has such a shard."""
+    """Return the DTensor with this shard on this rank."""
     strides = [math.prod(max(n, 1) for n in shape[axis + 1 :]) for axis in range(len(shape))]
     return DTensor.from_local(
         local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=tuple(strides)

@@ -1,10 +1,10 @@
-"""The operators as torch operators, ``torch.ops.dmlops``: for calls that torch differentiates or traces.
+"""The operators as torch operators, ``torch.ops.dmlops``, for calls that torch differentiates or traces.
 
-The functions of `dmlops` call those of this module where kernels alone would not do: a derivative is asked
-for, or the tensors stand for others in a graph or a transformation. What an operator returns is inferred from
-the descriptors while a graph is traced. Where a derivative is asked for, the kernels find the positions, and
-torch's own operators move the elements there. The derivatives are theirs: in reverse and forward mode, of any
-order, and under every transformation of ``torch.func``.
+The functions of `dmlops` call this module if kernels alone are not enough: because a derivative is requested,
+or because the tensors stand for others in a graph or a transformation. While a graph is traced, the
+descriptors infer what an operator returns. To compute a derivative, the kernels find the positions, and
+torch's own operators move the elements. Torch knows the derivatives of these operators: in reverse and
+forward mode, of any order, and under every transformation of ``torch.func``.
 """
 
 import functools
@@ -33,9 +33,9 @@ from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.tensor import TensorDesc, sizes_stand_in
 
-# No tensor has so many elements along a dimension.
+# More than any tensor has elements along a dimension.
 _FIRST_STAND_IN = 2**60
-# Bounds of a band are 64-bit integers. No element is on a diagonal so far out.
+# The bounds of a band are 64-bit integers. No element is on a diagonal so far out.
 _FARTHEST_DIAGONAL = 2**62
 _LIBRARY = torch.library.Library("dmlops", "FRAGMENT")
 
@@ -50,7 +50,7 @@ def top_k(
     sorted: bool,
     index_dtype: Any,
 ) -> Sequence[Tensor]:
-    """Return the results of `dmlops.top_k`."""
+    """Run `dmlops.top_k`."""
     _check_stream(stream, "top_k")
     x, lengths = _tensor(inputs[0], "top_k.x"), inputs[1] if len(inputs) > 1 else None
     results = _top_k(
@@ -70,7 +70,7 @@ def nonzero_coordinates(
     fill_value: int | None,
     index_dtype: Any,
 ) -> Sequence[Tensor]:
-    """Return the results of `dmlops.nonzero_coordinates`."""
+    """Run `dmlops.nonzero_coordinates`."""
     where = "nonzero_coordinates"
     _check_stream(stream, where)
     x, dtype = _tensor(inputs[0], f"{where}.x"), _index_dtype(index_dtype, out, where)
@@ -78,7 +78,7 @@ def nonzero_coordinates(
         size = _tensor(out[0], f"{where}.out[0]").shape[0]
     if size is None:
         if fill_value is not None:
-            reason, allowed = "size is left out", "there are rows to fill only where size is given"
+            reason, allowed = "size is left out", "fill_value needs size"
             refuse(f"{where}.fill_value", fill_value, reason, allowed)
         return _nonzero_coordinates(x, dtype)  # type: ignore[no-any-return]
     fill = None if fill_value is None else _integer(fill_value, f"{where}.fill_value")
@@ -87,7 +87,7 @@ def nonzero_coordinates(
 
 
 def gather_nd(inputs: Sequence[Any], out: Any, stream: Any, batch_dims: int, mode: str) -> Sequence[Tensor]:
-    """Return the result of `dmlops.gather_nd`."""
+    """Run `dmlops.gather_nd`."""
     _check_stream(stream, "gather_nd")
     x, indices = _tensor(inputs[0], "gather_nd.x"), _as_tensor(inputs[1], "gather_nd.indices")
     results = (_gather_nd(x, indices, _integer(batch_dims, "gather_nd.batch_dims"), mode),)
@@ -97,9 +97,9 @@ def gather_nd(inputs: Sequence[Any], out: Any, stream: Any, batch_dims: int, mod
 def diagonal_matrix(
     inputs: Sequence[Any], out: Any, stream: Any, pattern: Any, value: Any, begin: int, end: int
 ) -> Sequence[Tensor]:
-    """Return the result of `dmlops.diagonal_matrix`.
+    """Run `dmlops.diagonal_matrix`.
 
-    Where `inputs` is empty, `pattern` has the arguments ``shape``, ``dtype`` and ``like``.
+    If `inputs` is empty, `pattern` has the arguments ``shape``, ``dtype`` and ``like``.
     """
     where = "diagonal_matrix"
     _check_stream(stream, where)
@@ -111,9 +111,9 @@ def diagonal_matrix(
     _check_fits(value, f"{where}.value")
     begin, end = _bounds(_any_integer(begin, f"{where}.begin"), _any_integer(end, f"{where}.end"))
     x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(pattern, out)
-    # Infinity minus itself is NaN.
+    # The difference is NaN for infinities and NaN.
     if torch.compiler.is_exporting() and x.is_floating_point() and _is_known(value - value != 0):
-        # AOTInductor reads the arguments of operators from JSON, which has no such numbers.
+        # AOTInductor passes the arguments of operators as JSON, which has no such numbers.
         results = (torch.where(_band(x, begin, end), value, x),)
     else:
         results = (_diagonal_matrix(x, value, begin, end),)
@@ -121,14 +121,14 @@ def diagonal_matrix(
 
 
 def refuse_tensor_as_value() -> NoReturn:
-    """Refuse a tensor as the value of a diagonal matrix where it may have a derivative."""
+    """Refuse a tensor, which may have a derivative, as the value of a diagonal matrix."""
     got, reason = "a tensor", "there is no derivative with respect to it"
-    allowed = "it must be a number, as value.item() is"
+    allowed = "it must be a number: pass value.item()"
     raise TypeError(error_text("diagonal_matrix.value", got, reason, allowed))
 
 
 def _zeros(pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
-    """Return the input of a diagonal matrix that has none."""
+    """Return zeros as the input of a diagonal matrix that has none."""
     where = "diagonal_matrix"
     shape, dtype, like = pattern
     like = out if like is None else like
@@ -151,9 +151,9 @@ def _bounds(begin: int, end: int) -> tuple[int, int]:
     """Return bounds of the same band that fit into 64 bits."""
     far = _FARTHEST_DIAGONAL
     is_inverted = begin > end
-    # Symbols are of sizes, and not so large.
+    # Symbols stand for sizes, which are not so large.
     begin, end = (max(min(bound, far), -far) if isinstance(bound, int) else bound for bound in (begin, end))
-    # Bounds beyond the same end exclude nothing from an inverted fill.
+    # An inverted fill with both bounds beyond the same end leaves nothing out.
     return (end + 1 if is_inverted and begin == end else begin), end
 
 
@@ -180,7 +180,7 @@ def _is_distributed(x: Tensor) -> bool:
 
 
 def _distributed_rules() -> dict[str, Callable[..., Any]]:
-    """Return what runs the operators on DTensors; the first call registers it with torch."""
+    """Return the module that runs the operators on DTensors; the first call registers it with torch."""
     from dmlops.torch_distributed import RULES  # noqa: PLC0415 - as few need it
 
     return RULES
@@ -199,10 +199,10 @@ def _check_fits(value: Any, where: str) -> None:
 
 
 def _is_known(condition: Any) -> bool:
-    """Return whether a condition is true, and where it has symbols, of all that they stand for."""
+    """Return whether a condition is true, whatever its symbols stand for."""
     if isinstance(condition, bool) and not torch.compiler.is_compiling():
         return condition
-    # Tracing has imported this already, which takes long.
+    # This import takes long, but tracing has done it already.
     from torch.fx.experimental.symbolic_shapes import statically_known_true  # noqa: PLC0415
 
     return statically_known_true(condition)  # type: ignore[no-any-return]
@@ -214,7 +214,7 @@ def _number(value: Any) -> Any:
 
 
 def _integer(value: Any, where: str) -> int:
-    """Return an integer, which may be a symbol, as it is."""
+    """Return an integer unchanged; it may be a symbol."""
     integer = _any_integer(value, where)
     _check_fits(integer, where)
     return integer
@@ -232,14 +232,14 @@ def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:
     if out is not None:
         check_is_pair(out, f"{function}.out")
         return _tensor(out[1], f"{function}.out[1]").dtype
-    # The compiler cannot see the level, which a compiled call is held to when it runs.
+    # The compiler cannot trace the look-up of the level; a compiled call checks it when it runs.
     if torch.compiler.is_dynamo_compiling() or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED:
         return None
     return torch.uint32
 
 
 def _or_int64(dtype: torch.dtype | None) -> torch.dtype:
-    """Return the type of indices; AOTInductor can leave out None alone."""
+    """Return the type of indices: AOTInductor can leave out an argument only if it is None."""
     return torch.int64 if dtype is None else dtype
 
 
@@ -250,7 +250,7 @@ def _dtype(data_type: ElementType) -> torch.dtype:
 def _written(
     results: Sequence[Tensor], out: Sequence[Any], names: Sequence[str], x: Tensor | None, function: str
 ) -> Sequence[Tensor]:
-    """Copy results to the tensors of an ``out`` argument, which fit them exactly, and return these."""
+    """Copy results to the tensors of an ``out`` argument, which must fit exactly, and return those."""
     differentiates = x is not None and _is_tracked(x)
     for place, (result, array, name) in enumerate(zip(results, out, names, strict=True)):
         where = f"{function}.out[{place}]" if len(names) > 1 else f"{function}.out"
@@ -262,7 +262,7 @@ def _written(
 
 def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool, where: str) -> None:
     if differentiates or (torch.is_grad_enabled() and array.requires_grad):
-        reason = "what is written in place has no derivative"
+        reason = "an output that is written in place has no derivative"
         remedy = "leave out, pass x.detach(), or use torch.no_grad()"
         raise TypeError(error_text(where, "a tensor", reason, remedy))
     _check_device(array, result, where)
@@ -274,7 +274,7 @@ def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool
 
 
 class _Symbols:
-    """Descriptors take numbers: sizes unknown while tracing get one each, and are put back in results."""
+    """Numbers for the sizes that are unknown while tracing: descriptors get these, results the symbols."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, Any] = {}
@@ -306,7 +306,7 @@ def _check_device(array: Tensor, x: Tensor, where: str) -> None:
 
 
 def _equated(where: str, desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: Any) -> TensorDesc:
-    """Return the description of a tensor with the leading sizes of another, where those are unknown."""
+    """Return the description of a tensor with the unknown ones of its leading sizes replaced by another's."""
     sizes_differ = f"{where}: got shape {tuple(shape)}, but x has sizes {tuple(other_shape)} there"
     sizes = [*desc.sizes]
     for d, (ours, theirs) in enumerate(zip(shape, other_shape, strict=False)):
@@ -317,12 +317,12 @@ def _equated(where: str, desc: TensorDesc, shape: Any, other: Sequence[int], oth
 
 
 def _plain(x: Tensor) -> Tensor:
-    """Return a tensor with neither a derivative nor a type of its own."""
+    """Return a tensor without a derivative, of the plain type."""
     x = x.detach()
     return x if type(x) is Tensor else x.as_subclass(Tensor)
 
 
-# These functions run on the tensors themselves: they know nothing of derivatives, and are given none.
+# These functions run on plain tensors, without derivatives.
 def _run_top_k(
     x: Tensor,
     k: int,
@@ -364,11 +364,11 @@ def _fake_top_k(
             *(symbols.describe(lengths, "top_k.lengths"), lengths.shape),
             *([data.sizes[d] for d in rows], [x.shape[d] for d in rows]),
         )
-    # Whether a type holds all indices is known when the sizes are.
+    # Whether a type holds all indices is known once the sizes are.
     is_sized = all(isinstance(size, int) for size in x.shape)
     index_type = index_data_type(_or_int64(index_dtype) if is_sized else torch.int64, "top_k.index_dtype")
     with InWordsOf("top_k", has_out=False):
-        # A k that is a symbol is checked by torch, which then knows that it is no larger than the axis.
+        # torch checks a symbolic k, and then knows that it is not larger than the axis.
         known_k = k if isinstance(k, int) else 0
         values, indices = infer_top_k(data, known_k, axis, index_type, row_lengths)
     if not isinstance(k, int):
@@ -380,7 +380,7 @@ def _fake_top_k(
 
 
 class _Gather(torch.autograd.Function):  # type: ignore[misc]
-    """`torch.gather`, which would keep `x` for its backward pass: this keeps the positions alone."""
+    """`torch.gather`, except that the backward pass keeps only the positions, and not `x`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axis: int, places: Tensor) -> Tensor:
@@ -406,7 +406,7 @@ def _differentiable_top_k(
 ) -> tuple[Tensor, Tensor]:
     values, indices = _top_k(x.detach(), k, axis, largest, sorted, lengths, index_dtype)
     x = x if x.dim() else x.reshape(1)
-    # Unsigned types hold what is beyond the length of a row as their highest number.
+    # In unsigned types, the index of padding is the highest number.
     places = indices.long()
     if lengths is None:
         return gather(x, axis, places), indices
@@ -448,7 +448,7 @@ def _run_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) 
 @sizes_stand_in()
 def _fake_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     if x.device.type == "meta":
-        reason = "how many rows there are depends on the elements, which are not there"
+        reason = "the number of rows depends on the elements, which this tensor does not have"
         refuse("nonzero_coordinates.size", None, reason, "size must be a number of rows")
     size = torch.library.get_ctx().new_dynamic_size()
     return _fake_nonzero_coordinates_static(x, size, None, index_dtype)
@@ -475,7 +475,7 @@ def _fake_nonzero_coordinates_static(
 ) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
     index_type = index_data_type(_or_int64(index_dtype), "nonzero_coordinates.index_dtype")
-    # The sizes of x reach neither result.
+    # Neither result depends on the sizes of x.
     data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), (1,) * x.dim())
     with InWordsOf("nonzero_coordinates", has_out=False, sizes="size"):
         coordinates, count = infer_nonzero_coordinates(data, symbols.number(size), index_type)
@@ -490,7 +490,7 @@ def _batched_nonzero_coordinates_static(
     index_dtype: torch.dtype | None = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     x = x.movedim(in_dims[0] or 0, 0)
-    # How many non-zero elements each element has up to itself. Where they become n is the n-th of them.
+    # The number of non-zero elements up to each element. The n-th non-zero element is where it becomes n.
     counts = (x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)).ne(0).cumsum(1)
     rows = torch.arange(1, size + 1, device=x.device).repeat(x.shape[0], 1)
     places = torch.searchsorted(counts, rows)
@@ -527,11 +527,11 @@ def _differentiable_gather_nd(
     gather: Callable[[Tensor, int, Tensor], Tensor], x: Tensor, indices: Tensor, batch_dims: int, mode: str
 ) -> Tensor:
     if _is_known(x.numel() == 0):
-        # The sum of no elements is exactly zero, and connects the result to x.
+        # The sum of no elements is zero, and connects the result to x.
         gathered: Tensor = _gather_nd(x.detach(), indices, batch_dims, mode)
         return gathered + x.sum()
     if not 0 <= batch_dims < min(x.dim(), indices.dim()) or indices.shape[-1] == 0:
-        # The kernel refuses what does not fit. A tuple without coordinates selects all of its batch.
+        # The kernel refuses arguments that do not fit. A tuple without coordinates selects all of its batch.
         _gather_nd(x.detach(), indices, batch_dims, mode)
         batch, rest = x.shape[:batch_dims], x.shape[batch_dims:]
         whole = x.reshape((*batch, *(1,) * (indices.dim() - 1 - batch_dims), *rest))
@@ -547,7 +547,7 @@ def _differentiable_gather_nd(
 
 
 def _rows(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tensor, Tensor]:
-    """Return which block of `x` each tuple names, and which tuples name one.
+    """Return the block of `x` that each tuple points at, and which tuples point at one.
 
     The position along each dimension is gathered from all that there are, so that the kernel alone knows what
     an index means.
@@ -556,7 +556,7 @@ def _rows(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tenso
     rows = torch.zeros(indices.shape[:-1], dtype=torch.int64, device=x.device)
     found = rows + 1
     for d, size in enumerate(sizes):
-        # From 1, as 0 is what "fill" gives where there is none.
+        # From 1 on, because "fill" gives 0 for tuples without a block.
         positions = torch.arange(1, size + 1, device=x.device)
         positions = positions.reshape(-1, *(1,) * (len(sizes) - 1 - d)).expand(sizes)
         found = _gather_nd(positions, indices, batch_dims, mode)
@@ -571,11 +571,11 @@ def _batched_gather_nd(
 ) -> tuple[Tensor, int]:
     of_x, of_indices = in_dims[:2]
     if of_indices is None:
-        # Copied along, as the first dimension of the blocks.
+        # The batch is copied as the first dimension of the blocks.
         x = x.movedim(of_x, batch_dims + indices.shape[-1])
         return _gather_nd(x, indices, batch_dims, mode), indices.dim() - 1
     if of_x is None:
-        # More tuples.
+        # The batch only adds tuples.
         return _gather_nd(x, indices.movedim(of_indices, batch_dims), batch_dims, mode), batch_dims
     return _gather_nd(x.movedim(of_x, 0), indices.movedim(of_indices, 0), batch_dims + 1, mode), 0
 
@@ -587,7 +587,7 @@ def _run_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: 
 @sizes_stand_in()
 def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
     symbols = _Symbols()
-    # Neither the bounds nor a value that is traced have a say in the result's shape.
+    # The shape of the result depends neither on the bounds nor on a traced value.
     known = value if isinstance(value, (int, float, complex)) else 0
     data = symbols.describe(x, "diagonal_matrix.x")
     with InWordsOf("diagonal_matrix", has_out=False):
@@ -598,7 +598,7 @@ def _differentiable_diagonal_matrix(
     _gather: Any, x: Tensor, value: torch.types.Number, begin: int, end: int
 ) -> Tensor:
     if x.dim() < 2:
-        return _diagonal_matrix(x.detach(), value, begin, end)  # refuses it
+        return _diagonal_matrix(x.detach(), value, begin, end)  # this refuses it
     fill = _diagonal_matrix(torch.zeros((1, 1), dtype=x.dtype, device=x.device), value, 0, 1)
     return torch.where(_band(x, begin, end), fill, x).contiguous()
 
@@ -617,7 +617,7 @@ def _batched_diagonal_matrix(
 
 
 def _is_tracked(x: Tensor) -> bool:
-    """Return whether a derivative with respect to `x` is asked for, in reverse or forward mode."""
+    """Return whether a derivative with respect to `x` is requested, in reverse or forward mode."""
     if not (x.is_floating_point() or x.is_complex()) or x.layout is not torch.strided:
         return False
     return (x.requires_grad and torch.is_grad_enabled()) or _has_tangent(x)
@@ -625,9 +625,9 @@ def _is_tracked(x: Tensor) -> bool:
 
 def _has_tangent(x: Tensor) -> bool:
     try:
-        # The level is torch's only one. Compiled graphs enter it without telling Python.
+        # torch has only one level of forward mode. Compiled graphs enter it without telling Python.
         return forward_ad.unpack_dual(x, level=0).tangent is not None
-    except RuntimeError:  # within vmap, whose examples torch asks one transformation further in
+    except RuntimeError:  # a batch in vmap: torch asks again for the tensor that it wraps
         return False
 
 
@@ -635,11 +635,11 @@ def _gather_for(keys: Any, x: Tensor) -> Callable[[Tensor, int, Tensor], Tensor]
     """Return what gathers elements of a tensor that a call with these dispatch keys differentiates."""
     key = torch._C.DispatchKey
     is_transformed = keys.has(key.FuncTorchDynamicLayerBackMode) or keys.has(key.Python)
-    # Transformations and graphs need torch's own operator. Graphs keep no more than they use of its inputs.
+    # Transformations and graphs need torch's own operator; compiled graphs do not keep its input either.
     return torch.gather if is_transformed or _has_tangent(x) else _Gather.apply  # type: ignore[no-any-return]
 
 
-# What runs an operator, by its name and dispatch key.
+# The functions that run an operator, by its name and dispatch key.
 _code: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
@@ -653,7 +653,7 @@ def _implement(name: str, function: Callable[..., Any], key: str) -> None:
 
 @functools.cache
 def hide_from_compiler() -> None:
-    """Let torch's compiler, which is loaded by then, see calls of the operators and not what runs them.
+    """Make torch's compiler see calls of the operators rather than the code that runs them.
 
     It would trace that code where a graph breaks at such a call, and find a call of the same operator there.
     """
@@ -671,7 +671,7 @@ def _operator(name: str, run: Callable[..., Any], fake: Callable[..., Any], *tag
 
 
 def _register_derivatives(operator: Any, differentiable: Callable[..., Any]) -> None:
-    """Let `differentiable` run an operator where a derivative is asked for.
+    """Let `differentiable` run an operator if a derivative is requested.
 
     torch calls it once for each transformation, from the innermost on: only the tensors that this one tracks
     are tracked in the call.
@@ -691,7 +691,7 @@ def _register_vmap(operator: Any, fake: Callable[..., Any], batched: Callable[..
     """Let `batched` run an operator on a batch of examples in vmap."""
 
     def run_batch(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
-        # Arguments that do not fit are refused in terms of one example, which need not be there.
+        # Arguments that do not fit are refused in terms of one example. A batch may have none.
         pairs = zip(arguments, in_dims, strict=True)
         fake(*[argument if d is None else _example(argument, d) for argument, d in pairs])
         return batched(in_dims, *arguments)
@@ -704,7 +704,7 @@ def _example(batch: Tensor, d: int) -> Tensor:
     return batch.new_empty(()).expand(batch.shape[:d] + batch.shape[d + 1 :])
 
 
-# Programs that return these can be saved.
+# Exported programs that return these can be saved.
 _register: Any = getattr(torch.utils._pytree, "_register_namedtuple", None)
 if _register is not None:
     for _result in (functions.TopKResult, functions.NonzeroResult):

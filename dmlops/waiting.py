@@ -1,4 +1,4 @@
-"""The two operations that wait for an answer of a kernel: checked gathers, and listings of unknown length.
+"""The two operations that wait for the answer of a kernel: checked gathers, and listings of unknown length.
 
 Each is one function for both devices.
 """
@@ -42,7 +42,7 @@ def check_then_gather(
 
 
 def count_then_expand(call: "BoundCall", executor: Executor, x: int, count: int) -> Any:
-    """Return a new array with as many rows of coordinates as were counted.
+    """Count, and return a new array with that many rows of coordinates.
 
     Parameters
     ----------

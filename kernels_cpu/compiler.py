@@ -1,8 +1,8 @@
-"""From a Python function to object code.
+"""Compile a Python function to object code.
 
-Numba writes a kernel, with all that it calls, as one LLVM module (`numba_frontend`), which is optimised here.
-What remains of that is the kernel and an entry with one fixed C interface; everything else is internal to the
-object code, and it refers to nothing outside but C's memory functions.
+Numba writes a kernel and everything that it calls as one LLVM module (`numba_frontend`), which is optimised
+here. The object code has an entry with one fixed C interface; everything else in it is internal, and it
+refers to no outside symbols but C's memory functions.
 """
 
 import importlib

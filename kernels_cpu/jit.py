@@ -1,7 +1,7 @@
-"""How CPU kernels are decorated: Numba's `njit` without the GIL and without checks.
+"""The decorator of CPU kernels: Numba's `njit` without the GIL and without checks.
 
-Kernels are compiled to object code by `compiler`, and called through `linking`; Numba's wrappers for calls
-from Python would only take time to compile.
+Kernels are compiled to object code by `compiler` and called through `linking`. Numba's own wrappers for calls
+from Python would only add compilation time.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A kernel by name, and once it is loaded: all that plans need, without Numba and LLVM."""
+"""Kernels by name, and loaded kernels: all that plans need, without Numba and LLVM."""
 
 import functools
 import struct
@@ -89,7 +89,7 @@ class BoundKernel:
     def __init__(self, kernel: LoadedKernel, leading: "Arguments", n_operands: int) -> None:
         self.kernel = kernel
         self._call = kernel.call
-        self._leading = leading  # whose tables the prefix refers to
+        self._leading = leading  # keeps the tables alive that the prefix refers to
         self._prefix, self._pack = packed(leading), packer(n_operands)
 
     def __call__(self, *operands: int) -> int:

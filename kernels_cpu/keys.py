@@ -1,9 +1,9 @@
-"""From bit patterns to keys: signed integers whose ascending order is the order of selection.
+"""Turn bit patterns into keys: signed integers whose ascending order is the order of selection.
 
-One formula serves unsigned and signed integers and every float format; what differs are five constants.
-For floats, ``infinity + magnitude`` (``infinity - magnitude`` below zero) puts -inf at 0, both zeros at
-`infinity`, +inf at ``2 * infinity`` and, as the sum wraps around, every NaN beyond that, where one minimum
-makes them equal.
+One formula with five constants serves unsigned and signed integers and every float format. For floats,
+``infinity + magnitude`` (``infinity - magnitude`` below zero) puts -inf at 0, both zeros at `infinity`, and
++inf at ``2 * infinity``. Every NaN lies beyond that, as the sum wraps around, where one minimum makes all of
+them equal.
 """
 
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Object code to callable functions, with llvmlite alone: a process that finds its kernels needs no Numba."""
+"""Link object code into callable functions with llvmlite alone: found kernels need no Numba."""
 
 import ctypes
 import functools
@@ -12,9 +12,9 @@ from kernels_cpu.kernel import LoadedKernel
 ENTRY = "dmlops_entry"
 """The one symbol that an artifact exports: ``int64_t dmlops_entry(const int64_t *arguments)``."""
 
-# Takes its words from a bytes object, which the call keeps alive, and lets go of the GIL.
+# Takes its words from a bytes object, which the call keeps alive, and releases the GIL.
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p)
-# Linked libraries stay for the life of the process, as compiled code does everywhere.
+# Linked libraries stay for the life of the process, like all compiled code.
 _libraries: list[Any] = []
 
 
@@ -22,7 +22,7 @@ _libraries: list[Any] = []
 def _linker() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    # LLVM's older linker ends the process where it puts parts of an object more than 4 GiB apart on aarch64:
+    # On aarch64, LLVM's older linker ends the process if it puts parts of an object more than 4 GiB apart:
     # https://github.com/llvm/llvm-project/issues/71963. The newer one lacks some of Windows' object format.
     return llvm.create_lljit_compiler(use_jit_link=sys.platform != "win32")
 

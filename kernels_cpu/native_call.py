@@ -1,9 +1,9 @@
-"""A look at arrays as one step, and with it the launch of a small kernel: known kinds, and memory apart.
+"""Check arrays in one native call, and launch a small kernel in it: known kinds of arrays, and no overlap.
 
-Each of these as a call of its own would take as long as a small kernel does. What an array is comes from a
-public interface for C: the array interface, whose structure every NumPy array gives out as a capsule, or
-DLPack's exchange functions, which describe an array in place. The GIL is kept meanwhile: to give it away and
-take it back is another such step, which only larger calls take.
+As a call of its own, each of these steps would take as long as a small kernel. Arrays are described by a
+public C interface: the array interface, whose structure every NumPy array hands out as a capsule, or DLPack's
+exchange functions, which describe an array in place. The call keeps the GIL: releasing and taking it would be
+another such step, which only pays for larger calls.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ LAUNCH = Kernel("native_launch", "kernels_cpu.native_call_kernel:native_launch",
 KERNELS = (CALL, LOOK, LAUNCH)
 MAX_ARGUMENTS = 16
 
-# A native call returns this where it did nothing; no kernel of an operator returns a negative number.
+# A native call returns this if it has done nothing; no kernel of an operator returns a negative number.
 MISMATCH = -1
 
 # Flags of the array interface.
@@ -32,7 +32,7 @@ _ALIGNED, _NOT_SWAPPED, _WRITEABLE = 0x100, 0x200, 0x400
 _DESCRIBE_AT = 40
 _DLPACK_MAJOR = 1
 _ATTRIBUTE = sys.intern("__array_struct__")
-# Each of these is a class, of which one is enough.
+# Each of these is a class; one instance is enough.
 _CALL_PROTOTYPE = ctypes.PYFUNCTYPE(
     *(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
 )
@@ -40,7 +40,7 @@ _LOOK_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py
 
 
 class Operand(NamedTuple):
-    """An array that a native call knows again.
+    """An array that a native call recognises.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Operand(NamedTuple):
 
     @classmethod
     def of_array_interface(cls, array: Any, *, is_output: bool) -> "Operand":
-        """Return how NumPy's array interface describes an array."""
+        """Return the description of an array by NumPy's array interface."""
         flags = _ALIGNED | _NOT_SWAPPED | (_WRITEABLE if is_output else 0)
         kind = ord(array.dtype.kind) | array.itemsize << 32
         return cls(kind, flags, array.shape, array.strides)
@@ -152,7 +152,7 @@ def native_look(
     array_type: type,
     load: Load,
 ) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
-    """Return a function that looks whether arrays are of known kinds.
+    """Return a function that checks whether arrays are of known kinds.
 
     The parameters are those of `native_call`.
 
@@ -173,7 +173,7 @@ def _table(
     overlaps: Sequence[tuple[int, int, int, int]],
     array_type: type,
 ) -> Table:
-    """Return what the kernels read; the arrays' addresses go into the template from place `first` on."""
+    """Return the table that the kernels read; the arrays' addresses go into the template from `first` on."""
     # Neither a type nor an interned name is ever freed.
     words = [*head, id(array_type), dlpack_describe(array_type), id(_ATTRIBUTE)]
     words += [len(overlaps), len(operands), first, len(template), *template]
@@ -185,7 +185,7 @@ def _table(
 
 
 class _Look:
-    """The kernel that only looks, called with the GIL held."""
+    """The kernel that only checks, called with the GIL held."""
 
     __slots__ = ("_entry", "_table", "_unpack")
 

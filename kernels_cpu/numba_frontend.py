@@ -1,9 +1,9 @@
-"""Numba as a front end, which infers types and writes LLVM IR: the one place that touches its insides.
+"""Numba as a front end that infers types and writes LLVM IR; the only module that touches Numba's internals.
 
-By itself Numba optimises every function, and makes machine code of it, before it goes on with the functions
-that call it. That is most of the time of a compilation, for code that is thrown away: `compiler` optimises a
-kernel with all that it calls at once. Other functions of Numba can still call kernels, as their IR is all
-that those need.
+By itself, Numba optimises every function and generates its machine code before it turns to the functions that
+call it. This takes most of the time of a compilation, for code that is thrown away: `compiler` optimises a
+kernel together with everything that it calls. Other Numba functions can still call kernels, because they only
+need the IR.
 """
 
 import functools

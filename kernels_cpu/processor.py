@@ -1,7 +1,7 @@
 """The processor that kernels are compiled for: its features, its vectors, its largest cache.
 
-It is the host, unless Numba's own variables name another (`environment`): then what Numba compiles, and what
-the store is asked for, is for that one.
+It is the host, unless Numba's own variables name another one (`environment`). Numba then compiles for that
+processor, and the store looks for its kernels.
 """
 
 import functools
@@ -23,18 +23,18 @@ LEVELS: Mapping[str, tuple[int, frozenset[str]]] = {
     "x86-64-v3": (256, frozenset(_V3)),
     "aarch64": (128, frozenset({"neon"})),
 }
-"""What wheels bring kernels for, best first: bits of a vector, and features that each processor of it has."""
+"""The levels that wheels have kernels for, best first: bits of a vector, and features of all processors."""
 
 
 def environment(level: str) -> dict[str, str]:
     """Return the variables with which a process compiles for a level instead of its host."""
     _, features = LEVELS[level]
-    name = "generic" if level == "aarch64" else level  # as LLVM calls it
+    name = "generic" if level == "aarch64" else level  # LLVM's name
     return {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in sorted(features))}
 
 
 def _features() -> dict[str, bool]:
-    # As Numba reads its variables.
+    # In the way that Numba reads its variables.
     no_features = "" if os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic" else None
     given = os.environ.get("NUMBA_CPU_FEATURES", no_features)
     if given is not None:
@@ -77,13 +77,13 @@ TARGET = f"{NAME} {llvm.get_process_triple()} {FEATURES} {WIDTH}"
 
 
 def lanes(element_size: int) -> int:
-    """Return how many elements of that many bytes a vector has: 1 on the scalar path."""
+    """Return the number of elements of this size in a vector: 1 on the scalar path."""
     return max(WIDTH // (8 * element_size), 1)
 
 
 @functools.cache
 def streaming_bytes() -> int:
-    """Return how large an output must be to be written past the caches.
+    """Return the size from which on outputs are written past the caches.
 
     A smaller one fits the largest cache together with its input, may stay there for whoever reads it next,
     and is written faster into it. The largest cache of a server is far from each of its many cores, and no
@@ -93,6 +93,6 @@ def streaming_bytes() -> int:
     try:
         folders = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
         sizes = [int((folder / "size").read_text().strip().removesuffix("K")) << 10 for folder in folders]
-    except (OSError, ValueError):  # no Linux, or one that does not tell
+    except (OSError, ValueError):  # not Linux, or the size is unknown
         pass
     return min(max(sizes, default=32 << 20) // 2, MAX_STREAMING_BYTES)

@@ -1,12 +1,12 @@
-"""Contiguous segments written past the cache: memory is not read before it is overwritten.
+"""Contiguous segments written past the cache, so that memory is not read before it is overwritten.
 
-That pays only for whole lines: a line that is written partly past the cache and partly through it costs
-more than one that is just written. So where a segment ends within a line, that part waits on the stack for
-the next segment. It gets there and away in whole lines too, so the waiting line has room on both sides.
+This only pays for whole lines: a line that is written partly past the cache and partly through it costs more
+than one that is simply written. If a segment ends within a line, that part therefore waits on the stack for
+the next segment. It is copied in whole lines as well, so the waiting line has room on both sides.
 
-All arrays are pointers. `filled` elements that belong right before `start` wait in `line` (of
-``memory.stack_line``) from the segment before; each function returns how many wait then. At the end of an
-unbroken stretch, `flush`.
+All arrays are pointers. `filled` elements from the previous segment, which belong right before `start`, wait
+in `line` (of ``memory.stack_line``). Each function returns how many elements wait afterwards. Call `flush` at
+the end of an unbroken stretch.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""A small persistent pool of worker threads, and how many of them the kernels may use.
+"""A small persistent pool of worker threads, and the number of threads that kernels may use.
 
-Kernels release the GIL, so plain Python threads run them side by side. Handing work to a thread that waits
-on a `queue.SimpleQueue` costs some 13 us, a quarter of what an executor with futures does.
+Kernels release the GIL, so plain Python threads run them in parallel. Handing work to a thread that waits on
+a `queue.SimpleQueue` costs some 13 us, a quarter of the cost of an executor with futures.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _chosen_num_threads: int | None = None
 
 
 def set_num_threads(n: int | None) -> None:
-    """Set how many threads an operator may use.
+    """Set the number of threads that an operator may use.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def set_num_threads(n: int | None) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads an operator may use.
+    """Return the number of threads that an operator may use.
 
     Raises
     ------
@@ -75,8 +75,8 @@ def _checked(name: str, value: Any) -> int:
     return number
 
 
-# Python's own locks are waited for in C, through its C API: `threading.Lock.acquire` runs signal handlers
-# while it waits, and what they raise would leave it with kernels still running.
+# The wait for Python's own locks is in C, through its C API: `threading.Lock.acquire` runs signal handlers
+# while it waits, and an exception of theirs would end the wait while kernels still run.
 _allocate_lock = ctypes.pythonapi.PyThread_allocate_lock
 _allocate_lock.restype = ctypes.c_void_p
 _release_lock = ctypes.pythonapi.PyThread_release_lock
@@ -245,7 +245,7 @@ def launcher(
         addresses = pack(*operands)
         run(call, [prefix + addresses for prefix in prefixes], threads)
 
-    vars(launch)["keeps"] = parts  # whose tables the prefixes refer to
+    vars(launch)["keeps"] = parts  # keep the tables alive that the prefixes refer to
     return launch
 
 

@@ -1,4 +1,4 @@
-"""How a plan divides the workspace that its kernels get."""
+"""Divide a workspace into the areas that kernels use."""
 
 from collections.abc import Mapping
 

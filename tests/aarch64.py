@@ -1,7 +1,7 @@
-"""Numba and LLVM as compilers for aarch64, on whatever machine this is.
+"""Compile for aarch64 with Numba and LLVM, on any machine.
 
-``python -m tests.aarch64`` compiles all CPU kernels for Linux on aarch64 into the cache directory, where an
-emulated process finds them if both have the variables of ``processor.environment("aarch64")``.
+``python -m tests.aarch64`` compiles all CPU kernels for Linux on aarch64 into the cache directory. An
+emulated process finds them there if both have the variables of ``processor.environment("aarch64")``.
 """
 
 import llvmlite.binding as llvm

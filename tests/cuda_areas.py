@@ -1,7 +1,7 @@
-"""What kernels read and write of their workspace, by the arguments of a launch.
+"""The areas of a workspace that kernels read and write, from the arguments of a launch.
 
-Each kernel's function yields ``(parameter, writes, first byte, bytes)``, where the first byte counts from
-what the parameter points at. Only pointers into the workspace matter; `check_areas` leaves the others out.
+Each kernel's function yields ``(parameter, writes, first byte, bytes)``, where the first byte counts from the
+address in the parameter. Only pointers into the workspace matter; `check_areas` leaves the others out.
 """
 
 import importlib

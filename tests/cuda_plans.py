@@ -1,4 +1,4 @@
-"""What CUDA plans put on a stream, for a GPU that need not be there: every launch, its arguments by name."""
+"""The launches of CUDA plans, with their arguments by name, for a GPU that need not be present."""
 
 import ctypes
 import functools

@@ -1,4 +1,4 @@
-"""What each rank checks of the operators on DTensors: against plain NumPy, bit for bit."""
+"""The checks that each rank makes of the operators on DTensors: against plain NumPy, bit for bit."""
 
 import itertools
 import os

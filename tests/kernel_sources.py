@@ -1,4 +1,4 @@
-"""Where kernels for a GPU can come from besides the cache: Numba, and the archives of a wheel."""
+"""Sources of kernels for a GPU besides the cache: Numba, and the archives of a wheel."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""Elements of types whose bits alone kernels know, as bytes, and the answers for them."""
+"""Elements, as bytes, of types of which kernels only move the bits, and the expected answers."""
 
 import ml_dtypes
 import numpy as np

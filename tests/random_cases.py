@@ -1,8 +1,8 @@
 """Random problems of every operator in any layout, each with the answer of plain NumPy.
 
-A problem knows the memory of every operand before the call and after it: inputs and the gaps of a layout must
-come out as they went in. `DMLOPS_RANDOM_PROBLEMS` and `DMLOPS_STRESS_SEED` set how many of them tests make,
-and which; problem `number` of a seed is always the same.
+A problem knows the memory of every operand before and after the call: inputs and the gaps of a layout must
+not change. `DMLOPS_RANDOM_PROBLEMS` and `DMLOPS_STRESS_SEED` set the number of problems and their seed;
+problem `number` of a seed is always the same.
 """
 
 import math

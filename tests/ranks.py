@@ -1,4 +1,4 @@
-"""Several processes in one torch process group, each of which runs what a test asks for."""
+"""Run a test's code in several processes that form a torch process group."""
 
 import datetime
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Where the sampled algorithm of top_k takes its samples, in NumPy, and rows that mislead it."""
+"""The samples of the sampled algorithm of top_k, in NumPy, and rows that mislead it."""
 
 import numpy as np
 

@@ -241,7 +241,7 @@ def test_warmup_for_a_gpu_that_is_not_there(command, no_gpu, monkeypatch, tmp_pa
     ("options", "told"),
     [
         (("--operator", "top-k"), "--operator top-k: it must be one of top_k, "),
-        (("--arch", "90"), "--arch 90: it must be sm_ and a compute capability, as sm_90"),
+        (("--arch", "90"), "--arch 90: it must be sm_ and a compute capability, such as sm_90"),
         (("--arch", "sm_90", "--device", "cpu"), "--arch is for GPUs"),
     ],
 )

@@ -1,4 +1,4 @@
-"""While a kernel is compiled, the commands say which; nothing of it is left, and a file shows nothing."""
+"""While a kernel is compiled, the commands show its name on a terminal, and nothing in a file."""
 
 import io
 import logging

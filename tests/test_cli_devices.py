@@ -65,6 +65,9 @@ def test_info_shows_how_top_k_chooses(command):
     assert re.search(r"rounds\.largest_k +8, 8, 8, 8 \| 8, 8, 8, 8 \| 8, 8, 4, 6 \| 8, 8, 3, 8\n", printed)
     assert re.search(r"rounds\.shapes +4 x 16, 4 x 32, 8 x 32, 16 x 32 lanes and keys \| 4 x 16, ", printed)
     assert re.search(r"partition\.shapes +256 x 16, .* threads and keys \| 256 x 16, ", printed)
+    assert re.search(
+        r"partition\.shapes_of_few_rows +512 x 16, 1024 x 16, .* threads and keys \| 512 x 16, ", printed
+    )
     assert re.search(r"tile\.sorted_elements +8,192 \| 8,192 \| 8,192 \| 5,120\n", printed)
     assert re.search(r"block\.shapes +128, 256 threads\n", printed)
     assert re.search(r"sort\.batch_bytes +256 MiB\n", printed)
@@ -73,7 +76,7 @@ def test_info_shows_how_top_k_chooses(command):
     assert re.search(r"block\.shapes +128, 256, 512, 1024 threads\n", printed)
     code, _, error = command("info", "--arch", "90")
     assert code == 1
-    assert "--arch 90: it must be sm_ and a compute capability, as sm_90" in error
+    assert "--arch 90: it must be sm_ and a compute capability, such as sm_90" in error
 
 
 def test_info_shows_how_top_k_chooses_on_each_kind_of_gpu(command, gpus, monkeypatch):

@@ -1,4 +1,4 @@
-"""The sampled algorithm of top_k on CUDA: what its samples promise, and what fits a block; needs no GPU."""
+"""The sampled algorithm of top_k on CUDA: what its samples guarantee, and what fits a block; needs no GPU."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""What plans of top_k put on a stream for results by index and for rows with lengths; no kernel is loaded."""
+"""The launches of top_k plans for results by index and for rows with lengths; no kernel is loaded."""
 
 import pytest
 
@@ -20,7 +20,7 @@ PROBLEMS = {
     "sort": ((3, 100_003), 1, 50_000, "top_k_sort"),
     "sampled": ((300, 100_003), 1, 2048, "top_k_finish"),
     "columns": ((1 << 13, 1 << 16), 0, 3, "top_k_columns"),
-    "columns-stacked": ((1 << 13, 1 << 10), 0, 1, "top_k_columns"),
+    "columns-stacked": ((1 << 13, 1 << 11), 0, 2, "top_k_columns"),
     "tables": ((5, 4, 3, 250), 3, 50, "top_k_"),
     "many_elements": ((1 << 20, 1 << 13), 1, 7, "top_k_block"),
 }

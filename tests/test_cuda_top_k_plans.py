@@ -179,6 +179,9 @@ def test_long_rows_of_many_winners_are_sorted_by_a_block(element_size, axis_size
         (924, 10, 9, ("warp",)),
         (132, 8193, 65, ("partition", 1024, 16)),
         (132, 16_385, 50, ("partition", 1024, 32)),
+        (133, 16_384, 50, ("partition", 512, 32)),
+        (133, 16_385, 400, ("partition", 1024, 32)),
+        (133, 16_385, 300, ("block",)),
         (4096, 128, 33, ("warp",)),
         (4096, 129, 33, ("partition", 256, 16)),
         (4096, 1024, 32, ("warp",)),
@@ -198,6 +201,20 @@ def test_rows_whose_results_come_by_index(n_rows, axis_size, k, served):
         (launch,) = launches
         assert launch.variant.parameters[1:] == served[1:]
         assert launch.grid == n_rows
+
+
+@pytest.mark.parametrize("algorithm", ["warp", "tile", "block", "grid", "sort", "columns"])
+def test_one_element_is_in_order_of_index_too(algorithm):
+    shape = (
+        (1, 4096, 4096) if algorithm == "columns" else (4, 1000 if algorithm in ("warp", "tile") else 9000, 1)
+    )
+    for k, is_more in ((1, False), (2, True)):
+        by_value, by_index = (
+            planned(shape, k, algorithm=algorithm, is_sorted=is_sorted) for is_sorted in (True, False)
+        )
+        assert (len(by_index.launches) > len(by_value.launches)) == is_more
+        if not is_more:
+            assert by_index.workspace_size == by_value.workspace_size
 
 
 @pytest.mark.parametrize("is_sorted", [True, False])

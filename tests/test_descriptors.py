@@ -489,13 +489,14 @@ INVALID = [
     (
         _gather,
         {"input_tensor": f32(), "indices_tensor": u32()},
-        "GatherND1.input_tensor.sizes: got 0 dimensions, but a tuple of indices names a position in it; "
+        "GatherND1.input_tensor.sizes: got 0 dimensions, but index tuples point into it; "
         "it must have at least 1",
     ),
     (
         _gather,
         {"input_tensor": f32(3), "input_dimension_count": 1},
-        "GatherND1.indices_tensor.sizes: got 4 dimensions, but input_tensor has 1; both must have as many",
+        "GatherND1.indices_tensor.sizes: got 4 dimensions, but input_tensor has 1; "
+        "both must have the same number",
     ),
     (
         _gather,

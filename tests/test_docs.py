@@ -1,9 +1,11 @@
 """The examples in the README and the documentation are correct, and links have targets."""
 
 import doctest
+import json
 import re
 import runpy
 import shlex
+import statistics
 import tomllib
 from importlib.util import find_spec
 
@@ -11,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dmlops
+from dmlops.bench.contests import Contest, standings
 from dmlops.cli.app import app
 from tests.scripts import ROOT, blocks, plain_blocks
 
@@ -125,6 +128,17 @@ def _targets(page):
 
 
 @pytest.mark.quick
+def test_contributing_names_every_module():
+    named = set(
+        re.findall(r"`(?:dmlops/)?(\w+(?:\.py|/))`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    )
+    folder = ROOT / "dmlops"
+    modules = {path.name for path in folder.glob("[!_]*.py")}
+    packages = {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+    assert modules | packages <= named
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_links_lead_somewhere(page):
     for target in _targets(page):
@@ -133,6 +147,44 @@ def test_links_lead_somewhere(page):
             assert (ROOT / target[in_repository.end() :]).exists(), target
         elif not target.startswith("http"):
             assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def _recorded(run, unit):
+    """Yield each workload with the best peer that does all of the work, and both times to three digits."""
+    text = (ROOT / f"bench/results/{run}.json").read_text(encoding="utf-8")
+    for row in json.loads(text)["workloads"]:
+        timed = [each for each in row["outcomes"] if each["status"] == "ok" and not each["is_spared"]]
+        peers = [each for each in timed if each["library"] != "dmlops"]
+        for ours in (each for each in timed if each["contender"] == "dmlops" and peers):
+            peer = min(peers, key=lambda each: each["seconds"])
+            times = [float(f"{each['seconds'] * unit:.3g}") for each in (ours, peer)]
+            yield row["name"], peer["contender"].lower(), *times
+
+
+def test_figures_of_the_readme_were_recorded():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+) \| ([\d.]+) \| (.+) ([\d.]+) \|$", text, flags=re.MULTILINE)
+    quoted = {
+        (name, peer.lower().removesuffix(" and a sort"), float(ours), float(theirs))
+        for name, ours, peer, theirs in rows
+    }
+    runs = {"h200-2026-11-22": 1e6, "epyc-2threads-2026-11-21": 1e3, "epyc-small-2threads-2026-11-22": 1e3}
+    assert rows
+    assert quoted <= {row for run, unit in runs.items() for row in _recorded(run, unit)}
+
+
+def test_contests_of_the_benchmarks_page_were_recorded():
+    text = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    file = re.search(r"bench/results/landscape\S+-flashinfer\.json", text)[0]
+    run = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    row = r"^\| .+ \| (\d+) \| ([\d.]+) times.* \| ([\d.]+) to ([\d.]+) \|$"
+    rows = re.findall(row, text, flags=re.MULTILINE)
+    for contest, quoted in zip(Contest, rows, strict=True):
+        found = standings(run["workloads"], contest, run["machine"]["gpu"])
+        ratios = [each.ratio for each in found if each.ratio is not None]
+        amounts = statistics.median(ratios), min(ratios), max(ratios)
+        n_ahead = sum(ratio >= 1 for ratio in ratios)
+        assert (int(quoted[0]), *map(float, quoted[1:])) == pytest.approx((n_ahead, *amounts), rel=0.03)
 
 
 def test_reference_lists_what_is_public():

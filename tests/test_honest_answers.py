@@ -286,7 +286,7 @@ class TestExecute:
     def test_no_mapping(self, tensors):
         operator = self.operator()
         for _ in range(2):
-            with pytest.raises(TypeError, match=r"(?s)^TopK1\.execute: got .*, but it is no mapping; "):
+            with pytest.raises(TypeError, match=r"(?s)^TopK1\.execute: got .*, but it is not a mapping; "):
                 operator.execute(tensors)
             for _ in range(3):
                 operator.execute(self.tensors())

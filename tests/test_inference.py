@@ -1,4 +1,4 @@
-"""What functions, traced and lazy arrays infer: descriptors of such calls pass their own checks."""
+"""Inferred results of functions, traced and lazy arrays: descriptors of such calls pass their own checks."""
 
 from dataclasses import replace
 

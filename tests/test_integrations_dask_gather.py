@@ -73,7 +73,9 @@ class TestGatherND:
         with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.mode: got 'wrap'"):
             gather_nd(x, da.zeros((3, 1), dtype="int64"), mode="wrap")
         for dtype in ("int8", "uint16", "bool", "float32"):
-            with pytest.raises(TypeError, match=rf"gather_nd\.indices: got {dtype}, but it is no index type"):
+            with pytest.raises(
+                TypeError, match=rf"gather_nd\.indices: got {dtype}, but it is not an index type"
+            ):
                 gather_nd(x, da.zeros((3, 1), dtype=dtype))
         with pytest.raises(TypeError, match=r"gather_nd\.batch_dims: got 0\.5"):
             gather_nd(x, da.zeros((3, 1), dtype="int64"), batch_dims=0.5)

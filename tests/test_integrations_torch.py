@@ -240,7 +240,7 @@ def test_errors_come_while_tracing(call, text):
         call(torch.empty(4, 5))
     with FakeTensorMode(), pytest.raises(TypeError, match="complex numbers have no order"):
         top_k(torch.empty(4, 5, dtype=torch.complex64), 1)
-    with FakeTensorMode(), pytest.raises(TypeError, match="got int8, but it is no index type"):
+    with FakeTensorMode(), pytest.raises(TypeError, match="got int8, but it is not an index type"):
         gather_nd(torch.empty(4, 5), torch.zeros(2, 1, dtype=torch.int8))
 
 

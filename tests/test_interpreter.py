@@ -1,4 +1,4 @@
-"""The interpreter of PTX itself: what instructions compute, and the mistakes that it is to find."""
+"""The interpreter of PTX itself: the results of instructions, and the mistakes that it must detect."""
 
 import numpy as np
 import pytest

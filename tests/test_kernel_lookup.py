@@ -1,4 +1,4 @@
-"""Kernels that the wheel brings: found before the cache is asked, refused where they do not fit."""
+"""Kernels in the wheel: they are found before the cache is asked, and refused if they do not fit."""
 
 import importlib
 import logging

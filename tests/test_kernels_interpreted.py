@@ -1,7 +1,7 @@
-"""Kernels for GPUs where there is none: `tests.interpreter` runs random problems, compared byte by byte.
+"""Kernels for GPUs without a GPU: `tests.interpreter` runs random problems, compared byte by byte.
 
-Algorithms are forced. With ``DMLOPS_COMPILE_ALL=1`` these are all that plans can choose, which takes many
-minutes; else those that compile quickly.
+Algorithms are forced. With ``DMLOPS_COMPILE_ALL=1``, these are all that plans can choose, which takes many
+minutes; otherwise those that compile quickly.
 """
 
 import math

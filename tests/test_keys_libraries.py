@@ -113,7 +113,7 @@ class TestTorch:
         whole.untyped_storage().resize_(4 * (8 + X.size) - 1)
 
         faults = [
-            (short, "its elements are not there"),
+            (short, "its elements are not in memory"),
             (tensor(X, memory).to_sparse(), "its elements are not strided"),
         ]
         for x, text in faults:
@@ -148,7 +148,7 @@ class TestTorch:
         assert all(torch.equal(part, expected) for part, expected in zip(parts, plain, strict=True))
         settle(calls.good)
         if is_refused:
-            with pytest.raises(TypeError, match="what is written in place has no derivative"):
+            with pytest.raises(TypeError, match="an output that is written in place has no derivative"):
                 results(tensor(X, memory).requires_grad_())
         else:
             parts = results(tensor(X, memory).requires_grad_())
@@ -158,7 +158,7 @@ class TestTorch:
         with torch.autograd.forward_ad.dual_level():
             dual = torch.autograd.forward_ad.make_dual(tensor(X, memory), tensor(X, memory))
             if is_refused:
-                with pytest.raises(TypeError, match="what is written in place has no derivative"):
+                with pytest.raises(TypeError, match="an output that is written in place has no derivative"):
                     results(dual)
             elif name != "nonzero_coordinates":
                 values, tangent = torch.autograd.forward_ad.unpack_dual(results(dual)[0])
@@ -179,7 +179,7 @@ class TestTorch:
         calls = Torch(name, memory, given=True)
         for number, like in enumerate(calls.outputs()):
             faults = [
-                (like.to("meta"), "its elements are not there"),
+                (like.to("meta"), "its elements are not in memory"),
                 (like.to(torch.int16), "types must be equal|it must be uint32"),
                 (like[..., None], "shapes must be equal"),
                 (torch.zeros((), dtype=like.dtype).expand(like.shape), "must not overlap"),
@@ -236,7 +236,7 @@ def test_indices_of_torch(torch, memory, given):
         (tensor(np.asfortranarray(PICKS), memory), None),
         (tensor(PICKS.T.copy(), memory).T, None),
         (tensor(PICKS, memory).view(torch.uint64), None),
-        (tensor(PICKS, memory).double(), "it is no index type"),
+        (tensor(PICKS, memory).double(), "it is not an index type"),
         (tensor(PICKS + 8, memory), "it must be in"),
         (tensor(PICKS, memory).to("meta"), "all arrays must share a device"),
         (PICKS, None),

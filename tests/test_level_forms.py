@@ -207,7 +207,7 @@ class TestPadded:
             top_k(1, 3, 4).padded(2)
         assert str(error.value) == (
             "TopK1.input_tensor.sizes: got (1, 3, 4), but it is to have 2 dimensions; "
-            "padding adds dimensions, and removes none"
+            "padding cannot remove dimensions"
         )
 
 

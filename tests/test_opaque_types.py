@@ -1,4 +1,4 @@
-"""Complex, date, duration, structured and float8 elements, whose bits alone kernels know."""
+"""Complex, date, duration, structured and float8 elements, of which kernels only move the bits."""
 
 import datetime
 

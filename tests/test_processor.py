@@ -1,4 +1,4 @@
-"""The processor that kernels are compiled for: the host, or what Numba's variables name."""
+"""The processor that kernels are compiled for: the host, or the one that Numba's variables name."""
 
 import platform
 

@@ -1,4 +1,4 @@
-"""The numbers by which CUDA kernels make unfolded keys, and ordered keys of these, done here in Python."""
+"""The numbers by which CUDA kernels make keys and ordered keys, computed here in Python."""
 
 import importlib
 import random

@@ -1,4 +1,4 @@
-"""`top_k` with ``lengths``: each row has its first elements only, and padding where these are too few."""
+"""`top_k` with ``lengths``: each row has only its first elements, and padding if these are too few."""
 
 import importlib
 

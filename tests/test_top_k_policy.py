@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import statistics
 import sys
 from pathlib import Path
@@ -142,8 +143,10 @@ def test_the_choice_follows_the_measured_times(choices):
             problem = script.Problem((each["rows"], each["length"]), 1, each["k"], each["is_sorted"])
             policy = Policy.auto((9, 0), each["element_size"])
             keywords = script.keywords(problem, each["element_size"])
-            times, chosen = each["microseconds"], dispatch.plan(**keywords, target=target, policy=policy)
-            losses.append(times[chosen] / min(times.values()) if chosen in times else 1.0)
+            # The file has times of an algorithm that has been removed since.
+            times = {name: each["microseconds"].get(name, math.inf) for name in dispatch.Algorithm}
+            chosen = dispatch.plan(**keywords, target=target, policy=policy)
+            losses.append(times[chosen] / min(times.values()))
     assert statistics.geometric_mean(losses) < 1.05
     assert sum(loss > 1.5 for loss in losses) < len(losses) / 100
 

@@ -372,7 +372,7 @@ class TestRefusals:
             (lambda x: dmlops.gather_nd(x, [[0]], mode="wrap"), r"gather_nd\.mode: got .*wrap.*no such mode"),
             (
                 lambda x: dmlops.gather_nd(x, [[0]], mode=None),
-                r"gather_nd\.mode: got None, but it is no mode",
+                r"gather_nd\.mode: got None, but it is not a mode",
             ),
             (lambda x: dmlops.diagonal_matrix(shape=(2, 2)), r"diagonal_matrix\.like: got None, .*NumPy"),
             (lambda x: dmlops.diagonal_matrix(x, value=2**63), r"diagonal_matrix\.value: .*64 bits"),

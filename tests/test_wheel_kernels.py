@@ -1,4 +1,4 @@
-"""Wheels that bring compiled kernels: how they are built, and how they run without a compiler."""
+"""Wheels with compiled kernels: how they are built, and how they run without a compiler."""
 
 import os
 import subprocess

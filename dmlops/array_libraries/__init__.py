@@ -1,6 +1,6 @@
-"""What dmlops needs of array libraries; one file per library, and `detect`, which finds an array's library.
+"""Array libraries: one file for each, and `detect`, which finds the library of an array.
 
-No library is imported on the user's behalf: one that made an array is already in `sys.modules`.
+No library is imported on the user's behalf: if a library made an array, it is already in `sys.modules`.
 """
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand

@@ -35,12 +35,12 @@ class Operand(NamedTuple):
     address: int
 
 
-# The constructor of a named tuple calls this too, and takes three times as long.
+# The constructor of a named tuple calls this as well, and takes three times as long.
 new_operand: Any = functools.partial(tuple.__new__, Operand)
 
 
 class ArrayLibrary:
-    """What dmlops asks of an array library.
+    """The interface of an array library.
 
     `as_input` and `as_output` are the only places where arrays are vouched for; but for `as_plain` and
     `signature`, all other methods take arrays that were.
@@ -48,7 +48,7 @@ class ArrayLibrary:
 
     name: str
     native_type: type | None = None
-    """Whose instances native calls can look at; None where they can at none."""
+    """The type whose instances native calls can inspect; None if there is none."""
     index_type = TensorDataType.INT64
     needs_ordering = False
     """Whether calls must be ordered with streams that its arrays name, or keep the arrays."""
@@ -60,7 +60,7 @@ class ArrayLibrary:
     """Whether what it allocates during a graph capture belongs to the graph."""
 
     def as_plain(self, array: Any, where: str) -> Any:
-        """Return what the library makes of a list, a subclass or the like; its own arrays as they are.
+        """Convert a list, a subclass or the like to an array of the library; return its own arrays unchanged.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class ArrayLibrary:
         Raises
         ------
         TypeError
-            If it is no plain array with memory of its own; the text names the remedy.
+            If it is not a plain array with memory of its own; the text names the remedy.
         """
         raise NotImplementedError
 
@@ -110,7 +110,7 @@ class ArrayLibrary:
         Raises
         ------
         TypeError
-            If it is no plain array with memory of its own; the text names the remedy.
+            If it is not a plain array with memory of its own; the text names the remedy.
         InvalidDescriptorError
             If it is read-only or not aligned to its elements.
         """
@@ -121,11 +121,11 @@ class ArrayLibrary:
         raise NotImplementedError
 
     def signature(self, array: Any) -> Hashable:
-        """Return what `Operand.signature` says; nobody need have vouched for an array of `native_type`."""
+        """Return `Operand.signature`; arrays of `native_type` need not have been vouched for."""
         raise NotImplementedError
 
     def device(self, array: Any) -> Device:
-        """Return where the array lives."""
+        """Return the device that has the array."""
         raise NotImplementedError
 
     def describe(self, array: Any, where: str) -> TensorDesc:
@@ -139,27 +139,27 @@ class ArrayLibrary:
         raise NotImplementedError
 
     def address(self, array: Any) -> int:
-        """Return where element [0, ..., 0] of the array is."""
+        """Return the address of element [0, ..., 0] of the array."""
         raise NotImplementedError
 
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
-        """Return `address` of several arrays, as quick as it can be."""
+        """Return `address` of several arrays, as fast as possible."""
         return [self.address(array) for array in arrays]
 
     def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
-        """Return how native calls know such an array again; None where they cannot."""
+        """Return the description by which native calls recognise such an array; None if they cannot."""
         return None
 
     def is_current(self, device: Device) -> bool:
-        """Return whether a CUDA device is surely the one that is current in this thread."""
+        """Return whether a CUDA device is known to be the current one of this thread."""
         return False
 
     def are_plain(self, arrays: Sequence[Any], reaches: Sequence[int]) -> bool:
-        """Return whether known arrays have so many bytes each, and nothing that native calls miss."""
+        """Return whether known arrays have so many bytes each, and nothing that native calls would miss."""
         return True
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand | None:
-        """Return which elements are not zero, as a new array of bools; None where the library cannot tell.
+        """Return which elements are not zero, as a new array of bools; None if the library cannot tell.
 
         Parameters
         ----------
@@ -188,11 +188,11 @@ class ArrayLibrary:
         raise NotImplementedError
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
-        """Return `empty` for one kind of array, as quick as it can be."""
+        """Return `empty` for one kind of array, as fast as possible."""
         return functools.partial(self.empty, desc.sizes, desc.data_type, device)
 
     def finalize(self, array: Any, stream: int) -> Any:
-        """Return a new array that is written on `stream` as the caller gets it."""
+        """Return a new array, written on `stream`, in the form that the caller gets."""
         return array
 
     def current_stream(self, device: Device) -> int:
@@ -228,7 +228,7 @@ def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> Ten
     size = data_type.bytes
     steps = []
     for n, stride in zip(shape, strides, strict=True):
-        # The strides of a dimension without neighbours mean nothing, and libraries fill in what they like.
+        # The stride of a dimension of size 1 has no meaning, and libraries fill in any number.
         step, rest = divmod(stride, size) if n > 1 else (0, 0)
         if rest:
             reason = f"it has elements of {size} bytes"
@@ -242,7 +242,7 @@ def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> Ten
 def are_nonzero(array: Any, int64: Any) -> Any:
     """Return which elements of an array of complex128 are not zero, by the bits of both parts.
 
-    Comparisons of floats would miss subnormal numbers where processors are told to take these for zero.
+    Comparisons of floats would miss subnormal numbers if the processor is set to treat them as zero.
     """
     return (array.real.view(int64) | array.imag.view(int64)) << 1 != 0
 
@@ -255,16 +255,16 @@ def described(data_type: ElementType, sizes: Any, strides: Any) -> TensorDesc:
 
 
 def refuse_type(data_type: ElementType, library: str, where: str) -> NoReturn:
-    """Refuse a type of new arrays that their library does not have."""
+    """Refuse a type that the library of new arrays does not have."""
     reason, allowed = f"{library} has no such type", f"it must be a type of {library}'s"
     raise TypeError(error_text(where, type_name(data_type), reason, allowed))
 
 
 def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeError:
-    """Return the error for an array that says it has elements, and has no memory for them."""
+    """Return the error for an array that claims to have elements, but has no memory for them."""
     got = f"a {type(array).__name__} with memory for {n_bytes} bytes at address {address:#x}"
     return TypeError(
-        error_text(where, got, "its elements are not there", "pass an array that holds its data")
+        error_text(where, got, "its elements are not in memory", "pass an array that holds its data")
     )
 
 

@@ -1,4 +1,4 @@
-"""Anything else with ``__cuda_array_interface__``: results are arrays of dmlops' own."""
+"""Other arrays with ``__cuda_array_interface__``: results are instances of `DeviceArray`."""
 
 import threading
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _ADDRESSES = 1 << 64
 
 
 class CudaArray:
-    """What a protocol tells of an array, and the object that keeps its memory."""
+    """The description of an array by a protocol, and the object that keeps its memory alive."""
 
     __slots__ = ("device_number", "dtype", "is_read_only", "owner", "pointer", "shape", "stream", "strides")
 
@@ -31,20 +31,20 @@ class CudaArray:
         self.dtype = np.dtype(interface["typestr"])
         packed = tuple(stride * self.dtype.itemsize for stride in packed_strides(self.shape))
         self.strides = tuple(interface.get("strides") or packed)
-        # A stream that must be waited for; None where the producer takes care.
+        # A stream that must be waited for; None if the producer orders its work itself.
         self.stream: int | None = interface.get("stream")
-        # None for an address that is none of a device's.
+        # None for an address in host memory.
         self.device_number = device_number
 
 
 class _GivenStream(threading.local):
-    """The stream that each thread allocates results on: what the caller gave, or None."""
+    """The stream on which each thread allocates results: that of the caller, or None."""
 
     stream: Any = None
 
 
 class CudaArrayInterface(ArrayLibrary):
-    """Arrays of any library that is known by the protocol alone."""
+    """Arrays of any other library that supports the protocol."""
 
     name = "cuda_array_interface"
     needs_ordering = True
@@ -82,7 +82,7 @@ class CudaArrayInterface(ArrayLibrary):
             if not view.pointer or view.device_number is None:
                 got = f"a {type(view.owner).__name__} at address {view.pointer:#x}"
                 remedy = "pass an array that holds its data on a device"
-                raise TypeError(error_text(where, got, "that is no memory of a CUDA device", remedy))
+                raise TypeError(error_text(where, got, "it is not in the memory of a CUDA device", remedy))
             if view.pointer % (view.dtype.itemsize or 1):
                 refuse_unaligned("array", where)
         signature = view.dtype, view.shape, view.strides, view.device_number
@@ -105,7 +105,7 @@ class CudaArrayInterface(ArrayLibrary):
 
     @contextmanager
     def on_stream(self, stream: int, device: Device, given: Any = None) -> Iterator[None]:
-        # The object keeps the stream, which the handle does not.
+        # The object keeps the stream alive; its handle does not.
         before = self._given.stream
         self._given.stream = stream if given is None else given
         try:

@@ -45,7 +45,7 @@ class CuPy(ArrayLibrary):
         return self._operand(array)
 
     def _aligned_copy(self, array: Any) -> Any:
-        # As bytes: CuPy's own kernels, too, read elements only at multiples of their size.
+        # As bytes, because CuPy's own kernels also read elements only at multiples of their size.
         shape, strides = (*array.shape, array.itemsize), (*array.strides, 1)
         contents = self._cupy.ndarray(shape, "uint8", array.data, strides).copy()
         return contents.view(array.dtype).reshape(array.shape)
@@ -104,7 +104,7 @@ class CuPy(ArrayLibrary):
 
 
 class _Handle:
-    """A stream as the protocol that libraries exchange streams by has it."""
+    """A stream in the form of the protocol by which libraries exchange streams."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle

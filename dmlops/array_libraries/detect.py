@@ -1,4 +1,4 @@
-"""Which library an array belongs to."""
+"""Find the library that an array belongs to."""
 
 import sys
 from collections.abc import Callable, Hashable
@@ -11,7 +11,7 @@ from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.errors import error_text
 
-# The types whose objects all belong to one library; of any other type each object is looked at.
+# The types whose objects all belong to one library; objects of other types are examined one by one.
 _BY_TYPE: dict[type, ArrayLibrary] = {np.ndarray: NUMPY, list: NUMPY, float: NUMPY, int: NUMPY}
 _instances: dict[str, ArrayLibrary] = {}
 
@@ -37,7 +37,7 @@ _OTHER_DEVICES = {
 
 
 def as_plain(array: Any, where: str) -> Any:
-    """Return what an input's library makes of it; see `ArrayLibrary.as_plain`."""
+    """Return an input as its library converts it; see `ArrayLibrary.as_plain`."""
     return array if type(array) in SIGNATURES else find_library(array, where).as_plain(array, where)
 
 
@@ -54,7 +54,7 @@ def as_output(array: Any, where: str) -> Operand:
 
 
 def find_library(array: Any, where: str) -> ArrayLibrary:
-    """Return the library of an array; scalars, lists and whatever NumPy converts belong to NumPy.
+    """Return the library of an array; scalars, lists and everything else that NumPy converts belong to NumPy.
 
     Raises
     ------

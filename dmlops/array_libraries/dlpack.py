@@ -1,4 +1,4 @@
-"""Anything else with ``__dlpack__``: on a GPU results are arrays of dmlops' own, in host memory NumPy's."""
+"""Other arrays with ``__dlpack__``: results are `DeviceArray` on a GPU, and NumPy arrays on the host."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from dmlops.errors import refuse
 
 
 class DLPack(CudaArrayInterface):
-    """Arrays on a CUDA device that are known by DLPack alone."""
+    """Arrays on a CUDA device of any other library that supports DLPack."""
 
     name = "dlpack"
     is_lent = True
 
     def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         number = int(array.__dlpack_device__()[1])
-        cuda.target(number, where)  # where that device is not to be had, the error says so
+        cuda.target(number, where)  # if that device is not available, the error says so
         from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
 
         with cuda.device_made_current(number):
@@ -45,7 +45,7 @@ class DLPack(CudaArrayInterface):
 
 
 class HostDLPack(NumPy):
-    """Arrays in host memory that are known by DLPack alone; they become NumPy's."""
+    """Arrays in host memory of any other library that supports DLPack; they become NumPy arrays."""
 
     def as_plain(self, array: Any, where: str) -> Any:
         return np.from_dlpack(array)

@@ -1,4 +1,4 @@
-"""JAX arrays: immutable, and without a stream to order work by: a GPU call waits for them."""
+"""JAX arrays. They are immutable, and without a stream to order work by: a call on a GPU waits for them."""
 
 import sys
 from typing import Any, NoReturn
@@ -35,7 +35,7 @@ class Jax(ArrayLibrary):
 
     @property
     def index_type(self) -> TensorDataType:  # type: ignore[override]
-        """JAX's default integer, which jax_enable_x64 decides."""
+        """JAX's default integer, which depends on jax_enable_x64."""
         return TensorDataType[self._jax.dtypes.canonicalize_dtype(np.int64).name.upper()]
 
     def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
@@ -76,7 +76,7 @@ class Jax(ArrayLibrary):
         if isinstance(array, np.ndarray):
             return NUMPY.address(array)
         if self.device(array) == CPU:
-            return NUMPY.address(np.asarray(array))  # JAX keeps this array, if it is no mere view
+            return NUMPY.address(np.asarray(array))  # a view of JAX's memory, or a copy that JAX keeps
         return array.unsafe_buffer_pointer()  # type: ignore[no-any-return]
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:

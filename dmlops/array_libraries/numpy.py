@@ -1,4 +1,4 @@
-"""NumPy arrays, and everything that `numpy.asarray` takes without losing or copying more than elements."""
+"""NumPy arrays, and all objects that `numpy.asarray` converts without losing information."""
 
 import ctypes
 import math
@@ -33,7 +33,7 @@ _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_vo
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _NUMBERS = frozenset((int, float, bool))
-# Of a list nested deeper than that NumPy makes no array.
+# NumPy makes no array of a list that is nested deeper.
 _MOST_DIMENSIONS = 64
 # A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know, nor the
 # units of dates, nor whether complex64 is aligned to 8 bytes.
@@ -46,7 +46,7 @@ class NumPy(ArrayLibrary):
 
     name = "numpy"
     native_type = np.ndarray
-    # A function of C, which takes a third of the time of a method.
+    # A C function, which takes a third of the time of a method.
     signature: Any = staticmethod(operator.attrgetter("dtype", "shape", "strides"))
 
     def as_plain(self, array: Any, where: str) -> Any:
@@ -119,12 +119,12 @@ def _address(array: "np.ndarray[Any, Any]") -> int:
 
 
 def _has_parts(array: "np.ndarray[Any, Any]") -> bool:
-    """Return whether kernels may read elements in larger parts than NumPy aligns them to."""
+    """Return whether kernels may read elements in parts that are larger than NumPy's alignment."""
     return array.dtype.kind == "c" or array.dtype.names is not None
 
 
 def _are_parts_in_place(array: "np.ndarray[Any, Any]") -> bool:
-    """Return whether elements are aligned to their parts, and whole elements apart."""
+    """Return whether elements are aligned to their parts, and whole elements do not overlap."""
     size = array.itemsize
     is_whole = all(stride % size == 0 for n, stride in zip(array.shape, array.strides, strict=True) if n > 1)
     return is_whole and _address(array) % math.gcd(size, 8) == 0
@@ -145,7 +145,7 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
 
 
 def _check_plain(array: Any, where: str, depth: int = 0) -> None:
-    """Refuse what NumPy would convert, alone or in lists, and lose a mask, nulls or a device's memory."""
+    """Refuse objects, also in lists, whose mask, nulls or device memory a conversion by NumPy would lose."""
     if type(array) in _NUMBERS:
         return
     if isinstance(array, (list, tuple)):
@@ -153,7 +153,7 @@ def _check_plain(array: Any, where: str, depth: int = 0) -> None:
             for part in array:
                 _check_plain(part, where, depth + 1)
         return
-    # There are no masked arrays where nobody has imported the module.
+    # Without this module there are no masked arrays.
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
     if masked is not None and isinstance(array, masked):
         reason, remedy = "the mask would be lost", "pass x.filled(value) or x.data"
@@ -194,7 +194,7 @@ def _refuse_nulls(array: Any, where: str) -> None:
 
 
 def _count_nulls(array: Any) -> int:
-    """Return how many nulls an array or a table of polars, Arrow or pandas has."""
+    """Count the nulls of an array or a table of polars, Arrow or pandas."""
     module = _module_of(array)
     if module == "pyarrow":
         columns = getattr(array, "columns", [array])
@@ -203,14 +203,14 @@ def _count_nulls(array: Any) -> int:
         columns = array.get_columns() if hasattr(array, "get_columns") else [array]
         return sum(_count_polars_nulls(column) for column in columns)
     if module == "pandas":
-        # NaN in a column of NumPy's floats is a number; what pandas' own types call missing is a null.
+        # NaN in a column of NumPy floats is a number; a missing value of pandas' own types is a null.
         columns = [column for _, column in array.items()] if hasattr(array, "columns") else [array]
         return sum(int(column.isna().sum()) for column in columns if not isinstance(column.dtype, np.dtype))
     return 0
 
 
 def _count_polars_nulls(column: Any) -> int:
-    """Return how many nulls a series of polars has, those in its lists and arrays included."""
+    """Count the nulls of a polars series, including those in its lists and arrays."""
     n_nulls = int(column.null_count())
     while not n_nulls and hasattr(column.dtype, "inner"):
         column = column.explode()

@@ -85,13 +85,13 @@ class Torch(ArrayLibrary):
         return operand
 
     def _aligned_copy(self, array: Any) -> Any:
-        # As bytes: torch's own kernels, too, read elements only at multiples of their size.
+        # As bytes, because torch's own kernels also read elements only at multiples of their size.
         contents = array.detach().unsqueeze(-1).view(self._torch.uint8)
         copy = contents.clone(memory_format=self._torch.contiguous_format)
         return copy.view(array.dtype).squeeze(-1)
 
     def _check_type(self, array: Any, where: str) -> None:
-        """Refuse what is not positively known as a dense strided tensor."""
+        """Refuse everything that is not known to be a dense strided tensor."""
         check_kind(array, where)
         if type(array) not in self._plain_types:
             reason = "only plain tensors are known to have elements in memory of their own"
@@ -110,7 +110,7 @@ class Torch(ArrayLibrary):
         try:
             if array.data_ptr() or not array.numel():
                 return array.is_meta  # type: ignore[no-any-return]
-            # Without an address stand-ins still tell the size of their memory, and freed tensors none.
+            # Stand-ins have no address, but still report the size of their memory; freed tensors report none.
             return array.untyped_storage().nbytes() > 0  # type: ignore[no-any-return]
         except RuntimeError:
             return True
@@ -126,7 +126,7 @@ class Torch(ArrayLibrary):
             return False
 
     def _operand(self, array: Any, where: str) -> Operand:
-        """Return a tensor whose storage reaches as far as its elements, at an address fit for them."""
+        """Return a tensor whose storage covers its elements, at an address that is aligned to them."""
         try:
             address = array.data_ptr()
         except RuntimeError:
@@ -187,7 +187,7 @@ class Torch(ArrayLibrary):
                     offset *= array.element_size()
                 if offset + reach > array.untyped_storage().nbytes():
                     return False
-        except RuntimeError:  # of kinds of tensors that have no storage
+        except RuntimeError:  # for kinds of tensors that have no storage
             return False
         if not arrays:
             return True
@@ -219,7 +219,7 @@ class Torch(ArrayLibrary):
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
         at = self._torch.device(str(device))
-        # Sizes one by one take torch two thirds of the time of a tuple, which a tensor without any needs.
+        # Sizes one by one take two thirds of the time of a tuple, which a tensor without sizes needs.
         sizes = desc.sizes or ((),)
         return partial(self._torch.empty, *sizes, dtype=self._dtypes[desc.data_type], device=at)
 
@@ -232,7 +232,7 @@ class Torch(ArrayLibrary):
         return self._current_device() == device.number  # type: ignore[no-any-return]
 
     def on_stream(self, stream: int, device: Device, given: Any = None) -> AbstractContextManager[Any]:
-        # torch knows the legacy default stream as 0 alone.
+        # torch knows the legacy default stream only as 0.
         external = self._torch.cuda.ExternalStream(stream if stream != 1 else 0, device=device.number)
         return self._torch.cuda.stream(external)  # type: ignore[no-any-return]
 

@@ -1,8 +1,8 @@
 """Contests: in how many problems of the landscape dmlops is ahead, by what the other libraries promise.
 
-Libraries that promise less have less to do, so there are three contests: against those that promise what
-dmlops does, against all that sort, and against answers in any order. In the last one dmlops answers in order
-of index.
+A library that promises less has less to do, so there are three contests: against libraries with the promises
+of dmlops, against all that sort, and against results in any order. In the last one, the results of dmlops are
+in order of index.
 """
 
 from collections.abc import Iterable, Mapping

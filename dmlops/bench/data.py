@@ -1,4 +1,4 @@
-"""Inputs by the name of their distribution: NumPy makes them in host memory, torch on a GPU."""
+"""Input data by the name of its distribution, made by NumPy on the host and by torch on a GPU."""
 
 import importlib
 from collections.abc import Sequence

@@ -128,11 +128,11 @@ def _microseconds(seconds: float) -> str:
 
     Examples
     --------
-    >>> [_microseconds(seconds) for seconds in (5e-6, 12.34e-6, 1.0141e-3)]
-    ['5.00', '12.3', '1014']
+    >>> [_microseconds(seconds) for seconds in (5e-6, 12.34e-6, 99.96e-6, 1.0141e-3)]
+    ['5.00', '12.3', '100', '1014']
     """
     microseconds = seconds * 1e6
-    return f"{microseconds:.0f}" if microseconds >= 100 else f"{microseconds:#.3g}"
+    return f"{microseconds:#.3g}".rstrip(".") if microseconds < 1000 else f"{microseconds:.0f}"
 
 
 def _short(size: int) -> str:

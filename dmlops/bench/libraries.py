@@ -1,4 +1,4 @@
-"""The array libraries of the contenders: whether they are installed, their threads, their arrays."""
+"""The array libraries of the contenders: whether they are installed, their threads and their arrays."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""How durations and ratios are written."""
+"""Format durations and ratios."""
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The plots of a report, and for each a sentence that says what it shows."""
+"""The plots of a report, each with a sentence that says what it shows."""
 
 import io
 import statistics

@@ -1,4 +1,4 @@
-"""`dmlops bench`: compare dmlops with the libraries that people use today, and make a page of the results."""
+"""`dmlops bench`: compare dmlops with other libraries, and make a page of the results."""
 
 import json
 import os

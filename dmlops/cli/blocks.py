@@ -37,7 +37,7 @@ def n_bytes(text: str) -> int:
     Raises
     ------
     CommandError
-        If it is no size.
+        If it is not a size.
 
     Examples
     --------

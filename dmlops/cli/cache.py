@@ -1,4 +1,4 @@
-"""`dmlops cache`: where compiled kernels are, and how to be rid of those that lie in the cache directory."""
+"""`dmlops cache`: show where compiled kernels are, and remove those in the cache directory."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The consoles of the commands, and what they show while work is going on."""
+"""The consoles of the commands, and the progress that they show."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator

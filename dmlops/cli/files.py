@@ -1,4 +1,4 @@
-"""The operators on the user's own arrays, in blocks where these are large."""
+"""The commands that run an operator on files, in blocks if the arrays are large."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""`dmlops info`: what is installed, what it runs on, and which operators it serves."""
+"""`dmlops info`: versions, devices, feature levels, compiled kernels and thresholds."""
 
 import platform
 import re
@@ -21,8 +21,8 @@ from dmlops.enums import TensorDataType
 from dmlops.operators.support import SupportRow
 
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
-# Policies whose shapes are of so many of these, and keys that each holds.
-KEYS_OF_SHAPES = {"rounds.shapes": "lanes and keys", "partition.shapes": "threads and keys"}
+# Algorithms whose shapes are pairs: a number of lanes or threads, and the number of keys that each holds.
+KEYS_OF_SHAPES = {"rounds": "lanes and keys", "partition": "threads and keys"}
 
 
 def info(
@@ -30,7 +30,7 @@ def info(
         str | None,
         typer.Option(
             metavar="sm_90",
-            help="Show only by what top_k chooses its kernels on such a GPU.",
+            help="Show only the thresholds of top_k for this architecture.",
         ),
     ] = None,
 ) -> None:
@@ -115,16 +115,16 @@ def _architectures() -> list[str]:
 
 
 def _policy(arch: str) -> Text:
-    """Tell by what top_k chooses its kernels on an architecture."""
+    """Return the thresholds by which top_k chooses its algorithm on an architecture."""
     if re.fullmatch(r"sm_\d{2,3}", arch) is None:
-        message = f"--arch {arch}: it must be sm_ and a compute capability, as sm_90"
+        message = f"--arch {arch}: it must be sm_ and a compute capability, such as sm_90"
         raise CommandError(message)
     try:
         # These import the CUDA driver's bindings.
         from kernels_cuda.runtime.variant import capability_of  # noqa: PLC0415
         from kernels_cuda.top_k.policy import ELEMENT_SIZES, Policy  # noqa: PLC0415
     except ImportError as error:
-        message = f"--arch {arch}: {CUDA_EXTRA} installs what tells of GPUs"
+        message = f"--arch {arch}: {CUDA_EXTRA} installs the packages that this needs"
         raise CommandError(message) from error
     capability = capability_of(arch)
     policies = [Policy.auto(capability, size).values() for size in ELEMENT_SIZES]
@@ -149,9 +149,10 @@ def quantity(name: str, value: Any) -> str:
     >>> quantity("warp.row_elements", (256, 1024)), quantity("launch_blocks", 1 << 30)
     ('256, 1,024', '2^30')
     """
-    if name.endswith("shapes"):
-        if name in KEYS_OF_SHAPES:
-            shapes, unit = [" x ".join(map(str, shape)) for shape in value], KEYS_OF_SHAPES[name]
+    algorithm, _, threshold = name.partition(".")
+    if threshold.startswith("shapes"):
+        if algorithm in KEYS_OF_SHAPES:
+            shapes, unit = [" x ".join(map(str, shape)) for shape in value], KEYS_OF_SHAPES[algorithm]
         else:
             shapes, unit = [str(shape.n_threads) for shape in value], "threads"
         return f"{', '.join(shapes)} {unit}"

@@ -1,4 +1,4 @@
-"""`dmlops bench topk-landscape`: top-k on a GPU in 308 problems, and in how many of them dmlops is ahead."""
+"""`dmlops bench topk-landscape`: time 308 problems of top-k on a GPU, beside other kernels."""
 
 import json
 import statistics
@@ -41,14 +41,14 @@ def landscape(
         bool, typer.Option("--quick", help="Only problems for which times of other kernels are recorded.")
     ] = False,
     peers: Annotated[
-        bool, typer.Option("--peers", help="Time the other libraries too; in nine minutes.")
+        bool, typer.Option("--peers", help="Time the other libraries too, which takes nine minutes.")
     ] = False,
     seconds: Seconds = None,
     results: Annotated[
         Path | None, typer.Option("--json", metavar="OUT.json", help="Write all times to this file.")
     ] = None,
 ) -> None:
-    """Measure top-k on a GPU where its users are: indexers, gating, sampling, vector search."""
+    """Measure top-k on a GPU for the problems of its users: indexers, gating, sampling, vector search."""
     from dmlops.bench.contests import PEERS  # noqa: PLC0415 - for this command only
     from dmlops.bench.peers import OURS  # noqa: PLC0415
     from dmlops.bench.runner import DeviceLostError, Pace  # noqa: PLC0415

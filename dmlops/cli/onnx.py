@@ -1,4 +1,4 @@
-"""`dmlops onnx`: a model in ONNX's reference evaluator, with nodes that dmlops runs."""
+"""`dmlops onnx`: run a model in ONNX's reference evaluator, with dmlops for the nodes that it supports."""
 
 import time
 from collections import Counter
@@ -33,7 +33,7 @@ def onnx(
             "--input",
             "-i",
             metavar="[NAME=]FILE",
-            help=f"The value of an input, in the model's order without NAME; may be repeated. {FILE_HELP}",
+            help=f"The value of an input; without NAME, in the model's order; may be repeated. {FILE_HELP}",
         ),
     ] = None,
     output: OutputOption = None,

@@ -58,7 +58,7 @@ def _check_architectures(names: Sequence[str]) -> None:
     """Check that the CUDA toolkit compiles for the architectures that the user names."""
     for name in names:
         if not ARCHITECTURE.fullmatch(name):
-            message = f"--arch {name}: it must be sm_ and a compute capability, as sm_90"
+            message = f"--arch {name}: it must be sm_ and a compute capability, such as sm_90"
             raise CommandError(message)
     require_cuda()
     from cuda.bindings import nvrtc  # noqa: PLC0415 - part of the cuda extra

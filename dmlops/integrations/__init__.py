@@ -1,4 +1,4 @@
 """dmlops inside other frameworks: `torch`, `jax`, `onnx` and `dask`, each an optional extra.
 
-Import the one that is wanted, as in ``import dmlops.integrations.torch``; none is imported otherwise.
+Import the module that you need, as in ``import dmlops.integrations.torch``. None is imported otherwise.
 """

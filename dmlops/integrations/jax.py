@@ -1,8 +1,8 @@
-"""The operators inside JAX's transformations: jit, vmap, and derivatives, on the CPU and on CUDA.
+"""The operators inside JAX's transformations: `jit`, `vmap` and derivatives, on the CPU and on CUDA.
 
-The functions here are those of `dmlops` for JAX arrays. XLA calls the kernels by its foreign function
-interface, on its own stream and with memory that it allocates. Where a derivative is asked for, the kernels
-find the positions, and JAX's own operations move the elements there.
+The functions are those of `dmlops` for JAX arrays. XLA calls the kernels through its foreign function
+interface, on its own stream and with memory that it allocates. To compute a derivative, the kernels find the
+positions, and JAX's own operations move the elements.
 """
 
 import functools
@@ -164,11 +164,11 @@ def _traced(function: Callable[..., Any], inputs: Sequence[Any], options: Sequen
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3), inline=True)
 def _compiled(function: Callable[..., Any], inputs: Any, options: Sequence[Any], level: Any) -> Any:
-    """Trace a function once for inputs of the same kinds; what it traces depends on the level that is set."""
+    """Trace a function once for inputs of the same kinds; the result depends on the current level."""
     return function(*inputs, options)
 
 
-# Each operator is a function that JAX differentiates, around one that vmap replaces, around a call of XLA's.
+# Each operator is a function that JAX differentiates; inside is one that vmap replaces, which calls XLA.
 def _top_k(x: Array, *inputs: Any) -> Any:
     *lengths, options = inputs
     axis = options[1]
@@ -181,7 +181,7 @@ def _top_k(x: Array, *inputs: Any) -> Any:
     def differentiate(primals: Any, tangents: Any) -> Any:
         values, indices = select(*primals)
         change = jnp.atleast_1d(tangents[0])
-        # Where a row has too few elements, all bits of its indices are set.
+        # If a row has too few elements, all bits of the indices of its padding are set.
         is_element = (indices >= 0) & (indices < change.shape[axis])
         moved = jnp.take_along_axis(change, jnp.where(is_element, indices, 0), axis, mode="clip")
         no_change = jax.custom_derivatives.zero_from_primal(indices)
@@ -208,7 +208,7 @@ def _select(x: Array, *inputs: Any) -> Any:
 
 
 def _nonzero_coordinates(x: Array, options: tuple[Any, ...]) -> Any:
-    # JAX need not look for derivatives of integers.
+    # Neither result has a derivative.
     x = jax.lax.stop_gradient(x)
     return _find(are_nonzero(x, jnp.int64) if x.dtype == jnp.complex128 else x, options)
 
@@ -223,7 +223,7 @@ def _find(x: Array, options: tuple[Any, ...]) -> Any:
     @find.def_vmap
     def find_in_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
         example = x.size // size
-        # The positions in the whole batch, which its end follows.
+        # The positions in the whole batch, and then its end.
         flat_type = "uint32" if x.size < 2**31 else "uint64"
         positions, _ = _find(x.reshape(-1), (max(x.size, 1), int(np.iinfo(flat_type).max), flat_type))
         begins = jnp.arange(size + 1, dtype=flat_type) * example
@@ -261,7 +261,7 @@ def _gather(x: Array, indices: Array, batch_dims: int, mode: str) -> Any:
         if is_batched[0]:
             x, indices = _with_batch(size, is_batched, (x, indices))
             return _gather(x, indices, batch_dims + 1, mode), True
-        # More tuples for the same elements.
+        # The batch only adds tuples.
         gathered = _gather(x, jnp.moveaxis(indices, 0, batch_dims), batch_dims, mode)
         return jnp.moveaxis(gathered, batch_dims, 0), True
 
@@ -269,7 +269,7 @@ def _gather(x: Array, indices: Array, batch_dims: int, mode: str) -> Any:
 
 
 def _moved(x: Array, indices: Array, batch_dims: int, mode: str) -> Array:
-    """Return what a gather returns, by JAX's own operations."""
+    """Return the result of a gather with JAX's own operations."""
     places, end = indices.shape[:-1], batch_dims + indices.shape[-1]
     shape = places + x.shape[end:]
     if 0 in x.shape:
@@ -319,6 +319,6 @@ def _matrix_without_input(options: tuple[Any, ...]) -> Any:
 
 
 def _with_batch(size: int, is_batched: Sequence[bool], inputs: Sequence[Array]) -> list[Array]:
-    """Return inputs that all have the batch as their first dimension."""
+    """Return inputs whose first dimension is the batch."""
     pairs = zip(inputs, is_batched, strict=True)
     return [x if has_batch else jnp.broadcast_to(x, (size, *x.shape)) for x, has_batch in pairs]

@@ -1,7 +1,7 @@
-"""The functions of `dmlops` on tensors, and the operators ``torch.ops.dmlops`` behind them.
+"""The functions of `dmlops` for tensors, and the operators ``torch.ops.dmlops`` behind them.
 
-All but `diagonal_matrix` are those of `dmlops`, which differentiate and can be compiled by themselves. Import
-this module before a program that was exported with them is loaded: it registers the operators.
+All but `diagonal_matrix` are the functions of `dmlops`, which differentiate and compile by themselves. Import
+this module before you load a program that was exported with them: it registers the operators.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ def diagonal_matrix(
     device: Any = None,
     **options: Any,
 ) -> Tensor:
-    """Return the matrix of `dmlops.diagonal_matrix`, which without `x` is a tensor too.
+    """Return the matrix of `dmlops.diagonal_matrix`, as a tensor even without `x`.
 
-    `shape`, `dtype` and `device` then mean what they do to `torch.zeros`.
+    `shape`, `dtype` and `device` then mean the same as for `torch.zeros`.
     """
     result: Tensor
     if x is None:

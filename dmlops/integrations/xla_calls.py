@@ -1,7 +1,7 @@
 """The operators as calls in XLA's computations.
 
-A call is written down as a text, which XLA gives back when it runs the computation, with the addresses of
-operands, results and, on a GPU, of scratch memory.
+A call is written as a text. When XLA runs the computation, it passes this text to the handler, together with
+the addresses of operands, results and, on a GPU, scratch memory.
 """
 
 import functools
@@ -31,12 +31,12 @@ from kernels_cpu.threads import get_num_threads
 _TARGET = "dmlops"
 _CUDA = "cuda"
 _PADDING = (0,) * len(LAUNCH.signature)
-# Calls that are kept ready; others are planned again.
+# Number of calls that are kept ready; others are planned again.
 _MAX_CALLS = 4096
 
 
 class _Described(Jax):
-    """JAX arrays of which only types and sizes are known, and on which device they will be."""
+    """JAX arrays of which only the types, the sizes and the device are known."""
 
     def __init__(self, device: Device) -> None:
         super().__init__()
@@ -50,13 +50,13 @@ class _Described(Jax):
 
 
 class _Buffers(_Described):
-    """The same while a computation runs: what JAX would make of a type was asked when it was traced."""
+    """The same while a computation runs: JAX checked the types when it was traced."""
 
     check_representable = ArrayLibrary.check_representable
 
 
 class _Request(NamedTuple):
-    """What is computed, in terms that can be written down.
+    """A computation in terms that can be written as text.
 
     XLA keeps the text, and may bring it back in another process.
 
@@ -78,18 +78,18 @@ class _Request(NamedTuple):
     def of(cls, function: str, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
         """Return a request for arrays of these types and shapes."""
         for x in inputs:
-            named_data_type(x.dtype.name, f"{function}.x")  # JAX has types that NumPy has no name for
+            named_data_type(x.dtype.name, f"{function}.x")  # NumPy has no names for some types of JAX
             if not all(isinstance(size, int) for size in x.shape):
                 reason, allowed = "a size is not known", "kernels are planned for sizes that are numbers"
                 raise TypeError(error_text(f"{function}.x", f"shape {x.shape}", reason, allowed))
         return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
 
     def text(self) -> str:
-        """Return what `json.loads` reads."""
+        """Return the request as JSON."""
         return json.dumps(self)
 
     def bind(self, library: _Described) -> BoundCall:
-        """Plan the kernels, or refuse what they do not take."""
+        """Plan the kernels, or refuse the request."""
         arrays = [jax.ShapeDtypeStruct(sizes, jnp.dtype(name)) for name, sizes in self.inputs]
         return _BIND[self.function](library, [library.operand(array) for array in arrays], *self.parameters)
 
@@ -135,13 +135,13 @@ _BIND: dict[str, Callable[..., BoundCall]] = {
 
 
 def index_type_name(dtype: Any, function: str) -> str:
-    """Return the name of an ``index_dtype``; where it is left out, of JAX's default integer."""
+    """Return the name of an ``index_dtype``; the default is JAX's default integer."""
     index_type = None if dtype is None else index_data_type(dtype, f"{function}.index_dtype")
     return binding.resolved_index_type(index_type, Jax(), (), function).name.lower()
 
 
 def number_text(number: complex) -> int | str:
-    """Return a number as JSON can hold it; the payload of a NaN counts."""
+    """Return a number in a form that JSON can hold, with the payload of a NaN."""
     if isinstance(number, complex):
         return struct.pack("<2d", number.real, number.imag).hex()
     return struct.pack("<d", number).hex() if isinstance(number, float) else int(number)
@@ -155,7 +155,7 @@ def _number(text: int | str) -> complex:
 
 
 def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> Any:
-    """Put a call into the computation that is traced, and return its results."""
+    """Add a call to the computation that is being traced, and return its results."""
     request, gpus = _Request.of(function, inputs, parameters), _gpus()
     bound = request.bind(_Described(gpus[0] if gpus else CPU))
     shaped = jax.ShapeDtypeStruct
@@ -168,7 +168,7 @@ def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> A
         return jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)
 
     def on_gpu(*inputs: Array) -> Any:
-        # All kernels are loaded now: none can be while XLA records a CUDA graph.
+        # All kernels are loaded now, because none can be loaded while XLA records a CUDA graph.
         for gpu in gpus:
             _native_launch(text.encode(), gpu)
         sizes = [_bound(text.encode(), gpu, 0).workspace_size for gpu in gpus]
@@ -181,7 +181,7 @@ def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> A
 
 
 def _as_varying(results: Any, inputs: Sequence[Array]) -> Any:
-    """Tell `jax.shard_map` that results differ along the axes of a mesh along which inputs do."""
+    """Tell `jax.shard_map` that results vary along the same mesh axes as the inputs."""
     kinds = [jax.typeof(x) for x in inputs]
     axes = frozenset().union(
         *(kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else kind.vma for kind in kinds)
@@ -225,14 +225,14 @@ def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
         is_aligned = not any(address % LAUNCH_ALIGNMENT for address in addresses)
         if launch is not None and is_aligned and launch((*addresses, aligned(workspace), handle)) == 0:
             return
-        # After an error of the driver, everything is launched again, which tells what is wrong.
+        # After an error of the driver, everything is launched again, to learn what is wrong.
         with Stream(handle, bound.library, device) as executor:
             bound.launch(executor, addresses, workspace)
 
 
 @functools.lru_cache(_MAX_CALLS)
 def _native_launch(text: bytes, device: Device) -> Callable[[Sequence[int]], int] | None:
-    """Return what launches all kernels of a call from compiled code; None where Python must.
+    """Return a function that launches all kernels of a call from compiled code; None if Python must do so.
 
     It takes the addresses, that of the workspace and the stream, and returns the driver's error or 0.
     """

@@ -1,14 +1,14 @@
 """XLA's foreign function interface, for handlers that are written in Python.
 
-XLA calls a handler with a *call frame*: addresses of operands and results, attributes, and a table of
-functions, of which one tells the stream. The structures are those of ``xla/ffi/api/c_api.h``, which jaxlib
+XLA calls a handler with a *call frame*: the addresses of operands and results, attributes, and a table of
+functions, one of which returns the stream. The structures are those of ``xla/ffi/api/c_api.h``, which jaxlib
 ships (`jax.ffi.include_dir`), up to the last member that is needed here. Their layout is fixed for version 0:
 minor versions only append members.
 
-A handler takes the GIL. JAX lets go of it before it runs or awaits a computation, as `jax.pure_callback`
-needs it too. But computations may go on when Python ends, where a thread that wants the GIL would wait for
-ever, and the process for the thread. So XLA calls a few instructions of machine code, which enter Python
-until the interpreter begins to end, and return an error from then on.
+A handler takes the GIL. JAX releases it before it runs or awaits a computation, because `jax.pure_callback`
+needs it too. A computation may still run when Python exits. A thread that then asks for the GIL waits
+forever, and the process waits for the thread. XLA therefore calls a few instructions of machine code, which
+enter Python until the interpreter begins to exit, and return an error from then on.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import llvmlite.binding as llvm
 
-# Versions that these structures fit: this one, and later ones of the same major version.
+# These structures fit this version, and later ones of the same major version.
 _OLDEST = (0, 1)
 _METADATA = 1  # the only kind of extension
 _STRING = 4  # XLA_FFI_AttrType_STRING
@@ -159,10 +159,10 @@ Handler = Callable[[Call, Callable[[], int]], None]
 """Runs a call; the second argument tells the CUDA stream that the call is to be put on."""
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Frame))
-# XLA keeps the addresses of handlers for the life of the process.
+# Kept, because XLA uses the addresses of handlers for the life of the process.
 _kept: list[Any] = []
 
-# Handlers that may be in Python now, and whether no more may enter it.
+# The number of handlers that may be in Python now, and whether Python is closed to others.
 _running, _is_over = ctypes.c_int64(0), ctypes.c_int64(0)
 _ENDED = _ErrorArguments(
     *(ctypes.sizeof(_ErrorArguments), None, b"dmlops: Python has ended before the computation", _ABORTED)
@@ -193,14 +193,14 @@ end:
 
 @atexit.register
 def _end() -> None:
-    """Let no more handlers into Python, and wait for those that are in it."""
+    """Close Python to further handlers, and wait for those that are in it."""
     _is_over.value = 1
     while _running.value:
         time.sleep(0.001)
 
 
 def register(name: str, platform: str, handler: Handler) -> None:
-    """Make a handler known to XLA, as one whose launches may be captured into CUDA graphs."""
+    """Register a handler with XLA as one whose launches may be captured into CUDA graphs."""
 
     def run(frame: Any) -> int | None:
         frame = frame.contents
@@ -209,7 +209,7 @@ def register(name: str, platform: str, handler: Handler) -> None:
                 _describe(frame)
             else:
                 handler(_decoded(frame), lambda: _stream(frame))
-        except BaseException as error:  # there is no Python caller that could get it
+        except BaseException as error:  # no Python caller could receive it
             return _error(frame, f"{type(error).__name__}: {error}")
         return None
 
@@ -219,7 +219,7 @@ def register(name: str, platform: str, handler: Handler) -> None:
 
 
 def _entry(name: str, callback: Any) -> int:
-    """Return the address of machine code that calls back."""
+    """Return the address of machine code that calls the handler."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     code = _ENTRY.format(
@@ -244,7 +244,7 @@ def _describe(frame: Any) -> None:
         msg = f"dmlops does not know extension {extension.base.type} of XLA's foreign function interface"
         raise RuntimeError(msg)
     major, minor = _OLDEST
-    if frame.api:  # which older versions do not give here
+    if frame.api:  # older versions leave it out
         version = frame.api.contents.version
         if version.major != major:
             msg = (

@@ -1,4 +1,4 @@
-"""What each operator is: its descriptor, its feature levels, its constraints. Pure Python."""
+"""The operators: their descriptors, feature levels and constraints, in pure Python."""
 
 from dmlops.operators.descriptor import Descriptor
 from dmlops.operators.diagonal_matrix import DiagonalMatrix, DiagonalMatrix1

@@ -1,4 +1,4 @@
-"""What all operator descriptors share: validation by feature level, inference of outputs, JSON."""
+"""The base class of all descriptors: validation by feature level, inference of outputs, JSON."""
 
 import json
 import math
@@ -25,7 +25,7 @@ INFERRED: Any = None
 
 
 class Objection(NamedTuple):
-    """Why a feature level does not take a descriptor."""
+    """The reason why a feature level does not support a descriptor."""
 
     field: str
     got: object
@@ -86,7 +86,7 @@ class Descriptor:
         return self
 
     def parts(self) -> "Sequence[Descriptor]":
-        """Return the computations, one after the other, that kernels take this one as.
+        """Return the computations that kernels run, one after the other, for this one.
 
         Elements wider than kernels know become several unsigned integers: see `dmlops.opaque_types`. The
         tensors of computation number `i` begin at part `i` of those of this one.
@@ -127,7 +127,7 @@ class Descriptor:
         for name, desc in self.tensors.items():
             if desc.dimension_count > dimension_count:
                 reason = f"it is to have {counted(dimension_count, 'dimension')}"
-                allowed = "padding adds dimensions, and removes none"
+                allowed = "padding cannot remove dimensions"
                 self._refuse(f"{name}.sizes", desc.sizes, reason, allowed)
             changes[name] = desc.with_leading_ones(dimension_count)
         return replace(self, **changes)  # type: ignore[type-var]
@@ -171,7 +171,7 @@ class Descriptor:
         raise UnsupportedFeatureError(form._unsupported_text(objection, lowest))
 
     def _best_form(self, level: FeatureLevel) -> "tuple[Descriptor, Objection | None]":
-        """Return the newest form that the level takes, and None; else the newest that it has, and why not."""
+        """Return the newest form that the level supports, and None; or else the newest form, and why not."""
         refused = []
         for form in self._forms():
             fitted = form._fitted(level)
@@ -189,7 +189,7 @@ class Descriptor:
             yield older
 
     def _fitted(self, level: FeatureLevel) -> Self:
-        """Return the descriptor padded to the dimensions that the level wants, where it wants more."""
+        """Return the descriptor, padded if the level requires more dimensions."""
         row = self.support.at(level)
         if row is None or self._objection(row) is None:
             return self
@@ -351,7 +351,7 @@ class Descriptor:
         return value
 
     def _member(self, field: str, enumeration: type[Member]) -> Member:
-        """Store the field as the member of the enumeration that it says, and return it."""
+        """Store the field as a member of the enumeration, and return it."""
         got = getattr(self, field)
         member = member_of(enumeration, got)
         if member is None:
@@ -390,7 +390,7 @@ class Descriptor:
 
 
 def check_holds(where: str, data_type: ElementType, largest: int, what: str) -> None:
-    """Refuse a type of an output of integers which cannot hold the value `largest`."""
+    """Refuse a type of an integer output that cannot hold the value `largest`."""
     if isinstance(data_type, OpaqueType) or data_type.is_float or data_type.bits == 0:
         allowed = "data_type must be an integer type"
         refuse(f"{where}.data_type", data_type.name, f"it holds {what}", allowed)
@@ -400,14 +400,14 @@ def check_holds(where: str, data_type: ElementType, largest: int, what: str) -> 
 
 
 def check_index_type(where: str, desc: TensorDesc) -> None:
-    """Refuse an argument of a function which does not hold indices."""
+    """Refuse an argument of a function that does not hold indices."""
     if desc.data_type not in INDEX_TYPES:
         allowed = f"{where.rpartition('.')[2]} must be uint32, uint64, int32 or int64"
-        raise TypeError(error_text(where, type_name(desc.data_type), "it is no index type", allowed))
+        raise TypeError(error_text(where, type_name(desc.data_type), "it is not an index type", allowed))
 
 
 def _described(where: str, describe: Callable[[], TensorDesc]) -> TensorDesc:
-    """Return a tensor; the errors of its description are told as those of the field `where`."""
+    """Return a tensor; errors in its description are reported for the field `where`."""
     try:
         return describe()
     except InvalidDescriptorError as error:
@@ -438,7 +438,7 @@ def _from_plain(where: str, value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Return a number that JSON has no way to write; other values as they are."""
+    """Return a number that JSON cannot write; return other values unchanged."""
     if not isinstance(value, str):
         return value
     bits = _NAN_BITS.fullmatch(value)

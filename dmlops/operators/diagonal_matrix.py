@@ -28,7 +28,7 @@ from dmlops.tensor import TensorDesc
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
-# What fills a matrix of an opaque type.
+# The values that fill a matrix of an opaque type.
 _VALUES = {
     "complex": "a number",
     "float8": "a real number that the type holds",
@@ -93,7 +93,7 @@ def infer_diagonal_matrix(
 def diagonal_matrix_descriptor(
     data: TensorDesc | None, output: TensorDesc, value: Any, begin: int, end: int
 ) -> "DiagonalMatrix1":
-    """Return the descriptor of a call of which the result was inferred."""
+    """Return the descriptor of a call whose result was inferred."""
     return DiagonalMatrix1.of_inferred(
         input_tensor=data,
         output_tensor=output,
@@ -117,7 +117,7 @@ class _DiagonalDescriptor(Descriptor):
         return hash(self._compared())
 
     def _compared(self) -> tuple[Any, ...]:
-        # Zeros of either sign are equal as numbers, and no NaN equals itself.
+        # As numbers, zeros of both signs are equal, and no NaN equals itself.
         values = [getattr(self, field) for field in self._fields()]
         return tuple([scalar_bits(v, TensorDataType.FLOAT64) if type(v) is float else v for v in values])
 
@@ -296,7 +296,7 @@ class DiagonalMatrix1(_DiagonalDescriptor):
             older = DiagonalMatrix(
                 output_tensor=self.output_tensor, offset=self.diagonal_fill_begin, value=self.value
             )
-        except InvalidDescriptorError:  # the FLOAT nearest to the value is out of the type's range
+        except InvalidDescriptorError:  # the FLOAT that is nearest to the value is outside the type's range
             return None
         return older if older.lower() == self else None
 
@@ -318,7 +318,7 @@ def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> Problem:
         "width": width,
         "x_strides": x_strides[-2:],
         "output_strides": output.effective_strides[-2:],
-        # Beyond the matrix all bounds mean the same; kept near it, none can overflow.
+        # All bounds beyond the matrix mean the same. Close to it, none can overflow.
         "begin": min(max(first, -height), width),
         "end": min(max(last, -height), width),
         "inverted": desc.diagonal_fill_begin > desc.diagonal_fill_end,

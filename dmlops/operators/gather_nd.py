@@ -1,4 +1,4 @@
-"""GATHER_ND and GATHER_ND1: elements or blocks picked by tuples of indices."""
+"""GATHER_ND and GATHER_ND1: the elements or slices that index tuples point at."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ _FROM_3_0 = (
 def gathered_sizes(
     operator: str, data: TensorDesc, indices: TensorDesc, data_rank: int, indices_rank: int, batch: int
 ) -> tuple[int, ...]:
-    """Return the sizes of what is gathered, without padding.
+    """Return the sizes of the result, without padding.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def gathered_sizes(
     """
     for name, rank in (("input_tensor", data_rank), ("indices_tensor", indices_rank)):
         if rank == 0:
-            reason = "a tuple of indices names a position in it"
+            reason = "index tuples point into it"
             if name == "indices_tensor":
                 reason = "its last dimension is that of the tuples"
             refuse(f"{operator}.{name}.sizes", "0 dimensions", reason, "it must have at least 1")
@@ -179,12 +179,12 @@ class GatherND(Descriptor):
     def _check(self) -> None:
         data, indices = self._tensor("input_tensor"), self._tensor("indices_tensor")
         if data.dimension_count == 0:
-            reason = "a tuple of indices names a position in it"
+            reason = "index tuples point into it"
             self._refuse("input_tensor.sizes", "0 dimensions", reason, "it must have at least 1")
         if indices.dimension_count != data.dimension_count:
             reason = f"input_tensor has {data.dimension_count}"
             got = counted(indices.dimension_count, "dimension")
-            self._refuse("indices_tensor.sizes", got, reason, "both must have as many")
+            self._refuse("indices_tensor.sizes", got, reason, "both must have the same number")
         if indices.data_type.is_float:
             allowed = "data_type must be UINT32, UINT64, INT32 or INT64"
             self._refuse("indices_tensor.data_type", indices.data_type.name, "indices are integers", allowed)

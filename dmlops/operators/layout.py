@@ -1,4 +1,4 @@
-"""Strided layouts as plain integers: dimensions that lie one behind the other in memory become one."""
+"""Strided layouts as plain integers: dimensions that are contiguous with each other are merged."""
 
 from collections.abc import Sequence
 

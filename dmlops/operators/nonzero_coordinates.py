@@ -1,4 +1,4 @@
-"""NONZERO_COORDINATES: the coordinates of all elements that are not zero."""
+"""NONZERO_COORDINATES: the coordinates of all non-zero elements."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +24,7 @@ from dmlops.tensor import TensorDesc
 
 
 def check_held(data: TensorDesc, count_type: ElementType, coordinate_type: ElementType) -> None:
-    """Refuse types which cannot hold the count, or a coordinate."""
+    """Refuse types that cannot hold the count or a coordinate."""
     where, largest = "NonzeroCoordinates", max(data.sizes, default=1) - 1
     check_holds(f"{where}.output_count_tensor", count_type, data.element_count, "the count")
     check_holds(f"{where}.output_coordinates_tensor", coordinate_type, largest, "a coordinate")
@@ -45,7 +45,7 @@ def infer_nonzero_coordinates(
         That of both results.
     """
     if capacity < 0:
-        reason, allowed = "a result has no fewer than 0 rows", "size must be >= 0"
+        reason, allowed = "a result cannot have fewer than 0 rows", "size must be >= 0"
         refuse("nonzero_coordinates.size", capacity, reason, allowed)
     check_held(data, index_type, index_type)
     return TensorDesc(index_type, (capacity, data.dimension_count)), TensorDesc(index_type, ())
@@ -63,7 +63,7 @@ def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool
     if fill is None:
         return
     if is_trimmed:
-        refuse(where, fill, "size is left out", "there are rows to fill only where size is given")
+        refuse(where, fill, "size is left out", "fill_value needs size")
     low, high = index_type.integer_range
     if not low <= fill <= high:
         refuse(where, fill, f"coordinates are {index_type.name}", f"it must be in [{low}, {high}]")
@@ -72,7 +72,7 @@ def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool
 def nonzero_coordinates_descriptor(
     data: TensorDesc, coordinates: TensorDesc, count: TensorDesc
 ) -> "NonzeroCoordinates":
-    """Return the descriptor of a call of which the results were inferred.
+    """Return the descriptor of a call whose results were inferred.
 
     It has a row for every element; the kernels write as many as there is room for.
     """
@@ -179,9 +179,9 @@ class NonzeroCoordinates(Descriptor):
 
 
 def _magnitude(data_type: ElementType) -> int:
-    """Return the bits of which one at least is set in an element that is not zero."""
+    """Return the bits of which a non-zero element has at least one."""
     if isinstance(data_type, OpaqueType):
-        assert data_type.magnitude is not None  # bools stand for other elements
+        assert data_type.magnitude is not None  # bools that stand for other elements
         return data_type.magnitude
     return key_masks(data_type)["flip"] or (1 << data_type.bits) - 1
 

@@ -1,4 +1,4 @@
-"""Elements wider than kernels take, as unsigned integers that lie next to each other: their parts."""
+"""Parts: the adjacent unsigned integers as which kernels handle elements that are too wide for them."""
 
 from dmlops.enums import TensorDataType
 from dmlops.opaque_types import part_bytes

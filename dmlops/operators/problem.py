@@ -1,4 +1,4 @@
-"""What an operator's kernels are given: a problem of plain integers, free of types and of shapes."""
+"""The input of an operator's kernels: a problem of plain integers, without types and shapes."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Problem = dict[str, Any]
 
 
 class Options(NamedTuple):
-    """What a function may ask for beyond DirectML's descriptors.
+    """Options of the functions that DirectML's descriptors do not have.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Operator(NamedTuple):
 
 @functools.cache
 def key_masks(data_type: ElementType) -> Problem:
-    """Return the integers by which kernels turn the bits of an element into a key that orders as it does."""
+    """Return the integers by which kernels turn the bits of an element into a key with the same order."""
     if isinstance(data_type, OpaqueType):
         # Kernels of the CPU add the sign: 1 less, and NaT wraps around to the end of all dates.
         return {"sign": data_type.highest_bits, "flip": 0, "infinity": (1 << data_type.bits) - 1}

@@ -1,4 +1,4 @@
-"""Which dimension counts and data types an operator takes at each feature level."""
+"""The dimension counts and data types that an operator supports at each feature level."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -25,7 +25,7 @@ EVERY_TYPE = SMALL_TYPES | INTEGERS_64 | FLOATS_64 | {TensorDataType.BFLOAT16, T
 
 
 class Dims(NamedTuple):
-    """A range of dimension counts, both ends included; `high` is None where there is no limit."""
+    """A range of dimension counts, both ends included; `high` is None if there is no limit."""
 
     low: int
     high: int | None
@@ -51,14 +51,14 @@ def at_least(low: int) -> Dims:
 
 
 class Allowed(NamedTuple):
-    """What one tensor of an operator may be at one level."""
+    """The dimension counts and types that one tensor of an operator may have at one level."""
 
     dims: Dims
     types: frozenset[TensorDataType]
 
 
 class SupportRow(NamedTuple):
-    """What an operator takes from `level` on.
+    """The tensors that an operator supports from `level` on.
 
     Attributes
     ----------
@@ -79,13 +79,13 @@ class SupportRow(NamedTuple):
     equal_dims: bool = False
 
     def allowed(self, field: str) -> Allowed:
-        """Return what the tensor `field` may be."""
+        """Return the dimension counts and types of the tensor `field`."""
         override = self.overrides.get(field, self.types)
         return override if isinstance(override, Allowed) else Allowed(self.dims, override)
 
 
 class SupportTable:
-    """An operator's rows of support, one a feature level, lowest level first."""
+    """An operator's rows of support, one per feature level, lowest level first."""
 
     def __init__(self, *rows: SupportRow) -> None:
         self.rows = rows

@@ -62,7 +62,7 @@ def selected_sizes(
     return (*sizes[:axis], k, *sizes[axis + 1 :])
 
 
-# What can be selected instead of elements without an order that kernels know.
+# The remedies for elements without an order.
 _NOT_ORDERED = {
     "complex": ("complex numbers have no order", "pass x.real, x.imag or abs(x)"),
     "structured": ("structured elements have no order", 'pass one field, such as x["name"]'),
@@ -74,7 +74,7 @@ _NOT_ORDERED = {
 
 
 def _check_ordered(data_type: ElementType) -> None:
-    """Refuse elements of which none is the largest.
+    """Refuse elements without an order.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def infer_top_k(
 def top_k_descriptor(
     data: TensorDesc, axis: int, k: int, largest: bool, values: TensorDesc, indices: TensorDesc
 ) -> "TopK1":
-    """Return the descriptor of a selection of which the results were inferred."""
+    """Return the descriptor of a selection whose results were inferred."""
     data = data if data.sizes else data.with_leading_ones(1)
     return TopK1.of_inferred(
         input_tensor=data,

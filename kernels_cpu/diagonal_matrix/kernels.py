@@ -1,8 +1,9 @@
-"""The kernel of DIAGONAL_MATRIX1: a value on a band of diagonals, or off it, and a copy of the rest.
+"""The kernel of DIAGONAL_MATRIX1: fill a band of diagonals, or everything else, and copy the rest.
 
-A row is at most three segments, so no element is tested: each segment is one fill or one copy, and what the
-value overwrites is not read. Large contiguous outputs are written past the cache (non-temporal stores), which
-saves reading each line before it is written. Moves the output, and the part of the input that is kept.
+A row has at most three segments, so no element is tested: each segment is one fill or one copy, and input
+that the value overwrites is not read. Large contiguous outputs are written past the cache (non-temporal
+stores), which saves reading each line before it is written. Bytes moved: the output, and the part of the
+input that is kept.
 """
 
 import functools
@@ -30,7 +31,7 @@ from kernels_cpu.intrinsics import memory
 from kernels_cpu.jit import inline, njit
 from kernels_cpu.streaming import flush, stream_copy, stream_fill, stream_strided
 
-NARROW = 256  # elements: branches, which depend on where the band is, cost so short rows more
+NARROW = 256  # elements: in such short rows, branches on the position of the band cost more
 
 
 @inline
@@ -65,7 +66,7 @@ def _blend(x: Any, x_row: Any, output: Any, output_row: Any, y: Any, table: Any)
     n_line = memory.line_elements(output)
     first = y + table[BEGIN]
     n_values = table[END] - table[BEGIN]
-    if table[INVERTED]:  # the elements off a band are the band that begins where it ends, and wraps around
+    if table[INVERTED]:  # the elements outside a band are a band that begins where it ends, and wraps around
         first += n_values
         n_values = -n_values
     n = table[WIDTH]

@@ -1,4 +1,4 @@
-"""DIAGONAL_MATRIX1: write a value on a band of diagonals (or everywhere else) of matrices, copy the rest."""
+"""The plan of DIAGONAL_MATRIX1: fill a band of diagonals (or everything else) of matrices, copy the rest."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, 
 from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher, split
 
-PART_BYTES = 1 << 20  # some 100 us of work, worth handing to another thread
-TILE_COLUMNS = 256  # of inputs whose columns are far apart, so that their lines serve the next rows too
+PART_BYTES = 1 << 20  # per part: some 100 us of work, worth handing to another thread
+TILE_COLUMNS = 256  # if columns of the input are far apart: their lines then serve the next rows too
 
 
 @dataclass(frozen=True, slots=True)

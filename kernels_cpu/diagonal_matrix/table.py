@@ -1,6 +1,6 @@
 """The table by which a plan describes its problem to the kernels."""
 
-# How the columns of the output lie. Each has its own kernel.
+# The layout of the output's columns. Each has its own kernel.
 CONTIGUOUS, STREAMED, STRIDED = range(3)
 KINDS = ("contiguous", "streamed", "strided")
 

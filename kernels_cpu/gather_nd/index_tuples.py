@@ -1,4 +1,4 @@
-"""Index tuples of a gather, turned into offsets of the input or only checked.
+"""Turn the index tuples of a gather into offsets into the input, or only check them.
 
 All arrays are pointers.
 """

@@ -1,8 +1,8 @@
-"""The kernels of GATHER_ND1, which copy the slice that each index tuple names.
+"""The kernels of GATHER_ND1, which copy the slice that each index tuple points at.
 
-Tuples are taken in blocks. The first pass over a block turns every tuple into one offset into the input, and
-settles what is out of range; the first lines of long slices are asked for. The second pass only moves slices,
-in the widest pieces that fit. Moves the indices, and each slice once in and once out.
+Tuples are processed in blocks. The first pass over a block turns every tuple into one offset into the input,
+handles tuples that are out of range, and prefetches the first lines of long slices. The second pass only
+moves slices, in the widest pieces that fit. Bytes moved: the indices, and each slice once in and once out.
 """
 
 import functools
@@ -27,7 +27,7 @@ from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.streaming import flush, stream_copy
 
 AHEAD = 4  # slices whose lines are asked for, where a slice has many
-AHEAD_LINES = 16  # of a slice; the hardware sees where the rest is going
+AHEAD_LINES = 16  # lines of a slice to prefetch; the hardware predicts the rest
 BLOCK = 256  # tuples: their offsets are 2 KiB of stack, their lines 16 KiB of the first cache
 
 
@@ -55,7 +55,7 @@ def _copy_pieces(
 def _copy_short(
     x: Any, offsets: Any, first: Any, last: Any, output: Any, target: Any, stride: Any, table: Any
 ) -> Any:
-    """Copy the slices at ``offsets[first:last]`` of up to a line to `target` and every `stride` on."""
+    """Copy the slices at ``offsets[first:last]``, each up to a line, to every `stride` from `target` on."""
     n = table[SLICE]
     n_bytes = table[SLICE_BYTES]
     element_bytes = n_bytes // n
@@ -81,7 +81,7 @@ def _copy_short(
 
 @inline
 def _ask_for(x: Any, offset: Any, table: Any) -> Any:
-    """Ask for the first lines of a long slice."""
+    """Prefetch the first lines of a long slice."""
     line_elements = memory.line_elements(x)
     for j in range(0, min(table[SLICE], AHEAD_LINES * line_elements), line_elements):
         memory.prefetch(x, offset + j)
@@ -91,7 +91,7 @@ def _ask_for(x: Any, offset: Any, table: Any) -> Any:
 def _copy_long(
     x: Any, offsets: Any, first: Any, last: Any, output: Any, target: Any, stride: Any, table: Any
 ) -> Any:
-    """Copy the slices at ``offsets[first:last]``, longer than a line, to `target` and every `stride` on."""
+    """Copy the slices at ``offsets[first:last]``, longer than a line, to every `stride` from `target` on."""
     line_elements = memory.line_elements(x)
     rest = table[SLICE] - line_elements
     for i in range(first, last):
@@ -192,7 +192,7 @@ def gather_kernel(kind: int) -> Any:
             target = output_outer + start * stride
             outside = resolve(indices, index, index_stride, offset, x_stride, n, table, offsets)
             any_outside |= outside
-            if kind != SHORT:  # whose loads the processor has many of in flight by itself
+            if kind != SHORT:  # the processor overlaps the loads of short slices by itself
                 for i in range(n):
                     memory.prefetch(x, offsets[i])
             if kind == STREAMED:

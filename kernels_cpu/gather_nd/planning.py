@@ -1,4 +1,4 @@
-"""GATHER_ND1: copy the slice that each index tuple names."""
+"""The plan of GATHER_ND1: copy the slice that each index tuple points at."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher, run, split
 
 STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
-PART_BYTES = 1 << 19  # of indices and slices, some 100 us of work
+PART_BYTES = 1 << 19  # indices and slices per part: some 100 us of work
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def plan(
             kind = STREAMED
     clips = mode == "clip" and all(size for size, _ in bounds)
     modulus = 1 << 8 * index_size if index_signed else 0
-    highest = modulus // 2 - 1  # of all unsigned integers, all ones
-    # One coordinate has no neighbour, and libraries give that dimension whatever stride they like.
+    highest = modulus // 2 - 1  # all ones for unsigned integers
+    # A dimension of one coordinate may have any stride, depending on the library.
     coordinate_stride = 1 if len(bounds) == 1 else coordinate_stride
     packed = (
         len(bounds) <= CHECKED_COORDINATES

@@ -1,7 +1,8 @@
 """The table by which a plan describes its problem to the kernels."""
 
-HALF = (1 << 32) - 1  # of a word: vectors multiply such numbers fast
-CHECKED_COORDINATES = 4  # of a tuple, at most, to lay out the bounds of several tuples next to each other
+HALF = (1 << 32) - 1  # the low half of a word: vectors multiply such numbers fast
+# Of tuples with up to so many coordinates, the bounds of several tuples are laid out next to each other.
+CHECKED_COORDINATES = 4
 
 # A slice is a few bytes in one or two pieces, whole lines, or anything else. Each has its own kernel.
 SHORT, LONG, STREAMED, STRIDED = range(4)

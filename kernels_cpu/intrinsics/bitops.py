@@ -1,4 +1,4 @@
-"""Words of bits: how many are set and where, and words that tell which elements are not zero."""
+"""Words of bits: population counts and positions, and words that tell which elements are not zero."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pieces of LLVM IR that intrinsics are made of."""
+"""Pieces of LLVM IR from which intrinsics are built."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Memory in pieces wider than an element: copies, whole lines of the cache, and stores past it."""
+"""Memory in pieces wider than an element: copies, whole cache lines, and stores past the cache."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def copy(typing_context: Any, x: Any, x_index: Any, output: Any, index: Any, n: 
 
 @literal_intrinsic
 def prefetch(typing_context: Any, x: Any, index: Any) -> Any:
-    """Ask for the line of ``x[index]``, which will be read soon."""
+    """Prefetch the line of ``x[index]``, which will be read soon."""
     signature = types.void(x, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

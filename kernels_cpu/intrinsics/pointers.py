@@ -1,4 +1,4 @@
-"""Typed pointers inside kernels: an argument is an address, and a kernel says which elements lie there.
+"""Typed pointers inside kernels: an argument is an address, and the kernel says which elements are there.
 
 Numba counts the references to an array and passes seven numbers for it to every function; a pointer is one
 number.

@@ -1,9 +1,8 @@
 """Vector arithmetic for kernels: LLVM's generic vectors at the width of the host's registers.
 
-A vector of `lanes` elements is a value like any other inside a kernel: ``load`` makes one, ``store`` ends
-it. Where there are no vector registers to use (or ``DMLOPS_SIMD=0``) a vector has one lane and *is* its
-element, so the same kernel source is the scalar path. Comparisons are signed, the only kind that every target
-has for every width.
+A vector of `lanes` elements is a value like any other inside a kernel: ``load`` makes one, ``store`` writes
+it. Without vector registers (or with ``DMLOPS_SIMD=0``), a vector has one lane and *is* its element, so the
+same source is the scalar path. Comparisons are signed, the only kind that every target has for every width.
 """
 
 from collections.abc import Callable

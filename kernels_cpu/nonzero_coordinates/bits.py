@@ -1,4 +1,4 @@
-"""Elements that are not zero as bits, 64 to a word, and the positions of bits that are set.
+"""Non-zero elements as bits, 64 to a word, and the positions of the bits that are set.
 
 All arrays are pointers.
 """
@@ -12,8 +12,8 @@ from kernels_cpu.jit import inline, njit, uint64
 LANES = 64
 VECTORS = processor.WIDTH > 0
 LISTED = 2048  # positions after which a list is full
-ALL_POSITIONS = bitops.BIT_POSITIONS[255]  # of a byte whose bits are all set
-LIST = 2048 + 64 + 8  # a word's positions may follow, and the last store of 8 may reach behind them
+ALL_POSITIONS = bitops.BIT_POSITIONS[255]  # those of a byte whose bits are all set
+LIST = 2048 + 64 + 8  # the positions of a word may follow, and the last store of 8 may reach beyond them
 
 
 @inline

@@ -1,10 +1,11 @@
 """The kernels of NONZERO_COORDINATES, which list the coordinates of all non-zero elements in element order.
 
-Elements become one bit each, 64 to a word; the set bits of a chunk are listed as 16-bit positions, and the
-chunk's rows are written from that list. Where one thread works on a contiguous input that is one pass, and
-words never leave the registers. Else a first pass leaves the words in the workspace, whatever the input's
-layout, and counts; a second pass knows from the counts where its rows go, and reads nothing but words. Parts
-of both passes run side by side. Moves the input once, 1/4 byte an element in two passes, and the output once.
+Each element becomes one bit, 64 to a word. The set bits of a chunk are listed as 16-bit positions, and the
+rows of the chunk are written from that list. If one thread works on a contiguous input, this is one pass, and
+the words never leave the registers. Otherwise, a first pass over an input of any layout writes the words to
+the workspace and counts. A second pass knows from the counts where its rows go, and reads nothing but words.
+Parts of both passes run in parallel. Bytes moved: the input once, 1/4 byte per element in two passes, and the
+output once.
 """
 
 import functools
@@ -46,9 +47,9 @@ from kernels_cpu.streaming import flush, stream_copy
 
 ROW_CHUNK = 1 << 16  # elements of one logical row whose positions fit 16 bits
 CHUNK = 2048  # elements of a chunk that spans several logical rows
-TILE_BYTES = 1 << 17  # of the input, read as four streams: a page or more each
-TILE_WORDS = (1 << 17) // 64  # of single bytes
-PROBES = 64  # words that tell about how many rows there will be
+TILE_BYTES = 1 << 17  # of the input, read as four streams of a page or more each
+TILE_WORDS = (1 << 17) // 64  # for elements of a single byte
+PROBES = 64  # words from which the number of rows is estimated
 
 
 @njit

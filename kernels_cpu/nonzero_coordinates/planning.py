@@ -1,11 +1,4 @@
-"""NONZERO_COORDINATES: the coordinates of all elements that are not zero, in element order.
-
-Elements become one bit each, 64 to a word; the set bits of a chunk are listed as 16-bit positions, and the
-chunk's rows are written from that list. Where one thread works on a contiguous input that is one pass, and
-words never leave the registers. Else a first pass leaves the words in the workspace, whatever the input's
-layout, and counts; a second pass knows from the counts where its rows go, and reads nothing but words. Parts
-of both passes run side by side. Moves the input once, 1/4 byte an element in two passes, and the output once.
-"""
+"""The plan of NONZERO_COORDINATES: one pass or two, and the parts of each; `kernels` describes the passes."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +24,8 @@ from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher
 from kernels_cpu.workspace import lay_out
 
-PART_BYTES = 1 << 20  # of input and full output, some 100 us of work
-UNIFORM_COLUMNS = 64  # logical rows at least so long are written one by one
+PART_BYTES = 1 << 20  # input and full output per part: some 100 us of work
+UNIFORM_COLUMNS = 64  # logical rows of at least this length are written one by one
 PACKED_COLUMNS = 4  # at most, for that
 
 

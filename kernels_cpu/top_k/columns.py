@@ -1,4 +1,4 @@
-"""Rows that are not contiguous, of which few elements are selected: parts are copied, then searched."""
+"""Rows that are not contiguous, with few selected elements: parts of them are copied, then searched."""
 
 import functools
 from typing import Any

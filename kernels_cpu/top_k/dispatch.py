@@ -1,18 +1,18 @@
 """The choice of an algorithm for a top-k, from the shape of the problem alone.
 
-Rows of which few elements are selected are *searched*: a threshold that the k-th key does not exceed comes
-from the minima of groups of elements, and then the elements within it are listed. Memory is read once; of
-what was read, only the tiles that hold candidates are read again. All other rows are *sorted*, after
-all that is beyond a threshold was dropped where less than three quarters of a row is selected.
+If few elements of a row are selected, the row is *searched*: the minima of groups of elements give a
+threshold that the k-th key does not exceed, and the elements up to it are listed. Memory is read once; only
+the tiles that hold candidates are read again. All other rows are *sorted*. If less than three quarters of a
+row is selected, the elements beyond a threshold are dropped first.
 
 ============ ======== ==========================================================================
 algorithm             rows
 ============ ======== ==========================================================================
 short_rows   searched contiguous, and short enough for the first-level cache
 rows         searched contiguous; in segments where there are fewer rows than threads
-side_by_side searched side by side, as the columns of a matrix are: one lane for each
-columns      searched any other layout, through a copy of a part of the rows
-sort         sorted   one after the other by one thread
+side_by_side searched adjacent, like the columns of a matrix: one lane for each
+columns      searched any other layout, after copying a part of the rows
+sort         sorted   one after the other, by one thread
 shared_sort  sorted   few and long ones, each by all threads
 ============ ======== ==========================================================================
 """
@@ -23,18 +23,18 @@ from kernels_cpu.top_k.problem import GROUP, RANK_LIMIT, SIDE_BY_SIDE_COLUMNS, W
 
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
 
-SHORT_ROW_BYTES = 1 << 14  # shorter rows are in the first-level cache when they are read again
+SHORT_ROW_BYTES = 1 << 14  # shorter rows are still in the first-level cache when they are read again
 SHORT_ROWS_MAX_K = 96  # the list of a random row then stays below `RANK_LIMIT`
-SHORT_ROWS_MAX_ROWS = 16  # that go through each step together
-SHORT_ROWS_KEY_BYTES = 1 << 13  # of keys that are written before they are read again
+SHORT_ROWS_MAX_ROWS = 16  # rows that go through each step together
+SHORT_ROWS_KEY_BYTES = 1 << 13  # keys that are written before they are read again
 
-RUN_BYTES = 1 << 22  # of a row that is searched at a time; each run lists about k elements
+RUN_BYTES = 1 << 22  # part of a row that is searched at a time; each run lists about k elements
 MIN_CAPACITY = 512
 
 SIDE_BY_SIDE_MAX_K = 60  # the list of a random row then stays well below `RANK_LIMIT`
 SIDE_BY_SIDE_MIN_ROWS = SIDE_BY_SIDE_COLUMNS // 2
-STAGE_BYTES = 1 << 18  # of the copy of a part of some rows
-COLUMN_LINES = 2  # read from each row of columns: a single one waits for its page every time
+STAGE_BYTES = 1 << 18  # size of the copy of a part of some rows
+COLUMN_LINES = 2  # lines read from each row of columns: a single one would wait for its page every time
 
 SHARED_SORT_MIN_SIZE = 1 << 16
 SHARED_SORT_MIN_PART = 1 << 14

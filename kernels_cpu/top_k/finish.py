@@ -1,4 +1,4 @@
-"""The last step of every algorithm: order the listed records of a row, and write the best."""
+"""The last step of every algorithm: order the listed records of a row, and write the best of them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The results of a row, written from its ordered records."""
+"""Write the results of a row from its ordered records."""
 
 from typing import Any
 

@@ -1,8 +1,4 @@
-"""The plan of one row after the other, each sorted by several threads.
-
-A part is a range of the list. In every pass each part counts its digits; from all counts follows where each
-part's records of each digit go, in the order of the parts, so that equal keys keep theirs.
-"""
+"""The plan of rows that several threads sort together, row by row; `shared_sort` has the kernels."""
 
 from collections.abc import Callable
 

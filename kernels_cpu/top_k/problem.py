@@ -1,4 +1,4 @@
-"""One top-k problem as a table of integers, by which a plan tells the kernels all that they must know.
+"""A top-k problem as a table of integers, which tells the kernels everything that they need.
 
 The plan and the kernels agree here on sizes and limits, on the fields of the table, and on the areas of the
 workspace.
@@ -188,7 +188,7 @@ def describe(
         group_elements = n_staged * fold
     elif algorithm == "sort" and capacity < axis_size:
         n_staged = 1  # its keys
-    n_counters = 3 * BINS  # of the last pass, of this and of the next
+    n_counters = 3 * BINS  # those of the last pass, of this one and of the next
     if algorithm == "shared_sort":
         n_counters = EXTENTS + (2 + BINS) * choice.segments + 2 * BINS
     list_length = capacity + PADDED_TO + (BINS * GAP if capacity >= GAPS_FROM else 0)

@@ -1,9 +1,8 @@
 """Lists of candidates: bounded, ranked and sorted by key, then by position.
 
-A record is a signed 64-bit integer that sorts ascending, best first. A *packed* record is
-``key << 32 | position``: no two are equal. Where keys have 64 bits, or positions more than 32, a record is
-the key alone and `positions` holds the rest. Either way a list is in the order of positions, so that its own
-order breaks ties.
+A record is a signed 64-bit integer that sorts ascending, best first. A *packed* record is ``key << 32 |
+position``: no two are equal. If keys have 64 bits, or positions more than 32, a record is the key alone, and
+`positions` holds the rest. In both cases, a list is in the order of positions, and that order breaks ties.
 """
 
 from typing import Any

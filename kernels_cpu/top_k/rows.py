@@ -1,7 +1,7 @@
-"""Contiguous rows of which few elements are selected, searched in place.
+"""Contiguous rows with few selected elements, searched in place.
 
-Where there are fewer rows than threads, several tasks search segments of a row, and one kernel merges what
-they listed.
+If there are fewer rows than threads, several tasks search segments of a row, and one kernel merges their
+lists.
 """
 
 import functools

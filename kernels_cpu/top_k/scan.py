@@ -1,10 +1,11 @@
 """The search for candidates: which elements of a contiguous run may be among the best k.
 
-The minimum of every *group* of elements bounds the k-th key from above: k groups whose minimum is at most T
-hold k keys that are. So a first pass takes minima, a search among them finds T, and a second pass lists what
-is at most T. Of elements equal to T only the first k count: after k elements were listed, T drops by one.
-Without this rule constant rows would list everything. Where a few tiles hold all k, as in sorted
-rows, the groups are too coarse to tell them apart, and T is found again from pairs of those tiles' elements.
+The minima of *groups* of elements bound the k-th key from above: if the minima of k groups are at most T,
+then at least k keys are at most T. A first pass therefore computes minima, a search among them finds T, and a
+second pass lists the elements that are at most T. Of the elements equal to T, only the first k count: once k
+elements are listed, T drops by one. Without this rule, constant rows would list everything. If a few tiles
+hold all k elements, as in sorted rows, groups are too coarse, and T is found again from pairs of elements of
+those tiles.
 """
 
 from typing import Any, NamedTuple

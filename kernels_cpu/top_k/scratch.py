@@ -1,4 +1,4 @@
-"""One top-k problem as the kernels see it: an array of integers, and the workspace that they describe."""
+"""A top-k problem as the kernels see it: an array of integers, and the workspace that they describe."""
 
 from typing import Any, NamedTuple
 

@@ -1,7 +1,8 @@
-"""The kernels of one row sorted by several threads: a radix sort whose passes count and scatter in parts.
+"""The kernels of a row that several threads sort: a radix sort whose passes count and scatter in parts.
 
-A part is a range of the list. In every pass each part counts its digits; from all counts follows where each
-part's records of each digit go, in the order of the parts, so that equal keys keep theirs.
+A part is a range of the list. In every pass, each part counts its digits. The counts of all parts determine
+where the records of each digit of each part go, in the order of the parts, so that equal keys keep their
+order.
 """
 
 from typing import Any

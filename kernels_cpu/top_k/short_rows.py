@@ -1,9 +1,9 @@
-"""Rows that stay in the first-level cache, and of which few elements are selected.
+"""Rows that fit into the first-level cache, with few selected elements.
 
-Their keys are written down once, and everything after works on those: the groups that bound the k-th key, the
-list of the keys at most the threshold, and for rows of many ties the bisection that finds that key. Each
-step is done for some rows before the next step: what it reads was written long before, and while one row's
-chain of dependent instructions is waited for, the processor works on the next row's.
+Keys are written once, and everything after that works on them: the groups that bound the k-th key, the list
+of keys at or below the threshold, and for rows with many ties a bisection for that key. Each step handles
+several rows before the next step begins. Its inputs were then written long before, and while the dependent
+instructions of one row wait, the processor works on the next row.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
-"""Rows that are not contiguous but lie side by side, as the columns of a matrix do, searched a lane each.
+"""Rows that are not contiguous but adjacent, like the columns of a matrix: each lane searches one of them.
 
-Nothing is transposed: the keys of 64 rows are written down as they lie, while each lane takes the minima of
-groups of its own row. The k-th least of those, found bit by bit in all lanes at once, bounds what is listed.
+Nothing is transposed: the keys of 64 rows are written in the order of memory, while each lane takes the
+minima of groups of its own row. The k-th least minimum, found bit by bit in all lanes at once, bounds the
+candidates.
 """
 
 from typing import Any
@@ -30,7 +31,7 @@ from kernels_cpu.top_k.scratch import (
 Array = NDArray[Any]
 
 NEIGHBOURS = 2  # elements of a row that are in the same group
-BITS = 16  # of a threshold, below those that all groups share; more would be less work saved than done
+BITS = 16  # bits of a threshold below those that all groups share; more would cost more than they save
 
 
 @njit

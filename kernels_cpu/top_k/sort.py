@@ -1,4 +1,4 @@
-"""Rows of which a large part is selected, sorted one after the other."""
+"""Rows with a large selected part, sorted one after the other."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The stage: a part of the workspace to which elements of rows are copied that do not follow each other."""
+"""The stage: a part of the workspace to which elements of rows that are not contiguous are copied."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""Thresholds that the best k elements of an array do not exceed, found by counting.
+"""Find a threshold that the best k elements of an array do not exceed, by counting.
 
 Two bounds close in on the k-th element. Every count moves one of them to an element of the array, so arrays
-of few distinct values take few counts. The next element to try is guessed from where k lies between the
-counts at the bounds; every other time it is the mean of the bounds instead, which no data can slow down.
+with few distinct values need few counts. The next candidate is interpolated from the counts at the bounds;
+every other time it is the mean of the bounds instead, which works for all data.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 SAMPLE_OF = 32  # vectors of an array, of which one is in its sample
 MIN_SAMPLED = 4096  # elements; the sample of fewer tells too little
-DEVIATIONS = 2  # by which the rank of the k-th element in the sample may be off
+DEVIATIONS = 2  # standard deviations by which the rank of the k-th element in the sample may be off
 
 
 class Bounds(NamedTuple):

@@ -1,6 +1,6 @@
-"""The keys of a row, written down next to each other, and lists made of those that words of bits choose.
+"""The keys of a row, written next to each other, and lists of those that words of bits select.
 
-A word has a bit for each of 64 keys.
+A word has one bit for each of 64 keys.
 """
 
 from typing import Any

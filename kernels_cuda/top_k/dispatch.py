@@ -120,12 +120,13 @@ def _is_for_partition(problem: Problem, policy: Policy) -> bool:
         if n > partition.long_row_elements:
             smallest_k = partition.sorted_k_of_long_rows
         return n > partition.sorted_row_elements and k >= smallest_k
+    has_many_candidates = n <= partition.filtered_per_selected * k
     if not group_launches.has_many_rows(problem, policy):
-        return True
+        has_one_block_each = problem.n_rows <= problem.multiprocessors
+        return has_one_block_each or has_many_candidates or n <= partition.long_row_elements
     if k <= WARP_LARGEST_K and n <= policy.warp.row_elements[-1]:
         return False
-    is_filtered_sooner = n >= partition.filtered_elements and n > partition.filtered_per_selected * k
-    return n > partition.row_elements and not is_filtered_sooner
+    return n > partition.row_elements and (has_many_candidates or n < partition.filtered_elements)
 
 
 def _is_for_warps(problem: Problem, policy: Policy) -> bool:
@@ -219,7 +220,7 @@ def launches_of(problem: Problem, policy: Policy, algorithm: Algorithm | str | N
     workspace = Workspace()
     implementation = IMPLEMENTATIONS[chosen]
     launched = implementation.launches(problem, policy, workspace)
-    if not (problem.is_sorted or implementation.orders_by_index):
+    if problem.k > 1 and not (problem.is_sorted or implementation.orders_by_index):
         launched += by_index(problem, policy, workspace)
     if problem.lengths is not None:
         launched = take_lengths(launched)

@@ -115,8 +115,9 @@ class PartitionPolicy:
     shapes_of_few_sorted_rows: tuple[PartitionShape, ...]
     # Rows for each multiprocessor that are few.
     few_rows_per_multiprocessor: int = 1
-    # By index: many rows up to this length are served sooner by warps. Of many rows as long as the next, the
-    # block algorithm filters those with more elements for each selected one.
+    # By index: many rows up to this length are served sooner by warps. Of many rows as long as the next, and
+    # of more long ones than there are multiprocessors, the block algorithm filters those with more elements
+    # for each selected one.
     row_elements: int = 128
     filtered_elements: int = 8192
     filtered_per_selected: int = 48

@@ -1,7 +1,8 @@
-"""Small problems by every algorithm there is, for compute-sanitizer; see CONTRIBUTING.md for the commands.
+"""Small problems for compute-sanitizer, by every algorithm; see CONTRIBUTING.md for the commands.
 
-Every operand is an allocation of its own that ends with the last element, and workspaces come as the driver
-gives them: what a kernel touches beyond its arrays, or reads before it was written, shows.
+Every operand is an allocation of its own that ends with the last element, and workspaces are used as the
+driver gives them. Accesses outside of arrays, and reads of memory that was never written, are therefore
+detected.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`dmlops.integrations.jax` on a GPU: XLA's streams and CUDA graphs, several devices, several threads.
 
-What the functions answer there is tested with what they answer on the CPU.
+The answers are tested together with those of the CPU.
 """
 
 from concurrent.futures import ThreadPoolExecutor

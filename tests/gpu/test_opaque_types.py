@@ -1,4 +1,4 @@
-"""Complex, float8, date and duration elements on a GPU, whose bits alone kernels know."""
+"""Complex, float8, date and duration elements on a GPU, of which kernels only move the bits."""
 
 import numpy as np
 import pytest

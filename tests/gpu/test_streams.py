@@ -107,7 +107,9 @@ def test_given_stream(form, torch, busy):
 def test_no_stream(torch):
     x = torch.ones((2, 2), device="cuda")
     for stream in ("0", 1.5, True, -1):
-        with pytest.raises(TypeError, match=r"^diagonal_matrix.stream: got .*, but it is no CUDA stream; "):
+        with pytest.raises(
+            TypeError, match=r"^diagonal_matrix.stream: got .*, but it is not a CUDA stream; "
+        ):
             dmlops.diagonal_matrix(x, stream=stream)
 
 

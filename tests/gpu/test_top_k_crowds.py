@@ -1,4 +1,4 @@
-"""Candidates of top_k that crowd in few bins: equal elements, alone and among others, and close ones."""
+"""`top_k` whose candidates fall into few bins: equal elements, alone and among others, and close ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The sampled algorithm of top_k where its samples mislead, and where many elements equal its threshold."""
+"""The sampled algorithm of top_k with samples that mislead, and with many elements equal to its threshold."""
 
 import numpy as np
 import pytest

@@ -1,15 +1,16 @@
-"""An interpreter of PTX: the kernels for GPUs run where there is no GPU, and their mistakes are seen.
+"""An interpreter of PTX: it runs the kernels for GPUs without a GPU, and detects their mistakes.
 
-It runs what NVVM makes of a kernel, instruction by instruction, all threads of a block or of a cluster at a
-time, each instruction as one NumPy operation over the threads that are at it. A `FaultError` is raised at
+It interprets NVVM's output for a kernel instruction by instruction, with all threads of a block or of a
+cluster at a time. Each instruction is one NumPy operation over the threads that have reached it. A
+`FaultError` is raised for
 
-- accesses outside of the arrays that `GlobalMemory` knows, and of the shared memory that a launch asks for;
-- addresses that are no multiple of what is accessed;
+- accesses outside of the arrays that `GlobalMemory` knows, and of the shared memory that a launch requests;
+- addresses that are not a multiple of the size of the access;
 - barriers that not all threads reach, and warp operations without some of the lanes that they name;
 - two accesses of shared memory by different warps, one of them a write, without a barrier between them.
 
-Shared memory and registers are not zero before they are written. What blocks do to each other through global
-memory is not tested: none waits for a later one, and no time is measured.
+Shared memory and registers are not zero before they are written. Interactions of blocks through global memory
+are not tested: no block waits for a later one, and no time is measured.
 
 =============  ===========================================================================
 `program`      from text to instructions

@@ -1,4 +1,4 @@
-"""Stands for the driver: what plans launch is interpreted."""
+"""A stand-in for the driver, which interprets the launches of plans."""
 
 import ctypes
 import functools

@@ -1,7 +1,7 @@
-"""The order in which threads go on.
+"""The order in which threads proceed.
 
-Of the threads that can go on, those that are furthest behind do, together, so that threads that took
-different branches meet again. Warp operations wait for all lanes that they name.
+Of the threads that can proceed, those that are furthest behind do, all at once, so that threads meet again
+after different branches. Warp operations wait for all lanes that they name.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Memory of a GPU that is not there: every access is checked."""
+"""The memory of the interpreted GPU: every access is checked."""
 
 import numpy as np
 

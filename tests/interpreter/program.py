@@ -1,4 +1,4 @@
-"""PTX as instructions, by the PTX ISA reference."""
+"""Parse PTX into instructions, by the PTX ISA reference."""
 
 import re
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Instructions as functions of the threads that are at them, but for those that decide who goes on.
+"""Instructions as functions of the threads that execute them, except those that change the order of threads.
 
 A step is called as ``step(threads, chosen)`` with all `Threads`, and the numbers of those that run it.
 """

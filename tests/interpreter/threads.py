@@ -1,4 +1,4 @@
-"""The threads of blocks that run at the same time: who they are, and their registers."""
+"""The threads of blocks that run at the same time: their identities and their registers."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
-"""Makes the packages that ``DMLOPS_WITHOUT`` names look as if they were not installed.
+"""Make the packages in ``DMLOPS_WITHOUT`` look as if they were not installed.
 
-With this folder on ``PYTHONPATH`` that holds for a process and for those that it starts:
+With this folder on ``PYTHONPATH``, this applies to a process and to those that it starts:
 ``PYTHONPATH=tests/without DMLOPS_WITHOUT="numba_cuda numba.cuda" python -m pytest tests/gpu``.
 """
 

@@ -1,8 +1,8 @@
-"""The operators on chunked dask arrays: lazy, and equal to what `dmlops` gives for the whole array.
+"""The operators on chunked Dask arrays: lazy, with the results that `dmlops` gives for the whole array.
 
-Chunks may be NumPy's or CuPy's; a scheduler may run them in threads or in processes. NumPy arrays and lists
-are taken too, as `dask.array.asarray` takes them. What `dmlops` refuses of an array's type, its sizes or the
-other arguments is refused when the graph is built.
+Chunks may be arrays of NumPy or CuPy, and a scheduler may run them in threads or in processes. NumPy arrays
+and lists are converted with `dask.array.asarray`. Unsupported types, sizes and arguments are refused when the
+graph is built.
 """
 
 from dmlops.integrations.dask.diagonal_matrix import diagonal_matrix

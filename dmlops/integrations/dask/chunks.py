@@ -1,4 +1,4 @@
-"""What the functions on chunked arrays share: their arguments, and the checks of chunks."""
+"""Arguments and checks of chunks that the functions on chunked arrays share."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from dmlops.function_errors import InWordsOf
 
 
 def as_dask_array(x: Any, where: str) -> da.Array:
-    """Return an argument as a dask array of elements that are all there."""
+    """Return an argument as a dask array without masked elements."""
     if isinstance(x, np.ndarray) and x.size == 0:
         # dask cannot choose chunks for an array without elements.
         x = da.from_array(x, chunks=-1)
@@ -31,7 +31,7 @@ def as_dask_array(x: Any, where: str) -> da.Array:
 
 
 def check_not_masked(chunk: Any, where: str) -> None:
-    """Refuse what numpy.ma made; the chunks tell, as the description of a dask array may be wrong."""
+    """Refuse masked arrays. The chunks decide, because the description of a dask array may be wrong."""
     if isinstance(chunk, np.ma.MaskedArray):
         reason, allowed = "no operator takes a mask", "call dask.array.ma.filled(x, value) first"
         raise TypeError(error_text(where, "a masked array", reason, allowed))
@@ -49,7 +49,7 @@ def describe(x: da.Array, where: str) -> TensorDesc:
 
 @contextmanager
 def errors_in_words_of(function: str, *arrays: Any) -> Iterator[None]:
-    """Raise errors of descriptors as a function does, and say if a size in them is none of the arrays'."""
+    """Raise errors of descriptors in the words of a function; mark sizes that dask does not know."""
     try:
         with InWordsOf(function, has_out=False):
             yield
@@ -74,7 +74,7 @@ def check_known(x: da.Array, axis: int, where: str) -> None:
 
 
 def check_alike(x: da.Array, axis: int, where_x: str, other: da.Array, other_axis: int, where: str) -> None:
-    """Refuse axes that shall have the same chunks, where only one is known or their chunks are not as many.
+    """Refuse axes that must have the same chunks, if only one is known or their numbers of chunks differ.
 
     Raises
     ------
@@ -106,8 +106,8 @@ def check_sizes_alike(expected: Sequence[int], sizes: Sequence[int], where: str)
 
 
 def empty_like(x: Any, ndim: int, dtype: Any) -> Any:
-    """Return what dask calls the meta of an array: one of the chunks' library, without elements."""
-    # dask's meta_from_array converts elements, which have no meaning as others where they are structured.
+    """Return the meta of a dask array: an array of the chunks' library, without elements."""
+    # dask's meta_from_array converts elements, which is impossible for structured ones.
     return np.empty_like(meta_from_array(x), dtype, shape=(0,) * ndim)
 
 
@@ -119,7 +119,7 @@ def beside(x: Any, array: Any) -> Any:
 def map_to_pairs(
     function: Callable[..., Any], arrays: Sequence[da.Array], metas: Sequence[Any], **options: Any
 ) -> tuple[da.Array, da.Array]:
-    """Map chunks to pairs of arrays, and return the first ones and the second ones as an array each."""
+    """Map chunks to pairs of arrays, and return one array of the first ones and one of the second ones."""
     pairs = da.map_blocks(function, *arrays, **options, meta=np.empty((0,) * metas[0].ndim, object))
     first, second = (pairs.map_blocks(itemgetter(i), meta=meta) for i, meta in enumerate(metas))
     return first, second

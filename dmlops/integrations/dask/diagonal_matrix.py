@@ -1,4 +1,4 @@
-"""Diagonal matrices in chunks: the band is shifted by the place of a chunk in the matrix."""
+"""Diagonal matrices in chunks: the band is shifted by the position of a chunk in the matrix."""
 
 from collections.abc import Sequence
 from operator import index
@@ -70,7 +70,7 @@ def diagonal_matrix(
     try:
         chunks = da.core.normalize_chunks("auto" if chunks is None else chunks, sizes, dtype=dtype)
     except ZeroDivisionError:
-        # dask cannot choose chunks for an array without elements: one holds them all.
+        # dask cannot choose chunks for an array without elements: a single chunk will do.
         chunks = da.core.normalize_chunks(-1, sizes)
     pattern = np.empty(0) if like is None else as_dask_array(like, f"{where}.like")
     meta = empty_like(pattern, len(sizes), dtype)
@@ -97,6 +97,6 @@ def _make_chunk(*, value: Any, begin: int, end: int, like: Any, block_info: Any 
 
 
 def _diagonal_of(block: Any) -> int:
-    """Return which diagonal of the whole matrix a block's first element lies on."""
+    """Return the diagonal of the whole matrix on which a block's first element lies."""
     (row, _), (column, _) = block["array-location"][-2:]
     return int(column - row)

@@ -1,9 +1,9 @@
-"""Gathers from chunked arrays: tuples of indices go to the chunks of `x` that they name.
+"""Gathers from chunked arrays: index tuples go to the chunks of `x` that they point at.
 
-Where the indexed dimensions are one chunk, every chunk of the result is one call. Otherwise the tuples of a
-chunk of `indices` are sorted by the chunk of `x` that each falls into; every chunk of `x` answers its own
-ones, and the answers are put where their tuples stand. No task sees more of `x` than one chunk. Chunks that
-indices in memory do not name are never computed.
+If the indexed dimensions are a single chunk, every chunk of the result is one call. Otherwise, the tuples of
+a chunk of `indices` are sorted by the chunk of `x` that they point at, every chunk of `x` answers its own
+tuples, and the answers are put back in the order of the tuples. No task holds more than one chunk of `x`. If
+the indices are in memory, chunks that they do not point at are never computed.
 """
 
 import math
@@ -94,12 +94,12 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
 
 
 def _in_memory(indices: Any) -> Any:
-    """Return indices of which the values are known, as a NumPy array; None for lazy ones and other types."""
+    """Return indices with known values as a NumPy array; None for lazy ones and other types."""
     if isinstance(indices, (list, tuple)) and not _holds_lazy(indices):
         try:
             indices = np.asarray(indices)
         except (TypeError, ValueError):
-            return None  # the error is that of `as_dask_array`
+            return None  # `as_dask_array` raises the error
     is_plain = isinstance(indices, np.ndarray) and not isinstance(indices, np.ma.MaskedArray)
     return indices if is_plain and indices.dtype.isnative else None
 
@@ -113,7 +113,7 @@ def _holds_lazy(indices: Any) -> bool:
 def _chunks_of_tuples(
     x: da.Array, indices: da.Array, batch_dims: int, sizes: Sequence[int]
 ) -> dict[int, Any]:
-    """Return chunks of indices by axis: such that those of the result are of the size that dask prefers."""
+    """Return chunks of indices by axis, such that chunks of the result have the size that dask prefers."""
     axes = range(batch_dims, indices.ndim - 1)
     n_copied = len(sizes) - len(axes) - batch_dims
     wanted = (*x.chunks[:batch_dims], *["auto"] * len(axes), *x.chunks[x.ndim - n_copied :])
@@ -127,7 +127,7 @@ def _chunks_of_tuples(
 def _gather_from_chunk(x: Any, indices: Any, *, batch_dims: int, mode: Mode) -> Any:
     chunks.check_not_masked(x, WHERE_X)
     chunks.check_not_masked(indices, WHERE_INDICES)
-    # Sizes that are unknown meet here.
+    # Unknown sizes are compared here.
     chunks.check_sizes_alike(x.shape[:batch_dims], indices.shape[:batch_dims], WHERE_INDICES)
     return dmlops.gather_nd(x, chunks.beside(x, indices), batch_dims=batch_dims, mode=mode)
 
@@ -156,7 +156,7 @@ def _gather_from_many_chunks(
         else:
             tasks[sorted_at] = by_chunk = sort(known[part])
             after = []
-            # One chunk is needed in any case, for the sizes and the type of its answer.
+            # At least one chunk is needed, for the sizes and the type of its answer.
             named = [i for i in range(len(indexed)) if by_chunk.count(i)] or [0]
         for copied in np.ndindex(x.numblocks[end:]):
             answers = [(f"{name}-answer", *place, *copied, i) for i in named]

@@ -1,4 +1,4 @@
-"""The tasks of a gather across chunks: tuples are sorted, chunks of `x` answer them, answers are merged."""
+"""The tasks of a gather across chunks: sort tuples by chunk, answer them, merge the answers."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ WHERE_X, WHERE_INDICES = "gather_nd.x", "gather_nd.indices"
 
 
 def check_range(indices: Any, bounds: Sequence[int], batch_dims: int, mode: Mode) -> None:
-    """Raise as a gather from an array with these bounds does.
+    """Raise the error of a gather from an array with these bounds.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def check_range(indices: Any, bounds: Sequence[int], batch_dims: int, mode: Mode
         If a tuple is out of range.
     """
     if bounds and (mode == "raise" or (mode == "clip" and 0 in bounds)):
-        # An array of any sizes in a single byte.
+        # An array of any size in a single byte.
         element = np.zeros_like(indices, bool, shape=(1,) * (batch_dims + len(bounds)))
         stand_in = np.broadcast_to(element, (*indices.shape[:batch_dims], *bounds))
         dmlops.gather_nd(stand_in, indices, batch_dims=batch_dims, mode=mode)
@@ -54,11 +54,11 @@ class TuplesByChunk:
     starts: list[int]
 
     def count(self, chunk: int) -> int:
-        """Return how many tuples fall into a chunk of `x`."""
+        """Return the number of tuples that point into a chunk of `x`."""
         return self.starts[chunk + 1] - self.starts[chunk]
 
     def of(self, chunk: int) -> slice:
-        """Return where the tuples are that fall into a chunk of `x`."""
+        """Return the positions of the tuples that point into a chunk of `x`."""
         return slice(self.starts[chunk], self.starts[chunk + 1])
 
 
@@ -80,7 +80,7 @@ def sort_by_chunk(
     check_range(indices, tuple(map(sum, chunks_of_x)), batch_dims, mode)
     sizes = indices.shape[:-1]
     columns = indices.reshape(math.prod(sizes), indices.shape[-1]).T
-    # A chunk's number counts the chunks of the indexed dimensions in element order.
+    # Chunks of the indexed dimensions are numbered in element order.
     number, n_chunks = np.zeros_like(columns[0], "int64"), 1
     is_in = np.ones_like(columns[0], bool)
     within = []
@@ -104,7 +104,7 @@ def sort_by_chunk(
 
 
 def _from_start(indices: Any, bound: int) -> Any:
-    """Return indices as int64 that count from the start; those that are out of range stay so."""
+    """Return indices as int64 that count from the start; those out of range stay out of range."""
     if indices.dtype == "uint64":
         indices = np.minimum(indices, np.uint64(np.iinfo("int64").max))
     indices = indices.astype("int64")
@@ -112,20 +112,20 @@ def _from_start(indices: Any, bound: int) -> Any:
 
 
 def nothing(_: Any) -> None:
-    """Wait for tasks: a chunk of `x` is done with at once if all tuples are sorted when it is computed."""
+    """Wait for tasks: if all tuples are sorted before a chunk of `x` is computed, it is freed at once."""
 
 
 def answer(x: Any, by_chunk: TuplesByChunk, chunk: int, _: None = None) -> Any:
-    """Return what the tuples that fall into a chunk of `x` name."""
+    """Return the elements that the tuples for a chunk of `x` point at."""
     chunks.check_not_masked(x, WHERE_X)
     batches = by_chunk.sizes[: by_chunk.batch_dims]
     chunks.check_sizes_alike(x.shape[: by_chunk.batch_dims], batches, WHERE_INDICES)
-    # Each tuple is in range, and clamping is the cheapest mode.
+    # Every tuple is in range, and clamping is the cheapest mode.
     return dmlops.gather_nd(x, chunks.beside(x, by_chunk.tuples[by_chunk.of(chunk)]), mode="clip")
 
 
 def merge(by_chunk: TuplesByChunk, named: Sequence[int], answers: Sequence[Any]) -> Any:
-    """Return the answers of chunks of `x` where their tuples stand, and zeros elsewhere."""
+    """Return the answers of chunks of `x` at the positions of their tuples, and zeros elsewhere."""
     copied = answers[0].shape[1:]
     output = np.zeros_like(answers[0], shape=(math.prod(by_chunk.sizes), *copied))
     for chunk, answer in zip(named, answers, strict=True):

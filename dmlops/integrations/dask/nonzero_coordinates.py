@@ -91,7 +91,7 @@ def _coordinates_in_chunk(
 
 
 def _of_size(found: da.Array, counts: da.Array, size: int, fill: int) -> da.Array:
-    """Return the first `size` rows of coordinates, and filled rows where there are fewer."""
+    """Return the first `size` rows of coordinates; if there are fewer, the others are filled."""
     name = f"nonzero_coordinates-{tokenize(found, counts, size, fill)}"
     counts = counts.rechunk({0: -1})
     columns = found.shape[1]
@@ -111,7 +111,7 @@ def _of_size(found: da.Array, counts: da.Array, size: int, fill: int) -> da.Arra
 
 
 def _rows_between(found: Any, counts: Any, chunk: int, start: int, stop: int) -> Any:
-    """Return those coordinates of a chunk that are rows `start` to `stop` of the whole."""
+    """Return the coordinates of a chunk that are rows `start` to `stop` of the whole."""
     before = int(counts[:chunk].sum())
     return found[max(start - before, 0) : max(stop - before, 0)]
 

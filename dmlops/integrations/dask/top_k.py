@@ -59,7 +59,7 @@ def top_k(
         infer_top_k(chunks.describe(x, where), k, axis, index_type, described)
     axis %= x.ndim
     if k == 0:
-        # dask does not merge chunks where all are empty.
+        # dask does not merge chunks that are all empty.
         before = [slice(None)] * axis
         x = x[(*before, slice(0, 0))].blocks[(*before, slice(0, 1))]
         lengths = None
@@ -67,7 +67,7 @@ def top_k(
         "k": k,
         "axis": axis,
         "largest": bool(largest),
-        # In order of index, candidates can be merged as well, and are found sooner.
+        # Candidates in order of index can be merged as well, and take less time to find.
         "sorted": bool(sorted) and x.numblocks[axis] == 1,
         "index_dtype": numpy_dtype(index_type),
     }
@@ -127,7 +127,7 @@ def _select_from_chunk(
 
 
 def _nowhere(index_dtype: Any) -> Any:
-    """Return the index of padding."""
+    """Return the index that marks padding."""
     return np.array(-1).astype(index_dtype)[()]
 
 
@@ -142,12 +142,12 @@ def _merge(
     index_dtype: Any,
     are_padded: bool,
 ) -> tuple[Any, Any]:
-    # Candidates stand in the order of their chunks, so that among equals position and index ascend together.
-    # Of chunks that are not empty only the last one of a row is padded: all its candidates come first.
+    # Candidates are in the order of their chunks, so positions of equal ones ascend with their indices.
+    # Of the chunks of a row with elements, only the last one is padded: its candidates come first.
     count = min(k, values.shape[axis])
     options: dict[str, Any] = {"axis": axis, "largest": largest, "sorted": sorted, "index_dtype": "int64"}
     if are_padded:
         options["lengths"] = (indices != _nowhere(index_dtype)).sum(axis, dtype="int64")
     best, places = dmlops.top_k(values, count, **options)
-    # The place of padding, -1, is the last one, which is padding where any is.
+    # The position of padding, -1, means the last one, which is padding if any is.
     return best, np.take_along_axis(indices, places, axis)

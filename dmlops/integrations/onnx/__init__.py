@@ -1,8 +1,9 @@
 """ONNX's TopK, NonZero, GatherND, Trilu and EyeLike: run by dmlops, and as DirectML descriptors.
 
-`OPERATORS` are for the argument ``new_ops`` of ``onnx.reference.ReferenceEvaluator``; `run_model` runs a
-model with them and says which nodes dmlops ran. Inputs that no operator of dmlops takes, such as strings, are
-left to onnx's own implementation. `descriptor_from_node` says which DirectML operator a node is.
+`OPERATORS` are for the argument ``new_ops`` of ``onnx.reference.ReferenceEvaluator``. `run_model` runs a
+model with them and tells which nodes dmlops ran. Inputs that dmlops does not support, such as strings, go to
+onnx's own implementation. `descriptor_from_node` returns the descriptor of the DirectML operator that a node
+becomes.
 """
 
 from dmlops.integrations.onnx.descriptors import descriptor_from_node

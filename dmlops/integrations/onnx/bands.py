@@ -12,6 +12,6 @@ def zeroed(k: int, upper: int, limits: tuple[int, int]) -> tuple[int, int]:
 
 
 def clamped(k: int, limits: tuple[int, int]) -> int:
-    """Return the diagonal within the limits that is nearest to `k`."""
+    """Return the diagonal that is nearest to `k` within the limits."""
     lowest, highest = limits
     return min(max(k, lowest), highest)

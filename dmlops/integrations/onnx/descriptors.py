@@ -29,7 +29,7 @@ _NAMES = tuple(operator.__name__ for operator in OPERATORS)
 def descriptor_from_node(
     node: onnx.NodeProto, inputs: Sequence[TensorDesc], constants: Mapping[str, Any] | None = None
 ) -> Descriptor:
-    """Return the DirectML operator that a node is, as ONNX Runtime's DirectML provider chooses it.
+    """Return the DirectML operator that a node becomes in ONNX Runtime's DirectML provider.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def descriptor_from_node(
         return NonzeroCoordinates(input_tensor=data)
     if name == "GatherND":
         return gather_nd_descriptor(data, _input(node, 1, inputs), attributes.get("batch_dims", 0))
-    # DirectML's bounds are 32-bit integers, and clamped to those where no diagonal lies beyond.
+    # DirectML's bounds are 32-bit integers. Others are clamped to them if no diagonal lies beyond.
     limits = INT32_LIMITS if max(data.sizes, default=0) <= INT32_LIMITS[1] else INT64_LIMITS
     if name == "Trilu":
         k = _constant(node, 1, constants) if len(node.input) > 1 and node.input[1] else 0
@@ -136,7 +136,7 @@ def _constant(node: onnx.NodeProto, place: int, constants: Mapping[str, Any] | N
 
 
 def _made(dtype: int) -> TensorDataType:
-    """Return the data type that EyeLike's attribute names."""
+    """Return the data type of EyeLike's attribute."""
     try:
         made = tensor_dtype_to_np_dtype(dtype)
     except KeyError:

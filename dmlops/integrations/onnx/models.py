@@ -1,4 +1,4 @@
-"""Models in ONNX's reference evaluator, and a record of which nodes dmlops ran."""
+"""Run models in ONNX's reference evaluator, and record which nodes dmlops ran."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -74,11 +74,11 @@ def load_model(path: str | PathLike[str]) -> onnx.ModelProto:
         model = onnx.load(path)
     except OSError:
         raise
-    except Exception as error:  # protobuf's DecodeError, or another for a text format
+    except Exception as error:  # protobuf's DecodeError, or another error for a text format
         message = f"{path}: not an ONNX model: {error}"
         raise InvalidDescriptorError(message) from error
     if not model.graph.output:
-        # An empty file is a valid message of protobuf, as are some others.
+        # To protobuf, an empty file is a valid message, and so are some others.
         message = f"{path}: not an ONNX model: it has no outputs"
         raise InvalidDescriptorError(message)
     return model
@@ -117,9 +117,9 @@ def run_model(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> ModelRun:
     [('Relu', 'onnx', 'dmlops has no such operator'), ('NonZero', 'dmlops', '')]
     """
     _check_inputs(model.graph, inputs)
-    # The evaluator runs the nodes of a model's functions without new operators.
+    # The evaluator does not use `new_ops` for the nodes of a model's functions.
     model = inline_local_functions(model)
-    # A copy, to which onnx before 1.23 appends operators of its own.
+    # A copy, because onnx before 1.23 appends operators of its own.
     evaluator = ReferenceEvaluator(model, new_ops=list(OPERATORS))
     record: list[tuple[onnx.NodeProto, str]] = []
     token = RECORD.set(record)
@@ -132,7 +132,7 @@ def run_model(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> ModelRun:
 
 
 def inputs_of(model: onnx.ModelProto) -> list[str]:
-    """Return the names of the inputs that a model has no values for."""
+    """Return the names of the inputs for which a model has no values."""
     with_values = {each.name for each in model.graph.initializer}
     with_values |= {each.values.name for each in model.graph.sparse_initializer}
     return [each.name for each in model.graph.input if each.name not in with_values]
@@ -166,7 +166,7 @@ def _check_input(name: str, value: Any, declared: onnx.TypeProto.Tensor) -> None
     sizes = [each.dim_value if each.HasField("dim_value") else None for each in declared.shape.dim]
     if array.ndim != len(sizes):
         reason = f"the model declares {counted(len(sizes), 'dimension')}"
-        refuse(f"input {name}", f"shape {array.shape}", reason, "it must have as many")
+        refuse(f"input {name}", f"shape {array.shape}", reason, "the numbers must be equal")
     if any(size is not None and size != n for n, size in zip(array.shape, sizes, strict=True)):
         wanted = ", ".join("any" if size is None else str(size) for size in sizes)
         refuse(

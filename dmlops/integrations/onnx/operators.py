@@ -16,21 +16,21 @@ from dmlops.errors import counted
 from dmlops.integrations.onnx.bands import INT64_LIMITS, zeroed
 from dmlops.operators.support import INDEX_TYPES
 
-# NumPy's own names have the number of bits.
+# NumPy's own names contain the number of bits.
 _KINDS = {"U": "str", "S": "bytes"}
 _INDEX_NAMES = frozenset(data_type.name.lower() for data_type in INDEX_TYPES)
 
 
 class _LeftToOnnxError(Exception):
-    """The inputs of a node are of a type or form that dmlops does not take; the text says which."""
+    """The inputs of a node have a type or form that dmlops does not support; the text says which."""
 
 
 RECORD: ContextVar[list[tuple[onnx.NodeProto, str]] | None] = ContextVar("RECORD", default=None)
-"""Where nodes of these operators note each run, with the reason where onnx's own implementation did it."""
+"""The record of each run of a node; if onnx's own implementation ran it, with the reason."""
 
 
 class _Operator(OpRun):  # type: ignore[misc]
-    """An operator that is run by dmlops, or by onnx where `_run` raises _LeftToOnnxError."""
+    """An operator that dmlops runs, or onnx if `_run` raises _LeftToOnnxError."""
 
     def run(self, *inputs: Any, **options: Any) -> Any:
         reason = ""
@@ -106,7 +106,7 @@ class GatherND(_Operator):
 
 
 class Trilu(_Operator):
-    """Trilu: the upper triangle where `upper` is left out."""
+    """Trilu; the default is the upper triangle."""
 
     def _run(self, x: Any, k: Any = None, *, upper: int = 1) -> tuple[Any]:
         _check_type(x, "its input")
@@ -118,7 +118,7 @@ class Trilu(_Operator):
 
 
 class EyeLike(_Operator):
-    """EyeLike: of the input's type where `dtype` is left out."""
+    """EyeLike; the default type is that of the input."""
 
     def _run(self, x: Any, *, dtype: int | None = None, k: int = 0) -> tuple[Any]:
         if x.ndim != 2:
@@ -128,6 +128,6 @@ class EyeLike(_Operator):
         return (dmlops.diagonal_matrix(shape=x.shape, dtype=made, begin=k, end=k + 1),)
 
 
-# A list, to which onnx before 1.23 appends operators of its own.
+# A list, because onnx before 1.23 appends operators of its own.
 OPERATORS: list[type[Any]] = [TopK, NonZero, GatherND, Trilu, EyeLike]
 """For the argument ``new_ops`` of `onnx.reference.ReferenceEvaluator`."""
