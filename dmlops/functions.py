@@ -336,12 +336,12 @@ def gather_nd(
            [0, 1]])
     """
     inputs = x, indices
+    if type(mode) is not str:
+        check_mode(mode)
     if type(x) is not ndarray and is_compiling():
         return _torch_operators(inputs).gather_nd(inputs, out, stream, batch_dims, mode)[0]
     if type(batch_dims) is not int:
         batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
-    if type(mode) is not str:
-        check_mode(mode)
     parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
     given = () if out is None else _given(out)
     results = CALLS.replay(parameters, inputs, given) if stream is None else None
@@ -444,6 +444,8 @@ def diagonal_matrix(
     if type(value) not in (int, float):
         if find_library(value, f"{where}.value").is_dispatched(value, True):
             _torch_operators(inputs).refuse_tensor_as_value()
+        if type(value).__name__ in ("SymInt", "SymFloat"):  # a number that torch does not know yet
+            return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
         value = scalars.fill_scalar(value, f"{where}.value")
     begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     made = None

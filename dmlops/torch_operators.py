@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -81,7 +82,6 @@ def nonzero_coordinates(
             refuse(f"{where}.fill_value", fill_value, reason, allowed)
         return _nonzero_coordinates(x, dtype)  # type: ignore[no-any-return]
     fill = None if fill_value is None else _integer(fill_value, f"{where}.fill_value")
-    _check_fits(fill, f"{where}.fill_value")
     results = _nonzero_coordinates_static(x, _integer(size, f"{where}.size"), fill, dtype)
     return results if out is None else _written(results, out, ("coordinates", "count"), None, where)
 
@@ -105,13 +105,14 @@ def diagonal_matrix(
     _check_stream(stream, where)
     if isinstance(value, Tensor):
         refuse_tensor_as_value()
-    if type(value) not in (int, float):
+    value = _number(value)
+    if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
         value = scalars.fill_scalar(value, f"{where}.value")
     _check_fits(value, f"{where}.value")
-    begin, end = _bounds(_integer(begin, f"{where}.begin"), _integer(end, f"{where}.end"))
+    begin, end = _bounds(_any_integer(begin, f"{where}.begin"), _any_integer(end, f"{where}.end"))
     x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(pattern, out)
-    is_infinite = isinstance(value, float) and not math.isfinite(value)
-    if torch.compiler.is_exporting() and is_infinite and x.is_floating_point():
+    # The difference is NaN for infinities and NaN.
+    if torch.compiler.is_exporting() and x.is_floating_point() and _is_known(value - value != 0):
         # AOTInductor passes the arguments of operators as JSON, which has no such numbers.
         results = (torch.where(_band(x, begin, end), value, x),)
     else:
@@ -134,6 +135,7 @@ def _zeros(pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
     if not isinstance(like, Tensor):
         reason = "without it, the result would be a NumPy array, which torch does not trace"
         raise TypeError(error_text(f"{where}.like", shown(like), reason, "it must be a tensor"))
+    check_kind(like, f"{where}.like")
     if shape is None:
         if out is None:
             reason = "x is left out too"
@@ -191,13 +193,35 @@ def _as_tensor(array: Any, where: str) -> Tensor:
 
 def _check_fits(value: Any, where: str) -> None:
     """Refuse an integer that torch's operators cannot pass."""
-    if type(value) is int and not -(2**63) <= value < 2**63:
+    if type(value) is int and (_is_known(value < -(2**63)) or _is_known(value >= 2**63)):
         reason = "torch passes integers to its operators in 64 bits with a sign"
         refuse(where, value, reason, "it must be in [-2**63, 2**63 - 1] in a graph, and with a derivative")
 
 
+def _is_known(condition: Any) -> bool:
+    """Return whether a condition is true, whatever its symbols stand for."""
+    if isinstance(condition, bool) and not torch.compiler.is_compiling():
+        return condition
+    # This import takes long, but tracing has done it already.
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # noqa: PLC0415
+
+    return statically_known_true(condition)  # type: ignore[no-any-return]
+
+
+def _number(value: Any) -> Any:
+    """Return a scalar of NumPy, which torch's compiler takes for an array, as Python's."""
+    return torch.as_tensor(value).item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+
+
 def _integer(value: Any, where: str) -> int:
     """Return an integer unchanged; it may be a symbol."""
+    integer = _any_integer(value, where)
+    _check_fits(integer, where)
+    return integer
+
+
+def _any_integer(value: Any, where: str) -> int:
+    value = _number(value)
     return value if isinstance(value, (int, torch.SymInt)) else arguments.integer(value, where)
 
 
@@ -228,21 +252,25 @@ def _written(
 ) -> Sequence[Tensor]:
     """Copy results to the tensors of an ``out`` argument, which must fit exactly, and return those."""
     differentiates = x is not None and _is_tracked(x)
-    for place, (result, given, name) in enumerate(zip(results, out, names, strict=True)):
+    for place, (result, array, name) in enumerate(zip(results, out, names, strict=True)):
         where = f"{function}.out[{place}]" if len(names) > 1 else f"{function}.out"
-        given = _tensor(given, where)  # noqa: PLW2901
-        if differentiates or (torch.is_grad_enabled() and given.requires_grad):
-            reason = "an output that is written in place has no derivative"
-            remedy = "leave out, pass x.detach(), or use torch.no_grad()"
-            raise TypeError(error_text(where, "a tensor", reason, remedy))
-        _check_device(given, result, where)
-        shape = () if name == "count" and tuple(given.shape) == (1,) else given.shape
-        if shape != result.shape or given.dtype != result.dtype:
-            got = f"{given.dtype} of shape {tuple(given.shape)}"
-            expected = f"{result.dtype} of shape {tuple(result.shape)}"
-            refuse(where, got, f"the {name} must be {expected}", "types and shapes must be equal")
-        given.copy_(result)
+        _check_output(_tensor(array, where), result, name, differentiates, where)
+    for result, array in zip(results, out, strict=True):
+        array.copy_(result)
     return out
+
+
+def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool, where: str) -> None:
+    if differentiates or (torch.is_grad_enabled() and array.requires_grad):
+        reason = "an output that is written in place has no derivative"
+        remedy = "leave out, pass x.detach(), or use torch.no_grad()"
+        raise TypeError(error_text(where, "a tensor", reason, remedy))
+    _check_device(array, result, where)
+    shape = () if name == "count" and tuple(array.shape) == (1,) else array.shape
+    if shape != result.shape or array.dtype != result.dtype:
+        got = f"{array.dtype} of shape {tuple(array.shape)}"
+        expected = f"{result.dtype} of shape {tuple(result.shape)}"
+        refuse(where, got, f"the {name} must be {expected}", "types and shapes must be equal")
 
 
 class _Symbols:
@@ -277,12 +305,13 @@ def _check_device(array: Tensor, x: Tensor, where: str) -> None:
         raise DeviceMismatchError(error_text(where, f"an array on {array.device}", reason, allowed))
 
 
-def _equated(desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: Any) -> TensorDesc:
+def _equated(where: str, desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: Any) -> TensorDesc:
     """Return the description of a tensor with the unknown ones of its leading sizes replaced by another's."""
+    sizes_differ = f"{where}: got shape {tuple(shape)}, but x has sizes {tuple(other_shape)} there"
     sizes = [*desc.sizes]
     for d, (ours, theirs) in enumerate(zip(shape, other_shape, strict=False)):
         if not (isinstance(ours, int) and isinstance(theirs, int)):
-            torch._check(ours == theirs)
+            torch._check(ours == theirs, lambda: sizes_differ)
             sizes[d] = other[d]
     return TensorDesc(desc.data_type, tuple(sizes))
 
@@ -331,6 +360,7 @@ def _fake_top_k(
         _check_device(lengths, x, "top_k.lengths")
         rows = [d for d in range(x.dim()) if d != axis % x.dim()]
         row_lengths = _equated(
+            "top_k.lengths",
             *(symbols.describe(lengths, "top_k.lengths"), lengths.shape),
             *([data.sizes[d] for d in rows], [x.shape[d] for d in rows]),
         )
@@ -342,13 +372,30 @@ def _fake_top_k(
         known_k = k if isinstance(k, int) else 0
         values, indices = infer_top_k(data, known_k, axis, index_type, row_lengths)
     if not isinstance(k, int):
-        torch._check(k >= 0)
-        torch._check(k <= (x.shape[axis] if x.dim() else 1))
+        size = x.shape[axis] if x.dim() else 1
+        torch._check(k >= 0, lambda: f"top_k.k: got {k}, but it must be >= 0")
+        torch._check(k <= size, lambda: f"top_k.k: got {k}, but the axis of x has {size} elements")
         values, indices = (symbols.resized(desc, axis, k) for desc in (values, indices))
     return symbols.empty(x, values), symbols.empty(x, indices).to(_or_int64(index_dtype))
 
 
+class _Gather(torch.autograd.Function):  # type: ignore[misc]
+    """`torch.gather`, except that the backward pass keeps only the positions, and not `x`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axis: int, places: Tensor) -> Tensor:
+        ctx.axis, ctx.shape = axis, x.shape
+        ctx.save_for_backward(places)
+        return x.gather(axis, places)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (places,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.shape).scatter_add_(ctx.axis, places, grad), None, None
+
+
 def _differentiable_top_k(
+    gather: Callable[[Tensor, int, Tensor], Tensor],
     x: Tensor,
     k: int,
     axis: int,
@@ -362,10 +409,10 @@ def _differentiable_top_k(
     # In unsigned types, the index of padding is the highest number.
     places = indices.long()
     if lengths is None:
-        return x.gather(axis, places), indices
+        return gather(x, axis, places), indices
     size = x.shape[axis]
     is_there = (places >= 0) & (places < size)
-    return torch.where(is_there, x.gather(axis, places.clamp(0, size - 1)), values), indices
+    return torch.where(is_there, gather(x, axis, places.clamp(0, size - 1)), values), indices
 
 
 def _batched_top_k(
@@ -467,26 +514,33 @@ def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Te
 def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
     symbols = _Symbols()
     _check_device(indices, x, "gather_nd.indices")
-    data, picks = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
-    picks = TensorDesc(picks.data_type, (*picks.sizes[:-1], *map(int, indices.shape[-1:])))
-    picks = _equated(picks, indices.shape[:batch_dims], data.sizes, x.shape[:batch_dims])
+    data, tuples = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
+    tuples = TensorDesc(tuples.data_type, (*tuples.sizes[:-1], *map(int, indices.shape[-1:])))
+    tuples = _equated(
+        "gather_nd.indices", tuples, indices.shape[:batch_dims], data.sizes, x.shape[:batch_dims]
+    )
     with InWordsOf("gather_nd", has_out=False, sizes="indices"):
-        return symbols.empty(x, infer_gather_nd(data, picks, batch_dims, mode))
+        return symbols.empty(x, infer_gather_nd(data, tuples, batch_dims, mode))
 
 
-def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
-    if x.numel() == 0:
+def _differentiable_gather_nd(
+    gather: Callable[[Tensor, int, Tensor], Tensor], x: Tensor, indices: Tensor, batch_dims: int, mode: str
+) -> Tensor:
+    if _is_known(x.numel() == 0):
         # The sum of no elements is zero, and connects the result to x.
         gathered: Tensor = _gather_nd(x.detach(), indices, batch_dims, mode)
         return gathered + x.sum()
     if not 0 <= batch_dims < min(x.dim(), indices.dim()) or indices.shape[-1] == 0:
-        # The kernel refuses arguments that do not fit.
+        # The kernel refuses arguments that do not fit. A tuple without coordinates selects all of its batch.
         _gather_nd(x.detach(), indices, batch_dims, mode)
+        batch, rest = x.shape[:batch_dims], x.shape[batch_dims:]
+        whole = x.reshape((*batch, *(1,) * (indices.dim() - 1 - batch_dims), *rest))
+        return whole.expand((*indices.shape[:-1], *rest)).contiguous()
     end = batch_dims + indices.shape[-1]
     rows, found = _rows(x, indices, batch_dims, mode)
-    blocks = x.reshape(math.prod(x.shape[:end]), -1)
+    blocks = x.reshape(math.prod(x.shape[:end]), math.prod(x.shape[end:]))
     # Inductor compiles index_select under vmap and grad to wrong gradients.
-    blocks = blocks.gather(0, rows.reshape(-1, 1).expand(-1, blocks.shape[1]))
+    blocks = gather(blocks, 0, rows.reshape(-1, 1).expand(-1, blocks.shape[1]))
     if mode == "fill":
         blocks = torch.where(found.reshape(-1, 1), blocks, 0)
     return blocks.reshape((*indices.shape[:-1], *x.shape[end:]))
@@ -541,7 +595,9 @@ def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end:
         return symbols.empty(x, infer_diagonal_matrix(data.data_type, data.sizes, known))
 
 
-def _differentiable_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
+def _differentiable_diagonal_matrix(
+    _gather: Any, x: Tensor, value: torch.types.Number, begin: int, end: int
+) -> Tensor:
     if x.dim() < 2:
         return _diagonal_matrix(x.detach(), value, begin, end)  # this refuses it
     fill = _diagonal_matrix(torch.zeros((1, 1), dtype=x.dtype, device=x.device), value, 0, 1)
@@ -565,10 +621,23 @@ def _is_tracked(x: Tensor) -> bool:
     """Return whether a derivative with respect to `x` is requested, in reverse or forward mode."""
     if not (x.is_floating_point() or x.is_complex()) or x.layout is not torch.strided:
         return False
-    if x.requires_grad and torch.is_grad_enabled():
-        return True
-    # torch has only one level of forward mode. Compiled graphs enter it without telling Python.
-    return forward_ad.unpack_dual(x, level=0).tangent is not None
+    return (x.requires_grad and torch.is_grad_enabled()) or _has_tangent(x)
+
+
+def _has_tangent(x: Tensor) -> bool:
+    try:
+        # torch has only one level of forward mode. Compiled graphs enter it without telling Python.
+        return forward_ad.unpack_dual(x, level=0).tangent is not None
+    except RuntimeError:  # a batch in vmap: torch asks again for the tensor that it wraps
+        return False
+
+
+def _gather_for(keys: Any, x: Tensor) -> Callable[[Tensor, int, Tensor], Tensor]:
+    """Return what gathers elements of a tensor that a call with these dispatch keys differentiates."""
+    key = torch._C.DispatchKey
+    is_transformed = keys.has(key.FuncTorchDynamicLayerBackMode) or keys.has(key.Python)
+    # Transformations and graphs need torch's own operator; compiled graphs do not keep its input either.
+    return torch.gather if is_transformed or _has_tangent(x) else _Gather.apply  # type: ignore[no-any-return]
 
 
 # The functions that run an operator, by its name and dispatch key.
@@ -613,7 +682,7 @@ def _register_derivatives(operator: Any, differentiable: Callable[..., Any]) -> 
         if _is_tracked(x):
             if _is_distributed(x):
                 return _distributed_rules()[operator.name()](x, *arguments)
-            return differentiable(x, *arguments)
+            return differentiable(_gather_for(keys, x), x, *arguments)
         return operator.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *arguments)
 
     _implement(operator.name(), run_or_differentiate, "Autograd")
@@ -623,12 +692,17 @@ def _register_vmap(operator: Any, fake: Callable[..., Any], batched: Callable[..
     """Let `batched` run an operator on a batch of examples in vmap."""
 
     def run_batch(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
-        # Arguments that do not fit are refused in terms of one example.
+        # Arguments that do not fit are refused in terms of one example. A batch may have none.
         pairs = zip(arguments, in_dims, strict=True)
-        fake(*[argument if d is None else argument.select(d, 0) for argument, d in pairs])
+        fake(*[argument if d is None else _example(argument, d) for argument, d in pairs])
         return batched(in_dims, *arguments)
 
     torch.library.register_vmap(operator, run_batch, lib=_LIBRARY)
+
+
+def _example(batch: Tensor, d: int) -> Tensor:
+    """Return a stand-in for one example of a batch along dimension `d`."""
+    return batch.new_empty(()).expand(batch.shape[:d] + batch.shape[d + 1 :])
 
 
 # Exported programs that return these can be saved.

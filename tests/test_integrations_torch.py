@@ -79,6 +79,15 @@ CALLS = {
         "gather_nd",
         lambda: (normal(2, 5).requires_grad_(), torch.tensor([[[1, 2]], [[5, -9]]]).int(), 0, "clip"),
     ),
+    "gather_nd_one": ("gather_nd", lambda: (normal(3, 4).requires_grad_(), torch.tensor([2, 9]), 0, "fill")),
+    "gather_nd_nothing": (
+        "gather_nd",
+        lambda: (normal(2, 0, 5).requires_grad_(), torch.zeros(2, 1).int(), 1, "fill"),
+    ),
+    "gather_nd_no_coordinates": (
+        "gather_nd",
+        lambda: (normal(2, 3).requires_grad_(), torch.zeros(2, 4, 0).int(), 1, "clip"),
+    ),
     "diagonal_matrix": ("diagonal_matrix", lambda: (normal(2, 4, 5).requires_grad_(), -np.inf, 1, 2**40)),
     "diagonal_matrix_inverted": ("diagonal_matrix", lambda: (normal(4, 5).long(), 2**53 + 1, 2, -1)),
 }
@@ -157,8 +166,9 @@ def scores(x, queries, k):
     return values * 2, picked, coordinates + 1, count, rows, found.cumsum(0)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("backend", "dynamic"), [("aot_eager", False), ("aot_eager", True), ("inductor", True)]
+)
 def test_compiles_as_one_graph(backend, dynamic, device):
     compiled = torch.compile(scores, fullgraph=True, backend=backend, dynamic=dynamic)
     arguments = normal(2, 6, 6, device=device), sparse(9, device=device), 3
@@ -197,6 +207,8 @@ def test_batches_of_unrelated_symbols_are_told_to_be_equal():
     torch._dynamo.decorators.mark_unbacked(indices, 0)
     actual = compiled(x, indices, batch_dims=1, mode="clip")
     assert torch.equal(actual, x[torch.arange(4), indices[:, 0, 0]].unsqueeze(1))
+    actual = compiled(x.requires_grad_(), indices, batch_dims=1, mode="fill")
+    assert torch.equal(actual.detach(), x[torch.arange(4), indices[:, 0, 0]].unsqueeze(1))
 
 
 def test_exports():
@@ -283,12 +295,21 @@ class TestGradients:
         gather_nd(x, torch.tensor([[2, 3]], device=device), mode="fill").sum().backward()
         assert x.grad.shape == shape
 
-    def test_gather_nd_of_tuples_without_coordinates(self, device):
+    @pytest.mark.parametrize("batch_dims", [0, 1])
+    def test_gather_nd_of_tuples_without_coordinates(self, batch_dims, device):
         x = normal(3, 4, device=device).requires_grad_()
-        taken = gather_nd(x, torch.zeros((5, 0), dtype=torch.int64, device=device))
-        torch.testing.assert_close(taken, x.detach().expand(5, 3, 4), rtol=0, atol=0)
+        indices = torch.zeros((*x.shape[:batch_dims], 5, 0), dtype=torch.int64, device=device)
+        taken = gather_nd(x, indices, batch_dims=batch_dims)
+        expected = x.detach().unsqueeze(batch_dims).expand(*indices.shape[:-1], *x.shape[batch_dims:])
+        torch.testing.assert_close(taken, expected, rtol=0, atol=0)
         taken.sum().backward()
         torch.testing.assert_close(x.grad, torch.full_like(x, 5), rtol=0, atol=0)
+
+    @pytest.mark.parametrize("mode", ["raise", "clip", "fill"])
+    def test_gather_nd_of_one_element(self, mode, device):
+        x, indices = double(3, 4, device=device), torch.tensor([2, -1], device=device)
+        assert torch.equal(gather_nd(x, indices, mode=mode), x[2, 3])
+        self.check(lambda x: gather_nd(x, indices, mode=mode), x)
 
     def test_gather_nd_keeps_nan_out(self, device):
         x = torch.zeros(3, requires_grad=True, device=device)

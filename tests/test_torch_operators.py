@@ -13,6 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 
 import dmlops  # noqa: E402
 from dmlops import DeviceMismatchError, DmlError, FeatureLevel  # noqa: E402
+from dmlops.array_libraries.numpy import NUMPY  # noqa: E402
 from tests.scripts import run_script  # noqa: E402
 
 # Importing torch's compiler raises warnings about torch itself.
@@ -67,6 +68,9 @@ CALLS = {
     "gather_nd_no_index": lambda x: (dmlops.gather_nd(x, torch.zeros(3, 2, 0).long(), batch_dims=1),),
     "diagonal_matrix": lambda x: (dmlops.diagonal_matrix(x, value=-np.inf, begin=1, end=2**64),),
     "tril": lambda x: (dmlops.tril(x, -1),),
+    "numpy_scalars": lambda x: (
+        dmlops.top_k(dmlops.diagonal_matrix(x, value=np.float32(9.5)), np.int64(2)).values,
+    ),
     "like": lambda x: (dmlops.diagonal_matrix(shape=(3, 4), dtype="int16", value=7, like=x),),
     "eye": lambda x: (dmlops.eye(4, k=1, like=x),),
 }
@@ -91,6 +95,43 @@ def test_compiled(dynamic):
 def test_exported(strict):
     x = normal(3, 5)
     assert_same(torch.export.export(Everything(), (x,), strict=strict).module()(x), everything(x))
+
+
+def test_numbers_that_graphs_take():
+    """They may be known only when the graph runs, or change from call to call."""
+
+    def call(x, value, k):
+        return (dmlops.top_k(dmlops.diagonal_matrix(x, value=value.item()), k.item()).values,)
+
+    x, k = normal(3, 5), torch.tensor(2)
+    for value in (torch.tensor(2.5), torch.tensor(-7)):
+        expected = x.where(~torch.eye(3, 5, dtype=torch.bool), value).topk(2).values
+        assert_same(compiled(call, "eager")(x, value, k), [expected])
+    band = compiled(lambda x, value: dmlops.diagonal_matrix(x, value=value), "eager")
+    for number in (1.5, 2.5, -torch.inf):
+        assert torch.equal(band(x, number), x.where(~torch.eye(3, 5, dtype=torch.bool), number))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_numbers_that_programs_take(strict):
+    class Model(torch.nn.Module):
+        def forward(self, x, value):
+            return dmlops.diagonal_matrix(x, value=value.item()), dmlops.diagonal_matrix(x, value=x.shape[0])
+
+    program = torch.export.export(
+        Model(),
+        (normal(3, 5), torch.tensor(2.5)),
+        strict=strict,
+        dynamic_shapes=[{0: torch.export.Dim("n")}, {}],
+    )
+    x, diagonal = normal(4, 5), ~torch.eye(4, 5, dtype=torch.bool)
+    assert_same(program.module()(x, torch.tensor(torch.inf)), [x.where(diagonal, n) for n in (torch.inf, 4)])
+
+
+def test_addresses_of_numpy_arrays_in_compiled_functions():
+    """torch's compiler frees objects as soon as no variable is read any more."""
+    x = np.arange(3.0)
+    assert torch.compile(NUMPY.address, backend="eager")(x) == x.ctypes.data
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -175,7 +216,59 @@ def test_plain_calls_load_nothing_and_compiled_ones_raise_no_warning():
     ]
 
 
+class TestMemory:
+    """A backward pass keeps positions, and no copy of `x`."""
+
+    CALLS = (
+        lambda x: dmlops.top_k(x, 2).values,
+        lambda x: dmlops.top_k(x, 2, lengths=torch.full((50,), 7), index_dtype="uint32").values,
+        lambda x: dmlops.gather_nd(x, [[1], [4]]),
+        lambda x: dmlops.gather_nd(x.T, [[1, 2], [4, 900]], mode="fill"),
+    )
+
+    @pytest.mark.parametrize("call", CALLS)
+    def test_saved(self, call):
+        saved = {}
+
+        def pack(part):
+            saved[part.untyped_storage().data_ptr()] = part.untyped_storage().nbytes()
+            return part
+
+        x = normal(50, 60).requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda part: part):
+            call(x * 1)
+        assert 0 < sum(saved.values()) <= 2000
+
+    @pytest.mark.parametrize("call", CALLS)
+    def test_what_is_changed_afterwards(self, call):
+        x = normal(50, 60).requires_grad_()
+        y = x * 1
+        values = call(y)
+        with torch.no_grad():
+            y.zero_()
+        (values**2).sum().backward()
+        expected = func.grad(lambda x: (call(x) ** 2).sum())(x.detach())
+        assert torch.equal(x.grad, expected)
+
+
 class TestVmap:
+    @pytest.mark.parametrize(
+        ("call", "own"),
+        [
+            (lambda x: tuple(dmlops.top_k(x, 2)), lambda x: tuple(x.topk(2))),
+            (
+                lambda x: tuple(dmlops.nonzero_coordinates(x, size=2)),
+                lambda x: (torch.nonzero_static(x, size=2), x.sum().long()),
+            ),
+            (lambda x: (dmlops.gather_nd(x, [[1, 0]]),), lambda x: (x[1:2, 0],)),
+            (lambda x: (dmlops.tril(x),), lambda x: (x.tril(),)),
+        ],
+    )
+    def test_no_examples(self, call, own):
+        results = func.vmap(call, in_dims=1, out_dims=-1)(torch.zeros(3, 0, 5))
+        expected = [part.unsqueeze(-1)[..., :0] for part in own(torch.zeros(3, 5))]
+        assert_same(results, expected)
+
     @pytest.mark.parametrize("shape", [(4, 6), (4, 2, 3), (4,), (4, 0), (4, 3, 0, 2)])
     @pytest.mark.parametrize("size", [0, 3, 9])
     def test_nonzero_coordinates(self, shape, size):
@@ -222,6 +315,11 @@ class TestOut:
         compiled(lambda x, out: dmlops.nonzero_coordinates(x, fill_value=0, out=out))(x, out)
         assert_same((out[0], out[1].reshape(())), dmlops.nonzero_coordinates(x))
 
+    def test_in_vmap(self):
+        x, out = normal(3, 5), (torch.zeros(3, 2).double(), torch.zeros(3, 2).long())
+        func.vmap(lambda x, *out: dmlops.top_k(x, 2, out=out))(x, *out)
+        assert_same(out, x.topk(2))
+
     def test_others(self):
         x, picked, matrix = normal(3, 5), torch.zeros(1, 5).double(), torch.zeros(3, 5).double()
 
@@ -248,6 +346,12 @@ class TestOut:
         with pytest.raises((TypeError, DmlError), match=text):
             dmlops.gather_nd(x, [[2]], out=make())
 
+    def test_nothing_is_written_if_one_does_not_fit(self):
+        x, out = normal(3, 5).as_subclass(Subclass), (torch.zeros(3, 2).double(), torch.zeros(3, 3).long())
+        with pytest.raises(DmlError, match=r"top_k\.out\[1\]: got torch\.int64 of shape \(3, 3\)"):
+            dmlops.top_k(x, 2, out=out)
+        assert not out[0].any()
+
     def test_no_derivative(self):
         out = torch.zeros(3, 1).double(), torch.zeros(3, 1).long()
         x = normal(3, 5).requires_grad_()
@@ -264,8 +368,14 @@ class TestRefusals:
             (lambda x: dmlops.top_k(x, 1, stream=7), r"top_k\.stream: got 7, .*torch\.cuda\.stream"),
             (lambda x: dmlops.top_k([1.0, 2.0], 1), r"top_k\.x: got a list, .*must be a tensor"),
             (lambda x: dmlops.top_k(x, 6), r"top_k\.k: got 6, but axis 1 of x has 5 elements"),
+            (lambda x: dmlops.top_k(x, -x.shape[0]), r"top_k\.k: got -3"),
+            (lambda x: dmlops.top_k(x, 1, axis=2**63), r"top_k\.axis: got 9223372036854775808, .*64 bits"),
             (lambda x: dmlops.top_k(x, 1, index_dtype="int8"), r"top_k\.index_dtype: got 'int8'"),
             (lambda x: dmlops.gather_nd(x, [[0]], mode="wrap"), r"gather_nd\.mode: got .*wrap.*no such mode"),
+            (
+                lambda x: dmlops.gather_nd(x, [[0]], mode=None),
+                r"gather_nd\.mode: got None, but it is not a mode",
+            ),
             (lambda x: dmlops.diagonal_matrix(shape=(2, 2)), r"diagonal_matrix\.like: got None, .*NumPy"),
             (lambda x: dmlops.diagonal_matrix(x, value=2**63), r"diagonal_matrix\.value: .*64 bits"),
             (lambda x: dmlops.diagonal_matrix(x, value=x.sum()), r"diagonal_matrix\.value: .*no derivative"),
@@ -279,6 +389,28 @@ class TestRefusals:
     def test_in_graphs(self, call, text):
         with pytest.raises(Exception, match=text):
             compiled(call)(normal(3, 5))
+
+    def test_a_matrix_like_nested_tensors(self):
+        like = torch.nested.nested_tensor([normal(2), normal(3)], layout=torch.jagged)
+        with pytest.raises(TypeError, match=r"diagonal_matrix\.like: got a nested tensor"):
+            dmlops.diagonal_matrix(shape=(2, 2), like=like)
+
+    def test_sizes_that_change(self):
+        """Errors of graphs that stand for many sizes name the argument too."""
+        x, lengths = normal(3, 5), torch.tensor([1, 2, 3])
+        graph = compiled(lambda x, k, n: dmlops.top_k(x, k, lengths=n), dynamic=True)
+        graph(x, 2, lengths)
+        for k, n, text in (
+            (6, lengths, r"top_k\.k: got \w+, but the axis of x has \w+ elements"),
+            (-4, lengths, r"top_k\.k: got \S+, but it must be >= 0"),
+            (3, lengths[1:], r"top_k\.lengths: got shape \(\w+,\), but x has sizes \(\w+,\) there"),
+        ):
+            with pytest.raises(Exception, match=text):
+                graph(x, k, n)
+
+    def test_numbers_beyond_64_bits_with_a_gradient(self):
+        with pytest.raises(DmlError, match=r"top_k\.k: got 9223372036854775808, .*64 bits"):
+            dmlops.top_k(normal(3, 5).requires_grad_(), 2**63)
 
     def test_streams_with_a_gradient(self):
         with pytest.raises(TypeError, match=r"top_k\.stream: got 0, .* call it within torch\.cuda\.stream"):

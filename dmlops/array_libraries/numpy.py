@@ -113,7 +113,9 @@ class NumPy(ArrayLibrary):
 
 def _address(array: "np.ndarray[Any, Any]") -> int:
     capsule = array.__array_struct__  # which frees the structure in the end
-    return _pointer_at(_structure_of(capsule, None) + _DATA_FIELD).value
+    address: int = _pointer_at(_structure_of(capsule, None) + _DATA_FIELD).value
+    del capsule  # only here: torch's compiler drops variables that nothing uses any more
+    return address
 
 
 def _has_parts(array: "np.ndarray[Any, Any]") -> bool:
