@@ -379,23 +379,28 @@ def _fake_top_k(
     return symbols.empty(x, values), symbols.empty(x, indices).to(_or_int64(index_dtype))
 
 
-class _Gather(torch.autograd.Function):  # type: ignore[misc]
-    """`torch.gather`, except that the backward pass keeps only the positions, and not `x`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: int, places: Tensor) -> Tensor:
-        ctx.axis, ctx.shape = axis, x.shape
-        ctx.save_for_backward(places)
+def _gather(x: Tensor, axis: int, places: Tensor) -> Tensor:
+    """`torch.gather`, except that the backward pass keeps the shape of `x` and not its elements."""
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(_without_elements, _with_any_elements):
+            return x.gather(axis, places)
+    except RuntimeError:  # transformations do not allow hooks
         return x.gather(axis, places)
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (places,) = ctx.saved_tensors
-        return grad.new_zeros(ctx.shape).scatter_add_(ctx.axis, places, grad), None, None
+
+def _without_elements(saved: Tensor) -> Any:
+    is_places = saved.dtype == torch.int64
+    return saved if is_places else (saved.shape, saved.dtype, saved.device)
+
+
+def _with_any_elements(saved: Any) -> Tensor:
+    if isinstance(saved, Tensor):
+        return saved
+    shape, dtype, device = saved
+    return torch.empty(shape, dtype=dtype, device=device)
 
 
 def _differentiable_top_k(
-    gather: Callable[[Tensor, int, Tensor], Tensor],
     x: Tensor,
     k: int,
     axis: int,
@@ -409,10 +414,10 @@ def _differentiable_top_k(
     # In unsigned types, the index of padding is the highest number.
     places = indices.long()
     if lengths is None:
-        return gather(x, axis, places), indices
+        return _gather(x, axis, places), indices
     size = x.shape[axis]
     is_there = (places >= 0) & (places < size)
-    return torch.where(is_there, gather(x, axis, places.clamp(0, size - 1)), values), indices
+    return torch.where(is_there, _gather(x, axis, places.clamp(0, size - 1)), values), indices
 
 
 def _batched_top_k(
@@ -523,14 +528,13 @@ def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> T
         return symbols.empty(x, infer_gather_nd(data, tuples, batch_dims, mode))
 
 
-def _differentiable_gather_nd(
-    gather: Callable[[Tensor, int, Tensor], Tensor], x: Tensor, indices: Tensor, batch_dims: int, mode: str
-) -> Tensor:
+def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
     if _is_known(x.numel() == 0):
         # The sum of no elements is zero, and connects the result to x.
         gathered: Tensor = _gather_nd(x.detach(), indices, batch_dims, mode)
         return gathered + x.sum()
-    if not 0 <= batch_dims < min(x.dim(), indices.dim()) or indices.shape[-1] == 0:
+    has_batches = 0 <= batch_dims < min(x.dim(), indices.dim())
+    if not (has_batches and 0 < indices.shape[-1] <= x.dim() - batch_dims):
         # The kernel refuses arguments that do not fit. A tuple without coordinates selects all of its batch.
         _gather_nd(x.detach(), indices, batch_dims, mode)
         batch, rest = x.shape[:batch_dims], x.shape[batch_dims:]
@@ -540,7 +544,7 @@ def _differentiable_gather_nd(
     rows, found = _rows(x, indices, batch_dims, mode)
     blocks = x.reshape(math.prod(x.shape[:end]), math.prod(x.shape[end:]))
     # Inductor compiles index_select under vmap and grad to wrong gradients.
-    blocks = gather(blocks, 0, rows.reshape(-1, 1).expand(-1, blocks.shape[1]))
+    blocks = _gather(blocks, 0, rows.reshape(-1, 1).expand(-1, blocks.shape[1]))
     if mode == "fill":
         blocks = torch.where(found.reshape(-1, 1), blocks, 0)
     return blocks.reshape((*indices.shape[:-1], *x.shape[end:]))
@@ -558,9 +562,8 @@ def _rows(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tenso
     for d, size in enumerate(sizes):
         # From 1 on, because "fill" gives 0 for tuples without a block.
         positions = torch.arange(1, size + 1, device=x.device)
-        # A tuple of no indices names all of a batch, and so there is a dimension after the batches.
-        positions = positions.reshape(-1, *(1,) * (len(sizes) - d)).expand(*sizes, 1)
-        found = _gather_nd(positions, indices, batch_dims, mode).squeeze(-1)
+        positions = positions.reshape(-1, *(1,) * (len(sizes) - 1 - d)).expand(sizes)
+        found = _gather_nd(positions, indices, batch_dims, mode)
         rows = rows * size + (found - 1).clamp(0)
         # The indices are checked once.
         mode = "clip" if mode == "raise" else mode
@@ -595,9 +598,7 @@ def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end:
         return symbols.empty(x, infer_diagonal_matrix(data.data_type, data.sizes, known))
 
 
-def _differentiable_diagonal_matrix(
-    _gather: Any, x: Tensor, value: torch.types.Number, begin: int, end: int
-) -> Tensor:
+def _differentiable_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
     if x.dim() < 2:
         return _diagonal_matrix(x.detach(), value, begin, end)  # this refuses it
     fill = _diagonal_matrix(torch.zeros((1, 1), dtype=x.dtype, device=x.device), value, 0, 1)
@@ -630,14 +631,6 @@ def _has_tangent(x: Tensor) -> bool:
         return forward_ad.unpack_dual(x, level=0).tangent is not None
     except RuntimeError:  # a batch in vmap: torch asks again for the tensor that it wraps
         return False
-
-
-def _gather_for(keys: Any, x: Tensor) -> Callable[[Tensor, int, Tensor], Tensor]:
-    """Return what gathers elements of a tensor that a call with these dispatch keys differentiates."""
-    key = torch._C.DispatchKey
-    is_transformed = keys.has(key.FuncTorchDynamicLayerBackMode) or keys.has(key.Python)
-    # Transformations and graphs need torch's own operator; compiled graphs do not keep its input either.
-    return torch.gather if is_transformed or _has_tangent(x) else _Gather.apply  # type: ignore[no-any-return]
 
 
 # The functions that run an operator, by its name and dispatch key.
@@ -682,7 +675,7 @@ def _register_derivatives(operator: Any, differentiable: Callable[..., Any]) -> 
         if _is_tracked(x):
             if _is_distributed(x):
                 return _distributed_rules()[operator.name()](x, *arguments)
-            return differentiable(_gather_for(keys, x), x, *arguments)
+            return differentiable(x, *arguments)
         return operator.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *arguments)
 
     _implement(operator.name(), run_or_differentiate, "Autograd")
