@@ -25,7 +25,7 @@ from dmlops.cli.console import err, is_live, out, plain_console, progress_bar, s
 from dmlops.cli.errors import CommandError, users_errors
 from dmlops.cli.help_texts import Command, Group
 from dmlops.cli.info import version
-from dmlops.cli.options import Operators, Seconds, chosen_operators
+from dmlops.cli.options import Operators, Seconds, chosen_operators, json_option
 from dmlops.cli.output_files import check_output, replaced
 from dmlops.cli.placement import cpu_name, cuda_devices
 from dmlops.errors import counted
@@ -79,15 +79,17 @@ def bench(
     operator: Operators = None,
     workload: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="Only workloads with this text in their name; may be repeated."),
+        typer.Option(
+            metavar="TEXT",
+            show_default=False,
+            help="Only workloads with this text in their name; may be repeated.",
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only the most telling workloads, in 90 seconds.")
     ] = False,
     seconds: Seconds = None,
-    results: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT.json", help="Write the results to this file.")
-    ] = None,
+    results: Annotated[Path | None, json_option("Write the results to this file.")] = None,
 ) -> None:
     """Compare dmlops with the other libraries that are installed, each in its best form."""
     if (command := context.invoked_subcommand) is not None:

@@ -30,6 +30,7 @@ def info(
         str | None,
         typer.Option(
             metavar="sm_90",
+            show_default=False,
             help="Show only the thresholds of top_k for this architecture.",
         ),
     ] = None,

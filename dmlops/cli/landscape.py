@@ -15,7 +15,7 @@ from dmlops.bench.numbers import duration
 from dmlops.cli import bench
 from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
 from dmlops.cli.errors import CommandError
-from dmlops.cli.options import Seconds
+from dmlops.cli.options import Seconds, json_option
 from dmlops.cli.output_files import check_output
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ def landscape(
     application: Annotated[
         list[str] | None,
         typer.Option(
-            "--list", metavar="NAME", help="indexer, gating, sampling or vector search; may be repeated."
+            "--list",
+            metavar="NAME",
+            show_default=False,
+            help="indexer, gating, sampling or vector search; may be repeated.",
         ),
     ] = None,
     quick: Annotated[
@@ -44,9 +47,7 @@ def landscape(
         bool, typer.Option("--peers", help="Time the other libraries too, which takes nine minutes.")
     ] = False,
     seconds: Seconds = None,
-    results: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT.json", help="Write all times to this file.")
-    ] = None,
+    results: Annotated[Path | None, json_option("Write all times to this file.")] = None,
 ) -> None:
     """Measure top-k on a GPU for the problems of its users: indexers, gating, sampling, vector search."""
     from dmlops.bench.contests import PEERS  # noqa: PLC0415 - for this command only

@@ -34,6 +34,7 @@ def onnx(
             "--input",
             "-i",
             metavar="[NAME=]FILE",
+            show_default=False,
             help=f"The value of an input; without NAME, in the model's order; may be repeated. {FILE_HELP}",
         ),
     ] = None,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ Operators = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
+        show_default=False,
         help=f"One of {', '.join(OPERATORS)}; may be repeated.",
         autocompletion=completion_of(OPERATORS),
     ),
@@ -43,6 +44,11 @@ Seconds = Annotated[
         help="The time to measure for, in seconds; workloads that do not fit are skipped.",
     ),
 ]
+
+
+def json_option(text: str) -> Any:
+    """Return the option that names a file of results."""
+    return typer.Option("--json", metavar="OUT.json", show_default=False, help=text)
 
 
 def chosen_operators(names: Sequence[str] | None) -> Sequence[str]:

@@ -16,7 +16,7 @@ from dmlops import get_num_threads
 from dmlops.bench.numbers import duration, times
 from dmlops.cli import bench
 from dmlops.cli.console import err, is_live, out, plain_console, progress_bar, summary_of
-from dmlops.cli.options import Operators, Seconds, chosen_operators
+from dmlops.cli.options import Operators, Seconds, chosen_operators, json_option
 from dmlops.cli.output_files import check_output
 
 if TYPE_CHECKING:
@@ -36,13 +36,14 @@ def sweep(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            "--sweep", metavar="TEXT", help="Only sweeps with this text in their name; may be repeated."
+            "--sweep",
+            metavar="TEXT",
+            show_default=False,
+            help="Only sweeps with this text in their name; may be repeated.",
         ),
     ] = None,
     seconds: Seconds = None,
-    results: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT.json", help="Write all points to this file.")
-    ] = None,
+    results: Annotated[Path | None, json_option("Write all points to this file.")] = None,
 ) -> None:
     """Look for cliffs in size, k and number of rows, and in kind of data, type and layout."""
     from dmlops.bench import sweep_analysis  # noqa: PLC0415 - for this command only

@@ -25,7 +25,9 @@ def warmup(
     arch: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="sm_90", help="Compile for this architecture, without needing the GPU; may be repeated."
+            metavar="sm_90",
+            show_default=False,
+            help="Compile for this architecture, without needing the GPU; may be repeated.",
         ),
     ] = None,
     operator: Operators = None,
