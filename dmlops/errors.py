@@ -69,6 +69,18 @@ def shown(value: object) -> str:
         return f"an object of type {type(value).__name__}"
 
 
+def instance_of(value: object) -> str:
+    """Return the type of a value with its article.
+
+    Examples
+    --------
+    >>> instance_of(1.5), instance_of(1)
+    ('a float', 'an int')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOaeio' or name == 'ndarray' else 'a'} {name}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural if necessary.
 

@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from dmlops import functions
 from dmlops.array_types import Mode
 from dmlops.data_types import data_type_of, index_data_type
-from dmlops.errors import DmlError, IndexOutOfRangeError, error_text, refuse
+from dmlops.errors import DmlError, IndexOutOfRangeError, error_text, instance_of, refuse
 from dmlops.function_errors import InWordsOf
 from dmlops.operators.gather_nd import infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
@@ -383,7 +383,7 @@ def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> It
 def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
     """Return an argument that must be a DTensor, with the shard that its placements give this rank."""
     if not isinstance(x, DTensor):
-        got, reason = f"a {type(x).__name__}", "another argument is a DTensor"
+        got, reason = instance_of(x), "another argument is a DTensor"
         raise TypeError(error_text(where, got, reason, "distribute_tensor(x, mesh, placements) makes it one"))
     got = f"a DTensor on {x.device_mesh}"
     if mesh is not None and x.device_mesh != mesh:

@@ -23,7 +23,7 @@ from dmlops.array_types import Mode
 from dmlops.data_types import data_type_of, index_data_type
 from dmlops.dispatch import level_or
 from dmlops.enums import FeatureLevel
-from dmlops.errors import DeviceMismatchError, error_text, refuse, shown
+from dmlops.errors import DeviceMismatchError, error_text, instance_of, refuse, shown
 from dmlops.function_errors import InWordsOf
 from dmlops.functions import check_is_pair
 from dmlops.opaque_types import ElementType, type_name
@@ -168,7 +168,7 @@ def _tensor(x: Any, where: str) -> Tensor:
     """Return an array that must be a tensor here."""
     if not isinstance(x, Tensor):
         reason = "torch differentiates or traces this call"
-        raise TypeError(error_text(where, f"a {type(x).__name__}", reason, "it must be a tensor"))
+        raise TypeError(error_text(where, instance_of(x), reason, "it must be a tensor"))
     check_kind(x, where)
     if _is_distributed(x):
         _distributed_rules()

@@ -336,7 +336,7 @@ class TestOut:
             (lambda: torch.zeros(1, 4).double(), r"gather_nd\.out: .*shapes must be equal"),
             (lambda: torch.zeros(1, 5), r"gather_nd\.out: .*float64"),
             (lambda: torch.zeros(1, 5, device="meta").double(), r"gather_nd\.out: .*device"),
-            (lambda: np.zeros((1, 5)), r"gather_nd\.out: got a ndarray"),
+            (lambda: np.zeros((1, 5)), r"gather_nd\.out: got an ndarray"),
             (lambda: torch.zeros(1, 5).double().requires_grad_(), r"gather_nd\.out: .*no derivative"),
         ],
     )

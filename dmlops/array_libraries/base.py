@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from dmlops.data_types import data_type_of_numpy
 from dmlops.enums import TensorDataType
-from dmlops.errors import InvalidDescriptorError, error_text
+from dmlops.errors import InvalidDescriptorError, error_text, instance_of
 from dmlops.memory import Device
 from dmlops.opaque_types import ElementType, type_name
 from dmlops.tensor import TensorDesc
@@ -263,7 +263,7 @@ def refuse_type(data_type: ElementType, library: str, where: str) -> NoReturn:
 
 def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeError:
     """Return the error for an array that claims to have elements, but has no memory for them."""
-    got = f"a {type(array).__name__} with memory for {n_bytes} bytes at address {address:#x}"
+    got = f"{instance_of(array)} with memory for {n_bytes} bytes at address {address:#x}"
     return TypeError(
         error_text(where, got, "its elements are not in memory", "pass an array that holds its data")
     )

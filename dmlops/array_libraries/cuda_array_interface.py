@@ -11,7 +11,7 @@ from dmlops import cuda
 from dmlops.array_libraries.base import ArrayLibrary, Operand, describe_numpy_like, refuse_unaligned
 from dmlops.data_types import numpy_dtype
 from dmlops.device_array import DeviceArray
-from dmlops.errors import error_text, refuse
+from dmlops.errors import error_text, instance_of, refuse
 from dmlops.memory import Device
 from dmlops.opaque_types import ElementType
 from dmlops.tensor import TensorDesc, packed_strides
@@ -58,7 +58,7 @@ class CudaArrayInterface(ArrayLibrary):
             is_masked = interface.get("mask") is not None
             view = CudaArray(interface, array, None)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            got = f"a {type(array).__name__}"
+            got = instance_of(array)
             reason = f"its __cuda_array_interface__ cannot be read ({error!r})"
             raise TypeError(
                 error_text(where, got, reason, "it must follow the protocol's version 3")
@@ -80,7 +80,7 @@ class CudaArrayInterface(ArrayLibrary):
         """Return an array whose elements are in the memory of a device, and aligned there."""
         if 0 not in view.shape:
             if not view.pointer or view.device_number is None:
-                got = f"a {type(view.owner).__name__} at address {view.pointer:#x}"
+                got = f"{instance_of(view.owner)} at address {view.pointer:#x}"
                 remedy = "pass an array that holds its data on a device"
                 raise TypeError(error_text(where, got, "it is not in the memory of a CUDA device", remedy))
             if view.pointer % (view.dtype.itemsize or 1):

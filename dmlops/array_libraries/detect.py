@@ -9,7 +9,7 @@ import numpy as np
 from dmlops import kernel_store
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.numpy import NUMPY
-from dmlops.errors import error_text
+from dmlops.errors import error_text, instance_of
 
 # The types whose objects all belong to one library; objects of other types are examined one by one.
 _BY_TYPE: dict[type, ArrayLibrary] = {np.ndarray: NUMPY, list: NUMPY, float: NUMPY, int: NUMPY}
@@ -90,7 +90,7 @@ def _dlpack_library(array: Any, where: str) -> ArrayLibrary:
         return NUMPY if hasattr(array, "__array__") else _instance("host_dlpack", _host_dlpack)
     device = _OTHER_DEVICES.get(number, f"DLPack device {number}")
     reason, remedy = "no back-end serves that device", "copy it to the CPU or to a CUDA device first"
-    raise TypeError(error_text(where, f"a {type(array).__name__} on {device}", reason, remedy))
+    raise TypeError(error_text(where, f"{instance_of(array)} on {device}", reason, remedy))
 
 
 def _torch() -> ArrayLibrary:

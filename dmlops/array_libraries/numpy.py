@@ -19,7 +19,7 @@ from dmlops.array_libraries.base import (
     refuse_unaligned,
 )
 from dmlops.data_types import numpy_dtype
-from dmlops.errors import counted, error_text, refuse
+from dmlops.errors import counted, error_text, instance_of, refuse
 from dmlops.memory import CPU, Device
 from dmlops.opaque_types import ElementType
 from dmlops.tensor import TensorDesc
@@ -191,14 +191,14 @@ def _refuse_other_memory(array: Any, where: str) -> None:
         and not str(device).lower().startswith(("cpu", "host"))
         and hasattr(array, "__array__")
     ):
-        got, remedy = f"a {type(array).__name__} on {device}", "copy it to the CPU first"
+        got, remedy = f"{instance_of(array)} on {device}", "copy it to the CPU first"
         raise TypeError(error_text(where, got, "reading it would copy it silently", remedy))
 
 
 def _refuse_nulls(array: Any, where: str) -> None:
     n_nulls = _count_nulls(array)
     if n_nulls:
-        got = f"a {type(array).__name__} with {counted(n_nulls, 'null')}"
+        got = f"{instance_of(array)} with {counted(n_nulls, 'null')}"
         reason = "an array of numbers has no nulls"
         raise TypeError(error_text(where, got, reason, "fill or drop them first"))
 

@@ -17,7 +17,7 @@ from dmlops.array_libraries.base import (
     refuse_unaligned,
 )
 from dmlops.data_types import SUPPORTED, named_data_type
-from dmlops.errors import error_text, refuse
+from dmlops.errors import error_text, instance_of, refuse
 from dmlops.memory import CPU, Device
 from dmlops.opaque_types import OPAQUE, ElementType
 from dmlops.tensor import TensorDesc
@@ -96,7 +96,7 @@ class Torch(ArrayLibrary):
         if type(array) not in self._plain_types:
             reason = "only plain tensors are known to have elements in memory of their own"
             remedy = "pass x.as_subclass(torch.Tensor), if it is one underneath"
-            raise TypeError(error_text(where, f"a {type(array).__name__}", reason, remedy))
+            raise TypeError(error_text(where, instance_of(array), reason, remedy))
 
     def is_dispatched(self, array: Any, differentiable: bool) -> bool:
         if type(array) not in self._plain_types:

@@ -15,7 +15,7 @@ from dmlops.cli import console, outputs
 from dmlops.cli.errors import CommandError, reason_of, users_errors
 from dmlops.cli.inputs import FILE_HELP, Array, npz_names, open_input, split_name
 from dmlops.cli.outputs import OutputOption, results_for
-from dmlops.errors import DmlError, counted
+from dmlops.errors import DmlError, counted, instance_of
 
 if TYPE_CHECKING:
     from dmlops.integrations.onnx import NodeRun
@@ -132,7 +132,7 @@ def _arrays(name: str, file: Path, names: Sequence[str]) -> Iterator[tuple[str, 
 
 def _as_array(name: str, value: Any, output: Path) -> Array:
     if not isinstance(value, (np.ndarray, np.generic)):
-        message = f"-o {output}: output {name} is a {type(value).__name__}, and not an array; leave -o out"
+        message = f"-o {output}: output {name} is {instance_of(value)}, and not an array; leave -o out"
         raise CommandError(message)
     array = np.asarray(value)
     # ONNX's strings are objects, which NumPy would pickle.

@@ -22,6 +22,7 @@ from dmlops.cli.ending import StandardStream
 from dmlops.cli.errors import CommandError, users_errors
 from dmlops.cli.inputs import STANDARD, Array, library, split_name
 from dmlops.cli.output_files import check_output, replace, replaced, unfinished_beside
+from dmlops.errors import instance_of
 
 OUTPUT_HELP = (
     "Write the result to this .npy, .npz, .zarr or .safetensors file; - writes an .npy stream to standard "
@@ -162,7 +163,7 @@ def summary(output: Path | None, first: str) -> Iterator[Console]:
 def show(out: Console, name: str, value: Any, *, is_written: bool) -> None:
     """Print what a result is, and its elements unless they are in a file."""
     is_array = isinstance(value, np.ndarray)
-    told = f"{value.dtype} {value.shape}" if is_array else f"a {type(value).__name__}"
+    told = f"{value.dtype} {value.shape}" if is_array else instance_of(value)
     out.print(Text.assemble((name, "cyan"), f" {told}"))
     if is_array and np.dtype("M8") == value.dtype:  # NumPy cannot print dates without a unit
         value = value.view(np.int64)

@@ -12,7 +12,7 @@ from onnx.reference.ops import load_op
 
 import dmlops
 from dmlops.data_types import SUPPORTED
-from dmlops.errors import counted
+from dmlops.errors import counted, instance_of
 from dmlops.integrations.onnx.bands import INT64_LIMITS, zeroed
 from dmlops.operators.support import INDEX_TYPES
 
@@ -56,7 +56,7 @@ def _leave(reason: str) -> NoReturn:
 
 def _check_type(array: Any, name: str, types: Any = SUPPORTED) -> None:
     if isinstance(array, np.ma.MaskedArray) or not isinstance(array, (np.ndarray, np.generic)):
-        _leave(f"{name} is a {type(array).__name__}")
+        _leave(f"{name} is {instance_of(array)}")
     _check_dtype(array.dtype, f"{name} has", types)
 
 
