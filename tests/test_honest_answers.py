@@ -156,7 +156,7 @@ class TestOtherDevices:
     def test_copies_in_silence(self, device):
         for where, call in PLACES.items():
             for array in (OnDevice(device), [OnDevice(device)]):
-                assert_refused(call, array, where, f"a OnDevice on {device}", "copy it to the CPU")
+                assert_refused(call, array, where, f"an OnDevice on {device}", "copy it to the CPU")
         assert_same(dmlops.top_k(OnDevice("cpu"), 2).values, reference.top_k(X, 2)[0])
 
     @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ class TestOtherDevices:
     )
     def test_dlpack_devices_by_name(self, number, name):
         for where, call in PLACES.items():
-            assert_refused(call, OfDLPack(number), where, f"a OfDLPack on {name}", "no back-end serves")
+            assert_refused(call, OfDLPack(number), where, f"an OfDLPack on {name}", "no back-end serves")
             assert_same(dmlops.top_k(OfDLPack(1), 2).values, reference.top_k(X, 2)[0])
 
     @pytest.mark.parametrize("array", [OfCuda("cuda"), OfDLPack(2)], ids=["interface", "dlpack"])
