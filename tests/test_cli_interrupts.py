@@ -162,9 +162,10 @@ def test_an_interrupt_while_compiling_is_one_word_and_the_next_call_works(tmp_pa
     time.sleep(pause)
     process.send_signal(signal.SIGINT)
     code, error = end_of(process)
-    if code != 0:  # it may be that fast
+    if (tmp_path / "y.npy").exists():  # it was that fast, or Python was ending already
+        assert code == 0 or (code, error) == (-signal.SIGINT, "")
+    else:
         assert (code, error) == (130, "dmlops: interrupted\n")
-        assert not (tmp_path / "y.npy").exists()
     process = start_python("-c", DIAGONAL, folder=tmp_path, **cache)
     process.communicate(timeout=START_S)
     assert process.returncode == 0
