@@ -328,7 +328,7 @@ def _within_a_decade() -> Any:
     """Return a formatter of minor ticks, which labels them if there is less than a decade."""
     from matplotlib.ticker import LogFormatter  # noqa: PLC0415 - an optional dependency
 
-    class Plain(LogFormatter):  # type: ignore[misc]
+    class Plain(LogFormatter):  # type: ignore[misc, unused-ignore]
         """Writes 0.8 where matplotlib would write 8e-01."""
 
         def __call__(self, x: float, pos: int | None = None) -> str:
