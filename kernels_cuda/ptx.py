@@ -328,6 +328,11 @@ count_shared_if = _instruction(
 # (address in shared memory, address): copies a vector while the thread goes on, until it waits for all.
 copy_async_u32x4 = _instruction(_void, [u32, i64], "cp.async.ca.shared.global [$0], [$1], 16;")
 copy_async_wait = _instruction(_void, [], "cp.async.wait_all;")
+# (address in shared memory, address, bytes): copies 16 bytes or none, and zeros for the others.
+copy_async_first_bytes = _instruction(_void, [u32, i64, u32], "cp.async.cg.shared.global [$0], [$1], 16, $2;")
+# The copies since the last one of these are a group: waits for all groups of the thread but the last one.
+copy_async_end_group = _instruction(_void, [], "cp.async.commit_group;")
+copy_async_wait_but_last = _instruction(_void, [], "cp.async.wait_group 1;")
 
 # The number of this block in its cluster.
 cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)

@@ -86,6 +86,20 @@ def test_what_is_not_served(n_elements, k, element_size):
         planned((64, n_elements, 1), k, element_size, algorithm="sampled")
 
 
+def test_rows_whose_elements_are_apart():
+    """They are served, by other algorithms."""
+    assert planned((64, 131_072, 3), 2048, is_sorted=False).algorithm != "sampled"
+    with pytest.raises(ValueError, match="'sampled' does not take"):
+        planned((64, 131_072, 3), 2048, algorithm="sampled", is_sorted=False)
+
+
+@pytest.mark.parametrize(("n_rows", "smallest"), [(64, 200), (128, 256), (256, 512), (1024, 512)])
+def test_the_k_that_is_worth_a_sample(n_rows, smallest):
+    for k in (smallest - 1, smallest):
+        found = planned((n_rows, 131_072, 1), k, is_sorted=False)
+        assert (found.algorithm == "sampled") == (k == smallest)
+
+
 @pytest.mark.parametrize("arch", [arch for arch in CAPABILITIES if CAPABILITIES[arch] < (9, 0)])
 def test_devices_that_have_not_been_measured(arch):
     """They have no such kernels, and plans do without."""

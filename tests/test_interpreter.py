@@ -171,6 +171,29 @@ CLUSTER_SUM = """
 """
 
 
+@pytest.mark.parametrize(
+    ("wait", "expected"),
+    [("", 7), ("wait_group 2;", 7), ("wait_group 1;", 1), ("wait_group 0;", 2), ("wait_all;", 2)],
+)
+def test_copies_arrive_when_a_thread_waits(wait, expected):
+    results, races = run(
+        f"""
+    mov.u32 %r4, 7;
+    st.shared.u32 [%r2], %r4;
+    cp.async.ca.shared.global [%r2], [%rd4], 4;
+    cp.async.commit_group;
+    cp.async.ca.shared.global [%r2], [%rd4+4], 4;
+    cp.async.commit_group;
+    {wait and "cp.async." + wait}
+    ld.shared.u32 %r4, [%r2];
+    cvt.u64.u32 %rd9, %r4;
+    {RESULT}""",
+        np.full(N, 2 << 32 | 1, np.uint64),
+    )
+    assert (results == expected).all()
+    assert not races
+
+
 def test_memory_of_a_cluster():
     end = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
     found, races = run(f"{CLUSTER_SUM} {RESULT} {end}", n_blocks=4, n_grid=4)

@@ -1,7 +1,7 @@
 """Kernels for GPUs without a GPU: `tests.interpreter` runs random problems, compared byte by byte.
 
 Algorithms are forced. With ``DMLOPS_COMPILE_ALL=1``, these are all that plans can choose, which takes many
-minutes; otherwise those that compile quickly.
+minutes; otherwise those that compile quickly, and those whose threads copy while they go on.
 """
 
 import math
@@ -22,11 +22,16 @@ MOST_ELEMENTS = 5000
 # A cluster has thousands of threads, and every row takes one.
 MOST_CLUSTERS = 16
 QUICK = {"rounds", "cluster", "masks", "elements"}
+COPYING = {"sampled"}
 CHOICES = [
-    pytest.param(operator, choice, id=str(choice))
+    pytest.param(
+        *(operator, choice),
+        id=str(choice),
+        marks=[pytest.mark.exhaustive] if choice.name in COPYING else [],
+    )
     for operator, choices in ALGORITHMS.items()
     for choice in choices
-    if COMPILE_ALL or choice.name in QUICK
+    if COMPILE_ALL or choice.name in QUICK | COPYING
 ]
 
 

@@ -155,7 +155,7 @@ def _selects_most(problem: Problem, policy: Policy) -> bool:
 
 def _is_for_sampling(problem: Problem, policy: Policy) -> bool:
     sampled = policy.sampled
-    if problem.strides.x != 1 or fitting_sample(problem, policy) is None:
+    if fitting_sample(problem, policy) is None:
         return False
     if problem.is_sorted:
         shortest, longest = sampled.sorted_row_bytes
@@ -166,6 +166,7 @@ def _is_for_sampling(problem: Problem, policy: Policy) -> bool:
         )
     shortest, longest = sampled.row_bytes
     smallest_k = max(sampled.smallest_k, sampled.k_per_row * problem.n_rows)
+    smallest_k = min(smallest_k, sampled.smallest_k_of_many_rows)
     return shortest <= problem.row_bytes <= longest and problem.k >= smallest_k
 
 

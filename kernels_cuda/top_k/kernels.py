@@ -86,7 +86,7 @@ def sample(element_size: int) -> Variant:
 def list_candidates(element_size: int) -> Variant:
     """Return the kernel that lists the elements at or above the thresholds."""
     factory = "kernels_cuda.top_k.sampled:list_kernel"
-    return Variant("top_k_list", factory, (element_size,), since=SAMPLED_FROM)
+    return Variant("top_k_list", factory, (element_size,), shapes.LISTING_BYTES, since=SAMPLED_FROM)
 
 
 def finish(element_size: int) -> Variant:

@@ -302,11 +302,13 @@ class SampledParameters(NamedTuple):
     Attributes
     ----------
     first_block : int
-        The row, or the unit of rows and segments, that the first block takes.
+        The row, or the unit of rows and blocks for each, that the first block takes.
     sample_bits : int
         Of a number that a row's sample has elements, a power of two.
     n_slots, n_segments : int
         Candidates of a row for which there is room, and the most segments that a row has.
+    n_listing : int
+        Blocks that list the candidates of a row.
     candidate_words, counters_offset, selected_word : int
         Shared memory of the candidates, where a block that sorts those selected counts, and where the list of
         these begins.
@@ -321,6 +323,7 @@ class SampledParameters(NamedTuple):
     sample_bits: int
     n_slots: int
     n_segments: int
+    n_listing: int
     candidate_words: int
     counters_offset: int
     selected_word: int

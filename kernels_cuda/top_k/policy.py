@@ -215,13 +215,14 @@ class SampledPolicy:
     """Batches of long rows: a threshold from a sample, one pass over the row, an exact selection."""
 
     # The rows whose results come by ascending index: of so many bytes, and for a k that is worth the sample,
-    # which is larger for more rows.
+    # which is larger for more rows, up to the last one.
     row_bytes: tuple[int, int] = (128 * KIB, 4096 * KIB)
     smallest_k: int = 200
     k_per_row: int = 2
+    smallest_k_of_many_rows: int = 512
     # Those whose results are sorted: the block algorithm serves others as soon, or sooner.
     sorted_rows: int = 256
-    sorted_row_bytes: tuple[int, int] = (256 * KIB, 1024 * KIB)
+    sorted_row_bytes: tuple[int, int] = (256 * KIB, 4096 * KIB)
     sorted_k: int
     # Sizes of a sample, powers of two: the first whose candidates are few, or else the last.
     sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
@@ -230,6 +231,8 @@ class SampledPolicy:
     # The most candidates and segments of a row.
     most_candidates: int = 10240
     most_segments: int = 2048
+    # Segments of a row for each warp that lists them.
+    segments_per_warp: int = 4
 
 
 @dataclass(frozen=True, kw_only=True)

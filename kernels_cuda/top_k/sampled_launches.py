@@ -11,7 +11,6 @@ from kernels_cuda.top_k.launches import (
     Workspace,
     X,
     batches,
-    ceil_div,
     fill_offsets,
     lengths_of,
     unserved,
@@ -33,7 +32,7 @@ class SampleShape(NamedTuple):
 
 def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
     """Return the sample for rows of a problem, or None if no sample leaves few enough candidates."""
-    if policy.capability < SAMPLED_FROM:
+    if policy.capability < SAMPLED_FROM or problem.strides.x != 1:
         return None
     sampled, element_size = policy.sampled, problem.element_size
     key_bytes = shapes.group_key_bytes(element_size)
@@ -63,9 +62,14 @@ def fitting_sample(problem: Problem, policy: Policy) -> SampleShape | None:
 def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
     """Find thresholds, list candidates, and finish rows."""
     shape = fitting_sample(problem, policy)
-    n_units = problem.n_rows * ceil_div(shape.n_segments, shapes.LISTING_WARPS) if shape else 0
+    if shape is None:
+        raise unserved(problem, "sampled")
+    # A row that begins where a vector does has two segments less.
+    segments_per_block = shapes.LISTING_WARPS * policy.sampled.segments_per_warp
+    n_listing = max(1, (shape.n_segments - 2) // segments_per_block)
+    n_units = problem.n_rows * n_listing
     # Blocks count them in 32 bits.
-    if shape is None or n_units >= 1 << 32:
+    if n_units >= 1 << 32:
         raise unserved(problem, "sampled")
     element_size, n_rows = problem.element_size, problem.n_rows
     key_bytes = shapes.group_key_bytes(element_size)
@@ -84,7 +88,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
         ),
         (
             *(kernels.list_candidates(element_size), n_units, shapes.LISTING_THREADS),
-            *((x, lengths, states, segments, keys, lows, offsets), 0),
+            *((x, lengths, states, segments, keys, lows, offsets), shapes.LISTING_BYTES),
         ),
         (
             *(kernels.finish(element_size), n_rows, shapes.SAMPLED_THREADS),
@@ -107,6 +111,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                     sample_bits=shape.size.bit_length() - 1,
                     n_slots=shape.n_slots,
                     n_segments=shape.n_segments,
+                    n_listing=n_listing,
                     candidate_words=shapes.candidate_bytes(element_size, shape.n_slots, problem.k) // 4,
                     selected_word=shape.selected_offset // 4,
                     counters_offset=counters_offset,

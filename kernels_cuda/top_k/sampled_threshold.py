@@ -5,9 +5,18 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import REGISTER, grid_dependency_wait, multiply_high_u32, store_u32, store_u64
+from kernels_cuda.ptx import (
+    REGISTER,
+    grid_dependency_wait,
+    load_if_u32x4,
+    multiply_high_u32,
+    store_u32,
+    store_u64,
+)
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
+from kernels_cuda.top_k.aligned_keys import aligned_functions
+from kernels_cuda.top_k.cooperate import shared_vectors
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.parameters import SampledParameters
 from kernels_cuda.top_k.rows import row_length, row_offsets
@@ -27,8 +36,8 @@ _NO_END = 0xFFFFFFFF
 _SECTOR_BYTES = 32
 # Its multiples, modulo 2^32, are spread evenly and without a period.
 _GOLDEN_RATIO = 0x9E3779B1
-# Elements that a thread loads before it uses the first.
-_AHEAD = 8
+# Vectors that a thread loads before it uses the first.
+_AHEAD = 2
 
 
 @functools.cache
@@ -51,11 +60,18 @@ def last_key_function(element_size: int) -> Any:
 def sample_kernel(element_size: int) -> Any:
     """Make the kernel that chooses thresholds."""
     functions = element_functions(element_size)
+    aligned = aligned_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
-    load_element = functions.load_element
     _, block_extremes, find_threshold, _ = threshold_functions(SAMPLED_THREADS, key_type)
     exclusive_sum = block_scan(SAMPLED_THREADS)
+    unused, spread = aligned.unused, aligned.spread
+    keys_per_vector, _, store_vector = shared_vectors(key_type)
+    per_vector = VECTOR_BYTES // element_size
+    # Vectors of keys that a vector of elements makes.
+    parts = per_vector // keys_per_vector
+    vector_bits = per_vector.bit_length() - 1
+    n_ahead = _AHEAD * per_vector
     piece_bits = (_SECTOR_BYTES // element_size).bit_length() - 1
 
     @device_function
@@ -102,35 +118,38 @@ def sample_kernel(element_size: int) -> Any:
         x_row, _, _ = row_offsets(p.layout, offsets, row)
         count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         base = x + x_row * element_size
-        step = p.strides.x * element_size
         threshold = key_type(0)
         equals_end = u32(_NO_END)
         sample_size = u32(1) << u32(p.sample_bits)
-        elements = cuda.local.array(_AHEAD, key_type)
+        words = cuda.local.array(4, u32)
+        elements = cuda.local.array(n_ahead, key_type)
+        vector = cuda.local.array(keys_per_vector, key_type)
         if count > p.n_slots:
             histogram[thread] = u32(0)
-            prefix = i64(0)
-            if p.strides.x == 1:
-                prefix = (-base & (_SECTOR_BYTES - 1)) // element_size
+            prefix = (-base & (_SECTOR_BYTES - 1)) // element_size
             n_pieces = u32((count - prefix) >> piece_bits)
             parts_bits = u32(p.sample_bits - piece_bits)
             lowest = ~key_type(0)
             highest = key_type(0)
+            n_vectors = sample_size >> vector_bits
             number = thread
-            while number < sample_size:
-                for item in range(_AHEAD):
-                    elements[item] = key_type(0)
-                    if number + u32(item * SAMPLED_THREADS) < sample_size:
-                        position = prefix + sample_position(
-                            number + u32(item * SAMPLED_THREADS), parts_bits, n_pieces
-                        )
-                        elements[item] = load_element(base + position * step)
-                for item in range(_AHEAD):
-                    if number < sample_size:
-                        key = ordered_key(elements[item], p.key_format)
-                        keys[number] = key
-                        lowest = min(lowest, key)
-                        highest = max(highest, key)
+            while number < n_vectors:
+                for ahead in range(_AHEAD):
+                    other = number + u32(ahead * SAMPLED_THREADS)
+                    position = prefix + sample_position(other << vector_bits, parts_bits, n_pieces)
+                    words[0], words[1], words[2], words[3] = load_if_u32x4(
+                        base + position * element_size, other < n_vectors
+                    )
+                    spread(words, elements, ahead * per_vector)
+                for ahead in range(_AHEAD):
+                    if number < n_vectors:
+                        for part in range(parts):
+                            for at in range(keys_per_vector):
+                                element = elements[ahead * per_vector + part * keys_per_vector + at] >> unused
+                                vector[at] = ordered_key(element, p.key_format)
+                                lowest = min(lowest, vector[at])
+                                highest = max(highest, vector[at])
+                            store_vector(vector, keys, number * parts + u32(part))
                     number += SAMPLED_THREADS
             lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
             # As `shapes.sample_rank` and `shapes.most_of_sample` have it.

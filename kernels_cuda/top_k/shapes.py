@@ -284,14 +284,17 @@ class PartitionShape(NamedTuple):
         return max(4 * (PARTITION_BINS + 1), n_bytes)
 
 
-# The sampled algorithm. A warp lists what reaches the threshold of a row segment by segment.
-SEGMENT_VECTORS_PER_LANE = 16
+# The sampled algorithm. A warp lists what reaches the threshold of a row segment by segment, while others of
+# its segments are on their way to shared memory.
+SEGMENT_VECTORS_PER_LANE = 8
 SEGMENT_VECTORS = WARP_LANES * SEGMENT_VECTORS_PER_LANE
 # What is known of a segment, and of a row: its threshold (8 bytes), and two counters.
 SEGMENT_BYTES = 8
 ROW_STATE_BYTES = 16
-LISTING_THREADS = 256
+LISTING_THREADS = 128
 LISTING_WARPS = LISTING_THREADS // WARP_LANES
+# Of two segments for each warp.
+LISTING_BYTES = 2 * LISTING_WARPS * SEGMENT_VECTORS * VECTOR_BYTES
 # Threads that choose a row's threshold, and that finish a row.
 SAMPLED_THREADS = 512
 

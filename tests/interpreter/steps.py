@@ -12,7 +12,6 @@ from tests.interpreter.memory import RANK_BITS, SIGNED, UNSIGNED, FaultError, ch
 
 # What the interpreter does at once, or need not do.
 _NOTHING = {"griddepcontrol", "nanosleep", "fence", "membar", "prefetch", "discard"}
-_WAITS_FOR_COPIES = {"commit_group", "wait_group", "wait_all"}
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 
 
@@ -74,14 +73,14 @@ class Steps:
 
     def _unguarded(self, instruction):
         name, operands = instruction.name, instruction.operands
-        if name in _NOTHING or (name == "cp" and _WAITS_FOR_COPIES & {*instruction.modifiers}):
+        if name in _NOTHING:
             return lambda threads, chosen: None
         maker = {
             "ld": self._access,
             "st": self._access,
             "atom": self._update,
             "red": self._update,
-            "cp": self._copy_to_shared,
+            "cp": self._copy_asynchronously,
             "mapa": self._map_to_block,
         }.get(name)
         if name == "mov" and operands[0].startswith("{"):
@@ -194,11 +193,17 @@ class Steps:
             lambda threads, chosen, at, values: self._memory.store(at, values, bits),
         )
 
-    def _copy_to_shared(self, instruction):
-        """Return what copies as ``cp.async`` does, at once."""
-        place, source, n_bytes, *left = instruction.operands
+    def _copy_asynchronously(self, instruction):
+        """Return what ``cp.async`` instructions do: memory changes when a thread waits for its copies."""
         assert instruction.modifiers[0] == "async", instruction.text
         assert "bulk" not in instruction.modifiers, instruction.text
+        kind = instruction.modifiers[1]
+        if kind == "commit_group":
+            return lambda threads, chosen: threads.copies.end_group(chosen)
+        if kind in ("wait_group", "wait_all"):
+            n_left = int(instruction.operands[0]) if kind == "wait_group" else -1
+            return lambda threads, chosen: threads.copies.wait(chosen, n_left)
+        place, source, n_bytes, *left = instruction.operands
         n_bytes = int(n_bytes)
         is_size = left and "cache_hint" not in instruction.text.partition(" ")[0]
         _, _, to = self._address(place)
@@ -213,8 +218,7 @@ class Steps:
                 words = np.zeros(chosen.size, np.uint32)
                 is_read = n_read(threads, chosen) > at
                 words[is_read] = self._memory.load(begins[is_read] + np.uint64(at), 32)
-                warps = threads.warps[chosen]
-                threads.shared.store(ends + np.uint64(at), words, 32, warps, instruction.text)
+                threads.copies.begin(chosen, ends + np.uint64(at), words, instruction.text)
 
         return copy
 

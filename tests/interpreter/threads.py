@@ -33,6 +33,8 @@ class Threads:
         For each thread, its cluster among those that run.
     shared, local : SharedMemory, array
         Their memory.
+    copies : _Copies
+        What is on its way to shared memory.
     """
 
     def __init__(self, program, sizes, first_block, n_blocks):
@@ -50,6 +52,7 @@ class Threads:
         assert n_bytes < 1 << RANK_BITS
         block_of_warp = np.arange(warps_per_block * n_blocks) // warps_per_block
         self.shared = SharedMemory(n_blocks, sizes.n_cluster, n_bytes, block_of_warp)
+        self.copies = _Copies(self)
         self.local = np.full((self.count, program.local_bytes), _UNWRITTEN & 0xFF, np.uint8)
         self._special = self._special_registers(sizes)
 
@@ -109,3 +112,34 @@ class Threads:
         if values.dtype.kind == "i":
             values = values.astype(SIGNED[register.itemsize * 8]).view(register.dtype)
         register[threads] = values.astype(register.dtype)
+
+
+class _Copies:
+    """Words that threads copy to shared memory while they go on, in groups of each thread."""
+
+    def __init__(self, threads):
+        self._threads = threads
+        self._groups = np.zeros(threads.count, np.int64)
+        self._under_way = []
+
+    def begin(self, chosen, addresses, words, text):
+        """Begin a copy of one word for each of some threads."""
+        self._under_way.append((chosen, self._groups[chosen], addresses, words, text))
+
+    def end_group(self, chosen):
+        """End the current group of some threads."""
+        self._groups[chosen] += 1
+
+    def wait(self, chosen, n_left):
+        """Complete what threads have begun, but for the last `n_left` groups; all of it if that is -1."""
+        waits = np.zeros(self._threads.count, bool)
+        waits[chosen] = True
+        left = []
+        for threads, groups, addresses, words, text in self._under_way:
+            is_done = waits[threads] & (groups < self._groups[threads] - n_left)
+            warps = self._threads.warps[threads[is_done]]
+            self._threads.shared.store(addresses[is_done], words[is_done], 32, warps, text)
+            if not is_done.all():
+                rest = (each[~is_done] for each in (threads, groups, addresses, words))
+                left.append((*rest, text))
+        self._under_way = left
