@@ -160,7 +160,7 @@ def top_k(
     inputs = (x,) if lengths is None else (x, lengths)
     if type(x) is not ndarray and is_compiling():
         others = k, axis, largest, sorted, index_dtype
-        return TopKResult(*_torch_operators(inputs).top_k(inputs, out, stream, *others))
+        return TopKResult(*_torch_functions(inputs).top_k(inputs, out, stream, *others))
     if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted)):
         k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
         largest = arguments.boolean(largest, "top_k.largest")
@@ -251,7 +251,7 @@ def nonzero_coordinates(
     where = "nonzero_coordinates"
     if type(x) is not ndarray and is_compiling():
         others = size, fill_value, index_dtype
-        return NonzeroResult(*_torch_operators((x,)).nonzero_coordinates((x,), out, stream, *others))
+        return NonzeroResult(*_torch_functions((x,)).nonzero_coordinates((x,), out, stream, *others))
     size = None if size is None else arguments.integer(size, f"{where}.size")
     fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
@@ -339,7 +339,7 @@ def gather_nd(
     if type(mode) is not str:
         check_mode(mode)
     if type(x) is not ndarray and is_compiling():
-        return _torch_operators(inputs).gather_nd(inputs, out, stream, batch_dims, mode)[0]
+        return _torch_functions(inputs).gather_nd(inputs, out, stream, batch_dims, mode)[0]
     if type(batch_dims) is not int:
         batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
     parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
@@ -443,7 +443,7 @@ def diagonal_matrix(
         return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
     if type(value) not in (int, float):
         if find_library(value, f"{where}.value").is_dispatched(value, True):
-            _torch_operators(inputs).refuse_tensor_as_value()
+            _torch_functions(inputs).refuse_tensor_as_value()
         if type(value).__name__ in ("SymInt", "SymFloat"):  # a number that torch does not know yet
             return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
         value = scalars.fill_scalar(value, f"{where}.value")
@@ -526,7 +526,7 @@ def _run(
     `parameters` holds all that the call depends on but its arrays, and `others` what binding needs of that.
     """
     if any(_is_dispatched(array, *named) for array, named in zip(inputs, function.inputs)):  # noqa: B905
-        run = getattr(_torch_operators(inputs), function.name)
+        run = getattr(_torch_functions(inputs), function.name)
         return run(inputs, out, stream, *others)  # type: ignore[no-any-return]
     if stream is None and any(type(array) not in SIGNATURES for array in inputs):
         inputs = tuple([as_plain(array, name) for array, (name, _) in zip(inputs, function.inputs)])  # noqa: B905
@@ -559,8 +559,8 @@ def _is_stand_in(like: Any) -> bool:
 def _traced_matrix(
     inputs: tuple[Any, ...], out: Any, stream: Any, shape: Any, dtype: Any, like: Any, *others: Any
 ) -> Any:
-    operators = _torch_operators(inputs or (like,))
-    return operators.diagonal_matrix(inputs, out, stream, (shape, dtype, like), *others)[0]
+    functions = _torch_functions(inputs or (like,))
+    return functions.diagonal_matrix(inputs, out, stream, (shape, dtype, like), *others)[0]
 
 
 def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
@@ -569,14 +569,14 @@ def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
     return library.is_dispatched(array, differentiable) or library.is_transforming()
 
 
-def _torch_operators(inputs: Sequence[Any]) -> Any:
-    """Return the module that runs calls as operators of torch."""
+def _torch_functions(inputs: Sequence[Any]) -> Any:
+    """Return the module that makes calls those of torch's operators."""
     if is_compiling():
         from dmlops import torch_compiler  # noqa: F401, PLC0415
 
-    from dmlops import torch_operators  # noqa: PLC0415 - as it imports torch
+    from dmlops import torch_functions  # noqa: PLC0415 - as it imports torch
 
-    return torch_operators
+    return torch_functions
 
 
 def _given(out: Any) -> tuple[Any, ...]:
