@@ -171,7 +171,7 @@ def _standard_streams() -> Iterator[None]:
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Record interrupts, and raise those again that were swallowed, for example in a callback from LLVM."""
+    """Record interrupts, and raise those later that Python would swallow or that would leave LLVM broken."""
     seen: list[int] = []
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield seen  # another handler is installed, or interrupts are ignored as in a background job
@@ -181,7 +181,10 @@ def _interrupts() -> Iterator[list[int]]:
     def raise_interrupt(number: int, frame: Any) -> None:
         seen.append(number)
         while frame is not None:
-            if frame.f_code is raise_later.__code__:  # Python would report and swallow it here
+            is_reported = frame.f_code is raise_later.__code__  # Python would report and swallow it here
+            # An object whose owner changes would be freed twice.
+            is_in_llvm = str(frame.f_globals.get("__name__")).startswith("llvmlite.") and can_redeliver
+            if is_reported or is_in_llvm:
                 redeliver()
                 return
             frame = frame.f_back
@@ -193,8 +196,10 @@ def _interrupts() -> Iterator[list[int]]:
         elif not seen:  # after an interrupt, objects that are half made may fail when they are freed
             hook(unraisable)
 
+    can_redeliver = hasattr(signal, "setitimer")
+
     def redeliver() -> None:
-        if hasattr(signal, "setitimer"):
+        if can_redeliver:
             signal.setitimer(signal.ITIMER_REAL, _REDELIVERY_SECONDS)
 
     signal.signal(signal.SIGINT, raise_interrupt)
