@@ -22,6 +22,9 @@ collect_ignore = [] if HAS_GPU else ["gpu"]
 # Otherwise JAX reserves most of a GPU's memory when it is imported.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
+# Tests compile few graphs to C++; to compile the headers in advance would take longer than it saves.
+os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+
 # Compilers make millions of objects and few cycles, so frequent garbage collections would waste time.
 gc.set_threshold(50_000, 20, 100)
 
