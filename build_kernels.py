@@ -5,6 +5,7 @@ This needs neither a GPU nor a processor of the level.
 
 import argparse
 import os
+import site
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +17,20 @@ from kernels_cpu import native_call, processor
 from kernels_cuda.runtime.variant import Variant
 
 OPERATOR_NAMES = sorted({operator.name for operator in OPERATORS.values()})
+
+
+def add_build_environment() -> None:
+    """Add the prefixes of pip's build environment to those that Python knows.
+
+    NVIDIA's packages look for their libraries under these, not in `sys.path`.
+    """
+    for folder in map(Path, sys.path):
+        for prefix in map(str, folder.parents):
+            if prefix not in site.PREFIXES and str(folder) in site.getsitepackages([prefix]):
+                site.PREFIXES.append(prefix)
+
+
+add_build_environment()  # in the compiling processes too, which import this module
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Wheels with compiled kernels: how they are built, and how they run without a compiler."""
 
 import os
+import site
 import subprocess
 import sys
 import zipfile
@@ -130,3 +131,15 @@ def test_the_order_of_compilation_does_not_matter():
     orders = ([first, *common], common[::-1])
     printed = {run_script(script.format(labels=labels, common=common)) for labels in orders}
     assert len(printed) == 1
+
+
+def test_the_build_environment_of_pip_is_searched_for_compilers(tmp_path):
+    """It is only in sys.path, and NVIDIA's packages look for their libraries elsewhere."""
+    folder = site.getsitepackages([str(tmp_path)])[0]
+    script = f"""
+        import site, sys
+        sys.path.append({folder!r})
+        import build_kernels
+        print({folder!r} in site.getsitepackages())
+    """
+    assert run_script(script) == "True\n"
