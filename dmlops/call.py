@@ -29,6 +29,7 @@ from dmlops.memory import (
 from dmlops.opaque_types import part_bytes
 from dmlops.tensor import TensorDesc
 from dmlops.waiting import check_then_gather, count_then_expand
+from kernels_cpu.cached import cached_property
 
 _log = logging.getLogger("dmlops")
 
@@ -114,12 +115,12 @@ class BoundCall:
         return len(self._leading)
 
     # Computed when first needed: a single call that allocates its outputs needs none of it.
-    @functools.cached_property
+    @cached_property
     def _extents(self) -> tuple[ByteExtent, ...]:
         """The byte extent of each operand."""
         return tuple(ByteExtent.of(operand.desc) for operand in self._operands)
 
-    @functools.cached_property
+    @cached_property
     def overlap_candidates(self) -> tuple[OverlapCandidate, ...]:
         """The overlap candidates of each output and the operands before it."""
         extents = self._extents
@@ -134,12 +135,12 @@ class BoundCall:
         """The number of bytes that each array must have from its first element on."""
         return [extent.end for extent in self._extents]
 
-    @functools.cached_property
+    @cached_property
     def result_bytes(self) -> int:
         """The size of the first result, with a row for each possible coordinate."""
         return self.results[0].element_count * self.results[0].data_type.bytes
 
-    @functools.cached_property
+    @cached_property
     def counts_in_one_pass(self) -> bool:
         """Whether the possible coordinates are few enough to be written before they are counted."""
         return bool(self.plan.in_one_pass) and self.result_bytes <= _ONE_PASS_BYTES

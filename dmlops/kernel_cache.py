@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import re
+import stat
 import sys
 import tempfile
 import threading
@@ -111,9 +112,9 @@ def read(key: Key) -> bytes | None:
     path = root / key.path
     _mark_as_used(root / key.device / key.generation)
     try:
-        with path.open("rb") as file:
-            if not _is_trusted(os.fstat(file.fileno())):
-                warn_once(f"{path} belongs to another user, or others may write to it")
+        with open(path, "rb", opener=_open_at_once) as file:
+            if reason := _distrust(os.fstat(file.fileno())):
+                warn_once(f"{path} {reason}")
                 return None
             content = file.read()
     except FileNotFoundError:
@@ -128,6 +129,11 @@ def read(key: Key) -> bytes | None:
     return code
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe in its place would wait for whoever writes to it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 @functools.cache
 def _mark_as_used(generation: Path) -> None:
     """Update the time of a folder, from which `_remove_old` sees which generations are in use."""
@@ -135,10 +141,14 @@ def _mark_as_used(generation: Path) -> None:
         os.utime(generation)
 
 
-def _is_trusted(status: os.stat_result) -> bool:
-    if not hasattr(os, "geteuid"):
-        return True
-    return status.st_uid in {os.geteuid(), 0} and not status.st_mode & _WRITABLE_BY_OTHERS
+def _distrust(status: os.stat_result) -> str:
+    """Return why what was opened is not read, if it is not."""
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a file"
+    is_safe = not hasattr(os, "geteuid") or (
+        status.st_uid in {os.geteuid(), 0} and not status.st_mode & _WRITABLE_BY_OTHERS
+    )
+    return "" if is_safe else "belongs to another user, or others may write to it"
 
 
 def _content(key: Key, code: bytes) -> bytes:

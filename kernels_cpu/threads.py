@@ -8,6 +8,7 @@ import ctypes
 import functools
 import operator
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ def set_num_threads(n: int | None) -> None:
     Parameters
     ----------
     n : int or None
-        At least 1. None returns to the default: ``DMLOPS_NUM_THREADS``, else the number of CPUs that this
+        From 1 to 1024. None returns to the default: ``DMLOPS_NUM_THREADS``, else the number of CPUs that this
         process may run on; both are read anew.
 
     Raises
@@ -40,7 +41,7 @@ def set_num_threads(n: int | None) -> None:
     global _chosen_num_threads  # noqa: PLW0603 - the one process-wide setting
     if n is None:
         _default_num_threads.cache_clear()
-    _chosen_num_threads = None if n is None else _checked("set_num_threads: n", n)
+    _chosen_num_threads = None if n is None else _checked("set_num_threads.n", n)
 
 
 def get_num_threads() -> int:
@@ -57,7 +58,7 @@ def get_num_threads() -> int:
 @functools.cache
 def _default_num_threads() -> int:
     if text := os.environ.get(ENVIRONMENT_VARIABLE):
-        return _checked(ENVIRONMENT_VARIABLE, int(text) if text.strip().isdecimal() else text)
+        return _checked(ENVIRONMENT_VARIABLE, int(text) if re.fullmatch(r"\s*\d{1,99}\s*", text) else text)
     if hasattr(os, "sched_getaffinity"):
         return min(len(os.sched_getaffinity(0)), MAX_THREADS)
     count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)
@@ -70,7 +71,9 @@ def _checked(name: str, value: Any) -> int:
     except TypeError:
         number = 0
     if isinstance(value, bool) or not 1 <= number <= MAX_THREADS:
-        message = f"{name}: got {value!r}, but it must be a whole number in [1, {MAX_THREADS}]"
+        # Python refuses to print integers of thousands of digits.
+        got = repr(value) if abs(number) < 1 << 99 else f"an integer of {number.bit_length()} bits"
+        message = f"{name}: got {got[:99]}, but it must be a whole number in [1, {MAX_THREADS}]"
         raise ValueError(message)
     return number
 

@@ -233,3 +233,12 @@ def test_many_processes_begin_generations_at_once(root):
     assert errors == [""] * 4
     assert len(list((root / "cpu").iterdir())) <= 8
     assert not list(root.rglob("*.tmp"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_in_the_place_of_a_kernel_is_not_waited_for(root):
+    keep(key(1), CODE)
+    path = root / key(1).path
+    path.unlink()
+    os.mkfifo(path)
+    assert read(key(1)) is None

@@ -199,6 +199,36 @@ def check(children):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 class TestForks:
+    def test_while_other_threads_make_calls_of_new_kinds(self, tmp_path):
+        # What a call is planned with is computed once, and must have no lock that a child finds taken.
+        script = """
+import numpy as np, dmlops
+ended = threading.Event()
+
+def work(rows):
+    columns = 2
+    while not ended.is_set():
+        columns += 1
+        dmlops.nonzero_coordinates(np.ones((rows, columns)))
+        dmlops.gather_nd(np.ones((rows, columns)), [[0]])
+
+dmlops.nonzero_coordinates(np.ones((2, 3)))
+dmlops.gather_nd(np.ones((2, 3)), [[0]])
+threads = [threading.Thread(target=work, args=(rows,)) for rows in (2, 3, 4)]
+for thread in threads:
+    thread.start()
+for _ in range(40):
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        x = np.ones((7, 7))
+        alike = [dmlops.nonzero_coordinates(x).count == 49, dmlops.gather_nd(x, [[0]]).sum() == 7]
+        os._exit(0 if all(alike) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+ended.set()
+"""
+        run_script(PREAMBLE, script, DMLOPS_CACHE_DIR=str(tmp_path))
+
     @pytest.mark.parametrize("delay", [exhaustive(0), 0.01, exhaustive(0.3)])
     def test_while_another_thread_makes_its_first_call(self, delay, tmp_path):
         # The child compiles a kernel that the parent has, and one that it has not.

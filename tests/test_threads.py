@@ -47,7 +47,7 @@ class TestNumThreads:
     def test_errors(self, n):
         dmlops.set_num_threads(2)
         with pytest.raises(
-            ValueError, match=r"^set_num_threads: n: got .*, but it must be a whole number in \[1, 1024\]"
+            ValueError, match=r"^set_num_threads\.n: got .*, but it must be a whole number in \[1, 1024\]"
         ):
             dmlops.set_num_threads(n)
         assert dmlops.get_num_threads() == 2
@@ -173,3 +173,31 @@ def test_calls_while_the_interpreter_ends():
             print("done")
     """
     assert run_script(script, DMLOPS_NUM_THREADS="2").strip() == "done"
+
+
+def test_while_another_thread_imports_torch():
+    """A module is in `sys.modules` before it has its attributes."""
+    script = """
+        import sys, types
+        import dmlops
+        sys.modules["torch.compiler"] = types.ModuleType("torch.compiler")
+        print(dmlops.top_k([1, 3, 2], 1).indices, dmlops.eye(1), dmlops.tril([[1, 2]]))
+    """
+    assert run_script(script).split() == ["[1]", "[[1.]]", "[[1", "0]]"]
+
+
+def test_numbers_that_python_does_not_print():
+    with pytest.raises(
+        ValueError, match=r"^set_num_threads\.n: got an integer of 16610 bits, but it must be"
+    ):
+        dmlops.set_num_threads(10**5000)
+    script = """
+        import dmlops
+        try:
+            dmlops.get_num_threads()
+        except ValueError as error:
+            print(error)
+    """
+    printed = run_script(script, DMLOPS_NUM_THREADS="9" * 5000)
+    assert printed.startswith("DMLOPS_NUM_THREADS: got '999")
+    assert printed.endswith("but it must be a whole number in [1, 1024]\n")

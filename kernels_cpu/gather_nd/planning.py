@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import product
 
 from kernels_cpu import processor
+from kernels_cpu.cached import cached_property
 from kernels_cpu.gather_nd.table import (
     CHECKED_COORDINATES,
     CLIPS,
@@ -104,8 +105,6 @@ def plan(
     slices: tuple[tuple[int, int, int], ...],
     mode: str,
     x_offset: int = 0,
-    index_offset: int = 0,
-    output_offset: int = 0,
     target: Target,
 ) -> Plan:
     """Prepare copying, for every index tuple, the slice of the input that it names.
@@ -130,8 +129,6 @@ def plan(
         A coordinate that is out of range becomes the nearest one that is not, or its slice becomes zeros.
     x_offset : int
         How many elements the input has below its first one in memory.
-    index_offset, output_offset : int
-        Ignored: `launch` takes the addresses of first elements.
     target : Target
         How many threads the work may be spread over, and where kernels come from.
 
@@ -140,7 +137,6 @@ def plan(
     Plan
         Needs no workspace.
     """
-    del index_offset, output_offset
     dimensions = [*batch, *((size, 0, index, output) for size, index, output in tuples)] or [(1, 0, 0, 0)]
     n_tuples = math.prod(size for size, *_ in dimensions)
     n_slice = math.prod(size for size, *_ in slices)

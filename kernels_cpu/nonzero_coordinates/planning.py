@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import product
 from typing import Any
 
 from kernels_cpu import processor
+from kernels_cpu.cached import cached_property
 from kernels_cpu.kernel import (
     BYTES,
     ELEMENT_SIZES,
@@ -162,7 +163,6 @@ def plan(
     count_size: int,
     fill: int | None,
     x_offset: int = 0,
-    coordinate_offset: int = 0,
     target: Target,
 ) -> Plan:
     """Prepare listing the coordinates of all elements with ``bits & magnitude != 0``.
@@ -187,8 +187,6 @@ def plan(
         Bits for the rows from the count to the capacity; None leaves those alone.
     x_offset : int
         How many elements the input has below its first one in memory: none is read beyond them.
-    coordinate_offset : int
-        Ignored: `launch` takes the addresses of first elements.
     target : Target
         How many threads the work may be spread over, and where kernels come from.
 
@@ -197,7 +195,6 @@ def plan(
     Plan
         Its workspace holds one bit per element and one word per part.
     """
-    del coordinate_offset
     n_elements = math.prod(sizes)
     n_words = -(-n_elements // 64)
     n_bytes = n_elements * (element_size + len(sizes) * coordinate_size)

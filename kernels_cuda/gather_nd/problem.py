@@ -1,9 +1,9 @@
 """What a plan is asked for, as all algorithms see it."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import gcd, prod
 
+from kernels_cpu.cached import cached_property
 from kernels_cuda.gather_nd.parameters import VECTOR
 
 Dimension = tuple[int, int, int, int]

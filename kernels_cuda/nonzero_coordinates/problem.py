@@ -1,10 +1,10 @@
 """What a plan is asked for."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
+from kernels_cpu.cached import cached_property
 from kernels_cuda.runtime.launch import as_signed
 
 

@@ -1,7 +1,6 @@
 """ONNX's TopK, NonZero, GatherND, Trilu and EyeLike, run by dmlops in ONNX's reference evaluator."""
 
 from contextvars import ContextVar
-from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,6 +14,7 @@ from dmlops.data_types import SUPPORTED
 from dmlops.errors import counted, instance_of
 from dmlops.integrations.onnx.bands import INT64_LIMITS, zeroed
 from dmlops.operators.support import INDEX_TYPES
+from kernels_cpu.cached import cached_property
 
 # NumPy's own names contain the number of bits.
 _KINDS = {"U": "str", "S": "bytes"}
