@@ -254,7 +254,8 @@ class _Selected(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, axis: int, start: int) -> Tensor:
-        ctx.save_for_backward(indices)
+        # A copy, because the caller may write to the indices before the backward pass.
+        ctx.save_for_backward(indices.clone())
         ctx.shape, ctx.axis, ctx.start = x.shape, axis, start
         return values.view_as(values)
 
@@ -377,7 +378,7 @@ def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> It
         raise error
     if has_failed:
         got, reason = "an error of another rank", "an index is out of range there"
-        raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, "its own error says which"))
+        raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, "see the error of that rank"))
 
 
 def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:

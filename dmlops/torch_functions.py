@@ -4,7 +4,7 @@ The functions of `dmlops` call this module if kernels alone are not enough: beca
 or because the tensors stand for others in a graph or a transformation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,6 +18,8 @@ from dmlops.dispatch import level_or
 from dmlops.enums import FeatureLevel
 from dmlops.errors import error_text, instance_of, refuse, shown
 from dmlops.functions import check_is_pair
+from dmlops.operators.diagonal_matrix import check_matrices
+from dmlops.operators.nonzero_coordinates import check_fill
 from dmlops.torch_operators import (
     DIAGONAL_MATRIX,
     GATHER_ND,
@@ -27,6 +29,7 @@ from dmlops.torch_operators import (
     band,
     check_device,
     distributed_rules,
+    has_tangent,
     is_distributed,
     is_known,
     is_tracked,
@@ -72,13 +75,19 @@ def nonzero_coordinates(
     _check_stream(stream, where)
     x, dtype = _tensor(inputs[0], f"{where}.x"), _index_dtype(index_dtype, out, where)
     if out is not None and size is None:
-        size = _tensor(out[0], f"{where}.out[0]").shape[0]
+        coordinates = _tensor(out[0], f"{where}.out[0]")
+        if coordinates.dim() != 2:
+            reason, allowed = "there is a row for each element", "coordinates must have 2 dimensions"
+            refuse(f"{where}.out[0]", f"shape {tuple(coordinates.shape)}", reason, allowed)
+        size = coordinates.shape[0]
     if size is None:
         if fill_value is not None:
             reason, allowed = "size is left out", "fill_value needs size"
             refuse(f"{where}.fill_value", fill_value, reason, allowed)
         return NONZERO_COORDINATES(x, dtype)  # type: ignore[no-any-return]
     fill = None if fill_value is None else _integer(fill_value, f"{where}.fill_value")
+    if isinstance(fill, int):
+        check_fill(fill, index_data_type(dtype or torch.int64, f"{where}.index_dtype"), is_trimmed=False)
     results = NONZERO_COORDINATES_STATIC(x, _integer(size, f"{where}.size"), fill, dtype)
     return results if out is None else _written(results, out, ("coordinates", "count"), None, where)
 
@@ -135,11 +144,14 @@ def _zeros(pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
     check_kind(like, f"{where}.like")
     if shape is None:
         if out is None:
-            reason = "x is left out too"
+            reason = "neither x nor shape is given"
             raise TypeError(
                 error_text(f"{where}.shape", None, reason, "one of x, shape and out must be given")
             )
         shape = out.shape
+    if not isinstance(shape, Iterable) or all(isinstance(size, int) for size in shape):
+        shape = arguments.sizes(shape, f"{where}.shape")
+        check_matrices(f"{where}.shape", shape)
     made = like.dtype if dtype is None else torch_dtype(arguments.data_type(dtype, f"{where}.dtype"))
     return like.new_zeros((), dtype=made).expand(shape)
 
@@ -174,7 +186,11 @@ def _tensor(x: Any, where: str) -> Tensor:
 
 def _as_tensor(array: Any, where: str) -> Tensor:
     """Return an input of integers, which may be of another library, as a tensor."""
-    return _tensor(torch.as_tensor(array), where)
+    if not isinstance(array, Tensor):
+        # Not on torch's default device, if that is another one.
+        device = "cpu" if isinstance(array, (np.ndarray, Sequence)) else None
+        array = torch.as_tensor(array, device=device)
+    return _tensor(array, where)
 
 
 def _check_fits(value: Any, where: str) -> None:
@@ -228,7 +244,7 @@ def _written(
 
 
 def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool, where: str) -> None:
-    if differentiates or (torch.is_grad_enabled() and array.requires_grad):
+    if differentiates or (torch.is_grad_enabled() and array.requires_grad) or has_tangent(array):
         reason = "an output that is written in place has no derivative"
         remedy = "leave out, pass x.detach(), or use torch.no_grad()"
         raise TypeError(error_text(where, "a tensor", reason, remedy))

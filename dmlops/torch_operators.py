@@ -202,11 +202,11 @@ def _differentiable_top_k(
 ) -> tuple[Tensor, Tensor]:
     values, indices = TOP_K(x.detach(), k, axis, largest, sorted, lengths, index_dtype)
     x = x if x.dim() else x.reshape(1)
-    # In unsigned types, the index of padding is the highest number.
-    places = indices.long()
     if lengths is None:
-        return _gather(x, axis, places), indices
-    size = x.shape[axis]
+        # A copy, because the caller may write to the indices before the backward pass.
+        return _gather(x, axis, indices.to(torch.int64, copy=True)), indices
+    # In unsigned types, the index of padding is the highest number.
+    places, size = indices.long(), x.shape[axis]
     is_there = (places >= 0) & (places < size)
     return torch.where(is_there, _gather(x, axis, places.clamp(0, size - 1)), values), indices
 
@@ -289,7 +289,7 @@ def _batched_nonzero_coordinates_static(
     # The number of non-zero elements up to each element. The n-th non-zero element is where it becomes n.
     counts = (x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)).ne(0).cumsum(1)
     rows = torch.arange(1, size + 1, device=x.device).repeat(x.shape[0], 1)
-    places = torch.searchsorted(counts, rows)
+    places = torch.searchsorted(counts.contiguous(), rows.contiguous())
     count = counts[:, -1] if counts.shape[1] else counts.new_zeros(x.shape[0])
     columns: list[Tensor] = []
     for length in reversed(x.shape[1:]):
@@ -331,6 +331,9 @@ def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode:
         batch, rest = x.shape[:batch_dims], x.shape[batch_dims:]
         whole = x.reshape((*batch, *(1,) * (indices.dim() - 1 - batch_dims), *rest))
         return whole.expand((*indices.shape[:-1], *rest)).contiguous()
+    if _lacks_gather(x):
+        reason, remedy = "torch has no derivative of gathers of this type", "pass x.detach(), or convert it"
+        raise TypeError(error_text("gather_nd.x", x.dtype, reason, remedy))
     end = batch_dims + indices.shape[-1]
     rows, found = _rows(x, indices, batch_dims, mode)
     blocks = x.reshape(math.prod(x.shape[:end]), math.prod(x.shape[end:]))
@@ -339,6 +342,11 @@ def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode:
     if mode == "fill":
         blocks = torch.where(found.reshape(-1, 1), blocks, 0)
     return blocks.reshape((*indices.shape[:-1], *x.shape[end:]))
+
+
+def _lacks_gather(x: Tensor) -> bool:
+    """Return whether torch cannot gather elements of a type: those of 8 bits, and complex ones of 32."""
+    return bool(x.element_size() == (4 if x.is_complex() else 1))
 
 
 def _rows(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tensor, Tensor]:
@@ -386,7 +394,8 @@ def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end:
     known = value if isinstance(value, (int, float, complex)) else 0
     data = symbols.describe(x, "diagonal_matrix.x")
     with InWordsOf("diagonal_matrix", has_out=False):
-        return symbols.empty(x, infer_diagonal_matrix(data.data_type, data.sizes, known))
+        result = infer_diagonal_matrix(data.data_type, data.sizes, known, "diagonal_matrix.x")
+    return symbols.empty(x, result)
 
 
 def _differentiable_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
@@ -413,10 +422,11 @@ def is_tracked(x: Tensor) -> bool:
     """Return whether a derivative with respect to `x` is requested, in reverse or forward mode."""
     if not (x.is_floating_point() or x.is_complex()) or x.layout is not torch.strided:
         return False
-    return (x.requires_grad and torch.is_grad_enabled()) or _has_tangent(x)
+    return (x.requires_grad and torch.is_grad_enabled()) or has_tangent(x)
 
 
-def _has_tangent(x: Tensor) -> bool:
+def has_tangent(x: Tensor) -> bool:
+    """Return whether `x` has a tangent, for a derivative in forward mode."""
     try:
         # torch has only one level of forward mode. Compiled graphs enter it without telling Python.
         return forward_ad.unpack_dual(x, level=0).tangent is not None

@@ -291,6 +291,11 @@ def gradients(device):
         (values**2 * distribute(weights, mesh, values.placements)).sum().backward()
         check(x.grad, whole.grad.numpy(), placements)
         x = distribute(numbers, mesh, placements).requires_grad_()
+        values, indices = dmlops.top_k(x, 4)
+        indices.add_(1)  # which the backward pass must not see
+        (values**2 * distribute(weights, mesh, values.placements)).sum().backward()
+        check(x.grad, whole.grad.numpy(), placements)
+        x = distribute(numbers, mesh, placements).requires_grad_()
         (dmlops.diagonal_matrix(x) * distribute(numbers, mesh, placements)).sum().backward()
         check(x.grad, np.where(np.eye(6, 10) > 0, 0, numbers), placements)
     indices = random("indices").integers(0, 6, (8, 1))

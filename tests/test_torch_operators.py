@@ -503,3 +503,82 @@ def test_ahead_of_time(tmp_path):
         )
     expected = "[[1, 1], [2, 0], [2, 1], [2, 2]] [[0], [1], [2]]"
     assert run_script("import warnings; warnings.simplefilter('ignore')\n", script).strip() == expected
+
+
+@pytest.mark.parametrize("backend", [None, "eager", "aot_eager"])
+def test_indices_that_are_changed_before_the_backward_pass(backend):
+    function = dmlops.top_k if backend is None else compiled(dmlops.top_k, backend)
+    x = torch.tensor([[3.0, 1, 2, 0]], requires_grad=True)
+    values, indices = function(x, 2)
+    indices += 1
+    values.sum().backward()
+    assert x.grad.tolist() == [[1, 0, 1, 0]]
+
+
+def test_arguments_stay_where_they_are():
+    """They do not move to torch's default device."""
+    x, lengths, indices = normal(3, 5).requires_grad_(), torch.tensor([1, 2, 3]), torch.tensor([[0]])
+    expected = dmlops.top_k(x, 2, lengths=lengths), dmlops.gather_nd(x, indices)
+    with torch.device("meta"):
+        for given in (lengths, lengths.tolist(), lengths.numpy()):
+            assert_same(dmlops.top_k(x, 2, lengths=given), expected[0])
+        for given in (indices, indices.tolist(), indices.numpy()):
+            assert torch.equal(dmlops.gather_nd(x, given), expected[1])
+
+
+@pytest.mark.parametrize(("fill", "dtype"), [(2**32 + 5, "int32"), (-1, "uint32")])
+def test_fill_values_are_checked_before_they_are_converted(fill, dtype):
+    def found(x):
+        return dmlops.nonzero_coordinates(x, size=2, fill_value=fill, index_dtype=dtype).coordinates
+
+    told = rf"^nonzero_coordinates\.fill_value: got {fill}, but coordinates are {dtype.upper()}"
+    for call in (found, func.vmap(found)):
+        with pytest.raises(dmlops.InvalidDescriptorError, match=told):
+            call(torch.eye(2))
+    with pytest.raises(dmlops.InvalidDescriptorError, match=told):
+        found(torch.empty(2, 2, device="meta"))
+
+
+def test_torch_has_no_derivative_of_gathers_of_float8():
+    x = torch.ones(3, 4).to(torch.float8_e4m3fn)
+    assert dmlops.gather_nd(x, torch.tensor([[0]])).shape == (1, 4)
+    with pytest.raises(TypeError, match=r"^gather_nd\.x: got torch\.float8_e4m3fn, but torch has no deriv"):
+        dmlops.gather_nd(x.requires_grad_(), torch.tensor([[0]]))
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            lambda x: dmlops.diagonal_matrix(shape=(2, -1), like=x),
+            "diagonal_matrix.shape: got (2, -1), but a",
+        ),
+        (lambda x: dmlops.diagonal_matrix(shape=5, like=x), "diagonal_matrix.shape: got 5, but it is not a"),
+        (lambda x: dmlops.diagonal_matrix(shape=(3,), like=x), "diagonal_matrix.shape: got 1 dimension"),
+        (lambda x: dmlops.diagonal_matrix(x[0]), "diagonal_matrix.x: got 1 dimension"),
+        (lambda x: dmlops.tril(x[0]), "tril.m: got 1 dimension"),
+        (
+            lambda x: dmlops.nonzero_coordinates(x, out=(x[0, 0].long(),) * 2),
+            "nonzero_coordinates.out[0]: got",
+        ),
+    ],
+)
+def test_stand_ins_get_the_message_of_other_tensors(call, told):
+    for x in (torch.empty(3, 5), torch.empty(3, 5, device="meta")):
+        with pytest.raises((DmlError, TypeError)) as raised:
+            call(x)
+        assert str(raised.value).startswith(told)
+
+
+def test_tangents_of_outputs_are_refused():
+    """They would stay what they were."""
+    x, indices, out = normal(3, 5), torch.tensor([[0], [1]]), torch.zeros(2, 5, dtype=torch.float64)
+    for _ in range(3):
+        dmlops.gather_nd(x, indices, out=out)
+    with torch.autograd.forward_ad.dual_level():
+        dmlops.gather_nd(x, indices, out=out)
+        dual = torch.autograd.forward_ad.make_dual(out, torch.ones_like(out))
+        with pytest.raises(
+            dmlops.InvalidDescriptorError, match=r"^gather_nd\.out: got a tensor with a tangent"
+        ):
+            dmlops.gather_nd(x, indices, out=dual)

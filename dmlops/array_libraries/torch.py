@@ -79,6 +79,9 @@ class Torch(ArrayLibrary):
         if array.requires_grad and self._torch.is_grad_enabled():
             got, reason = "a tensor that requires a gradient", "it is written to in place"
             refuse(where, got, reason, "pass x.detach(), or use torch.no_grad()")
+        if self._has_tangent(array):
+            got, reason = "a tensor with a tangent", "it is written to in place, and the tangent would stay"
+            refuse(where, got, reason, "pass x.detach()")
         operand = self._operand(array, where)
         if operand[3] % array.element_size():
             refuse_unaligned("tensor", where)
@@ -124,6 +127,16 @@ class Torch(ArrayLibrary):
             return self._unpack_dual(array).tangent is not None
         except RuntimeError:  # within torch's own operators, where derivatives have been seen to
             return False
+
+    def _have_tangents(self, arrays: Sequence[Any]) -> bool:
+        try:
+            first = self._unpack_dual(arrays[0])
+        except RuntimeError:  # as in `_has_tangent`
+            return False
+        # Where no derivative in forward mode is under way, torch returns the tensor itself.
+        if first.primal is arrays[0]:
+            return False
+        return first.tangent is not None or any(map(self._has_tangent, arrays[1:]))
 
     def _operand(self, array: Any, where: str) -> Operand:
         """Return a tensor whose storage covers its elements, at an address that is aligned to them."""
@@ -189,12 +202,7 @@ class Torch(ArrayLibrary):
                     return False
         except RuntimeError:  # for kinds of tensors that have no storage
             return False
-        if not arrays:
-            return True
-        try:  # as in `_has_tangent`; of all inputs only the first ones can have derivatives
-            return self._unpack_dual(arrays[0]).tangent is None
-        except RuntimeError:
-            return True
+        return not arrays or not self._have_tangents(arrays)
 
     def trimmed(self, array: Any, rows: int) -> Any:
         return array[:rows].clone()
