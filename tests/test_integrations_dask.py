@@ -271,7 +271,7 @@ class TestDiagonalMatrix:
             diagonal_matrix(unknown[1])
         with pytest.raises(InvalidDescriptorError, match="height and width"):
             diagonal_matrix(da.ones(4))
-        with pytest.raises(TypeError, match="x is left out too"):
+        with pytest.raises(TypeError, match="neither x nor shape is given"):
             diagonal_matrix(value=2)
         for description in ({"shape": (4, 4)}, {"dtype": "int8"}, {"chunks": 2}):
             (name,) = description
@@ -422,3 +422,9 @@ def test_runs_in_threads():
 
 def test_page_examples():
     run_page("docs/integrations/dask.md")
+
+
+def test_other_collections_are_no_arrays():
+    for delayed in (dask.delayed(np.ones(3)), dask.delayed(1)):
+        with pytest.raises(TypeError, match=r"^top_k\.x: got Delayed, but it is not an array"):
+            top_k(delayed, 1)

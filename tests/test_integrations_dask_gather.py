@@ -11,6 +11,7 @@ da = pytest.importorskip("dask.array")
 
 import dask  # noqa: E402
 
+import dmlops  # noqa: E402
 from dmlops import IndexOutOfRangeError, InvalidDescriptorError  # noqa: E402
 from dmlops.integrations.dask import gather_nd, nonzero_coordinates  # noqa: E402
 from tests import reference  # noqa: E402
@@ -225,7 +226,7 @@ class TestErrorsAcrossChunks:
                 IndexOutOfRangeError, match=r"tuple \(1, 6\) at position \(1,\), .* \[-6, 5\]"
             ):
                 gather_nd(self.x, indices)
-        with pytest.raises(IndexOutOfRangeError, match='only mode="fill" will do'):
+        with pytest.raises(IndexOutOfRangeError, match='every index is out of range; use mode="fill"'):
             gather_nd(self.x[:0], [[0]], mode="clip")
 
     def test_lazy_indices_are_checked_by_their_chunk(self):
@@ -252,3 +253,10 @@ class TestErrorsAcrossChunks:
     def test_lists_of_lazy_arrays(self):
         rows = [da.from_array(np.array([i, j]), chunks=1) for i, j in ((3, 5), (0, -1))]
         check(gather_nd(self.x, rows), np.ones(2))
+
+
+def test_levels_are_those_of_x():
+    x, indices = np.arange(12, dtype=np.float32).reshape(3, 4), np.array([[1], [2]])
+    with dmlops.feature_level("DML_6_4"):
+        gathered = gather_nd(da.from_array(x, chunks=2), indices).compute(scheduler="sync")
+    assert gathered.tolist() == x[1:].tolist()

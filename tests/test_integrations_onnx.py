@@ -469,6 +469,13 @@ class TestModels:
         assert ran_by == (["dmlops", "neither"] if go else ["neither", "dmlops"])
         assert model.SerializeToString() == before
 
+    def test_inputs_that_are_no_arrays_of_numpy(self):
+        outputs, nodes = runs(self.TWO_INPUTS, x=memoryview(self.x), k=[2])
+        assert outputs["i"].tolist() == [[0, 2]]
+        assert nodes["TopK", "v"] == ("dmlops", "")
+        with pytest.raises(TypeError, match=r"^input k: got list, but NumPy makes no array of it: "):
+            runs(self.TWO_INPUTS, x=self.x, k=[[1], [2, 3]])
+
     def test_inputs_of_foreign_byte_order(self):
         outputs, nodes = runs(self.TWO_INPUTS, x=self.x.astype(">f4"), k=np.array([2], ">i8"))
         assert outputs["i"].tolist() == [[0, 2]]

@@ -159,7 +159,7 @@ def diagonal_matrix(
         return _traced(_diagonal_matrix, (_as_array(x, f"{where}.x"),), band)
     if shape is None:
         allowed = "one of x and shape must be given"
-        raise TypeError(error_text(f"{where}.shape", None, "x is left out too", allowed))
+        raise TypeError(error_text(f"{where}.shape", None, "neither x nor shape is given", allowed))
     if any(dtype is kind for kind in (None, int, float, complex)):  # of the size that JAX is set to
         dtype = jax.dtypes.canonicalize_dtype(dtype)
     data_type = arguments.data_type(dtype, f"{where}.dtype")

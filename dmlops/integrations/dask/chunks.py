@@ -28,6 +28,8 @@ def as_dask_array(x: Any, where: str) -> da.Array:
     except (TypeError, ValueError) as error:
         reason = "dask.array.asarray makes no array of it"
         raise TypeError(error_text(where, type(x).__name__, reason, "it must be an array")) from error
+    if not isinstance(x, da.Array):  # but another collection of dask's
+        raise TypeError(error_text(where, type(x).__name__, "it is not an array", "it must be an array"))
     check_not_masked(meta_from_array(x), where)
     return x
 

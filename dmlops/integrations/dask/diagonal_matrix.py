@@ -12,6 +12,7 @@ import dmlops
 from dmlops.arguments import integer
 from dmlops.data_types import data_type_of, numpy_dtype
 from dmlops.errors import error_text, refuse, shown
+from dmlops.functions import refuse_with_input
 from dmlops.integrations.dask.chunks import (
     as_dask_array,
     check_known,
@@ -45,10 +46,7 @@ def diagonal_matrix(
     begin, end = integer(begin, f"{where}.begin"), integer(end, f"{where}.end")
     band: dict[str, Any] = {"value": fill_scalar(value, f"{where}.value"), "begin": begin, "end": end}
     if x is not None:
-        for name, argument in (("shape", shape), ("dtype", dtype), ("chunks", chunks), ("like", like)):
-            if argument is not None:
-                allowed = f"{name} describes a result without x"
-                refuse(f"{where}.{name}", shown(argument), "x is given", allowed)
+        refuse_with_input(shape=shape, dtype=dtype, chunks=chunks, like=like)
         x = as_dask_array(x, f"{where}.x")
         data = describe(x, f"{where}.x")
         with errors_in_words_of(where, x):
@@ -57,7 +55,8 @@ def diagonal_matrix(
         check_known(x, -2, f"{where}.x")
         return x.map_blocks(_fill_chunk, **band, meta=meta_from_array(x))
     if shape is None:
-        raise TypeError(error_text(f"{where}.shape", None, "x is left out too", "one of them must be given"))
+        allowed = "one of x and shape must be given"
+        raise TypeError(error_text(f"{where}.shape", None, "neither x nor shape is given", allowed))
     try:
         sizes = tuple(map(index, shape))
     except TypeError:

@@ -26,7 +26,9 @@ def check_range(indices: Any, bounds: Sequence[int], batch_dims: int, mode: Mode
         # An array of any size in a single byte.
         element = np.zeros_like(indices, bool, shape=(1,) * (batch_dims + len(bounds)))
         stand_in = np.broadcast_to(element, (*indices.shape[:batch_dims], *bounds))
-        dmlops.gather_nd(stand_in, indices, batch_dims=batch_dims, mode=mode)
+        # DirectML's levels say nothing about the stand-in.
+        with dmlops.feature_level(dmlops.FeatureLevel.EXTENDED):
+            dmlops.gather_nd(stand_in, indices, batch_dims=batch_dims, mode=mode)
 
 
 @dataclass(frozen=True)

@@ -82,13 +82,20 @@ def top_k(
         known = (i for i, size in enumerate(lengths.shape) if not math.isnan(size))
         lengths = lengths.rechunk({i: of_rows[i] for i in known})
         values, indices = _select(_select_from_chunk, (x, lengths[(*[slice(None)] * axis, None)]), options)
-    options["are_padded"] = lengths is not None
+    return _merged(values, indices, options | {"are_padded": lengths is not None}, sorted)
+
+
+def _merged(
+    values: da.Array, indices: da.Array, options: dict[str, Any], sorted: bool
+) -> TopKResult[da.Array, da.Array]:
+    """Select among the candidates of several chunks at a time, until there is one chunk along the axis."""
+    axis = options["axis"]
     while values.numblocks[axis] > 1:
         sizes = values.chunks[axis]
         starts = range(0, len(sizes), _MERGED_AT_ONCE)
-        merged = {axis: tuple(sum(sizes[start : start + _MERGED_AT_ONCE]) for start in starts)}
-        options["sorted"] = sorted and len(starts) == 1
-        values, indices = _select(_merge, (values.rechunk(merged), indices.rechunk(merged)), options)
+        together = {axis: tuple(sum(sizes[start : start + _MERGED_AT_ONCE]) for start in starts)}
+        options = options | {"sorted": sorted and len(starts) == 1}
+        values, indices = _select(_merge, (values.rechunk(together), indices.rechunk(together)), options)
     return TopKResult(values, indices)
 
 

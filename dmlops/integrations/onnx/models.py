@@ -12,7 +12,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.inliner import inline_local_functions
 from onnx.reference import ReferenceEvaluator
 
-from dmlops.errors import InvalidDescriptorError, counted, refuse
+from dmlops.errors import InvalidDescriptorError, counted, error_text, refuse
 from dmlops.integrations.onnx.operators import OPERATORS, RECORD
 
 NO_OPERATOR = "dmlops has no such operator"
@@ -127,8 +127,7 @@ def run_model(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> ModelRun:
     >>> [(node.operator, node.ran_by, node.reason) for node in run.nodes]
     [('Relu', 'onnx', 'dmlops has no such operator'), ('NonZero', 'dmlops', '')]
     """
-    inputs = {name: _native(value) for name, value in inputs.items()}
-    _check_inputs(model.graph, inputs)
+    inputs = _checked_inputs(model.graph, inputs)
     # The evaluator does not use `new_ops` for the nodes of a model's functions. The result is a copy.
     model = inline_local_functions(model)
     nodes = list(_nodes(model.graph.node))
@@ -155,12 +154,8 @@ def inputs_of(model: onnx.ModelProto) -> list[str]:
     return [each.name for each in model.graph.input if each.name not in with_values]
 
 
-def _native(value: Any) -> Any:
-    """Return an array in the byte order of the machine, which is the only one that the evaluator expects."""
-    return value.astype(value.dtype.newbyteorder("="), copy=False) if isinstance(value, np.ndarray) else value
-
-
-def _check_inputs(graph: onnx.GraphProto, inputs: Mapping[str, Any]) -> None:
+def _checked_inputs(graph: onnx.GraphProto, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs, those that are tensors as arrays of NumPy, if they are what a graph declares."""
     declared = {each.name: each.type for each in graph.input}
     needed = inputs_of(onnx.ModelProto(graph=graph))
     allowed = f"its inputs are {', '.join(declared)}" if declared else "it has no inputs"
@@ -170,13 +165,25 @@ def _check_inputs(graph: onnx.GraphProto, inputs: Mapping[str, Any]) -> None:
     for name in needed:
         if name not in inputs:
             refuse(f"input {name}", "no value", "the model has none of its own", allowed)
+    checked = dict(inputs)
     for name, value in inputs.items():
         if declared[name].HasField("tensor_type"):
-            _check_input(name, value, declared[name].tensor_type)
+            checked[name] = _as_array(name, value)
+            _check_input(name, checked[name], declared[name].tensor_type)
+    return checked
 
 
-def _check_input(name: str, value: Any, declared: onnx.TypeProto.Tensor) -> None:
-    array = np.asarray(value)
+def _as_array(name: str, value: Any) -> np.ndarray[Any, Any]:
+    """Return a value as an array in the byte order of the machine, which the evaluator expects."""
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        got, reason = type(value).__name__, f"NumPy makes no array of it: {error}"
+        raise TypeError(error_text(f"input {name}", got, reason, "it must be an array")) from error
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _check_input(name: str, array: np.ndarray[Any, Any], declared: onnx.TypeProto.Tensor) -> None:
     if declared.elem_type and declared.elem_type != onnx.TensorProto.STRING:
         dtype = tensor_dtype_to_np_dtype(declared.elem_type)
         if array.dtype != dtype:
