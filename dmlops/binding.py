@@ -59,7 +59,8 @@ def bind_top_k(
         index_type = resolved_index_type(index_type, library, out, "top_k")
         inferred = infer_top_k(data, k, axis, index_type, row_lengths)
         if isinstance(data.data_type, OpaqueType) and device is not CPU:
-            reason, remedy = f"{device} selects no dates and durations", "pass their int64; NaT is the lowest"
+            reason = "top_k of dates and durations runs only on the CPU"
+            remedy = "pass their int64; NaT is the lowest"
             raise TypeError(error_text("top_k.x", data.data_type.name, reason, remedy))
         values, indices = _check_outputs(out, ("values", "indices"), inferred, device, "top_k")
         call = _Call("top_k", inputs, input_descs, out, [values, indices], device)
@@ -132,7 +133,7 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     (output,) = _check_outputs(out, ("",), (inferred,), device, where)
     n_tuples = math.prod(tuples.sizes[:-1])
     if 0 in data.sizes[batch : batch + tuples.sizes[-1]] and n_tuples > 0 and mode != "fill":
-        reason, remedy = f"x has sizes {data.sizes}, so that no tuple is in range", 'only mode="fill" will do'
+        reason, remedy = f"x has sizes {data.sizes}, so every index is out of range", 'use mode="fill"'
         raise IndexOutOfRangeError(error_text(f"{where}.indices", counted(n_tuples, "tuple"), reason, remedy))
     # After the check, every tuple is in range. Clamping is the cheapest mode that stays inside the input.
     options = Options(mode="fill" if mode == "fill" else "clip")
@@ -198,7 +199,7 @@ def made_from(shape: Any, dtype: Any, like: Any, out: Any) -> Made:
     where = "diagonal_matrix"
     if shape is None and out is None:
         allowed = "one of x, shape and out must be given"
-        raise TypeError(error_text(f"{where}.shape", None, "x is left out too", allowed))
+        raise TypeError(error_text(f"{where}.shape", None, "neither x nor shape is given", allowed))
     library: ArrayLibrary = NUMPY
     device, described = CPU, None
     if like is not None:
@@ -256,8 +257,11 @@ class _Call(NamedTuple):
         return self._bound(None, Manner.LAUNCH, 0)
 
     def _check_representable(self) -> None:
-        """Refuse a type of results that their library would silently change."""
+        """Refuse results that their library does not have, or would silently change."""
         library = self._library
+        if not self.out:
+            n_dims = max(desc.dimension_count for desc in self.output_descs)
+            library.check_dimensions(n_dims, f"{self.function}.{'x' if self.inputs else 'shape'}")
         if self.out or type(library).check_representable is ArrayLibrary.check_representable:
             return
         names = _TYPES_OF_RESULTS[self.function] if self.inputs else ("dtype",)
@@ -330,7 +334,7 @@ def as_testable(x: Operand, where: str, stream: int | None) -> Operand:
 def _check_extended(where: str, got: object, reason: str) -> None:
     """Refuse options that no DirectML level supports, if such a level is set."""
     if level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
-        remedy = f"the lowest level that would do is {FeatureLevel.EXTENDED.name}"
+        remedy = f"the lowest level that supports it is {FeatureLevel.EXTENDED.name}"
         raise UnsupportedFeatureError(error_text(where, got, reason, remedy))
 
 

@@ -16,7 +16,7 @@ from dmlops.operators.diagonal_matrix import INT32_MAX
 
 # More rows or columns than any matrix has.
 _INT64_MAX = 2**63 - 1
-_PARAMETERS = {"x": "m", "begin": "k", "end": "k", "shape": "N"}
+_PARAMETERS = {"x": "m", "begin": "k", "end": "k"}
 _FIELD = re.compile(r"\bdiagonal_matrix\.(\w+)")
 
 
@@ -211,7 +211,7 @@ def eye(  # with NumPy's parameters
             shape=shape, dtype=data_type, begin=k, end=k + 1, like=like, out=out, stream=stream
         )
     except (DmlError, TypeError) as error:
-        raise _in_words_of(error, "eye") from None
+        raise _in_words_of(error, "eye", shape="M" if columns > rows else "N") from None
 
 
 def _beyond_all(m: Any, function: str) -> int:
@@ -224,8 +224,7 @@ def _beyond_all(m: Any, function: str) -> int:
     return _INT64_MAX if is_extended or max(sizes[-2:], default=0) > INT32_MAX else INT32_MAX
 
 
-def _in_words_of(error: Exception, function: str) -> Exception:
+def _in_words_of(error: Exception, function: str, **others: str) -> Exception:
     """Return an error of `diagonal_matrix` with the names of a shortcut and its parameters."""
-    return type(error)(
-        _FIELD.sub(lambda field: f"{function}.{_PARAMETERS.get(field[1], field[1])}", str(error))
-    )
+    names = _PARAMETERS | others
+    return type(error)(_FIELD.sub(lambda field: f"{function}.{names.get(field[1], field[1])}", str(error)))

@@ -193,3 +193,10 @@ def test_a_command_that_is_killed_leaves_the_old_file(tmp_path, name):
     assert (tmp_path / "y.npy").read_text() == "old"
     left = {"working", "x.npy", "y.npy"} | ({partial.name} if name == "SIGKILL" else set())
     assert {path.name for path in tmp_path.iterdir()} == left
+
+
+@pytest.mark.parametrize("sizes", ["99999999,99999999", "9999999999999,9999999999", f"{10**19},4"])
+def test_results_that_no_disk_holds(command, sizes):
+    outcome = command("diagonal", "--shape", sizes, "-o", "y.npy")
+    assert_refused(outcome, sizes.replace(",", ", "))
+    assert not os.path.exists("y.npy")

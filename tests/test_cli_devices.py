@@ -79,6 +79,9 @@ def test_info_shows_how_top_k_chooses(command):
     code, _, error = command("info", "--arch", "90")
     assert code == 1
     assert "--arch 90: it must be sm_ and a compute capability, such as sm_90" in error
+    code, _, error = command("info", "--arch", "sm_72")
+    assert code == 1
+    assert "--arch sm_72: there are kernels from sm_75 on" in error
 
 
 def test_info_shows_how_top_k_chooses_on_each_kind_of_gpu(command, gpus, monkeypatch):

@@ -132,6 +132,12 @@ def test_bfloat16_has_a_file_after_all(command):
         assert_refused(outcome, f"-o best.{suffix}: it cannot hold bfloat16; .safetensors can")
 
 
+def test_zarr_has_no_dates_without_a_unit(command):
+    outcome = command("diagonal", "--shape", "3,3", "--dtype", "M8", "-o", "y.zarr")
+    assert_refused(outcome, "-o y.zarr: zarr cannot hold datetime64 without a unit; .npy can")
+    run(command, "diagonal", "--shape", "3,3", "--dtype", "M8[s]", "-o", "y.zarr")
+
+
 def test_bfloat16_is_read_where_nothing_else_has_imported_it(command, tmp_path):
     pytest.importorskip("ml_dtypes")
     run(command, "diagonal", "--shape", "2,3", "--dtype", "bfloat16", "-o", "x.safetensors")

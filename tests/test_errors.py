@@ -279,7 +279,7 @@ ERRORS = [
         (None,),
         {},
         TYPE,
-        "diagonal_matrix.shape: got None, but x is left out too; one of x, shape",
+        "diagonal_matrix.shape: got None, but neither x nor shape is given; one of x, shape",
     ),
     (
         diagonal_matrix,
@@ -376,7 +376,7 @@ def test_k_of_zero_has_no_directml_form():
     with dmlops.feature_level(dmlops.FeatureLevel.DML_6_4), pytest.raises(UnsupportedFeatureError) as error:
         dmlops.top_k(X, 0)
     assert str(error.value) == (
-        "top_k.k: got 0, but DirectML selects at least 1; the lowest level that would do is EXTENDED"
+        "top_k.k: got 0, but DirectML selects at least 1; the lowest level that supports it is EXTENDED"
     )
 
 
@@ -385,7 +385,7 @@ def test_lengths_have_no_directml_form():
         dmlops.top_k(X, 1, lengths=[1, 2, 3])
     assert str(error.value) == (
         "top_k.lengths: got an array, but DirectML selects among all elements of a row; "
-        "the lowest level that would do is EXTENDED"
+        "the lowest level that supports it is EXTENDED"
     )
 
 
@@ -431,3 +431,13 @@ def test_too_large_for_the_index_type():
             call()
         assert str(error.value).startswith(where)
         assert "2147483649" in str(error.value) or "2147483650" in str(error.value)
+
+
+def test_more_dimensions_than_numpy_has():
+    assert dmlops.diagonal_matrix(shape=(1,) * 64).ndim == 64
+    told = r": got a result of {} dimensions, but an array of NumPy has at most 64"
+    for _ in range(2):
+        with pytest.raises(InvalidDescriptorError, match=r"^diagonal_matrix\.shape" + told.format(65)):
+            dmlops.diagonal_matrix(shape=(1,) * 65)
+        with pytest.raises(InvalidDescriptorError, match=r"^gather_nd\.x" + told.format(78)):
+            dmlops.gather_nd(np.zeros((1,) * 40), np.zeros((1,) * 40, int), mode="clip")

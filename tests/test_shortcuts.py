@@ -190,3 +190,9 @@ class TestEye:
             pytest.raises(UnsupportedFeatureError, match=r"^eye\..*DML_5_1"),
         ):
             dmlops.eye(2)
+
+
+def test_the_larger_size_is_named():
+    for sizes, name in (((2, 2**70), "M"), ((2**70, 2), "N"), ((2**70,), "N")):
+        with pytest.raises(dmlops.InvalidDescriptorError, match=rf"^eye\.{name}: got .*{2**70}"):
+            dmlops.eye(*sizes)

@@ -42,8 +42,9 @@ new_operand: Any = functools.partial(tuple.__new__, Operand)
 class ArrayLibrary:
     """The interface of an array library.
 
-    `as_input` and `as_output` are the only places where arrays are vouched for; but for `as_plain` and
-    `signature`, all other methods take arrays that were.
+    Arrays are vouched for only by `as_input` and `as_output`. `as_plain`, `is_dispatched`, `signature` and
+    `are_plain` may get arrays that nobody has vouched for; all other methods get only vouched ones, and those
+    that the library itself has made.
     """
 
     name: str
@@ -181,6 +182,15 @@ class ArrayLibrary:
         ------
         TypeError
             If it would.
+        """
+
+    def check_dimensions(self, n_dims: int, where: str) -> None:
+        """Refuse more dimensions than the library's arrays can have.
+
+        Raises
+        ------
+        InvalidDescriptorError
+            If there are more.
         """
 
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:

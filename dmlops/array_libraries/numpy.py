@@ -32,6 +32,8 @@ _pointer_at = ctypes.c_size_t.from_address
 _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_void_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
+# Of an array of NumPy 2, which has no public name for it.
+MAX_DIMENSIONS = 64
 _NUMBERS = frozenset((int, float, bool))
 # NumPy makes no array of a list that is nested deeper.
 _MOST_DIMENSIONS = 64
@@ -103,6 +105,11 @@ class NumPy(ArrayLibrary):
         flags = np.zeros(array.shape, bool)
         np.atleast_1d(flags)[np.nonzero(np.atleast_1d(array))] = True
         return self._operand(flags)
+
+    def check_dimensions(self, n_dims: int, where: str) -> None:
+        if n_dims > MAX_DIMENSIONS:
+            reason = f"an array of NumPy has at most {MAX_DIMENSIONS}"
+            refuse(where, f"a result of {n_dims} dimensions", reason, "pass fewer")
 
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         return np.empty(sizes, numpy_dtype(data_type))

@@ -123,11 +123,14 @@ def _policy(arch: str) -> Text:
     try:
         # These import the CUDA driver's bindings.
         from kernels_cuda.runtime.variant import capability_of  # noqa: PLC0415
-        from kernels_cuda.top_k.policy import ELEMENT_SIZES, Policy  # noqa: PLC0415
+        from kernels_cuda.top_k.policy import BLOCK_KIB, ELEMENT_SIZES, Policy  # noqa: PLC0415
     except ImportError as error:
         message = f"--arch {arch}: {CUDA_EXTRA} installs the packages that this needs"
         raise CommandError(message) from error
-    capability = capability_of(arch)
+    capability, oldest = capability_of(arch), min(BLOCK_KIB)
+    if capability < oldest:
+        message = f"--arch {arch}: there are kernels from sm_{oldest[0]}{oldest[1]} on"
+        raise CommandError(message)
     policies = [Policy.auto(capability, size).values() for size in ELEMENT_SIZES]
     text = Text.assemble(
         (f"How top_k chooses on {arch}", "bold"),

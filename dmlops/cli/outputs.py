@@ -1,6 +1,7 @@
 """The output arrays of commands: files in four formats, or an .npy stream on standard output."""
 
 import importlib
+import math
 import os
 import stat
 import sys
@@ -15,11 +16,12 @@ from typing import Annotated, Any, BinaryIO, cast
 import numpy as np
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 from rich.text import Text
 
 from dmlops.cli import console
 from dmlops.cli.ending import StandardStream
-from dmlops.cli.errors import CommandError, users_errors
+from dmlops.cli.errors import CommandError, reason_of, users_errors
 from dmlops.cli.inputs import STANDARD, Array, library, split_name
 from dmlops.cli.output_files import check_output, replace, replaced, unfinished_beside
 from dmlops.errors import instance_of
@@ -79,6 +81,9 @@ def check_type(output: Path | None, dtype: "np.dtype[Any] | str") -> None:
     if output.suffix != ".safetensors" and name.startswith(("bfloat16", "float8")):
         message = f"-o {output}: it cannot hold {name}; .safetensors can, and float32 has the same values"
         raise CommandError(message)
+    if output.suffix == ".zarr" and dtype == np.dtype("M8"):
+        message = f"-o {output}: zarr cannot hold datetime64 without a unit; .npy can"
+        raise CommandError(message)
     if output.suffix == ".safetensors" and isinstance(dtype, np.dtype):
         with users_errors(f"-o {output}"):
             _call_safetensors("save", {"x": np.empty(0, dtype)})
@@ -111,8 +116,17 @@ class Results:
             if self._folder is None:
                 self._folder = self._stack.enter_context(unfinished_beside(self._output))
             path = self._folder / f"{name}.npy"
-            array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-            _reserve(array)
+            n_bytes = math.prod(shape) * dtype.itemsize
+            told = f"{name} of shape {shape} takes {decimal(n_bytes)}"
+            if n_bytes >= 1 << 63:
+                message = f"{told}: no file can be so large"
+                raise OSError(message)
+            try:
+                array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+                _reserve(array)
+            except OSError as error:
+                message = f"{told}: {reason_of(error)}"
+                raise OSError(message) from error
         return array
 
     def write(self) -> None:
