@@ -325,10 +325,6 @@ class StreamMemory:
             _checked(result, "freeing on a stream")
 
 
-Scratch = LibraryMemory | StreamMemory
-"""Device memory for one call."""
-
-
 def allocate(size: int, handle: int, where: str) -> int:
     """Allocate memory of the current device, which `free` returns in stream order; return its address.
 

@@ -143,9 +143,9 @@ def top_k(
 
     Notes
     -----
-    The call never waits; a GPU reads `lengths` from its own memory. `x` is read about once, and scratch
-    memory comes from its library. The levels of DirectML do not support `lengths`. They do support
-    ``sorted=False``, which only changes the order of the results.
+    The call never waits, except for JAX arrays. A GPU reads `lengths` from its own memory. `x` is read about
+    once; on a GPU, scratch memory comes from its library. The levels of DirectML do not support `lengths`.
+    They do support ``sorted=False``, which only changes the order of the results.
 
     References
     ----------
@@ -160,14 +160,14 @@ def top_k(
     inputs = (x,) if lengths is None else (x, lengths)
     if type(x) is not ndarray and is_compiling():
         others = k, axis, largest, sorted, index_dtype
-        return TopKResult(*_torch_functions(inputs).top_k(inputs, out, stream, *others))
+        return TopKResult(*_torch_functions().top_k(inputs, out, stream, *others))
     if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted)):
         k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
         largest = arguments.boolean(largest, "top_k.largest")
         sorted = arguments.boolean(sorted, "top_k.sorted")
     index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
     parameters = ("top_k", k, axis, largest, sorted, index_type, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, inputs, () if out is None else _given(out)) if stream is None else None
+    results = CALLS.replay(parameters, inputs, _outs(out)) if stream is None else None
     if results is None:
         function = _TOP_K if lengths is None else _TOP_K_OF_LENGTHS
         results = _run(function, parameters, inputs, out, stream, k, axis, largest, sorted, index_type)
@@ -251,12 +251,12 @@ def nonzero_coordinates(
     where = "nonzero_coordinates"
     if type(x) is not ndarray and is_compiling():
         others = size, fill_value, index_dtype
-        return NonzeroResult(*_torch_functions((x,)).nonzero_coordinates((x,), out, stream, *others))
+        return NonzeroResult(*_torch_functions().nonzero_coordinates((x,), out, stream, *others))
     size = None if size is None else arguments.integer(size, f"{where}.size")
     fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
     parameters = (where, size, fill, index_type, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, (x,), () if out is None else _given(out)) if stream is None else None
+    results = CALLS.replay(parameters, (x,), _outs(out)) if stream is None else None
     if results is None:
         results = _run(_NONZERO_COORDINATES, parameters, (x,), out, stream, size, fill, index_type)
     return _new(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
@@ -339,12 +339,11 @@ def gather_nd(
     if type(mode) is not str:
         check_mode(mode)
     if type(x) is not ndarray and is_compiling():
-        return _torch_functions(inputs).gather_nd(inputs, out, stream, batch_dims, mode)[0]
+        return _torch_functions().gather_nd(inputs, out, stream, batch_dims, mode)[0]
     if type(batch_dims) is not int:
         batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
     parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
-    given = () if out is None else _given(out)
-    results = CALLS.replay(parameters, inputs, given) if stream is None else None
+    results = CALLS.replay(parameters, inputs, _outs(out)) if stream is None else None
     if results is None:
         results = _run(_GATHER_ND, parameters, inputs, out, stream, batch_dims, mode)
     return results[0] if out is None else out
@@ -417,7 +416,8 @@ def diagonal_matrix(
 
     Notes
     -----
-    The call never waits and needs no scratch memory. Of `x`, it reads only what it keeps.
+    The call never waits, except for JAX arrays, and needs no scratch memory. Of `x`, it reads only what it
+    keeps.
 
     References
     ----------
@@ -443,7 +443,7 @@ def diagonal_matrix(
         return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
     if type(value) not in (int, float):
         if find_library(value, f"{where}.value").is_dispatched(value, True):
-            _torch_functions(inputs).refuse_tensor_as_value()
+            _torch_functions().refuse_tensor_as_value()
         if type(value).__name__ in ("SymInt", "SymFloat"):  # a number that torch does not know yet
             return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
         value = scalars.fill_scalar(value, f"{where}.value")
@@ -455,8 +455,7 @@ def diagonal_matrix(
         made = binding.made_from(shape, dtype, like, out)
     number = scalars.scalar_key(value)
     parameters = (where, number, begin, end, made, level_set(), get_num_threads(), out is None)
-    given = () if out is None else _given(out)
-    results = CALLS.replay(parameters, inputs, given) if stream is None else None
+    results = CALLS.replay(parameters, inputs, _outs(out)) if stream is None else None
     if results is None:
         if made is not None and made.library.is_transforming():
             return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
@@ -526,11 +525,11 @@ def _run(
     `parameters` holds all that the call depends on but its arrays, and `others` what binding needs of that.
     """
     if any(_is_dispatched(array, *named) for array, named in zip(inputs, function.inputs)):  # noqa: B905
-        run = getattr(_torch_functions(inputs), function.name)
+        run = getattr(_torch_functions(), function.name)
         return run(inputs, out, stream, *others)  # type: ignore[no-any-return]
     if stream is None and any(type(array) not in SIGNATURES for array in inputs):
         inputs = tuple([as_plain(array, name) for array, (name, _) in zip(inputs, function.inputs)])  # noqa: B905
-        results = CALLS.replay(parameters, inputs, () if out is None else _given(out))
+        results = CALLS.replay(parameters, inputs, _outs(out))
         if results is not None:
             return results
     handle = None if stream is None else cuda.stream_handle(stream, f"{function.name}.stream")
@@ -547,8 +546,9 @@ def _run(
 
 def is_compiling() -> bool:
     """Return whether torch's compiler is tracing this code, so that it must see operators instead."""
-    compiler = modules.get("torch.compiler")
-    return compiler is not None and compiler.is_dynamo_compiling()
+    # Another thread may be importing torch at the moment.
+    ask = getattr(modules.get("torch.compiler"), "is_dynamo_compiling", None)
+    return ask is not None and ask()
 
 
 def _is_stand_in(like: Any) -> bool:
@@ -559,8 +559,8 @@ def _is_stand_in(like: Any) -> bool:
 def _traced_matrix(
     inputs: tuple[Any, ...], out: Any, stream: Any, shape: Any, dtype: Any, like: Any, *others: Any
 ) -> Any:
-    functions = _torch_functions(inputs or (like,))
-    return functions.diagonal_matrix(inputs, out, stream, (shape, dtype, like), *others)[0]
+    made = shape, dtype, like
+    return _torch_functions().diagonal_matrix(inputs, out, stream, made, *others)[0]
 
 
 def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
@@ -569,7 +569,7 @@ def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
     return library.is_dispatched(array, differentiable) or library.is_transforming()
 
 
-def _torch_functions(inputs: Sequence[Any]) -> Any:
+def _torch_functions() -> Any:
     """Return the module that makes calls those of torch's operators."""
     if is_compiling():
         from dmlops import torch_compiler  # noqa: F401, PLC0415
@@ -579,8 +579,10 @@ def _torch_functions(inputs: Sequence[Any]) -> Any:
     return torch_functions
 
 
-def _given(out: Any) -> tuple[Any, ...]:
-    """Return the arrays of an ``out`` argument, for the fast path to inspect."""
+def _outs(out: Any) -> tuple[Any, ...]:
+    """Return the arrays of an ``out`` argument, if there is one, for the fast path to inspect."""
+    if out is None:
+        return ()
     return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
 

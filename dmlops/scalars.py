@@ -128,22 +128,6 @@ def _unpacked(bits: int, width: int) -> float:
     return float(struct.unpack(form, struct.pack(bits_form, bits))[0])
 
 
-def real_number(value: Any, where: str) -> int | float:
-    """Return a real number of any library as `as_real` does.
-
-    Raises
-    ------
-    TypeError
-        If it is not one; the text begins with `where`.
-    """
-    if type(value) in (int, float):
-        return value  # type: ignore[no-any-return]
-    number = as_real(value)
-    if number is None:
-        raise TypeError(error_text(where, shown(value), "it fills a matrix", "value must be a real number"))
-    return number
-
-
 def fill_scalar(value: Any, where: str) -> Any:
     """Return a value that can fill a matrix of any type.
 

@@ -1,9 +1,12 @@
-"""Check arrays in one native call, and launch a small kernel in it: known kinds of arrays, and no overlap.
+"""Check in one native call that arrays are of known kinds and do not overlap, and run a kernel in it.
 
 As a call of its own, each of these steps would take as long as a small kernel. Arrays are described by a
 public C interface: the array interface, whose structure every NumPy array hands out as a capsule, or DLPack's
-exchange functions, which describe an array in place. The call keeps the GIL: releasing and taking it would be
-another such step, which only pays for larger calls.
+exchange functions, which describe an array in place.
+
+`native_call` also runs a kernel on the CPU, or launches kernels on a GPU. For a small kernel it keeps the
+GIL: releasing and taking it would be another such step. Otherwise it releases the GIL once the arrays are
+checked. `native_look` only checks the arrays.
 """
 
 import ctypes

@@ -391,7 +391,7 @@ STORE_RELAXED = {4: store_relaxed_u32, 8: store_relaxed_u64}
 REGISTER = {1: u32, 2: u32, 4: u32, 8: u64}
 
 
-def _order_key(kind: Any, bits: int) -> Any:
+def _ordered_key(kind: Any, bits: int) -> Any:
     # The operands after the element are the masks of kernels_cuda.top_k.keys.
     text = (
         f"{{ .reg .pred negative, zero, unordered; .reg .b{bits} key, magnitude; "
@@ -404,18 +404,18 @@ def _order_key(kind: Any, bits: int) -> Any:
     return _instruction(kind, [kind] * 7, text, _PURE)
 
 
-order_key_u32 = _order_key(u32, 32)
-order_key_u64 = _order_key(u64, 64)
+ordered_key_u32 = _ordered_key(u32, 32)
+ordered_key_u64 = _ordered_key(u64, 64)
 
 
-def _raw_key(kind: Any, bits: int, turned: str) -> Any:
-    # (element, flip, turn, offset) to a raw key of kernels_cuda.top_k.keys: (a & b) ^ c is function 0x6A.
-    text = f"{{ .reg .b{bits} mask; shr.s{bits} mask, $1, {bits - 1}; {turned} }}"
+def _unfolded_key(kind: Any, bits: int, directed: str) -> Any:
+    # (element, flip, turn, offset) to an unfolded key of kernels_cuda.top_k.keys. Function 0x6A: (a & b) ^ c.
+    text = f"{{ .reg .b{bits} mask; shr.s{bits} mask, $1, {bits - 1}; {directed} }}"
     return _instruction(kind, [kind] * 4, text, _PURE)
 
 
-raw_key_u32 = _raw_key(u32, 32, "lop3.b32 mask, mask, $2, $1, 0x6A; mad.lo.u32 $0, mask, $3, $4;")
-raw_key_u64 = _raw_key(
+unfolded_key_u32 = _unfolded_key(u32, 32, "lop3.b32 mask, mask, $2, $1, 0x6A; mad.lo.u32 $0, mask, $3, $4;")
+unfolded_key_u64 = _unfolded_key(
     u64, 64, "and.b64 mask, mask, $2; xor.b64 mask, mask, $1; xor.b64 mask, mask, $3; add.u64 $0, mask, $4;"
 )
 # (low, high): a word of both.

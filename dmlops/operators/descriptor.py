@@ -222,7 +222,7 @@ class Descriptor:
         Raises
         ------
         UnsupportedFeatureError
-            If it does not. The message gives the reason and the lowest level that would do.
+            If it does not. The message gives the reason and the lowest level that does.
         InvalidDescriptorError
             If there is no such level.
         """
@@ -331,7 +331,9 @@ class Descriptor:
     def _unsupported_text(self, objection: Objection | None, lowest: FeatureLevel | None) -> str:
         if objection is None:
             objection = Objection("feature_level", "none", "no level takes it")
-        remedy = "no level would do" if lowest is None else f"the lowest level that would do is {lowest.name}"
+        remedy = "no level supports it"
+        if lowest is not None:
+            remedy = f"the lowest level that supports it is {lowest.name}"
         return error_text(f"{self.name}.{objection.field}", objection.got, objection.reason, remedy)
 
     def _refuse(self, field: str, got: object, reason: str, allowed: str) -> NoReturn:

@@ -322,8 +322,6 @@ def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> Problem:
         "begin": min(max(first, -height), width),
         "end": min(max(last, -height), width),
         "inverted": desc.diagonal_fill_begin > desc.diagonal_fill_end,
-        "x_offset": 0 if x is None else x.offset,
-        "output_offset": output.offset,
     }
 
 

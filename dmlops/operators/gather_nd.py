@@ -319,8 +319,6 @@ def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
         "slices": merge(x_sizes[sliced:], x_strides[sliced:], output_strides[tuple_dims:]),
         "mode": options.mode,
         "x_offset": x.offset,
-        "index_offset": indices.offset,
-        "output_offset": output.offset,
     }
 
 

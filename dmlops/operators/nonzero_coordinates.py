@@ -197,7 +197,6 @@ def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> P
         "sizes": x.sizes[x.dimension_count - columns :],
         "dims": merge(x.sizes, x.effective_strides),
         "x_offset": x.offset,
-        "coordinate_offset": coordinates.offset,
         "capacity": coordinates.sizes[-2],
         "coordinate_strides": coordinates.effective_strides[-2:],
         "coordinate_size": coordinates.data_type.bytes,

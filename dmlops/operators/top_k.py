@@ -262,9 +262,6 @@ def top_k_problem(desc: TopK1, options: Options) -> Problem:
         "k": desc.k,
         "axis_size": x.sizes[axis],
         "axis_strides": tuple([each[axis] for each in strides]),
-        "x_offset": x.offset,
-        "value_offset": values.offset,
-        "index_offset": indices.offset,
         "is_sorted": options.is_sorted,
     }
     if lengths is None:

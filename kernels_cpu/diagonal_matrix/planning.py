@@ -55,8 +55,6 @@ def plan(
     begin: int,
     end: int,
     inverted: bool,
-    x_offset: int = 0,
-    output_offset: int = 0,
     target: Target,
 ) -> Plan:
     """Prepare ``out[y, x] = value if (begin <= x - y < end) != inverted else input[y, x]``.
@@ -79,8 +77,6 @@ def plan(
         With ``-height <= begin <= end <= width``.
     inverted : bool
         Write the value off the band instead of on it.
-    x_offset, output_offset : int
-        Ignored: `launch` takes the addresses of first elements.
     target : Target
         How many threads the work may be spread over, and where kernels come from.
 
@@ -89,7 +85,6 @@ def plan(
     Plan
         Needs no workspace.
     """
-    del x_offset, output_offset
     if abs(output_strides[0]) < abs(output_strides[1]) and height > 1:
         # The transposed problem: x - y in [begin, end) is y - x in [1 - end, 1 - begin).
         height, width = width, height

@@ -102,9 +102,7 @@ def select(sorts: bool) -> Any:
                         elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
                     )
                 else:
-                    finish_few(
-                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
-                    )
+                    finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count, k)
                 write_padding(outputs, indices, at, problem, k)
 
     return select_columns

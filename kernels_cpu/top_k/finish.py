@@ -27,7 +27,7 @@ def finish_unsorted(
 
 @inline
 def finish_few(
-    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
     records: Array, positions: Array, sorting: Sorting, count: int, k: int,
 ) -> None:  # fmt: skip
     """Rank `count` records, of which there are at least `k` <= `RANK_LIMIT`, and write the best."""

@@ -77,9 +77,6 @@ def plan(
     axis_size: int,
     rows: Sequence[tuple[int, ...]],
     axis_strides: tuple[int, int, int],
-    x_offset: int,
-    value_offset: int,
-    index_offset: int,
     is_sorted: bool = True,
     length_size: int = 0,
     length_signed: bool = True,
@@ -103,8 +100,6 @@ def plan(
         Size, x, value and index stride of every other dimension, the slowest first.
     axis_strides : tuple of int
         Strides of x, values and indices along the axis.
-    x_offset, value_offset, index_offset : int
-        Ignored: `launch` takes the addresses of first elements.
     is_sorted : bool
         Whether the selected elements are written in the order of their keys, equal ones by ascending
         position; else all are written by ascending position.
@@ -130,7 +125,6 @@ def plan(
     Workspace: some 200 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
     selected, up to 36 bytes an element.
     """
-    del x_offset, value_offset, index_offset
     dims: list[tuple[int, ...]] = []
     n_rows = 1
     for dim, length_stride in zip(rows, length_strides or (0,) * len(rows), strict=True):

@@ -60,9 +60,7 @@ def select(sorts: bool) -> Any:
                         elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
                     )
                 else:
-                    finish_few(
-                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
-                    )
+                    finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count, k)
                 write_padding(outputs, indices, at, problem, k)
                 continue
             count = search.n_candidates
@@ -113,9 +111,7 @@ def merge(sorts: bool) -> Any:
             if sorts:
                 finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k)
             else:
-                finish_few(
-                    elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
-                )
+                finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count, k)
             write_padding(outputs, indices, at, problem, k)
 
     return merge_segments

@@ -210,6 +210,6 @@ def select(
             own = scratch_of_column(workspace, scratch, problem, task, c)
             at = offsets_of(numbers, problem.n_dims, first_row + c)
             finish_few(
-                elements, outputs, indices, at, problem, masks, own.records, own.positions, sorting,
+                elements, outputs, indices, at, problem, own.records, own.positions, sorting,
                 counts[c], k,
             )  # fmt: skip

@@ -89,8 +89,6 @@ def plan(
     begin: int,
     end: int,
     inverted: bool,
-    x_offset: int,
-    output_offset: int,
     target: Target,
     policy: Policy | None = None,
 ) -> Plan:
@@ -114,14 +112,11 @@ def plan(
         Diagonals of the band, x - y, `end` not included.
     inverted : bool
         Whether the elements outside the band are set instead.
-    x_offset, output_offset : int
-        Not used: addresses are those of the first elements.
     target : Target
         The device.
     policy : Policy, optional
         Other thresholds than the usual ones.
     """
-    del x_offset, output_offset
     policy = policy or Policy()
     problem = Problem(
         element_size=element_size,

@@ -13,7 +13,6 @@ from kernels_cuda.diagonal_matrix.parameters import (
 )
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
 
-i32 = types.int32
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64

@@ -60,8 +60,6 @@ def plan(
     slices: tuple[tuple[int, int, int], ...],
     mode: str,
     x_offset: int,
-    index_offset: int,
-    output_offset: int,
     target: Target,
     policy: Policy | None = None,
 ) -> Plan:
@@ -85,14 +83,14 @@ def plan(
         Dimensions that input and output share.
     mode : {"clip", "fill"}
         What becomes of indices out of range.
-    x_offset, index_offset, output_offset : int
-        Not used: addresses are those of the first elements.
+    x_offset : int
+        Not used here: `launch` takes the address of the first element.
     target : Target
         The device.
     policy : Policy, optional
         Other thresholds than the usual ones.
     """
-    del x_offset, index_offset, output_offset
+    del x_offset
     policy = policy or Policy()
     problem = Problem(
         element_size=element_size,

@@ -98,7 +98,6 @@ def plan(
     sizes: tuple[int, ...],
     dims: tuple[tuple[int, int], ...],
     x_offset: int,
-    coordinate_offset: int,
     capacity: int,
     coordinate_strides: tuple[int, int],
     coordinate_size: int,
@@ -119,8 +118,8 @@ def plan(
         The dimensions whose coordinates are columns of the output, slowest first.
     dims : tuple of (size, stride)
         The merged layout of the input.
-    x_offset, coordinate_offset : int
-        Not used: addresses are those of the first elements.
+    x_offset : int
+        Not used here: `launch` takes the address of the first element.
     capacity : int
         Rows that may be written.
     coordinate_strides : tuple of two ints
@@ -134,7 +133,7 @@ def plan(
     policy : Policy, optional
         Other thresholds than the usual ones.
     """
-    del x_offset, coordinate_offset
+    del x_offset
     policy = policy or Policy()
     problem = Problem(
         element_size=element_size,

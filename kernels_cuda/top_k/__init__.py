@@ -4,7 +4,7 @@
 
 ===========  ============================================  =================================================
 rounds       rows of up to 512, k <= 8                     several rows per warp; each round selects one
-warp         short rows, k <= 32                           one warp per row, the row in registers
+warp         rows of up to 1024, k <= 32; of 256, any k    one warp per row, the row in registers
 partition    rows of up to 32768                           one block per row, the row in registers
 cluster      few long rows, k <= 4096                      one cluster per row, the row in shared memory
 sampled      batches of long rows                          one pass with a threshold from a sample of the row
@@ -15,11 +15,13 @@ tile         large k of rows of up to 16384                one block per row, wh
 sort         any k                                         radix sort of whole rows
 ===========  ============================================  =================================================
 
-All compare ordered keys (`keys`), so a kernel is compiled for an element width, not for a data type. None
-gives up on any data, and none but the sort waits for other blocks, unless they are of one cluster: the first
-k groups of neighbouring elements, by largest element and position, hold all selected ones even where all keys
-tie. Where these groups still have too many candidates, histograms find the k-th key, and of those that equal
-it the first are taken in order. Clusters go by histograms of whole rows.
+All compare ordered keys (`keys`), so a kernel is compiled for an element width, not for a data type. Each
+gives the exact answer for any data. Only the sort waits for other blocks, and a cluster for its own.
+
+Block and grid rely on groups of neighbouring elements: the first k groups, by largest element and position,
+hold all selected elements, even if all keys tie. If these groups have too many candidates, histograms find
+the k-th key, and of the elements that equal it, the first are selected. Partition and cluster use histograms
+of whole rows.
 
 ====================================  ====================================================================
 `problem`, `policy`                   what is asked for, and what may be tuned
@@ -31,7 +33,7 @@ it the first are taken in order. Clusters go by histograms of whole rows.
 `rounds`, `warp`, `partition`,        the algorithms: one file each, with their kernels
 `block`, `grid`,
 `columns`, `tile`, `sampled`,
-`sampled_finish`, `cluster`, `sort`
+`cluster`, `sort`
 `keys`, `aligned_keys`, `rows`        what is compared, and where rows lie
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
 `filter_pass`, `select`               further passes, over these groups, and the candidates that they leave
@@ -40,6 +42,9 @@ it the first are taken in order. Clusters go by histograms of whole rows.
 `lengths`                             rows that end early
 `optional_launches`, `reorder`,       results in ascending order of index, where an algorithm's are not
 `by_index`
+`sampled_threshold`,                  the threshold that a sample of a row gives, its candidates in order, and
+`sampled_candidates`,                 the end of the row
+`sampled_finish`
 `shared_keys`, `cluster_range`,       what a cluster keeps of a row, where its k-th key is, and the order
 `cluster_sort`                        of what it selects
 `candidates`                          what a lane of the columns algorithm keeps

@@ -76,7 +76,9 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
     load_element = functions.load_element
     unfolding_of = functions.unfolding_of
     group_maxima, copy_keys, order_maxima = block_maxima(element_size, n_threads)
-    _, block_extremes, find_threshold, list_groups = threshold_functions(n_threads, key_type)
+    finding = threshold_functions(n_threads, key_type)
+    block_extremes = finding.block_extremes
+    find_threshold, list_groups = finding.find_threshold, finding.list_groups
     filters = filter_functions(element_size, n_threads)
     forget_found, count_before = filters.forget_found, filters.count_before
     select = select_function(element_size, n_threads)

@@ -1,5 +1,6 @@
 """The launches of the cluster algorithm."""
 
+from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.variant import PORTABLE_CLUSTER
 from kernels_cuda.top_k import kernels
 from kernels_cuda.top_k.launches import (
@@ -7,7 +8,6 @@ from kernels_cuda.top_k.launches import (
     Launch,
     Workspace,
     batches,
-    ceil_div,
     fill_offsets,
     lengths_of,
     unserved,

@@ -39,26 +39,21 @@ def warp_maximum(key_type: Any) -> Any:
     return warp_maximum_u64 if key_type is u64 else warp_max
 
 
-@functools.cache
-def block_inclusive_sum(n_threads: int) -> Any:
-    """Make the device function for the sum of a value over the threads up to this one, in such blocks.
+@device_function
+def block_inclusive_sum(sums, half, amount, lane, warp):
+    """Return the sum of `amount` over the threads of the block up to this one.
 
     It uses 64 shared uint32. `half` (0 or 32) alternates from call to call, so that one barrier per call
     suffices.
     """
-
-    @device_function
-    def inclusive_sum(sums, half, amount, lane, warp):
-        total = warp_inclusive_sum(amount)
-        if lane == 31:
-            sums[half + warp] = total
-        cuda.syncthreads()
-        part = u32(0)
-        if lane < warp:
-            part = sums[half + lane]
-        return total + warp_add(part)
-
-    return inclusive_sum
+    total = warp_inclusive_sum(amount)
+    if lane == 31:
+        sums[half + warp] = total
+    cuda.syncthreads()
+    part = u32(0)
+    if lane < warp:
+        part = sums[half + lane]
+    return total + warp_add(part)
 
 
 class SharedVectors(NamedTuple):

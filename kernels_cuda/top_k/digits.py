@@ -44,7 +44,6 @@ def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
 @functools.cache
 def block_digit_functions(n_threads: int) -> tuple[Any, Any]:
     """Make `clear_counts` and `counts_to_starts` of the counters that each warp of a block has for digits."""
-    inclusive_sum = block_inclusive_sum(n_threads)
     n_warps = n_threads // WARP_LANES
 
     @device_function
@@ -61,7 +60,7 @@ def block_digit_functions(n_threads: int) -> tuple[Any, Any]:
         if thread < N_DIGITS:
             for other in range(n_warps):
                 amount += u32(warp_counts[u32(other * N_DIGITS) + thread])
-        start = inclusive_sum(sums, u32(0), amount, lane, warp) - amount
+        start = block_inclusive_sum(sums, u32(0), amount, lane, warp) - amount
         if thread < N_DIGITS:
             for other in range(n_warps):
                 of_warp = u32(warp_counts[u32(other * N_DIGITS) + thread])

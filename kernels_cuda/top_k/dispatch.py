@@ -41,7 +41,7 @@ class Algorithm(StrEnum):
 
 
 class Implementation(NamedTuple):
-    """What launches an algorithm, whose kernels read the lengths of rows, where these have any.
+    """How an algorithm is launched. Its kernels also read row lengths if the problem has them.
 
     Attributes
     ----------
@@ -289,9 +289,6 @@ def plan(
     axis_size: int,
     rows: Sequence[tuple[int, int, int, int]],
     axis_strides: tuple[int, int, int],
-    x_offset: int = 0,
-    value_offset: int = 0,
-    index_offset: int = 0,
     is_sorted: bool = True,
     length_size: int = 0,
     length_signed: bool = True,
@@ -318,8 +315,6 @@ def plan(
         The other dimensions, slowest first; strides in elements.
     axis_strides : tuple of int
         Strides of x, values and indices along the axis.
-    x_offset, value_offset, index_offset : int
-        Not needed: addresses are those of the first elements.
     is_sorted : bool
         Whether the elements are to be in order; otherwise the same ones come by ascending position.
     length_size, length_signed : int, bool
@@ -347,9 +342,8 @@ def plan(
 
     Notes
     -----
-    Kernels that no process has compiled before are compiled here.
+    Kernels that neither the wheel nor the cache has are compiled here.
     """
-    del x_offset, value_offset, index_offset
     lengths = LengthFormat(length_size, int(length_signed), as_signed(padding)) if length_size else None
     length_strides = length_strides or (0,) * len(rows)
     dimensions = [RowDimension(*row, length) for row, length in zip(rows, length_strides, strict=True)]

@@ -110,7 +110,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
     element_bits = 8 * element_size
     ones = (1 << element_bits) - 1
     exclusive_sum = block_scan(n_threads)
-    find_digit, _, _, _ = threshold_functions(n_threads, key_type)
+    find_digit = threshold_functions(n_threads, key_type).find_digit
     needed_bits = bit_length(key_type)
     digit_bits = n_threads.bit_length() - 1
 

@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.top_k import kernels
 from kernels_cuda.top_k.launches import (
@@ -18,7 +19,6 @@ from kernels_cuda.top_k.launches import (
     Workspace,
     X,
     batches,
-    ceil_div,
     fill_offsets,
     lengths_of,
     position_bytes,

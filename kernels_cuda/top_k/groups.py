@@ -133,7 +133,7 @@ def group_functions(element_size: int) -> GroupFunctions:
             vector += 1
 
     exchange_eight, exchange_four, exchange_two = (
-        _exchange_halves(VECTORS_PER_LANE >> bit, bit, key_type, shuffle_xor) for bit in range(3)
+        _exchange_halves(VECTORS_PER_LANE >> bit, bit, shuffle_xor) for bit in range(3)
     )
 
     @linked_function
@@ -159,7 +159,7 @@ def group_functions(element_size: int) -> GroupFunctions:
     return GroupFunctions(load_first, next_maxima, load_strided_maxima, reduce_maxima)
 
 
-def _exchange_halves(count: int, bit: int, key_type: Any, shuffle_xor: Any) -> Any:
+def _exchange_halves(count: int, bit: int, shuffle_xor: Any) -> Any:
     half = count // 2
 
     @device_function

@@ -23,10 +23,10 @@ from kernels_cuda.ptx import (
     LOAD,
     REGISTER,
     STORE,
-    order_key_u32,
-    order_key_u64,
-    raw_key_u32,
-    raw_key_u64,
+    ordered_key_u32,
+    ordered_key_u64,
+    unfolded_key_u32,
+    unfolded_key_u64,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 
@@ -70,7 +70,7 @@ def element_functions(element_size: int) -> ElementFunctions:
     key_type = REGISTER[element_size]
     load_element = LOAD[element_size]
     store_element = STORE[element_size]
-    make_key = order_key_u64 if element_size == 8 else order_key_u32
+    make_key = ordered_key_u64 if element_size == 8 else ordered_key_u32
 
     @device_function
     def ordered_key(element, key_format):
@@ -100,14 +100,14 @@ def element_functions(element_size: int) -> ElementFunctions:
         restore,
         load_element,
         store_element,
-        *_raw_functions(element_size, ordered_key),
+        *_unfolded_functions(element_size),
     )
 
 
-def _raw_functions(element_size: int, ordered_key: Any) -> tuple[Any, ...]:
+def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
     """Make the functions of unfolded keys (see the module)."""
     key_type = REGISTER[element_size]
-    make_unfolded = raw_key_u64 if element_size == 8 else raw_key_u32
+    make_unfolded = unfolded_key_u64 if element_size == 8 else unfolded_key_u32
     per_word = max(1, 4 // element_size)
     bits_each = 8 * element_size
     unused = 0 if element_size == 8 else 32 - bits_each

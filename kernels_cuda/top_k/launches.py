@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k import kernels, shapes
@@ -71,11 +72,6 @@ class Workspace:
         piece = Pointer(WORKSPACE, self.size)
         self.size += ceil_div(n_bytes, WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
         return piece
-
-
-def ceil_div(dividend: int, divisor: int) -> int:
-    """Return the quotient, rounded up."""
-    return -(-dividend // divisor)
 
 
 def batches(count: int, largest: int) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.top_k import kernels
 from kernels_cuda.top_k.launches import (
@@ -13,7 +14,6 @@ from kernels_cuda.top_k.launches import (
     Workspace,
     X,
     batches,
-    ceil_div,
     fill_offsets,
     lengths_of,
     operands_of,

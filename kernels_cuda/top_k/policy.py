@@ -1,7 +1,8 @@
-"""What may be tuned: block shapes and thresholds, as one value for a compute capability and an element size.
+"""The block shapes and thresholds that may be tuned, for a compute capability and an element size.
 
-`dmlops info` prints it. ``bench/top_k_policy.py`` measures both sides of each threshold, where the algorithms
-that it chooses between should take the same time.
+`dmlops info` prints it. ``bench/top_k_policy.py`` measures both sides of the thresholds that it lists: at a
+good one, the algorithms on both sides take the same time. ``bench/top_k_choices.py`` times every algorithm,
+including those whose thresholds that script does not list (cluster, sampled, partition by index).
 """
 
 import functools
@@ -24,11 +25,9 @@ from kernels_cuda.top_k.shapes import (
 ELEMENT_SIZES = (1, 2, 4, 8)
 KIB = 1 << 10
 MIB = 1 << 20
-# Shared memory that a block may have, by compute capability (CUDA C++ programming guide, technical
-# specifications).
+# A block may have this many KiB of shared memory, by compute capability (CUDA C++ programming guide,
+# technical specifications).
 BLOCK_KIB = {
-    (7, 0): 96,
-    (7, 2): 96,
     (7, 5): 64,
     (8, 0): 163,
     (8, 6): 99,
@@ -42,24 +41,26 @@ BLOCK_KIB = {
     (12, 0): 99,
     (12, 1): 99,
 }
-# A block of the oldest devices may have less than this, and has less work to do then.
+# Devices whose blocks may have less shared memory than this do without the two largest shapes of the block
+# algorithm.
 LARGE_BLOCK_KIB = 99
-# Threads of the block kernels; devices with little shared memory do without the last two.
+# The shapes of the block algorithm have these numbers of threads.
 BLOCK_THREADS = (128, 256, 512, 1024)
-# Samples are worth their time from this compute capability on; older devices have not been measured.
+# From this compute capability on, a sample is worth its time; older devices have not been measured.
 SAMPLED_FROM = (9, 0)
-# Lanes that hold a short row, and keys of each.
+# Each pair gives the lanes that hold a short row, and the keys of each lane.
 ROUNDS_SHAPES = {
     **dict.fromkeys((1, 2, 4), ((4, 16), (4, 32), (8, 32), (16, 32))),
     8: ((4, 16), (8, 16), (16, 16), (32, 16)),
 }
-# Elements of a row that a block sorts: threads, and elements of each; positions are counted in 16 bits.
+# Each pair gives the threads of a block that sorts a row, and the elements of each thread. Positions are
+# counted in 16 bits.
 TILE_SHAPES = {
     **dict.fromkeys((1, 2, 4), ((256, 8), (384, 16), (512, 16), (1024, 16))),
     8: ((256, 8), (512, 8), (1024, 8)),
 }
 
-# Threads of a block that holds a row in registers, and keys of each.
+# Each pair gives the threads of a block that holds a row in registers, and the keys of each thread.
 PARTITION_SHAPES = {
     **dict.fromkeys((1, 2, 4), ((256, 16), (512, 16), (512, 32), (1024, 16), (1024, 32))),
     8: ((256, 8), (512, 8), (512, 16), (1024, 8), (1024, 16)),
@@ -68,12 +69,12 @@ PARTITION_SHAPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsPolicy:
-    """Several rows per warp, or one, in a round per selected element."""
+    """Several rows per warp, or one; each round selects one element."""
 
-    # Smallest first; a row goes to the first that holds it.
+    # The shapes ascend; the first that holds a row serves it.
     shapes: tuple[RoundsShape, ...]
-    # The k up to which rows of each shape take no longer than with the warp algorithm. That one needs another
-    # launch for results by ascending index: rounds serve every k then.
+    # For sorted results, rows of each shape take no longer than with the warp algorithm up to this k. By
+    # index, that algorithm needs another launch, so rounds serve every k that they can.
     largest_k: tuple[int, ...]
 
 
@@ -81,9 +82,11 @@ class RoundsPolicy:
 class WarpPolicy:
     """One warp per row."""
 
-    # Longest rows of the two kernels, which hold 8 and 32 keys per lane (16 and 32 of one byte).
+    # The two kernels serve rows up to these lengths: they hold 8 and 32 keys per lane (16 and 32 of one
+    # byte).
     row_elements: tuple[int, int] = (256, 1024)
-    # Longest rows that a warp ranks all of, for a large k: a block sorts longer ones, in a pass per byte.
+    # If k is too large for these kernels' thresholds, a warp ranks all of a row up to this length; a block
+    # sorts longer ones, in one pass per byte.
     ranked_elements: int
     ranked_elements_of_many_rows: int
 
@@ -92,15 +95,17 @@ class WarpPolicy:
 class TilePolicy:
     """One block per row, which sorts it."""
 
-    # Smallest first; a row goes to the first that holds it.
+    # The shapes ascend; the first that holds a row serves it.
     shapes: tuple[TileShape, ...]
-    # Elements for each selected one up to which a row is sorted: with few groups per selected element, the
-    # block algorithm would order all of the row.
+    # Rows with at most this many elements per selected one are sorted: with so few groups per selected
+    # element, the block algorithm would order all of the row.
     elements_per_selected: int
-    # Longer rows than this are sorted from a k above the next on; the block algorithm serves others sooner.
+    # Of these rows, those longer than `sorted_elements` are sorted only if k exceeds `selected_k`; for a
+    # smaller k, the block algorithm is faster.
     sorted_elements: int
     selected_k: int
-    # Rows up to this are sorted whatever k is, if they are few: a launch takes longer than the passes.
+    # Unless there are many rows, those up to this length are sorted for any k: a launch takes longer than the
+    # passes.
     short_elements: int
 
 
@@ -108,21 +113,21 @@ class TilePolicy:
 class PartitionPolicy:
     """One block per row, which holds it in registers, for results by ascending index or for a large k."""
 
-    # Smallest first; a row goes to the first that holds it. Few rows are better off with more threads each,
-    # but with fewer keys of each only if they need not be sorted.
+    # The shapes ascend; the first that holds a row serves it. Few rows are faster with more threads each, but
+    # with fewer keys per thread only if the results need not be sorted.
     shapes: tuple[PartitionShape, ...]
     shapes_of_few_rows: tuple[PartitionShape, ...]
     shapes_of_few_sorted_rows: tuple[PartitionShape, ...]
-    # Rows for each multiprocessor that are few.
+    # Rows are few if there are at most this many per multiprocessor.
     few_rows_per_multiprocessor: int = 1
-    # By index: many rows up to this length are served sooner by warps. Of many rows as long as the next, and
-    # of more long ones than there are multiprocessors, the block algorithm filters those with more elements
-    # for each selected one.
+    # By index, many rows up to `row_elements` are faster with one warp each. Many rows from
+    # `filtered_elements` on, and long rows that outnumber the multiprocessors, are faster with the block
+    # algorithm if they have more than `filtered_per_selected` elements per selected one.
     row_elements: int = 128
     filtered_elements: int = 8192
     filtered_per_selected: int = 48
-    # Sorted results are for a k from one of these on, and for longer rows than the fourth: other rows are
-    # finished sooner by group maxima, or sorted whole. Rows that are longer than the last are long.
+    # Sorted results take this algorithm from one of these k on, for rows longer than `sorted_row_elements`.
+    # Others are faster with group maxima, or sorted whole. Rows longer than `long_row_elements` are long.
     sorted_k: int
     sorted_k_of_few_rows: int
     sorted_k_of_long_rows: int
@@ -134,31 +139,34 @@ class PartitionPolicy:
 class BlockPolicy:
     """One block per row, which filters it."""
 
-    # For rows of some thousand elements, for k of some hundred, for many rows, and for so few that each may
-    # have a multiprocessor. The last two are missing where blocks have too little shared memory.
+    # The first shape serves rows of some thousand elements, and the second a k of some hundred. The third
+    # serves more rows than multiprocessors, and the last no more than that; both are missing where blocks
+    # have too little shared memory.
     shapes: tuple[BlockShape, ...]
-    # Rows for the smallest blocks, and the k that these have room for.
+    # Rows up to `small_elements` with k up to `small_k` use the smallest blocks.
     small_elements: int = 4096
     small_k: int = 512
-    # The k up to which the next blocks serve: of many rows, more blocks at a time are worth more than larger
-    # ones.
+    # Up to this k, rows use the second smallest blocks. Many rows use them up to a larger k, because more
+    # blocks at a time are worth more than larger ones. The largest blocks serve k up to `largest_k`.
     middle_k: int
     middle_k_of_many_rows: int
     largest_k: int
-    # Groups that there should be for each selected element, so that few others are at or above the threshold.
-    # From `small_k` on there may be fewer: more elements, but fewer groups to look for a threshold in.
+    # A threshold should be found among this many groups per selected element, so that few other elements are
+    # at or above it. From `small_k` on, there are fewer groups to search, but more elements to read.
     groups_per_selected: int = 8
     groups_per_selected_of_large_k: int = 4
-    # Fine maxima that a block reads as soon as coarse ones and the fine ones that they lead to.
+    # Up to this size, a block reads all fine maxima as fast as the coarse ones and the fine ones that they
+    # lead to.
     fine_bytes: int = 256 * KIB
-    # The most maxima that are groups by themselves, and of fine ones if there are coarse ones.
+    # Up to this many maxima per thread are groups by themselves; of fine ones, only up to `unit_fine_groups`
+    # if there are enough coarse ones.
     unit_groups_per_thread: int = 16
     unit_fine_groups: int = 2048
-    # Staggered starts: blocks that share a multiprocessor begin one after the other if each reads so much,
-    # and there are so many blocks for each that can run at a time.
+    # Blocks that share a multiprocessor start one after the other if each reads at least this many bytes, and
+    # if there are at least `staggered_waves` times as many blocks as run at a time.
     staggered_bytes: int = 32 * KIB
     staggered_waves: int = 2
-    # These tell how many blocks share a multiprocessor; a wrong guess costs time only.
+    # These determine how many blocks are expected to share a multiprocessor; a wrong value costs only time.
     registers_per_multiprocessor: int = 1 << 16
     registers_per_thread: int = 64
 
@@ -167,26 +175,27 @@ class BlockPolicy:
 class GridPolicy:
     """Many blocks per row find group maxima, then one block per row finishes."""
 
-    # Fine groups for each selected element without which other blocks do not help.
+    # With fewer fine groups per selected element than this, other blocks do not help.
     groups_per_selected: int = 4
-    # These weigh a row that one block reads against another launch and the whole device.
+    # These tell whether one block reads a row sooner than the whole device does after another launch.
     thread_bytes_per_microsecond: int = 80
     launch_microseconds: float = 6.0
-    # Transposed rows of less input than this: another launch takes longer than a block's strided loads.
+    # Below this many bytes of transposed rows, a second launch costs more than strided loads.
     transposed_bytes: int = 512 * KIB
-    # Shorter transposed rows: maxima, which are those of whole chunks, would take a larger share of what the
-    # rows do.
+    # In shorter transposed rows, the maxima, which are those of whole chunks, would take too large a share of
+    # the time.
     transposed_row_bytes: int
-    # The fine groups, and the k, that the smallest blocks finish many rows of.
+    # If there are more rows than multiprocessors, the smallest blocks finish those of at most this many fine
+    # groups, for k up to `small_block_k`.
     small_block_groups: int = 1024
     small_block_k: int = 256
-    # Chunks that a coarse group may have: few chunks make many groups to look for a threshold in, many make
-    # much to read in each group at or above it. The other two are the time of a round of a block's loads, and
-    # of a stage.
+    # A coarse group has one of these numbers of chunks. Few chunks make many groups to search for a
+    # threshold; many make each group at or above it long to read. The choice rests on the times of a round of
+    # a block's loads and of a stage.
     coarse_chunks: tuple[int, ...] = (1, 2, 4)
     round_microseconds: float = 2.0
     stage_microseconds: float = 2.0
-    # Elements of a part of a row: positions in it are counted in 31 bits.
+    # A part of a row has at most this many elements, because positions in it are counted in 31 bits.
     part_elements: int = 1 << 31
 
 
@@ -194,17 +203,18 @@ class GridPolicy:
 class ClusterPolicy:
     """One cluster of blocks per row."""
 
-    # How many blocks a cluster may have; none where devices have no clusters.
+    # A cluster has one of these numbers of blocks; there are none for devices that have no clusters.
     blocks: tuple[int, ...]
-    # The multiprocessors, of eight, that run clusters at a time: those of a cluster are neighbours, and some
-    # are left over.
+    # Clusters run at the same time on this many eighths of the multiprocessors: those of a cluster are
+    # neighbours, and some are left over.
     eighths_of_multiprocessors: int = 7
-    # By index: shorter rows are served sooner by one block each.
+    # By index, rows up to this length are faster with one block each.
     row_elements: int = 1 << 14
-    # Sorted results: shorter rows, a smaller k and more rows are served sooner by one block each.
+    # For sorted results, one block per row is faster if rows are shorter or k is smaller than this, or if
+    # there are so many rows that a cluster has fewer than `fewest_sorting_blocks` blocks.
     sorted_elements: int
     sorted_k: int = 512
-    # Rows with more bytes for each block are served sooner by the whole device, unless k is large.
+    # Rows with more bytes per block are faster with the whole device, unless k is at least `large_k`.
     block_bytes: int = 64 * KIB
     large_k: int = 2048
     fewest_sorting_blocks: int = 8
@@ -214,24 +224,25 @@ class ClusterPolicy:
 class SampledPolicy:
     """Batches of long rows: a threshold from a sample, one pass over the row, an exact selection."""
 
-    # The rows whose results come by ascending index: of so many bytes, and for a k that is worth the sample,
-    # which is larger for more rows, up to the last one.
+    # By index, rows with a number of bytes in this range use sampling from a k on that grows with the number
+    # of rows: `k_per_row` for each row, but at least `smallest_k` and at most `smallest_k_of_many_rows`.
     row_bytes: tuple[int, int] = (128 * KIB, 4096 * KIB)
     smallest_k: int = 200
     k_per_row: int = 2
     smallest_k_of_many_rows: int = 512
-    # Those whose results are sorted: the block algorithm serves others as soon, or sooner.
+    # Sorted results use sampling only within these limits; elsewhere the block algorithm is at least as fast.
     sorted_rows: int = 256
     sorted_row_bytes: tuple[int, int] = (256 * KIB, 4096 * KIB)
     sorted_k: int
-    # Sizes of a sample, powers of two: the first whose candidates are few, or else the last.
+    # A sample has the first of these sizes, powers of two, that leaves few candidates, or else the last; its
+    # keys take at most `sample_bytes`. Up to 2k candidates are always few.
     sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
     few_candidates: int = 6144
     sample_bytes: int = 64 * KIB
-    # The most candidates and segments of a row.
+    # A row is not sampled if it may have more candidates or segments than these.
     most_candidates: int = 10240
     most_segments: int = 2048
-    # Segments of a row for each warp that lists them.
+    # A warp lists the candidates of about this many segments of a row.
     segments_per_warp: int = 4
 
 
@@ -243,15 +254,16 @@ class ColumnsPolicy:
     largest_k: int = 64
     input_elements: int = 1 << 20
     columns_per_selected: int = 1024
-    # Warps that keep a multiprocessor's share of the memory busy.
+    # This many warps keep a multiprocessor's share of the memory busy.
     warps_per_multiprocessor: int = 12
-    # A part of a column must be worth the elements selected of it, and is counted in 16 bits.
+    # A part of a column has at least this many elements, and this many per selected one, to be worth its
+    # selection. It has at most `longest_part`, because positions in it are counted in 16 bits.
     part_elements: int = 64
     part_elements_per_selected: int = 8
     longest_part: int = LONGEST_COLUMN_PART
-    # Slots beyond k that each lane has before it must drop candidates, at least.
+    # Each lane has room for at least this many more candidates before it must drop some.
     spare_slots: int = 12
-    # Shared memory that each of 16 warps of a multiprocessor may use, and a block.
+    # Each of 16 warps of a multiprocessor may use `warp_bytes` of shared memory, and a block `block_bytes`.
     warp_bytes: int = 14080
     block_bytes: int = 56 * KIB
 
@@ -260,31 +272,35 @@ class ColumnsPolicy:
 class SortPolicy:
     """Radix sort of whole rows by many blocks."""
 
+    # The launch that counts digits has about this many blocks.
     blocks_per_multiprocessor: int = 2
-    # Workspace that a batch of rows should need; a row that needs more is a batch by itself.
+    # Rows are sorted in batches that need at most this much workspace; a row that needs more is a batch by
+    # itself.
     batch_bytes: int = 256 * MIB
     # With more tiles than these, those of fewer threads with more elements each are faster.
     tiles_per_multiprocessor: int = 3
-    # Longer rows have positions and counts of 8 bytes.
+    # Rows from this length on have positions and counts of 8 bytes.
     narrow_elements: int = NARROW_COUNTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByIndexPolicy:
-    """What brings results into ascending order of index: alone, or by another pass over the row."""
+    """Results by ascending index: the selected elements are reordered, or the row is read again."""
 
-    # What is selected is reordered alone by the first of these that holds it, from rows longer than the next.
+    # If k is too large for a warp, the first of these blocks that holds k elements reorders them; rows up to
+    # `warp_row_elements` are read again instead.
     reorder_shapes: tuple[TileShape, ...] = (TileShape(256, 4), TileShape(512, 4), TileShape(512, 8))
-    # The longest rows that one warp reads again.
+    # One warp reads a row up to this length again, and a block a longer one.
     warp_row_elements: int = 1024
-    # Few rows are split into parts of at least so many elements, for so many blocks.
+    # If there are few rows, about `blocks_per_multiprocessor` blocks per multiprocessor read them again, in
+    # parts of at least this many elements.
     part_elements: int = 1 << 15
     blocks_per_multiprocessor: int = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """All that may be tuned.
+    """All block shapes and thresholds that may be tuned.
 
     Examples
     --------
@@ -295,7 +311,7 @@ class Policy:
 
     capability: tuple[int, int]
     element_size: int
-    # Shared memory of a block.
+    # A block may have this much shared memory.
     block_bytes: int
     rounds: RoundsPolicy
     warp: WarpPolicy
@@ -308,16 +324,16 @@ class Policy:
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
-    # Rows that must lie side by side for lanes to read one each: of fewer, most of what is loaded along is
+    # If at least this many rows lie side by side, lanes read one each; with fewer, most of what is loaded is
     # wasted.
     transposed_rows: int = 16
-    # Rows for each multiprocessor that are many.
+    # Rows are many if there are at least this many per multiprocessor.
     many_rows_per_multiprocessor: int = 7
     # Longer rows have positions of 8 bytes in the workspace.
     narrow_axis_elements: int = 1 << 32
-    # Blocks of one launch.
+    # A launch has at most this many blocks.
     launch_blocks: int = 1 << 30
-    # The whole device reads so much.
+    # The whole device is expected to read this many bytes.
     device_bytes_per_microsecond: int = 4_000_000
 
     def changed(self, values: Mapping[str, Any]) -> "Policy":
@@ -404,12 +420,12 @@ class Policy:
 
 
 def block_shared_bytes(capability: tuple[int, int]) -> int:
-    """Return the shared memory that a block may have; of a device that is not known, what it surely has."""
+    """Return the shared memory that a block may have; for an unknown device, the least of its generation."""
     return BLOCK_KIB.get(capability, LARGE_BLOCK_KIB if capability >= (8, 0) else 64) * KIB
 
 
 def cluster_blocks(capability: tuple[int, int]) -> tuple[int, ...]:
-    """Return how many blocks clusters may have: on large devices more than all devices can run."""
+    """Return how many blocks a cluster may have: on large devices, more than every device can run."""
     if capability < CLUSTERS_FROM:
         return ()
     return (4, 8, 16) if capability < (11, 0) else (4, 8)

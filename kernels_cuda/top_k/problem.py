@@ -85,10 +85,10 @@ class KeyFormat(NamedTuple):
 class UnfoldedFormat(NamedTuple):
     """How an element becomes its unfolded key, and that its ordered key (see `keys`).
 
-    `flip`, `turn` and `offset` make an unfolded key (`ptx.raw_key_u32`); `change` is XORed with a word of
-    integers to make unfolded keys of all of them. Adding `shift` makes an ordered key, but `lone_zero` stands
-    for the zero that has no ordered key of its own, and unfolded keys from `first_nan` to `last_nan` are
-    NaNs.
+    `flip`, `turn` and `offset` make an unfolded key (`ptx.unfolded_key_u32`); `change` is XORed with a word
+    of integers to make unfolded keys of all of them. Adding `shift` makes an ordered key, but `lone_zero`
+    stands for the zero that has no ordered key of its own, and unfolded keys from `first_nan` to `last_nan`
+    are NaNs.
     """
 
     shift: int

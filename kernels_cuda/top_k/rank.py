@@ -93,7 +93,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     bin_bits = (BINS_PER_THREAD * n_threads).bit_length() - 1
     last_bin = BINS_PER_THREAD * n_threads - 1
     needed_bits = bit_length(key_type)
-    _, block_extremes, _, _ = threshold_functions(n_threads, key_type)
+    block_extremes = threshold_functions(n_threads, key_type).block_extremes
     exclusive_sum = block_scan(n_threads)
     keys_per_vector, load_keys, _ = shared_vectors(key_type)
     _, load_lows, _ = shared_vectors(u32)

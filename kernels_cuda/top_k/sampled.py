@@ -4,13 +4,14 @@
    of a rank so low that surely at least k elements of the row are at or above it, and not many more. Where
    many of the sample equal it, also the position up to which equals are needed.
 2. `list_candidates`, some segments of a row for each warp: read the row once, by way of shared memory, and
-   list the elements above the threshold, and those that equal it up to that position. A segment takes room in
-   its row's list by an atomic addition, and its candidates are in order there; what it has is written down.
+   list the elements above the threshold, and those that equal it up to that position. Each segment reserves
+   space in its row's list with an atomic addition, writes its candidates there in order, and records where
+   they start and how many there are.
 3. `finish_row` (`sampled_finish`), one block per row: bring the candidates into shared memory by ascending
    position, and select the first k of them.
 
-No data make this wrong: at least k candidates are listed, or the last kernel finds a threshold by histograms
-of the row.
+The result is exact for any data: at least k candidates are listed, or the last kernel finds a threshold by
+histograms of the row.
 
 A row of no more elements than a list has room for gets the lowest threshold: all of it is listed.
 """

@@ -55,7 +55,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
-    find_digit, _, _, _ = threshold_functions(SAMPLED_THREADS, key_type)
+    find_digit = threshold_functions(SAMPLED_THREADS, key_type).find_digit
     exclusive_sum = block_scan(SAMPLED_THREADS)
     needed_bits = bit_length(key_type)
     key_bytes = group_key_bytes(element_size)

@@ -51,7 +51,9 @@ def finish_kernel(element_size: int) -> Any:
     key_type = functions.key_type
     restore = functions.restore
     store_element = functions.store_element
-    _, block_extremes, find_threshold, list_groups = threshold_functions(SAMPLED_THREADS, key_type)
+    finding = threshold_functions(SAMPLED_THREADS, key_type)
+    block_extremes = finding.block_extremes
+    find_threshold, list_groups = finding.find_threshold, finding.list_groups
     ranking = rank_functions(SAMPLED_THREADS, key_type)
     make_bins, fill_bins, rank_in_bin = ranking.make_bins, ranking.fill_bins, ranking.rank_in_bin
     sort_pairs = pair_sort(element_size, SAMPLED_THREADS)

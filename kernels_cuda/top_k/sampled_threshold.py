@@ -63,7 +63,8 @@ def sample_kernel(element_size: int) -> Any:
     aligned = aligned_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
-    _, block_extremes, find_threshold, _ = threshold_functions(SAMPLED_THREADS, key_type)
+    finding = threshold_functions(SAMPLED_THREADS, key_type)
+    block_extremes, find_threshold = finding.block_extremes, finding.find_threshold
     exclusive_sum = block_scan(SAMPLED_THREADS)
     unused, spread = aligned.unused, aligned.spread
     keys_per_vector, _, store_vector = shared_vectors(key_type)

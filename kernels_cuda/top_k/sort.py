@@ -215,7 +215,6 @@ def sort_kernel(
     position_type = REGISTER[position_size]
     pairs = pair_functions(key_type, position_type)
     pad_row = pad_function(element_size)
-    inclusive_sum = block_inclusive_sum(n_threads)
     ones = (1 << 8 * element_size) - 1
     n_warps = n_threads // 32
     n_counters = n_warps * N_DIGITS
@@ -241,7 +240,7 @@ def sort_kernel(
     def exclusive_sum_of_digits(sums, amount, wide_sums, thread, lane, warp):
         """Return the sum of `amount` over the digits before the thread's own."""
         if position_size == 4:
-            return inclusive_sum(sums, u32(32), amount, lane, warp) - amount
+            return block_inclusive_sum(sums, u32(32), amount, lane, warp) - amount
         if thread < N_DIGITS:
             wide_sums[thread] = amount
         cuda.syncthreads()
@@ -370,7 +369,7 @@ def sort_kernel(
             known = of_all | (before + position_type(amount))
         if thread < N_DIGITS:
             store_state(own_state, known)
-        start = inclusive_sum(sums, u32(0), amount, lane, warp) - amount
+        start = block_inclusive_sum(sums, u32(0), amount, lane, warp) - amount
         if thread < N_DIGITS:
             running = start
             for other in range(n_warps):

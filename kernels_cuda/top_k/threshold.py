@@ -6,7 +6,7 @@ Keys that crowd are often equal: this is found by their extremes.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda, types
 
@@ -50,9 +50,18 @@ def bit_length(key_type: Any) -> Any:
     return bit_length_u64 if key_type is u64 else bit_length_u32
 
 
+class ThresholdFunctions(NamedTuple):
+    """Device functions for one block size and key."""
+
+    find_digit: Any
+    block_extremes: Any
+    find_threshold: Any
+    list_groups: Any
+
+
 @functools.cache
-def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, Any]:
-    """Make `find_digit`, `block_extremes`, `find_threshold` and `list_groups`.
+def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
+    """Make the functions that find a threshold, and list what is at or above it.
 
     `histogram` is a shared array of a uint32 a thread, all 0 between calls; `sums` has 64 of them, `extremes`
     64 keys.
@@ -62,7 +71,6 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
     warp_max = warp_maximum(key_type)
     needed_bits = bit_length(key_type)
     keys_per_vector, load_vector, _ = shared_vectors(key_type)
-    inclusive_sum = block_inclusive_sum(n_threads)
 
     @linked_function
     def find_digit(histogram, sums, counters, needed, thread, lane, warp):
@@ -201,7 +209,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
                     amounts += 1 << 16
             number += 1
             group += keys_per_vector
-        before = inclusive_sum(sums, u32(0), amounts, lane, warp) - amounts
+        before = block_inclusive_sum(sums, u32(0), amounts, lane, warp) - amounts
         above = before & 0xFFFF
         equal = before >> 16
         if amounts != 0:
@@ -222,4 +230,4 @@ def threshold_functions(n_threads: int, key_type: Any) -> tuple[Any, Any, Any, A
                 group += keys_per_vector
         cuda.syncthreads()
 
-    return find_digit, block_extremes, find_threshold, list_groups
+    return ThresholdFunctions(find_digit, block_extremes, find_threshold, list_groups)
