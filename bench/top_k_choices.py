@@ -2,7 +2,7 @@
 
 Every algorithm that can solve a problem is timed, in order of value and of index. The output lists the
 problems for which the policy does not choose the fastest, how far each algorithm is ahead of the next one,
-and, for each threshold of the policy, the row length from which on an algorithm is the fastest. Kernels are
+and, for each k and number of rows, the row lengths from which on each algorithm is the fastest. Kernels are
 compiled on first use: run ``dmlops warmup --device cuda --operator top_k`` first.
 """
 

@@ -1,8 +1,9 @@
-"""Measure both sides of each threshold of CUDA's top_k: `python bench/top_k_policy.py`; needs a GPU.
+"""Measure both sides of many thresholds of CUDA's top_k: `python bench/top_k_policy.py`; needs a GPU.
 
 A threshold divides problems between two algorithms, or between two block shapes of one. Both are timed along
 a range of problems around it. If the one that the policy chooses is slower, the threshold is in the wrong
-place. Each table ends with the measured crossing, beside the policy's value.
+place. Each table begins with the policy's value and the measured crossing. `thresholds` lists those that are
+measured; `top_k_choices.py` times every algorithm, including those whose thresholds are not listed here.
 
 Inputs are cold: before each call, a buffer larger than the L2 cache is overwritten, which also takes the GPU
 longer than the host needs to queue the call.
@@ -381,7 +382,7 @@ def value_of(policy: Policy, name: str) -> Any:
 
 
 def measure_thresholds(watch: Stopwatch, element_size: int) -> list[dict[str, Any]]:
-    """Time both sides of each threshold."""
+    """Time both sides of each threshold that is listed."""
     rows, policy = [], watch.policy(element_size)
     for threshold in thresholds(policy, watch.target.multiprocessors):
         values, below, above = [], [], []
@@ -484,7 +485,7 @@ def _short(value: Any) -> str:
 
 def main() -> None:
     """Measure, print and write the results."""
-    parser = argparse.ArgumentParser(description="Time both sides of each threshold of the policy of top_k.")
+    parser = argparse.ArgumentParser(description="Time both sides of many thresholds of the policy of top_k.")
     parser.add_argument("--question", choices=QUESTIONS, action="append", help="only this; may be repeated")
     parser.add_argument("--element-sizes", type=int, nargs="*", default=[4, 2], help="bytes of an element")
     parser.add_argument("--seconds", type=float, default=120, help="nothing new is begun after these")

@@ -137,5 +137,5 @@ class CallCache:
 
 
 CALLS = CallCache(max_entries=2048)
-"""All that is kept of past calls of functions. Of eight dimensions and for several threads, a call takes some
-12 KB with its replay."""
+"""All that is kept of past calls of functions. A call on 8-dimensional arrays with several threads takes
+about 12 KB, including its replay."""

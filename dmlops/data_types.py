@@ -112,8 +112,8 @@ def named_data_type(name: str, where: str) -> ElementType:
     """
     found = SUPPORTED.get(name) or OPAQUE.get(name)
     if found is None:
-        others = "complex64, complex128, datetime64, timedelta64, float8 or structured"
-        allowed = f"it must be one of {', '.join(SUPPORTED)}, {others}"
+        others = "some operators take others: see docs/data_types.md"
+        allowed = f"it must be one of {', '.join(SUPPORTED)}; {others}"
         if "float8" in name or name.startswith(("[", "{", "(")):
             allowed = "float8 must have a zero, and structured elements have bytes and no objects"
         raise TypeError(error_text(where, name, "no operator takes that type", allowed))

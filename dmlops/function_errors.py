@@ -46,7 +46,7 @@ class InWordsOf:
     has_out : bool
         Whether the caller gave outputs.
     sizes : str
-        The parameter that sizes come from which no tensor may have.
+        The parameter to name when a size is invalid.
     """
 
     __slots__ = ("_function", "_has_out", "_sizes")

@@ -1,8 +1,10 @@
 """The fast path: replay a bound call on arrays that no library has vouched for.
 
-For a small array, every look-up in Python takes noticeable time compared with the kernel. A replay does two
-things only: it allocates the outputs, and it makes one native call, which checks the arrays and launches a
-small kernel. If the arrays differ from those that the call was bound for, the call takes the ordinary path.
+For a small array, every look-up in Python takes noticeable time compared with the kernel. A replay therefore
+allocates the outputs, and makes one native call, which checks the arrays. If the call is a single kernel on
+the CPU, or launches on a GPU that need no wait, the same native call runs it: a small kernel with the GIL
+held, everything else without it. Any other call is run by its `BoundCall`, on the addresses that the native
+call returns. If the arrays differ from those that the call was bound for, it takes the ordinary path.
 """
 
 import sys
@@ -29,7 +31,8 @@ from kernels_cpu.native_call import (
 )
 from kernels_cpu.native_call import Operand as NativeOperand
 
-# Calls whose operands have up to so many bytes in total take some microseconds, and may keep the GIL.
+# Calls that read and write up to this many bytes take some microseconds, and may keep the GIL. Of a gather's
+# input, only what it selects counts.
 _MAX_BYTES = 1 << 16
 # Launches on a GPU depend on the addresses of operands modulo this.
 LAUNCH_ALIGNMENT = 16

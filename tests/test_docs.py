@@ -13,8 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 import dmlops
+from dmlops import precompile
 from dmlops.bench.contests import Contest, standings
 from dmlops.cli.app import app
+from dmlops.cli.options import OPERATORS
+from kernels_cpu.processor import LEVELS
 from tests.scripts import ROOT, blocks, plain_blocks
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -185,6 +188,39 @@ def test_contests_of_the_benchmarks_page_were_recorded():
         amounts = statistics.median(ratios), min(ratios), max(ratios)
         n_ahead = sum(ratio >= 1 for ratio in ratios)
         assert (int(quoted[0]), *map(float, quoted[1:])) == pytest.approx((n_ahead, *amounts), rel=0.03)
+
+
+KERNELS_PAGE = (ROOT / "docs/kernels.md").read_text(encoding="utf-8")
+
+
+def _numbers_of_kernels():
+    """Yield each target of the page about kernels with its number, in the example and then in the table."""
+    _, _, example = KERNELS_PAGE.partition("Kernels in the wheel\n")
+    example, _, _ = example.partition("\nCache of")
+    for target, number in re.findall(r"^ ([\w-]+) +(\d+) kernels, ", example, re.MULTILINE):
+        yield target, int(number)
+    row = r"^\| (`.+`) \| (\d+) (?:cubins|as PTX|of object code)"
+    for targets, number in re.findall(row, KERNELS_PAGE, re.MULTILINE):
+        for target in re.findall(r"[\w-]+", targets):
+            yield target, int(number)
+
+
+def test_numbers_of_cpu_kernels():
+    found = [number for target, number in _numbers_of_kernels() if target in LEVELS]
+    assert len(found) == 1 + len(LEVELS)
+    assert set(found) == {len(precompile.cpu_tasks(OPERATORS))}
+
+
+def test_numbers_and_labels_of_cuda_kernels():
+    pytest.importorskip("cuda.bindings")
+    found = [(target, number) for target, number in _numbers_of_kernels() if target not in LEVELS]
+    assert len(found) == 2 + 8
+    for target, number in found:
+        assert number == len(precompile.cuda_tasks(OPERATORS, [target])), target
+    labels = {task.label for task in precompile.cuda_tasks(OPERATORS, ["sm_87"])}
+    named = re.findall(r"^compil(?:ing|ed) (\w+) for sm_87", KERNELS_PAGE, re.MULTILINE)
+    assert named
+    assert set(named) <= labels
 
 
 def test_reference_lists_what_is_public():

@@ -207,7 +207,7 @@ def test_unequal_dimension_counts_before_4_0():
             descriptor.validate(level)
         assert str(error.value) == (
             "NonzeroCoordinates.output_count_tensor: got 5 dimensions, but input_tensor has 4, and DML_3_0 "
-            "wants as many in all tensors; the lowest level that would do is DML_4_0"
+            "wants as many in all tensors; the lowest level that supports it is DML_4_0"
         )
     descriptor.validate(FeatureLevel.DML_4_0)
 
@@ -281,7 +281,7 @@ def test_what_directml_has_not_needs_extended(tensor, text):
     with pytest.raises(UnsupportedFeatureError, match=text) as error:
         descriptor.validate(FeatureLevel.DML_6_4)
     assert str(error.value).startswith("DiagonalMatrix1.")
-    assert "the lowest level that would do is EXTENDED" in str(error.value)
+    assert "the lowest level that supports it is EXTENDED" in str(error.value)
 
 
 def test_as_many_elements_as_directml_takes():
@@ -324,7 +324,7 @@ class TestErrors:
             descriptor.validate(FeatureLevel.DML_5_0)
         assert str(error.value) == (
             "DiagonalMatrix1.feature_level: got DML_5_0, but the operator was introduced in DML_5_1; "
-            "the lowest level that would do is DML_5_1"
+            "the lowest level that supports it is DML_5_1"
         )
 
     def test_type(self):
@@ -332,7 +332,7 @@ class TestErrors:
             make(TopK, TensorDataType.INT64, 4).validate(FeatureLevel.DML_2_0)
         assert str(error.value) == (
             "TopK.input_tensor: got INT64, but DML_2_0 takes FLOAT16, FLOAT32; "
-            "the lowest level that would do is DML_5_0"
+            "the lowest level that supports it is DML_5_0"
         )
 
     def test_dimensions(self):
@@ -340,7 +340,7 @@ class TestErrors:
             make(TopK1, TensorDataType.FLOAT32, 3).validate(FeatureLevel.DML_3_0)
         assert str(error.value) == (
             "TopK1.input_tensor: got 3 dimensions, but DML_2_1 takes 4; "
-            "the lowest level that would do is DML_3_1"
+            "the lowest level that supports it is DML_3_1"
         )
 
     def test_it_is_a_not_implemented_error(self):
@@ -349,16 +349,16 @@ class TestErrors:
 
     def test_types_that_no_kernel_has(self):
         descriptor = make(TopK, TensorDataType.UINT4, 4)
-        with pytest.raises(UnsupportedFeatureError, match=r"UINT4.*no level would do"):
+        with pytest.raises(UnsupportedFeatureError, match=r"UINT4.*no level supports it"):
             descriptor.minimum_feature_level()
-        with pytest.raises(UnsupportedFeatureError, match="no level would do"):
+        with pytest.raises(UnsupportedFeatureError, match="no level supports it"):
             descriptor.validate(FeatureLevel.EXTENDED)
 
 
 class TestCompile:
     def test_level_is_checked(self):
         descriptor = make(TopK1, TensorDataType.FLOAT64, 2)
-        with pytest.raises(UnsupportedFeatureError, match="the lowest level that would do is EXTENDED"):
+        with pytest.raises(UnsupportedFeatureError, match="the lowest level that supports it is EXTENDED"):
             dmlops.compile(descriptor, device="cpu")
         dmlops.compile(descriptor, device="cpu", feature_level=FeatureLevel.EXTENDED)
         with pytest.raises(UnsupportedFeatureError):

@@ -470,7 +470,10 @@ class TestErrors:
             ),
             (lambda x: gather_nd(x, x, mode="clip"), r"gather_nd\.indices: got "),
             (lambda x: diagonal_matrix(x, value=x[0, 0]), r"diagonal_matrix\.value: got a traced array"),
-            (lambda x: diagonal_matrix(value=3), r"diagonal_matrix\.shape: got None, but x is left out too"),
+            (
+                lambda x: diagonal_matrix(value=3),
+                r"diagonal_matrix\.shape: got None, but neither x nor shape is given",
+            ),
         ],
     )
     def test_types(self, call, text):

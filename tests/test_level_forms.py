@@ -123,7 +123,7 @@ class TestAtLevel:
         for lower in FeatureLevel:
             if lower < FeatureLevel[level]:
                 with pytest.raises(
-                    UnsupportedFeatureError, match=f"the lowest level that would do is {level}"
+                    UnsupportedFeatureError, match=f"the lowest level that supports it is {level}"
                 ):
                     descriptor.at_level(lower)
 
@@ -219,31 +219,31 @@ class TestErrors:
                 top_k(1, 2, 3, 4, 5),
                 "DML_3_0",
                 "TopK1.input_tensor: got 5 dimensions, but DML_2_1 takes 4; "
-                "the lowest level that would do is DML_3_1",
+                "the lowest level that supports it is DML_3_1",
             ),
             (
                 top_k(3, direction=AxisDirection.INCREASING),
                 "DML_2_0",
                 "TopK1.feature_level: got DML_2_0, but the operator was introduced in DML_2_1; "
-                "the lowest level that would do is DML_2_1",
+                "the lowest level that supports it is DML_2_1",
             ),
             (
                 top_k(3),
                 "DML_1_0",
                 "TopK.feature_level: got DML_1_0, but the operator was introduced in DML_2_0; "
-                "the lowest level that would do is DML_2_0",
+                "the lowest level that supports it is DML_2_0",
             ),
             (
                 gather(3, 4, index_type=I64),
                 "DML_2_1",
                 "GatherND.indices_tensor: got INT64, but DML_2_1 takes UINT32; "
-                "the lowest level that would do is DML_3_0",
+                "the lowest level that supports it is DML_3_0",
             ),
             (
                 top_k(3, data_type=TensorDataType.UINT4),
                 "DML_6_4",
                 "TopK1.input_tensor: got UINT4, but DML_5_0 takes FLOAT16, FLOAT32, INT16, INT32, INT64, "
-                "INT8, UINT16, UINT32, UINT64, UINT8; no level would do",
+                "INT8, UINT16, UINT32, UINT64, UINT8; no level supports it",
             ),
         ],
     )

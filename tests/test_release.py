@@ -102,6 +102,14 @@ def test_workflows_test_every_python_that_the_metadata_names():
     assert project["requires-python"] == f">={named[0]}"
 
 
+def test_hooks_have_a_linter_that_the_metadata_allows():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (lowest,) = re.findall(r"ruff>=([\d.]+)", " ".join(project["optional-dependencies"]["test"]))
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    (version,) = re.findall(r"/ruff-pre-commit\n +rev: v([\d.]+)$", hooks, re.MULTILINE)
+    assert [*map(int, version.split("."))] >= [*map(int, lowest.split("."))]
+
+
 def test_actions_are_those_that_were_reviewed():
     """A tag can be moved; a commit cannot."""
     for path in WORKFLOWS.glob("*.yml"):

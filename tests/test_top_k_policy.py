@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -46,6 +47,12 @@ def test_a_policy_is_a_value():
     assert policy.columns.largest_k == 64
     with pytest.raises(TypeError):
         policy.changed({"columns.no_such_value": 5})
+
+
+def test_the_package_describes_every_module():
+    package = importlib.import_module("kernels_cuda.top_k")
+    modules = {path.stem for path in Path(package.__file__).parent.glob("[!_]*.py")}
+    assert modules <= set(re.findall(r"`(\w+)`", package.__doc__))
 
 
 def planned(script, problem, side, element_size, policy):

@@ -1,7 +1,8 @@
 """Times of top-k kernels that no package installs: compiled from their sources and measured once.
 
 Measured on one H200 on 2026-11-22 with CUDA events: medians of 25, with inputs that are cold in L2, and with
-the queue filled first. The sources were those of SGLang, vLLM, DeepSelect, RAFT 26.10 and FlashInfer 0.7.2.
+the queue filled first. The sources were those of SGLang, vLLM, DeepSelect, CUB, RAFT 26.10 and FlashInfer
+0.7.2.
 """
 
 from collections.abc import Iterator
