@@ -9,7 +9,12 @@ import pytest
 
 from dmlops.kernel_archive import Archive, ArchiveError, write
 
-KERNELS = {"top_k_1_p32": b"top" * 1000, "gather_2": os.urandom(1000), "empty": b""}
+KERNELS = {
+    "top_k_1_p32": b"top" * 1000,
+    "top_k_2_p32": b"other" * 1000,
+    "gather_2": os.urandom(1000),
+    "empty": b"",
+}
 ABOUT = {"device": "cuda", "target": "sm_90", "sources": "1234", "compilers": "numba 1, llvmlite 2"}
 
 
@@ -30,11 +35,16 @@ def test_what_is_written_is_read(path):
 def test_any_zip_tool_reads_it(path):
     with zipfile.ZipFile(path) as file:
         assert file.testzip() is None
-        assert set(file.namelist()) == {"manifest.json", *KERNELS}
+        assert set(file.namelist()) == {"manifest.json", "top_k", "gather", "empty"}
+        assert file.read("top_k") == b"top" * 1000 + b"other" * 1000
         manifest = json.loads(file.read("manifest.json"))
         assert all(entry.compress_type == zipfile.ZIP_LZMA for entry in file.infolist())
-    digests = {label: hashlib.sha256(code).hexdigest() for label, code in KERNELS.items()}
-    assert manifest == {**ABOUT, "kernels": digests}
+    begins = {"top_k_2_p32": 3000}
+    places = {
+        label: [begins.get(label, 0), len(code), hashlib.sha256(code).hexdigest()]
+        for label, code in KERNELS.items()
+    }
+    assert manifest == {**ABOUT, "kernels": places}
 
 
 def test_equal_kernels_give_equal_files(path, tmp_path):
@@ -86,7 +96,7 @@ def test_a_damaged_manifest_is_refused(manifest, tmp_path):
 def test_the_code_of_another_kernel_is_refused(path):
     with zipfile.ZipFile(path) as file:
         entries = {name: file.read(name) for name in file.namelist()}
-    entries["gather_2"] = entries["top_k_1_p32"]
+    entries["gather"] = entries["top_k"]
     with zipfile.ZipFile(path, "w") as file:
         for name, content in entries.items():
             file.writestr(name, content)
