@@ -124,7 +124,7 @@ class TestRaise:
 
     def test_empty_dimension(self):
         for mode in ("raise", "clip"):
-            with pytest.raises(IndexError, match=r"got 2 tuples, but .*; only mode"):
+            with pytest.raises(IndexError, match=r"got 2 tuples, but .*; use mode"):
                 dmlops.gather_nd(np.ones((0, 3)), np.zeros((2, 1), "int32"), mode=mode)
 
 

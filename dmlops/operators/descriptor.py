@@ -152,7 +152,7 @@ class Descriptor:
         ------
         UnsupportedFeatureError
             If no form of the operator supports the computation at that level. The message gives the reason
-            and the lowest level that would do.
+            and the lowest level that supports it.
         InvalidDescriptorError
             If there is no such level.
 
