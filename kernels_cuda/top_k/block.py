@@ -6,7 +6,8 @@
    elements.
 3. Read the listed groups again, from cache, and keep the elements at or above the threshold in shared memory
    (`filter_pass`).
-4. Order these candidates by (key, position) (`rank`); the first k are the answer.
+4. Order these candidates by (key, position) (`rank`); the first k are the answer. By index, the first k are
+   ordered once more, by position.
 
 Elements that share few groups, or tie, can overflow step 3 (`select`). If fewer than k are above the
 threshold, those are kept, and the first that equal it. Otherwise the threshold is raised, by histograms of
@@ -419,6 +420,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             threshold,
             highest,
             has_candidate_groups,
+            p.is_by_index != 0,
             p.key_format,
             (thread, lane, warp),
         )

@@ -58,9 +58,9 @@ class Implementation(NamedTuple):
 
 IMPLEMENTATIONS = {
     Algorithm.ROUNDS: Implementation(launches.rounds_launches, orders_by_index=True),
-    Algorithm.WARP: Implementation(launches.warp_launches),
-    Algorithm.BLOCK: Implementation(group_launches.block_launches),
-    Algorithm.GRID: Implementation(group_launches.grid_launches),
+    Algorithm.WARP: Implementation(launches.warp_launches, orders_by_index=True),
+    Algorithm.BLOCK: Implementation(group_launches.block_launches, orders_by_index=True),
+    Algorithm.GRID: Implementation(group_launches.grid_launches, orders_by_index=True),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
     Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
@@ -221,7 +221,7 @@ def launches_of(problem: Problem, policy: Policy, algorithm: Algorithm | str | N
     workspace = Workspace()
     implementation = IMPLEMENTATIONS[chosen]
     launched = implementation.launches(problem, policy, workspace)
-    if problem.k > 1 and not (problem.is_sorted or implementation.orders_by_index):
+    if problem.is_by_index and not implementation.orders_by_index:
         launched += by_index(problem, policy, workspace)
     if problem.lengths is not None:
         launched = take_lengths(launched)

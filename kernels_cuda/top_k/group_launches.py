@@ -24,6 +24,7 @@ from kernels_cuda.top_k.launches import (
     position_bytes,
     unserved,
 )
+from kernels_cuda.top_k.optional_launches import by_index
 from kernels_cuda.top_k.parameters import BlockParameters, MaximaParameters, TransposedMaximaParameters
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import Problem
@@ -37,6 +38,7 @@ from kernels_cuda.top_k.shapes import (
     LARGEST_LANE_BITS,
     MAXIMA_THREADS,
     MAXIMA_WARPS,
+    MOST_ORDERED_TWICE,
     SPARE_CANDIDATES,
     TRANSPOSED_ROWS,
     VECTOR_BYTES,
@@ -128,7 +130,10 @@ def finish_rows(
     sources: Sources,
     workspace: Workspace,
 ) -> list[Launch]:
-    """Assign one block to each part of a row; `operands` are x, values and indices."""
+    """Assign one block to each part of a row; `operands` are x, values and indices.
+
+    Where parts or sources are, the problem is a sorted one.
+    """
     n_parts = ceil_div(problem.axis_size, part_size)
     n_vectors = {
         ELEMENTS: part_size * problem.element_size // VECTOR_BYTES,
@@ -149,9 +154,10 @@ def finish_rows(
     n_blocks = problem.n_rows * n_parts
     part_bytes = part_size * problem.element_size if stages.top == ELEMENTS else 0
     n_staggered, stagger_nanoseconds = _staggered_starts(problem, policy, shape, n_blocks, part_bytes)
+    is_by_index = problem.is_by_index and shape.n_slots <= min(shape.n_threads, MOST_ORDERED_TWICE)
     x, *outputs = operands
     offsets, launches = fill_offsets(problem, workspace)
-    return launches + [
+    launches += [
         Launch(
             kernels.block(problem.element_size, shape.n_threads),
             batch,
@@ -160,6 +166,7 @@ def finish_rows(
             BlockParameters(
                 source_size=sources.index_size,
                 index_size=problem.index_size,
+                is_by_index=int(is_by_index),
                 first_block=first,
                 axis_size=problem.axis_size,
                 part_size=part_size,
@@ -191,6 +198,9 @@ def finish_rows(
         )
         for first, batch in batches(n_blocks, policy.launch_blocks)
     ]
+    if problem.is_by_index and not is_by_index:
+        launches += by_index(problem, policy, workspace)
+    return launches
 
 
 def enough_groups(k: int, policy: Policy) -> int:
@@ -316,6 +326,7 @@ def grid_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     indices = workspace.take(problem.n_rows * n_left * position_size)
     parts = replace(
         problem,
+        is_sorted=True,
         index_size=position_size,
         strides=problem.strides._replace(values=1, indices=1),
         rows=problem.rows.with_packed_outputs(n_left),
@@ -323,6 +334,7 @@ def grid_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     )
     merged = replace(
         problem,
+        is_sorted=True,
         axis_size=n_left,
         strides=problem.strides._replace(x=1),
         rows=problem.rows.with_packed_x(n_left),
@@ -331,7 +343,8 @@ def grid_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     launches += finish_rows(parts, policy, shape, part_size, stages, operands, sources, workspace)
     operands = (values, Pointer(VALUES), Pointer(INDICES))
     sources = Sources(indices=indices, index_size=position_size)
-    return launches + finish_rows(merged, policy, shape, n_left, Stages(), operands, sources, workspace)
+    launches += finish_rows(merged, policy, shape, n_left, Stages(), operands, sources, workspace)
+    return launches + by_index(problem, policy, workspace) if problem.is_by_index else launches
 
 
 def _chunk_vectors(problem: Problem, is_transposed: bool) -> int:

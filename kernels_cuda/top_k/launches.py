@@ -155,6 +155,7 @@ def warp_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
             (*operands_of(problem), offsets),
             WarpParameters(
                 index_size=problem.index_size,
+                is_by_index=int(problem.is_by_index),
                 first_block=first,
                 n_rows=problem.n_rows,
                 axis_size=problem.axis_size,

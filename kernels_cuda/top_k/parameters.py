@@ -24,6 +24,7 @@ class WarpParameters(NamedTuple):
     """Parameters of `warp.warp_top_k`."""
 
     index_size: int
+    is_by_index: int
     first_block: int
     n_rows: int
     axis_size: int
@@ -58,6 +59,8 @@ class BlockParameters(NamedTuple):
     ----------
     source_size, index_size : int
         Bytes of an index in `sources` (0: there are none) and in `indices`.
+    is_by_index : int
+        Whether results are written by ascending position.
     first_block : int
         The part of a row that the first block takes.
     part_size, n_parts : int
@@ -81,6 +84,7 @@ class BlockParameters(NamedTuple):
 
     source_size: int
     index_size: int
+    is_by_index: int
     first_block: int
     axis_size: int
     part_size: int

@@ -212,6 +212,11 @@ class Problem:
         return self.lengths or LengthFormat()
 
     @property
+    def is_by_index(self) -> bool:
+        """Whether ascending position is another order than that of a sorted answer."""
+        return not self.is_sorted and self.k > 1
+
+    @property
     def filler(self) -> int:
         """Bits of an element that comes before no other, to fill up what a part of a row selects."""
         ones = (1 << 8 * self.element_size) - 1

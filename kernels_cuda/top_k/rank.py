@@ -68,6 +68,7 @@ class RankFunctions(NamedTuple):
     """Device functions for one block size and key."""
 
     rank_by_counting: Any
+    rank_by_low: Any
     pair_extremes: Any
     make_bins: Any
     fill_bins: Any
@@ -79,7 +80,8 @@ class RankFunctions(NamedTuple):
 def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     """Make the three ways to order shared (key, low) pairs by descending key, then descending low.
 
-    `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier.
+    `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier. `rank_by_low`
+    returns that by descending low alone.
 
     `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
     and `rank_in_bin` compares a pair with its bin's others. Where some bins have many pairs, all are refined:
@@ -275,6 +277,15 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         cuda.syncthreads()
         return bins, n_placed
 
+    @device_function
+    def add_over_lanes(amount, lanes):
+        """Return the sum over each so many lanes."""
+        distance = u32(1)
+        while distance < lanes:
+            amount += shuffle_xor_u32(amount, distance)
+            distance <<= 1
+        return amount
+
     @linked_function
     def rank_by_counting(keys, lows, n_pairs, thread, lane_bits):
         other_keys = cuda.local.array(keys_per_vector, key_type)
@@ -297,11 +308,23 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
                         if is_before and other + u32(place) < n_pairs:
                             rank += 1
                 other += lanes << 2
-        distance = u32(1)
-        while distance < lanes:
-            rank += shuffle_xor_u32(rank, distance)
-            distance <<= 1
-        return rank
+        return add_over_lanes(rank, lanes)
+
+    @linked_function
+    def rank_by_low(lows, n_pairs, thread, lane_bits):
+        other_lows = cuda.local.array(4, u32)
+        pair = thread >> lane_bits
+        lanes = 1 << lane_bits
+        rank = u32(0)
+        if pair < n_pairs:
+            low = lows[pair]
+            other = (thread & (lanes - 1)) << 2
+            while other < n_pairs:
+                load_lows(other_lows, lows, other >> 2)
+                for at in range(4):
+                    rank += u32(other_lows[at] > low and other + u32(at) < n_pairs)
+                other += lanes << 2
+        return add_over_lanes(rank, lanes)
 
     @linked_function
     def rank_in_bin(keys, lows, order, pair, ends, bins, parts):
@@ -363,7 +386,9 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             else:
                 cuda.syncwarp()
 
-    return RankFunctions(rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs)
+    return RankFunctions(
+        rank_by_counting, rank_by_low, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs
+    )
 
 
 @functools.cache
@@ -373,8 +398,8 @@ def write_function(element_size: int, n_threads: int) -> Any:
     key_type = functions.key_type
     restore = functions.restore
     store_element = functions.store_element
-    rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs = rank_functions(
-        n_threads, key_type
+    rank_by_counting, rank_by_low, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs = (
+        rank_functions(n_threads, key_type)
     )
     load_source_u32 = LOAD[4]
     load_source_u64 = LOAD[8]
@@ -390,6 +415,17 @@ def write_function(element_size: int, n_threads: int) -> Any:
                 index = i64(load_source_u64(sources + index * 8))
         return index
 
+    @device_function
+    def place_of_few(n_pairs, thread):
+        """Return the bits of the lanes that rank one pair, and the pair that this thread writes, if any."""
+        bits = u32(0)
+        while bits < 5 and n_pairs << (bits + 1) <= n_threads:
+            bits += 1
+        place = thread >> bits
+        if thread & ((1 << bits) - 1) != 0:
+            place = n_pairs
+        return bits, place
+
     @linked_function
     def write_first(
         memory,
@@ -401,14 +437,16 @@ def write_function(element_size: int, n_threads: int) -> Any:
         threshold,
         highest,
         is_threshold_close,
+        is_by_index,
         key_format,
         ids,
     ):
-        """Write the first `n_selected` of the candidates, in order.
+        """Write the first `n_selected` of the candidates, in order, or by ascending position.
 
         `memory` are the shared arrays, `row` is ``(address, stride, count)``, `output` is ``(values, indices,
         value_stride, index_stride, index_size)``, `origin` what `index_of` needs, and `ids` are ``(thread,
-        lane, warp)``. All keys lie from `threshold` to `highest`; if these are not close, they are found.
+        lane, warp)``. All keys lie from `threshold` to `highest`; if these are not close, they are found. By
+        position, there are no more candidates than threads.
         """
         keys, lows, order, bin_ends, parts, sums, extremes, counters = memory
         address, stride, count = row
@@ -422,13 +460,8 @@ def write_function(element_size: int, n_threads: int) -> Any:
         place = thread
         bins = make_bins(count, threshold, highest)
         if counts_ranks:
-            pair_lanes = u32(2)
-            while pair_lanes < 5 and n_pairs << (pair_lanes + 1) <= n_threads:
-                pair_lanes += 1
+            pair_lanes, place = place_of_few(n_pairs, thread)
             rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
-            place = thread >> pair_lanes
-            if thread & ((1 << pair_lanes) - 1) != 0:
-                place = n_pairs
         else:
             if not is_threshold_close:
                 threshold, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
@@ -440,12 +473,33 @@ def write_function(element_size: int, n_threads: int) -> Any:
             if not is_binned:
                 sort_pairs(keys, lows, n_pairs, thread)
                 n_placed = n_selected
+        has_rank = counts_ranks
+        if is_by_index:
+            is_left_out = place < n_pairs
+            pair = place
+            if is_binned and is_left_out:
+                pair = u32(order[place])
+            if place < n_placed:
+                if is_binned:
+                    rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins, parts)
+                elif not counts_ranks:
+                    rank = place
+                is_left_out = rank >= n_selected
+            cuda.syncthreads()
+            if is_left_out:
+                lows[pair] = u32(0)  # that of no position
+            cuda.syncthreads()
+            pair_lanes, place = place_of_few(n_pairs, thread)
+            rank = rank_by_low(lows, n_pairs, thread, pair_lanes)
+            n_placed = n_pairs
+            is_binned = False
+            has_rank = True
         while place < n_placed:
             pair = place
             if is_binned:
                 pair = u32(order[place])
                 rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins, parts)
-            elif not counts_ranks:
+            elif not has_rank:
                 rank = place
             if rank < n_selected:
                 position = i64(~lows[pair])

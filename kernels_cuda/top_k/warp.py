@@ -3,7 +3,8 @@
 1. Load the row; every lane keeps its unfolded keys (`keys`) in registers.
 2. Take the largest of the lanes' two maxima each away k times: what was taken last is a threshold that at
    least k keys are at or above, and all that have the same ordered key.
-3. Rank the few at or above it by counting, in shared memory, by (ordered key, position).
+3. Rank the few at or above it by counting, in shared memory, by (ordered key, position). By index, the first
+   k are ranked once more, by position.
 
 Of short rows it can rank all, for any k; then there is no threshold.
 
@@ -98,6 +99,13 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 other += _COMPARED
             return rank
 
+        @linked_function
+        def count_earlier(slot_keys, slot_positions, first, end, position):
+            rank = u32(0)
+            for other in range(first, end):
+                rank += u32(slot_positions[other] < position)
+            return rank
+
     else:
         # Key and inverted position make one number, which orders the pairs.
         slot_type = u64
@@ -124,6 +132,19 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                     load_vector(vector, slot_keys, number + u32(ahead))
                     for at in range(keys_per_vector):
                         rank += u32(vector[at] > pair)
+                number += u32(_COMPARED // keys_per_vector)
+            return rank
+
+        @linked_function
+        def count_earlier(slot_keys, slot_positions, first, end, position):
+            vector = cuda.local.array(keys_per_vector, u64)
+            rank = u32(0)
+            number = first // keys_per_vector
+            while number < (end + u32(keys_per_vector - 1)) // keys_per_vector:
+                for ahead in range(_COMPARED // keys_per_vector):
+                    load_vector(vector, slot_keys, number + u32(ahead))
+                    for at in range(keys_per_vector):
+                        rank += u32(~u32(vector[at]) < position)
                 number += u32(_COMPARED // keys_per_vector)
             return rank
 
@@ -322,11 +343,31 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         is_filler = lane < _COMPARED and filler < u32(p.n_slots)
         put_slot(slot_keys, slot_positions, slots + filler, key_type(0), u32(_NOWHERE), is_filler)
         cuda.syncwarp()
+        end = slots + n_found
+        if p.is_by_index != 0:
+            # What is not selected loses its position.
+            left_out = u32(0)
+            own = lane
+            while own < n_found:
+                key, position = take_slot(slot_keys, slot_positions, slots + own)
+                rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
+                left_out |= u32(rank >= n_selected) << (own >> 5)
+                own += 32
+            cuda.syncwarp()
+            own = lane
+            while own < n_found:
+                key, _ = take_slot(slot_keys, slot_positions, slots + own)
+                is_left_out = (left_out >> (own >> 5)) & 1
+                put_slot(slot_keys, slot_positions, slots + own, key, u32(_NOWHERE), is_left_out)
+                own += 32
+            cuda.syncwarp()
         own = lane
         while own < n_found:
             key, position = take_slot(slot_keys, slot_positions, slots + own)
-            end = slots + n_found
-            rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
+            if p.is_by_index != 0:
+                rank = count_earlier(slot_keys, slot_positions, slots, end, position)
+            else:
+                rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
             if rank < n_selected:
                 bits = restore(key, p.key_format, base + i64(position) * p.strides.x * element_size)
                 store_element(values + (value_row + i64(rank) * p.strides.values) * element_size, bits)
