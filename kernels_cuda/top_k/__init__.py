@@ -46,7 +46,7 @@ of whole rows.
 `sampled_candidates`,                 the end of the row
 `sampled_finish`
 `shared_keys`, `cluster_range`,       what a cluster keeps of a row, where its k-th key is, and the order
-`cluster_sort`                        of what it selects
+`cluster_sort`, `cluster_few`         of what it selects; and how it selects few elements
 `candidates`                          what a lane of the columns algorithm keeps
 `digits`                              ranks by a digit, for sorts in shared memory
 `cooperate`                           what the lanes of a warp, and the warps of a block, do together

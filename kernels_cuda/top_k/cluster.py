@@ -32,6 +32,7 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.cluster_few import FEW_BYTES, few_function
 from kernels_cuda.top_k.cluster_range import (
     DIGIT,
     DIGIT_BITS,
@@ -50,6 +51,7 @@ from kernels_cuda.top_k.parameters import ClusterParameters
 from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.shapes import (
     CLUSTER_THREADS,
+    FEW_LARGEST_ELEMENT,
     LARGEST_CLUSTER_CHUNK,
     VECTOR_BYTES,
     WARP_LANES,
@@ -73,12 +75,14 @@ def cluster_kernel(element_size: int) -> Any:
     n_words, load_vector, key_at = keys.n_words, keys.load_vector, keys.key_at
     load_row, load_key = keys.load_row, keys.load_key
     begin, find_digit = range_functions(element_size)
+    serves_few = element_size <= FEW_LARGEST_ELEMENT
+    select_few = few_function(element_size) if serves_few else None
     send, sort_and_write = sort_function(element_size)
     pad_row = pad_function(element_size)
     per_vector = VECTOR_BYTES // element_size
     n_bits = 8 * element_size
     # For the search, then for the keys that are ordered.
-    room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size)) // 4
+    room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), FEW_BYTES) // 4
     ones = (1 << n_bits) - 1
 
     @linked_function
@@ -105,38 +109,23 @@ def cluster_kernel(element_size: int) -> Any:
             mask ^= u32(1) << (31 - leading_zeros_u32(mask))
         return mask
 
-    @cuda.jit(max_registers=65536 // CLUSTER_THREADS)
-    def cluster_top_k(x, values, indices, lengths, offsets, p: ClusterParameters):
-        row_keys = cuda.shared.array(0, u32, VECTOR_BYTES)
-        room = cuda.shared.array(room_words, u32, VECTOR_BYTES)
-        chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
-        chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
-        warp_counts = cuda.shared.array(_N_WARPS, u32)
-        found = cuda.shared.array(N_FOUND, u32)
-        memory = shared_address(room)
+    @device_function
+    def select_by_digits(areas, own, row, output, n_steps, n_selected, p, ids):
+        """Write the first elements of a row; the blocks of the cluster have arrived at its barrier.
 
-        thread = u32(cuda.threadIdx.x)
+        `areas` are shared arrays, and the address of room for the search and the sort; `own` is where this
+        thread keeps its keys in shared memory; `row` is ``(address, length)``, `output` is ``(values,
+        indices)``, and `ids` are ``(thread, rank, n_blocks)``.
+        """
+        chunk_keys, chunk_lows, warp_counts, found, memory = areas
+        row_address, length = row
+        values, indices = output
+        thread, rank, n_blocks = ids
         lane = thread & 31
         warp = thread >> 5
-        rank = cluster_rank()
-        n_blocks = u32(1) << u32(p.cluster_bits)
-        begin(memory, thread, n_blocks)
-        cuda.syncthreads()
-        # Where all have arrived, all blocks are there.
-        cluster_arrive_relaxed()
-        grid_dependency_wait()
-
-        row = p.first_row + (i64(cuda.blockIdx.x) >> p.cluster_bits)
-        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
-        values += value_row * element_size
-        indices += index_row * p.index_size
-        n_selected = u32(min(p.k, length))
-        n_steps = u32((length + ((1 << p.step_bits) - 1)) >> p.step_bits)
         first = ((rank * _N_WARPS + warp) * n_steps * WARP_LANES + lane) * per_vector
-        own = shared_address(row_keys) + (warp * n_steps * WARP_LANES + lane) * VECTOR_BYTES
-        row_address = x + x_row * element_size
-        load_row(own, row_address, p.strides.x, first, n_steps, u32(length), p.key_format)
+        advance = u32(WARP_LANES * per_vector)
+        load_row(own, row_address, p.strides.x, first, n_steps, advance, length, p.key_format)
         cluster_wait()
 
         # All selected keys are above `high`, or from `low` on: of these `n_left`.
@@ -225,7 +214,7 @@ def cluster_kernel(element_size: int) -> Any:
                 place += (of_warp & 0xFFFF) + min(n_ties, n_left)
                 n_left = max(n_left, n_ties) - n_ties
             own += STEP_BYTES
-            first += WARP_LANES * per_vector
+            first += advance
             step = next_pass(step)
 
         if p.is_sorted != 0:
@@ -242,6 +231,62 @@ def cluster_kernel(element_size: int) -> Any:
             )
         else:
             cluster_wait()
+
+    @cuda.jit(max_registers=65536 // CLUSTER_THREADS)
+    def cluster_top_k(x, values, indices, lengths, offsets, p: ClusterParameters):
+        row_keys = cuda.shared.array(0, u32, VECTOR_BYTES)
+        room = cuda.shared.array(room_words, u32, VECTOR_BYTES)
+        chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
+        chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
+        warp_counts = cuda.shared.array(_N_WARPS, u32)
+        found = cuda.shared.array(N_FOUND, u32)
+        memory = shared_address(room)
+
+        thread = u32(cuda.threadIdx.x)
+        rank = cluster_rank()
+        n_blocks = u32(1) << u32(p.cluster_bits)
+        begin(memory, thread, n_blocks)
+        cuda.syncthreads()
+        # Where all have arrived, all blocks are there.
+        cluster_arrive_relaxed()
+        grid_dependency_wait()
+
+        row = p.first_row + (i64(cuda.blockIdx.x) >> p.cluster_bits)
+        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
+        row_address = x + x_row * element_size
+        values += value_row * element_size
+        indices += index_row * p.index_size
+        n_selected = u32(min(p.k, length))
+        n_steps = u32((length + ((1 << p.step_bits) - 1)) >> p.step_bits)
+        own = shared_address(row_keys) + ((thread >> 5) * n_steps * WARP_LANES + (thread & 31)) * VECTOR_BYTES
+        is_selected = False
+        if serves_few and p.is_few != 0 and n_selected > 0:
+            is_selected = select_few(
+                (chunk_keys, chunk_lows, memory),
+                own,
+                (row_address, u32(length)),
+                (values, indices),
+                n_steps,
+                n_selected,
+                p,
+                (thread, rank, n_blocks),
+            )
+            if not is_selected:
+                begin(memory, thread, n_blocks)
+                cuda.syncthreads()
+                cluster_arrive_relaxed()
+        if not is_selected:
+            select_by_digits(
+                (chunk_keys, chunk_lows, warp_counts, found, memory),
+                own,
+                (row_address, u32(length)),
+                (values, indices),
+                n_steps,
+                n_selected,
+                p,
+                (thread, rank, n_blocks),
+            )
         padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
         step = i64(n_blocks * CLUSTER_THREADS)
         pad_row(values, indices, p.strides, p.index_size, p.length_format.padding, padded, step, p.k)

@@ -19,8 +19,11 @@ from kernels_cuda.top_k.shapes import (
     CLUSTER_LARGEST_K,
     CLUSTER_STEP_BYTES,
     CLUSTER_THREADS,
+    FEW_GROUPS_PER_SELECTED,
+    FEW_LARGEST_ELEMENT,
     LARGEST_CLUSTER_CHUNK,
     SMALLEST_CLUSTER_CHUNK,
+    WARP_LANES,
     cluster_static_bytes,
 )
 
@@ -41,12 +44,18 @@ def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
     ]
     if not fitting or problem.k > CLUSTER_LARGEST_K:
         return None
-    busy = [
-        n_blocks
-        for n_blocks in fitting
-        if n_blocks * CLUSTER_STEP_BYTES <= problem.row_bytes and run_together(problem, policy, n_blocks)
-    ]
+    together = [n_blocks for n_blocks in fitting if run_together(problem, policy, n_blocks)]
+    most = max(together, default=min(fitting))
+    if selects_few(problem, most):
+        return most
+    busy = [n_blocks for n_blocks in together if n_blocks * CLUSTER_STEP_BYTES <= problem.row_bytes]
     return max(busy, default=min(fitting))
+
+
+def selects_few(problem: Problem, n_blocks: int) -> bool:
+    """Tell whether k is small enough for so many blocks to find few candidates."""
+    has_groups = problem.k * FEW_GROUPS_PER_SELECTED <= n_blocks * WARP_LANES
+    return has_groups and problem.element_size <= FEW_LARGEST_ELEMENT
 
 
 def n_steps(problem: Problem, n_blocks: int) -> int:
@@ -78,6 +87,7 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
             ClusterParameters(
                 index_size=problem.index_size,
                 is_sorted=int(problem.is_sorted),
+                is_few=int(selects_few(problem, n_blocks)),
                 first_row=first,
                 cluster_bits=n_blocks.bit_length() - 1,
                 step_bits=step_elements.bit_length() - 1,

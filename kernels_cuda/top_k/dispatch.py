@@ -8,7 +8,7 @@ from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
 from kernels_cuda.top_k import group_launches, launches, partition_launches
-from kernels_cuda.top_k.cluster_launches import cluster_launches, fitting_cluster, run_together
+from kernels_cuda.top_k.cluster_launches import cluster_launches, fitting_cluster, run_together, selects_few
 from kernels_cuda.top_k.launches import Launch, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, take_lengths
 from kernels_cuda.top_k.policy import Policy
@@ -178,6 +178,8 @@ def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
     if group_launches.is_transposed(problem, policy):
         return False
     is_long = problem.row_bytes > n_blocks * cluster.block_bytes
+    if selects_few(problem, n_blocks):
+        return n > cluster.row_elements and not is_long
     if problem.is_sorted:
         # More rows leave fewer blocks for each to order its elements with.
         smallest_k = cluster.large_k if is_long else cluster.sorted_k

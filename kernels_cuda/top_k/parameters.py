@@ -171,10 +171,13 @@ class ClusterParameters(NamedTuple):
         The bits of the number of elements that a cluster reads in a step, a vector per thread.
     chunk_bits : int
         The bits of the number of selected elements that one block orders.
+    is_few : int
+        Whether k is small enough for few candidates.
     """
 
     index_size: int
     is_sorted: int
+    is_few: int
     first_row: int
     cluster_bits: int
     step_bits: int

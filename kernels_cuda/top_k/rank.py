@@ -67,6 +67,7 @@ class Bins(NamedTuple):
 class RankFunctions(NamedTuple):
     """Device functions for one block size and key."""
 
+    place_of_few: Any
     rank_by_counting: Any
     rank_by_low: Any
     pair_extremes: Any
@@ -81,7 +82,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     """Make the three ways to order shared (key, low) pairs by descending key, then descending low.
 
     `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier. `rank_by_low`
-    returns that by descending low alone.
+    returns that by descending low alone. `place_of_few` tells how many lanes there are for each pair.
 
     `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
     and `rank_in_bin` compares a pair with its bin's others. Where some bins have many pairs, all are refined:
@@ -286,6 +287,17 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             distance <<= 1
         return amount
 
+    @device_function
+    def place_of_few(n_pairs, thread):
+        """Return the bits of the lanes that rank one pair, and the pair that this thread writes, if any."""
+        bits = u32(0)
+        while bits < 5 and n_pairs << (bits + 1) <= n_threads:
+            bits += 1
+        place = thread >> bits
+        if thread & ((1 << bits) - 1) != 0:
+            place = n_pairs
+        return bits, place
+
     @linked_function
     def rank_by_counting(keys, lows, n_pairs, thread, lane_bits):
         other_keys = cuda.local.array(keys_per_vector, key_type)
@@ -387,7 +399,14 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
                 cuda.syncwarp()
 
     return RankFunctions(
-        rank_by_counting, rank_by_low, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs
+        place_of_few,
+        rank_by_counting,
+        rank_by_low,
+        pair_extremes,
+        make_bins,
+        fill_bins,
+        rank_in_bin,
+        sort_pairs,
     )
 
 
@@ -398,9 +417,14 @@ def write_function(element_size: int, n_threads: int) -> Any:
     key_type = functions.key_type
     restore = functions.restore
     store_element = functions.store_element
-    rank_by_counting, rank_by_low, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs = (
-        rank_functions(n_threads, key_type)
+    ranks = rank_functions(n_threads, key_type)
+    place_of_few, rank_by_counting, rank_by_low = (
+        ranks.place_of_few,
+        ranks.rank_by_counting,
+        ranks.rank_by_low,
     )
+    pair_extremes, make_bins, fill_bins = ranks.pair_extremes, ranks.make_bins, ranks.fill_bins
+    rank_in_bin, sort_pairs = ranks.rank_in_bin, ranks.sort_pairs
     load_source_u32 = LOAD[4]
     load_source_u64 = LOAD[8]
 
@@ -414,17 +438,6 @@ def write_function(element_size: int, n_threads: int) -> Any:
             else:
                 index = i64(load_source_u64(sources + index * 8))
         return index
-
-    @device_function
-    def place_of_few(n_pairs, thread):
-        """Return the bits of the lanes that rank one pair, and the pair that this thread writes, if any."""
-        bits = u32(0)
-        while bits < 5 and n_pairs << (bits + 1) <= n_threads:
-            bits += 1
-        place = thread >> bits
-        if thread & ((1 << bits) - 1) != 0:
-            place = n_pairs
-        return bits, place
 
     @linked_function
     def write_first(

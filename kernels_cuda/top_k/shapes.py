@@ -169,6 +169,12 @@ CLUSTER_LARGEST_K = 4096
 # What one block orders of what is selected.
 SMALLEST_CLUSTER_CHUNK = 128
 LARGEST_CLUSTER_CHUNK = 1024
+# A cluster selects few elements, of at most so many bytes each, if it has enough groups for each of them: a
+# block has one per lane. There is room for so many candidates, and so many of one block.
+FEW_LARGEST_ELEMENT = 4
+FEW_GROUPS_PER_SELECTED = 4
+FEW_CANDIDATES = 256
+FEW_CANDIDATES_OF_BLOCK = 64
 
 
 def cluster_sort_bytes(element_size: int) -> int:

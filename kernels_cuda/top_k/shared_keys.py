@@ -1,7 +1,7 @@
 """Keys of a row in shared memory, each thread with its own: for blocks that go over them again and again.
 
-In each step, a warp has neighbouring vectors of the row, one per lane; those of all its steps are neighbours,
-too. So the keys of a warp lie together, in the order of steps, lanes and elements.
+In each step, a thread has a vector of the row. The keys of a warp lie together, in the order of steps, lanes
+and elements, wherever in the row they are from.
 """
 
 import functools
@@ -90,10 +90,11 @@ def key_functions(element_size: int) -> KeyFunctions:
         return load_shared(at + place * element_size)
 
     @linked_function
-    def load_elements(own, address, stride, first, n_steps, count):
+    def load_elements(own, address, stride, first, n_steps, advance, count):
         """Copy a thread's elements, those of `n_steps` vectors, to shared memory from `own` on.
 
-        The first one is number `first` of `count` elements, which begin at an address.
+        The first one is number `first` of `count` elements, which begin at an address; from step to step, the
+        number grows by `advance`.
         """
         is_aligned = stride == 1 and address & (VECTOR_BYTES - 1) == 0
         step_bytes = stride * element_size
@@ -112,12 +113,12 @@ def key_functions(element_size: int) -> KeyFunctions:
                     words[word] = packed
                 store_vector(words, own)
             own += STEP_BYTES
-            first += WARP_LANES * per_vector
+            first += advance
             step = next_pass(step)
         copy_async_wait()
 
     @linked_function
-    def make_keys(own, first, n_steps, count, key_format):
+    def make_keys(own, first, n_steps, advance, count, key_format):
         """Turn a thread's elements into keys; what is beyond the last of `count` elements gets the lowest."""
         words = cuda.local.array(n_words, key_type)
         step = u32(0)
@@ -132,12 +133,12 @@ def key_functions(element_size: int) -> KeyFunctions:
                 words[word] = packed
             store_vector(words, own)
             own += STEP_BYTES
-            first += WARP_LANES * per_vector
+            first += advance
             step = next_pass(step)
 
     @device_function
-    def load_row(own, address, stride, first, n_steps, count, key_format):
-        load_elements(own, address, stride, first, n_steps, count)
-        make_keys(own, first, n_steps, count, key_format)
+    def load_row(own, address, stride, first, n_steps, advance, count, key_format):
+        load_elements(own, address, stride, first, n_steps, advance, count)
+        make_keys(own, first, n_steps, advance, count, key_format)
 
     return KeyFunctions(n_words, load_row, load_vector, key_at, load_key)

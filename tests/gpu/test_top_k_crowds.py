@@ -47,6 +47,21 @@ def test_rows(name, kind, torch):
                 assert_same(actual, answer)
 
 
+@pytest.mark.parametrize("kind", ["in-one-group", *DATA])
+@pytest.mark.parametrize("name", ["cluster", "cluster-4", "cluster-8"])
+def test_few_of_long_rows(name, kind, torch):
+    """Largest elements that are 512 positions apart are in one group, of any number of blocks."""
+    rows = np.random.default_rng(7).standard_normal((N_ROWS, N_ELEMENTS), np.float32)
+    one_group = np.where(np.arange(N_ELEMENTS) % 512 == 5, rows + 10, rows)
+    rows = (one_group if kind == "in-one-group" else DATA[kind](rows)).astype(np.float32)
+    for k in (1, 2, 20, 32, 50, 100, 128):
+        for options in ({}, {"sorted": False}, {"largest": False}):
+            with forced(CHOICES[name]):
+                found = call(Torch("cuda"), Case("top_k", kind, lambda: (rows,), (k,), options))
+            for actual, answer in zip(found, reference.top_k(rows, k, **options), strict=True):
+                assert_same(actual, answer)
+
+
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("n_elements", [100, 256, 1000])
 def test_short_rows(kind, n_elements, torch):
