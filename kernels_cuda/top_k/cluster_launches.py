@@ -97,6 +97,7 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                 strides=problem.strides,
                 layout=problem.rows.layout,
                 length_format=problem.length_format,
+                unfolded_format=problem.unfolded_format,
                 key_format=problem.key_format,
             ),
             n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES,

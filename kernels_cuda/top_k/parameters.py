@@ -187,6 +187,7 @@ class ClusterParameters(NamedTuple):
     strides: AxisStrides
     layout: RowLayout
     length_format: LengthFormat
+    unfolded_format: UnfoldedFormat
     key_format: KeyFormat
 
 

@@ -36,6 +36,7 @@ class KeyFunctions(NamedTuple):
     """Device functions for one element width; a vector is a local array of `n_words` words, of any keys."""
 
     n_words: int
+    load_elements: Any
     load_row: Any
     load_vector: Any
     key_at: Any
@@ -94,7 +95,7 @@ def key_functions(element_size: int) -> KeyFunctions:
         """Copy a thread's elements, those of `n_steps` vectors, to shared memory from `own` on.
 
         The first one is number `first` of `count` elements, which begin at an address; from step to step, the
-        number grows by `advance`.
+        number grows by `advance`. Beyond the last one are zeros.
         """
         is_aligned = stride == 1 and address & (VECTOR_BYTES - 1) == 0
         step_bytes = stride * element_size
@@ -141,4 +142,4 @@ def key_functions(element_size: int) -> KeyFunctions:
         load_elements(own, address, stride, first, n_steps, advance, count)
         make_keys(own, first, n_steps, advance, count, key_format)
 
-    return KeyFunctions(n_words, load_row, load_vector, key_at, load_key)
+    return KeyFunctions(n_words, load_elements, load_row, load_vector, key_at, load_key)
