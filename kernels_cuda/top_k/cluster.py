@@ -76,7 +76,7 @@ def cluster_kernel(element_size: int) -> Any:
     load_row, load_key = keys.load_row, keys.load_key
     begin, find_digit = range_functions(element_size)
     serves_few = element_size <= FEW_LARGEST_ELEMENT
-    select_few = few_function(element_size) if serves_few else None
+    select_few: Any = few_function(element_size) if serves_few else None
     send, sort_and_write = sort_function(element_size)
     pad_row = pad_function(element_size)
     per_vector = VECTOR_BYTES // element_size
@@ -245,8 +245,10 @@ def cluster_kernel(element_size: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         rank = cluster_rank()
         n_blocks = u32(1) << u32(p.cluster_bits)
-        begin(memory, thread, n_blocks)
-        cuda.syncthreads()
+        may_be_few = serves_few and p.is_few != 0
+        if not may_be_few:
+            begin(memory, thread, n_blocks)
+            cuda.syncthreads()
         # Where all have arrived, all blocks are there.
         cluster_arrive_relaxed()
         grid_dependency_wait()
@@ -261,7 +263,7 @@ def cluster_kernel(element_size: int) -> Any:
         n_steps = u32((length + ((1 << p.step_bits) - 1)) >> p.step_bits)
         own = shared_address(row_keys) + ((thread >> 5) * n_steps * WARP_LANES + (thread & 31)) * VECTOR_BYTES
         is_selected = False
-        if serves_few and p.is_few != 0 and n_selected > 0:
+        if may_be_few and n_selected > 0:
             is_selected = select_few(
                 (chunk_keys, chunk_lows, memory),
                 own,

@@ -1,0 +1,419 @@
+"""What a cluster selects if k is small: a threshold from group maxima leaves few candidates.
+
+Elements whose positions leave the same remainder are a group: so neighbours, and equal elements, are spread
+over all groups. Each block has `WARP_LANES` of them.
+
+1. Each block finds the first (key, position) of each of its groups, and tells all blocks.
+2. Each block finds one of these that at least k of them do not come after: the same one in all blocks. All
+   that is selected does not come after it either.
+3. Each block lists what does not, and gives it to the first block, which orders it and writes the first k.
+
+Only if some groups have far more of the row's first elements than others are there more candidates than
+there is room for. Nothing is selected then.
+"""
+
+import functools
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    LOAD_SHARED,
+    STORE_CLUSTER,
+    STORE_SHARED,
+    atomic_add_shared_u32,
+    ballot,
+    cluster_address,
+    cluster_arrive,
+    cluster_arrive_relaxed,
+    cluster_wait,
+    load_shared_u32,
+    load_shared_u32x4,
+    load_shared_u64,
+    next_pass,
+    shuffle_from_u32,
+    shuffle_xor_u32,
+    shuffle_xor_u64,
+    store_cluster_u32x4,
+    store_shared_u32,
+    store_shared_u64,
+    trailing_zeros_u32,
+    warp_add,
+    warp_max,
+    warp_min,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.cooperate import warp_maximum_u64
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.rank import rank_functions
+from kernels_cuda.top_k.rows import store_index
+from kernels_cuda.top_k.shapes import (
+    CLUSTER_THREADS,
+    FEW_CANDIDATES,
+    FEW_CANDIDATES_OF_BLOCK,
+    LARGEST_CLUSTER,
+    VECTOR_BYTES,
+    WARP_LANES,
+)
+from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+_N_WARPS = CLUSTER_THREADS // WARP_LANES
+_PAIR_BYTES = 8
+# A part of the row is what all groups have an element of; parts are counted in 16 bits.
+_MOST_PARTS = 0xFFFF
+# In bytes, one behind the other: what each warp finds of each group, for warps to read a group each without
+# bank conflicts, and then the candidates of this block; the maxima of this block's groups; those of all
+# groups; how many maxima each warp's pivot does not come after; the candidates of all blocks, and how many
+# they are; and the number of this block's candidates.
+_WARP_STRIDE = (WARP_LANES + 1) * _PAIR_BYTES
+_OWN_MAXIMA = _N_WARPS * _WARP_STRIDE
+_MAXIMA = _OWN_MAXIMA + WARP_LANES * _PAIR_BYTES
+_MAXIMA_BYTES = WARP_LANES * _PAIR_BYTES
+_PLACES = _MAXIMA + LARGEST_CLUSTER * _MAXIMA_BYTES
+_LISTS = _PLACES + 4 * _N_WARPS
+_LIST_BYTES = FEW_CANDIDATES_OF_BLOCK * _PAIR_BYTES
+_COUNTS = _LISTS + LARGEST_CLUSTER * _LIST_BYTES
+_OWN_COUNT = _COUNTS + 4 * LARGEST_CLUSTER
+FEW_BYTES = _OWN_COUNT + VECTOR_BYTES
+
+
+@functools.cache
+def few_function(element_size: int) -> Any:
+    """Make the function for one element width of at most 4 bytes."""
+    functions = element_functions(element_size)
+    ordered_key, restore = functions.ordered_key, functions.restore
+    unfolding_of, fold, whole_key = functions.unfolding_of, functions.fold, functions.whole_key
+    unfold_threshold = functions.unfold_threshold
+    spread_unfolded_keys = functions.spread_unfolded_keys
+    store_element = functions.store_element
+    keys = key_functions(element_size)
+    n_words, load_elements = keys.n_words, keys.load_elements
+    load_vector, key_at = keys.load_vector, keys.key_at
+    ranks = rank_functions(CLUSTER_THREADS, u32)
+    rank_by_counting, place_of_few = ranks.rank_by_counting, ranks.place_of_few
+    per_vector = VECTOR_BYTES // element_size
+    vector_bits = per_vector.bit_length() - 1
+    # Of this many lanes, each has a part of every group of the block; so many times, they have all groups.
+    group_lanes = WARP_LANES // per_vector
+    send_count = STORE_CLUSTER[4]
+    # What a warp finds of a group: a pair, or a word.
+    best_bytes = 8 if element_size == 4 else 4
+    store_best, load_best = STORE_SHARED[best_bytes], LOAD_SHARED[best_bytes]
+    shuffle_xor = shuffle_xor_u64 if element_size == 4 else shuffle_xor_u32
+
+    @device_function
+    def pair_of(key, position):
+        """Return a number that is larger for what comes first."""
+        return (u64(key) << 32) | u64(~position)
+
+    @device_function
+    def share_out(best, lane):
+        """Have lanes that have the same groups give each other what they do not keep; return what is kept."""
+        for halving in range(vector_bits):
+            n_kept = per_vector >> (halving + 1)
+            distance = u32(WARP_LANES >> (halving + 1))
+            is_upper = lane & distance != 0
+            for element in range(n_kept):
+                kept, given = best[element], best[element + n_kept]
+                if is_upper:
+                    kept, given = given, kept
+                best[element] = max(kept, shuffle_xor(given, distance))
+        return best[0]
+
+    @device_function
+    def elements_of_step(step, n_steps, first, advance, count):
+        """Return how many of a thread's elements are in the row: only the last step may go beyond its end."""
+        n_inside = u32(per_vector)
+        if step + 1 == n_steps:
+            at = first + step * advance
+            n_inside = min(count - min(at, count), u32(per_vector))
+        return n_inside
+
+    if element_size == 4:
+
+        @linked_function
+        def first_of_groups(own, first, n_steps, advance, count, thread, unfolding):
+            """Return a warp's first (unfolded key, position) of group number `lane`, 0 where it has none.
+
+            The largest unfolded key of the thread is returned, too. Of neighbours that have the same key but
+            different bits, any one may count as the first.
+            """
+            words = cuda.local.array(4, u32)
+            unfolded_keys = cuda.local.array(per_vector, u32)
+            best_keys = cuda.local.array(per_vector, u32)
+            best_steps = cuda.local.array(per_vector, u32)
+            best = cuda.local.array(per_vector, u64)
+            for element in range(per_vector):
+                best_keys[element] = u32(0)
+                best_steps[element] = u32(0)
+            step = u32(0)
+            while step < n_steps:
+                load_vector(words, own)
+                spread_unfolded_keys(words, unfolded_keys, 0, unfolding)
+                n_inside = elements_of_step(step, n_steps, first, advance, count)
+                for element in range(per_vector):
+                    if unfolded_keys[element] > best_keys[element] and element < n_inside:
+                        best_keys[element] = unfolded_keys[element]
+                        best_steps[element] = step
+                own += STEP_BYTES
+                step = next_pass(step)
+            largest = u32(0)
+            for element in range(per_vector):
+                largest = max(largest, best_keys[element])
+                best[element] = u64(0)
+                if first + u32(element) < count:
+                    position = first + best_steps[element] * advance + u32(element)
+                    best[element] = pair_of(best_keys[element], position)
+            return share_out(best, thread & 31), largest
+
+        @device_function
+        def maximum_pair(best, n_blocks, rank, offset, unfolded_format, key_format):
+            pair = warp_maximum_u64(best)
+            if pair != 0:
+                pair = (u64(fold(u32(pair >> 32), unfolded_format, key_format)) << 32) | u32(pair)
+            return pair
+
+    else:
+        # Of elements in the same group, the part of the row that they are in tells the position: it and the
+        # key make one word.
+        @linked_function
+        def first_of_groups(own, first, n_steps, advance, count, thread, unfolding):
+            """Do the same, with a word for each (unfolded key, part of the row)."""
+            words = cuda.local.array(4, u32)
+            unfolded_keys = cuda.local.array(per_vector, u32)
+            best = cuda.local.array(per_vector, u32)
+            low = u32(_MOST_PARTS) - thread // group_lanes
+            for element in range(per_vector):
+                best[element] = u32(0)
+            step = u32(0)
+            while step < n_steps:
+                load_vector(words, own)
+                spread_unfolded_keys(words, unfolded_keys, 0, unfolding)
+                n_inside = elements_of_step(step, n_steps, first, advance, count)
+                for element in range(per_vector):
+                    if element < n_inside:
+                        best[element] = max(best[element], whole_key(unfolded_keys[element]) | low)
+                low -= CLUSTER_THREADS // group_lanes
+                own += STEP_BYTES
+                step = next_pass(step)
+            largest = u32(0)
+            for element in range(per_vector):
+                largest = max(largest, best[element])
+            return share_out(best, thread & 31), largest
+
+        @device_function
+        def maximum_pair(best, n_blocks, rank, offset, unfolded_format, key_format):
+            word = warp_max(best)
+            pair = u64(0)
+            if word != 0:
+                part = u32(_MOST_PARTS) - (word & _MOST_PARTS)
+                position = (part * n_blocks + rank) * WARP_LANES + offset
+                pair = pair_of(fold(word, unfolded_format, key_format), position)
+            return pair
+
+    @linked_function
+    def share_maxima(memory, best, thread, rank, n_blocks, unfolded_format, key_format):
+        """Tell all blocks the first (key, position) of each group of this one, and meet them."""
+        lane = thread & 31
+        warp = thread >> 5
+        store_best(memory + warp * _WARP_STRIDE + lane * best_bytes, best)
+        cuda.syncthreads()
+        best = load_best(memory + lane * _WARP_STRIDE + warp * best_bytes)
+        # The group that lane number `warp` of each warp has.
+        offset = warp % group_lanes * per_vector + warp // group_lanes
+        pair = maximum_pair(best, n_blocks, rank, offset, unfolded_format, key_format)
+        if lane == 0:
+            store_shared_u64(memory + _OWN_MAXIMA + warp * _PAIR_BYTES, pair)
+        cuda.syncthreads()
+        if warp == 0:
+            # A lane has half of the maxima for a block.
+            block = lane % LARGEST_CLUSTER
+            at = lane // LARGEST_CLUSTER * (_MAXIMA_BYTES // 2)
+            if block < n_blocks:
+                to = cluster_address(memory + _MAXIMA + rank * _MAXIMA_BYTES + at, block)
+                for vector in range(0, _MAXIMA_BYTES // 2, VECTOR_BYTES):
+                    store_cluster_u32x4(to + vector, *load_shared_u32x4(memory + _OWN_MAXIMA + at + vector))
+            cluster_arrive()
+        else:
+            cluster_arrive_relaxed()
+        cluster_wait()
+
+    @linked_function
+    def first_of_all(memory, n_blocks, lane):
+        """Return the first (key, position) of the row."""
+        best = u64(0)
+        other = lane
+        while other < n_blocks * WARP_LANES:
+            best = max(best, load_shared_u64(memory + _MAXIMA + other * _PAIR_BYTES))
+            other += WARP_LANES
+        return warp_maximum_u64(best)
+
+    @linked_function
+    def find_threshold(memory, n_selected, n_blocks, lane, warp):
+        """Return one of the maxima that at least `n_selected` do not come after, or 0.
+
+        Each warp tries one, and those are evenly spread over the groups. The last one of them that is not too
+        high leaves the fewest candidates.
+        """
+        n_maxima = n_blocks * WARP_LANES
+        pivot = load_shared_u64(memory + _MAXIMA + warp * n_blocks * _PAIR_BYTES)
+        n_before = u32(0)
+        other = lane
+        while other < n_maxima:
+            n_before += u32(load_shared_u64(memory + _MAXIMA + other * _PAIR_BYTES) >= pivot)
+            other += WARP_LANES
+        n_before = warp_add(n_before)
+        if lane == 0:
+            store_shared_u32(memory + _PLACES + (warp << 2), n_before)
+        cuda.syncthreads()
+        place = load_shared_u32(memory + _PLACES + (lane << 2))
+        if place < n_selected:
+            place = n_maxima + 1
+        smallest = warp_min(place)
+        threshold = u64(0)
+        if smallest <= n_maxima:
+            chosen = trailing_zeros_u32(ballot(place == smallest))
+            threshold = load_shared_u64(memory + _MAXIMA + chosen * n_blocks * _PAIR_BYTES)
+        return threshold
+
+    @linked_function
+    def list_candidates(memory, own, first, n_steps, advance, count, threshold, key_format):
+        """List a thread's elements that do not come after the threshold, as far as there is room."""
+        words = cuda.local.array(n_words, u32)
+        step = u32(0)
+        while step < n_steps:
+            load_vector(words, own)
+            for element in range(per_vector):
+                position = first + u32(element)
+                pair = pair_of(ordered_key(key_at(words, element), key_format), position)
+                if pair >= threshold and position < count:
+                    slot = atomic_add_shared_u32(memory + _OWN_COUNT, u32(1))
+                    if slot < FEW_CANDIDATES_OF_BLOCK:
+                        store_shared_u64(memory + slot * _PAIR_BYTES, pair)
+            own += STEP_BYTES
+            first += advance
+            step = next_pass(step)
+
+    @linked_function
+    def give_candidates(memory, thread, rank, n_blocks):
+        """Give the first block the candidates of this one, and tell all blocks how many they are."""
+        lane = thread & 31
+        cuda.syncthreads()
+        if thread < WARP_LANES:
+            count = load_shared_u32(memory + _OWN_COUNT)
+            to = cluster_address(memory + _LISTS + rank * _LIST_BYTES, u32(0))
+            n_bytes = min(count, u32(FEW_CANDIDATES_OF_BLOCK)) * _PAIR_BYTES
+            at = lane * VECTOR_BYTES
+            while at < n_bytes:
+                store_cluster_u32x4(to + at, *load_shared_u32x4(memory + at))
+                at += WARP_LANES * VECTOR_BYTES
+            if lane < n_blocks:
+                send_count(cluster_address(memory + _COUNTS + (rank << 2), lane), count)
+            cluster_arrive()
+        else:
+            cluster_arrive_relaxed()
+        cluster_wait()
+
+    @linked_function
+    def take_candidates(memory, candidate_keys, candidate_lows, count, lane, warp):
+        """Put the candidates of all blocks into one list; `count` are those of block number `lane`."""
+        before = u32(0)
+        if lane < warp:
+            before = count
+        to = warp_add(before)
+        n_own = shuffle_from_u32(count, warp)
+        candidate = lane
+        while candidate < n_own and warp < LARGEST_CLUSTER:
+            pair = load_shared_u64(memory + _LISTS + warp * _LIST_BYTES + candidate * _PAIR_BYTES)
+            candidate_keys[to + candidate] = u32(pair >> 32)
+            candidate_lows[to + candidate] = u32(pair)
+            candidate += WARP_LANES
+
+    @linked_function
+    def write_first(memory, row, output, n_pairs, n_selected, is_by_index, key_format, thread):
+        """Write the first `n_selected` of the candidates, in order, or by ascending position."""
+        candidate_keys, candidate_lows = memory
+        address, stride = row
+        values, indices, value_stride, index_stride, index_size = output
+        lane_bits, pair = place_of_few(n_pairs, thread)
+        key = u32(0)
+        if pair < n_pairs:
+            key = candidate_keys[pair]
+        rank = u32(0)
+        step = u32(0)
+        while step <= u32(is_by_index):
+            if step == 1:
+                # What is selected comes before what is not, in order of position.
+                cuda.syncthreads()
+                if pair < n_pairs:
+                    candidate_keys[pair] = u32(rank < n_selected)
+                cuda.syncthreads()
+            rank = rank_by_counting(candidate_keys, candidate_lows, n_pairs, thread, lane_bits)
+            step = next_pass(step)
+        if pair < n_pairs and rank < n_selected:
+            position = i64(~candidate_lows[pair])
+            bits = restore(key, key_format, address + position * stride * element_size)
+            store_element(values + i64(rank) * value_stride * element_size, bits)
+            store_index(indices + i64(rank) * index_stride * index_size, index_size, position)
+
+    @device_function
+    def select_few(areas, own, row, output, n_steps, n_selected, p, ids):
+        """Write the first elements of a row, and tell whether there was room for the candidates.
+
+        `areas` are shared arrays for keys and lows, and the address of `FEW_BYTES` of shared memory. The
+        other parameters are those of `cluster.select_by_digits`; at least one element is to be selected.
+        """
+        candidate_keys, candidate_lows, memory = areas
+        address, length = row
+        thread, rank, n_blocks = ids
+        lane = thread & 31
+        warp = thread >> 5
+        if thread == 0:
+            store_shared_u32(memory + _OWN_COUNT, u32(0))
+        # The blocks of the cluster take turns: each reads 32 neighbouring elements, one of each group.
+        part = thread // group_lanes
+        first = (part * n_blocks + rank) * WARP_LANES + lane % group_lanes * per_vector
+        advance = u32(1) << u32(p.step_bits)
+        load_elements(own, address, p.strides.x, first, n_steps, advance, length)
+        unfolding = unfolding_of(p.unfolded_format, False)
+        best, largest = first_of_groups(own, first, n_steps, advance, length, thread, unfolding)
+        cluster_wait()
+        share_maxima(memory, best, thread, rank, n_blocks, p.unfolded_format, p.key_format)
+        n_candidates = u32(1)
+        has_room = True
+        if n_selected == 1:
+            if rank == 0 and warp == 0:
+                best = first_of_all(memory, n_blocks, lane)
+                candidate_keys[0] = u32(best >> 32)
+                candidate_lows[0] = u32(best)
+        else:
+            threshold = find_threshold(memory, n_selected, n_blocks, lane, warp)
+            if largest >= unfold_threshold(u32(threshold >> 32), p.key_format):
+                list_candidates(memory, own, first, n_steps, advance, length, threshold, p.key_format)
+            give_candidates(memory, thread, rank, n_blocks)
+            count = u32(0)
+            if lane < n_blocks:
+                count = load_shared_u32(memory + _COUNTS + (lane << 2))
+            n_candidates = warp_add(count)
+            has_room = ballot(count > FEW_CANDIDATES_OF_BLOCK) == 0 and n_candidates <= FEW_CANDIDATES
+            if has_room and rank == 0:
+                take_candidates(memory, candidate_keys, candidate_lows, count, lane, warp)
+        cuda.syncthreads()
+        if has_room and rank == 0:
+            write_first(
+                (candidate_keys, candidate_lows),
+                (address, p.strides.x),
+                (*output, p.strides.values, p.strides.indices, p.index_size),
+                n_candidates,
+                n_selected,
+                p.is_sorted == 0,
+                p.key_format,
+                thread,
+            )
+        return has_room
+
+    return select_few
