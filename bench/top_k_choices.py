@@ -1,37 +1,74 @@
 """Find the fastest algorithm of top_k on CUDA for each problem: `python bench/top_k_choices.py`; needs a GPU.
 
-Every algorithm that can solve a problem is timed, in order of value and of index. The output lists the
-problems for which the policy does not choose the fastest, how far each algorithm is ahead of the next one,
-and, for each k and number of rows, the row lengths from which on each algorithm is the fastest. Kernels are
-compiled on first use: run ``dmlops warmup --device cuda --operator top_k`` first.
+Every algorithm that can solve a problem is timed: rows that lie one after the other and side by side, in
+order of value and of index. The times go to ``bench/results``; ``python bench/top_k_choices.py --table FILE``
+makes of them the table that plans choose by, ``kernels_cuda/top_k/fastest.json``. Kernels are compiled on
+first use: run ``dmlops warmup --device cuda --operator top_k`` first.
 """
 
 import argparse
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from top_k_policy import MARGIN, RESULTS, Problem, Side, Stopwatch, microseconds
 
 from kernels_cuda.top_k.dispatch import Algorithm
+from kernels_cuda.top_k.fastest import TABLE, Kind
 
-ROWS = (1, 4, 16, 64, 256, 1024, 8192, 65_536)
-LENGTHS = tuple(1 << exponent for exponent in range(6, 23))
-KS = (1, 8, 50, 100, 256, 512, 1000, 2048, 4096)
-MOST_ELEMENTS = 1 << 27
+# Each number of rows stands for those up to another one. Clusters of 16, 8 and 4 blocks serve 7, 14 and 28
+# rows at a time; 132 and 264 are one and two rows for each multiprocessor of an H200.
+ROWS = {
+    1: 1,
+    3: 4,
+    7: 7,
+    14: 14,
+    28: 28,
+    44: 53,
+    66: 79,
+    96: 112,
+    132: 132,
+    190: 224,
+    264: 264,
+    512: 724,
+    1024: 2896,
+    8192: 23_170,
+    65_536: 65_536,
+}
+FEWEST_COLUMNS = 28
+# Powers of two, and about what the largest clusters hold.
+LENGTHS = (*(1 << exponent for exponent in range(6, 20)), 5 << 17, 1 << 20, 1 << 21, 1 << 22)
+# What users ask for, and powers of two.
+KS = (1, 2, 4, 8, 16, 32, 50, 64, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192)
+ELEMENT_SIZES = (4, 2, 8)
+MOST_BYTES = 1 << 29
+# Times of algorithms that take longer than this many times the best are not kept.
+KEPT = 1.5
+# These need the hardware of some devices; the table names the fastest of the others, too.
+SPECIAL = {"cluster", "sampled"}
+# Less than this is noise: the algorithm of shorter rows goes on.
+TIED = 1.03
 SHOWN = 60
 
 
 class Choice(NamedTuple):
     """A problem with the microseconds of each algorithm that serves it, and the one that is chosen."""
 
-    problem: Problem
-    element_size: int
+    kind: Kind
+    rows: int
+    length: int
+    k: int
     chosen: str
     times: dict[str, float]
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that was timed."""
+        return problem_of(self.kind, self.rows, self.length, self.k)
 
     @property
     def ranking(self) -> list[str]:
@@ -41,44 +78,46 @@ class Choice(NamedTuple):
     @property
     def loss(self) -> float:
         """How many times as long as the fastest one the chosen algorithm takes."""
-        return self.times[self.chosen] / self.times[self.ranking[0]]
+        return self.times.get(self.chosen, KEPT * self.times[self.ranking[0]]) / self.times[self.ranking[0]]
 
     @property
     def lead(self) -> float:
         """How many times as long as the fastest one the next one takes."""
         first, *others = self.ranking
-        return self.times[others[0]] / self.times[first] if others else 1.0
+        return self.times[others[0]] / self.times[first] if others else KEPT
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> list[Any]:
         """Return what the results file holds."""
-        rows, length = self.problem.sizes
-        return {
-            "rows": rows,
-            "length": length,
-            "k": self.problem.k,
-            "is_sorted": self.problem.is_sorted,
-            "element_size": self.element_size,
-            "chosen": self.chosen,
-            "microseconds": {name: round(time, 2) for name, time in self.times.items()},
-        }
+        most = KEPT * self.times[self.ranking[0]]
+        times = {name: round(self.times[name], 2) for name in self.ranking if self.times[name] <= most}
+        return [*self.kind, self.rows, self.length, self.k, times]
 
 
-def problems(rows: Sequence[int] = ROWS) -> Iterator[Problem]:
-    """Yield the problems; those of the same input follow each other."""
-    for n_rows, length in itertools.product(rows, LENGTHS):
-        if n_rows * length <= MOST_ELEMENTS:
-            for k, is_sorted in itertools.product(KS, (True, False)):
-                if k <= length:
-                    yield Problem((n_rows, length), 1, k, is_sorted)
+def problem_of(kind: Kind, rows: int, length: int, k: int) -> Problem:
+    """Return rows of a length, one after the other or side by side."""
+    if kind.is_transposed:
+        return Problem((length, rows), 0, k, kind.is_sorted)
+    return Problem((rows, length), 1, k, kind.is_sorted)
 
 
-def measure(watch: Stopwatch, element_size: int, rows: Sequence[int]) -> list[Choice]:
+def problems(element_size: int, ks: Sequence[int] = KS) -> Iterator[tuple[Kind, int, int, int]]:
+    """Yield the problems; those of the same input follow each other. One element is in any order."""
+    for is_transposed, rows, length in itertools.product((False, True), ROWS, LENGTHS):
+        if rows * length * element_size > MOST_BYTES or (is_transposed and rows < FEWEST_COLUMNS):
+            continue
+        for k, is_sorted in itertools.product(ks, (True, False)):
+            if k <= length and (is_sorted or k > 1):
+                yield Kind(element_size, is_transposed, is_sorted), rows, length, k
+
+
+def measure(watch: Stopwatch, element_size: int, ks: Sequence[int]) -> list[Choice]:
     """Time all algorithms on all problems, as far as there is time."""
     choices = []
     sides = [Side(algorithm) for algorithm in Algorithm]
-    for problem in problems(rows):
+    for place in problems(element_size, ks):
         if watch.is_over:
             break
+        problem = problem_of(*place)
         chosen = watch.plan(problem, element_size, Side(None)).variant.partition(" ")[0]
         try:
             found = zip(Algorithm, watch.compare(problem, element_size, sides), strict=True)
@@ -86,8 +125,59 @@ def measure(watch: Stopwatch, element_size: int, rows: Sequence[int]) -> list[Ch
             print(f"FAILED: {problem}, {element_size} bytes: {error}", flush=True)
             continue
         times = {str(algorithm): time for algorithm, time in found if time is not None}
-        choices.append(Choice(problem, element_size, chosen, times))
+        choices.append(Choice(*place, chosen, times))
     return choices
+
+
+def load(path: Path) -> list[Choice]:
+    """Return what a results file holds; nothing is known of what was chosen then."""
+    rows = json.loads(path.read_text())["choices"]
+    return [Choice(Kind(*row[:3]), *row[3:6], "", row[6]) for row in rows]
+
+
+def names_of(each: Choice, before: Sequence[str]) -> tuple[str, ...]:
+    """Return the algorithm for a problem, and one that any device has; `before` serve shorter rows."""
+    found = []
+    for names in (each.times, {name: time for name, time in each.times.items() if name not in SPECIAL}):
+        best = min(names, key=names.__getitem__, default=None)
+        if best is None:
+            continue
+        tied = [name for name in before if names.get(name, float("inf")) < TIED * names[best]]
+        found.append(tied[0] if tied else best)
+    return tuple(dict.fromkeys(found))
+
+
+def line_of(group: Iterable[Choice]) -> str:
+    """Return the algorithms for rows of the same number and k, as the table has them.
+
+    Each part holds up to a length, and the last one beyond.
+    """
+    parts: list[tuple[int, tuple[str, ...]]] = []
+    for each in sorted(group, key=lambda each: each.length):
+        names = names_of(each, parts[-1][1] if parts else ())
+        if parts and parts[-1][1] == names:
+            parts.pop()
+        parts.append((each.length, names))
+    words = [f"{length} {' '.join(names)}" for length, names in parts]
+    words[-1] = " ".join(parts[-1][1])
+    return ", ".join(words)
+
+
+def table_of(choices: Iterable[Choice]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return the table: by kind, k and number of rows, each of which holds up to that number."""
+
+    def place_of(each: Choice) -> tuple[Kind, int, int]:
+        return each.kind, each.k, each.rows
+
+    table: dict[str, dict[str, dict[str, str]]] = {}
+    for (kind, k, rows), group in itertools.groupby(sorted(choices, key=place_of), key=place_of):
+        lines = table.setdefault(str(kind), {}).setdefault(str(k), {})
+        line = line_of(group)
+        last = next(reversed(lines), "")
+        if last and lines[last] == line:
+            del lines[last]
+        lines[str(ROWS[rows])] = line
+    return table
 
 
 def print_losses(choices: Sequence[Choice]) -> None:
@@ -96,10 +186,10 @@ def print_losses(choices: Sequence[Choice]) -> None:
     print(f"\n{len(losses)} of {len(choices)} problems lose {MARGIN - 1:.0%} or more by the choice")
     for each in losses[:SHOWN]:
         best = each.ranking[0]
+        chosen = microseconds(each.times[each.chosen]) if each.chosen in each.times else "?"
         print(
-            f"  {each.problem!s:>36} {each.element_size} bytes: {each.chosen} "
-            f"{microseconds(each.times[each.chosen])}, {best} {microseconds(each.times[best])}, "
-            f"{each.loss:.2f}"
+            f"  {each.problem!s:>36} {each.kind.element_size} bytes: {each.chosen} {chosen}, "
+            f"{best} {microseconds(each.times[best])}, {each.loss:.2f}"
         )
 
 
@@ -110,50 +200,54 @@ def print_leads(choices: Sequence[Choice]) -> None:
         won = [each for each in choices if each.ranking[0] == algorithm]
         ahead = [each for each in won if each.lead >= MARGIN]
         furthest = max(won, key=lambda each: each.lead, default=None)
-        where = f"{furthest.problem}, {furthest.element_size} bytes, {furthest.lead:.2f}" if furthest else ""
+        where = ""
+        if furthest:
+            where = f"{furthest.problem}, {furthest.kind.element_size} bytes, {furthest.lead:.2f}"
         print(f"  {algorithm:>12} {len(won):>5} {len(ahead):>5}  {where}")
 
 
-def print_map(choices: Sequence[Choice]) -> None:
-    """Print from which row length on which algorithm is the fastest; with `*` where the policy differs."""
-    print("\nthe fastest, from which row length on; * where another one is chosen and loses the margin")
+def write_results(choices: Sequence[Choice], device: str) -> Path:
+    """Write the times, a line for each problem; those that were measured earlier that day stay."""
+    date = datetime.now(UTC).date().isoformat()
+    path = RESULTS / f"choices-{device.rsplit(maxsplit=1)[-1].lower()}-{date}.json"
+    earlier = load(path) if path.exists() else []
+    found = {each[:4]: each for each in (*earlier, *choices)}
+    lines = ",\n".join(json.dumps(found[place].to_json()) for place in sorted(found))
+    fields = json.dumps([*Kind._fields, "rows", "length", "k", "microseconds"])
+    path.write_text(
+        f'{{"device": "{device}", "date": "{date}", "fields": {fields}, "choices": [\n{lines}\n]}}\n'
+    )
+    return path
 
-    def line_of(each: Choice) -> tuple[Any, ...]:
-        return each.element_size, each.problem.is_sorted, each.problem.k, each.problem.sizes[0]
 
-    for line, group in itertools.groupby(sorted(choices, key=line_of), key=line_of):
-        element_size, is_sorted, k, rows = line
-        parts, last = [], ""
-        for each in sorted(group, key=lambda each: each.problem.sizes[1]):
-            # A lead within the noise changes nothing.
-            is_tied = last in each.times and each.times[last] < MARGIN * each.times[each.ranking[0]]
-            name = last if is_tied else each.ranking[0]
-            mark = "*" if each.loss >= MARGIN else ""
-            if name != last or mark:
-                parts.append(f"{each.problem.sizes[1]} {name}{mark}")
-            last = name
-        order = "sorted" if is_sorted else "by index"
-        print(f"  {element_size} bytes, {order}, k {k}, {rows} rows: {', '.join(parts)}")
+def write_table(results: Path) -> None:
+    """Write the table that plans choose by."""
+    given: Mapping[str, Any] = json.loads(results.read_text())
+    about = {
+        "measured": f"{given['device']}, {given['date']}",
+        "written_by": "bench/top_k_choices.py",
+        "fastest": table_of(load(results)),
+    }
+    TABLE.write_text(json.dumps(about, indent=1) + "\n")
 
 
 def main() -> None:
-    """Measure, print and write the results."""
+    """Measure, print and write the results, or write the table."""
     parser = argparse.ArgumentParser(description="Time all algorithms of top_k on problems of all sizes.")
-    parser.add_argument("--rows", type=int, nargs="*", default=ROWS, help="numbers of rows")
-    parser.add_argument("--element-sizes", type=int, nargs="*", default=[4, 2], help="bytes of an element")
-    parser.add_argument("--seconds", type=float, default=120, help="nothing new is begun after these")
+    parser.add_argument("--element-sizes", type=int, nargs="*", default=ELEMENT_SIZES)
+    parser.add_argument("--k", type=int, nargs="*", default=KS)
+    parser.add_argument("--seconds", type=float, default=900, help="nothing new is begun after these")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="measure nothing; make a table of results")
     given = parser.parse_args()
+    if given.table:
+        write_table(given.table)
+        return
     watch = Stopwatch(given.seconds)
     device = torch.cuda.get_device_name()
-    choices = [each for size in given.element_sizes for each in measure(watch, size, given.rows)]
-    print_map(choices)
+    choices = [each for size in given.element_sizes for each in measure(watch, size, given.k)]
     print_leads(choices)
     print_losses(choices)
-    date = datetime.now(UTC).date().isoformat()
-    path = RESULTS / f"choices-{device.rsplit(maxsplit=1)[-1].lower()}-{date}.json"
-    lines = ",\n".join(json.dumps(each.to_json()) for each in choices)
-    path.write_text(f'{{"device": "{device}", "choices": [\n{lines}\n]}}\n')
-    print(f"\nwritten: {path}")
+    print(f"\nwritten: {write_results(choices, device)}")
 
 
 if __name__ == "__main__":

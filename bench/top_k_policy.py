@@ -1,9 +1,8 @@
-"""Measure both sides of many thresholds of CUDA's top_k: `python bench/top_k_policy.py`; needs a GPU.
+"""Measure both sides of thresholds of CUDA's top_k: `python bench/top_k_policy.py`; needs a GPU.
 
-A threshold divides problems between two algorithms, or between two block shapes of one. Both are timed along
-a range of problems around it. If the one that the policy chooses is slower, the threshold is in the wrong
-place. Each table begins with the policy's value and the measured crossing. `thresholds` lists those that are
-measured; `top_k_choices.py` times every algorithm, including those whose thresholds are not listed here.
+A threshold divides problems between two block shapes. Both are timed along a range of problems around it. If
+the one that the policy chooses is slower, the threshold is in the wrong place. Each table begins with the
+policy's value and the measured crossing. `top_k_choices.py` times the algorithms.
 
 Inputs are cold: before each call, a buffer larger than the L2 cache is overwritten, which also takes the GPU
 longer than the host needs to queue the call.
@@ -213,146 +212,35 @@ def powers(first: int, last: int, steps: int = 1) -> list[int]:
     return [round(first * 2 ** (step / steps)) for step in range(count + 1)]
 
 
-def thresholds(policy: Policy, multiprocessors: int) -> list[Threshold]:
-    """Return the thresholds of a policy that lie between two algorithms or block shapes."""
+def thresholds(policy: Policy) -> list[Threshold]:
+    """Return the thresholds of a policy that lie between two block shapes."""
     size = policy.element_size
 
-    def blocks_of(n_threads: int) -> dict[str, Any]:
-        return {"block.shapes": (block_shape(size, n_threads, policy.block_bytes),) * 4}
+    def block(n_threads: int) -> Side:
+        shapes = (block_shape(size, n_threads, policy.block_bytes),) * 4
+        return Side("block", {"block.shapes": shapes})
 
-    rounds, warp, block, grid, tile = Side("rounds"), Side("warp"), Side("block"), Side("grid"), Side("tile")
-    few, many = multiprocessors, 1 << 15
     return [
-        *(
-            Threshold(
-                f"rounds.largest_k (rows of {shape.n_elements})",
-                [1, 2, 3, 4, 5, 6, 7, 8],
-                functools.partial(lambda n, k: Problem((many, n), 1, k), shape.n_elements),
-                rounds,
-                warp,
-            )
-            for shape in policy.rounds.shapes
-        ),
-        Threshold(
-            "warp.row_elements",
-            powers(128, 1024),
-            lambda n: Problem((many, n), 1, 20),
-            warp,
-            block,
-        ),
-        Threshold(
-            "warp.ranked_elements",
-            powers(32, 256),
-            lambda n: Problem((few, n), 1, n),
-            warp,
-            tile,
-        ),
-        Threshold(
-            "warp.ranked_elements_of_many_rows",
-            powers(32, 256),
-            lambda n: Problem((many, n), 1, n),
-            warp,
-            tile,
-        ),
-        *(
-            Threshold(
-                f"tile.elements_per_selected (rows of {n})",
-                [2, 3, 4, 6, 7, 8, 12, 16],
-                functools.partial(lambda n, ratio: Problem((1 << 24 >> n.bit_length(), n), 1, n // ratio), n),
-                tile,
-                block,
-            )
-            for n in (2048, 4096, 8192)
-        ),
-        Threshold(
-            "tile.sorted_elements",
-            powers(2048, 16_384, 2),
-            lambda n: Problem((1024, n), 1, min(n // 3, 4096)),
-            tile,
-            block,
-        ),
-        *(
-            Threshold(
-                name,
-                powers(128, 4096),
-                functools.partial(lambda rows, k: Problem((rows, 16_384), 1, k), rows),
-                block,
-                Side("partition"),
-            )
-            for name, rows in (
-                ("partition.sorted_k", 8 * multiprocessors),
-                ("partition.sorted_k_of_few_rows", multiprocessors),
-            )
-        ),
         Threshold(
             "block.small_elements",
             powers(1024, 16_384),
             lambda n: Problem((8192, n), 1, 50),
-            Side("block", blocks_of(128)),
-            Side("block", blocks_of(256)),
+            block(128),
+            block(256),
         ),
         Threshold(
             "block.middle_k_of_many_rows",
             powers(256, 2048),
             lambda k: Problem((2048, 20_000), 1, k),
-            Side("block", blocks_of(256)),
-            Side("block", blocks_of(512)),
+            block(256),
+            block(512),
         ),
         Threshold(
             "block.middle_k",
             powers(128, 2048),
             lambda k: Problem((512, 20_000), 1, k),
-            Side("block", blocks_of(256)),
-            Side("block", blocks_of(512)),
-        ),
-        Threshold(
-            "grid.launch_microseconds (elements of a row)",
-            powers(1 << 13, 1 << 19),
-            lambda n: Problem((4, n), 1, 50),
-            block,
-            grid,
-        ),
-        Threshold(
-            "grid.launch_microseconds (elements of each of 64 rows)",
-            powers(1 << 13, 1 << 19),
-            lambda n: Problem((64, n), 1, 50),
-            block,
-            grid,
-        ),
-        Threshold(
-            "grid.transposed_row_bytes",
-            powers(1 << 11, 1 << 17),
-            lambda n: Problem((n // size, 512), 0, 5),
-            block,
-            grid,
-        ),
-        Threshold(
-            "grid.transposed_bytes",
-            powers(1 << 17, 1 << 24),
-            lambda n: Problem((1 << 14, n // size >> 14), 0, 20),
-            block,
-            grid,
-        ),
-        Threshold(
-            "columns.largest_k",
-            powers(8, 256),
-            lambda k: Problem((8192, 1 << 16), 0, k),
-            Side("columns"),
-            grid,
-        ),
-        Threshold(
-            "columns.columns_per_selected",
-            powers(64, 4096),
-            lambda n: Problem((8192, 16 * n), 0, 16),
-            grid,
-            Side("columns"),
-        ),
-        Threshold(
-            "columns.input_elements",
-            powers(1 << 20, 1 << 26),
-            lambda n: Problem((n >> 13, 1 << 13), 0, 4),
-            grid,
-            Side("columns"),
+            block(256),
+            block(512),
         ),
     ]
 
@@ -384,7 +272,7 @@ def value_of(policy: Policy, name: str) -> Any:
 def measure_thresholds(watch: Stopwatch, element_size: int) -> list[dict[str, Any]]:
     """Time both sides of each threshold that is listed."""
     rows, policy = [], watch.policy(element_size)
-    for threshold in thresholds(policy, watch.target.multiprocessors):
+    for threshold in thresholds(policy):
         values, below, above = [], [], []
         for value in threshold.values:
             if watch.is_over:

@@ -56,13 +56,12 @@ def test_info_names_each_gpu(command, gpus, monkeypatch):
     assert re.search(r"cuda:2 +GPU 2, ", printed)
 
 
-def test_info_shows_how_top_k_chooses(command):
+def test_info_shows_the_shapes_of_top_k(command):
     pytest.importorskip("cuda.bindings")
     code, printed, _ = command("info", "--arch", "sm_75")
     assert code == 0
-    assert "How top_k chooses on sm_75" in printed
+    assert "Shapes and limits of top_k on sm_75" in printed
     assert re.search(r"warp\.row_elements +256, 1,024\n", printed)
-    assert re.search(r"rounds\.largest_k +8, 8, 8, 8 \| 8, 8, 8, 8 \| 8, 8, 4, 6 \| 8, 8, 3, 8\n", printed)
     assert re.search(r"rounds\.shapes +4 x 16, 4 x 32, 8 x 32, 16 x 32 lanes and keys \| 4 x 16, ", printed)
     assert re.search(r"partition\.shapes +256 x 16, .* threads and keys \| 256 x 16, ", printed)
     assert re.search(
@@ -70,7 +69,7 @@ def test_info_shows_how_top_k_chooses(command):
     )
     assert re.search(r"cluster\.blocks +none\n", printed)
     assert re.search(r"by_index\.reorder_shapes +256, 512, 512 threads\n", printed)
-    assert re.search(r"tile\.sorted_elements +8,192 \| 8,192 \| 8,192 \| 5,120\n", printed)
+    assert re.search(r"tile\.shapes +256, 384, 512 threads \| ", printed)
     assert re.search(r"block\.shapes +128, 256 threads\n", printed)
     assert re.search(r"sort\.batch_bytes +256 MiB\n", printed)
     code, printed, _ = command("info", "--arch", "sm_90")
@@ -84,11 +83,11 @@ def test_info_shows_how_top_k_chooses(command):
     assert "--arch sm_72: there are kernels from sm_75 on" in error
 
 
-def test_info_shows_how_top_k_chooses_on_each_kind_of_gpu(command, gpus, monkeypatch):
+def test_info_shows_the_shapes_of_top_k_on_each_kind_of_gpu(command, gpus, monkeypatch):
     driver = pytest.importorskip("cuda.bindings.driver")
     monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (0, 12090))
     _, printed, _ = command("info")
-    assert re.findall(r"How top_k chooses on (\w+)", printed) == ["sm_120", "sm_90"]
+    assert re.findall(r"Shapes and limits of top_k on (\w+)", printed) == ["sm_120", "sm_90"]
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,19 @@ from tests.cuda_areas import check_areas
 from tests.cuda_plans import planned
 
 T = TensorDataType
-# (shape, axis, k), and what ends the algorithm's launches.
+# (shape, axis, k), what ends the algorithm's launches, and the algorithm, if it is forced.
 PROBLEMS = {
-    "rounds": ((3000, 100), 1, 5, "top_k_rounds"),
-    "warp": ((3000, 200), 1, 20, "top_k_warp"),
-    "block": ((7, 20_000), 1, 300, "top_k_block"),
-    "grid": ((2, 3_000_001), 1, 500, "top_k_block"),
-    "tile": ((500, 2000), 1, 1500, "top_k_tile"),
-    "sort": ((3, 100_003), 1, 50_000, "top_k_sort"),
-    "sampled": ((300, 100_003), 1, 2048, "top_k_finish"),
-    "columns": ((1 << 13, 1 << 16), 0, 3, "top_k_columns"),
-    "columns-stacked": ((1 << 13, 1 << 11), 0, 2, "top_k_columns"),
-    "tables": ((5, 4, 3, 250), 3, 50, "top_k_"),
-    "many_elements": ((1 << 20, 1 << 13), 1, 7, "top_k_block"),
+    "rounds": ((3000, 100), 1, 5, "top_k_rounds", "rounds"),
+    "warp": ((3000, 200), 1, 20, "top_k_warp", "warp"),
+    "block": ((7, 20_000), 1, 300, "top_k_block", "block"),
+    "grid": ((2, 3_000_001), 1, 500, "top_k_block", "grid"),
+    "tile": ((500, 2000), 1, 1500, "top_k_tile", "tile"),
+    "sort": ((3, 100_003), 1, 50_000, "top_k_sort", "sort"),
+    "sampled": ((300, 100_003), 1, 2048, "top_k_finish", "sampled"),
+    "columns": ((1 << 13, 1 << 16), 0, 3, "top_k_columns", "columns"),
+    "columns-stacked": ((1 << 13, 1 << 11), 0, 2, "top_k_columns", "columns"),
+    "tables": ((5, 4, 3, 250), 3, 50, "top_k_", None),
+    "many_elements": ((1 << 20, 1 << 13), 1, 7, "top_k_block", "block"),
 }
 # The sort calls what it reads its source, and its passes may go through the outputs.
 SORTED_INTO = {
@@ -41,7 +41,7 @@ OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-length
 
 def planned_with(name, is_sorted, has_lengths, length_type=T.INT64, data_type=T.FLOAT32):
     """Plan a problem with strided outputs; the dimensions of rows do not merge."""
-    sizes, axis, k, _ = PROBLEMS[name]
+    sizes, axis, k, _, algorithm = PROBLEMS[name]
     selected = (*sizes[:axis], k, *sizes[axis + 1 :])
     strides = [3]
     for size in selected[:0:-1]:
@@ -56,7 +56,7 @@ def planned_with(name, is_sorted, has_lengths, length_type=T.INT64, data_type=T.
         output_index_tensor=TensorDesc(T.INT64, selected),
     )
     lengths = TensorDesc(length_type, rows) if has_lengths else None
-    return planned(descriptor, Options(is_sorted=is_sorted, lengths=lengths))
+    return planned(descriptor, Options(is_sorted=is_sorted, lengths=lengths), algorithm=algorithm)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -76,7 +76,7 @@ def test_order_of_launches(name, options):
     is_sorted, _ = OPTIONS[options]
     names = [launch.name for launch in planned_with(name, *OPTIONS[options]).asked]
     ordered = [launch.name for launch in planned_with(name, True, False).asked]
-    assert ordered[-1].startswith(PROBLEMS[name][-1])
+    assert ordered[-1].startswith(PROBLEMS[name][3])
     assert names == [launch.name for launch in planned_with(name, is_sorted, False).asked]
     if is_sorted:
         assert names == ordered

@@ -1,4 +1,4 @@
-"""`dmlops info`: versions, devices, feature levels, compiled kernels and thresholds."""
+"""`dmlops info`: versions, devices, feature levels, compiled kernels, and the shapes of top_k's kernels."""
 
 import platform
 import re
@@ -31,7 +31,7 @@ def info(
         typer.Option(
             metavar="sm_90",
             show_default=False,
-            help="Show only the thresholds of top_k for this architecture.",
+            help="Show only the shapes and limits of top_k's kernels for this architecture.",
         ),
     ] = None,
 ) -> None:
@@ -116,7 +116,7 @@ def _architectures() -> list[str]:
 
 
 def _policy(arch: str) -> Text:
-    """Return the thresholds by which top_k chooses its algorithm on an architecture."""
+    """Return the shapes and limits of the kernels of top_k on an architecture."""
     if re.fullmatch(r"sm_\d{2,3}", arch) is None:
         message = f"--arch {arch}: it must be sm_ and a compute capability, such as sm_90"
         raise CommandError(message)
@@ -133,7 +133,7 @@ def _policy(arch: str) -> Text:
         raise CommandError(message)
     policies = [Policy.auto(capability, size).values() for size in ELEMENT_SIZES]
     text = Text.assemble(
-        (f"How top_k chooses on {arch}", "bold"),
+        (f"Shapes and limits of top_k on {arch}", "bold"),
         f", by bytes of an element: {' | '.join(map(str, ELEMENT_SIZES))}",
     )
     for name in policies[0]:

@@ -1,6 +1,6 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-`dispatch.choose` picks one of ten algorithms by the shape alone:
+`dispatch` picks one of ten algorithms by the shape alone, from a table of what was measured (`fastest`):
 
 ===========  ============================================  =================================================
 rounds       rows of up to 512, k <= 8                     several rows per warp; each round selects one
@@ -25,7 +25,7 @@ of whole rows.
 
 ====================================  ====================================================================
 `problem`, `policy`                   what is asked for, and what may be tuned
-`dispatch`                            the choice of an algorithm, and the plan
+`dispatch`, `fastest`                 the choice of an algorithm, and the plan
 `launches`, `group_launches`,         each algorithm's launches, as data
 `partition_launches`,
 `sampled_launches`, `cluster_launches`

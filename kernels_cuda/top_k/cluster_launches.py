@@ -6,11 +6,11 @@ from kernels_cuda.top_k import kernels
 from kernels_cuda.top_k.launches import (
     OPERANDS,
     Launch,
+    UnservedError,
     Workspace,
     batches,
     fill_offsets,
     lengths_of,
-    unserved,
 )
 from kernels_cuda.top_k.parameters import ClusterParameters
 from kernels_cuda.top_k.policy import Policy
@@ -74,7 +74,7 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     """Give every row a cluster."""
     n_blocks = fitting_cluster(problem, policy)
     if n_blocks is None:
-        raise unserved(problem, "cluster")
+        raise UnservedError(problem, "cluster")
     step_elements = n_blocks * CLUSTER_STEP_BYTES // problem.element_size
     chunk = max(SMALLEST_CLUSTER_CHUNK, ceil_div(problem.k, n_blocks))
     offsets, launches = fill_offsets(problem, workspace)
@@ -86,7 +86,7 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
             (*OPERANDS, lengths_of(problem), offsets),
             ClusterParameters(
                 index_size=problem.index_size,
-                is_sorted=int(problem.is_sorted),
+                is_sorted=int(not problem.is_by_index),
                 is_few=int(selects_few(problem, n_blocks)),
                 first_row=first,
                 cluster_bits=n_blocks.bit_length() - 1,

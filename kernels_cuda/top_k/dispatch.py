@@ -1,6 +1,7 @@
-"""The one choice of an algorithm, and the plan that launches it."""
+"""The one choice of an algorithm, by what was measured, and the plan that launches it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -8,8 +9,9 @@ from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
 from kernels_cuda.top_k import group_launches, launches, partition_launches
-from kernels_cuda.top_k.cluster_launches import cluster_launches, fitting_cluster, run_together, selects_few
-from kernels_cuda.top_k.launches import Launch, Workspace
+from kernels_cuda.top_k.cluster_launches import cluster_launches
+from kernels_cuda.top_k.fastest import Kind, fastest
+from kernels_cuda.top_k.launches import Launch, UnservedError, Workspace
 from kernels_cuda.top_k.optional_launches import by_index, take_lengths
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import (
@@ -21,8 +23,7 @@ from kernels_cuda.top_k.problem import (
     key_format,
     unfolded_format,
 )
-from kernels_cuda.top_k.sampled_launches import fitting_sample, sampled_launches
-from kernels_cuda.top_k.shapes import ROUNDS_LARGEST_K, WARP_LARGEST_K
+from kernels_cuda.top_k.sampled_launches import sampled_launches
 
 
 class Algorithm(StrEnum):
@@ -46,7 +47,7 @@ class Implementation(NamedTuple):
     Attributes
     ----------
     launches : function
-        Returns the launches that solve a problem; raises ValueError where the algorithm does not take it.
+        Returns the launches that solve a problem; raises `UnservedError` if it does not take it.
     orders_by_index : bool
         Whether its results come by ascending index where they are not to be sorted; results of the others
         are reordered.
@@ -70,143 +71,16 @@ IMPLEMENTATIONS = {
 }
 
 
-def choose(problem: Problem, policy: Policy) -> Algorithm:  # noqa: PLR0911
-    """Choose the algorithm for a problem, by its rows, columns, k and element size."""
-    if _is_for_columns(problem, policy):
-        return Algorithm.COLUMNS
-    if _is_for_rounds(problem, policy):
-        return Algorithm.ROUNDS
-    if _is_for_clusters(problem, policy):
-        return Algorithm.CLUSTER
-    if _is_for_partition(problem, policy):
-        return Algorithm.PARTITION
-    if _is_for_warps(problem, policy):
-        return Algorithm.WARP
-    if _is_for_tiles(problem, policy):
-        return Algorithm.TILE
-    if _is_for_sampling(problem, policy):
-        return Algorithm.SAMPLED
-    if _is_for_grids(problem, policy):
-        return Algorithm.GRID
-    return Algorithm.SORT if group_launches.fitting_block(problem, policy) is None else Algorithm.BLOCK
-
-
-def _is_for_columns(problem: Problem, policy: Policy) -> bool:
-    columns = policy.columns
-    return (
-        group_launches.is_transposed(problem, policy)
-        and problem.k <= columns.largest_k
-        and problem.n_rows >= columns.columns_per_selected * problem.k
-        and problem.n_rows * problem.axis_size >= columns.input_elements
-    )
-
-
-def _is_for_rounds(problem: Problem, policy: Policy) -> bool:
-    shape = launches.fitting_rounds(problem, policy)
-    if shape is None:
-        return False
-    largest_k = policy.rounds.largest_k[policy.rounds.shapes.index(shape)]
-    return problem.k <= (largest_k if problem.is_sorted else ROUNDS_LARGEST_K)
-
-
-def _is_for_partition(problem: Problem, policy: Policy) -> bool:
-    if problem.strides.x != 1 or partition_launches.fitting_partition(problem, policy) is None:
-        return False
-    partition, n, k = policy.partition, problem.axis_size, problem.k
-    if problem.is_sorted:
-        # It orders what it selects; a tile orders the row, and the block algorithm finds candidates first.
-        is_few = partition_launches.has_few_rows(problem, policy)
-        smallest_k = partition.sorted_k_of_few_rows if is_few else partition.sorted_k
-        if n > partition.long_row_elements:
-            smallest_k = partition.sorted_k_of_long_rows
-        return n > partition.sorted_row_elements and k >= smallest_k
-    has_many_candidates = n <= partition.filtered_per_selected * k
-    if not group_launches.has_many_rows(problem, policy):
-        has_one_block_each = problem.n_rows <= problem.multiprocessors
-        return has_one_block_each or has_many_candidates or n <= partition.long_row_elements
-    if k <= WARP_LARGEST_K and n <= policy.warp.row_elements[-1]:
-        return False
-    return n > partition.row_elements and (has_many_candidates or n < partition.filtered_elements)
-
-
-def _is_for_warps(problem: Problem, policy: Policy) -> bool:
-    warp = policy.warp
-    if problem.k <= WARP_LARGEST_K:
-        return problem.axis_size <= warp.row_elements[-1]
-    longest = warp.ranked_elements
-    if group_launches.has_many_rows(problem, policy):
-        longest = warp.ranked_elements_of_many_rows
-    return _selects_most(problem, policy) and problem.axis_size <= longest
-
-
-def _is_for_tiles(problem: Problem, policy: Policy) -> bool:
-    if launches.fitting_tile(problem, policy) is None:
-        return False
-    if problem.axis_size <= policy.tile.short_elements and not group_launches.has_many_rows(problem, policy):
-        return True
-    if not _selects_most(problem, policy):
-        return False
-    return problem.axis_size <= policy.tile.sorted_elements or problem.k > policy.tile.selected_k
-
-
-def _selects_most(problem: Problem, policy: Policy) -> bool:
-    return problem.axis_size <= problem.k * policy.tile.elements_per_selected
-
-
-def _is_for_sampling(problem: Problem, policy: Policy) -> bool:
-    sampled = policy.sampled
-    if fitting_sample(problem, policy) is None:
-        return False
-    if problem.is_sorted:
-        shortest, longest = sampled.sorted_row_bytes
-        return (
-            problem.n_rows >= sampled.sorted_rows
-            and shortest <= problem.row_bytes <= longest
-            and problem.k >= sampled.sorted_k
-        )
-    shortest, longest = sampled.row_bytes
-    smallest_k = max(sampled.smallest_k, sampled.k_per_row * problem.n_rows)
-    smallest_k = min(smallest_k, sampled.smallest_k_of_many_rows)
-    return shortest <= problem.row_bytes <= longest and problem.k >= smallest_k
-
-
-def _is_for_clusters(problem: Problem, policy: Policy) -> bool:
-    cluster, n, k = policy.cluster, problem.axis_size, problem.k
-    n_blocks = fitting_cluster(problem, policy)
-    if n_blocks is None or not run_together(problem, policy, n_blocks):
-        return False
-    if group_launches.is_transposed(problem, policy):
-        return False
-    is_long = problem.row_bytes > n_blocks * cluster.block_bytes
-    if selects_few(problem, n_blocks):
-        return n > cluster.row_elements and not is_long
-    if problem.is_sorted:
-        # More rows leave fewer blocks for each to order its elements with.
-        smallest_k = cluster.large_k if is_long else cluster.sorted_k
-        is_large = smallest_k <= k <= n // 2 and n >= cluster.sorted_elements
-        return is_large and n_blocks >= cluster.fewest_sorting_blocks
-    return n > cluster.row_elements and (k >= cluster.large_k or not is_long)
-
-
-def _is_for_grids(problem: Problem, policy: Policy) -> bool:
-    """Tell whether other blocks should read rows before one block per row finishes them."""
-    grid, row_bytes = policy.grid, problem.row_bytes
-    if group_launches.fine_groups(problem, policy) < problem.k * grid.groups_per_selected:
-        return False
-    if group_launches.grid_split(problem, policy) is None:
-        return False
-    if (
-        group_launches.is_transposed(problem, policy)
-        and row_bytes >= grid.transposed_row_bytes
-        and problem.n_rows * row_bytes >= grid.transposed_bytes
-    ):
-        return True
-    shape = group_launches.fitting_block(problem, policy)
-    if shape is None:
-        return True
-    in_one_block = row_bytes / (grid.thread_bytes_per_microsecond * shape.n_threads)
-    in_many = grid.launch_microseconds + problem.n_rows * row_bytes / policy.device_bytes_per_microsecond
-    return problem.n_rows <= problem.multiprocessors and in_one_block >= in_many
+def candidates(problem: Problem, policy: Policy) -> Iterator[Algorithm]:
+    """Yield algorithms for a problem, best first; the last one serves every problem."""
+    is_transposed = group_launches.is_transposed(problem, policy)
+    kind = Kind(problem.element_size, is_transposed, not problem.is_by_index)
+    names = fastest(kind, problem.n_rows, problem.axis_size, problem.k, problem.multiprocessors)
+    for algorithm in map(Algorithm, names):
+        # Rows with gaps between their elements were not measured: it reads them by single elements.
+        if algorithm is not Algorithm.PARTITION or is_transposed or problem.strides.x == 1:
+            yield algorithm
+    yield from (Algorithm.BLOCK, Algorithm.GRID, Algorithm.TILE, Algorithm.SORT)
 
 
 class Launches(NamedTuple):
@@ -218,16 +92,24 @@ class Launches(NamedTuple):
 
 
 def launches_of(problem: Problem, policy: Policy, algorithm: Algorithm | str | None = None) -> Launches:
-    """Return the launches that solve a problem, with the algorithm that is chosen or the given one."""
-    chosen = choose(problem, policy) if algorithm is None else Algorithm(algorithm)
+    """Return the launches that solve a problem, with the first algorithm that serves it or the given one."""
+    if algorithm is not None:
+        return _launches_of(problem, policy, Algorithm(algorithm))
+    for candidate in candidates(problem, policy):
+        with suppress(UnservedError):
+            return _launches_of(problem, policy, candidate)
+    raise UnservedError(problem, "sort")
+
+
+def _launches_of(problem: Problem, policy: Policy, algorithm: Algorithm) -> Launches:
     workspace = Workspace()
-    implementation = IMPLEMENTATIONS[chosen]
+    implementation = IMPLEMENTATIONS[algorithm]
     launched = implementation.launches(problem, policy, workspace)
     if problem.is_by_index and not implementation.orders_by_index:
         launched += by_index(problem, policy, workspace)
     if problem.lengths is not None:
         launched = take_lengths(launched)
-    return Launches(chosen, launched, workspace.size)
+    return Launches(algorithm, launched, workspace.size)
 
 
 class Plan:

@@ -16,13 +16,13 @@ from kernels_cuda.top_k.launches import (
     OPERANDS,
     VALUES,
     Launch,
+    UnservedError,
     Workspace,
     X,
     batches,
     fill_offsets,
     lengths_of,
     position_bytes,
-    unserved,
 )
 from kernels_cuda.top_k.optional_launches import by_index
 from kernels_cuda.top_k.parameters import BlockParameters, MaximaParameters, TransposedMaximaParameters
@@ -116,7 +116,7 @@ def block_launches(problem: Problem, policy: Policy, workspace: Workspace) -> li
     """Give every row a block."""
     shape = fitting_block(problem, policy)
     if shape is None or min(problem.k, problem.axis_size) > shape.n_candidate_groups:
-        raise unserved(problem, "block")
+        raise UnservedError(problem, "block")
     return finish_rows(problem, policy, shape, problem.axis_size, Stages(), OPERANDS, Sources(), workspace)
 
 
@@ -302,7 +302,7 @@ def grid_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
     split = grid_split(problem, policy)
     if split is None:
-        raise unserved(problem, "grid")
+        raise UnservedError(problem, "grid")
     shape, part_size = split
     transposed = is_transposed(problem, policy)
     n_parts = ceil_div(problem.axis_size, part_size)

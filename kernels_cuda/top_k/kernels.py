@@ -97,7 +97,11 @@ def finish(element_size: int) -> Variant:
 
 def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
     """Return the kernel that selects from a row in the registers of a block."""
-    dynamic_bytes = shape.dynamic_bytes(element_size, shape.n_elements, is_sorted=False)
+    most_sorted = min(shape.n_elements, shapes.SORTED_PAIRS)
+    dynamic_bytes = max(
+        shape.dynamic_bytes(element_size, shape.n_elements, is_sorted=False),
+        shape.dynamic_bytes(element_size, most_sorted, is_sorted=True),
+    )
     dynamic_bytes = min(dynamic_bytes, MOST_SHARED_BYTES - shapes.PARTITION_STATIC_BYTES)
     parameters = element_size, *shape
     return Variant(

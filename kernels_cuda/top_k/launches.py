@@ -44,11 +44,13 @@ class Launch(NamedTuple):
     cluster: int = 1
 
 
-def unserved(problem: Problem, algorithm: str) -> ValueError:
-    """Return the error of an algorithm that cannot serve a problem."""
-    return ValueError(
-        f"top_k: algorithm {algorithm!r} does not take k {problem.k} of rows of {problem.axis_size}"
-    )
+class UnservedError(ValueError):
+    """Raised where an algorithm cannot serve a problem."""
+
+    def __init__(self, problem: Problem, algorithm: str) -> None:
+        super().__init__(
+            f"top_k: algorithm {algorithm!r} does not take k {problem.k} of rows of {problem.axis_size}"
+        )
 
 
 def lengths_of(problem: Problem) -> Pointer:
@@ -111,7 +113,7 @@ def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> l
     """Give every row as many lanes as hold it."""
     shape = fitting_rounds(problem, policy)
     if shape is None or problem.k > shapes.ROUNDS_LARGEST_K:
-        raise unserved(problem, "rounds")
+        raise UnservedError(problem, "rounds")
     offsets, launches = fill_offsets(problem, workspace)
     n_blocks = ceil_div(problem.n_rows * shape.n_lanes, shapes.ROUNDS_THREADS)
     return launches + [
@@ -143,7 +145,7 @@ def warp_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     n_slots = shapes.FEW_SLOTS if has_threshold else shapes.MANY_SLOTS
     longest = policy.warp.row_elements[-1] if has_threshold else shapes.MANY_SLOTS
     if problem.axis_size > longest:
-        raise unserved(problem, "warp")
+        raise UnservedError(problem, "warp")
     row_elements = next(size for size in policy.warp.row_elements if problem.axis_size <= size)
     offsets, launches = fill_offsets(problem, workspace)
     n_blocks = ceil_div(problem.n_rows, shapes.WARP_KERNEL_WARPS)
@@ -182,7 +184,7 @@ def tile_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     """Sort every row in a block."""
     tile = fitting_tile(problem, policy)
     if tile is None:
-        raise unserved(problem, "tile")
+        raise UnservedError(problem, "tile")
     offsets, launches = fill_offsets(problem, workspace)
     return launches + [
         Launch(
@@ -211,7 +213,7 @@ def columns_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     launches: list[Launch] = []
     shape = column_shape(problem, policy.columns)
     if shape is None:
-        raise unserved(problem, "columns")
+        raise UnservedError(problem, "columns")
     most_warps = policy.columns.warps_per_multiprocessor * problem.multiprocessors
     n_groups = ceil_div(problem.n_rows, shapes.WARP_LANES)
     position_size = position_bytes(problem, policy)

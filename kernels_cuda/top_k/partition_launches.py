@@ -3,11 +3,11 @@
 from kernels_cuda.top_k import kernels, shapes
 from kernels_cuda.top_k.launches import (
     Launch,
+    UnservedError,
     Workspace,
     batches,
     fill_offsets,
     operands_of,
-    unserved,
 )
 from kernels_cuda.top_k.parameters import PartitionParameters
 from kernels_cuda.top_k.policy import Policy
@@ -46,7 +46,7 @@ def partition_launches(problem: Problem, policy: Policy, workspace: Workspace) -
     """Give every row a block that holds it."""
     shape = fitting_partition(problem, policy)
     if shape is None:
-        raise unserved(problem, "partition")
+        raise UnservedError(problem, "partition")
     # Where the block counts digits; 0 if it does not sort.
     counters_offset = 0
     if problem.is_sorted:

@@ -1,8 +1,7 @@
-"""The block shapes and thresholds that may be tuned, for a compute capability and an element size.
+"""The block shapes and limits that may be tuned, for a compute capability and an element size.
 
-`dmlops info` prints it. ``bench/top_k_policy.py`` measures both sides of the thresholds that it lists: at a
-good one, the algorithms on both sides take the same time. ``bench/top_k_choices.py`` times every algorithm,
-including those whose thresholds that script does not list (cluster, sampled, partition by index).
+`dmlops info` prints it. ``bench/top_k_policy.py`` measures both sides of the limits between block shapes: at
+a good one, both take the same time. Which algorithm runs is not said here, but in a table (`fastest`).
 """
 
 import functools
@@ -14,7 +13,6 @@ from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
-    SORTED_PAIRS,
     BlockShape,
     PartitionShape,
     RoundsShape,
@@ -73,9 +71,6 @@ class RoundsPolicy:
 
     # The shapes ascend; the first that holds a row serves it.
     shapes: tuple[RoundsShape, ...]
-    # For sorted results, rows of each shape take no longer than with the warp algorithm up to this k. By
-    # index, that algorithm needs another launch, so rounds serve every k that they can.
-    largest_k: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +80,6 @@ class WarpPolicy:
     # The two kernels serve rows up to these lengths: they hold 8 and 32 keys per lane (16 and 32 of one
     # byte).
     row_elements: tuple[int, int] = (256, 1024)
-    # If k is too large for these kernels' thresholds, a warp ranks all of a row up to this length; a block
-    # sorts longer ones, in one pass per byte.
-    ranked_elements: int
-    ranked_elements_of_many_rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,16 +88,6 @@ class TilePolicy:
 
     # The shapes ascend; the first that holds a row serves it.
     shapes: tuple[TileShape, ...]
-    # Rows with at most this many elements per selected one are sorted: with so few groups per selected
-    # element, the block algorithm would order all of the row.
-    elements_per_selected: int
-    # Of these rows, those longer than `sorted_elements` are sorted only if k exceeds `selected_k`; for a
-    # smaller k, the block algorithm is faster.
-    sorted_elements: int
-    selected_k: int
-    # Unless there are many rows, those up to this length are sorted for any k: a launch takes longer than the
-    # passes.
-    short_elements: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,19 +101,6 @@ class PartitionPolicy:
     shapes_of_few_sorted_rows: tuple[PartitionShape, ...]
     # Rows are few if there are at most this many per multiprocessor.
     few_rows_per_multiprocessor: int = 1
-    # By index, many rows up to `row_elements` are faster with one warp each. Many rows from
-    # `filtered_elements` on, and long rows that outnumber the multiprocessors, are faster with the block
-    # algorithm if they have more than `filtered_per_selected` elements per selected one.
-    row_elements: int = 128
-    filtered_elements: int = 8192
-    filtered_per_selected: int = 48
-    # Sorted results take this algorithm from one of these k on, for rows longer than `sorted_row_elements`.
-    # Others are faster with group maxima, or sorted whole. Rows longer than `long_row_elements` are long.
-    sorted_k: int
-    sorted_k_of_few_rows: int
-    sorted_k_of_long_rows: int
-    sorted_row_elements: int
-    long_row_elements: int = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,16 +143,8 @@ class BlockPolicy:
 class GridPolicy:
     """Many blocks per row find group maxima, then one block per row finishes."""
 
-    # With fewer fine groups per selected element than this, other blocks do not help.
-    groups_per_selected: int = 4
-    # These tell whether one block reads a row sooner than the whole device does after another launch.
+    # A thread of one block is expected to read this many bytes.
     thread_bytes_per_microsecond: int = 80
-    launch_microseconds: float = 6.0
-    # Below this many bytes of transposed rows, a second launch costs more than strided loads.
-    transposed_bytes: int = 512 * KIB
-    # In shorter transposed rows, the maxima, which are those of whole chunks, would take too large a share of
-    # the time.
-    transposed_row_bytes: int
     # If there are more rows than multiprocessors, the smallest blocks finish those of at most this many fine
     # groups, for k up to `small_block_k`.
     small_block_groups: int = 1024
@@ -208,32 +168,12 @@ class ClusterPolicy:
     # Clusters run at the same time on this many eighths of the multiprocessors: those of a cluster are
     # neighbours, and some are left over.
     eighths_of_multiprocessors: int = 7
-    # By index, rows up to this length are faster with one block each.
-    row_elements: int = 1 << 14
-    # For sorted results, one block per row is faster if rows are shorter or k is smaller than this, or if
-    # there are so many rows that a cluster has fewer than `fewest_sorting_blocks` blocks.
-    sorted_elements: int
-    sorted_k: int = 512
-    # Rows with more bytes per block are faster with the whole device, unless k is at least `large_k`.
-    block_bytes: int = 64 * KIB
-    large_k: int = 2048
-    fewest_sorting_blocks: int = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledPolicy:
     """Batches of long rows: a threshold from a sample, one pass over the row, an exact selection."""
 
-    # By index, rows with a number of bytes in this range use sampling from a k on that grows with the number
-    # of rows: `k_per_row` for each row, but at least `smallest_k` and at most `smallest_k_of_many_rows`.
-    row_bytes: tuple[int, int] = (128 * KIB, 4096 * KIB)
-    smallest_k: int = 200
-    k_per_row: int = 2
-    smallest_k_of_many_rows: int = 512
-    # Sorted results use sampling only within these limits; elsewhere the block algorithm is at least as fast.
-    sorted_rows: int = 256
-    sorted_row_bytes: tuple[int, int] = (256 * KIB, 4096 * KIB)
-    sorted_k: int
     # A sample has the first of these sizes, powers of two, that leaves few candidates, or else the last; its
     # keys take at most `sample_bytes`. Up to 2k candidates are always few.
     sample_sizes: tuple[int, ...] = (4096, 8192, 16384)
@@ -250,10 +190,6 @@ class SampledPolicy:
 class ColumnsPolicy:
     """One lane per row, where rows lie side by side."""
 
-    # A larger k leaves shared memory for too few warps; smaller problems, and fewer columns, occupy too few.
-    largest_k: int = 64
-    input_elements: int = 1 << 20
-    columns_per_selected: int = 1024
     # This many warps keep a multiprocessor's share of the memory busy.
     warps_per_multiprocessor: int = 12
     # A part of a column has at least this many elements, and this many per selected one, to be worth its
@@ -305,8 +241,8 @@ class Policy:
     Examples
     --------
     >>> policy = Policy.auto((9, 0), 4)
-    >>> policy.warp.row_elements, policy.columns.largest_k
-    ((256, 1024), 64)
+    >>> policy.warp.row_elements, policy.block.largest_k
+    ((256, 1024), 4096)
     """
 
     capability: tuple[int, int]
@@ -341,7 +277,7 @@ class Policy:
 
         Examples
         --------
-        >>> Policy.auto((9, 0), 4).changed({"columns.largest_k": 5, "launch_blocks": 7}).columns.largest_k
+        >>> Policy.auto((9, 0), 4).changed({"block.largest_k": 5, "launch_blocks": 7}).block.largest_k
         5
         """
         policy = self
@@ -369,37 +305,25 @@ class Policy:
         """Return the policy for a device and the bytes of an element (1, 2, 4, 8)."""
         block_bytes = block_shared_bytes(capability)
         is_large = block_bytes >= LARGE_BLOCK_KIB * KIB
-        ranked, ranked_of_many = {1: (0, 128), 2: (64, 256), 4: (128, 256), 8: (128, 128)}[element_size]
         tiles = [TileShape(*shape) for shape in TILE_SHAPES[element_size]]
         small, medium, large, wide, largest = (
             PartitionShape(*shape) for shape in PARTITION_SHAPES[element_size]
         )
-        never = SORTED_PAIRS + 1
         return Policy(
             capability=capability,
             element_size=element_size,
             block_bytes=block_bytes,
             rounds=RoundsPolicy(
                 shapes=tuple(RoundsShape(*shape) for shape in ROUNDS_SHAPES[element_size]),
-                largest_k={1: (8, 8, 8, 8), 2: (8, 8, 8, 8), 4: (8, 8, 4, 6), 8: (8, 8, 3, 8)}[element_size],
             ),
-            warp=WarpPolicy(ranked_elements=ranked, ranked_elements_of_many_rows=ranked_of_many),
+            warp=WarpPolicy(),
             tile=TilePolicy(
                 shapes=tuple(tile for tile in tiles if tile.shared_bytes(element_size) <= block_bytes),
-                elements_per_selected={1: 16, 2: 9, 4: 4, 8: 4}[element_size],
-                sorted_elements={1: 8192, 2: 8192, 4: 8192, 8: 5120}[element_size],
-                selected_k={1: 0, 2: 0, 4: 4096, 8: 2560}[element_size],
-                short_elements=2048 if element_size <= 2 else 0,
             ),
             partition=PartitionPolicy(
                 shapes=(small, medium, large, largest),
                 shapes_of_few_rows=(medium, wide, largest),
                 shapes_of_few_sorted_rows=(medium, large, largest),
-                # A radix sort of wide keys takes too many passes.
-                sorted_k={1: 768, 2: 768, 4: 768, 8: never}[element_size],
-                sorted_k_of_few_rows={1: 768, 2: 256, 4: 512, 8: never}[element_size],
-                sorted_k_of_long_rows=never if element_size == 8 else 2049,
-                sorted_row_elements=4096 if element_size == 1 else 2048,
             ),
             block=BlockPolicy(
                 shapes=tuple(
@@ -410,12 +334,9 @@ class Policy:
                 middle_k_of_many_rows=1024 if is_large else 2048,
                 largest_k=4096 if is_large else 2048,
             ),
-            grid=GridPolicy(transposed_row_bytes=(8 if element_size == 1 else 4) * KIB),
-            sampled=SampledPolicy(sorted_k=1024 if element_size == 4 else SORTED_PAIRS + 1),
-            cluster=ClusterPolicy(
-                blocks=cluster_blocks(capability),
-                sorted_elements=(16 if element_size <= 2 else 4) * KIB,
-            ),
+            grid=GridPolicy(),
+            cluster=ClusterPolicy(blocks=cluster_blocks(capability)),
+            sampled=SampledPolicy(),
         )
 
 

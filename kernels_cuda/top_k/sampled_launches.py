@@ -8,12 +8,12 @@ from kernels_cuda.top_k.launches import (
     INDICES,
     VALUES,
     Launch,
+    UnservedError,
     Workspace,
     X,
     batches,
     fill_offsets,
     lengths_of,
-    unserved,
 )
 from kernels_cuda.top_k.parameters import SampledParameters
 from kernels_cuda.top_k.policy import SAMPLED_FROM, Policy
@@ -63,14 +63,14 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     """Find thresholds, list candidates, and finish rows."""
     shape = fitting_sample(problem, policy)
     if shape is None:
-        raise unserved(problem, "sampled")
+        raise UnservedError(problem, "sampled")
     # A row that begins where a vector does has two segments less.
     segments_per_block = shapes.LISTING_WARPS * policy.sampled.segments_per_warp
     n_listing = max(1, (shape.n_segments - 2) // segments_per_block)
     n_units = problem.n_rows * n_listing
     # Blocks count them in 32 bits.
     if n_units >= 1 << 32:
-        raise unserved(problem, "sampled")
+        raise UnservedError(problem, "sampled")
     element_size, n_rows = problem.element_size, problem.n_rows
     key_bytes = shapes.group_key_bytes(element_size)
     counters_offset = shapes.pair_counters_offset(element_size, problem.k, shapes.SAMPLED_THREADS)

@@ -1,7 +1,7 @@
 """The algorithms that CUDA plans choose between, and the settings that force each of them.
 
-They are forced by arguments of plans: a policy with other thresholds and, for `top_k`, an algorithm. Inside
-`forced`, earlier plans are forgotten.
+They are forced by arguments of plans: a policy with other shapes or limits and, for `top_k`, an algorithm.
+Inside `forced`, earlier plans are forgotten.
 """
 
 import functools
