@@ -65,10 +65,10 @@ _N_WARPS = CLUSTER_THREADS // WARP_LANES
 _PAIR_BYTES = 8
 # A part of the row is what all groups have an element of; parts are counted in 16 bits.
 _MOST_PARTS = 0xFFFF
-# In bytes, one behind the other: what each warp finds of each group, for warps to read a group each without
-# bank conflicts, and then the candidates of this block; the maxima of this block's groups; those of all
-# groups; how many maxima each warp's pivot does not come after; the candidates of all blocks, and how many
-# they are; and the number of this block's candidates.
+# In bytes, one behind the other: what each warp finds of each group (rows are padded, because each warp then
+# reads a column), later the candidates of this block; the maxima of this block's groups; those of all groups;
+# how many maxima come no later than each warp's pivot; the candidates of all blocks; how many each block has;
+# and the number of this block's.
 _WARP_STRIDE = (WARP_LANES + 1) * _PAIR_BYTES
 _OWN_MAXIMA = _N_WARPS * _WARP_STRIDE
 _MAXIMA = _OWN_MAXIMA + WARP_LANES * _PAIR_BYTES
@@ -97,7 +97,7 @@ def few_function(element_size: int) -> Any:
     rank_by_counting, place_of_few = ranks.rank_by_counting, ranks.place_of_few
     per_vector = VECTOR_BYTES // element_size
     vector_bits = per_vector.bit_length() - 1
-    # Of this many lanes, each has a part of every group of the block; so many times, they have all groups.
+    # So many neighbouring lanes read 32 neighbouring elements: one of each group.
     group_lanes = WARP_LANES // per_vector
     send_count = STORE_CLUSTER[4]
     # What a warp finds of a group: a pair, or a word.
