@@ -6,13 +6,17 @@ minutes; otherwise those that compile quickly, and those whose threads copy whil
 
 import math
 
+import numpy as np
 import pytest
 
+from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
+from dmlops.operators import Options
+from tests import reference
 from tests.gpu.algorithms import ALGORITHMS
 from tests.interpreter.problems import run_case
 from tests.kernel_sources import needs_compilations
 from tests.marks import COMPILE_ALL
-from tests.random_cases import random_case
+from tests.random_cases import RandomCase, random_case
 
 pytest.importorskip("cuda.core")
 pytestmark = needs_compilations
@@ -57,3 +61,30 @@ def test_each_algorithm(operator, choice):
 def _n_rows(descriptor):
     sizes = descriptor.input_tensor.sizes
     return math.prod(sizes) // sizes[descriptor.axis]
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize(("n_elements", "step"), [(20_000, 64), (20_000, 512), (60_000, 512)])
+@pytest.mark.parametrize("data_type", [TensorDataType.FLOAT16, TensorDataType.FLOAT32])
+def test_few_elements_of_crowded_groups(data_type, n_elements, step, is_sorted):
+    """A cluster has no room for a group's candidates, or for those of all, or has room for them."""
+    dtype = np.dtype(f"f{data_type.bytes}")
+    rows = np.random.default_rng(9).standard_normal((1, n_elements))
+    rows = np.where(np.arange(n_elements) % step == 5, rows + 10, rows).astype(dtype)
+    k = 50
+    values, indices = reference.top_k(rows, k, sorted=is_sorted)
+    descriptor = TopK1(
+        input_tensor=TensorDesc(data_type, rows.shape),
+        axis=1,
+        k=k,
+        axis_direction=AxisDirection.DECREASING,
+        output_value_tensor=TensorDesc(data_type, (1, k)),
+        output_index_tensor=TensorDesc(TensorDataType.INT64, (1, k)),
+    )
+    after = {"input_tensor": rows, "output_value_tensor": values, "output_index_tensor": indices}
+    after = {field: operand.ravel().view(np.uint8) for field, operand in after.items()}
+    before = {field: np.zeros_like(operand) for field, operand in after.items()} | {
+        "input_tensor": after["input_tensor"]
+    }
+    (cluster,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == "cluster")
+    run_case(RandomCase("top_k", "crowded", descriptor, Options(is_sorted=is_sorted), before, after), cluster)
