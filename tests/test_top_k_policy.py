@@ -174,7 +174,7 @@ def test_what_a_table_says(monkeypatch):
     fastest = importlib.import_module("kernels_cuda.top_k.fastest")
     kind = fastest.Kind(4, False, True)
     table = {str(kind): {"8": {"4": "256 warp, 512 block, cluster grid", "16": "tile"}, "32": {"4": "sort"}}}
-    monkeypatch.setattr(fastest, "_table", lambda: table)
+    monkeypatch.setattr(fastest, "_table", lambda: {"multiprocessors": 132, "fastest": table})
     fastest._steps.cache_clear()
     expected = {
         (1, 1, 1): ("warp",),

@@ -262,33 +262,20 @@ def cluster_kernel(element_size: int) -> Any:
         n_selected = u32(min(p.k, length))
         n_steps = u32((length + ((1 << p.step_bits) - 1)) >> p.step_bits)
         own = shared_address(row_keys) + ((thread >> 5) * n_steps * WARP_LANES + (thread & 31)) * VECTOR_BYTES
+        elements = row_address, u32(length)
+        output = values, indices
+        ids = thread, rank, n_blocks
         is_selected = False
         if may_be_few and n_selected > 0:
-            is_selected = select_few(
-                (chunk_keys, chunk_lows, memory),
-                own,
-                (row_address, u32(length)),
-                (values, indices),
-                n_steps,
-                n_selected,
-                p,
-                (thread, rank, n_blocks),
-            )
+            areas = chunk_keys, chunk_lows, memory
+            is_selected = select_few(areas, own, elements, output, n_steps, n_selected, p, ids)
             if not is_selected:
                 begin(memory, thread, n_blocks)
                 cuda.syncthreads()
                 cluster_arrive_relaxed()
         if not is_selected:
-            select_by_digits(
-                (chunk_keys, chunk_lows, warp_counts, found, memory),
-                own,
-                (row_address, u32(length)),
-                (values, indices),
-                n_steps,
-                n_selected,
-                p,
-                (thread, rank, n_blocks),
-            )
+            all_areas = chunk_keys, chunk_lows, warp_counts, found, memory
+            select_by_digits(all_areas, own, elements, output, n_steps, n_selected, p, ids)
         padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
         step = i64(n_blocks * CLUSTER_THREADS)
         pad_row(values, indices, p.strides, p.index_size, p.length_format.padding, padded, step, p.k)

@@ -65,10 +65,10 @@ _N_WARPS = CLUSTER_THREADS // WARP_LANES
 _PAIR_BYTES = 8
 # A part of the row is what all groups have an element of; parts are counted in 16 bits.
 _MOST_PARTS = 0xFFFF
-# In bytes, one behind the other: what each warp finds of each group (rows are padded, because each warp then
-# reads a column), later the candidates of this block; the maxima of this block's groups; those of all groups;
-# how many maxima come no later than each warp's pivot; the candidates of all blocks; how many each block has;
-# and the number of this block's.
+# The areas lie one behind the other, and begin at these bytes. They hold: what each warp finds of each group
+# (rows are padded, because each warp then reads a column), later the candidates of this block; the maxima of
+# this block's groups; those of all groups; how many maxima come no later than each warp's pivot; the
+# candidates of all blocks; how many each block has; and the number of this block's.
 _WARP_STRIDE = (WARP_LANES + 1) * _PAIR_BYTES
 _OWN_MAXIMA = _N_WARPS * _WARP_STRIDE
 _MAXIMA = _OWN_MAXIMA + WARP_LANES * _PAIR_BYTES
@@ -100,7 +100,7 @@ def few_function(element_size: int) -> Any:
     # So many neighbouring lanes read 32 neighbouring elements: one of each group.
     group_lanes = WARP_LANES // per_vector
     send_count = STORE_CLUSTER[4]
-    # What a warp finds of a group: a pair, or a word.
+    # For each group, a warp finds a pair, or a word.
     best_bytes = 8 if element_size == 4 else 4
     store_best, load_best = STORE_SHARED[best_bytes], LOAD_SHARED[best_bytes]
     shuffle_xor = shuffle_xor_u64 if element_size == 4 else shuffle_xor_u32

@@ -33,7 +33,10 @@ _MOST_GROUPS = 8
 
 
 def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
-    """Return how many blocks a cluster has: the most that all have work and run at a time, or None."""
+    """Return how many blocks a cluster has, or None: the most that run at a time.
+
+    All of them must have a whole step of work, unless few elements are selected.
+    """
     room = policy.block_bytes - cluster_static_bytes(problem.element_size)
     fitting = [
         n_blocks

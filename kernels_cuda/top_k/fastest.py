@@ -10,13 +10,11 @@ import json
 from bisect import bisect_left
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kernels_cuda.layout import ceil_div
 
 TABLE = Path(__file__).with_name("fastest.json")
-# Of the device that was measured; on others, the same number of rows for each multiprocessor counts.
-MULTIPROCESSORS = 132
 # For elements of one byte, what holds for those of two comes closest.
 _SMALLEST_ELEMENT = 2
 
@@ -48,7 +46,7 @@ class _Steps(NamedTuple, Generic[Value]):
 @functools.cache
 def _steps(kind: Kind) -> _Steps[_Steps[_Steps[tuple[str, ...]]]]:
     """Return a part of the table by k, number of rows and length."""
-    by_k: Mapping[str, Mapping[str, str]] = _table()[str(kind)]
+    by_k: Mapping[str, Mapping[str, str]] = _table()["fastest"][str(kind)]
     values = []
     for by_rows in by_k.values():
         lines = tuple(_lengths(line) for line in by_rows.values())
@@ -57,8 +55,8 @@ def _steps(kind: Kind) -> _Steps[_Steps[_Steps[tuple[str, ...]]]]:
 
 
 @functools.cache
-def _table() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    return json.loads(TABLE.read_text())["fastest"]
+def _table() -> Mapping[str, Any]:
+    return json.loads(TABLE.read_text())
 
 
 def _lengths(line: str) -> _Steps[tuple[str, ...]]:
@@ -68,7 +66,10 @@ def _lengths(line: str) -> _Steps[tuple[str, ...]]:
 
 
 def fastest(kind: Kind, n_rows: int, axis_size: int, k: int, multiprocessors: int) -> tuple[str, ...]:
-    """Return the names of algorithms, the fastest first; not all of them may serve the problem."""
+    """Return the names of algorithms, the fastest first; not all of them may serve the problem.
+
+    The number of rows counts in proportion to the multiprocessors of the device that was measured.
+    """
     kind = kind._replace(element_size=max(kind.element_size, _SMALLEST_ELEMENT))
-    n_rows = ceil_div(n_rows * MULTIPROCESSORS, multiprocessors)
+    n_rows = ceil_div(n_rows * _table()["multiprocessors"], multiprocessors)
     return _steps(kind).at(k).at(n_rows).at(axis_size)

@@ -250,13 +250,13 @@ class Policy:
     # A block may have this much shared memory.
     block_bytes: int
     rounds: RoundsPolicy
-    warp: WarpPolicy
+    warp: WarpPolicy = WarpPolicy()
     tile: TilePolicy
     partition: PartitionPolicy
     block: BlockPolicy
-    grid: GridPolicy
+    grid: GridPolicy = GridPolicy()
     cluster: ClusterPolicy
-    sampled: SampledPolicy
+    sampled: SampledPolicy = SampledPolicy()
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()
     by_index: ByIndexPolicy = ByIndexPolicy()
@@ -316,7 +316,6 @@ class Policy:
             rounds=RoundsPolicy(
                 shapes=tuple(RoundsShape(*shape) for shape in ROUNDS_SHAPES[element_size]),
             ),
-            warp=WarpPolicy(),
             tile=TilePolicy(
                 shapes=tuple(tile for tile in tiles if tile.shared_bytes(element_size) <= block_bytes),
             ),
@@ -334,9 +333,7 @@ class Policy:
                 middle_k_of_many_rows=1024 if is_large else 2048,
                 largest_k=4096 if is_large else 2048,
             ),
-            grid=GridPolicy(),
             cluster=ClusterPolicy(blocks=cluster_blocks(capability)),
-            sampled=SampledPolicy(),
         )
 
 

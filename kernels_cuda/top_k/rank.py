@@ -500,7 +500,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
                 is_left_out = rank >= n_selected
             cuda.syncthreads()
             if is_left_out:
-                lows[pair] = u32(0)  # that of no position
+                lows[pair] = u32(0)  # no position has this one
             cuda.syncthreads()
             pair_lanes, place = place_of_few(n_pairs, thread)
             rank = rank_by_low(lows, n_pairs, thread, pair_lanes)

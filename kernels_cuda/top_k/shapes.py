@@ -52,7 +52,8 @@ def fine_bits(element_size: int, is_transposed: bool) -> int:
 SPARE_CANDIDATES = 64
 # Bins that candidates are ordered by.
 BINS_PER_THREAD = 4
-# Candidates that a block orders by position too, rather than leave it to another launch: with k up to 128.
+# A block orders up to this many candidates by position too, that is for k up to 128. It leaves more of them
+# to another launch.
 MOST_ORDERED_TWICE = 2 * 128 + SPARE_CANDIDATES
 
 
