@@ -32,6 +32,15 @@ DATA = {
 }
 
 
+def check(name, kind, rows, k, all_options):
+    """Have a forced algorithm select from rows, and compare each result with the oracle's."""
+    for options in all_options:
+        with forced(CHOICES[name]):
+            found = call(Torch("cuda"), Case("top_k", kind, lambda: (rows,), (k,), options))
+        for actual, answer in zip(found, reference.top_k(rows, k, **options), strict=True):
+            assert_same(actual, answer)
+
+
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("name", ["block-128", "block-256", "block-1024", "grid", "sampled"])
 def test_rows(name, kind, torch):
@@ -40,11 +49,7 @@ def test_rows(name, kind, torch):
     for k in (300, 500, 2048):
         if k > 500 and name in ("block-128", "block-256"):
             continue
-        for options in ({}, {"sorted": False}, {"largest": False}):
-            with forced(CHOICES[name]):
-                found = call(Torch("cuda"), Case("top_k", kind, lambda: (rows,), (k,), options))
-            for actual, answer in zip(found, reference.top_k(rows, k, **options), strict=True):
-                assert_same(actual, answer)
+        check(name, kind, rows, k, ({}, {"sorted": False}, {"largest": False}))
 
 
 # The largest elements are so far apart that a cluster has them in few groups, or in one: more than one block
@@ -61,11 +66,7 @@ def test_few_of_long_rows(name, kind, torch):
     rows = np.random.default_rng(7).standard_normal((N_ROWS, 60_000), np.float32)
     rows = (CROWDED_GROUPS | DATA)[kind](rows).astype(np.float32)
     for k in (1, 2, 20, 32, 50, 100, 128):
-        for options in ({}, {"sorted": False}, {"largest": False}):
-            with forced(CHOICES[name]):
-                found = call(Torch("cuda"), Case("top_k", kind, lambda: (rows,), (k,), options))
-            for actual, answer in zip(found, reference.top_k(rows, k, **options), strict=True):
-                assert_same(actual, answer)
+        check(name, kind, rows, k, ({}, {"sorted": False}, {"largest": False}))
 
 
 @pytest.mark.parametrize("kind", DATA)
@@ -74,8 +75,4 @@ def test_short_rows(kind, n_elements, torch):
     rows = np.random.default_rng(5).standard_normal((500, n_elements), np.float32)
     rows = DATA[kind](rows).astype(np.float32)
     for k in (1, 8, 32):
-        for options in ({}, {"largest": False}):
-            with forced(CHOICES["warp"]):
-                found = call(Torch("cuda"), Case("top_k", kind, lambda: (rows,), (k,), options))
-            for actual, answer in zip(found, reference.top_k(rows, k, **options), strict=True):
-                assert_same(actual, answer)
+        check("warp", kind, rows, k, ({}, {"largest": False}))
