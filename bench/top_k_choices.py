@@ -41,7 +41,11 @@ ROWS = {
 }
 FEWEST_COLUMNS = 28
 # Powers of two, and about what the largest clusters hold.
-LENGTHS = (*(1 << exponent for exponent in range(6, 20)), 5 << 17, 1 << 20, 1 << 21, 1 << 22)
+LENGTHS = (
+    *(1 << exponent for exponent in range(6, 20)),
+    5 << 17,
+    *(1 << exponent for exponent in range(20, 25)),
+)
 # Users ask for 50, 100 and 1000; the others are powers of two, as most limits of algorithms are.
 KS = (1, 2, 4, 8, 16, 32, 50, 64, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192)
 ELEMENT_SIZES = (4, 2, 8)
@@ -49,7 +53,7 @@ MOST_BYTES = 1 << 29
 # Times of algorithms that take longer than this many times the best are not kept.
 KEPT = 1.5
 # These need the hardware of some devices; the table names the fastest of the others, too.
-SPECIAL = {"cluster", "sampled"}
+SPECIAL = {"cluster", "cluster_groups", "sampled"}
 # Less than this is noise: the algorithm of shorter rows goes on.
 TIED = 1.03
 SHOWN = 60
@@ -100,9 +104,14 @@ def problem_of(kind: Kind, rows: int, length: int, k: int) -> Problem:
     return Problem((rows, length), 1, k, kind.is_sorted)
 
 
-def problems(element_size: int, ks: Sequence[int] = KS) -> Iterator[tuple[Kind, int, int, int]]:
+def problems(
+    element_size: int,
+    ks: Sequence[int] = KS,
+    row_counts: Iterable[int] = ROWS,
+    lengths: Sequence[int] = LENGTHS,
+) -> Iterator[tuple[Kind, int, int, int]]:
     """Yield the problems; those of the same input follow each other. One element is in any order."""
-    for is_transposed, rows, length in itertools.product((False, True), ROWS, LENGTHS):
+    for is_transposed, rows, length in itertools.product((False, True), row_counts, lengths):
         if rows * length * element_size > MOST_BYTES or (is_transposed and rows < FEWEST_COLUMNS):
             continue
         for k, is_sorted in itertools.product(ks, (True, False)):
@@ -110,11 +119,13 @@ def problems(element_size: int, ks: Sequence[int] = KS) -> Iterator[tuple[Kind, 
                 yield Kind(element_size, is_transposed, is_sorted), rows, length, k
 
 
-def measure(watch: Stopwatch, element_size: int, ks: Sequence[int]) -> list[Choice]:
-    """Time all algorithms on all problems, as far as there is time."""
+def measure(
+    watch: Stopwatch, element_size: int, places: Iterable[tuple[Kind, int, int, int]]
+) -> list[Choice]:
+    """Time all algorithms on problems, as far as there is time."""
     choices = []
     sides = [Side(algorithm) for algorithm in Algorithm]
-    for place in problems(element_size, ks):
+    for place in places:
         if watch.is_over:
             break
         problem = problem_of(*place)
@@ -206,17 +217,25 @@ def print_leads(choices: Sequence[Choice]) -> None:
         print(f"  {algorithm:>12} {len(won):>5} {len(ahead):>5}  {where}")
 
 
-def write_results(choices: Sequence[Choice], device: str, multiprocessors: int) -> Path:
-    """Write the times, a line for each problem; those that were measured earlier that day stay."""
+def write_results(
+    choices: Sequence[Choice], device: str, multiprocessors: int, earlier: Path | None = None
+) -> Path:
+    """Write the times, a line for each problem.
+
+    Those that were measured earlier that day stay, or those of the file `earlier`.
+    """
     date = datetime.now(UTC).date().isoformat()
     path = RESULTS / f"choices-{device.rsplit(maxsplit=1)[-1].lower()}-{date}.json"
-    earlier = load(path) if path.exists() else []
-    found = {each[:4]: each for each in (*earlier, *choices)}
+    earlier = earlier or path
+    dates, kept = {date}, []
+    if earlier.exists():
+        dates, kept = dates | {*json.loads(earlier.read_text())["dates"]}, load(earlier)
+    found = {each[:4]: each for each in (*kept, *choices)}
     lines = ",\n".join(json.dumps(found[place].to_json()) for place in sorted(found))
     about = {
         "device": device,
         "multiprocessors": multiprocessors,
-        "date": date,
+        "dates": sorted(dates),
         "fields": [*Kind._fields, "rows", "length", "k", "microseconds"],
     }
     path.write_text(f'{json.dumps(about)[:-1]}, "choices": [\n{lines}\n]}}\n')
@@ -227,7 +246,7 @@ def write_table(results: Path) -> None:
     """Write the table that plans choose by."""
     given: Mapping[str, Any] = json.loads(results.read_text())
     about = {
-        "measured": f"{given['device']}, {given['date']}",
+        "measured": f"{given['device']}, {', '.join(given['dates'])}",
         "multiprocessors": given["multiprocessors"],
         "written_by": "bench/top_k_choices.py",
         "fastest": table_of(load(results)),
@@ -240,7 +259,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time all algorithms of top_k on problems of all sizes.")
     parser.add_argument("--element-sizes", type=int, nargs="*", default=ELEMENT_SIZES)
     parser.add_argument("--k", type=int, nargs="*", default=KS)
+    parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
+    parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS)
     parser.add_argument("--seconds", type=float, default=900, help="nothing new is begun after these")
+    parser.add_argument(
+        "--add-to", type=Path, metavar="FILE", help="keep what this file has of other problems"
+    )
     parser.add_argument("--table", type=Path, metavar="FILE", help="measure nothing; make a table of results")
     given = parser.parse_args()
     if given.table:
@@ -248,10 +272,14 @@ def main() -> None:
         return
     watch = Stopwatch(given.seconds)
     device = torch.cuda.get_device_name()
-    choices = [each for size in given.element_sizes for each in measure(watch, size, given.k)]
+    choices = [
+        each
+        for size in given.element_sizes
+        for each in measure(watch, size, problems(size, given.k, given.rows, given.lengths))
+    ]
     print_leads(choices)
     print_losses(choices)
-    print(f"\nwritten: {write_results(choices, device, watch.target.multiprocessors)}")
+    print(f"\nwritten: {write_results(choices, device, watch.target.multiprocessors, given.add_to)}")
 
 
 if __name__ == "__main__":

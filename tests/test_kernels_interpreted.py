@@ -25,7 +25,7 @@ pytestmark = needs_compilations
 MOST_ELEMENTS = 5000
 # A cluster has thousands of threads, and every row takes one.
 MOST_CLUSTERS = 16
-QUICK = {"rounds", "cluster", "masks", "elements"}
+QUICK = {"rounds", "cluster", "cluster_groups", "masks", "elements"}
 COPYING = {"sampled"}
 CHOICES = [
     pytest.param(
@@ -44,7 +44,7 @@ def test_each_algorithm(operator, choice):
     n_served = 0
     for number in range(-1, -60, -1):
         case = random_case(operator, number, MOST_ELEMENTS)
-        if choice.name == "cluster" and _n_rows(case.descriptor) > MOST_CLUSTERS:
+        if choice.name.startswith("cluster") and _n_rows(case.descriptor) > MOST_CLUSTERS:
             continue
         try:
             run_case(case, choice)
@@ -71,20 +71,47 @@ def test_few_elements_of_crowded_groups(data_type, n_elements, step, is_sorted):
     dtype = np.dtype(f"f{data_type.bytes}")
     rows = np.random.default_rng(9).standard_normal((1, n_elements))
     rows = np.where(np.arange(n_elements) % step == 5, rows + 10, rows).astype(dtype)
-    k = 50
+    run_top_k("cluster", data_type, rows, 50, is_sorted)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize(
+    ("name", "n_elements", "k"),
+    [("cluster_groups", 20_003, 700), ("cluster_groups-4", 600_003, 20)],
+)
+@pytest.mark.parametrize(
+    ("data_type", "data"),
+    [
+        (TensorDataType.FLOAT16, "random"),
+        (TensorDataType.UINT8, "few"),
+        (TensorDataType.UINT32, "few"),
+        (TensorDataType.UINT32, "zeros"),
+    ],
+)
+def test_groups_of_long_rows(data_type, data, name, n_elements, k, is_sorted):
+    """A row begins between vectors; zeros are the lowest keys, as what is not there is."""
+    rng = np.random.default_rng(10)
+    rows = rng.integers(0, 200, (2, n_elements))
+    rows *= {"random": 1, "few": rng.random(rows.shape) < 0.001, "zeros": 0}[data]
+    dtype = {1: np.uint8, 2: np.float16, 4: np.uint32}[data_type.bytes]
+    run_top_k(name, data_type, rows.astype(dtype), k, is_sorted)
+
+
+def run_top_k(name, data_type, rows, k, is_sorted):
+    """Have a forced algorithm select from rows, and compare every byte with the oracle's."""
     values, indices = reference.top_k(rows, k, sorted=is_sorted)
     descriptor = TopK1(
         input_tensor=TensorDesc(data_type, rows.shape),
         axis=1,
         k=k,
         axis_direction=AxisDirection.DECREASING,
-        output_value_tensor=TensorDesc(data_type, (1, k)),
-        output_index_tensor=TensorDesc(TensorDataType.INT64, (1, k)),
+        output_value_tensor=TensorDesc(data_type, values.shape),
+        output_index_tensor=TensorDesc(TensorDataType.INT64, values.shape),
     )
     after = {"input_tensor": rows, "output_value_tensor": values, "output_index_tensor": indices}
     after = {field: operand.ravel().view(np.uint8) for field, operand in after.items()}
     before = {field: np.zeros_like(operand) for field, operand in after.items()} | {
         "input_tensor": after["input_tensor"]
     }
-    (cluster,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == "cluster")
-    run_case(RandomCase("top_k", "crowded", descriptor, Options(is_sorted=is_sorted), before, after), cluster)
+    (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == name)
+    run_case(RandomCase("top_k", name, descriptor, Options(is_sorted=is_sorted), before, after), choice)

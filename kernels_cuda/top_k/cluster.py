@@ -3,11 +3,8 @@
 Each block has a part of the row; those of higher rank have later parts.
 
 1. Load the row, and make ordered keys of its elements (`shared_keys`).
-2. Find the range of keys in which the k-th one lies, digit by digit (`cluster_range`). All keys above the
-   range are selected. Of those within it, the first ones are, by position; after the last digit they are
-   equal.
-3. Count the selected keys of each warp. So each knows where in the results its own begin.
-4. By ascending index: write them there. Sorted: order them (`cluster_sort`).
+2. Select the first ones (`cluster_select`).
+3. By ascending index: they have been written. Sorted: order them (`cluster_sort`).
 
 What is beyond the end of a row has the lowest key, and comes after all of the row: it is never selected. The
 time hardly depends on the data: at most one step per digit, and no list can overflow.
@@ -18,219 +15,85 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
-    ballot,
     cluster_arrive_relaxed,
     cluster_rank,
     cluster_wait,
     grid_dependency_wait,
-    leading_zeros_u32,
-    next_pass,
-    popcount_u32,
     shared_address,
-    shuffle_from_u32,
-    warp_add,
-    warp_inclusive_sum,
 )
-from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.cluster_few import FEW_BYTES, few_function
-from kernels_cuda.top_k.cluster_range import (
-    DIGIT,
-    DIGIT_BITS,
-    N_ABOVE_BEFORE,
-    N_FOUND,
-    N_LEFT,
-    N_TIES,
-    N_TIES_BEFORE,
-    RANGE_BYTES,
-    range_functions,
-)
-from kernels_cuda.top_k.cluster_sort import sort_function
+from kernels_cuda.top_k.cluster_range import N_FOUND, RANGE_BYTES, range_functions
+from kernels_cuda.top_k.cluster_select import select_function
+from kernels_cuda.top_k.cluster_sort import sort_functions
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import ClusterParameters
-from kernels_cuda.top_k.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.rows import row_length, row_offsets
 from kernels_cuda.top_k.shapes import (
     CLUSTER_THREADS,
+    CLUSTER_WARPS,
     FEW_LARGEST_ELEMENT,
     LARGEST_CLUSTER_CHUNK,
     VECTOR_BYTES,
     WARP_LANES,
     cluster_sort_bytes,
 )
-from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
+from kernels_cuda.top_k.shared_keys import load_functions
 
 u32 = types.uint32
 i64 = types.int64
 
-_N_WARPS = CLUSTER_THREADS // WARP_LANES
-
 
 def cluster_kernel(element_size: int) -> Any:
     """Make the kernel for one element width."""
-    functions = element_functions(element_size)
-    key_type = functions.key_type
-    restore = functions.restore
-    store_element = functions.store_element
-    keys = key_functions(element_size)
-    n_words, load_vector, key_at = keys.n_words, keys.load_vector, keys.key_at
-    load_row, load_key = keys.load_row, keys.load_key
-    begin, find_digit = range_functions(element_size)
+    key_type = element_functions(element_size).key_type
+    load_keys = load_functions(element_size).load_keys
+    begin = range_functions(element_size).begin
+    deliver, complete = sort_functions(element_size)
     serves_few = element_size <= FEW_LARGEST_ELEMENT
     select_few: Any = few_function(element_size) if serves_few else None
-    send, sort_and_write = sort_function(element_size)
     pad_row = pad_function(element_size)
     per_vector = VECTOR_BYTES // element_size
-    n_bits = 8 * element_size
     # For the search, then for the keys that are ordered.
     room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), FEW_BYTES) // 4
-    ones = (1 << n_bits) - 1
-
-    @linked_function
-    def count_selected(own, n_steps, low, high):
-        """Return a thread's number of keys above `high`, and in the upper half those from `low` to it."""
-        words = cuda.local.array(n_words, key_type)
-        n_above = u32(0)
-        n_ties = u32(0)
-        step = u32(0)
-        while step < n_steps:
-            load_vector(words, own)
-            for element in range(per_vector):
-                key = key_at(words, element)
-                n_above += u32(key > high)
-                n_ties += u32(key >= low)
-            own += STEP_BYTES
-            step = next_pass(step)
-        return n_above + ((n_ties - n_above) << 16)
+    highest = (1 << 8 * element_size) - 1
 
     @device_function
-    def drop_last(mask, n_kept):
-        """Return the lowest `n_kept` bits that are set."""
-        while popcount_u32(mask) > n_kept:
-            mask ^= u32(1) << (31 - leading_zeros_u32(mask))
-        return mask
+    def hand_on(context, place, key, number):
+        chunk, row, output, p = context
+        address, stride, _, _ = row
+        deliver(chunk, (address, stride), output, place, key, number, p)
+
+    select = select_function(element_size, hand_on)
 
     @device_function
     def select_by_digits(areas, own, row, output, n_steps, n_selected, p, ids):
         """Write the first elements of a row; the blocks of the cluster have arrived at its barrier.
 
         `areas` are shared arrays, and the address of room for the search and the sort; `own` is where this
-        thread keeps its keys in shared memory; `row` is ``(address, length)``, `output` is ``(values,
-        indices)``, and `ids` are ``(thread, rank, n_blocks)``.
+        thread keeps its keys in shared memory; `row` is ``(address, stride, length, is_aligned)``, `output`
+        is ``(values, indices)``, and `ids` are ``(thread, rank, n_blocks)``.
         """
         chunk_keys, chunk_lows, warp_counts, found, memory = areas
-        row_address, length = row
-        values, indices = output
-        thread, rank, n_blocks = ids
-        lane = thread & 31
-        warp = thread >> 5
-        first = ((rank * _N_WARPS + warp) * n_steps * WARP_LANES + lane) * per_vector
-        advance = u32(WARP_LANES * per_vector)
-        load_row(own, row_address, p.strides.x, first, n_steps, advance, length, p.key_format)
+        address, stride, _, _ = row
+        thread, rank, _ = ids
+        first = ((rank * CLUSTER_WARPS + (thread >> 5)) * n_steps * WARP_LANES + (thread & 31)) * per_vector
+        load_keys(own, row, (first, u32(WARP_LANES * per_vector)), n_steps, p.key_format)
         cluster_wait()
-
-        # All selected keys are above `high`, or from `low` on: of these `n_left`.
-        low = key_type(0)
-        high = key_type(ones)
-        n_left = n_selected
-        place = u32(0)
-        n_ties_before = u32(0)
-        shift = u32(n_bits)
-        half = u32(0)
-        searching = n_selected > 0
-        while searching:
-            shift = max(shift, u32(DIGIT_BITS)) - DIGIT_BITS
-            find_digit(
-                memory,
-                found,
-                half,
-                (own, n_steps),
-                (low, high - low),
-                shift,
-                n_left,
-                (thread, rank, n_blocks),
-            )
-            half = 1 - half
-            low += key_type(found[DIGIT]) << key_type(shift)
-            high = low + ((key_type(1) << key_type(shift)) - 1)
-            n_left = found[N_LEFT]
-            place += found[N_ABOVE_BEFORE]
-            n_ties_before = found[N_TIES_BEFORE]
-            searching = shift > 0 and n_left < found[N_TIES]
-        # A block stays for the others to read its bins.
-        cluster_arrive_relaxed()
-
-        warp_count = warp_add(count_selected(own, n_steps, low, high))
-        if lane == 0:
-            warp_counts[warp] = warp_count
-        cuda.syncthreads()
-        warp_count = u32(0)
-        if lane < warp:
-            warp_count = warp_counts[lane]
-        # Selected keys of the warps before this one, and of the blocks before this one.
-        place += warp_add(warp_count & 0xFFFF)
-        n_ties_before += warp_add(warp_count >> 16)
-        place += min(n_ties_before, n_left)
-        n_left = max(n_left, n_ties_before) - n_ties_before
-
-        words = cuda.local.array(n_words, key_type)
-        has_selected = False
-        step = u32(0)
-        while step < n_steps:
-            load_vector(words, own)
-            above = u32(0)
-            ties = u32(0)
-            for element in range(per_vector):
-                key = key_at(words, element)
-                above |= u32(key > high) << u32(element)
-                ties |= u32(key >= low) << u32(element)
-            if ballot(ties) != 0:
-                has_selected = True
-                ties ^= above
-                n_ties = popcount_u32(ties)
-                amounts = popcount_u32(above) | (n_ties << 16)
-                through = warp_inclusive_sum(amounts)
-                of_warp = shuffle_from_u32(through, u32(31))
-                before = through - amounts
-                n_ties_before = before >> 16
-                n_kept = max(n_left, n_ties_before) - n_ties_before
-                selected = above | drop_last(ties, n_kept)
-                to = place + (before & 0xFFFF) + min(n_ties_before, n_left)
-                while selected != 0:
-                    lowest = selected & (~selected + 1)
-                    selected ^= lowest
-                    element = 31 - leading_zeros_u32(lowest)
-                    key = load_key(own, element)
-                    position = first + element
-                    if p.is_sorted != 0:
-                        send(chunk_keys, chunk_lows, to, key, position, u32(p.chunk_bits))
-                    else:
-                        address = row_address + i64(position) * p.strides.x * element_size
-                        bits = restore(key, p.key_format, address)
-                        store_element(values + i64(to) * p.strides.values * element_size, bits)
-                        at = indices + i64(to) * p.strides.indices * p.index_size
-                        store_index(at, p.index_size, i64(position))
-                    to += 1
-                n_ties = of_warp >> 16
-                place += (of_warp & 0xFFFF) + min(n_ties, n_left)
-                n_left = max(n_left, n_ties) - n_ties
-            own += STEP_BYTES
-            first += advance
-            step = next_pass(step)
-
-        if p.is_sorted != 0:
-            cluster_wait()
-            sort_and_write(
-                (chunk_keys, chunk_lows, memory),
-                (row_address, p.strides.x),
-                (values, indices, p.strides.values, p.strides.indices, p.index_size),
-                has_selected,
-                n_selected,
-                u32(p.chunk_bits),
-                p.key_format,
-                (thread, rank),
-            )
-        else:
-            cluster_wait()
+        chunk = chunk_keys, chunk_lows
+        _, has_delivered, _ = select(
+            (warp_counts, found, memory),
+            own,
+            n_steps,
+            (key_type(0), key_type(highest)),
+            n_selected,
+            u32(0),
+            u32(0),
+            ids,
+            (chunk, row, output, p),
+        )
+        complete(chunk, memory, (address, stride), output, has_delivered, n_selected, p, ids)
 
     @cuda.jit(max_registers=65536 // CLUSTER_THREADS)
     def cluster_top_k(x, values, indices, lengths, offsets, p: ClusterParameters):
@@ -238,7 +101,7 @@ def cluster_kernel(element_size: int) -> Any:
         room = cuda.shared.array(room_words, u32, VECTOR_BYTES)
         chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
         chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
-        warp_counts = cuda.shared.array(_N_WARPS, u32)
+        warp_counts = cuda.shared.array(CLUSTER_WARPS, u32)
         found = cuda.shared.array(N_FOUND, u32)
         memory = shared_address(room)
 
@@ -262,7 +125,8 @@ def cluster_kernel(element_size: int) -> Any:
         n_selected = u32(min(p.k, length))
         n_steps = u32((length + ((1 << p.step_bits) - 1)) >> p.step_bits)
         own = shared_address(row_keys) + ((thread >> 5) * n_steps * WARP_LANES + (thread & 31)) * VECTOR_BYTES
-        elements = row_address, u32(length)
+        is_aligned = p.strides.x == 1 and row_address & (VECTOR_BYTES - 1) == 0
+        elements = row_address, p.strides.x, u32(length), is_aligned
         output = values, indices
         ids = thread, rank, n_blocks
         is_selected = False

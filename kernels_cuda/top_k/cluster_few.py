@@ -49,19 +49,19 @@ from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.rows import store_index
 from kernels_cuda.top_k.shapes import (
     CLUSTER_THREADS,
+    CLUSTER_WARPS,
     FEW_CANDIDATES,
     FEW_CANDIDATES_OF_BLOCK,
     LARGEST_CLUSTER,
     VECTOR_BYTES,
     WARP_LANES,
 )
-from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
+from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions, load_functions
 
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-_N_WARPS = CLUSTER_THREADS // WARP_LANES
 _PAIR_BYTES = 8
 # A part of the row is what all groups have an element of; parts are counted in 16 bits.
 _MOST_PARTS = 0xFFFF
@@ -70,11 +70,11 @@ _MOST_PARTS = 0xFFFF
 # this block's groups; those of all groups; how many maxima come no later than each warp's pivot; the
 # candidates of all blocks; how many each block has; and the number of this block's.
 _WARP_STRIDE = (WARP_LANES + 1) * _PAIR_BYTES
-_OWN_MAXIMA = _N_WARPS * _WARP_STRIDE
+_OWN_MAXIMA = CLUSTER_WARPS * _WARP_STRIDE
 _MAXIMA = _OWN_MAXIMA + WARP_LANES * _PAIR_BYTES
 _MAXIMA_BYTES = WARP_LANES * _PAIR_BYTES
 _PLACES = _MAXIMA + LARGEST_CLUSTER * _MAXIMA_BYTES
-_LISTS = _PLACES + 4 * _N_WARPS
+_LISTS = _PLACES + 4 * CLUSTER_WARPS
 _LIST_BYTES = FEW_CANDIDATES_OF_BLOCK * _PAIR_BYTES
 _COUNTS = _LISTS + LARGEST_CLUSTER * _LIST_BYTES
 _OWN_COUNT = _COUNTS + 4 * LARGEST_CLUSTER
@@ -91,8 +91,8 @@ def few_function(element_size: int) -> Any:
     spread_unfolded_keys = functions.spread_unfolded_keys
     store_element = functions.store_element
     keys = key_functions(element_size)
-    n_words, load_elements = keys.n_words, keys.load_elements
-    load_vector, key_at = keys.load_vector, keys.key_at
+    n_words, load_vector, key_at = keys.n_words, keys.load_vector, keys.key_at
+    load_elements = load_functions(element_size).load_elements
     ranks = rank_functions(CLUSTER_THREADS, u32)
     rank_by_counting, place_of_few = ranks.rank_by_counting, ranks.place_of_few
     per_vector = VECTOR_BYTES // element_size
@@ -365,10 +365,10 @@ def few_function(element_size: int) -> Any:
         """Write the first elements of a row, and tell whether there was room for the candidates.
 
         `areas` are shared arrays for keys and lows, and the address of `FEW_BYTES` of shared memory. The
-        other parameters are those of `cluster.select_by_digits`; at least one element is to be selected.
+        other parameters are those of the same name in `cluster`; at least one element is to be selected.
         """
         candidate_keys, candidate_lows, memory = areas
-        address, length = row
+        address, stride, length, _ = row
         thread, rank, n_blocks = ids
         lane = thread & 31
         warp = thread >> 5
@@ -378,7 +378,7 @@ def few_function(element_size: int) -> Any:
         part = thread // group_lanes
         first = (part * n_blocks + rank) * WARP_LANES + lane % group_lanes * per_vector
         advance = u32(1) << u32(p.step_bits)
-        load_elements(own, address, p.strides.x, first, n_steps, advance, length)
+        load_elements(own, row, (first, advance), n_steps)
         unfolding = unfolding_of(p.unfolded_format, False)
         best, largest = first_of_groups(own, first, n_steps, advance, length, thread, unfolding)
         cluster_wait()
@@ -406,7 +406,7 @@ def few_function(element_size: int) -> Any:
         if has_room and rank == 0:
             write_first(
                 (candidate_keys, candidate_lows),
-                (address, p.strides.x),
+                (address, stride),
                 (*output, p.strides.values, p.strides.indices, p.index_size),
                 n_candidates,
                 n_selected,

@@ -27,7 +27,7 @@ from kernels_cuda.ptx import (
     shuffle_xor_u32,
     store_cluster_u32x4,
 )
-from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.rows import store_index
@@ -44,12 +44,12 @@ _SENDING_THREADS = 128
 class SortFunctions(NamedTuple):
     """Device functions for one element width."""
 
-    send: Any
-    sort_and_write: Any
+    deliver: Any
+    complete: Any
 
 
 @functools.cache
-def sort_function(element_size: int) -> SortFunctions:
+def sort_functions(element_size: int) -> SortFunctions:
     """Make the functions for one element width."""
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -68,6 +68,23 @@ def sort_function(element_size: int) -> SortFunctions:
         slot = place & ((1 << chunk_bits) - 1)
         send_key(cluster_address(shared_address(chunk_keys) + slot * key_bytes, owner), key)
         send_low(cluster_address(shared_address(chunk_lows) + slot * 4, owner), ~position)
+
+    @device_function
+    def deliver(chunk, row, output, place, key, position, p):
+        """Take selected element number `place`: write it, or give it to the block that orders it.
+
+        `chunk` are the shared arrays for keys and lows, `row` is ``(address, stride)``, `output` is
+        ``(values, indices)``, and `p` are the parameters of the kernel.
+        """
+        if p.is_sorted != 0:
+            send(*chunk, place, key, position, u32(p.chunk_bits))
+        else:
+            address, stride = row
+            values, indices = output
+            bits = restore(key, p.key_format, address + i64(position) * stride * element_size)
+            store_element(values + i64(place) * p.strides.values * element_size, bits)
+            at = indices + i64(place) * p.strides.indices * p.index_size
+            store_index(at, p.index_size, i64(position))
 
     @linked_function
     def count_before(keys, n_keys, key, equals_too):
@@ -154,4 +171,24 @@ def sort_function(element_size: int) -> SortFunctions:
             store_element(values + i64(rank) * value_stride * element_size, bits)
             store_index(indices + i64(rank) * index_stride * index_size, index_size, position)
 
-    return SortFunctions(send, sort_and_write)
+    @device_function
+    def complete(chunk, memory, row, output, has_delivered, n_selected, p, ids):
+        """Order and write what has been delivered; all blocks have arrived at the barrier of the cluster.
+
+        `memory` is the address of room for the keys of all chunks.
+        """
+        thread, rank, _ = ids
+        cluster_wait()
+        if p.is_sorted != 0:
+            sort_and_write(
+                (*chunk, memory),
+                row,
+                (*output, p.strides.values, p.strides.indices, p.index_size),
+                has_delivered,
+                n_selected,
+                u32(p.chunk_bits),
+                p.key_format,
+                (thread, rank),
+            )
+
+    return SortFunctions(deliver, complete)

@@ -9,9 +9,10 @@ from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
 from kernels_cuda.top_k import group_launches, launches, partition_launches
-from kernels_cuda.top_k.cluster_launches import cluster_launches
+from kernels_cuda.top_k.cluster_launches import cluster_groups_launches, cluster_launches
 from kernels_cuda.top_k.fastest import Kind, fastest
 from kernels_cuda.top_k.launches import Launch, UnservedError, Workspace
+from kernels_cuda.top_k.maxima_launches import is_transposed
 from kernels_cuda.top_k.optional_launches import by_index, take_lengths
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import (
@@ -37,6 +38,7 @@ class Algorithm(StrEnum):
     TILE = "tile"
     PARTITION = "partition"
     CLUSTER = "cluster"
+    CLUSTER_GROUPS = "cluster_groups"
     SORT = "sort"
     SAMPLED = "sampled"
 
@@ -66,6 +68,7 @@ IMPLEMENTATIONS = {
     Algorithm.TILE: Implementation(launches.tile_launches),
     Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
     Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
+    Algorithm.CLUSTER_GROUPS: Implementation(cluster_groups_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
     Algorithm.SAMPLED: Implementation(sampled_launches, orders_by_index=True),
 }
@@ -73,12 +76,12 @@ IMPLEMENTATIONS = {
 
 def candidates(problem: Problem, policy: Policy) -> Iterator[Algorithm]:
     """Yield algorithms for a problem, best first; the last one serves every problem."""
-    is_transposed = group_launches.is_transposed(problem, policy)
-    kind = Kind(problem.element_size, is_transposed, not problem.is_by_index)
+    transposed = is_transposed(problem, policy)
+    kind = Kind(problem.element_size, transposed, not problem.is_by_index)
     names = fastest(kind, problem.n_rows, problem.axis_size, problem.k, problem.multiprocessors)
     for algorithm in map(Algorithm, names):
         # Rows with gaps between their elements were not measured: it reads them by single elements.
-        if algorithm is not Algorithm.PARTITION or is_transposed or problem.strides.x == 1:
+        if algorithm is not Algorithm.PARTITION or transposed or problem.strides.x == 1:
             yield algorithm
     yield from (Algorithm.BLOCK, Algorithm.GRID, Algorithm.TILE, Algorithm.SORT)
 

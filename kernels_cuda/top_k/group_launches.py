@@ -24,8 +24,16 @@ from kernels_cuda.top_k.launches import (
     lengths_of,
     position_bytes,
 )
+from kernels_cuda.top_k.maxima_launches import (
+    Maxima,
+    chunk_vectors,
+    group_bits,
+    is_transposed,
+    maxima_choices,
+    maxima_launches,
+)
 from kernels_cuda.top_k.optional_launches import by_index
-from kernels_cuda.top_k.parameters import BlockParameters, MaximaParameters, TransposedMaximaParameters
+from kernels_cuda.top_k.parameters import BlockParameters
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shapes import (
@@ -34,17 +42,12 @@ from kernels_cuda.top_k.shapes import (
     ELEMENTS,
     FINE,
     FINE_BITS,
-    FINE_PER_CHUNK,
     LARGEST_LANE_BITS,
-    MAXIMA_THREADS,
-    MAXIMA_WARPS,
     MOST_ORDERED_TWICE,
     SPARE_CANDIDATES,
-    TRANSPOSED_ROWS,
     VECTOR_BYTES,
     VECTORS_AHEAD,
     BlockShape,
-    fine_bits,
 )
 
 
@@ -55,17 +58,12 @@ def row_vectors(problem: Problem) -> int:
 
 def fine_groups(problem: Problem, policy: Policy) -> int:
     """Return the fine groups of a row that other blocks would find."""
-    return row_vectors(problem) >> fine_bits(problem.element_size, is_transposed(problem, policy))
+    return row_vectors(problem) >> group_bits(problem, policy)
 
 
 def has_many_rows(problem: Problem, policy: Policy) -> bool:
     """Tell whether there are enough rows to keep every multiprocessor busy with several at a time."""
     return problem.n_rows >= policy.many_rows_per_multiprocessor * problem.multiprocessors
-
-
-def is_transposed(problem: Problem, policy: Policy) -> bool:
-    """Tell whether enough rows lie side by side for lanes to read one each."""
-    return problem.rows.n_neighbours >= policy.transposed_rows
 
 
 def fitting_block(problem: Problem, policy: Policy) -> BlockShape | None:
@@ -260,17 +258,9 @@ class Split(NamedTuple):
     part_size: int
 
 
-class Maxima(NamedTuple):
-    """How many coarse groups a part of a row has, and how many chunks each of them has."""
-
-    n_coarse: int
-    coarse_chunks: int
-
-
 def grid_split(problem: Problem, policy: Policy) -> Split | None:
     """Return how the grid algorithm splits rows, or None where it cannot serve them."""
     block, grid, k = policy.block, policy.grid, problem.k
-    transposed = is_transposed(problem, policy)
     has_few_rows = problem.n_rows <= problem.multiprocessors
     has_large_blocks = len(block.shapes) > 2
     if has_large_blocks and k > block.small_k:
@@ -286,8 +276,8 @@ def grid_split(problem: Problem, policy: Policy) -> Split | None:
         return None
     per_vector = VECTOR_BYTES // problem.element_size
     most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * (VECTOR_BYTES // shape.key_bytes)
-    coarse_chunks = 1 if transposed else grid.coarse_chunks[-1]
-    chunk_elements = _chunk_vectors(problem, transposed) * per_vector
+    coarse_chunks = 1 if is_transposed(problem, policy) else grid.coarse_chunks[-1]
+    chunk_elements = chunk_vectors(problem, policy) * per_vector
     largest_part = min(grid.part_elements, most_coarse * coarse_chunks * chunk_elements)
     n_parts = ceil_div(problem.axis_size, largest_part)
     if n_parts == 1:
@@ -304,19 +294,11 @@ def grid_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     if split is None:
         raise UnservedError(problem, "grid")
     shape, part_size = split
-    transposed = is_transposed(problem, policy)
     n_parts = ceil_div(problem.axis_size, part_size)
-    maxima = _maxima(problem, policy, shape, part_size, transposed)
-    fine_per_coarse = maxima.coarse_chunks * FINE_PER_CHUNK
-    n_coarse_keys = problem.n_rows * n_parts * maxima.n_coarse
-    fine = workspace.take(n_coarse_keys * fine_per_coarse * shape.key_bytes)
-    coarse = workspace.take(n_coarse_keys * shape.key_bytes)
-    offsets, launches = fill_offsets(problem, workspace)
-    pointers = (Pointer(X), lengths_of(problem), fine, coarse, offsets)
-    launches += _maxima_launches(problem, policy, part_size, maxima, transposed, pointers)
-    group_bits = fine_bits(problem.element_size, transposed)
-    stages = choose_stages(problem.k, policy, shape, maxima.n_coarse, fine_per_coarse, group_bits)
-    sources = Sources(fine=fine, coarse=coarse)
+    maxima = _maxima(problem, policy, shape, part_size)
+    found, launches = maxima_launches(problem, policy, part_size, maxima, workspace)
+    stages = choose_stages(problem.k, policy, shape, maxima, group_bits(problem, policy))
+    sources = Sources(fine=found.fine, coarse=found.coarse)
     if n_parts == 1:
         return launches + finish_rows(problem, policy, shape, part_size, stages, OPERANDS, sources, workspace)
 
@@ -347,36 +329,23 @@ def grid_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
     return launches + by_index(problem, policy, workspace) if problem.is_by_index else launches
 
 
-def _chunk_vectors(problem: Problem, is_transposed: bool) -> int:
-    return FINE_PER_CHUNK << fine_bits(problem.element_size, is_transposed)
-
-
-def _maxima(
-    problem: Problem, policy: Policy, shape: BlockShape, part_size: int, is_transposed: bool
-) -> Maxima:
-    """Choose the coarse groups; those beyond the end of a part are empty."""
-    chunk_bytes = _chunk_vectors(problem, is_transposed) * VECTOR_BYTES
-    n_chunks = max(1, ceil_div(part_size * problem.element_size, chunk_bytes))
-    if is_transposed:
-        # Rows may be many and short: no more groups than make whole vectors of keys.
-        keys_per_vector = VECTOR_BYTES // shape.key_bytes
-        return Maxima(ceil_div(n_chunks, keys_per_vector) * keys_per_vector, 1)
-    choices = [
-        Maxima(ceil_div(n_chunks, coarse_chunks * MAXIMA_WARPS) * MAXIMA_WARPS, coarse_chunks)
-        for coarse_chunks in policy.grid.coarse_chunks
-    ]
+def _maxima(problem: Problem, policy: Policy, shape: BlockShape, part_size: int) -> Maxima:
+    """Choose the coarse groups that a block finishes the soonest."""
+    choices = maxima_choices(problem, policy, part_size)
+    if len(choices) == 1:
+        return choices[0]
     return min(choices, key=lambda maxima: _finish_microseconds(problem.k, policy, shape, maxima))
 
 
 def _finish_microseconds(k: int, policy: Policy, shape: BlockShape, maxima: Maxima) -> float:
     """Estimate what a block takes for what depends on the coarse groups."""
     grid = policy.grid
-    fine_per_coarse = maxima.coarse_chunks * FINE_PER_CHUNK
+    fine_per_coarse = maxima.fine_per_coarse
     coarse_bytes = maxima.n_coarse * shape.key_bytes
     if coarse_bytes // VECTOR_BYTES > shape.n_groups << LARGEST_LANE_BITS:
         return math.inf
     block_rate = grid.thread_bytes_per_microsecond * shape.n_threads
-    stages = choose_stages(k, policy, shape, maxima.n_coarse, fine_per_coarse, FINE_BITS)
+    stages = choose_stages(k, policy, shape, maxima, FINE_BITS)
     if stages.top == FINE:
         return coarse_bytes * fine_per_coarse / block_rate
     # At worst all coarse groups are listed.
@@ -387,10 +356,9 @@ def _finish_microseconds(k: int, policy: Policy, shape: BlockShape, maxima: Maxi
     return coarse_bytes / block_rate + rounds * grid.round_microseconds + n_stages * grid.stage_microseconds
 
 
-def choose_stages(
-    k: int, policy: Policy, shape: BlockShape, n_coarse: int, fine_per_coarse: int, group_bits: int
-) -> Stages:
+def choose_stages(k: int, policy: Policy, shape: BlockShape, maxima: Maxima, fine_group_bits: int) -> Stages:
     """Choose what a block starts from, by the numbers of group maxima that there are."""
+    n_coarse, fine_per_coarse = maxima.n_coarse, maxima.fine_per_coarse
     block = policy.block
     keys_per_vector = VECTOR_BYTES // shape.key_bytes
     coarse_bits = (fine_per_coarse // keys_per_vector).bit_length() - 1
@@ -399,55 +367,9 @@ def choose_stages(
     # There is one stage less to go through where each maximum may be a group by itself.
     most_units = min(shape.n_groups, block.unit_groups_per_thread * shape.n_threads)
     if n_fine <= (block.unit_fine_groups if has_enough_coarse else most_units):
-        return Stages(FINE, n_coarse, coarse_bits, group_bits, has_unit_groups=True)
+        return Stages(FINE, n_coarse, coarse_bits, fine_group_bits, has_unit_groups=True)
     if has_enough_coarse and n_coarse <= most_units:
-        return Stages(COARSE, n_coarse, coarse_bits, group_bits, has_unit_groups=True)
+        return Stages(COARSE, n_coarse, coarse_bits, fine_group_bits, has_unit_groups=True)
     fits_fine = n_fine // keys_per_vector <= shape.n_groups << LARGEST_LANE_BITS
     takes_fine = n_fine * shape.key_bytes <= block.fine_bytes or not has_enough_coarse
-    return Stages(FINE if fits_fine and takes_fine else COARSE, n_coarse, coarse_bits, group_bits)
-
-
-def _maxima_launches(
-    problem: Problem,
-    policy: Policy,
-    part_size: int,
-    maxima: Maxima,
-    is_transposed: bool,
-    pointers: tuple[Pointer, ...],
-) -> list[Launch]:
-    n_parts = ceil_div(problem.axis_size, part_size)
-    if is_transposed:
-        n_blocks = ceil_div(problem.n_rows, TRANSPOSED_ROWS) * n_parts * maxima.n_coarse
-        variant = kernels.transposed_maxima(problem.element_size)
-        parameters: TransposedMaximaParameters | MaximaParameters = TransposedMaximaParameters(
-            first_block=0,
-            axis_size=problem.axis_size,
-            part_size=part_size,
-            n_parts=n_parts,
-            n_rows=problem.n_rows,
-            n_coarse=maxima.n_coarse,
-            x_stride=problem.strides.x,
-            layout=problem.rows.layout,
-            unfolded_format=problem.unfolded_format,
-            length_format=problem.length_format,
-        )
-    else:
-        blocks_per_part = maxima.n_coarse // MAXIMA_WARPS
-        n_blocks = problem.n_rows * n_parts * blocks_per_part
-        variant = kernels.maxima(problem.element_size)
-        parameters = MaximaParameters(
-            first_block=0,
-            axis_size=problem.axis_size,
-            part_size=part_size,
-            n_parts=n_parts,
-            blocks_per_part=blocks_per_part,
-            coarse_chunks=maxima.coarse_chunks,
-            x_stride=problem.strides.x,
-            layout=problem.rows.layout,
-            unfolded_format=problem.unfolded_format,
-            length_format=problem.length_format,
-        )
-    return [
-        Launch(variant, batch, MAXIMA_THREADS, pointers, parameters._replace(first_block=first))
-        for first, batch in batches(n_blocks, policy.launch_blocks)
-    ]
+    return Stages(FINE if fits_fine and takes_fine else COARSE, n_coarse, coarse_bits, fine_group_bits)

@@ -63,6 +63,14 @@ def cluster(element_size: int) -> Variant:
     return Variant("top_k_cluster", factory, (element_size,), dynamic_bytes, blocks, CLUSTERS_FROM)
 
 
+def cluster_groups(element_size: int) -> Variant:
+    """Return the kernel of one cluster of blocks per row, which goes by group maxima."""
+    factory = "kernels_cuda.top_k.cluster_groups:cluster_groups_kernel"
+    dynamic_bytes = MOST_SHARED_BYTES - shapes.cluster_static_bytes(element_size)
+    blocks = shapes.LARGEST_CLUSTER
+    return Variant("top_k_cluster_groups", factory, (element_size,), dynamic_bytes, blocks, CLUSTERS_FROM)
+
+
 def columns(element_size: int) -> Variant:
     """Return the kernel for rows that are columns in memory."""
     shared_bytes = ColumnsPolicy.block_bytes
@@ -160,6 +168,7 @@ def variants() -> Iterator[Variant]:
         yield transposed_maxima(element_size)
         yield columns(element_size)
         yield cluster(element_size)
+        yield cluster_groups(element_size)
         for row_elements in WarpPolicy.row_elements:
             yield warp(element_size, row_elements)
         for shape in ROUNDS_SHAPES[element_size]:

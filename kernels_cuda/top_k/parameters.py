@@ -191,6 +191,39 @@ class ClusterParameters(NamedTuple):
     key_format: KeyFormat
 
 
+class ClusterGroupsParameters(NamedTuple):
+    """Parameters of `cluster_groups.cluster_groups`.
+
+    Attributes
+    ----------
+    first_row, cluster_bits, chunk_bits : int
+        As in `ClusterParameters`.
+    fine_bytes : int
+        Bytes of the fine maxima of a row.
+    are_merged, group_bits : int
+        Whether a group is all fine ones whose maxima are in a vector, and the bits of its vectors.
+    list_offset : int
+        Where a block lists the groups that it reads, in shared memory.
+    """
+
+    index_size: int
+    is_sorted: int
+    first_row: int
+    cluster_bits: int
+    chunk_bits: int
+    fine_bytes: int
+    are_merged: int
+    group_bits: int
+    list_offset: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    length_format: LengthFormat
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+
+
 class ColumnsParameters(NamedTuple):
     """Parameters of `columns.column_top_k`.
 

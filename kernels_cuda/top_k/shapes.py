@@ -161,6 +161,7 @@ ROUNDS_LARGEST_K = 8
 
 # Blocks of a cluster have these threads, and a vector of a row for each of them in a step.
 CLUSTER_THREADS = 1024
+CLUSTER_WARPS = CLUSTER_THREADS // WARP_LANES
 CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
 LARGEST_CLUSTER = 16
 # Bins that keys are counted in: a thread has two of them.

@@ -36,9 +36,8 @@ class KeyFunctions(NamedTuple):
     """Device functions for one element width; a vector is a local array of `n_words` words, of any keys."""
 
     n_words: int
-    load_elements: Any
-    load_row: Any
     load_vector: Any
+    store_vector: Any
     key_at: Any
     load_key: Any
 
@@ -46,14 +45,9 @@ class KeyFunctions(NamedTuple):
 @functools.cache
 def key_functions(element_size: int) -> KeyFunctions:
     """Make the functions for one element width; keys of less than 32 bits share a word."""
-    functions = element_functions(element_size)
-    key_type = functions.key_type
-    ordered_key = functions.ordered_key
-    read_if = READ_IF[element_size]
     load_shared = LOAD_SHARED[element_size]
-    per_vector = VECTOR_BYTES // element_size
     per_word = max(1, 4 // element_size)
-    n_words = per_vector // per_word
+    n_words = VECTOR_BYTES // element_size // per_word
     bits = 8 * element_size
     ones = (1 << bits) - 1
 
@@ -90,19 +84,59 @@ def key_functions(element_size: int) -> KeyFunctions:
         """Return key number `place`, which is known only now, of the vector at an address."""
         return load_shared(at + place * element_size)
 
+    return KeyFunctions(n_words, load_vector, store_vector, key_at, load_key)
+
+
+class LoadFunctions(NamedTuple):
+    """Device functions that copy a thread's elements to shared memory, as they are or as keys."""
+
+    load_elements: Any
+    load_keys: Any
+
+
+@device_function
+def neighbours(places, step):
+    """Return the first element of a thread's vector, where `places` are that of step 0, and the advance."""
+    first, advance = places
+    return first + step * advance
+
+
+@functools.cache
+def load_functions(element_size: int, first_of: Any = neighbours) -> LoadFunctions:
+    """Make the functions for one element width.
+
+    ``first_of(places, step)`` returns the number of the first element of a vector. It may be beyond the end
+    of a row, or, of a vector whose last elements only are in the row, below 0 (modulo 2^32).
+    """
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key = functions.ordered_key
+    keys = key_functions(element_size)
+    n_words, load_vector, store_vector, key_at = (
+        keys.n_words,
+        keys.load_vector,
+        keys.store_vector,
+        keys.key_at,
+    )
+    read_if = READ_IF[element_size]
+    per_vector = VECTOR_BYTES // element_size
+    per_word = max(1, 4 // element_size)
+    bits = 8 * element_size
+
     @linked_function
-    def load_elements(own, address, stride, first, n_steps, advance, count):
+    def load_elements(own, row, places, n_steps):
         """Copy a thread's elements, those of `n_steps` vectors, to shared memory from `own` on.
 
-        The first one is number `first` of `count` elements, which begin at an address; from step to step, the
-        number grows by `advance`. Beyond the last one are zeros.
+        `row` is ``(address, stride, count, is_aligned)``, the last of which tells whether whole vectors are
+        aligned in memory. What is not in the row becomes zeros.
         """
-        is_aligned = stride == 1 and address & (VECTOR_BYTES - 1) == 0
+        address, stride, count, is_aligned = row
         step_bytes = stride * element_size
         words = cuda.local.array(n_words, key_type)
         step = u32(0)
         while step < n_steps:
-            if is_aligned and first + per_vector <= count:
+            first = first_of(places, step)
+            if is_aligned and max(count, first) - first >= per_vector:
                 copy_async_u32x4(own, address + i64(first) * element_size)
             else:
                 for word in range(n_words):
@@ -114,16 +148,16 @@ def key_functions(element_size: int) -> KeyFunctions:
                     words[word] = packed
                 store_vector(words, own)
             own += STEP_BYTES
-            first += advance
             step = next_pass(step)
         copy_async_wait()
 
     @linked_function
-    def make_keys(own, first, n_steps, advance, count, key_format):
-        """Turn a thread's elements into keys; what is beyond the last of `count` elements gets the lowest."""
+    def make_keys(own, count, places, n_steps, key_format):
+        """Turn a thread's elements into keys; what is not in the row gets the lowest."""
         words = cuda.local.array(n_words, key_type)
         step = u32(0)
         while step < n_steps:
+            first = first_of(places, step)
             load_vector(words, own)
             for word in range(n_words):
                 packed = key_type(0)
@@ -134,12 +168,12 @@ def key_functions(element_size: int) -> KeyFunctions:
                 words[word] = packed
             store_vector(words, own)
             own += STEP_BYTES
-            first += advance
             step = next_pass(step)
 
     @device_function
-    def load_row(own, address, stride, first, n_steps, advance, count, key_format):
-        load_elements(own, address, stride, first, n_steps, advance, count)
-        make_keys(own, first, n_steps, advance, count, key_format)
+    def load_keys(own, row, places, n_steps, key_format):
+        _, _, count, _ = row
+        load_elements(own, row, places, n_steps)
+        make_keys(own, count, places, n_steps, key_format)
 
-    return KeyFunctions(n_words, load_elements, load_row, load_vector, key_at, load_key)
+    return LoadFunctions(load_elements, load_keys)
