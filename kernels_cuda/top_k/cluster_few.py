@@ -327,7 +327,7 @@ def few_function(element_size: int) -> Any:
         to = warp_add(before)
         n_own = shuffle_from_u32(count, warp)
         candidate = lane
-        while candidate < n_own and warp < LARGEST_CLUSTER:
+        while candidate < n_own:
             pair = load_shared_u64(memory + _LISTS + warp * _LIST_BYTES + candidate * _PAIR_BYTES)
             candidate_keys[to + candidate] = u32(pair >> 32)
             candidate_lows[to + candidate] = u32(pair)

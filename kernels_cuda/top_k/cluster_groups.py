@@ -178,9 +178,10 @@ def cluster_groups_kernel(element_size: int) -> Any:
         lane = thread & 31
         warp = thread >> 5
         rank = cluster_rank()
-        ids = thread, rank, u32(1) << u32(p.cluster_bits)
+        n_blocks = u32(1) << u32(p.cluster_bits)
+        ids = thread, rank, n_blocks
         areas = warp_counts, found, memory
-        begin(*(memory, thread, ids[2]))
+        begin(memory, thread, n_blocks)
         cuda.syncthreads()
         # Where all have arrived, all blocks are there.
         cluster_arrive_relaxed()
@@ -204,9 +205,9 @@ def cluster_groups_kernel(element_size: int) -> Any:
         has_enough = n_listed <= n_groups
         n_listed = min(n_listed, n_groups)
         n_before = u32(n_unaligned > 0)
-        # Blocks read elements in steps of a vector per thread, as many as the lists need.
-        n_blocks_bits = u32(p.cluster_bits)
-        step_bits = thread_bits + n_blocks_bits
+        # In a step, each thread of a cluster has a vector of elements, or of maxima. The listed groups are
+        # shared out so that all blocks but the last have whole steps of elements.
+        step_bits = thread_bits + u32(p.cluster_bits)
         n_items = (n_listed + n_before) << group_bits
         n_read_steps = (n_items + ((u32(1) << step_bits) - 1)) >> step_bits
         per_block = (n_read_steps << thread_bits) >> group_bits
@@ -242,11 +243,12 @@ def cluster_groups_kernel(element_size: int) -> Any:
 
         first_place = rank * per_block
         n_places = min(max(n_listed + n_before, first_place) - first_place, per_block)
-        first = (warp * n_read_steps) * WARP_LANES + lane
+        first = warp * n_read_steps * WARP_LANES + lane
         own = shared_address(keys) + first * VECTOR_BYTES
         places = lists, first, n_places << group_bits, group_bits, u32(n_unaligned)
-        row_of = base, p.strides.x, u32(length), p.strides.x == 1
-        load_keys(own, row_of, places, n_read_steps, p.key_format)
+        # Fewer elements than make a vector are before the first whole one, where vectors are aligned.
+        elements = base, p.strides.x, u32(length), p.strides.x == 1
+        load_keys(own, elements, places, n_read_steps, p.key_format)
         if not has_enough:
             least = key_type(0)
         n_missing = u32(0)
@@ -268,15 +270,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
         )
         complete(chunk, memory, to_row, output, has_delivered, n_selected, p, ids)
         padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
-        step = i64(ids[2] * CLUSTER_THREADS)
-        pad_row(
-            *output,
-            p.strides,
-            p.index_size,
-            p.length_format.padding,
-            padded,
-            step,
-            p.k,
-        )
+        step = i64(n_blocks * CLUSTER_THREADS)
+        pad_row(*output, p.strides, p.index_size, p.length_format.padding, padded, step, p.k)
 
     return cluster_groups
