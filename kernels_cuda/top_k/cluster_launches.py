@@ -15,12 +15,7 @@ from kernels_cuda.top_k.launches import (
     lengths_of,
     operands_of,
 )
-from kernels_cuda.top_k.maxima_launches import (
-    Maxima,
-    group_bits,
-    maxima_choices,
-    maxima_launches,
-)
+from kernels_cuda.top_k.maxima_launches import Maxima, group_bits, maxima_choices, maxima_launches
 from kernels_cuda.top_k.parameters import ClusterGroupsParameters, ClusterParameters
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import Problem
@@ -114,20 +109,14 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
             CLUSTER_THREADS,
             (*OPERANDS, lengths_of(problem), offsets),
             ClusterParameters(
-                index_size=problem.index_size,
+                **problem.row_parameters,
                 is_sorted=int(not problem.is_by_index),
                 is_few=int(selects_few(problem, n_blocks)),
                 first_row=first,
                 cluster_bits=n_blocks.bit_length() - 1,
                 step_bits=step_elements.bit_length() - 1,
                 chunk_bits=chunk_bits(problem, n_blocks),
-                axis_size=problem.axis_size,
-                k=problem.k,
-                strides=problem.strides,
-                layout=problem.rows.layout,
-                length_format=problem.length_format,
                 unfolded_format=problem.unfolded_format,
-                key_format=problem.key_format,
             ),
             n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES,
             n_blocks,
@@ -215,7 +204,7 @@ def cluster_groups_launches(problem: Problem, policy: Policy, workspace: Workspa
             CLUSTER_THREADS,
             (*operands_of(problem), found.fine, found.offsets),
             ClusterGroupsParameters(
-                index_size=problem.index_size,
+                **problem.row_parameters,
                 is_sorted=int(not problem.is_by_index),
                 first_row=first,
                 cluster_bits=shape.n_blocks.bit_length() - 1,
@@ -224,13 +213,7 @@ def cluster_groups_launches(problem: Problem, policy: Policy, workspace: Workspa
                 are_merged=int(shape.are_merged),
                 group_bits=shape.group_bits,
                 list_offset=shape.row_bytes,
-                axis_size=problem.axis_size,
-                k=problem.k,
-                strides=problem.strides,
-                layout=problem.rows.layout,
-                length_format=problem.length_format,
                 unfolded_format=problem.unfolded_format,
-                key_format=problem.key_format,
             ),
             shape.dynamic_bytes,
             shape.n_blocks,

@@ -123,16 +123,10 @@ def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> l
             shapes.ROUNDS_THREADS,
             (*operands_of(problem), offsets),
             RoundsParameters(
-                index_size=problem.index_size,
+                **problem.row_parameters,
                 is_sorted=int(problem.is_sorted),
                 first_block=first,
                 n_rows=problem.n_rows,
-                axis_size=problem.axis_size,
-                k=problem.k,
-                strides=problem.strides,
-                layout=problem.rows.layout,
-                key_format=problem.key_format,
-                length_format=problem.length_format,
             ),
         )
         for first, batch in batches(n_blocks, policy.launch_blocks)
@@ -156,18 +150,12 @@ def warp_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
             shapes.WARP_KERNEL_THREADS,
             (*operands_of(problem), offsets),
             WarpParameters(
-                index_size=problem.index_size,
+                **problem.row_parameters,
                 is_by_index=int(problem.is_by_index),
                 first_block=first,
                 n_rows=problem.n_rows,
-                axis_size=problem.axis_size,
-                k=problem.k,
-                strides=problem.strides,
                 n_slots=n_slots,
-                layout=problem.rows.layout,
                 unfolded_format=problem.unfolded_format,
-                key_format=problem.key_format,
-                length_format=problem.length_format,
             ),
             shapes.warp_shared_bytes(problem.element_size, n_slots),
         )
@@ -193,14 +181,8 @@ def tile_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
             tile.n_threads,
             (*operands_of(problem), offsets),
             TileParameters(
-                index_size=problem.index_size,
+                **problem.row_parameters,
                 first_row=first,
-                axis_size=problem.axis_size,
-                k=problem.k,
-                strides=problem.strides,
-                layout=problem.rows.layout,
-                key_format=problem.key_format,
-                length_format=problem.length_format,
             ),
             tile.dynamic_bytes(problem.element_size),
         )

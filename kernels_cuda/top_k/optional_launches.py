@@ -97,17 +97,11 @@ def read_again(problem: Problem, policy: Policy, workspace: Workspace) -> list[L
             n_threads,
             (*operands_of(problem), parts, offsets),
             ByIndexParameters(
-                index_size=problem.index_size,
+                **problem.row_parameters,
                 is_counting=is_counting,
                 first_unit=first,
                 n_parts=n_parts,
                 part_size=part_size,
-                axis_size=problem.axis_size,
-                k=problem.k,
-                strides=problem.strides,
-                layout=problem.rows.layout,
-                key_format=problem.key_format,
-                length_format=problem.length_format,
             ),
         )
         for is_counting in ((0,) if n_parts == 1 else (1, 0))

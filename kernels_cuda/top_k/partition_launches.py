@@ -59,15 +59,9 @@ def partition_launches(problem: Problem, policy: Policy, workspace: Workspace) -
             shape.n_threads,
             (*operands_of(problem), offsets),
             PartitionParameters(
-                index_size=problem.index_size,
+                **problem.row_parameters,
                 counters_offset=counters_offset,
                 first_row=first,
-                axis_size=problem.axis_size,
-                k=problem.k,
-                strides=problem.strides,
-                layout=problem.rows.layout,
-                key_format=problem.key_format,
-                length_format=problem.length_format,
             ),
             _dynamic_bytes(problem, shape),
         )

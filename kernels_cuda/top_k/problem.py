@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from kernels_cuda.runtime.launch import as_signed
 
@@ -233,6 +233,31 @@ class Problem:
     def row_bytes(self) -> int:
         """Bytes of a row of x, without gaps."""
         return self.axis_size * self.element_size
+
+    @property
+    def row_parameters(self) -> "RowParameters":
+        """What all kernels that write the results of rows take."""
+        return {
+            "index_size": self.index_size,
+            "axis_size": self.axis_size,
+            "k": self.k,
+            "strides": self.strides,
+            "layout": self.rows.layout,
+            "key_format": self.key_format,
+            "length_format": self.length_format,
+        }
+
+
+class RowParameters(TypedDict):
+    """Parameters of a kernel that are a problem's, by their names in `parameters`."""
+
+    index_size: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
+    length_format: LengthFormat
 
 
 def key_format(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> KeyFormat:
