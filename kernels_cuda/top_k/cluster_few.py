@@ -44,9 +44,8 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cooperate import warp_maximum_u64
-from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.keys import element_functions, result_function
 from kernels_cuda.top_k.rank import rank_functions
-from kernels_cuda.top_k.rows import store_index
 from kernels_cuda.top_k.shapes import (
     CLUSTER_THREADS,
     CLUSTER_WARPS,
@@ -85,11 +84,11 @@ FEW_BYTES = _OWN_COUNT + VECTOR_BYTES
 def few_function(element_size: int) -> Any:
     """Make the function for one element width of at most 4 bytes."""
     functions = element_functions(element_size)
-    ordered_key, restore = functions.ordered_key, functions.restore
+    ordered_key = functions.ordered_key
     unfolding_of, fold, whole_key = functions.unfolding_of, functions.fold, functions.whole_key
     unfold_threshold = functions.unfold_threshold
     spread_unfolded_keys = functions.spread_unfolded_keys
-    store_element = functions.store_element
+    write_result = result_function(element_size)
     keys = key_functions(element_size)
     n_words, load_vector, key_at = keys.n_words, keys.load_vector, keys.key_at
     load_elements = load_functions(element_size).load_elements
@@ -337,8 +336,6 @@ def few_function(element_size: int) -> Any:
     def write_first(memory, row, output, n_pairs, n_selected, is_by_index, key_format, thread):
         """Write the first `n_selected` of the candidates, in order, or by ascending position."""
         candidate_keys, candidate_lows = memory
-        address, stride = row
-        values, indices, value_stride, index_stride, index_size = output
         lane_bits, pair = place_of_few(n_pairs, thread)
         key = u32(0)
         if pair < n_pairs:
@@ -355,10 +352,7 @@ def few_function(element_size: int) -> Any:
             rank = rank_by_counting(candidate_keys, candidate_lows, n_pairs, thread, lane_bits)
             step = next_pass(step)
         if pair < n_pairs and rank < n_selected:
-            position = i64(~candidate_lows[pair])
-            bits = restore(key, key_format, address + position * stride * element_size)
-            store_element(values + i64(rank) * value_stride * element_size, bits)
-            store_index(indices + i64(rank) * index_stride * index_size, index_size, position)
+            write_result(row, output, rank, key, i64(~candidate_lows[pair]), key_format)
 
     @device_function
     def select_few(areas, own, row, output, n_steps, n_selected, p, ids):

@@ -56,7 +56,7 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-# The number of the group before the first one, and of none; the number of no element.
+# Stands for the group before the first one in a list, and for no group elsewhere; and for no element.
 _BEFORE_FIRST = _NO_GROUP = 0xFFFFFFFF
 _NO_ELEMENT = 0xFFFFFFF0
 

@@ -28,9 +28,8 @@ from kernels_cuda.ptx import (
     store_cluster_u32x4,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.keys import element_functions, result_function
 from kernels_cuda.top_k.rank import rank_functions
-from kernels_cuda.top_k.rows import store_index
 from kernels_cuda.top_k.shapes import CLUSTER_THREADS, VECTOR_BYTES
 
 u32 = types.uint32
@@ -51,10 +50,8 @@ class SortFunctions(NamedTuple):
 @functools.cache
 def sort_functions(element_size: int) -> SortFunctions:
     """Make the functions for one element width."""
-    functions = element_functions(element_size)
-    key_type = functions.key_type
-    restore = functions.restore
-    store_element = functions.store_element
+    key_type = element_functions(element_size).key_type
+    write_result = result_function(element_size)
     key_bytes = max(4, element_size)
     load_key, store_key = LOAD_SHARED[key_bytes], STORE_SHARED[key_bytes]
     send_key, send_low = STORE_CLUSTER[key_bytes], STORE_CLUSTER[4]
@@ -79,12 +76,8 @@ def sort_functions(element_size: int) -> SortFunctions:
         if p.is_sorted != 0:
             send(*chunk, place, key, position, u32(p.chunk_bits))
         else:
-            address, stride = row
-            values, indices = output
-            bits = restore(key, p.key_format, address + i64(position) * stride * element_size)
-            store_element(values + i64(place) * p.strides.values * element_size, bits)
-            at = indices + i64(place) * p.strides.indices * p.index_size
-            store_index(at, p.index_size, i64(position))
+            to = *output, p.strides.values, p.strides.indices, p.index_size
+            write_result(row, to, place, key, i64(position), p.key_format)
 
     @linked_function
     def count_before(keys, n_keys, key, equals_too):
@@ -109,8 +102,6 @@ def sort_functions(element_size: int) -> SortFunctions:
         `has_sent` tells whether this warp has sent any, and `ids` are ``(thread, rank)``.
         """
         chunk_keys, chunk_lows, all_keys = memory
-        address, stride = row
-        values, indices, value_stride, index_stride, index_size = output
         thread, block = ids
         if has_sent:
             cluster_arrive()
@@ -166,10 +157,7 @@ def sort_functions(element_size: int) -> SortFunctions:
                 distance <<= 1
             rank += n_before
         if item < n_items and lane == 0:
-            position = i64(~chunk_lows[item])
-            bits = restore(key, key_format, address + position * stride * element_size)
-            store_element(values + i64(rank) * value_stride * element_size, bits)
-            store_index(indices + i64(rank) * index_stride * index_size, index_size, position)
+            write_result(row, output, rank, key, i64(~chunk_lows[item]), key_format)
 
     @device_function
     def complete(chunk, memory, row, output, has_delivered, n_selected, p, ids):

@@ -29,9 +29,11 @@ from kernels_cuda.ptx import (
     unfolded_key_u64,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.rows import store_index
 
 u32 = types.uint32
 u64 = types.uint64
+i64 = types.int64
 
 
 class Unfolding(NamedTuple):
@@ -102,6 +104,28 @@ def element_functions(element_size: int) -> ElementFunctions:
         store_element,
         *_unfolded_functions(element_size),
     )
+
+
+@functools.cache
+def result_function(element_size: int) -> Any:
+    """Make the device function that writes an element, known by its key, and its position."""
+    functions = element_functions(element_size)
+    restore, store_element = functions.restore, functions.store_element
+
+    @device_function
+    def write_result(row, output, rank, key, position, key_format):
+        """Write result number `rank`.
+
+        `row` is ``(address, stride)``, and `output` ``(values, indices, value_stride, index_stride,
+        index_size)``.
+        """
+        address, stride = row
+        values, indices, value_stride, index_stride, index_size = output
+        bits = restore(key, key_format, address + position * stride * element_size)
+        store_element(values + i64(rank) * value_stride * element_size, bits)
+        store_index(indices + i64(rank) * index_stride * index_size, index_size, position)
+
+    return write_result
 
 
 def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
