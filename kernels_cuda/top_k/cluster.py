@@ -15,7 +15,7 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
-    cluster_arrive_relaxed,
+    cluster_arrive,
     cluster_rank,
     cluster_wait,
     grid_dependency_wait,
@@ -23,9 +23,10 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.cluster_few import FEW_BYTES, few_function
+from kernels_cuda.top_k.cluster_messages import N_BARRIERS, begin_messages
 from kernels_cuda.top_k.cluster_range import N_FOUND, RANGE_BYTES, range_functions
 from kernels_cuda.top_k.cluster_select import select_function
-from kernels_cuda.top_k.cluster_sort import sort_functions
+from kernels_cuda.top_k.cluster_sort import sort_functions, spare_of
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import ClusterParameters
@@ -42,6 +43,7 @@ from kernels_cuda.top_k.shapes import (
 from kernels_cuda.top_k.shared_keys import load_functions
 
 u32 = types.uint32
+u64 = types.uint64
 i64 = types.int64
 
 
@@ -55,15 +57,15 @@ def cluster_kernel(element_size: int) -> Any:
     select_few: Any = few_function(element_size) if serves_few else None
     pad_row = pad_function(element_size)
     per_vector = VECTOR_BYTES // element_size
-    # For the search, then for the keys that are ordered.
-    room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), FEW_BYTES) // 4
+    # For the search, and for the keys that are ordered: blocks need not begin with that at the same time.
+    room_words = max(RANGE_BYTES + cluster_sort_bytes(element_size), FEW_BYTES) // 4
     highest = (1 << 8 * element_size) - 1
 
     @device_function
-    def hand_on(context, place, key, number):
+    def hand_on(context, n_found, place, key, number):
         chunk, row, output, p = context
         address, stride, _, _ = row
-        deliver(chunk, (address, stride), output, place, key, number, p)
+        deliver(chunk, (address, stride), output, place, key, number, n_found, p)
 
     select = select_function(element_size, hand_on)
 
@@ -71,29 +73,30 @@ def cluster_kernel(element_size: int) -> Any:
     def select_by_digits(areas, own, row, output, n_steps, n_selected, p, ids):
         """Write the first elements of a row; the blocks of the cluster have arrived at its barrier.
 
-        `areas` are shared arrays, and the address of room for the search and the sort; `own` is where this
-        thread keeps its keys in shared memory; `row` is ``(address, stride, length, is_aligned)``, `output`
-        is ``(values, indices)``, and `ids` are ``(thread, rank, n_blocks)``.
+        `areas` are shared arrays, and the addresses of the barriers and of room for the search and the sort;
+        `own` is where this thread keeps its keys in shared memory; `row` is ``(address, stride, length,
+        is_aligned)``, `output` is ``(values, indices)``, and `ids` are ``(thread, rank, n_blocks)``.
         """
-        chunk_keys, chunk_lows, warp_counts, found, memory = areas
+        chunk_keys, chunk_lows, warp_counts, found, barriers, memory = areas
         address, stride, _, _ = row
-        thread, rank, _ = ids
+        thread, rank, n_blocks = ids
         first = ((rank * CLUSTER_WARPS + (thread >> 5)) * n_steps * WARP_LANES + (thread & 31)) * per_vector
         load_keys(own, row, (first, u32(WARP_LANES * per_vector)), n_steps, p.key_format)
         cluster_wait()
-        chunk = chunk_keys, chunk_lows
-        _, has_delivered, _ = select(
-            (warp_counts, found, memory),
+        chunk = chunk_keys, chunk_lows, barriers
+        _, n_found, _ = select(
+            (warp_counts, found, memory, barriers),
             own,
             n_steps,
             (key_type(0), key_type(highest)),
             n_selected,
+            spare_of(n_selected, n_blocks, p.is_sorted != 0),
             u32(0),
             u32(0),
             ids,
             (chunk, row, output, p),
         )
-        complete(chunk, memory, (address, stride), output, has_delivered, n_selected, p, ids)
+        complete(chunk, memory + RANGE_BYTES, (address, stride), output, n_found, n_selected, p, ids)
 
     @cuda.jit(max_registers=65536 // CLUSTER_THREADS)
     def cluster_top_k(x, values, indices, lengths, offsets, p: ClusterParameters):
@@ -103,17 +106,19 @@ def cluster_kernel(element_size: int) -> Any:
         chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
         warp_counts = cuda.shared.array(CLUSTER_WARPS, u32)
         found = cuda.shared.array(N_FOUND, u32)
+        barriers = shared_address(cuda.shared.array(N_BARRIERS, u64))
         memory = shared_address(room)
 
         thread = u32(cuda.threadIdx.x)
         rank = cluster_rank()
         n_blocks = u32(1) << u32(p.cluster_bits)
         may_be_few = serves_few and p.is_few != 0
+        begin_messages(barriers, thread, n_blocks)
         if not may_be_few:
-            begin(memory, thread, n_blocks)
+            begin(memory, thread)
             cuda.syncthreads()
         # Where all have arrived, all blocks are there.
-        cluster_arrive_relaxed()
+        cluster_arrive()
         grid_dependency_wait()
 
         row = p.first_row + (i64(cuda.blockIdx.x) >> p.cluster_bits)
@@ -131,14 +136,14 @@ def cluster_kernel(element_size: int) -> Any:
         ids = thread, rank, n_blocks
         is_selected = False
         if may_be_few and n_selected > 0:
-            areas = chunk_keys, chunk_lows, memory
+            areas = chunk_keys, chunk_lows, barriers, memory
             is_selected = select_few(areas, own, elements, output, n_steps, n_selected, p, ids)
             if not is_selected:
-                begin(memory, thread, n_blocks)
+                begin(memory, thread)
                 cuda.syncthreads()
-                cluster_arrive_relaxed()
+                cluster_arrive()
         if not is_selected:
-            all_areas = chunk_keys, chunk_lows, warp_counts, found, memory
+            all_areas = chunk_keys, chunk_lows, warp_counts, found, barriers, memory
             select_by_digits(all_areas, own, elements, output, n_steps, n_selected, p, ids)
         padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
         step = i64(n_blocks * CLUSTER_THREADS)

@@ -19,22 +19,19 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import (
     LOAD_SHARED,
-    STORE_CLUSTER,
     STORE_SHARED,
     atomic_add_shared_u32,
     ballot,
-    cluster_address,
-    cluster_arrive,
-    cluster_arrive_relaxed,
     cluster_wait,
     load_shared_u32,
     load_shared_u32x4,
     load_shared_u64,
     next_pass,
+    send_u32,
+    send_u32x4,
     shuffle_from_u32,
     shuffle_xor_u32,
     shuffle_xor_u64,
-    store_cluster_u32x4,
     store_shared_u32,
     store_shared_u64,
     trailing_zeros_u32,
@@ -43,6 +40,14 @@ from kernels_cuda.ptx import (
     warp_min,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.cluster_messages import (
+    CANDIDATES,
+    MAXIMA,
+    announce,
+    barrier_at,
+    of_block,
+    wait_for_all,
+)
 from kernels_cuda.top_k.cooperate import warp_maximum_u64
 from kernels_cuda.top_k.keys import element_functions, result_function
 from kernels_cuda.top_k.rank import rank_functions
@@ -62,6 +67,7 @@ u64 = types.uint64
 i64 = types.int64
 
 _PAIR_BYTES = 8
+_VECTOR_PAIRS = VECTOR_BYTES // _PAIR_BYTES
 # A part of the row is what all groups have an element of; parts are counted in 16 bits.
 _MOST_PARTS = 0xFFFF
 # The areas lie one behind the other, and begin at these bytes. They hold: what each warp finds of each group
@@ -72,6 +78,7 @@ _WARP_STRIDE = (WARP_LANES + 1) * _PAIR_BYTES
 _OWN_MAXIMA = CLUSTER_WARPS * _WARP_STRIDE
 _MAXIMA = _OWN_MAXIMA + WARP_LANES * _PAIR_BYTES
 _MAXIMA_BYTES = WARP_LANES * _PAIR_BYTES
+_MAXIMA_VECTORS = _MAXIMA_BYTES // VECTOR_BYTES
 _PLACES = _MAXIMA + LARGEST_CLUSTER * _MAXIMA_BYTES
 _LISTS = _PLACES + 4 * CLUSTER_WARPS
 _LIST_BYTES = FEW_CANDIDATES_OF_BLOCK * _PAIR_BYTES
@@ -98,7 +105,6 @@ def few_function(element_size: int) -> Any:
     vector_bits = per_vector.bit_length() - 1
     # So many neighbouring lanes read 32 neighbouring elements: one of each group.
     group_lanes = WARP_LANES // per_vector
-    send_count = STORE_CLUSTER[4]
     # For each group, a warp finds a pair, or a word.
     best_bytes = 8 if element_size == 4 else 4
     store_best, load_best = STORE_SHARED[best_bytes], LOAD_SHARED[best_bytes]
@@ -215,8 +221,8 @@ def few_function(element_size: int) -> Any:
             return pair
 
     @linked_function
-    def share_maxima(memory, best, thread, rank, n_blocks, unfolded_format, key_format):
-        """Tell all blocks the first (key, position) of each group of this one, and meet them."""
+    def share_maxima(memory, barrier, best, thread, rank, n_blocks, unfolded_format, key_format):
+        """Tell all blocks the first (key, position) of each group of this one, and wait for theirs."""
         lane = thread & 31
         warp = thread >> 5
         store_best(memory + warp * _WARP_STRIDE + lane * best_bytes, best)
@@ -227,19 +233,15 @@ def few_function(element_size: int) -> Any:
         pair = maximum_pair(best, n_blocks, rank, offset, unfolded_format, key_format)
         if lane == 0:
             store_shared_u64(memory + _OWN_MAXIMA + warp * _PAIR_BYTES, pair)
+        if thread == 0:
+            announce(barrier, n_blocks * _MAXIMA_BYTES)
         cuda.syncthreads()
-        if warp == 0:
-            # A lane has half of the maxima for a block.
-            block = lane % LARGEST_CLUSTER
-            at = lane // LARGEST_CLUSTER * (_MAXIMA_BYTES // 2)
-            if block < n_blocks:
-                to = cluster_address(memory + _MAXIMA + rank * _MAXIMA_BYTES + at, block)
-                for vector in range(0, _MAXIMA_BYTES // 2, VECTOR_BYTES):
-                    store_cluster_u32x4(to + vector, *load_shared_u32x4(memory + _OWN_MAXIMA + at + vector))
-            cluster_arrive()
-        else:
-            cluster_arrive_relaxed()
-        cluster_wait()
+        block = thread // _MAXIMA_VECTORS
+        if block < n_blocks:
+            at = thread % _MAXIMA_VECTORS * VECTOR_BYTES
+            to, at_barrier = of_block(memory + _MAXIMA + rank * _MAXIMA_BYTES + at, barrier, block)
+            send_u32x4(to, *load_shared_u32x4(memory + _OWN_MAXIMA + at), at_barrier)
+        wait_for_all(barrier, 0)
 
     @linked_function
     def first_of_all(memory, n_blocks, lane):
@@ -298,24 +300,26 @@ def few_function(element_size: int) -> Any:
             step = next_pass(step)
 
     @linked_function
-    def give_candidates(memory, thread, rank, n_blocks):
+    def give_candidates(memory, barrier, thread, rank, n_blocks):
         """Give the first block the candidates of this one, and tell all blocks how many they are."""
-        lane = thread & 31
         cuda.syncthreads()
         if thread < WARP_LANES:
             count = load_shared_u32(memory + _OWN_COUNT)
-            to = cluster_address(memory + _LISTS + rank * _LIST_BYTES, u32(0))
-            n_bytes = min(count, u32(FEW_CANDIDATES_OF_BLOCK)) * _PAIR_BYTES
-            at = lane * VECTOR_BYTES
-            while at < n_bytes:
-                store_cluster_u32x4(to + at, *load_shared_u32x4(memory + at))
-                at += WARP_LANES * VECTOR_BYTES
-            if lane < n_blocks:
-                send_count(cluster_address(memory + _COUNTS + (rank << 2), lane), count)
-            cluster_arrive()
-        else:
-            cluster_arrive_relaxed()
-        cluster_wait()
+            n_vectors = (min(count, u32(FEW_CANDIDATES_OF_BLOCK)) + (_VECTOR_PAIRS - 1)) // _VECTOR_PAIRS
+            if thread < n_blocks:
+                to, at_barrier = of_block(memory + _COUNTS + (rank << 2), barrier, thread)
+                n_bytes = u32(4)
+                if thread == 0:
+                    n_bytes += n_vectors * VECTOR_BYTES
+                announce(at_barrier, n_bytes)
+                send_u32(to, count, at_barrier)
+            to, at_barrier = of_block(memory + _LISTS + rank * _LIST_BYTES, barrier, u32(0))
+            vector = thread
+            while vector < n_vectors:
+                at = vector * VECTOR_BYTES
+                send_u32x4(to + at, *load_shared_u32x4(memory + at), at_barrier)
+                vector += WARP_LANES
+        wait_for_all(barrier, 0)
 
     @linked_function
     def take_candidates(memory, candidate_keys, candidate_lows, count, lane, warp):
@@ -358,10 +362,11 @@ def few_function(element_size: int) -> Any:
     def select_few(areas, own, row, output, n_steps, n_selected, p, ids):
         """Write the first elements of a row, and tell whether there was room for the candidates.
 
-        `areas` are shared arrays for keys and lows, and the address of `FEW_BYTES` of shared memory. The
-        other parameters are those of the same name in `cluster`; at least one element is to be selected.
+        `areas` are shared arrays for keys and lows, and the addresses of the barriers and of `FEW_BYTES` of
+        shared memory. The other parameters are those of the same name in `cluster`; at least one element is
+        to be selected.
         """
-        candidate_keys, candidate_lows, memory = areas
+        candidate_keys, candidate_lows, barriers, memory = areas
         address, stride, length, _ = row
         thread, rank, n_blocks = ids
         lane = thread & 31
@@ -376,7 +381,8 @@ def few_function(element_size: int) -> Any:
         unfolding = unfolding_of(p.unfolded_format, False)
         best, largest = first_of_groups(own, first, n_steps, advance, length, thread, unfolding)
         cluster_wait()
-        share_maxima(memory, best, thread, rank, n_blocks, p.unfolded_format, p.key_format)
+        maxima = barrier_at(barriers, MAXIMA)
+        share_maxima(memory, maxima, best, thread, rank, n_blocks, p.unfolded_format, p.key_format)
         n_candidates = u32(1)
         has_room = True
         if n_selected == 1:
@@ -388,7 +394,7 @@ def few_function(element_size: int) -> Any:
             threshold = find_threshold(memory, n_selected, n_blocks, lane, warp)
             if largest >= unfold_threshold(u32(threshold >> 32), p.key_format):
                 list_candidates(memory, own, first, n_steps, advance, length, threshold, p.key_format)
-            give_candidates(memory, thread, rank, n_blocks)
+            give_candidates(memory, barrier_at(barriers, CANDIDATES), thread, rank, n_blocks)
             count = u32(0)
             if lane < n_blocks:
                 count = load_shared_u32(memory + _COUNTS + (lane << 2))

@@ -20,23 +20,30 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
-    cluster_address,
     cluster_arrive,
-    cluster_arrive_relaxed,
     cluster_rank,
     cluster_wait,
     grid_dependency_wait,
     load_if_u32x4,
     load_shared_u32,
     next_pass,
+    send_u32,
     shared_address,
-    store_cluster_u32,
     store_shared_u32,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.cluster_messages import (
+    GROUPS,
+    N_BARRIERS,
+    announce,
+    barrier_at,
+    begin_messages,
+    of_block,
+    wait_for_all,
+)
 from kernels_cuda.top_k.cluster_range import N_FOUND, RANGE_BYTES, range_functions
 from kernels_cuda.top_k.cluster_select import select_function
-from kernels_cuda.top_k.cluster_sort import sort_functions
+from kernels_cuda.top_k.cluster_sort import sort_functions, spare_of
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import ClusterGroupsParameters
@@ -75,7 +82,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
     keys_per_vector = VECTOR_BYTES // key_bytes
     keys_per_vector_bits = keys_per_vector.bit_length() - 1
     thread_bits = CLUSTER_THREADS.bit_length() - 1
-    room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size)) // 4
+    room_words = (RANGE_BYTES + cluster_sort_bytes(element_size)) // 4
     highest = (1 << 8 * element_size) - 1
 
     if key_bytes == 8:
@@ -128,12 +135,14 @@ def cluster_groups_kernel(element_size: int) -> Any:
             step = next_pass(step)
 
     @device_function
-    def list_group(context, place, key, number):
+    def list_group(context, n_found, place, key, number):
         """Give a selected group to the block that reads it."""
-        lists, n_before, per_block = context
+        lists, barriers, n_before, per_block = context
         place += n_before
         owner = place // per_block
-        store_cluster_u32(cluster_address(lists + ((place - owner * per_block) << 2), owner), number)
+        at = lists + ((place - owner * per_block) << 2)
+        to, at_barrier = of_block(at, barrier_at(barriers, GROUPS), owner)
+        send_u32(to, number, at_barrier)
 
     @device_function
     def element_of(places, item):
@@ -152,12 +161,12 @@ def cluster_groups_kernel(element_size: int) -> Any:
         return element_of(places, places[1] + step * WARP_LANES)
 
     @device_function
-    def hand_on(context, place, key, number):
+    def hand_on(context, n_found, place, key, number):
         """Take a selected element, which is number `number` of those of all listed groups."""
         places, first_item, chunk, row, output, p = context
         item = (number >> per_vector_bits) - first_item
         position = u32(element_of(places, item) + (number & (per_vector - 1)))
-        deliver(chunk, row, output, place, key, position, p)
+        deliver(chunk, row, output, place, key, position, n_found, p)
 
     select_groups = select_function(key_bytes, list_group)
     select = select_function(element_size, hand_on, may_miss_first=True)
@@ -171,6 +180,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
         chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
         warp_counts = cuda.shared.array(CLUSTER_WARPS, u32)
         found = cuda.shared.array(N_FOUND, u32)
+        barriers = shared_address(cuda.shared.array(N_BARRIERS, u64))
         memory = shared_address(room)
         lists = shared_address(keys) + p.list_offset
 
@@ -180,11 +190,12 @@ def cluster_groups_kernel(element_size: int) -> Any:
         rank = cluster_rank()
         n_blocks = u32(1) << u32(p.cluster_bits)
         ids = thread, rank, n_blocks
-        areas = warp_counts, found, memory
-        begin(memory, thread, n_blocks)
+        areas = warp_counts, found, memory, barriers
+        begin_messages(barriers, thread, n_blocks)
+        begin(memory, thread)
         cuda.syncthreads()
         # Where all have arrived, all blocks are there.
-        cluster_arrive_relaxed()
+        cluster_arrive()
         grid_dependency_wait()
 
         row = p.first_row + (i64(cuda.blockIdx.x) >> p.cluster_bits)
@@ -220,10 +231,16 @@ def cluster_groups_kernel(element_size: int) -> Any:
         formats = p.unfolded_format, p.key_format
         fine_address = fine + row * p.fine_bytes
         load_maxima(own, fine_address, p.are_merged != 0, first, n_steps, (n_whole, chosen), formats)
-        if thread == 0 and rank == 0:
-            store_shared_u32(lists, u32(_BEFORE_FIRST))
+        first_place = rank * per_block
+        n_places = min(max(n_listed + n_before, first_place) - first_place, per_block)
+        if thread == 0:
+            n_sent = n_places
+            if rank == 0 and n_before != 0:
+                store_shared_u32(lists, u32(_BEFORE_FIRST))
+                n_sent -= 1
+            announce(barrier_at(barriers, GROUPS), n_sent << 2)
         cluster_wait()
-        least, has_listed, half = select_groups(
+        least, _, turn = select_groups(
             areas,
             own,
             n_steps,
@@ -231,18 +248,14 @@ def cluster_groups_kernel(element_size: int) -> Any:
             n_listed,
             u32(0),
             u32(0),
+            u32(0),
             ids,
-            (lists, n_before, per_block),
+            (lists, barriers, n_before, per_block),
         )
-        cluster_wait()
-        if has_listed:
-            cluster_arrive()
-        else:
-            cluster_arrive_relaxed()
-        cluster_wait()
+        wait_for_all(barrier_at(barriers, GROUPS), 0)
+        # The elements take the place of the maxima.
+        cuda.syncthreads()
 
-        first_place = rank * per_block
-        n_places = min(max(n_listed + n_before, first_place) - first_place, per_block)
         first = warp * n_read_steps * WARP_LANES + lane
         own = shared_address(keys) + first * VECTOR_BYTES
         places = lists, first, n_places << group_bits, group_bits, u32(n_unaligned)
@@ -254,21 +267,22 @@ def cluster_groups_kernel(element_size: int) -> Any:
         n_missing = u32(0)
         if n_before != 0:
             n_missing = (u32(per_vector) << group_bits) - u32(n_unaligned)
-        chunk = chunk_keys, chunk_lows
+        chunk = chunk_keys, chunk_lows, barriers
         to_row = base, p.strides.x
         output = values + value_row * element_size, indices + index_row * p.index_size
-        _, has_delivered, _ = select(
+        _, n_found, _ = select(
             areas,
             own,
             n_read_steps,
             (least, key_type(highest)),
             n_selected,
+            spare_of(n_selected, n_blocks, p.is_sorted != 0),
             n_missing,
-            half,
+            turn,
             ids,
             (places, rank * (n_read_steps << thread_bits), chunk, to_row, output, p),
         )
-        complete(chunk, memory, to_row, output, has_delivered, n_selected, p, ids)
+        complete(chunk, memory + RANGE_BYTES, to_row, output, n_found, n_selected, p, ids)
         padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
         step = i64(n_blocks * CLUSTER_THREADS)
         pad_row(*output, p.strides, p.index_size, p.length_format.padding, padded, step, p.k)

@@ -27,7 +27,6 @@ from kernels_cuda.top_k.shapes import (
     FEW_LARGEST_ELEMENT,
     LARGEST_CLUSTER_CHUNK,
     MAXIMA_WARPS,
-    SMALLEST_CLUSTER_CHUNK,
     VECTOR_BYTES,
     WARP_LANES,
     cluster_static_bytes,
@@ -90,11 +89,6 @@ def run_together(problem: Problem, policy: Policy, n_blocks: int) -> bool:
     )
 
 
-def chunk_bits(problem: Problem, n_blocks: int) -> int:
-    """Return the bits of the number of selected elements that each block orders."""
-    return (max(SMALLEST_CLUSTER_CHUNK, ceil_div(problem.k, n_blocks)) - 1).bit_length()
-
-
 def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
     """Give every row a cluster."""
     n_blocks = fitting_cluster(problem, policy)
@@ -115,7 +109,6 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                 first_row=first,
                 cluster_bits=n_blocks.bit_length() - 1,
                 step_bits=step_elements.bit_length() - 1,
-                chunk_bits=chunk_bits(problem, n_blocks),
                 unfolded_format=problem.unfolded_format,
             ),
             n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES,
@@ -208,7 +201,6 @@ def cluster_groups_launches(problem: Problem, policy: Policy, workspace: Workspa
                 is_sorted=int(not problem.is_by_index),
                 first_row=first,
                 cluster_bits=shape.n_blocks.bit_length() - 1,
-                chunk_bits=chunk_bits(problem, shape.n_blocks),
                 fine_bytes=maxima.n_coarse * maxima.fine_per_coarse * key_bytes,
                 are_merged=int(shape.are_merged),
                 group_bits=shape.group_bits,

@@ -16,7 +16,6 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import (
     ballot,
-    cluster_arrive_relaxed,
     leading_zeros_u32,
     next_pass,
     popcount_u32,
@@ -27,7 +26,6 @@ from kernels_cuda.ptx import (
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cluster_range import (
     DIGIT,
-    DIGIT_BITS,
     N_ABOVE_BEFORE,
     N_LEFT,
     N_TIES,
@@ -35,7 +33,7 @@ from kernels_cuda.top_k.cluster_range import (
     range_functions,
 )
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.shapes import CLUSTER_WARPS, VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shapes import CLUSTER_WARPS, DIGIT_BITS, VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
 from kernels_cuda.top_k.threshold import bit_length
 
@@ -46,7 +44,7 @@ u32 = types.uint32
 def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -> Any:
     """Make the function for keys of `key_size` bytes.
 
-    ``hand_on(context, place, key, number)`` is called for each selected key. With `may_miss_first`, some
+    ``hand_on(context, n_found, place, key, number)`` is called for each of `n_found` selected keys. With `may_miss_first`, some
     keys before all others may stand for nothing, too.
     """
     key_type = element_functions(key_size).key_type
@@ -89,27 +87,28 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         return mask
 
     @device_function
-    def select(areas, own, n_steps, bounds, n_selected, n_missing, half, ids, context):
+    def select(areas, own, n_steps, bounds, n_selected, n_spare, n_missing, turn, ids, context):
         """Hand on the first `n_selected` keys of those that the threads of the cluster have.
 
-        Returns the least key that may be among them, whether this warp has handed on any, and the half of
-        the room that the next search begins with. All blocks have arrived at the barrier of the cluster
-        then; they must stay until all have.
+        If that spares a digit, up to `n_spare` more are handed on. Returns the least key that may be among
+        them, how many they are, and the turn that the next search begins with.
 
-        `areas` are the shared arrays `warp_counts` and `found`, and the address of room for the search, of
-        which half number `half` is empty; at `own` are a thread's keys, in `n_steps` vectors. At least
-        `n_selected` keys, if that is not 0, are within `bounds`, and none above. The first `n_missing` keys
-        stand for nothing, all of them in the first block, and are 0. `ids` are ``(thread, rank, n_blocks)``.
+        `areas` are the shared arrays `warp_counts` and `found`, the address of room for the search, and that
+        of the barriers; `turn` counts the digits that the cluster has found before. At `own` are a thread's
+        keys, in `n_steps` vectors. At least `n_selected` keys, if that is not 0, are within `bounds`, and none
+        above. The first `n_missing` keys stand for nothing, all of them in the first block, and are 0. `ids`
+        are ``(thread, rank, n_blocks)``.
         """
-        warp_counts, found, memory = areas
+        warp_counts, found, memory, barriers = areas
         low, high = bounds
-        thread, rank, n_blocks = ids
+        thread, rank, _ = ids
         lane = thread & 31
         warp = thread >> 5
         first = ((rank * CLUSTER_WARPS + warp) * n_steps * WARP_LANES + lane) * per_vector
         advance = u32(WARP_LANES * per_vector)
 
         # All selected keys are above `high`, or from `low` on: of these `n_left`.
+        n_found = n_selected
         n_left = n_selected
         place = u32(0)
         n_ties_before = u32(0)
@@ -117,25 +116,19 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         searching = n_selected > 0
         while searching:
             shift = max(shift, u32(DIGIT_BITS)) - DIGIT_BITS
-            find_digit(
-                memory,
-                found,
-                half,
-                (own, n_steps),
-                (low, high - low),
-                shift,
-                n_left,
-                (thread, rank, n_blocks),
-            )
-            half = 1 - half
+            find_digit((found, memory, barriers), turn, (own, n_steps), (low, high - low), shift, n_left, ids)
+            turn += 1
             low += key_type(found[DIGIT]) << key_type(shift)
             high = low + min(high - low, (key_type(1) << key_type(shift)) - 1)
             n_left = found[N_LEFT]
             place += found[N_ABOVE_BEFORE]
             n_ties_before = found[N_TIES_BEFORE]
-            searching = shift > 0 and n_left < found[N_TIES]
-        # A block stays for the others to read its bins.
-        cluster_arrive_relaxed()
+            n_ties = found[N_TIES]
+            # The lowest key is also that of what stands for nothing.
+            if low > 0 and n_ties - n_left <= n_spare:
+                n_found = n_selected + (n_ties - n_left)
+                n_left = n_ties
+            searching = shift > 0 and n_left < n_ties
         if may_miss_first and low == 0 and rank > 0:
             n_ties_before -= n_missing
 
@@ -153,7 +146,6 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         n_left = max(n_left, n_ties_before) - n_ties_before
 
         words = cuda.local.array(n_words, key_type)
-        has_selected = False
         step = u32(0)
         while step < n_steps:
             load_vector(words, own)
@@ -167,7 +159,6 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                 n_without = missing_of(first, n_missing)
                 ties = (ties >> n_without) << n_without
             if ballot(ties) != 0:
-                has_selected = True
                 ties ^= above
                 n_ties = popcount_u32(ties)
                 amounts = popcount_u32(above) | (n_ties << 16)
@@ -182,7 +173,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                     lowest = selected & (~selected + 1)
                     selected ^= lowest
                     element = 31 - leading_zeros_u32(lowest)
-                    hand_on(context, to, load_key(own, element), first + element)
+                    hand_on(context, n_found, to, load_key(own, element), first + element)
                     to += 1
                 n_ties = of_warp >> 16
                 place += (of_warp & 0xFFFF) + min(n_ties, n_left)
@@ -190,6 +181,6 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
             own += STEP_BYTES
             first += advance
             step = next_pass(step)
-        return low, has_selected, half
+        return low, n_found, turn
 
     return select

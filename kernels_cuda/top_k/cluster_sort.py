@@ -5,8 +5,8 @@ first chunk, block 1 the second. A block ranks the elements of its chunk by comp
 gives all other blocks its keys in order. An element's rank is then its rank in its own chunk, and for each
 other chunk how many keys come before it, found by bisection. Of equal keys, those of earlier chunks do.
 
-The time does not depend on the data. Where all that is selected fits into one chunk, one block orders it, and
-the others are done.
+There may be some more elements than are asked for: the last ones are not written. The time does not depend on
+the data. Where all that is selected fits into one chunk, one block orders it, and the others are done.
 """
 
 import functools
@@ -16,28 +16,37 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import (
     LOAD_SHARED,
-    STORE_CLUSTER,
+    SEND,
     STORE_SHARED,
-    cluster_address,
-    cluster_arrive,
-    cluster_arrive_relaxed,
-    cluster_wait,
     load_shared_u32x4,
+    send_u32x4,
     shared_address,
     shuffle_xor_u32,
-    store_cluster_u32x4,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.cluster_messages import (
+    SELECTED,
+    SORTED,
+    announce,
+    barrier_at,
+    of_block,
+    wait_for_all,
+)
 from kernels_cuda.top_k.keys import element_functions, result_function
 from kernels_cuda.top_k.rank import rank_functions
-from kernels_cuda.top_k.shapes import CLUSTER_THREADS, VECTOR_BYTES
+from kernels_cuda.top_k.shapes import (
+    CLUSTER_THREADS,
+    LARGEST_CLUSTER_CHUNK,
+    SMALLEST_CLUSTER_CHUNK,
+    VECTOR_BYTES,
+    WARP_LANES,
+)
 
 u32 = types.uint32
 i64 = types.int64
 
-_THREAD_BITS = CLUSTER_THREADS.bit_length() - 1
-# Those that give keys to other blocks: few warps, for each of them takes part in the barrier for longer.
-_SENDING_THREADS = 128
+# Of k, so many parts more may be ordered, to spare the search digits.
+_SPARE_BITS = 3
 
 
 class SortFunctions(NamedTuple):
@@ -47,6 +56,21 @@ class SortFunctions(NamedTuple):
     complete: Any
 
 
+@device_function
+def chunk_size_of(n_found, n_blocks):
+    """Return how many of so many elements a block orders."""
+    return max((n_found + (n_blocks - 1)) // n_blocks, u32(SMALLEST_CLUSTER_CHUNK))
+
+
+@device_function
+def spare_of(n_selected, n_blocks, is_sorted):
+    """Return how many more elements may be ordered than are asked for."""
+    n_spare = u32(0)
+    if is_sorted:
+        n_spare = min(n_selected >> _SPARE_BITS, n_blocks * LARGEST_CLUSTER_CHUNK - n_selected)
+    return n_spare
+
+
 @functools.cache
 def sort_functions(element_size: int) -> SortFunctions:
     """Make the functions for one element width."""
@@ -54,27 +78,31 @@ def sort_functions(element_size: int) -> SortFunctions:
     write_result = result_function(element_size)
     key_bytes = max(4, element_size)
     load_key, store_key = LOAD_SHARED[key_bytes], STORE_SHARED[key_bytes]
-    send_key, send_low = STORE_CLUSTER[key_bytes], STORE_CLUSTER[4]
-    vector_key_bits = (VECTOR_BYTES // key_bytes).bit_length() - 1
-    rank_by_counting = rank_functions(CLUSTER_THREADS, key_type).rank_by_counting
+    send_key, send_low = SEND[key_bytes], SEND[4]
+    ranks = rank_functions(CLUSTER_THREADS, key_type)
+    rank_by_counting, place_of_few = ranks.rank_by_counting, ranks.place_of_few
 
     @linked_function
-    def send(chunk_keys, chunk_lows, place, key, position, chunk_bits):
+    def send(chunk_keys, chunk_lows, barrier, place, key, position, chunk_size):
         """Give selected element number `place` to the block that has its chunk."""
-        owner = place >> chunk_bits
-        slot = place & ((1 << chunk_bits) - 1)
-        send_key(cluster_address(shared_address(chunk_keys) + slot * key_bytes, owner), key)
-        send_low(cluster_address(shared_address(chunk_lows) + slot * 4, owner), ~position)
+        owner = place // chunk_size
+        slot = place - owner * chunk_size
+        to, at_barrier = of_block(shared_address(chunk_keys) + slot * key_bytes, barrier, owner)
+        send_key(to, key, at_barrier)
+        to, at_barrier = of_block(shared_address(chunk_lows) + slot * 4, barrier, owner)
+        send_low(to, ~position, at_barrier)
 
     @device_function
-    def deliver(chunk, row, output, place, key, position, p):
-        """Take selected element number `place`: write it, or give it to the block that orders it.
+    def deliver(chunk, row, output, place, key, position, n_found, p):
+        """Take selected element number `place` of `n_found`: write it, or give it to the block that orders it.
 
-        `chunk` are the shared arrays for keys and lows, `row` is ``(address, stride)``, `output` is
-        ``(values, indices)``, and `p` are the parameters of the kernel.
+        `chunk` are the shared arrays for keys and lows, and the address of the barriers, `row` is ``(address,
+        stride)``, `output` is ``(values, indices)``, and `p` are the parameters of the kernel.
         """
         if p.is_sorted != 0:
-            send(*chunk, place, key, position, u32(p.chunk_bits))
+            chunk_keys, chunk_lows, barriers = chunk
+            chunk_size = chunk_size_of(n_found, u32(1) << u32(p.cluster_bits))
+            send(chunk_keys, chunk_lows, barrier_at(barriers, SELECTED), place, key, position, chunk_size)
         else:
             to = *output, p.strides.values, p.strides.indices, p.index_size
             write_result(row, to, place, key, i64(position), p.key_format)
@@ -94,61 +122,65 @@ def sort_functions(element_size: int) -> SortFunctions:
         return first
 
     @linked_function
-    def sort_and_write(memory, row, output, has_sent, n_selected, chunk_bits, key_format, ids):
-        """Order the elements that all blocks have sent, and write them.
+    def receive_sorted_keys(all_keys, chunk_bytes, n_vectors, barrier, n_chunks, block, thread):
+        """Give all other blocks that have chunks the keys of this one, and wait for theirs.
 
-        `memory` are the shared arrays of a chunk, and the address of room for the keys of all of them; `row`
-        is ``(address, stride)``, `output` ``(values, indices, value_stride, index_stride, index_size)``,
-        `has_sent` tells whether this warp has sent any, and `ids` are ``(thread, rank)``.
+        In whole vectors, for the blocks of a cluster share the way from one to the other.
         """
-        chunk_keys, chunk_lows, all_keys = memory
+        lane = thread & 31
+        other = thread >> 5
+        if thread == 0:
+            announce(barrier, (n_chunks - 1) * n_vectors * VECTOR_BYTES)
+        if other < n_chunks and other != block:
+            vector = lane
+            while vector < n_vectors:
+                at = all_keys + block * chunk_bytes + vector * VECTOR_BYTES
+                to, at_barrier = of_block(at, barrier, other)
+                send_u32x4(to, *load_shared_u32x4(at), at_barrier)
+                vector += WARP_LANES
+        wait_for_all(barrier, 0)
+
+    @linked_function
+    def sort_and_write(chunk, all_keys, row, output, amounts, key_format, ids):
+        """Order the elements of this block's chunk, and write those that are asked for.
+
+        `chunk` are the shared arrays of a chunk, and the address of the barriers; `all_keys` is that of room
+        for the keys of all chunks; `row` is ``(address, stride)``, `output` ``(values, indices, value_stride,
+        index_stride, index_size)``, `amounts` ``(n_found, n_selected, n_items, chunk_size)``, and `ids` are
+        ``(thread, rank)``.
+        """
+        chunk_keys, chunk_lows, barriers = chunk
         thread, block = ids
-        if has_sent:
-            cluster_arrive()
-        else:
-            cluster_arrive_relaxed()
-        cluster_wait()
-        chunk_size = u32(1) << chunk_bits
-        chunk_first = block << chunk_bits
-        # The chunks' first keys are in different banks.
-        chunk_bytes = (key_bytes << chunk_bits) + VECTOR_BYTES
-        n_items = min(max(n_selected, chunk_first) - chunk_first, chunk_size)
+        n_found, n_selected, n_items, chunk_size = amounts
+        if thread == 0:
+            announce(barrier_at(barriers, SELECTED), n_items * (key_bytes + 4))
         # So many lanes share an element.
-        lane_bits = _THREAD_BITS - chunk_bits
+        lane_bits, _ = place_of_few(chunk_size, thread)
         n_lanes = u32(1) << lane_bits
         lane = thread & (n_lanes - 1)
         item = thread >> lane_bits
+        wait_for_all(barrier_at(barriers, SELECTED), 0)
         rank = rank_by_counting(chunk_keys, chunk_lows, n_items, thread, lane_bits)
         key = key_type(0)
         if item < n_items:
             key = chunk_keys[item]
-        n_chunks = (n_selected + (chunk_size - 1)) >> chunk_bits
+        n_chunks = (n_found + (chunk_size - 1)) // chunk_size
         if n_chunks > 1:
+            n_vectors = (chunk_size * key_bytes + (VECTOR_BYTES - 1)) // VECTOR_BYTES
+            # The chunks' first keys are in different banks.
+            chunk_bytes = (n_vectors + 1) * VECTOR_BYTES
             if item < n_items and lane == 0:
                 store_key(all_keys + block * chunk_bytes + rank * key_bytes, key)
             cuda.syncthreads()
-            # In whole vectors, for the blocks of a cluster share the way from one to the other.
-            chunk = all_keys + block * chunk_bytes
-            vector_bits = chunk_bits - vector_key_bits
-            if thread < _SENDING_THREADS:
-                vector = thread
-                while vector < n_chunks << vector_bits:
-                    other = vector >> vector_bits
-                    at = chunk + (vector & ((1 << vector_bits) - 1)) * VECTOR_BYTES
-                    if other != block:
-                        store_cluster_u32x4(cluster_address(at, other), *load_shared_u32x4(at))
-                    vector += _SENDING_THREADS
-                cluster_arrive()
-            else:
-                cluster_arrive_relaxed()
-            cluster_wait()
+            receive_sorted_keys(
+                all_keys, chunk_bytes, n_vectors, barrier_at(barriers, SORTED), n_chunks, block, thread
+            )
             n_before = u32(0)
             if item < n_items:
                 other = lane
                 while other < n_chunks:
                     if other != block:
-                        first = other << chunk_bits
-                        n_keys = min(n_selected - first, chunk_size)
+                        n_keys = min(n_found - other * chunk_size, chunk_size)
                         n_before += count_before(all_keys + other * chunk_bytes, n_keys, key, other < block)
                     other += n_lanes
             distance = u32(1)
@@ -156,25 +188,23 @@ def sort_functions(element_size: int) -> SortFunctions:
                 n_before += shuffle_xor_u32(n_before, distance)
                 distance <<= 1
             rank += n_before
-        if item < n_items and lane == 0:
+        if item < n_items and lane == 0 and rank < n_selected:
             write_result(row, output, rank, key, i64(~chunk_lows[item]), key_format)
 
     @device_function
-    def complete(chunk, memory, row, output, has_delivered, n_selected, p, ids):
-        """Order and write what has been delivered; all blocks have arrived at the barrier of the cluster.
-
-        `memory` is the address of room for the keys of all chunks.
-        """
-        thread, rank, _ = ids
-        cluster_wait()
-        if p.is_sorted != 0:
+    def complete(chunk, all_keys, row, output, n_found, n_selected, p, ids):
+        """Order what has been delivered, `n_found` elements, and write the first `n_selected`."""
+        thread, rank, n_blocks = ids
+        chunk_size = chunk_size_of(n_found, n_blocks)
+        first = rank * chunk_size
+        n_items = min(max(n_found, first) - first, chunk_size)
+        if p.is_sorted != 0 and n_items > 0:
             sort_and_write(
-                (*chunk, memory),
+                chunk,
+                all_keys,
                 row,
                 (*output, p.strides.values, p.strides.indices, p.index_size),
-                has_delivered,
-                n_selected,
-                u32(p.chunk_bits),
+                (n_found, n_selected, n_items, chunk_size),
                 p.key_format,
                 (thread, rank),
             )

@@ -169,8 +169,6 @@ class ClusterParameters(NamedTuple):
         The row of the first cluster, and the bits of the number of its blocks.
     step_bits : int
         The bits of the number of elements that a cluster reads in a step, a vector per thread.
-    chunk_bits : int
-        The bits of the number of selected elements that one block orders.
     is_few : int
         Whether k is small enough for few candidates.
     """
@@ -181,7 +179,6 @@ class ClusterParameters(NamedTuple):
     first_row: int
     cluster_bits: int
     step_bits: int
-    chunk_bits: int
     axis_size: int
     k: int
     strides: AxisStrides
@@ -196,7 +193,7 @@ class ClusterGroupsParameters(NamedTuple):
 
     Attributes
     ----------
-    first_row, cluster_bits, chunk_bits : int
+    first_row, cluster_bits : int
         As in `ClusterParameters`.
     fine_bytes : int
         Bytes of the fine maxima of a row.
@@ -210,7 +207,6 @@ class ClusterGroupsParameters(NamedTuple):
     is_sorted: int
     first_row: int
     cluster_bits: int
-    chunk_bits: int
     fine_bytes: int
     are_merged: int
     group_bits: int

@@ -164,10 +164,9 @@ CLUSTER_THREADS = 1024
 CLUSTER_WARPS = CLUSTER_THREADS // WARP_LANES
 CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
 LARGEST_CLUSTER = 16
-# Bins that keys are counted in: a thread has two of them.
-CLUSTER_BINS = 2 * CLUSTER_THREADS
-# The most that clusters select: the bins of a block have room for so many keys.
+# The most that clusters select, and the most that they order.
 CLUSTER_LARGEST_K = 4096
+CLUSTER_MOST_ORDERED = CLUSTER_LARGEST_K + CLUSTER_LARGEST_K // 8
 # What one block orders of what is selected.
 SMALLEST_CLUSTER_CHUNK = 128
 LARGEST_CLUSTER_CHUNK = 1024
@@ -180,14 +179,15 @@ FEW_CANDIDATES_OF_BLOCK = 64
 
 
 def cluster_sort_bytes(element_size: int) -> int:
-    """Return the room for all keys that are ordered: in chunks, with a vector between them."""
-    return CLUSTER_LARGEST_K * max(4, element_size) + LARGEST_CLUSTER * VECTOR_BYTES
+    """Return the room for all keys that are ordered: in chunks of whole vectors, with one between them."""
+    return CLUSTER_MOST_ORDERED * max(4, element_size) + LARGEST_CLUSTER * 2 * VECTOR_BYTES
 
 
 def cluster_static_bytes(element_size: int) -> int:
     """Return the shared memory that the cluster kernel has besides the keys of a row, at most."""
     chunk_bytes = LARGEST_CLUSTER_CHUNK * (max(4, element_size) + 4)
-    return max(cluster_sort_bytes(element_size), 24 << 10) + chunk_bytes + 512
+    search_bytes = 2 * N_DIGITS * (4 + 2 * LARGEST_CLUSTER)
+    return search_bytes + cluster_sort_bytes(element_size) + chunk_bytes + 512
 
 
 # Radix sorts (`tile`, `sort`).

@@ -15,11 +15,12 @@ from tests.interpreter.threads import WARP_LANES, Threads
 
 # Blocks run at the same time up to so many threads.
 MOST_THREADS = 4096
-RUNNING, AT_BARRIER, AT_WARP_OPERATION, AT_CLUSTER_BARRIER, DONE = range(5)
+RUNNING, AT_BARRIER, AT_WARP_OPERATION, AT_CLUSTER_BARRIER, AT_MESSAGES, DONE = range(6)
 _WAITS = {
     AT_BARRIER: "a barrier",
     AT_WARP_OPERATION: "a warp operation",
     AT_CLUSTER_BARRIER: "a cluster's barrier",
+    AT_MESSAGES: "messages",
 }
 _BRANCHES = {"bra", "ret", "exit", "trap"}
 _BARRIERS = {"bar", "barrier"}
@@ -57,7 +58,9 @@ class Machine:
 
     def _step(self, instruction):
         """Return the step of an instruction, or None if it decides who goes on."""
-        if instruction.name not in _BRANCHES | _BARRIERS | _WARP_OPERATIONS:
+        is_message = instruction.name == "mbarrier" or instruction.modifiers[:1] == ("async",)
+        is_message &= instruction.name != "cp"
+        if not is_message and instruction.name not in _BRANCHES | _BARRIERS | _WARP_OPERATIONS:
             return self._steps_of.step(instruction)
         assert instruction.guard is None or instruction.name in _BRANCHES, instruction.text
         return None
@@ -73,6 +76,7 @@ class Machine:
             self._states = np.full(self._threads.count, RUNNING)
             while (self._states != DONE).any():
                 self._go_on()
+            self._threads.messages.check_end()
             races |= self._threads.shared.races
         return races
 
@@ -123,7 +127,9 @@ class Machine:
             takes = self._threads.register(instruction.guard)[threads] ^ instruction.is_negated
         self._places[threads[~takes]] = place + 1
         threads = threads[takes]
-        if instruction.name == "bra":
+        if instruction.name in ("mbarrier", "st"):
+            self._message(instruction, place, threads)
+        elif instruction.name == "bra":
             self._places[threads] = self._program.labels[instruction.operands[0]]
         elif instruction.name in ("ret", "exit"):
             self._states[threads] = DONE
@@ -145,19 +151,20 @@ class Machine:
         """Let threads go on that have all arrived."""
         complete = self._arrived(AT_BARRIER, self._threads.blocks)
         if complete.any():
-            waiting = (self._states == AT_BARRIER) & complete[self._threads.blocks]
             for block in np.flatnonzero(complete):
-                if np.unique(self._places[waiting & (self._threads.blocks == block)]).size > 1:
+                waiting = (self._states == AT_BARRIER) & (self._threads.blocks == block)
+                if np.unique(self._places[waiting]).size > 1:
                     msg = "threads of a block wait at different barriers"
                     raise FaultError(msg)
-            self._release(waiting)
-            self._threads.shared.block_barriers[complete] += 1
+                self._meet_at_barrier(waiting)
         clusters = self._threads.clusters
         complete = self._arrived(AT_CLUSTER_BARRIER, clusters)
         if complete.any():
-            self._release((self._states == AT_CLUSTER_BARRIER) & complete[clusters])
-            self._threads.shared.cluster_barriers[complete] += 1
-            self._threads.shared.block_barriers[np.repeat(complete, self._sizes.n_cluster)] += 1
+            for cluster in np.flatnonzero(complete):
+                self._meet_at_barrier((self._states == AT_CLUSTER_BARRIER) & (clusters == cluster))
+        waiting = np.flatnonzero(self._states == AT_MESSAGES)
+        for place in np.unique(self._places[waiting]):
+            self._pass_messages(place, waiting[self._places[waiting] == place])
 
     def _arrived(self, state, groups):
         """Tell of which groups all threads that have not left are in a state."""
@@ -165,9 +172,51 @@ class Machine:
         n_living = np.bincount(groups[self._states != DONE], minlength=groups[-1] + 1)
         return (n_waiting == n_living) & (n_waiting > 0)
 
+    def _meet_at_barrier(self, threads):
+        self._threads.shared.clocks.meet(np.unique(self._threads.warps[threads]))
+        self._release(threads)
+
     def _release(self, threads):
         self._states[threads] = RUNNING
         self._places[threads] += 1
+
+    def _message(self, instruction, place, threads):
+        """Run what has to do with messages; threads that wait for some do so at once, without a loop."""
+        operands, warps = instruction.operands, self._threads.warps[threads]
+        messages = self._threads.messages
+
+        def read(operand, bits):
+            return self._read(operand, bits, threads)
+
+        def address(operand):
+            return self._steps_of.address(operand)(self._threads, threads)
+
+        if "try_wait" in instruction.modifiers:
+            self._states[threads] = AT_MESSAGES
+            return
+        if instruction.name == "st":
+            n_bytes = self._steps_of.store_message(instruction)(self._threads, threads)
+            blocks = messages.send(address(operands[2]), address(operands[0]), warps, n_bytes)
+            if (np.bincount(self._threads.blocks[self._states != DONE], minlength=blocks.max() + 1)[blocks] == 0).any():
+                msg = "a message to a block that has left"
+                raise FaultError(msg)
+        elif instruction.modifiers[0] == "init":
+            messages.make(address(operands[0]), warps, read(operands[1], 32))
+        else:
+            assert instruction.modifiers[:2] == ("arrive", "expect_tx"), instruction.text
+            messages.announce(address(operands[1]), warps, read(operands[2], 32))
+        self._places[threads] = place + 1
+
+    def _pass_messages(self, place, threads):
+        """Let threads go on that have got what they wait for."""
+        result, barrier, parity = self._program.instructions[place].operands
+        found = self._threads.messages.is_complete(
+            self._steps_of.address(barrier)(self._threads, threads),
+            self._threads.warps[threads],
+            self._read(parity, 32, threads),
+        )
+        self._threads.write(result, threads[found], np.ones(found.sum(), bool))
+        self._release(threads[found])
 
     def _deadlock(self, is_meant):
         waits = []

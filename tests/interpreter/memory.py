@@ -79,50 +79,85 @@ def _address(array):
     return array.__array_interface__["data"][0]
 
 
+class Clocks:
+    """What warps know of each other: a clock each, and up to when a warp knows what another one did.
+
+    That grows at barriers, and with messages.
+    """
+
+    def __init__(self, n_warps):
+        self._known = np.eye(n_warps, dtype=np.int32)
+
+    def of(self, warps):
+        """Return the clocks of some warps."""
+        return self._known[warps, warps]
+
+    def knows(self, warps, others, clocks):
+        """Tell of which others a warp knows what they did at a time."""
+        return self._known[warps, others] >= clocks
+
+    def meet(self, warps):
+        """Let warps know all that any of them knows."""
+        self._known[warps] = self._known[warps].max(axis=0)
+        self._known[warps, warps] += 1
+
+    def tell(self, warps):
+        """Return what warps know, all together; what they do from now on is later."""
+        told = self._known[warps].max(axis=0)
+        self._known[warps, warps] += 1
+        return told
+
+    def learn(self, warps, told):
+        """Let warps know what others have told."""
+        self._known[warps] = np.maximum(self._known[warps], told)
+
+
 class SharedMemory:
-    """The shared memory of clusters of blocks, and who accessed it since the last barriers.
+    """The shared memory of clusters of blocks, and who accessed it when.
 
     Attributes
     ----------
+    block_bytes : int
+        Bytes of each block.
+    clocks : Clocks
+        What warps know of each other.
     races : set of str
         Pairs of accesses whose order is left to chance.
     """
 
     def __init__(self, n_blocks, n_cluster, n_bytes, block_of_warp):
-        self._n_cluster, self._n_bytes = n_cluster, n_bytes
+        self._n_cluster, self.block_bytes = n_cluster, n_bytes
         self._block_of_warp = block_of_warp
         self._bytes = np.random.default_rng(0).integers(0, 256, n_blocks * n_bytes, np.uint8)
         n_words = self._bytes.size // 4
         self._accesses = {kind: _Accesses(n_words) for kind in ("load", "store", "atomic")}
-        # Barriers that the threads of each block have passed, and that those of the cluster have.
-        self.block_barriers = np.zeros(n_blocks, np.int64)
-        self.cluster_barriers = np.zeros(n_blocks // n_cluster, np.int64)
+        self.clocks = Clocks(block_of_warp.size)
         self.races = set()
 
-    def _places(self, addresses, bits, blocks):
+    def places(self, addresses, bits, blocks):
         """Return the blocks whose memory is accessed, and the bytes in the memory of all of them."""
         check_alignment(addresses, bits // 8)
         ranks = (addresses >> np.uint64(RANK_BITS)).astype(np.int64)
         first = blocks // self._n_cluster * self._n_cluster
         owners = np.where(ranks == 0, blocks, first + ranks - 1)
         offsets = (addresses & np.uint64((1 << RANK_BITS) - 1)).astype(np.int64)
-        outside = (ranks > self._n_cluster) | (offsets < SHARED_BEGIN) | (offsets + bits // 8 > self._n_bytes)
+        outside = (ranks > self._n_cluster) | (offsets < SHARED_BEGIN) | (offsets + bits // 8 > self.block_bytes)
         if outside.any():
-            at, size = int(offsets[outside][0]) - SHARED_BEGIN, self._n_bytes - SHARED_BEGIN
+            at, size = int(offsets[outside][0]) - SHARED_BEGIN, self.block_bytes - SHARED_BEGIN
             block = f"block {int(ranks[outside][0]) - 1} of the cluster"
             msg = f"byte {at} of {size} bytes of shared memory, {block}"
             raise FaultError(msg)
-        return owners * self._n_bytes + offsets
+        return owners * self.block_bytes + offsets
 
     def load(self, addresses, bits, warps, text):
         """Return what the addresses hold; `warps` are those of the threads, `text` is the instruction."""
-        places = self._places(addresses, bits, self._block_of_warp[warps])
+        places = self.places(addresses, bits, self._block_of_warp[warps])
         self._note("load", places >> 2, warps, text, None)
         return self._bytes.view(UNSIGNED[bits])[places // (bits // 8)]
 
     def store(self, addresses, values, bits, warps, text):
         """Write values."""
-        places = self._places(addresses, bits, self._block_of_warp[warps])
+        places = self.places(addresses, bits, self._block_of_warp[warps])
         cells = self._bytes.view(UNSIGNED[bits])
         at = places // (bits // 8)
         # Writing what is there already is no race, nor is a write beside another in the same word.
@@ -135,7 +170,7 @@ class SharedMemory:
 
     def update(self, addresses, bits, warps, text, change):
         """Replace one element after the other by what `change(place, old)` returns."""
-        places = self._places(addresses, bits, self._block_of_warp[warps])
+        places = self.places(addresses, bits, self._block_of_warp[warps])
         self._note("atomic", places >> 2, warps, text, None)
         cells = self._bytes.view(UNSIGNED[bits])
         for number, at in enumerate(places // (bits // 8)):
@@ -149,20 +184,13 @@ class SharedMemory:
                 conflicts &= changes
             for first in set(accesses.texts[words[conflicts]]):
                 self.races.add(f"{first}  /  {text}")
-        own = self._block_of_warp[warps]
-        clusters = self.cluster_barriers[own // self._n_cluster]
-        self._accesses[kind].note(words, warps, self.block_barriers[own], clusters, text)
+        self._accesses[kind].note(words, warps, self.clocks.of(warps), text)
 
     def _is_concurrent(self, accesses, words, warps):
-        """Tell which words another warp accessed, with no barrier since that both passed."""
+        """Tell which words another warp accessed that this one knows nothing of."""
         earlier = accesses.warps[words]
-        own = self._block_of_warp[warps]
-        since = np.where(
-            self._block_of_warp[earlier] == own,
-            accesses.block_barriers[words] == self.block_barriers[own],
-            accesses.cluster_barriers[words] == self.cluster_barriers[own // self._n_cluster],
-        )
-        return (earlier >= 0) & (earlier != warps) & since
+        is_known = self.clocks.knows(warps, earlier, accesses.clocks[words])
+        return (earlier >= 0) & (earlier != warps) & ~is_known
 
 
 _CONFLICTS = {"load": ("store", "atomic"), "store": ("load", "store", "atomic"), "atomic": ("load", "store")}
@@ -173,12 +201,10 @@ class _Accesses:
 
     def __init__(self, n_words):
         self.warps = np.full(n_words, -1)
-        self.block_barriers = np.zeros(n_words, np.int64)
-        self.cluster_barriers = np.zeros(n_words, np.int64)
+        self.clocks = np.zeros(n_words, np.int32)
         self.texts = np.empty(n_words, object)
 
-    def note(self, words, warps, block_barriers, cluster_barriers, text):
+    def note(self, words, warps, clocks, text):
         self.warps[words] = warps
-        self.block_barriers[words] = block_barriers
-        self.cluster_barriers[words] = cluster_barriers
+        self.clocks[words] = clocks
         self.texts[words] = text

@@ -62,6 +62,27 @@ class Steps:
         constant = np.bool_(number & 1) if bits == 1 else UNSIGNED[bits](number % 2**bits)
         return lambda threads, chosen: np.full(chosen.size, constant)
 
+    def address(self, operand):
+        """Return a function of threads that gives the address in an operand."""
+        return self._address(operand)[2]
+
+    def store_message(self, instruction):
+        """Return a function that stores what a message holds, and returns how many bytes that are."""
+        place, value, _ = instruction.operands
+        bits, names = instruction.type.bits, _members(value)
+        address, reads = self.address(place), [self.read(each, bits) for each in names]
+
+        def store(threads, chosen):
+            first = address(threads, chosen)
+            check_alignment(first, bits // 8 * len(names))
+            for member, read in enumerate(reads):
+                at = first + np.uint64(member * bits // 8)
+                values = read(threads, chosen)
+                threads.shared.store(at, values, bits, threads.warps[chosen], instruction.text)
+            return bits // 8 * len(names)
+
+        return store
+
     def _address(self, operand):
         """Return the name in an address, its offset, and a function that gives the address."""
         name, offset = _ADDRESS.fullmatch(operand).groups()

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tests.interpreter.memory import RANK_BITS, SIGNED, UNSIGNED, SharedMemory
+from tests.interpreter.messages import Messages
 from tests.interpreter.program import round_up
 
 WARP_LANES = 32
@@ -35,6 +36,8 @@ class Threads:
         Their memory.
     copies : _Copies
         What is on its way to shared memory.
+    messages : Messages
+        The barriers that wait for messages.
     """
 
     def __init__(self, program, sizes, first_block, n_blocks):
@@ -53,6 +56,7 @@ class Threads:
         block_of_warp = np.arange(warps_per_block * n_blocks) // warps_per_block
         self.shared = SharedMemory(n_blocks, sizes.n_cluster, n_bytes, block_of_warp)
         self.copies = _Copies(self)
+        self.messages = Messages(self.shared, block_of_warp)
         self.local = np.full((self.count, program.local_bytes), _UNWRITTEN & 0xFF, np.uint8)
         self._special = self._special_registers(sizes)
 
