@@ -41,20 +41,20 @@ from kernels_cuda.top_k.cluster_messages import (
     of_block,
     wait_for_all,
 )
-from kernels_cuda.top_k.cluster_range import N_FOUND, RANGE_BYTES, range_functions
+from kernels_cuda.top_k.cluster_range import RANGE_BYTES, range_functions
 from kernels_cuda.top_k.cluster_select import select_function
-from kernels_cuda.top_k.cluster_sort import sort_functions, spare_of
+from kernels_cuda.top_k.cluster_sort import sort_functions
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import ClusterGroupsParameters
 from kernels_cuda.top_k.rows import locate, row_length
 from kernels_cuda.top_k.shapes import (
+    CLUSTER_CHUNK_SLOTS,
     CLUSTER_THREADS,
     CLUSTER_WARPS,
-    LARGEST_CLUSTER_CHUNK,
+    MOST_LAST,
     VECTOR_BYTES,
     WARP_LANES,
-    cluster_sort_bytes,
     group_key_bytes,
 )
 from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions, load_functions
@@ -82,7 +82,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
     keys_per_vector = VECTOR_BYTES // key_bytes
     keys_per_vector_bits = keys_per_vector.bit_length() - 1
     thread_bits = CLUSTER_THREADS.bit_length() - 1
-    room_words = (RANGE_BYTES + cluster_sort_bytes(element_size)) // 4
+    room_words = RANGE_BYTES // 4
     highest = (1 << 8 * element_size) - 1
 
     if key_bytes == 8:
@@ -135,7 +135,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
             step = next_pass(step)
 
     @device_function
-    def list_group(context, n_found, place, key, number):
+    def list_group(context, n_above, place, key, number):
         """Give a selected group to the block that reads it."""
         lists, barriers, n_before, per_block = context
         place += n_before
@@ -161,12 +161,12 @@ def cluster_groups_kernel(element_size: int) -> Any:
         return element_of(places, places[1] + step * WARP_LANES)
 
     @device_function
-    def hand_on(context, n_found, place, key, number):
+    def hand_on(context, n_above, place, key, number):
         """Take a selected element, which is number `number` of those of all listed groups."""
         places, first_item, chunk, row, output, p = context
         item = (number >> per_vector_bits) - first_item
         position = u32(element_of(places, item) + (number & (per_vector - 1)))
-        deliver(chunk, row, output, place, key, position, n_found, p)
+        deliver(chunk, row, output, place, key, position, n_above, p)
 
     select_groups = select_function(key_bytes, list_group)
     select = select_function(element_size, hand_on, may_miss_first=True)
@@ -176,10 +176,9 @@ def cluster_groups_kernel(element_size: int) -> Any:
     def cluster_groups(x, lengths, values, indices, fine, offsets, p: ClusterGroupsParameters):
         keys = cuda.shared.array(0, u32, VECTOR_BYTES)
         room = cuda.shared.array(room_words, u32, VECTOR_BYTES)
-        chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
-        chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
+        chunk_keys = cuda.shared.array(CLUSTER_CHUNK_SLOTS, key_type, VECTOR_BYTES)
+        chunk_lows = cuda.shared.array(CLUSTER_CHUNK_SLOTS, u32, VECTOR_BYTES)
         warp_counts = cuda.shared.array(CLUSTER_WARPS, u32)
-        found = cuda.shared.array(N_FOUND, u32)
         barriers = shared_address(cuda.shared.array(N_BARRIERS, u64))
         memory = shared_address(room)
         lists = shared_address(keys) + p.list_offset
@@ -190,7 +189,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
         rank = cluster_rank()
         n_blocks = u32(1) << u32(p.cluster_bits)
         ids = thread, rank, n_blocks
-        areas = warp_counts, found, memory, barriers
+        areas = warp_counts, memory, barriers
         begin_messages(barriers, thread, n_blocks)
         begin(memory, thread)
         cuda.syncthreads()
@@ -240,7 +239,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
                 n_sent -= 1
             announce(barrier_at(barriers, GROUPS), n_sent << 2)
         cluster_wait()
-        least, _, turn = select_groups(
+        least, _, _, turn = select_groups(
             areas,
             own,
             n_steps,
@@ -270,19 +269,20 @@ def cluster_groups_kernel(element_size: int) -> Any:
         chunk = chunk_keys, chunk_lows, barriers
         to_row = base, p.strides.x
         output = values + value_row * element_size, indices + index_row * p.index_size
-        _, n_found, _ = select(
+        _, n_above, n_last, _ = select(
             areas,
             own,
             n_read_steps,
             (least, key_type(highest)),
             n_selected,
-            spare_of(n_selected, n_blocks, p.is_sorted != 0),
+            u32(MOST_LAST * p.is_sorted),
             n_missing,
             turn,
             ids,
             (places, rank * (n_read_steps << thread_bits), chunk, to_row, output, p),
         )
-        complete(chunk, memory + RANGE_BYTES, to_row, output, n_found, n_selected, p, ids)
+        all_keys = shared_address(keys) + p.sort_offset
+        complete(chunk, all_keys, to_row, output, n_above, n_last, n_selected, p, ids)
         padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
         step = i64(n_blocks * CLUSTER_THREADS)
         pad_row(*output, p.strides, p.index_size, p.length_format.padding, padded, step, p.k)

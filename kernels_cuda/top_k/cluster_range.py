@@ -18,11 +18,15 @@ from numba import cuda, types
 from kernels_cuda.ptx import (
     ballot,
     count_shared_if,
-    leading_zeros_u32,
+    join_u32,
+    load_shared_u16,
+    load_shared_u32x2,
     load_shared_u32x4,
     next_pass,
+    popcount_u32,
     send_u32x4,
     store_shared_u32x4,
+    store_shared_u64,
     warp_add,
     warp_inclusive_sum,
 )
@@ -30,7 +34,6 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cluster_messages import DIGITS, announce, barrier_at, of_block, wait_for_all
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.shapes import (
-    CLUSTER_LARGEST_K,
     CLUSTER_THREADS,
     DIGIT_BITS,
     LARGEST_CLUSTER,
@@ -42,25 +45,22 @@ from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
 
 u32 = types.uint32
 
-# In bytes, from set to set: the bins, of 4 bytes each; the counts of all blocks, of 2 bytes each.
+# In bytes, from set to set: the bins, of 4 bytes each; the counts of all blocks, of 2 bytes each. There is one
+# set only of sums, for a digit is found before the next one is added up.
 _BINS = 4 * N_DIGITS
 _BLOCK_COUNTS = 2 * N_DIGITS
 _COUNTS = LARGEST_CLUSTER * _BLOCK_COUNTS
-RANGE_BYTES = 2 * (_BINS + _COUNTS)
 _FIRST_COUNTS = 2 * _BINS
-# Each lane of a warp has a vector of counts.
+_SUMS = _FIRST_COUNTS + 2 * _COUNTS
+_SUM_BYTES = 8
+RANGE_BYTES = _SUMS + N_DIGITS * _SUM_BYTES
+# A lane sends a vector of counts: of so many bins. More than are selected do not matter.
 _LANE_BINS = N_DIGITS // WARP_LANES
-_LANE_WORDS = VECTOR_BYTES // 4
-# Blocks whose counts are added as they are, two in a word. More than are selected do not matter.
-_PACKED_BLOCKS = 8
-_LARGEST_COUNT = 0xFFFF // _PACKED_BLOCKS
-assert _LARGEST_COUNT > CLUSTER_LARGEST_K
-# More warps than these are no faster.
+_LARGEST_COUNT = 0xFFFF
+# More warps than these send no faster. Those that add have a thread for each bin.
 _SENDING_WARPS = 4
-_RECEIVING_WARP = _SENDING_WARPS
-# What `find_digit` finds: the digit, the number of the k-th key among those that have it, and how many these
-# are; and how many keys the blocks before have that are above, and that have it.
-DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, N_FOUND = range(6)
+_FIRST_ADDING_WARP = 8
+_ADDING_WARPS = N_DIGITS // WARP_LANES
 
 
 class RangeFunctions(NamedTuple):
@@ -73,14 +73,6 @@ class RangeFunctions(NamedTuple):
 @device_function
 def pack_counts(first, second):
     return min(first, u32(_LARGEST_COUNT)) | (min(second, u32(_LARGEST_COUNT)) << 16)
-
-
-@device_function
-def sum_of_halves(words):
-    total = u32(0)
-    for word in range(_LANE_WORDS):
-        total += (words[word] & 0xFFFF) + (words[word] >> 16)
-    return total
 
 
 @linked_function
@@ -99,62 +91,49 @@ def send_counts(bins, counts, barrier, lane, warp, rank, n_blocks):
 
 
 @linked_function
-def read_digit(counts, found, n_left, lane, rank):
-    """Find the digit of the key that is number `n_left` from the top, and write it down.
+def add_counts(counts, sums, place, rank):
+    """Add up the counts of a bin, and those of the bins of this warp that are above it.
 
-    The lanes of a warp go through the bins from the last to the first, as many at a time as a vector has.
+    Threads go through the bins from the last to the first, and write down for each: how many keys all blocks
+    have, and how many those before have.
     """
-    totals = cuda.local.array(_LANE_BINS, u32)
-    totals_before = cuda.local.array(_LANE_BINS, u32)
-    sums = cuda.local.array(_LANE_WORDS, u32)
-    sums_before = cuda.local.array(_LANE_WORDS, u32)
-    for bin in range(_LANE_BINS):
-        totals[bin] = u32(0)
-        totals_before[bin] = u32(0)
-    group = u32(WARP_LANES - 1) - lane
-    at = counts + group * VECTOR_BYTES
-    for first in range(0, LARGEST_CLUSTER, _PACKED_BLOCKS):
-        for word in range(_LANE_WORDS):
-            sums[word] = u32(0)
-            sums_before[word] = u32(0)
-        for block in range(first, first + _PACKED_BLOCKS):
-            words = load_shared_u32x4(at + block * _BLOCK_COUNTS)
-            for word in range(_LANE_WORDS):
-                sums[word] += words[word]
-                if block < rank:
-                    sums_before[word] = sums[word]
-        for word in range(_LANE_WORDS):
-            totals[2 * word] += sums[word] & 0xFFFF
-            totals[2 * word + 1] += sums[word] >> 16
-            totals_before[2 * word] += sums_before[word] & 0xFFFF
-            totals_before[2 * word + 1] += sums_before[word] >> 16
-    amount = u32(0)
+    at = counts + (u32(N_DIGITS - 1) - place) * 2
+    total = u32(0)
     before = u32(0)
-    for bin in range(_LANE_BINS):
-        amount += totals[bin]
-        before += totals_before[bin]
-    through = warp_inclusive_sum(amount)
-    n_left -= through - amount
-    place = 31 - leading_zeros_u32(ballot(n_left - 1 < amount))
-    if lane >= place:
+    for block in range(LARGEST_CLUSTER):
+        count = load_shared_u16(at + block * _BLOCK_COUNTS)
+        total += count
+        if block < rank:
+            before += count
+    through = warp_inclusive_sum(total)
+    through_before = warp_inclusive_sum(before)
+    store_shared_u64(sums + place * _SUM_BYTES, join_u32(through, through_before))
+
+
+@linked_function
+def read_digit(sums, n_left, lane):
+    """Return what `find_digit` does, of the sums that warps have written down."""
+    through = u32(0)
+    before = u32(0)
+    if lane < _ADDING_WARPS:
+        through, before = load_shared_u32x2(sums + (lane * WARP_LANES + (WARP_LANES - 1)) * _SUM_BYTES)
+    # First the warp whose bins have the digit, then the bin.
+    warp = popcount_u32(ballot(warp_inclusive_sum(through) < n_left))
+    if lane >= warp:
+        through = u32(0)
         before = u32(0)
-    before = warp_add(before)
-    if lane == place:
-        bin = u32(_LANE_BINS - 1)
-        n_ties = totals[_LANE_BINS - 1]
-        n_ties_before = totals_before[_LANE_BINS - 1]
-        for other in range(_LANE_BINS - 2, -1, -1):
-            if n_left > n_ties:
-                n_left -= n_ties
-                before += n_ties_before
-                n_ties = totals[other]
-                n_ties_before = totals_before[other]
-                bin -= 1
-        found[DIGIT] = group * _LANE_BINS + bin
-        found[N_LEFT] = n_left
-        found[N_TIES] = n_ties
-        found[N_ABOVE_BEFORE] = before
-        found[N_TIES_BEFORE] = n_ties_before
+    n_left -= warp_add(through)
+    n_above_before = warp_add(before)
+    at = sums + warp * WARP_LANES * _SUM_BYTES
+    through, _ = load_shared_u32x2(at + lane * _SUM_BYTES)
+    place = popcount_u32(ballot(through < n_left))
+    above = u32(0)
+    before = u32(0)
+    if place > 0:
+        above, before = load_shared_u32x2(at + (place - 1) * _SUM_BYTES)
+    n_ties, n_ties_before = load_shared_u32x2(at + place * _SUM_BYTES)
+    digit = u32(N_DIGITS - 1) - (warp * WARP_LANES + place)
+    return digit, n_left - above, n_ties - above, n_above_before + before, n_ties_before - before
 
 
 @functools.cache
@@ -188,13 +167,16 @@ def range_functions(element_size: int) -> RangeFunctions:
 
     @device_function
     def find_digit(areas, turn, row_keys, bounds, shift, n_left, ids):
-        """Write down the digit at bit `shift` of the key that is number `n_left` from the top of a range.
+        """Find the digit at bit `shift` of the key that is number `n_left` from the top of a range.
 
-        `areas` are the shared array `found`, the address of room for the search, and that of the barriers;
-        `turn` tells how many digits the cluster has found before. `row_keys` are ``(own, n_steps)``, `bounds`
-        ``(low, span)`` of the range, and `ids` ``(thread, rank, n_blocks)``.
+        Returns the digit; the number of the key among those that have it, and how many these are; and how many
+        keys the blocks before have that are above, and that have it.
+
+        `areas` are the addresses of room for the search, and of the barriers; `turn` tells how many digits the
+        cluster has found before. `row_keys` are ``(own, n_steps)``, `bounds` ``(low, span)`` of the range, and
+        `ids` ``(thread, rank, n_blocks)``.
         """
-        found, memory, barriers = areas
+        memory, barriers = areas
         thread, rank, n_blocks = ids
         lane = thread & 31
         warp = thread >> 5
@@ -206,15 +188,17 @@ def range_functions(element_size: int) -> RangeFunctions:
         cuda.syncthreads()
         if warp < _SENDING_WARPS:
             send_counts(bins, counts, barrier, lane, warp, rank, n_blocks)
-        elif warp == _RECEIVING_WARP:
-            if lane == 0:
+        elif _FIRST_ADDING_WARP <= warp < _FIRST_ADDING_WARP + _ADDING_WARPS:
+            place = thread - _FIRST_ADDING_WARP * WARP_LANES
+            if place == 0:
                 announce(barrier, n_blocks * _BLOCK_COUNTS)
             wait_for_all(barrier, (turn >> 1) & 1)
-            read_digit(counts, found, n_left, lane, rank)
+            add_counts(counts, memory + _SUMS, place, rank)
         elif thread >= CLUSTER_THREADS - _BINS // VECTOR_BYTES:
             # Nobody reads the bins of the digit before any more.
             at = memory + (1 - half) * _BINS + (CLUSTER_THREADS - 1 - thread) * VECTOR_BYTES
             store_shared_u32x4(at, u32(0), u32(0), u32(0), u32(0))
         cuda.syncthreads()
+        return read_digit(memory + _SUMS, n_left, lane)
 
     return RangeFunctions(begin, find_digit)

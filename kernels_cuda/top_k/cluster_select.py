@@ -24,14 +24,7 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.cluster_range import (
-    DIGIT,
-    N_ABOVE_BEFORE,
-    N_LEFT,
-    N_TIES,
-    N_TIES_BEFORE,
-    range_functions,
-)
+from kernels_cuda.top_k.cluster_range import range_functions
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.shapes import CLUSTER_WARPS, DIGIT_BITS, VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
@@ -44,7 +37,8 @@ u32 = types.uint32
 def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -> Any:
     """Make the function for keys of `key_size` bytes.
 
-    ``hand_on(context, n_found, place, key, number)`` is called for each of `n_found` selected keys. With `may_miss_first`, some
+    ``hand_on(context, n_above, place, key, number)`` is called for each selected key, of which the first
+    `n_above` come before all others. With `may_miss_first`, some
     keys before all others may stand for nothing, too.
     """
     key_type = element_functions(key_size).key_type
@@ -87,19 +81,22 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         return mask
 
     @device_function
-    def select(areas, own, n_steps, bounds, n_selected, n_spare, n_missing, turn, ids, context):
+    def select(areas, own, n_steps, bounds, n_selected, most_last, n_missing, turn, ids, context):
         """Hand on the first `n_selected` keys of those that the threads of the cluster have.
 
-        If that spares a digit, up to `n_spare` more are handed on. Returns the least key that may be among
-        them, how many they are, and the turn that the next search begins with.
+        They are handed on by their numbers. If there is a range of keys in which at most `most_last` are, and
+        the last selected ones of them, all of these are handed on, too, as if they were behind all others.
 
-        `areas` are the shared arrays `warp_counts` and `found`, the address of room for the search, and that
-        of the barriers; `turn` counts the digits that the cluster has found before. At `own` are a thread's
+        Returns the least key that may be handed on, how many are handed on before such a range, how many in
+        it, and the turn that the next search begins with.
+
+        `areas` are the shared array `warp_counts`, and the addresses of room for the search, and of the
+        barriers; `turn` counts the digits that the cluster has found before. At `own` are a thread's
         keys, in `n_steps` vectors. At least `n_selected` keys, if that is not 0, are within `bounds`, and none
         above. The first `n_missing` keys stand for nothing, all of them in the first block, and are 0. `ids`
         are ``(thread, rank, n_blocks)``.
         """
-        warp_counts, found, memory, barriers = areas
+        warp_counts, memory, barriers = areas
         low, high = bounds
         thread, rank, _ = ids
         lane = thread & 31
@@ -108,7 +105,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         advance = u32(WARP_LANES * per_vector)
 
         # All selected keys are above `high`, or from `low` on: of these `n_left`.
-        n_found = n_selected
+        n_last = u32(0)
         n_left = n_selected
         place = u32(0)
         n_ties_before = u32(0)
@@ -116,19 +113,21 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         searching = n_selected > 0
         while searching:
             shift = max(shift, u32(DIGIT_BITS)) - DIGIT_BITS
-            find_digit((found, memory, barriers), turn, (own, n_steps), (low, high - low), shift, n_left, ids)
+            digit, n_left, n_ties, n_above_before, n_ties_before = find_digit(
+                (memory, barriers), turn, (own, n_steps), (low, high - low), shift, n_left, ids
+            )
             turn += 1
-            low += key_type(found[DIGIT]) << key_type(shift)
+            place += n_above_before
+            low += key_type(digit) << key_type(shift)
             high = low + min(high - low, (key_type(1) << key_type(shift)) - 1)
-            n_left = found[N_LEFT]
-            place += found[N_ABOVE_BEFORE]
-            n_ties_before = found[N_TIES_BEFORE]
-            n_ties = found[N_TIES]
             # The lowest key is also that of what stands for nothing.
-            if low > 0 and n_ties - n_left <= n_spare:
-                n_found = n_selected + (n_ties - n_left)
-                n_left = n_ties
-            searching = shift > 0 and n_left < n_ties
+            if low > 0 and n_ties <= most_last:
+                n_last = n_ties
+            searching = shift > 0 and n_left < n_ties and n_last == 0
+        n_above = n_selected
+        if n_last > 0:
+            n_above -= n_left
+            n_left = n_last
         if may_miss_first and low == 0 and rank > 0:
             n_ties_before -= n_missing
 
@@ -139,11 +138,9 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         warp_count = u32(0)
         if lane < warp:
             warp_count = warp_counts[lane]
-        # Selected keys of the warps before this one, and of the blocks before this one.
+        # Keys of the warps before this one, and of the blocks before this one.
         place += warp_add(warp_count & 0xFFFF)
         n_ties_before += warp_add(warp_count >> 16)
-        place += min(n_ties_before, n_left)
-        n_left = max(n_left, n_ties_before) - n_ties_before
 
         words = cuda.local.array(n_words, key_type)
         step = u32(0)
@@ -165,22 +162,27 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                 through = warp_inclusive_sum(amounts)
                 of_warp = shuffle_from_u32(through, u32(31))
                 before = through - amounts
-                n_ties_before = before >> 16
-                n_kept = max(n_left, n_ties_before) - n_ties_before
-                selected = above | drop_last(ties, n_kept)
-                to = place + (before & 0xFFFF) + min(n_ties_before, n_left)
+                before_last = place + (before & 0xFFFF)
+                tie = n_ties_before + (before >> 16)
+                selected = above | drop_last(ties, max(n_left, tie) - tie)
                 while selected != 0:
                     lowest = selected & (~selected + 1)
                     selected ^= lowest
                     element = 31 - leading_zeros_u32(lowest)
-                    hand_on(context, n_found, to, load_key(own, element), first + element)
-                    to += 1
-                n_ties = of_warp >> 16
-                place += (of_warp & 0xFFFF) + min(n_ties, n_left)
-                n_left = max(n_left, n_ties) - n_ties
+                    to = before_last + min(tie, n_left)
+                    if n_last > 0:
+                        to = before_last
+                        if lowest & ties != 0:
+                            to = n_above + tie
+                    hand_on(context, n_above, to, load_key(own, element), first + element)
+                    is_tie = u32(lowest & ties != 0)
+                    tie += is_tie
+                    before_last += 1 - is_tie
+                place += of_warp & 0xFFFF
+                n_ties_before += of_warp >> 16
             own += STEP_BYTES
             first += advance
             step = next_pass(step)
-        return low, n_found, turn
+        return low, n_above, n_last, turn
 
     return select

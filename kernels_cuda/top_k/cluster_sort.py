@@ -5,8 +5,9 @@ first chunk, block 1 the second. A block ranks the elements of its chunk by comp
 gives all other blocks its keys in order. An element's rank is then its rank in its own chunk, and for each
 other chunk how many keys come before it, found by bisection. Of equal keys, those of earlier chunks do.
 
-There may be some more elements than are asked for: the last ones are not written. The time does not depend on
-the data. Where all that is selected fits into one chunk, one block orders it, and the others are done.
+What is in the last range of keys that the search has found comes after all that is not. If it is little, all
+of it is a chunk of its own, which the last block ranks, and of which it writes what is asked for: that spares
+the search digits. The time does not depend on the data. Blocks without a chunk are done.
 """
 
 import functools
@@ -21,6 +22,7 @@ from kernels_cuda.ptx import (
     load_shared_u32x4,
     send_u32x4,
     shared_address,
+    shared_from,
     shuffle_xor_u32,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
@@ -37,7 +39,6 @@ from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.shapes import (
     CLUSTER_THREADS,
     LARGEST_CLUSTER_CHUNK,
-    SMALLEST_CLUSTER_CHUNK,
     VECTOR_BYTES,
     WARP_LANES,
 )
@@ -45,30 +46,13 @@ from kernels_cuda.top_k.shapes import (
 u32 = types.uint32
 i64 = types.int64
 
-# Of k, so many parts more may be ordered, to spare the search digits.
-_SPARE_BITS = 3
-
+_THREAD_BITS = CLUSTER_THREADS.bit_length() - 1
 
 class SortFunctions(NamedTuple):
     """Device functions for one element width."""
 
     deliver: Any
     complete: Any
-
-
-@device_function
-def chunk_size_of(n_found, n_blocks):
-    """Return how many of so many elements a block orders."""
-    return max((n_found + (n_blocks - 1)) // n_blocks, u32(SMALLEST_CLUSTER_CHUNK))
-
-
-@device_function
-def spare_of(n_selected, n_blocks, is_sorted):
-    """Return how many more elements may be ordered than are asked for."""
-    n_spare = u32(0)
-    if is_sorted:
-        n_spare = min(n_selected >> _SPARE_BITS, n_blocks * LARGEST_CLUSTER_CHUNK - n_selected)
-    return n_spare
 
 
 @functools.cache
@@ -78,31 +62,35 @@ def sort_functions(element_size: int) -> SortFunctions:
     write_result = result_function(element_size)
     key_bytes = max(4, element_size)
     load_key, store_key = LOAD_SHARED[key_bytes], STORE_SHARED[key_bytes]
+    vector_key_bits = (VECTOR_BYTES // key_bytes).bit_length() - 1
     send_key, send_low = SEND[key_bytes], SEND[4]
     ranks = rank_functions(CLUSTER_THREADS, key_type)
     rank_by_counting, place_of_few = ranks.rank_by_counting, ranks.place_of_few
 
     @linked_function
-    def send(chunk_keys, chunk_lows, barrier, place, key, position, chunk_size):
-        """Give selected element number `place` to the block that has its chunk."""
-        owner = place // chunk_size
-        slot = place - owner * chunk_size
+    def send(chunk_keys, chunk_lows, barrier, owner, slot, key, position):
+        """Give a selected element to the block that has its chunk."""
         to, at_barrier = of_block(shared_address(chunk_keys) + slot * key_bytes, barrier, owner)
         send_key(to, key, at_barrier)
         to, at_barrier = of_block(shared_address(chunk_lows) + slot * 4, barrier, owner)
         send_low(to, ~position, at_barrier)
 
     @device_function
-    def deliver(chunk, row, output, place, key, position, n_found, p):
-        """Take selected element number `place` of `n_found`: write it, or give it to the block that orders it.
+    def deliver(chunk, row, output, place, key, position, n_above, p):
+        """Take selected element number `place`: write it, or give it to the block that orders it.
 
-        `chunk` are the shared arrays for keys and lows, and the address of the barriers, `row` is ``(address,
-        stride)``, `output` is ``(values, indices)``, and `p` are the parameters of the kernel.
+        The first `n_above` come before all others. `chunk` are the shared arrays for keys and lows, and the
+        address of the barriers, `row` is ``(address, stride)``, `output` is ``(values, indices)``, and `p` are
+        the parameters of the kernel.
         """
         if p.is_sorted != 0:
             chunk_keys, chunk_lows, barriers = chunk
-            chunk_size = chunk_size_of(n_found, u32(1) << u32(p.cluster_bits))
-            send(chunk_keys, chunk_lows, barrier_at(barriers, SELECTED), place, key, position, chunk_size)
+            owner = place >> u32(p.chunk_bits)
+            slot = place & ((u32(1) << u32(p.chunk_bits)) - 1)
+            if place >= n_above:
+                owner = (u32(1) << u32(p.cluster_bits)) - 1
+                slot = place - n_above + LARGEST_CLUSTER_CHUNK
+            send(chunk_keys, chunk_lows, barrier_at(barriers, SELECTED), owner, slot, key, position)
         else:
             to = *output, p.strides.values, p.strides.indices, p.index_size
             write_result(row, to, place, key, i64(position), p.key_format)
@@ -122,7 +110,7 @@ def sort_functions(element_size: int) -> SortFunctions:
         return first
 
     @linked_function
-    def receive_sorted_keys(all_keys, chunk_bytes, n_vectors, barrier, n_chunks, block, thread):
+    def exchange_sorted_keys(all_keys, chunk_bytes, n_vectors, barrier, n_chunks, block, thread):
         """Give all other blocks that have chunks the keys of this one, and wait for theirs.
 
         In whole vectors, for the blocks of a cluster share the way from one to the other.
@@ -141,38 +129,36 @@ def sort_functions(element_size: int) -> SortFunctions:
         wait_for_all(barrier, 0)
 
     @linked_function
-    def sort_and_write(chunk, all_keys, row, output, amounts, key_format, ids):
-        """Order the elements of this block's chunk, and write those that are asked for.
+    def write_chunk(chunk, all_keys, row, output, amounts, chunk_bits, key_format, ids):
+        """Order the elements of this block's chunk, and write them.
 
         `chunk` are the shared arrays of a chunk, and the address of the barriers; `all_keys` is that of room
         for the keys of all chunks; `row` is ``(address, stride)``, `output` ``(values, indices, value_stride,
-        index_stride, index_size)``, `amounts` ``(n_found, n_selected, n_items, chunk_size)``, and `ids` are
-        ``(thread, rank)``.
+        index_stride, index_size)``, `amounts` ``(n_items, n_elements)`` of the chunk and of all chunks, and
+        `ids` are ``(thread, rank)``.
         """
         chunk_keys, chunk_lows, barriers = chunk
         thread, block = ids
-        n_found, n_selected, n_items, chunk_size = amounts
-        if thread == 0:
-            announce(barrier_at(barriers, SELECTED), n_items * (key_bytes + 4))
+        n_items, n_elements = amounts
         # So many lanes share an element.
-        lane_bits, _ = place_of_few(chunk_size, thread)
+        lane_bits = _THREAD_BITS - chunk_bits
         n_lanes = u32(1) << lane_bits
         lane = thread & (n_lanes - 1)
         item = thread >> lane_bits
-        wait_for_all(barrier_at(barriers, SELECTED), 0)
         rank = rank_by_counting(chunk_keys, chunk_lows, n_items, thread, lane_bits)
         key = key_type(0)
         if item < n_items:
             key = chunk_keys[item]
-        n_chunks = (n_found + (chunk_size - 1)) // chunk_size
+        chunk_size = u32(1) << chunk_bits
+        n_chunks = (n_elements + (chunk_size - 1)) >> chunk_bits
         if n_chunks > 1:
-            n_vectors = (chunk_size * key_bytes + (VECTOR_BYTES - 1)) // VECTOR_BYTES
             # The chunks' first keys are in different banks.
+            n_vectors = chunk_size >> vector_key_bits
             chunk_bytes = (n_vectors + 1) * VECTOR_BYTES
             if item < n_items and lane == 0:
                 store_key(all_keys + block * chunk_bytes + rank * key_bytes, key)
             cuda.syncthreads()
-            receive_sorted_keys(
+            exchange_sorted_keys(
                 all_keys, chunk_bytes, n_vectors, barrier_at(barriers, SORTED), n_chunks, block, thread
             )
             n_before = u32(0)
@@ -180,7 +166,7 @@ def sort_functions(element_size: int) -> SortFunctions:
                 other = lane
                 while other < n_chunks:
                     if other != block:
-                        n_keys = min(n_found - other * chunk_size, chunk_size)
+                        n_keys = min(n_elements - (other << chunk_bits), chunk_size)
                         n_before += count_before(all_keys + other * chunk_bytes, n_keys, key, other < block)
                     other += n_lanes
             distance = u32(1)
@@ -188,25 +174,43 @@ def sort_functions(element_size: int) -> SortFunctions:
                 n_before += shuffle_xor_u32(n_before, distance)
                 distance <<= 1
             rank += n_before
-        if item < n_items and lane == 0 and rank < n_selected:
+        if item < n_items and lane == 0:
             write_result(row, output, rank, key, i64(~chunk_lows[item]), key_format)
 
+    @linked_function
+    def write_last(chunk, row, output, amounts, key_format, thread):
+        """Order the elements that come after all chunks, and write those that are asked for."""
+        chunk_keys, chunk_lows, _ = chunk
+        n_items, n_elements, n_selected = amounts
+        keys = shared_from(chunk_keys, LARGEST_CLUSTER_CHUNK)
+        lows = shared_from(chunk_lows, LARGEST_CLUSTER_CHUNK)
+        lane_bits, item = place_of_few(n_items, thread)
+        rank = n_elements + rank_by_counting(keys, lows, n_items, thread, lane_bits)
+        if item < n_items and rank < n_selected:
+            write_result(row, output, rank, keys[item], i64(~lows[item]), key_format)
+
     @device_function
-    def complete(chunk, all_keys, row, output, n_found, n_selected, p, ids):
-        """Order what has been delivered, `n_found` elements, and write the first `n_selected`."""
+    def complete(chunk, all_keys, row, output, n_above, n_last, n_selected, p, ids):
+        """Order what has been delivered, and write the first `n_selected`.
+
+        These are `n_above` elements, and `n_last` that come after them.
+        """
         thread, rank, n_blocks = ids
-        chunk_size = chunk_size_of(n_found, n_blocks)
-        first = rank * chunk_size
-        n_items = min(max(n_found, first) - first, chunk_size)
-        if p.is_sorted != 0 and n_items > 0:
-            sort_and_write(
-                chunk,
-                all_keys,
-                row,
-                (*output, p.strides.values, p.strides.indices, p.index_size),
-                (n_found, n_selected, n_items, chunk_size),
-                p.key_format,
-                (thread, rank),
-            )
+        chunk_bits = u32(p.chunk_bits)
+        first = rank << chunk_bits
+        n_items = min(max(n_above, first) - first, u32(1) << chunk_bits)
+        if rank + 1 != n_blocks:
+            n_last = u32(0)
+        if p.is_sorted != 0 and n_items + n_last > 0:
+            to = *output, p.strides.values, p.strides.indices, p.index_size
+            barrier = barrier_at(chunk[2], SELECTED)
+            if thread == 0:
+                announce(barrier, (n_items + n_last) * (key_bytes + 4))
+            wait_for_all(barrier, 0)
+            if n_items > 0:
+                amounts = n_items, n_above
+                write_chunk(chunk, all_keys, row, to, amounts, chunk_bits, p.key_format, (thread, rank))
+            if n_last > 0:
+                write_last(chunk, row, to, (n_last, n_above, n_selected), p.key_format, thread)
 
     return SortFunctions(deliver, complete)

@@ -169,6 +169,10 @@ class ClusterParameters(NamedTuple):
         The row of the first cluster, and the bits of the number of its blocks.
     step_bits : int
         The bits of the number of elements that a cluster reads in a step, a vector per thread.
+    chunk_bits : int
+        The bits of the number of selected elements that one block orders.
+    sort_offset : int
+        Where the selected keys are ordered, in shared memory.
     is_few : int
         Whether k is small enough for few candidates.
     """
@@ -179,6 +183,8 @@ class ClusterParameters(NamedTuple):
     first_row: int
     cluster_bits: int
     step_bits: int
+    chunk_bits: int
+    sort_offset: int
     axis_size: int
     k: int
     strides: AxisStrides
@@ -193,7 +199,7 @@ class ClusterGroupsParameters(NamedTuple):
 
     Attributes
     ----------
-    first_row, cluster_bits : int
+    first_row, cluster_bits, chunk_bits, sort_offset : int
         As in `ClusterParameters`.
     fine_bytes : int
         Bytes of the fine maxima of a row.
@@ -207,6 +213,8 @@ class ClusterGroupsParameters(NamedTuple):
     is_sorted: int
     first_row: int
     cluster_bits: int
+    chunk_bits: int
+    sort_offset: int
     fine_bytes: int
     are_merged: int
     group_bits: int

@@ -164,12 +164,13 @@ CLUSTER_THREADS = 1024
 CLUSTER_WARPS = CLUSTER_THREADS // WARP_LANES
 CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
 LARGEST_CLUSTER = 16
-# The most that clusters select, and the most that they order.
 CLUSTER_LARGEST_K = 4096
-CLUSTER_MOST_ORDERED = CLUSTER_LARGEST_K + CLUSTER_LARGEST_K // 8
 # What one block orders of what is selected.
 SMALLEST_CLUSTER_CHUNK = 128
 LARGEST_CLUSTER_CHUNK = 1024
+# Beyond all chunks, one block orders up to so many elements, of which not all may be selected.
+MOST_LAST = 128
+CLUSTER_CHUNK_SLOTS = LARGEST_CLUSTER_CHUNK + MOST_LAST
 # A cluster selects few elements, of at most so many bytes each, if it has enough groups for each of them: a
 # block has one per lane. There is room for so many candidates, and so many of one block.
 FEW_LARGEST_ELEMENT = 4
@@ -179,15 +180,14 @@ FEW_CANDIDATES_OF_BLOCK = 64
 
 
 def cluster_sort_bytes(element_size: int) -> int:
-    """Return the room for all keys that are ordered: in chunks of whole vectors, with one between them."""
-    return CLUSTER_MOST_ORDERED * max(4, element_size) + LARGEST_CLUSTER * 2 * VECTOR_BYTES
+    """Return what a launch gives for all keys that are ordered: in chunks, with a vector between them."""
+    return CLUSTER_LARGEST_K * max(4, element_size) + LARGEST_CLUSTER * VECTOR_BYTES
 
 
 def cluster_static_bytes(element_size: int) -> int:
-    """Return the shared memory that the cluster kernel has besides the keys of a row, at most."""
-    chunk_bytes = LARGEST_CLUSTER_CHUNK * (max(4, element_size) + 4)
-    search_bytes = 2 * N_DIGITS * (4 + 2 * LARGEST_CLUSTER)
-    return search_bytes + cluster_sort_bytes(element_size) + chunk_bytes + 512
+    """Return the shared memory that cluster kernels have besides what a launch gives them, at most."""
+    search_bytes = 2 * N_DIGITS * (4 + 2 * LARGEST_CLUSTER) + 8 * N_DIGITS
+    return search_bytes + CLUSTER_CHUNK_SLOTS * (max(4, element_size) + 4) + 512
 
 
 # Radix sorts (`tile`, `sort`).
