@@ -24,7 +24,7 @@ from kernels_cuda.ptx import (
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.cluster_few import FEW_BYTES, few_function
 from kernels_cuda.top_k.cluster_messages import N_BARRIERS, begin_messages
-from kernels_cuda.top_k.cluster_range import RANGE_BYTES, range_functions
+from kernels_cuda.top_k.cluster_range import N_FOUND, RANGE_BYTES, range_functions
 from kernels_cuda.top_k.cluster_select import select_function
 from kernels_cuda.top_k.cluster_sort import sort_functions
 from kernels_cuda.top_k.keys import element_functions
@@ -76,7 +76,7 @@ def cluster_kernel(element_size: int) -> Any:
         `own` is where this thread keeps its keys in shared memory; `row` is ``(address, stride, length,
         is_aligned)``, `output` is ``(values, indices)``, and `ids` are ``(thread, rank, n_blocks)``.
         """
-        chunk_keys, chunk_lows, warp_counts, barriers, memory, all_keys = areas
+        chunk_keys, chunk_lows, warp_counts, found, barriers, memory, all_keys = areas
         address, stride, _, _ = row
         thread, rank, n_blocks = ids
         first = ((rank * CLUSTER_WARPS + (thread >> 5)) * n_steps * WARP_LANES + (thread & 31)) * per_vector
@@ -84,7 +84,7 @@ def cluster_kernel(element_size: int) -> Any:
         cluster_wait()
         chunk = chunk_keys, chunk_lows, barriers
         _, n_above, n_last, _ = select(
-            (warp_counts, memory, barriers),
+            (warp_counts, found, memory, barriers),
             own,
             n_steps,
             (key_type(0), key_type(highest)),
@@ -104,6 +104,7 @@ def cluster_kernel(element_size: int) -> Any:
         chunk_keys = cuda.shared.array(CLUSTER_CHUNK_SLOTS, key_type, VECTOR_BYTES)
         chunk_lows = cuda.shared.array(CLUSTER_CHUNK_SLOTS, u32, VECTOR_BYTES)
         warp_counts = cuda.shared.array(CLUSTER_WARPS, u32)
+        found = cuda.shared.array(N_FOUND, u32)
         barriers = shared_address(cuda.shared.array(N_BARRIERS, u64))
         memory = shared_address(room)
 
@@ -112,6 +113,7 @@ def cluster_kernel(element_size: int) -> Any:
         n_blocks = u32(1) << u32(p.cluster_bits)
         may_be_few = serves_few and p.is_few != 0
         begin_messages(barriers, thread, n_blocks)
+        chunk_keys[thread] = key_type(0)
         if not may_be_few:
             begin(memory, thread)
             cuda.syncthreads()
@@ -142,7 +144,7 @@ def cluster_kernel(element_size: int) -> Any:
                 cluster_arrive()
         if not is_selected:
             all_keys = shared_address(row_keys) + p.sort_offset
-            all_areas = chunk_keys, chunk_lows, warp_counts, barriers, memory, all_keys
+            all_areas = chunk_keys, chunk_lows, warp_counts, found, barriers, memory, all_keys
             select_by_digits(all_areas, own, elements, output, n_steps, n_selected, p, ids)
         padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
         step = i64(n_blocks * CLUSTER_THREADS)

@@ -41,7 +41,7 @@ from kernels_cuda.top_k.cluster_messages import (
     of_block,
     wait_for_all,
 )
-from kernels_cuda.top_k.cluster_range import RANGE_BYTES, range_functions
+from kernels_cuda.top_k.cluster_range import N_FOUND, RANGE_BYTES, range_functions
 from kernels_cuda.top_k.cluster_select import select_function
 from kernels_cuda.top_k.cluster_sort import sort_functions
 from kernels_cuda.top_k.keys import element_functions
@@ -179,6 +179,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
         chunk_keys = cuda.shared.array(CLUSTER_CHUNK_SLOTS, key_type, VECTOR_BYTES)
         chunk_lows = cuda.shared.array(CLUSTER_CHUNK_SLOTS, u32, VECTOR_BYTES)
         warp_counts = cuda.shared.array(CLUSTER_WARPS, u32)
+        found = cuda.shared.array(N_FOUND, u32)
         barriers = shared_address(cuda.shared.array(N_BARRIERS, u64))
         memory = shared_address(room)
         lists = shared_address(keys) + p.list_offset
@@ -189,8 +190,9 @@ def cluster_groups_kernel(element_size: int) -> Any:
         rank = cluster_rank()
         n_blocks = u32(1) << u32(p.cluster_bits)
         ids = thread, rank, n_blocks
-        areas = warp_counts, memory, barriers
+        areas = warp_counts, found, memory, barriers
         begin_messages(barriers, thread, n_blocks)
+        chunk_keys[thread] = key_type(0)
         begin(memory, thread)
         cuda.syncthreads()
         # Where all have arrived, all blocks are there.

@@ -4,9 +4,8 @@ A message is a store to a block's shared memory that counts down what one of its
 announces how many bytes come, and waits for them; nobody waits for a barrier of the whole cluster, which takes
 twice as long as a message does. When a block has received all that is sent to it, it may leave.
 
-Each purpose has a barrier of its own, which is used once. Digits have two, which take turns: a block that
-sends for the turn after the next one has what all others have sent for the next, and those have received all
-of this one.
+Each purpose has a barrier of its own. Those of digits are used again and again: before a block sends the totals
+of a digit, it has received the pages of the digit before from all blocks, and those have received its totals.
 """
 
 from numba import types
@@ -22,7 +21,7 @@ from kernels_cuda.runtime.compiler import device_function
 u32 = types.uint32
 
 # Numbers of barriers.
-DIGITS, MAXIMA, CANDIDATES, GROUPS, SELECTED, SORTED, N_BARRIERS = 0, 2, 3, 4, 5, 6, 7
+TOTALS, PAGES, MAXIMA, CANDIDATES, GROUPS, SELECTED, SORTED, N_BARRIERS = range(8)
 _BARRIER_BYTES = 8
 
 

@@ -24,9 +24,17 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.cluster_range import range_functions
+from kernels_cuda.top_k.cluster_range import (
+    DIGIT,
+    DIGIT_BITS,
+    N_ABOVE_BEFORE,
+    N_LEFT,
+    N_TIES,
+    N_TIES_BEFORE,
+    range_functions,
+)
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.shapes import CLUSTER_WARPS, DIGIT_BITS, VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shapes import CLUSTER_WARPS, VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
 from kernels_cuda.top_k.threshold import bit_length
 
@@ -90,13 +98,13 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         Returns the least key that may be handed on, how many are handed on before such a range, how many in
         it, and the turn that the next search begins with.
 
-        `areas` are the shared array `warp_counts`, and the addresses of room for the search, and of the
+        `areas` are the shared arrays `warp_counts` and `found`, and the addresses of room for the search, and of the
         barriers; `turn` counts the digits that the cluster has found before. At `own` are a thread's
         keys, in `n_steps` vectors. At least `n_selected` keys, if that is not 0, are within `bounds`, and none
         above. The first `n_missing` keys stand for nothing, all of them in the first block, and are 0. `ids`
         are ``(thread, rank, n_blocks)``.
         """
-        warp_counts, memory, barriers = areas
+        warp_counts, found, memory, barriers = areas
         low, high = bounds
         thread, rank, _ = ids
         lane = thread & 31
@@ -113,13 +121,14 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         searching = n_selected > 0
         while searching:
             shift = max(shift, u32(DIGIT_BITS)) - DIGIT_BITS
-            digit, n_left, n_ties, n_above_before, n_ties_before = find_digit(
-                (memory, barriers), turn, (own, n_steps), (low, high - low), shift, n_left, ids
-            )
+            find_digit((found, memory, barriers), turn, (own, n_steps), (low, high - low), shift, n_left, ids)
             turn += 1
-            place += n_above_before
-            low += key_type(digit) << key_type(shift)
+            low += key_type(found[DIGIT]) << key_type(shift)
             high = low + min(high - low, (key_type(1) << key_type(shift)) - 1)
+            n_left = found[N_LEFT]
+            n_ties = found[N_TIES]
+            place += found[N_ABOVE_BEFORE]
+            n_ties_before = found[N_TIES_BEFORE]
             # The lowest key is also that of what stands for nothing.
             if low > 0 and n_ties <= most_last:
                 n_last = n_ties

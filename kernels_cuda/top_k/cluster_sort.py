@@ -34,6 +34,7 @@ from kernels_cuda.top_k.cluster_messages import (
     of_block,
     wait_for_all,
 )
+from kernels_cuda.top_k.cooperate import shared_vectors
 from kernels_cuda.top_k.keys import element_functions, result_function
 from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.shapes import (
@@ -64,6 +65,7 @@ def sort_functions(element_size: int) -> SortFunctions:
     load_key, store_key = LOAD_SHARED[key_bytes], STORE_SHARED[key_bytes]
     vector_key_bits = (VECTOR_BYTES // key_bytes).bit_length() - 1
     send_key, send_low = SEND[key_bytes], SEND[4]
+    keys_per_vector, load_keys, _ = shared_vectors(key_type)
     ranks = rank_functions(CLUSTER_THREADS, key_type)
     rank_by_counting, place_of_few = ranks.rank_by_counting, ranks.place_of_few
 
@@ -96,18 +98,47 @@ def sort_functions(element_size: int) -> SortFunctions:
             write_result(row, to, place, key, i64(position), p.key_format)
 
     @linked_function
-    def count_before(keys, n_keys, key, equals_too):
-        """Return how many of `n_keys` descending keys in shared memory are above a key, or equal it, too."""
-        first = u32(0)
-        last = n_keys
-        while first < last:
-            middle = (first + last) >> 1
-            other = load_key(keys + middle * key_bytes)
-            if other > key or (other == key and equals_too):
-                first = middle + 1
-            else:
-                last = middle
-        return first
+    def count_first(keys, n_items, item, lane, n_lanes):
+        """Return how many keys of a chunk come before its number `item`, of those that a lane looks at.
+
+        Equal keys are in order; behind the last one are the lowest.
+        """
+        others = cuda.local.array(keys_per_vector, key_type)
+        n_before = u32(0)
+        if item < n_items:
+            key = keys[item]
+            first = lane * keys_per_vector
+            while first < n_items:
+                load_keys(others, keys, first // keys_per_vector)
+                for at in range(keys_per_vector):
+                    is_equal = (others[at] == key) & (first + u32(at) < item)
+                    n_before += u32((others[at] > key) | is_equal)
+                first += n_lanes * keys_per_vector
+        return n_before
+
+    @linked_function
+    def count_before(keys, n_keys, step, key, equals_too):
+        """Return how many of `n_keys` descending keys in shared memory are above a key, or equal it, too.
+
+        `step` is a power of two, and there are no more keys.
+        """
+        n_before = u32(0)
+        while step > 0:
+            probe = n_before + step
+            other = load_key(keys + (min(probe, n_keys) - 1) * key_bytes)
+            is_before = (other > key) | ((other == key) & equals_too)
+            if is_before & (probe <= n_keys):
+                n_before = probe
+            step >>= 1
+        return n_before
+
+    @device_function
+    def add_over_lanes(amount, n_lanes):
+        distance = u32(1)
+        while distance < n_lanes:
+            amount += shuffle_xor_u32(amount, distance)
+            distance <<= 1
+        return amount
 
     @linked_function
     def exchange_sorted_keys(all_keys, chunk_bytes, n_vectors, barrier, n_chunks, block, thread):
@@ -145,7 +176,7 @@ def sort_functions(element_size: int) -> SortFunctions:
         n_lanes = u32(1) << lane_bits
         lane = thread & (n_lanes - 1)
         item = thread >> lane_bits
-        rank = rank_by_counting(chunk_keys, chunk_lows, n_items, thread, lane_bits)
+        rank = add_over_lanes(count_first(chunk_keys, n_items, item, lane, n_lanes), n_lanes)
         key = key_type(0)
         if item < n_items:
             key = chunk_keys[item]
@@ -167,13 +198,10 @@ def sort_functions(element_size: int) -> SortFunctions:
                 while other < n_chunks:
                     if other != block:
                         n_keys = min(n_elements - (other << chunk_bits), chunk_size)
-                        n_before += count_before(all_keys + other * chunk_bytes, n_keys, key, other < block)
+                        keys = all_keys + other * chunk_bytes
+                        n_before += count_before(keys, n_keys, chunk_size, key, other < block)
                     other += n_lanes
-            distance = u32(1)
-            while distance < n_lanes:
-                n_before += shuffle_xor_u32(n_before, distance)
-                distance <<= 1
-            rank += n_before
+            rank += add_over_lanes(n_before, n_lanes)
         if item < n_items and lane == 0:
             write_result(row, output, rank, key, i64(~chunk_lows[item]), key_format)
 

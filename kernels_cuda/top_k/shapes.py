@@ -164,6 +164,8 @@ CLUSTER_THREADS = 1024
 CLUSTER_WARPS = CLUSTER_THREADS // WARP_LANES
 CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
 LARGEST_CLUSTER = 16
+# Bins that keys are counted in: a thread has two of them.
+CLUSTER_BINS = 2 * CLUSTER_THREADS
 CLUSTER_LARGEST_K = 4096
 # What one block orders of what is selected.
 SMALLEST_CLUSTER_CHUNK = 128
@@ -186,8 +188,7 @@ def cluster_sort_bytes(element_size: int) -> int:
 
 def cluster_static_bytes(element_size: int) -> int:
     """Return the shared memory that cluster kernels have besides what a launch gives them, at most."""
-    search_bytes = 2 * N_DIGITS * (4 + 2 * LARGEST_CLUSTER) + 8 * N_DIGITS
-    return search_bytes + CLUSTER_CHUNK_SLOTS * (max(4, element_size) + 4) + 512
+    return (20 << 10) + CLUSTER_CHUNK_SLOTS * (max(4, element_size) + 4) + 512
 
 
 # Radix sorts (`tile`, `sort`).
