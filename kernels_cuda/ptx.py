@@ -362,8 +362,9 @@ send_u64 = _instruction(_void, [u32, u64, u32], f"{_SEND}.b64 [$0], $1, [$2];")
 send_u32x4 = _instruction(
     _void, [u32, u32, u32, u32, u32, u32], f"{_SEND}.v4.b32 [$0], {{$1, $2, $3, $4}}, [$5];"
 )
-# All threads of the cluster arrive; what they wrote before can be seen by those that have waited.
-cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.release.aligned;", _BARRIER)
+# All threads of the cluster arrive; those that have waited know that all have, and that barriers for messages
+# have been made. They know nothing of other memory: to make sure of that takes half a microsecond.
+cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
 cluster_wait = _instruction(_void, [], "barrier.cluster.wait.acquire.aligned;", _BARRIER)
 
 

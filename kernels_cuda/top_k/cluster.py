@@ -113,9 +113,8 @@ def cluster_kernel(element_size: int) -> Any:
         n_blocks = u32(1) << u32(p.cluster_bits)
         may_be_few = serves_few and p.is_few != 0
         begin_messages(barriers, thread, n_blocks)
-        chunk_keys[thread] = key_type(0)
         if not may_be_few:
-            begin(memory, thread)
+            begin(memory, thread, n_blocks)
             cuda.syncthreads()
         # Where all have arrived, all blocks are there.
         cluster_arrive()
@@ -139,7 +138,7 @@ def cluster_kernel(element_size: int) -> Any:
             areas = chunk_keys, chunk_lows, barriers, memory
             is_selected = select_few(areas, own, elements, output, n_steps, n_selected, p, ids)
             if not is_selected:
-                begin(memory, thread)
+                begin(memory, thread, n_blocks)
                 cuda.syncthreads()
                 cluster_arrive()
         if not is_selected:

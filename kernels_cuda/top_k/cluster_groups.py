@@ -192,8 +192,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
         ids = thread, rank, n_blocks
         areas = warp_counts, found, memory, barriers
         begin_messages(barriers, thread, n_blocks)
-        chunk_keys[thread] = key_type(0)
-        begin(memory, thread)
+        begin(memory, thread, n_blocks)
         cuda.syncthreads()
         # Where all have arrived, all blocks are there.
         cluster_arrive()

@@ -27,6 +27,7 @@ from kernels_cuda.ptx import (
     popcount_u32,
     send_u32x4,
     store_shared_u16,
+    store_shared_u32x4,
     store_shared_u64,
     warp_add,
     warp_inclusive_sum,
@@ -199,12 +200,15 @@ def range_functions(element_size: int) -> RangeFunctions:
     per_vector = VECTOR_BYTES // element_size
 
     @linked_function
-    def begin(memory, thread):
-        """Clear all that is read before it is written, in this block."""
-        at = thread << 3
+    def begin(memory, thread, n_blocks):
+        """Clear what is read before it is written, in this block: bins, and what no block writes."""
+        at = thread * VECTOR_BYTES
         while at < RANGE_BYTES:
-            store_shared_u64(memory + at, u64(0))
-            at += CLUSTER_THREADS << 3
+            is_of_block = at >= _TOTALS and at < _TOTALS + n_blocks * _BLOCK_TOTALS
+            is_of_block |= at >= _PAGE and at < _PAGE + n_blocks * _BLOCK_PAGE
+            if not is_of_block:
+                store_shared_u32x4(memory + at, u32(0), u32(0), u32(0), u32(0))
+            at += CLUSTER_THREADS * VECTOR_BYTES
 
     @linked_function
     def count_digits(own, n_steps, bins, low, span, shift):

@@ -101,7 +101,7 @@ def sort_functions(element_size: int) -> SortFunctions:
     def count_first(keys, n_items, item, lane, n_lanes):
         """Return how many keys of a chunk come before its number `item`, of those that a lane looks at.
 
-        Equal keys are in order; behind the last one are the lowest.
+        Equal keys are in order.
         """
         others = cuda.local.array(keys_per_vector, key_type)
         n_before = u32(0)
@@ -111,8 +111,9 @@ def sort_functions(element_size: int) -> SortFunctions:
             while first < n_items:
                 load_keys(others, keys, first // keys_per_vector)
                 for at in range(keys_per_vector):
-                    is_equal = (others[at] == key) & (first + u32(at) < item)
-                    n_before += u32((others[at] > key) | is_equal)
+                    number = first + u32(at)
+                    is_above = (others[at] > key) & (number < n_items)
+                    n_before += u32(is_above | ((others[at] == key) & (number < item)))
                 first += n_lanes * keys_per_vector
         return n_before
 
