@@ -343,9 +343,10 @@ cluster_address = _instruction(u32, [u32, u32], "mapa.shared::cluster.u32 $0, $1
 message_barrier_init = _instruction(
     _void, [u32, u32], "mbarrier.init.shared::cta.b64 [$0], $1; fence.mbarrier_init.release.cluster;"
 )
-# (address, bytes): arrive at a barrier of any block of the cluster, which so many bytes more are sent to.
+# (address, bytes): arrive at a barrier of any block of the cluster, which so many bytes more are sent to. What
+# the thread wrote before does not matter: to make sure that it can be seen takes half a microsecond.
 message_barrier_announce = _instruction(
-    _void, [u32, u32], "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [$0], $1;"
+    _void, [u32, u32], "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [$0], $1;"
 )
 # (address, parity): whether all have arrived, and all that was announced, for the first time (0), the second
 # (1), and so on. The hardware waits a while before it says no.
