@@ -45,6 +45,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if kernel_store.wheel_targets():
         sys.exit(f"{kernel_store.WHEEL} has kernels already; delete it, so that they are compiled")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
     operators = arguments.operator or OPERATOR_NAMES
     levels = [target for target in arguments.targets if target in processor.LEVELS]
     architectures = [target for target in arguments.targets if target not in levels]

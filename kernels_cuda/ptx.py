@@ -8,8 +8,8 @@ Addresses are int64; a value narrower than 32 bits travels in a uint32. The fami
 - ``stream_*``: the same without a place in the L1 cache, for what is read once; ``store_stream_*`` likewise.
 - ``*_relaxed_*``: of GPU scope, for words that blocks share.
 - ``load_shared_*``, ``store_shared_*``: to shared memory, at a uint32 address from `shared_address`.
-- ``cluster_*``, ``send_*`` and ``message_*``: between the blocks of a cluster, at addresses from
-  `cluster_address`; for compute capability 9.0 and later.
+- ``*_cluster_*``: to the shared memory of any block of the cluster, at an address from `cluster_address`;
+  ``send_*`` and ``message_*``: messages to it. All of these are for compute capability 9.0 and later.
 - ``atomic_*`` return the old value, ``reduce_*`` return nothing.
 - ``warp_*`` and ``shuffle_*``, ``ballot``: of all 32 lanes, which must all arrive.
 """
@@ -338,13 +338,19 @@ copy_async_wait_but_last = _instruction(_void, [], "cp.async.wait_group 1;")
 cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)
 # (address in this block's shared memory, rank): where that block has the same.
 cluster_address = _instruction(u32, [u32, u32], "mapa.shared::cluster.u32 $0, $1, $2;", _PURE)
-# Messages between blocks of a cluster (`cluster_messages`): a barrier takes 8 bytes of shared memory.
-# (address, arrivals): before other blocks use it, all must have met.
+load_cluster_u64 = _instruction(u64, [u32], "ld.shared::cluster.u64 $0, [$1];")
+store_cluster_u32 = _instruction(_void, [u32, u32], "st.shared::cluster.u32 [$0], $1;")
+store_cluster_u64 = _instruction(_void, [u32, u64], "st.shared::cluster.u64 [$0], $1;")
+store_cluster_u32x4 = _instruction(
+    _void, [u32, u32, u32, u32, u32], "st.shared::cluster.v4.u32 [$0], {$1, $2, $3, $4};"
+)
+# Messages between blocks of a cluster (`cluster_messages`) are counted by barriers: 8 bytes of shared memory.
+# (address, arrivals): makes one. Before other blocks use it, all must have met.
 message_barrier_init = _instruction(
     _void, [u32, u32], "mbarrier.init.shared::cta.b64 [$0], $1; fence.mbarrier_init.release.cluster;"
 )
-# (address, bytes): arrive at a barrier of any block of the cluster, which so many bytes more are sent to. What
-# the thread wrote before does not matter: to make sure that it can be seen takes half a microsecond.
+# (address, bytes): arrives at a barrier of any block of the cluster, which so many bytes more are sent to. It
+# does not make sure that others can see what the thread wrote before: that takes half a microsecond.
 message_barrier_announce = _instruction(
     _void, [u32, u32], "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [$0], $1;"
 )
@@ -359,13 +365,13 @@ message_barrier_try_wait = _instruction(
 # (address, values, barrier): both addresses are of the same block of the cluster.
 _SEND = "st.async.shared::cluster.mbarrier::complete_tx::bytes"
 send_u32 = _instruction(_void, [u32, u32, u32], f"{_SEND}.b32 [$0], $1, [$2];")
-send_u64 = _instruction(_void, [u32, u64, u32], f"{_SEND}.b64 [$0], $1, [$2];")
 send_u32x4 = _instruction(
     _void, [u32, u32, u32, u32, u32, u32], f"{_SEND}.v4.b32 [$0], {{$1, $2, $3, $4}}, [$5];"
 )
-# All threads of the cluster arrive; those that have waited know that all have, and that barriers for messages
-# have been made. They know nothing of other memory: to make sure of that takes half a microsecond.
-cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
+# All threads of the cluster arrive; what they wrote before can be seen by those that have waited. It takes a
+# warp a while to make sure of that: those that have written nothing for other blocks need not.
+cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
+cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.release.aligned;", _BARRIER)
 cluster_wait = _instruction(_void, [], "barrier.cluster.wait.acquire.aligned;", _BARRIER)
 
 
@@ -402,7 +408,7 @@ STORE = {1: store_u8, 2: store_u16, 4: store_u32, 8: store_u64}
 STORE_STREAM = {1: store_stream_u8, 2: store_stream_u16, 4: store_stream_u32, 8: store_stream_u64}
 LOAD_SHARED = {1: load_shared_u8, 2: load_shared_u16, 4: load_shared_u32, 8: load_shared_u64}
 STORE_SHARED = {2: store_shared_u16, 4: store_shared_u32, 8: store_shared_u64}
-SEND = {4: send_u32, 8: send_u64}
+STORE_CLUSTER = {4: store_cluster_u32, 8: store_cluster_u64}
 LOAD_RELAXED = {4: load_relaxed_u32, 8: load_relaxed_u64}
 STORE_RELAXED = {4: store_relaxed_u32, 8: store_relaxed_u64}
 # The register type that an element travels in.

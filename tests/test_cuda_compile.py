@@ -32,7 +32,6 @@ VARIANTS = {
 # multiprocessor; all others spill none.
 MOST_SPILLED = {
     "dmlops_top_k_block_8_": 1410,
-    "dmlops_top_k_cluster_": 400,
     "dmlops_top_k_block_": 550,
     "dmlops_top_k_warp_": 100,
     "dmlops_top_k_transposed_maxima_": 0,

@@ -194,6 +194,55 @@ def test_copies_arrive_when_a_thread_waits(wait, expected):
     assert not races
 
 
+# Each block of a pair announces 256 bytes to itself, and sends the other one as many.
+MESSAGES = """
+    .shared .align 8 .b8 barrier[8];
+    mov.u32 %r11, barrier;
+    setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
+    mbarrier.init.shared::cta.b64 [%r11], 1;
+    mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%r11], 256;
+    READY: barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;
+    mov.u32 %r4, %cluster_ctarank; xor.b32 %r5, %r4, 1;
+    mapa.shared::cluster.u32 %r6, %r2, %r5; mapa.shared::cluster.u32 %r7, %r11, %r5;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r6], %r1, [%r7];
+    mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r11], 0;
+"""
+
+
+def test_messages():
+    found, races = run(f"{MESSAGES} {READ} {RESULT}", n_blocks=2, n_grid=2)
+    assert found.tolist() == [x ^ 32 for x in range(N)]
+    assert not races
+
+
+def test_messages_that_nobody_waits_for():
+    body = MESSAGES.replace("mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r11], 0;", "")
+    end = "barrier.cluster.arrive.relaxed.aligned;"
+    assert run(f"{body} {READ} {RESULT} {end}", n_blocks=2, n_grid=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[%r11], 256", "[%r11], 260", "wait for ever"),
+        ("[%r11], 256", "[%r11], 128", "128 bytes"),
+        ("%p2, [%r11], 0;", "%p2, [%r11], 1;", "wait for ever"),
+        ("mbarrier.init.shared::cta.b64 [%r11], 1;", "", "no barrier is there"),
+        ("cta.b64 [%r11], 1;", "cta.b64 [%r11], 2;", "wait for ever"),
+        ("mapa.shared::cluster.u32 %r6, %r2, %r5;", "mov.u32 %r6, %r2;", "its barrier in another"),
+        (
+            "mov.u32 %r4, %cluster_ctarank;",
+            "mov.u32 %r4, %cluster_ctarank; setp.ne.u32 %p3, %r4, 0; @%p3 ret;",
+            "has left",
+        ),
+    ],
+)
+def test_wrong_messages(old, new, message):
+    assert MESSAGES.count(old) == 1
+    with pytest.raises(FaultError, match=message):
+        run(f"{MESSAGES.replace(old, new)} {READ} {RESULT}", n_blocks=2, n_grid=2)
+
+
 def test_memory_of_a_cluster():
     end = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
     found, races = run(f"{CLUSTER_SUM} {RESULT} {end}", n_blocks=4, n_grid=4)

@@ -118,3 +118,24 @@ def run_top_k(name, data_type, rows, k, is_sorted):
     }
     (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == name)
     run_case(RandomCase("top_k", name, descriptor, Options(is_sorted=is_sorted), before, after), choice)
+
+
+TIES = {
+    "constant": lambda rows: np.ones_like(rows),
+    "two": lambda rows: rows > 0,
+    "few": lambda rows: np.floor(rows * 2),
+    "mostly_zeros": lambda rows: rows * (rows > 1.9),
+    "clamped": lambda rows: rows.clip(-1, 1),
+    "lowest": lambda rows: np.full_like(rows, -np.inf),
+}
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize("kind", TIES)
+@pytest.mark.parametrize("n_elements", [100, 256, 1000])
+def test_ties_of_short_rows(n_elements, kind, is_sorted):
+    """One warp per row finds more elements that equal its threshold than it has room for."""
+    rows = np.random.default_rng(11).standard_normal((5, n_elements), np.float32)
+    rows = TIES[kind](rows).astype(np.float32)
+    for k in (1, 8, 32):
+        run_top_k("warp", TensorDataType.FLOAT32, rows, k, is_sorted)

@@ -48,8 +48,8 @@ clusters always use histograms, those of partition and cluster of whole rows.
 `sampled_candidates`,                 the end of the row
 `sampled_finish`
 `shared_keys`, `cluster_range`,       what a cluster keeps of a row, where its k-th key is, what it selects,
-`cluster_select`, `cluster_sort`,     and in which order; and how it selects few elements
-`cluster_few`
+`cluster_select`, `cluster_sort`,     and in which order; how it selects few elements; and how its blocks
+`cluster_few`, `cluster_messages`     tell each other what they have found
 `candidates`                          what a lane of the columns algorithm keeps
 `digits`                              ranks by a digit, for sorts in shared memory
 `cooperate`                           what the lanes of a warp, and the warps of a block, do together

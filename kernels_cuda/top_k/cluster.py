@@ -15,7 +15,7 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
-    cluster_arrive,
+    cluster_arrive_relaxed,
     cluster_rank,
     cluster_wait,
     grid_dependency_wait,
@@ -32,13 +32,13 @@ from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import ClusterParameters
 from kernels_cuda.top_k.rows import row_length, row_offsets
 from kernels_cuda.top_k.shapes import (
-    CLUSTER_CHUNK_SLOTS,
     CLUSTER_THREADS,
     CLUSTER_WARPS,
     FEW_LARGEST_ELEMENT,
-    MOST_LAST,
+    LARGEST_CLUSTER_CHUNK,
     VECTOR_BYTES,
     WARP_LANES,
+    cluster_sort_bytes,
 )
 from kernels_cuda.top_k.shared_keys import load_functions
 
@@ -57,14 +57,15 @@ def cluster_kernel(element_size: int) -> Any:
     select_few: Any = few_function(element_size) if serves_few else None
     pad_row = pad_function(element_size)
     per_vector = VECTOR_BYTES // element_size
-    room_words = max(RANGE_BYTES, FEW_BYTES) // 4
+    # For the search, then for the keys that are ordered.
+    room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), FEW_BYTES) // 4
     highest = (1 << 8 * element_size) - 1
 
     @device_function
-    def hand_on(context, n_above, place, key, number):
+    def hand_on(context, place, key, number):
         chunk, row, output, p = context
         address, stride, _, _ = row
-        deliver(chunk, (address, stride), output, place, key, number, n_above, p)
+        deliver(chunk, (address, stride), output, place, key, number, p)
 
     select = select_function(element_size, hand_on)
 
@@ -72,37 +73,36 @@ def cluster_kernel(element_size: int) -> Any:
     def select_by_digits(areas, own, row, output, n_steps, n_selected, p, ids):
         """Write the first elements of a row; the blocks of the cluster have arrived at its barrier.
 
-        `areas` are shared arrays, and the addresses of the barriers, of room for the search, and for the sort;
+        `areas` are shared arrays, and the addresses of the barriers and of room for the search and the sort;
         `own` is where this thread keeps its keys in shared memory; `row` is ``(address, stride, length,
         is_aligned)``, `output` is ``(values, indices)``, and `ids` are ``(thread, rank, n_blocks)``.
         """
-        chunk_keys, chunk_lows, warp_counts, found, barriers, memory, all_keys = areas
+        chunk_keys, chunk_lows, warp_counts, found, barriers, memory = areas
         address, stride, _, _ = row
-        thread, rank, n_blocks = ids
+        thread, rank, _ = ids
         first = ((rank * CLUSTER_WARPS + (thread >> 5)) * n_steps * WARP_LANES + (thread & 31)) * per_vector
         load_keys(own, row, (first, u32(WARP_LANES * per_vector)), n_steps, p.key_format)
         cluster_wait()
-        chunk = chunk_keys, chunk_lows, barriers
-        _, n_above, n_last, _ = select(
+        chunk = chunk_keys, chunk_lows
+        _, has_delivered, _ = select(
             (warp_counts, found, memory, barriers),
             own,
             n_steps,
             (key_type(0), key_type(highest)),
             n_selected,
-            u32(MOST_LAST * p.is_sorted),
             u32(0),
             u32(0),
             ids,
             (chunk, row, output, p),
         )
-        complete(chunk, all_keys, (address, stride), output, n_above, n_last, n_selected, p, ids)
+        complete(chunk, memory, (address, stride), output, has_delivered, n_selected, p, ids)
 
     @cuda.jit(max_registers=65536 // CLUSTER_THREADS)
     def cluster_top_k(x, values, indices, lengths, offsets, p: ClusterParameters):
         row_keys = cuda.shared.array(0, u32, VECTOR_BYTES)
         room = cuda.shared.array(room_words, u32, VECTOR_BYTES)
-        chunk_keys = cuda.shared.array(CLUSTER_CHUNK_SLOTS, key_type, VECTOR_BYTES)
-        chunk_lows = cuda.shared.array(CLUSTER_CHUNK_SLOTS, u32, VECTOR_BYTES)
+        chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
+        chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
         warp_counts = cuda.shared.array(CLUSTER_WARPS, u32)
         found = cuda.shared.array(N_FOUND, u32)
         barriers = shared_address(cuda.shared.array(N_BARRIERS, u64))
@@ -117,7 +117,7 @@ def cluster_kernel(element_size: int) -> Any:
             begin(memory, thread, n_blocks)
             cuda.syncthreads()
         # Where all have arrived, all blocks are there.
-        cluster_arrive()
+        cluster_arrive_relaxed()
         grid_dependency_wait()
 
         row = p.first_row + (i64(cuda.blockIdx.x) >> p.cluster_bits)
@@ -140,10 +140,9 @@ def cluster_kernel(element_size: int) -> Any:
             if not is_selected:
                 begin(memory, thread, n_blocks)
                 cuda.syncthreads()
-                cluster_arrive()
+                cluster_arrive_relaxed()
         if not is_selected:
-            all_keys = shared_address(row_keys) + p.sort_offset
-            all_areas = chunk_keys, chunk_lows, warp_counts, found, barriers, memory, all_keys
+            all_areas = chunk_keys, chunk_lows, warp_counts, found, barriers, memory
             select_by_digits(all_areas, own, elements, output, n_steps, n_selected, p, ids)
         padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
         step = i64(n_blocks * CLUSTER_THREADS)

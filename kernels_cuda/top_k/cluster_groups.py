@@ -20,7 +20,7 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
-    cluster_arrive,
+    cluster_arrive_relaxed,
     cluster_rank,
     cluster_wait,
     grid_dependency_wait,
@@ -49,12 +49,12 @@ from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import ClusterGroupsParameters
 from kernels_cuda.top_k.rows import locate, row_length
 from kernels_cuda.top_k.shapes import (
-    CLUSTER_CHUNK_SLOTS,
     CLUSTER_THREADS,
     CLUSTER_WARPS,
-    MOST_LAST,
+    LARGEST_CLUSTER_CHUNK,
     VECTOR_BYTES,
     WARP_LANES,
+    cluster_sort_bytes,
     group_key_bytes,
 )
 from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions, load_functions
@@ -82,7 +82,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
     keys_per_vector = VECTOR_BYTES // key_bytes
     keys_per_vector_bits = keys_per_vector.bit_length() - 1
     thread_bits = CLUSTER_THREADS.bit_length() - 1
-    room_words = RANGE_BYTES // 4
+    room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size)) // 4
     highest = (1 << 8 * element_size) - 1
 
     if key_bytes == 8:
@@ -135,14 +135,13 @@ def cluster_groups_kernel(element_size: int) -> Any:
             step = next_pass(step)
 
     @device_function
-    def list_group(context, n_above, place, key, number):
+    def list_group(context, place, key, number):
         """Give a selected group to the block that reads it."""
-        lists, barriers, n_before, per_block = context
+        lists, for_groups, n_before, per_block = context
         place += n_before
         owner = place // per_block
-        at = lists + ((place - owner * per_block) << 2)
-        to, at_barrier = of_block(at, barrier_at(barriers, GROUPS), owner)
-        send_u32(to, number, at_barrier)
+        at, at_barrier = of_block(lists + ((place - owner * per_block) << 2), for_groups, owner)
+        send_u32(at, number, at_barrier)
 
     @device_function
     def element_of(places, item):
@@ -161,12 +160,12 @@ def cluster_groups_kernel(element_size: int) -> Any:
         return element_of(places, places[1] + step * WARP_LANES)
 
     @device_function
-    def hand_on(context, n_above, place, key, number):
+    def hand_on(context, place, key, number):
         """Take a selected element, which is number `number` of those of all listed groups."""
         places, first_item, chunk, row, output, p = context
         item = (number >> per_vector_bits) - first_item
         position = u32(element_of(places, item) + (number & (per_vector - 1)))
-        deliver(chunk, row, output, place, key, position, n_above, p)
+        deliver(chunk, row, output, place, key, position, p)
 
     select_groups = select_function(key_bytes, list_group)
     select = select_function(element_size, hand_on, may_miss_first=True)
@@ -176,8 +175,8 @@ def cluster_groups_kernel(element_size: int) -> Any:
     def cluster_groups(x, lengths, values, indices, fine, offsets, p: ClusterGroupsParameters):
         keys = cuda.shared.array(0, u32, VECTOR_BYTES)
         room = cuda.shared.array(room_words, u32, VECTOR_BYTES)
-        chunk_keys = cuda.shared.array(CLUSTER_CHUNK_SLOTS, key_type, VECTOR_BYTES)
-        chunk_lows = cuda.shared.array(CLUSTER_CHUNK_SLOTS, u32, VECTOR_BYTES)
+        chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
+        chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
         warp_counts = cuda.shared.array(CLUSTER_WARPS, u32)
         found = cuda.shared.array(N_FOUND, u32)
         barriers = shared_address(cuda.shared.array(N_BARRIERS, u64))
@@ -195,7 +194,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
         begin(memory, thread, n_blocks)
         cuda.syncthreads()
         # Where all have arrived, all blocks are there.
-        cluster_arrive()
+        cluster_arrive_relaxed()
         grid_dependency_wait()
 
         row = p.first_row + (i64(cuda.blockIdx.x) >> p.cluster_bits)
@@ -233,14 +232,15 @@ def cluster_groups_kernel(element_size: int) -> Any:
         load_maxima(own, fine_address, p.are_merged != 0, first, n_steps, (n_whole, chosen), formats)
         first_place = rank * per_block
         n_places = min(max(n_listed + n_before, first_place) - first_place, per_block)
+        for_groups = barrier_at(barriers, GROUPS)
         if thread == 0:
             n_sent = n_places
             if rank == 0 and n_before != 0:
                 store_shared_u32(lists, u32(_BEFORE_FIRST))
                 n_sent -= 1
-            announce(barrier_at(barriers, GROUPS), n_sent << 2)
+            announce(for_groups, n_sent << 2)
         cluster_wait()
-        least, _, _, turn = select_groups(
+        least, _, turn = select_groups(
             areas,
             own,
             n_steps,
@@ -248,13 +248,13 @@ def cluster_groups_kernel(element_size: int) -> Any:
             n_listed,
             u32(0),
             u32(0),
-            u32(0),
             ids,
-            (lists, barriers, n_before, per_block),
+            (lists, for_groups, n_before, per_block),
         )
-        wait_for_all(barrier_at(barriers, GROUPS), 0)
-        # The elements take the place of the maxima.
+        # All blocks have read the bins of this one. The elements take the place of the maxima.
+        cluster_wait()
         cuda.syncthreads()
+        wait_for_all(for_groups, 0)
 
         first = warp * n_read_steps * WARP_LANES + lane
         own = shared_address(keys) + first * VECTOR_BYTES
@@ -267,23 +267,21 @@ def cluster_groups_kernel(element_size: int) -> Any:
         n_missing = u32(0)
         if n_before != 0:
             n_missing = (u32(per_vector) << group_bits) - u32(n_unaligned)
-        chunk = chunk_keys, chunk_lows, barriers
+        chunk = chunk_keys, chunk_lows
         to_row = base, p.strides.x
         output = values + value_row * element_size, indices + index_row * p.index_size
-        _, n_above, n_last, _ = select(
+        _, has_delivered, _ = select(
             areas,
             own,
             n_read_steps,
             (least, key_type(highest)),
             n_selected,
-            u32(MOST_LAST * p.is_sorted),
             n_missing,
             turn,
             ids,
             (places, rank * (n_read_steps << thread_bits), chunk, to_row, output, p),
         )
-        all_keys = shared_address(keys) + p.sort_offset
-        complete(chunk, all_keys, to_row, output, n_above, n_last, n_selected, p, ids)
+        complete(chunk, memory, to_row, output, has_delivered, n_selected, p, ids)
         padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
         step = i64(n_blocks * CLUSTER_THREADS)
         pad_row(*output, p.strides, p.index_size, p.length_format.padding, padded, step, p.k)

@@ -30,7 +30,6 @@ from kernels_cuda.top_k.shapes import (
     SMALLEST_CLUSTER_CHUNK,
     VECTOR_BYTES,
     WARP_LANES,
-    cluster_sort_bytes,
     cluster_static_bytes,
     group_key_bytes,
 )
@@ -45,7 +44,7 @@ def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
 
     All of them must have a whole step of work, unless few elements are selected.
     """
-    room = dynamic_room(problem, policy)
+    room = policy.block_bytes - cluster_static_bytes(problem.element_size)
     fitting = [
         n_blocks
         for n_blocks in possible_clusters(problem, policy)
@@ -59,16 +58,6 @@ def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
         return most
     busy = [n_blocks for n_blocks in together if n_blocks * CLUSTER_STEP_BYTES <= problem.row_bytes]
     return max(busy, default=min(fitting))
-
-
-def dynamic_room(problem: Problem, policy: Policy) -> int:
-    """Return the shared memory that a launch can give a block, besides room to order what is selected."""
-    return policy.block_bytes - cluster_static_bytes(problem.element_size) - sort_bytes(problem)
-
-
-def sort_bytes(problem: Problem) -> int:
-    """Return how much shared memory it takes to order what is selected."""
-    return 0 if problem.is_by_index else cluster_sort_bytes(problem.element_size)
 
 
 def possible_clusters(problem: Problem, policy: Policy) -> list[int]:
@@ -112,7 +101,6 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     if n_blocks is None:
         raise UnservedError(problem, "cluster")
     step_elements = n_blocks * CLUSTER_STEP_BYTES // problem.element_size
-    row_bytes = n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES
     offsets, launches = fill_offsets(problem, workspace)
     return launches + [
         Launch(
@@ -128,10 +116,9 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
                 cluster_bits=n_blocks.bit_length() - 1,
                 step_bits=step_elements.bit_length() - 1,
                 chunk_bits=chunk_bits(problem, n_blocks),
-                sort_offset=row_bytes,
                 unfolded_format=problem.unfolded_format,
             ),
-            row_bytes + sort_bytes(problem),
+            n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES,
             n_blocks,
         )
         for first, batch in batches(problem.n_rows, max(1, policy.launch_blocks // n_blocks))
@@ -164,9 +151,8 @@ class GroupsShape(NamedTuple):
 
     @property
     def dynamic_bytes(self) -> int:
-        """Shared memory before that for the sort: a block also lists the groups whose elements it has."""
-        list_bytes = (self.n_steps * CLUSTER_THREADS >> self.group_bits) * 4
-        return self.row_bytes + ceil_div(list_bytes, VECTOR_BYTES) * VECTOR_BYTES
+        """Shared memory of a launch: a block also lists the groups whose elements it has."""
+        return self.row_bytes + (self.n_steps * CLUSTER_THREADS >> self.group_bits) * 4
 
 
 def groups_shape(problem: Problem, policy: Policy, n_blocks: int, are_merged: bool) -> GroupsShape:
@@ -190,7 +176,7 @@ def groups_shape(problem: Problem, policy: Policy, n_blocks: int, are_merged: bo
 
 def fitting_groups(problem: Problem, policy: Policy) -> GroupsShape | None:
     """Return how clusters go by group maxima, or None: with the most blocks that run at a time."""
-    room = dynamic_room(problem, policy)
+    room = policy.block_bytes - cluster_static_bytes(problem.element_size)
     shapes = [
         groups_shape(problem, policy, n_blocks, are_merged)
         for n_blocks in possible_clusters(problem, policy)
@@ -223,14 +209,13 @@ def cluster_groups_launches(problem: Problem, policy: Policy, workspace: Workspa
                 first_row=first,
                 cluster_bits=shape.n_blocks.bit_length() - 1,
                 chunk_bits=chunk_bits(problem, shape.n_blocks),
-                sort_offset=shape.dynamic_bytes,
                 fine_bytes=maxima.n_coarse * maxima.fine_per_coarse * key_bytes,
                 are_merged=int(shape.are_merged),
                 group_bits=shape.group_bits,
                 list_offset=shape.row_bytes,
                 unfolded_format=problem.unfolded_format,
             ),
-            shape.dynamic_bytes + sort_bytes(problem),
+            shape.dynamic_bytes,
             shape.n_blocks,
         )
         for first, batch in batches(problem.n_rows, max(1, policy.launch_blocks // shape.n_blocks))

@@ -1,11 +1,12 @@
 """Messages between the blocks of a cluster.
 
 A message is a store to a block's shared memory that counts down what one of its barriers waits for. A block
-announces how many bytes come, and waits for them; nobody waits for a barrier of the whole cluster, which takes
-twice as long as a message does. When a block has received all that is sent to it, it may leave.
+announces how many bytes come, and waits for them. That is faster than a barrier of the whole cluster. When a
+block has received all that is sent to it, it may leave.
 
-Each purpose has a barrier of its own. Those of digits are used again and again: before a block sends the totals
-of a digit, it has received the pages of the digit before from all blocks, and those have received its totals.
+Each purpose has a barrier of its own. The search for digits has two, which it uses in turns: before a block
+sends the totals of a digit, it has received those of the digit before from all blocks, and all of them have
+received those of the digit before that.
 """
 
 from numba import types
@@ -20,8 +21,8 @@ from kernels_cuda.runtime.compiler import device_function
 
 u32 = types.uint32
 
-# Numbers of barriers.
-TOTALS, PAGES, MAXIMA, CANDIDATES, GROUPS, SELECTED, SORTED, N_BARRIERS = range(8)
+# Numbers of barriers; those of even and odd digits are `TOTALS` and the next one.
+TOTALS, _, MAXIMA, CANDIDATES, GROUPS, N_BARRIERS = range(6)
 _BARRIER_BYTES = 8
 
 

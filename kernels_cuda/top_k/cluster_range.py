@@ -3,12 +3,13 @@
 For each digit:
 
 1. Each block counts those of its keys that are in the range so far, in bins of its own.
-2. It sends all blocks how many are in each page of 64 bins. They add these totals up, so that all know the page
-   that the k-th key is in.
-3. Each block sends all blocks the counts of that page. They add up to the digit, and to how many selected keys
-   the blocks before have: that is where the results of this block begin.
+2. It sends all blocks how many are in each page of 64 bins.
+3. Each block adds these totals up, so that it knows the page that the k-th key is in, and reads the bins of
+   this page, from one block per warp.
+4. These add up to the digit, and to how many selected keys the blocks before have: that is where the results
+   of this block begin.
 
-One warp does what follows the counting. There are two sets of bins, one of which is cleared meanwhile.
+There are two of everything, for a block may go on to the next digit while others still read.
 """
 
 import functools
@@ -18,31 +19,25 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import (
     ballot,
+    cluster_address,
     count_shared_if,
-    load_shared_u16,
+    leading_zeros_u32,
+    load_cluster_u64,
     load_shared_u32,
     load_shared_u32x4,
     load_shared_u64,
     next_pass,
-    popcount_u32,
+    reduce_add_shared_u32,
     send_u32x4,
-    store_shared_u16,
-    store_shared_u32x4,
+    store_shared_u32,
     store_shared_u64,
     warp_add,
     warp_inclusive_sum,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.cluster_messages import PAGES, TOTALS, announce, barrier_at, of_block, wait_for_all
+from kernels_cuda.top_k.cluster_messages import TOTALS, announce, barrier_at, of_block, wait_for_all
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.shapes import (
-    CLUSTER_BINS,
-    CLUSTER_LARGEST_K,
-    CLUSTER_THREADS,
-    LARGEST_CLUSTER,
-    VECTOR_BYTES,
-    WARP_LANES,
-)
+from kernels_cuda.top_k.shapes import CLUSTER_BINS, CLUSTER_THREADS, LARGEST_CLUSTER, VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
 
 u32 = types.uint32
@@ -52,21 +47,18 @@ DIGIT_BITS = CLUSTER_BINS.bit_length() - 1
 # A page per warp, of which a lane has two bins.
 _N_PAGES = CLUSTER_THREADS // WARP_LANES
 _PAGE_BINS = CLUSTER_BINS // _N_PAGES
-# The areas lie one behind the other, and begin at these bytes. They hold: two sets of bins, of 4 bytes each; how
-# many keys each page has in all blocks, and in this one, in 2 bytes each; and the counts of a page in all blocks.
+# In bytes, from set to set: the bins; the totals, by block and page; the bins of a page, of all blocks and of
+# those before. There is one set only of what is known of that page, and of the totals of this block.
 _BINS = 4 * CLUSTER_BINS
-_BLOCK_TOTALS = 2 * _N_PAGES
-_TOTALS = 2 * _BINS
-_OWN_TOTALS = _TOTALS + LARGEST_CLUSTER * _BLOCK_TOTALS
-_BLOCK_PAGE = 2 * _PAGE_BINS
-_PAGE = _OWN_TOTALS + _BLOCK_TOTALS
-RANGE_BYTES = _PAGE + LARGEST_CLUSTER * _BLOCK_PAGE
+_BLOCK_TOTALS = 4 * _N_PAGES
 _TOTALS_VECTORS = _BLOCK_TOTALS // VECTOR_BYTES
-_PAGE_VECTORS = _BLOCK_PAGE // VECTOR_BYTES
-# The counts of so many blocks are added two in a word. More than are selected do not matter.
-_PACKED_BLOCKS = 8
-_LARGEST_COUNT = 0xFFFF // _PACKED_BLOCKS
-assert _LARGEST_COUNT > CLUSTER_LARGEST_K
+_TOTALS = LARGEST_CLUSTER * _BLOCK_TOTALS
+_PAGE = 2 * 4 * _PAGE_BINS
+RANGE_BYTES = 2 * (_BINS + _TOTALS + _PAGE) + VECTOR_BYTES + _BLOCK_TOTALS
+_FIRST_TOTALS = 2 * _BINS
+_FIRST_PAGE = _FIRST_TOTALS + 2 * _TOTALS
+_KNOWN = _FIRST_PAGE + 2 * _PAGE
+_OWN_TOTALS = _KNOWN + VECTOR_BYTES
 # What `find_digit` finds: the digit, the number of the k-th key among those that have it, and how many these
 # are; and how many keys the blocks before have that are above, and that have it.
 DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, N_FOUND = range(6)
@@ -79,118 +71,6 @@ class RangeFunctions(NamedTuple):
     find_digit: Any
 
 
-@linked_function
-def count_pages(bins, own_totals, thread):
-    """Write down how many keys each page of this block has: each warp counts one."""
-    pair = load_shared_u64(bins + (thread << 3))
-    total = warp_add(u32(pair) + u32(pair >> 32))
-    if thread & 31 == 0:
-        store_shared_u16(own_totals + (thread >> 5 << 1), min(total, u32(_LARGEST_COUNT)))
-
-
-@linked_function
-def send_totals(own_totals, totals, barrier, lane, rank, n_blocks):
-    """Send all blocks how many keys each page of this one has: a lane sends half of it to a block."""
-    block = lane % LARGEST_CLUSTER
-    at = lane // LARGEST_CLUSTER * (_BLOCK_TOTALS // 2)
-    if block < n_blocks:
-        to, at_barrier = of_block(totals + rank * _BLOCK_TOTALS + at, barrier, block)
-        for vector in range(0, _BLOCK_TOTALS // 2, VECTOR_BYTES):
-            send_u32x4(to + vector, *load_shared_u32x4(own_totals + at + vector), at_barrier)
-
-
-@device_function
-def packed_counts(first, second):
-    return min(first, u32(_LARGEST_COUNT)) | (min(second, u32(_LARGEST_COUNT)) << 16)
-
-
-@linked_function
-def send_page(bins, page, barrier, lane, rank, n_blocks):
-    """Send all blocks the counts of a page, of which a lane has a vector."""
-    vector = lane % _PAGE_VECTORS
-    at = bins + vector * (2 * VECTOR_BYTES)
-    a, b, c, d = load_shared_u32x4(at)
-    e, f, g, h = load_shared_u32x4(at + VECTOR_BYTES)
-    words = packed_counts(a, b), packed_counts(c, d), packed_counts(e, f), packed_counts(g, h)
-    block = lane // _PAGE_VECTORS
-    while block < n_blocks:
-        to, at_barrier = of_block(page + rank * _BLOCK_PAGE + vector * VECTOR_BYTES, barrier, block)
-        send_u32x4(to, *words, at_barrier)
-        block += WARP_LANES // _PAGE_VECTORS
-
-
-@linked_function
-def find_page(totals, n_left, lane, rank):
-    """Return the page of the key that is number `n_left` from the top, and its number within it.
-
-    Lanes go through the pages from the last to the first. What is returned third is how many keys the blocks
-    before have that are above the page.
-    """
-    at = totals + ((_N_PAGES - 1 - lane) << 1)
-    amount = u32(0)
-    before = u32(0)
-    for block in range(LARGEST_CLUSTER):
-        of_one = load_shared_u16(at + block * _BLOCK_TOTALS)
-        amount += of_one
-        if block < rank:
-            before += of_one
-    through = warp_inclusive_sum(amount)
-    is_above = through < n_left
-    place = popcount_u32(ballot(is_above))
-    if not is_above:
-        amount = u32(0)
-        before = u32(0)
-    return _N_PAGES - 1 - place, n_left - warp_add(amount), warp_add(before)
-
-
-@linked_function
-def read_page(page, found, first, n_left, n_above_before, lane, rank):
-    """Find the digit in its page, whose first bin is number `first`, and write it down.
-
-    Lanes go through the bins from the last to the first, two at a time.
-    """
-    at = page + ((WARP_LANES - 1 - lane) << 2)
-    upper = u32(0)
-    lower = u32(0)
-    upper_before = u32(0)
-    lower_before = u32(0)
-    for begin in range(0, LARGEST_CLUSTER, _PACKED_BLOCKS):
-        pairs = u32(0)
-        before = u32(0)
-        for block in range(begin, begin + _PACKED_BLOCKS):
-            pair = load_shared_u32(at + block * _BLOCK_PAGE)
-            pairs += pair
-            if block < rank:
-                before += pair
-        upper += pairs >> 16
-        lower += pairs & 0xFFFF
-        upper_before += before >> 16
-        lower_before += before & 0xFFFF
-    through = warp_inclusive_sum(upper + lower)
-    is_above = through < n_left
-    place = popcount_u32(ballot(is_above))
-    amount = u32(0)
-    before = u32(0)
-    if is_above:
-        amount = upper + lower
-        before = upper_before + lower_before
-    n_left -= warp_add(amount)
-    before = n_above_before + warp_add(before)
-    if lane == place:
-        bin = first + 2 * (WARP_LANES - 1 - lane) + 1
-        if n_left > upper:
-            bin -= 1
-            n_left -= upper
-            before += upper_before
-            upper = lower
-            upper_before = lower_before
-        found[DIGIT] = bin
-        found[N_LEFT] = n_left
-        found[N_TIES] = upper
-        found[N_ABOVE_BEFORE] = before
-        found[N_TIES_BEFORE] = upper_before
-
-
 @functools.cache
 def range_functions(element_size: int) -> RangeFunctions:
     """Make the functions for one element width."""
@@ -201,14 +81,12 @@ def range_functions(element_size: int) -> RangeFunctions:
 
     @linked_function
     def begin(memory, thread, n_blocks):
-        """Clear what is read before it is written, in this block: bins, and what no block writes."""
-        at = thread * VECTOR_BYTES
-        while at < RANGE_BYTES:
-            is_of_block = at >= _TOTALS and at < _TOTALS + n_blocks * _BLOCK_TOTALS
-            is_of_block |= at >= _PAGE and at < _PAGE + n_blocks * _BLOCK_PAGE
-            if not is_of_block:
-                store_shared_u32x4(memory + at, u32(0), u32(0), u32(0), u32(0))
-            at += CLUSTER_THREADS * VECTOR_BYTES
+        """Clear all that is read before it is written, in this block."""
+        store_shared_u64(memory + (thread << 3), u64(0))
+        if thread // _N_PAGES % LARGEST_CLUSTER >= n_blocks:
+            store_shared_u32(memory + _FIRST_TOTALS + (thread << 2), u32(0))
+        if thread < _PAGE // 8:
+            store_shared_u64(memory + _FIRST_PAGE + (thread << 3), u64(0))
 
     @linked_function
     def count_digits(own, n_steps, bins, low, span, shift):
@@ -223,45 +101,123 @@ def range_functions(element_size: int) -> RangeFunctions:
             own += STEP_BYTES
             step = next_pass(step)
 
+    @linked_function
+    def share_totals(bins, own_totals, totals, barrier, parity, thread, rank, n_blocks):
+        """Send all blocks how many keys each page of this one has, and wait for theirs."""
+        lane = thread & 31
+        warp = thread >> 5
+        pair = load_shared_u64(bins + (thread << 3))
+        total = warp_add(u32(pair) + u32(pair >> 32))
+        if lane == 0:
+            store_shared_u32(own_totals + (warp << 2), total)
+        cuda.syncthreads()
+        if thread < n_blocks * _TOTALS_VECTORS:
+            at = thread % _TOTALS_VECTORS * VECTOR_BYTES
+            to, at_barrier = of_block(totals + rank * _BLOCK_TOTALS + at, barrier, thread // _TOTALS_VECTORS)
+            send_u32x4(to, *load_shared_u32x4(own_totals + at), at_barrier)
+        wait_for_all(barrier, parity)
+
+    @linked_function
+    def read_page(bins, totals, page, known, n_left, lane, warp, rank):
+        """Find the page of the key that is number `n_left` from the top, and add up its bins.
+
+        Lanes go through the pages from the last to the first. Each warp adds the bins of another block.
+        """
+        at = totals + ((_N_PAGES - 1 - lane) << 2)
+        amount = u32(0)
+        before = u32(0)
+        for block in range(LARGEST_CLUSTER):
+            of_block = load_shared_u32(at + block * _BLOCK_TOTALS)
+            amount += of_block
+            if block < rank:
+                before += of_block
+        through = warp_inclusive_sum(amount)
+        place = 31 - leading_zeros_u32(ballot(through - amount < n_left <= through))
+        first = (_N_PAGES - 1 - place) * _PAGE_BINS
+        pair = load_cluster_u64(cluster_address(bins + (first << 2) + (lane << 3), warp))
+        reduce_add_shared_u32(page + (lane << 3), u32(pair))
+        reduce_add_shared_u32(page + (lane << 3) + 4, u32(pair >> 32))
+        if warp < rank:
+            reduce_add_shared_u32(page + _PAGE // 2 + (lane << 3), u32(pair))
+            reduce_add_shared_u32(page + _PAGE // 2 + (lane << 3) + 4, u32(pair >> 32))
+        if warp == 0:
+            if lane >= place:
+                before = u32(0)
+            before = warp_add(before)
+            if lane == place:
+                store_shared_u32(known, first)
+                store_shared_u32(known + 4, n_left - (through - amount))
+                store_shared_u32(known + 8, before)
+
+    @linked_function
+    def read_digit(page, known, found, lane):
+        """Find the digit in its page, and write it down.
+
+        A warp does, whose lanes go through the bins from the last to the first, two at a time.
+        """
+        n_left = load_shared_u32(known + 4)
+        bin = 2 * (WARP_LANES - 1 - lane)
+        pair = load_shared_u64(page + (bin << 2))
+        pair_before = load_shared_u64(page + _PAGE // 2 + (bin << 2))
+        n_ties = u32(pair >> 32)
+        n_ties_before = u32(pair_before >> 32)
+        both = n_ties + u32(pair)
+        through = warp_inclusive_sum(both)
+        n_left -= through - both
+        place = 31 - leading_zeros_u32(ballot(n_left - 1 < both))
+        before = u32(0)
+        if lane < place:
+            before = n_ties_before + u32(pair_before)
+        bin += 1
+        if n_left > n_ties:
+            bin -= 1
+            n_left -= n_ties
+            if lane == place:
+                before = n_ties_before
+            n_ties = u32(pair)
+            n_ties_before = u32(pair_before)
+        before = warp_add(before)
+        if lane == place:
+            found[DIGIT] = load_shared_u32(known) + bin
+            found[N_LEFT] = n_left
+            found[N_TIES] = n_ties
+            found[N_ABOVE_BEFORE] = load_shared_u32(known + 8) + before
+            found[N_TIES_BEFORE] = n_ties_before
+
     @device_function
     def find_digit(areas, turn, row_keys, bounds, shift, n_left, ids):
         """Write down the digit at bit `shift` of the key that is number `n_left` from the top of a range.
 
-        `areas` are the shared array `found`, and the addresses of room for the search, and of the barriers;
-        `turn` tells how many digits the cluster has found before. `row_keys` are ``(own, n_steps)``, `bounds`
+        `areas` are the shared array `found`, and the addresses of room for the search and of the barriers;
+        `turn` is how many digits the cluster has found before. `row_keys` are ``(own, n_steps)``, `bounds`
         ``(low, span)`` of the range, and `ids` ``(thread, rank, n_blocks)``.
         """
         found, memory, barriers = areas
         thread, rank, n_blocks = ids
         lane = thread & 31
+        warp = thread >> 5
         half = turn & 1
+        other = 1 - half
         bins = memory + half * _BINS
-        totals = memory + _TOTALS
-        page = memory + _PAGE
-        own_totals = memory + _OWN_TOTALS
-        for_totals = barrier_at(barriers, TOTALS)
-        for_page = barrier_at(barriers, PAGES)
+        totals = memory + _FIRST_TOTALS + half * _TOTALS
+        page = memory + _FIRST_PAGE + half * _PAGE
+        known = memory + _KNOWN
+        barrier = barrier_at(barriers, TOTALS + half)
+        if thread == 0:
+            announce(barrier, n_blocks * _BLOCK_TOTALS)
         count_digits(*row_keys, bins, *bounds, shift)
         cuda.syncthreads()
-        count_pages(bins, own_totals, thread)
+        parity = (turn >> 1) & 1
+        share_totals(bins, memory + _OWN_TOTALS, totals, barrier, parity, thread, rank, n_blocks)
+        # No block reads the other set any more.
+        store_shared_u64(memory + other * _BINS + (thread << 3), u64(0))
+        if thread < _PAGE // 8:
+            store_shared_u64(memory + _FIRST_PAGE + other * _PAGE + (thread << 3), u64(0))
+        if warp < n_blocks:
+            read_page(bins, totals, page, known, n_left, lane, warp, rank)
         cuda.syncthreads()
-        if thread < WARP_LANES:
-            if lane == 0:
-                announce(for_totals, n_blocks * _BLOCK_TOTALS)
-                announce(for_page, n_blocks * _BLOCK_PAGE)
-            send_totals(own_totals, totals, for_totals, lane, rank, n_blocks)
-            wait_for_all(for_totals, half)
-            number, n_left, n_above_before = find_page(totals, n_left, lane, rank)
-            first = number * _PAGE_BINS
-            send_page(bins + (first << 2), page, for_page, lane, rank, n_blocks)
-            wait_for_all(for_page, half)
-            read_page(page, found, first, n_left, n_above_before, lane, rank)
-        else:
-            # Nobody reads the bins of the digit before any more.
-            bin = thread - WARP_LANES
-            while bin < CLUSTER_BINS // 2:
-                store_shared_u64(memory + (1 - half) * _BINS + (bin << 3), u64(0))
-                bin += CLUSTER_THREADS - WARP_LANES
+        if warp == 0:
+            read_digit(page, known, found, lane)
         cuda.syncthreads()
 
     return RangeFunctions(begin, find_digit)

@@ -16,6 +16,7 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import (
     ballot,
+    cluster_arrive_relaxed,
     leading_zeros_u32,
     next_pass,
     popcount_u32,
@@ -45,8 +46,7 @@ u32 = types.uint32
 def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -> Any:
     """Make the function for keys of `key_size` bytes.
 
-    ``hand_on(context, n_above, place, key, number)`` is called for each selected key, of which the first
-    `n_above` come before all others. With `may_miss_first`, some
+    ``hand_on(context, place, key, number)`` is called for each selected key. With `may_miss_first`, some
     keys before all others may stand for nothing, too.
     """
     key_type = element_functions(key_size).key_type
@@ -89,18 +89,16 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         return mask
 
     @device_function
-    def select(areas, own, n_steps, bounds, n_selected, most_last, n_missing, turn, ids, context):
+    def select(areas, own, n_steps, bounds, n_selected, n_missing, turn, ids, context):
         """Hand on the first `n_selected` keys of those that the threads of the cluster have.
 
-        They are handed on by their numbers. If there is a range of keys in which at most `most_last` are, and
-        the last selected ones of them, all of these are handed on, too, as if they were behind all others.
+        Returns the least key that may be among them, whether this warp has handed on any, and the turn that
+        the next search begins with. All blocks have arrived at the barrier of the cluster then; they must
+        stay until all have.
 
-        Returns the least key that may be handed on, how many are handed on before such a range, how many in
-        it, and the turn that the next search begins with.
-
-        `areas` are the shared arrays `warp_counts` and `found`, and the addresses of room for the search, and of the
-        barriers; `turn` counts the digits that the cluster has found before. At `own` are a thread's
-        keys, in `n_steps` vectors. At least `n_selected` keys, if that is not 0, are within `bounds`, and none
+        `areas` are the shared arrays `warp_counts` and `found`, and the addresses of room for the search and
+        of the barriers; `turn` is how many digits the cluster has found before. At `own` are a thread's keys,
+        in `n_steps` vectors. At least `n_selected` keys, if that is not 0, are within `bounds`, and none
         above. The first `n_missing` keys stand for nothing, all of them in the first block, and are 0. `ids`
         are ``(thread, rank, n_blocks)``.
         """
@@ -113,7 +111,6 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         advance = u32(WARP_LANES * per_vector)
 
         # All selected keys are above `high`, or from `low` on: of these `n_left`.
-        n_last = u32(0)
         n_left = n_selected
         place = u32(0)
         n_ties_before = u32(0)
@@ -126,17 +123,11 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
             low += key_type(found[DIGIT]) << key_type(shift)
             high = low + min(high - low, (key_type(1) << key_type(shift)) - 1)
             n_left = found[N_LEFT]
-            n_ties = found[N_TIES]
             place += found[N_ABOVE_BEFORE]
             n_ties_before = found[N_TIES_BEFORE]
-            # The lowest key is also that of what stands for nothing.
-            if low > 0 and n_ties <= most_last:
-                n_last = n_ties
-            searching = shift > 0 and n_left < n_ties and n_last == 0
-        n_above = n_selected
-        if n_last > 0:
-            n_above -= n_left
-            n_left = n_last
+            searching = shift > 0 and n_left < found[N_TIES]
+        # A block stays for the others to read its bins.
+        cluster_arrive_relaxed()
         if may_miss_first and low == 0 and rank > 0:
             n_ties_before -= n_missing
 
@@ -147,11 +138,14 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         warp_count = u32(0)
         if lane < warp:
             warp_count = warp_counts[lane]
-        # Keys of the warps before this one, and of the blocks before this one.
+        # Selected keys of the warps before this one, and of the blocks before this one.
         place += warp_add(warp_count & 0xFFFF)
         n_ties_before += warp_add(warp_count >> 16)
+        place += min(n_ties_before, n_left)
+        n_left = max(n_left, n_ties_before) - n_ties_before
 
         words = cuda.local.array(n_words, key_type)
+        has_selected = False
         step = u32(0)
         while step < n_steps:
             load_vector(words, own)
@@ -165,33 +159,29 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                 n_without = missing_of(first, n_missing)
                 ties = (ties >> n_without) << n_without
             if ballot(ties) != 0:
+                has_selected = True
                 ties ^= above
                 n_ties = popcount_u32(ties)
                 amounts = popcount_u32(above) | (n_ties << 16)
                 through = warp_inclusive_sum(amounts)
                 of_warp = shuffle_from_u32(through, u32(31))
                 before = through - amounts
-                before_last = place + (before & 0xFFFF)
-                tie = n_ties_before + (before >> 16)
-                selected = above | drop_last(ties, max(n_left, tie) - tie)
+                n_ties_before = before >> 16
+                n_kept = max(n_left, n_ties_before) - n_ties_before
+                selected = above | drop_last(ties, n_kept)
+                to = place + (before & 0xFFFF) + min(n_ties_before, n_left)
                 while selected != 0:
                     lowest = selected & (~selected + 1)
                     selected ^= lowest
                     element = 31 - leading_zeros_u32(lowest)
-                    to = before_last + min(tie, n_left)
-                    if n_last > 0:
-                        to = before_last
-                        if lowest & ties != 0:
-                            to = n_above + tie
-                    hand_on(context, n_above, to, load_key(own, element), first + element)
-                    is_tie = u32(lowest & ties != 0)
-                    tie += is_tie
-                    before_last += 1 - is_tie
-                place += of_warp & 0xFFFF
-                n_ties_before += of_warp >> 16
+                    hand_on(context, to, load_key(own, element), first + element)
+                    to += 1
+                n_ties = of_warp >> 16
+                place += (of_warp & 0xFFFF) + min(n_ties, n_left)
+                n_left = max(n_left, n_ties) - n_ties
             own += STEP_BYTES
             first += advance
             step = next_pass(step)
-        return low, n_above, n_last, turn
+        return low, has_selected, turn
 
     return select

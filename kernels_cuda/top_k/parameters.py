@@ -171,8 +171,6 @@ class ClusterParameters(NamedTuple):
         The bits of the number of elements that a cluster reads in a step, a vector per thread.
     chunk_bits : int
         The bits of the number of selected elements that one block orders.
-    sort_offset : int
-        Where the selected keys are ordered, in shared memory.
     is_few : int
         Whether k is small enough for few candidates.
     """
@@ -184,7 +182,6 @@ class ClusterParameters(NamedTuple):
     cluster_bits: int
     step_bits: int
     chunk_bits: int
-    sort_offset: int
     axis_size: int
     k: int
     strides: AxisStrides
@@ -199,7 +196,7 @@ class ClusterGroupsParameters(NamedTuple):
 
     Attributes
     ----------
-    first_row, cluster_bits, chunk_bits, sort_offset : int
+    first_row, cluster_bits, chunk_bits : int
         As in `ClusterParameters`.
     fine_bytes : int
         Bytes of the fine maxima of a row.
@@ -214,7 +211,6 @@ class ClusterGroupsParameters(NamedTuple):
     first_row: int
     cluster_bits: int
     chunk_bits: int
-    sort_offset: int
     fine_bytes: int
     are_merged: int
     group_bits: int

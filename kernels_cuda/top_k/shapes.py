@@ -166,13 +166,11 @@ CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
 LARGEST_CLUSTER = 16
 # Bins that keys are counted in: a thread has two of them.
 CLUSTER_BINS = 2 * CLUSTER_THREADS
+# The most that clusters select: the bins of a block have room for so many keys.
 CLUSTER_LARGEST_K = 4096
 # What one block orders of what is selected.
 SMALLEST_CLUSTER_CHUNK = 128
 LARGEST_CLUSTER_CHUNK = 1024
-# Beyond all chunks, one block orders up to so many elements, of which not all may be selected.
-MOST_LAST = 128
-CLUSTER_CHUNK_SLOTS = LARGEST_CLUSTER_CHUNK + MOST_LAST
 # A cluster selects few elements, of at most so many bytes each, if it has enough groups for each of them: a
 # block has one per lane. There is room for so many candidates, and so many of one block.
 FEW_LARGEST_ELEMENT = 4
@@ -182,13 +180,14 @@ FEW_CANDIDATES_OF_BLOCK = 64
 
 
 def cluster_sort_bytes(element_size: int) -> int:
-    """Return what a launch gives for all keys that are ordered: in chunks, with a vector between them."""
+    """Return the room for all keys that are ordered: in chunks, with a vector between them."""
     return CLUSTER_LARGEST_K * max(4, element_size) + LARGEST_CLUSTER * VECTOR_BYTES
 
 
 def cluster_static_bytes(element_size: int) -> int:
-    """Return the shared memory that cluster kernels have besides what a launch gives them, at most."""
-    return (20 << 10) + CLUSTER_CHUNK_SLOTS * (max(4, element_size) + 4) + 512
+    """Return the shared memory that the cluster kernel has besides the keys of a row, at most."""
+    chunk_bytes = LARGEST_CLUSTER_CHUNK * (max(4, element_size) + 4)
+    return max(cluster_sort_bytes(element_size), 24 << 10) + chunk_bytes + 512
 
 
 # Radix sorts (`tile`, `sort`).

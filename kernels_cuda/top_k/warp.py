@@ -28,11 +28,10 @@ from kernels_cuda.ptx import (
     shuffle_from_u32,
     store_shared_if_u32,
     store_shared_if_u64,
-    warp_add,
     warp_inclusive_sum,
     warp_min,
 )
-from kernels_cuda.runtime.compiler import linked_function, target_capability
+from kernels_cuda.runtime.compiler import device_function, linked_function, target_capability
 from kernels_cuda.top_k.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
@@ -49,6 +48,11 @@ _NOWHERE = 0xFFFFFFFF
 LARGE_REGISTERS = 80
 # So many more than k and a half are ranked, rather than to leave out those that equal the threshold.
 _SPARE = 16
+# Amounts that a word holds of all lanes: at most 16 elements of 32 lanes equal the threshold in a vector, and
+# fewer than 32 lanes, of 32 keys each, have any above it.
+_PACKED = 3
+_PACKED_BITS = 10
+_PACKED_MASK = (1 << _PACKED_BITS) - 1
 # Pairs that a pair is compared with at a time.
 _COMPARED = 4
 
@@ -172,6 +176,22 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 below |= 1 << u32(place)
         return live & ~below
 
+    @device_function
+    def vector_mask(vector):
+        """Return the bits of a lane's keys that are of one vector."""
+        return u32((1 << per_vector) - 1) << (u32(vector) * per_vector)
+
+    @linked_function
+    def first_bits(mask, n_bits, vector):
+        """Return the lowest `n_bits` of those that are set; all are of one vector."""
+        found = u32(0)
+        for element in range(per_vector):
+            bit = mask & (u32(1) << (u32(vector) * per_vector + u32(element)))
+            if bit != 0 and n_bits > 0:
+                found |= bit
+                n_bits -= 1
+        return found
+
     # Older devices might have to spill.
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
@@ -229,18 +249,25 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
             larger = max(larger, unfolded_keys[place])
             smaller = max(smaller, unfolded_keys[place + 1])
         larger, smaller = max(larger, smaller), min(larger, smaller)
-        best = larger
-        next_best = smaller
         threshold = key_type(0)
-        taken = u32(0)
+        n_wanted = n_selected
         if n_selected > WARP_LARGEST_K:
-            taken = n_selected
-        while taken < n_selected:
-            threshold = warp_max(best)
-            if best == threshold:
-                best = next_best
-                next_best = key_type(0)
-            taken += 1
+            n_wanted = u32(0)
+        # A round does not wait for how many maxima the one before has taken away.
+        taken = u32(0)
+        known = u32(0)
+        n_rounds = u32(0)
+        while n_rounds < n_wanted and known < n_wanted:
+            known = taken
+            best = warp_max(larger)
+            if known < n_wanted:
+                threshold = best
+            is_taken = larger == best
+            if is_taken:
+                larger = smaller
+                smaller = key_type(0)
+            taken += popcount_u32(ballot(is_taken))
+            n_rounds += 1
         if n_selected <= WARP_LARGEST_K:
             threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
 
@@ -254,47 +281,44 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         enough = u32(p.n_slots)
         if n_selected <= WARP_LARGEST_K:
             enough = min(enough, n_selected + (n_selected >> 1) + _SPARE)
+        n_lower = through - amount
         if n_found > enough:
-            # Equal maxima have been taken away together, but only k of them had to be.
-            highest = warp_max(larger)
-            taken = u32(0)
-            while taken < n_selected:
-                threshold = warp_max(larger)
-                is_taken = larger == threshold
-                if is_taken:
-                    larger = smaller
-                    smaller = key_type(0)
-                taken += popcount_u32(ballot(is_taken))
-            is_highest = threshold == highest
-            threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
-            live = those_at_or_above(live, unfolded_keys, threshold)
             # Those above the threshold, and the first of those that equal it.
+            threshold_key = fold(threshold, p.unfolded_format, p.key_format)
+            next_above = unfold_next_above(threshold_key, p.key_format)
             kept = u32(0)
-            if not is_highest:
-                threshold_key = fold(threshold, p.unfolded_format, p.key_format)
-                next_above = unfold_next_above(threshold_key, p.key_format)
-                if next_above != 0 or threshold == 0:
-                    kept = those_at_or_above(live, unfolded_keys, next_above)
+            if next_above != 0 or threshold == 0:
+                kept = those_at_or_above(live, unfolded_keys, next_above)
             ties = live ^ kept
-            n_before = warp_add(popcount_u32(kept))
-            fits = n_before <= u32(p.n_slots)
-            n_found = max(n_before, n_selected)
-            for vector in range(n_vectors):
-                if n_before < n_found:
-                    mask = u32(((1 << per_vector) - 1) << (vector * per_vector))
-                    amount = popcount_u32(ties & mask)
-                    through = warp_inclusive_sum(amount)
-                    tie = n_before + through - amount
-                    for element in range(per_vector):
-                        is_tie = ties & u32(1 << (vector * per_vector + element))
-                        if is_tie != 0 and tie < n_found:
-                            kept |= is_tie
-                            tie += 1
-                    n_before += shuffle_from_u32(through, u32(31))
-            amount = popcount_u32(kept)
-            through = warp_inclusive_sum(amount)
+            n_before = u32(0)
+            # Amounts are added up over the lanes three at a time: those above, and the ties of each vector.
+            for first in range(0, 1 + n_vectors, _PACKED):
+                amount = u32(0)
+                for number in range(first, min(first + _PACKED, 1 + n_vectors)):
+                    of_lane = kept
+                    if number > 0:
+                        of_lane = ties & vector_mask(number - 1)
+                    amount |= popcount_u32(of_lane) << u32((number - first) * _PACKED_BITS)
+                through = warp_inclusive_sum(amount)
+                totals = shuffle_from_u32(through, u32(31))
+                lower = through - amount
+                for number in range(first, min(first + _PACKED, 1 + n_vectors)):
+                    at = u32((number - first) * _PACKED_BITS)
+                    total = (totals >> at) & _PACKED_MASK
+                    of_lower = (lower >> at) & _PACKED_MASK
+                    if number == 0:
+                        n_found = max(total, n_selected)
+                        n_before = total
+                        n_lower = of_lower
+                    else:
+                        n_left = n_found - n_before
+                        n_of_lane = max(n_left, of_lower) - of_lower
+                        kept |= first_bits(ties & vector_mask(number - 1), n_of_lane, number - 1)
+                        n_before += min(total, n_left)
+                        n_lower += min(of_lower, n_left)
+            fits = n_found <= u32(p.n_slots)
         if fits:
-            slot = slots + (through - amount)
+            slot = slots + n_lower
             for place in range(per_lane):
                 is_kept = (kept >> u32(place)) & 1
                 position = position_of(lane_first, place)

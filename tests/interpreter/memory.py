@@ -141,7 +141,9 @@ class SharedMemory:
         first = blocks // self._n_cluster * self._n_cluster
         owners = np.where(ranks == 0, blocks, first + ranks - 1)
         offsets = (addresses & np.uint64((1 << RANK_BITS) - 1)).astype(np.int64)
-        outside = (ranks > self._n_cluster) | (offsets < SHARED_BEGIN) | (offsets + bits // 8 > self.block_bytes)
+        outside = (
+            (ranks > self._n_cluster) | (offsets < SHARED_BEGIN) | (offsets + bits // 8 > self.block_bytes)
+        )
         if outside.any():
             at, size = int(offsets[outside][0]) - SHARED_BEGIN, self.block_bytes - SHARED_BEGIN
             block = f"block {int(ranks[outside][0]) - 1} of the cluster"
