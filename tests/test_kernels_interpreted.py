@@ -121,11 +121,12 @@ def run_top_k(name, data_type, rows, k, is_sorted):
 
 
 TIES = {
-    "constant": lambda rows: np.ones_like(rows),
+    "constant": np.ones_like,
     "two": lambda rows: rows > 0,
     "few": lambda rows: np.floor(rows * 2),
     "mostly_zeros": lambda rows: rows * (rows > 1.9),
     "clamped": lambda rows: rows.clip(-1, 1),
+    "close": lambda rows: 1 + np.floor(abs(rows) * 3) / (1 << 23),
     "lowest": lambda rows: np.full_like(rows, -np.inf),
 }
 
@@ -139,3 +140,12 @@ def test_ties_of_short_rows(n_elements, kind, is_sorted):
     rows = TIES[kind](rows).astype(np.float32)
     for k in (1, 8, 32):
         run_top_k("warp", TensorDataType.FLOAT32, rows, k, is_sorted)
+
+
+@pytest.mark.parametrize("kind", TIES)
+@pytest.mark.parametrize("name", ["cluster", "cluster_groups"])
+def test_ties_of_long_rows(name, kind):
+    """The blocks of a cluster find that all keys of a range are equal, or that they are not."""
+    rows = np.random.default_rng(12).standard_normal((1, 20_003), np.float32)
+    rows = TIES[kind](rows).astype(np.float32)
+    run_top_k(name, TensorDataType.FLOAT32, rows, 600, is_sorted=False)

@@ -3,7 +3,8 @@
 For each digit:
 
 1. Each block counts those of its keys that are in the range so far, in bins of its own.
-2. It sends all blocks how many are in each page of 64 bins.
+2. It sends all blocks how many are in each page of 64 bins; and from the second digit on, its largest and
+   smallest key in the range. If all keys in the range are equal, that is the end.
 3. Each block adds these totals up, so that it knows the page that the k-th key is in, and reads the bins of
    this page, from one block per warp.
 4. These add up to the digit, and to how many selected keys the blocks before have: that is where the results
@@ -36,8 +37,16 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cluster_messages import TOTALS, announce, barrier_at, of_block, wait_for_all
+from kernels_cuda.top_k.cooperate import warp_maximum
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.shapes import CLUSTER_BINS, CLUSTER_THREADS, LARGEST_CLUSTER, VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shapes import (
+    CLUSTER_BINS,
+    CLUSTER_THREADS,
+    CLUSTER_WARPS,
+    LARGEST_CLUSTER,
+    VECTOR_BYTES,
+    WARP_LANES,
+)
 from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
 
 u32 = types.uint32
@@ -54,11 +63,15 @@ _BLOCK_TOTALS = 4 * _N_PAGES
 _TOTALS_VECTORS = _BLOCK_TOTALS // VECTOR_BYTES
 _TOTALS = LARGEST_CLUSTER * _BLOCK_TOTALS
 _PAGE = 2 * 4 * _PAGE_BINS
-RANGE_BYTES = 2 * (_BINS + _TOTALS + _PAGE) + VECTOR_BYTES + _BLOCK_TOTALS
 _FIRST_TOTALS = 2 * _BINS
 _FIRST_PAGE = _FIRST_TOTALS + 2 * _TOTALS
 _KNOWN = _FIRST_PAGE + 2 * _PAGE
 _OWN_TOTALS = _KNOWN + VECTOR_BYTES
+# What is largest and smallest in a block, and in each of its warps: two numbers of up to 8 bytes.
+_FIRST_ENDS = _OWN_TOTALS + _BLOCK_TOTALS
+_ENDS = LARGEST_CLUSTER * VECTOR_BYTES
+_OWN_ENDS = _FIRST_ENDS + 2 * _ENDS
+RANGE_BYTES = _OWN_ENDS + CLUSTER_WARPS * VECTOR_BYTES
 # What `find_digit` finds: the digit, the number of the k-th key among those that have it, and how many these
 # are; and how many keys the blocks before have that are above, and that have it.
 DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, N_FOUND = range(6)
@@ -77,6 +90,7 @@ def range_functions(element_size: int) -> RangeFunctions:
     key_type = element_functions(element_size).key_type
     keys = key_functions(element_size)
     load_vector, key_at, n_words = keys.load_vector, keys.key_at, keys.n_words
+    warp_max = warp_maximum(key_type)
     per_vector = VECTOR_BYTES // element_size
 
     @linked_function
@@ -89,25 +103,60 @@ def range_functions(element_size: int) -> RangeFunctions:
             store_shared_u64(memory + _FIRST_PAGE + (thread << 3), u64(0))
 
     @linked_function
-    def count_digits(own, n_steps, bins, low, span, shift):
-        """Count the digits at bit `shift` of a thread's keys from `low` to ``low + span``."""
+    def count_digits(own, n_steps, bins, low, span, shift, is_part):
+        """Count the digits at bit `shift` of a thread's keys from `low` to ``low + span``.
+
+        If these are a part of all keys, return how far the largest is above `low`, and how far the smallest,
+        inverted: both are 0 where there is none.
+        """
         words = cuda.local.array(n_words, key_type)
+        largest = key_type(0)
+        smallest = key_type(0)
         step = u32(0)
         while step < n_steps:
             load_vector(words, own)
             for element in range(per_vector):
                 offset = key_at(words, element) - low
                 count_shared_if(bins + (u32(offset >> key_type(shift)) << 2), offset <= span)
+            if is_part:
+                for element in range(per_vector):
+                    offset = key_at(words, element) - low
+                    if offset <= span:
+                        largest = max(largest, offset)
+                        smallest = max(smallest, ~offset)
             own += STEP_BYTES
             step = next_pass(step)
+        return largest, smallest
+
+    @device_function
+    def store_ends(address, largest, smallest):
+        store_shared_u64(address, u64(largest))
+        store_shared_u64(address + 8, u64(smallest))
 
     @linked_function
-    def share_totals(bins, own_totals, totals, barrier, parity, thread, rank, n_blocks):
-        """Send all blocks how many keys each page of this one has, and wait for theirs."""
+    def ends_of_all(address, n_ends, lane):
+        """Return the maxima of up to 32 pairs, of which a lane takes one."""
+        largest = key_type(0)
+        smallest = key_type(0)
+        if lane < n_ends:
+            largest = key_type(load_shared_u64(address + lane * VECTOR_BYTES))
+            smallest = key_type(load_shared_u64(address + lane * VECTOR_BYTES + 8))
+        return warp_max(largest), warp_max(smallest)
+
+    @linked_function
+    def share(bins, memory, half, barrier, parity, ends, is_part, ids):
+        """Send all blocks how many keys each page of this one has, and its ends; wait for theirs."""
+        thread, rank, n_blocks = ids
         lane = thread & 31
         warp = thread >> 5
+        own_totals = memory + _OWN_TOTALS
+        totals = memory + _FIRST_TOTALS + half * _TOTALS
         pair = load_shared_u64(bins + (thread << 3))
         total = warp_add(u32(pair) + u32(pair >> 32))
+        if is_part:
+            largest, smallest = warp_max(ends[0]), warp_max(ends[1])
+            if lane == 0:
+                store_ends(memory + _OWN_ENDS + warp * VECTOR_BYTES, largest, smallest)
         if lane == 0:
             store_shared_u32(own_totals + (warp << 2), total)
         cuda.syncthreads()
@@ -115,6 +164,16 @@ def range_functions(element_size: int) -> RangeFunctions:
             at = thread % _TOTALS_VECTORS * VECTOR_BYTES
             to, at_barrier = of_block(totals + rank * _BLOCK_TOTALS + at, barrier, thread // _TOTALS_VECTORS)
             send_u32x4(to, *load_shared_u32x4(own_totals + at), at_barrier)
+        if is_part and warp == CLUSTER_WARPS - 1:
+            largest, smallest = ends_of_all(memory + _OWN_ENDS, u32(CLUSTER_WARPS), lane)
+            cuda.syncwarp()
+            if lane == 0:
+                store_ends(memory + _OWN_ENDS, largest, smallest)
+            cuda.syncwarp()
+            if lane < n_blocks:
+                place = memory + _FIRST_ENDS + half * _ENDS + rank * VECTOR_BYTES
+                to, at_barrier = of_block(place, barrier, lane)
+                send_u32x4(to, *load_shared_u32x4(memory + _OWN_ENDS), at_barrier)
         wait_for_all(barrier, parity)
 
     @linked_function
@@ -185,12 +244,15 @@ def range_functions(element_size: int) -> RangeFunctions:
             found[N_TIES_BEFORE] = n_ties_before
 
     @device_function
-    def find_digit(areas, turn, row_keys, bounds, shift, n_left, ids):
+    def find_digit(areas, turn, row_keys, bounds, shift, n_left, is_part, ids):
         """Write down the digit at bit `shift` of the key that is number `n_left` from the top of a range.
 
+        Or, if the range `is_part` of all keys, and those in it are equal, write down nothing. Return whether
+        that is so, and how far the smallest key is above the lower bound.
+
         `areas` are the shared array `found`, and the addresses of room for the search and of the barriers;
-        `turn` is how many digits the cluster has found before. `row_keys` are ``(own, n_steps)``, `bounds`
-        ``(low, span)`` of the range, and `ids` ``(thread, rank, n_blocks)``.
+        `turn` is how many digits the cluster has looked for before. `row_keys` are ``(own, n_steps)``,
+        `bounds` ``(low, span)`` of the range, and `ids` ``(thread, rank, n_blocks)``.
         """
         found, memory, barriers = areas
         thread, rank, n_blocks = ids
@@ -204,20 +266,31 @@ def range_functions(element_size: int) -> RangeFunctions:
         known = memory + _KNOWN
         barrier = barrier_at(barriers, TOTALS + half)
         if thread == 0:
-            announce(barrier, n_blocks * _BLOCK_TOTALS)
-        count_digits(*row_keys, bins, *bounds, shift)
+            n_bytes = u32(_BLOCK_TOTALS)
+            if is_part:
+                n_bytes += VECTOR_BYTES
+            announce(barrier, n_blocks * n_bytes)
+        ends = count_digits(*row_keys, bins, *bounds, shift, is_part)
         cuda.syncthreads()
         parity = (turn >> 1) & 1
-        share_totals(bins, memory + _OWN_TOTALS, totals, barrier, parity, thread, rank, n_blocks)
+        share(bins, memory, half, barrier, parity, ends, is_part, ids)
         # No block reads the other set any more.
         store_shared_u64(memory + other * _BINS + (thread << 3), u64(0))
         if thread < _PAGE // 8:
             store_shared_u64(memory + _FIRST_PAGE + other * _PAGE + (thread << 3), u64(0))
-        if warp < n_blocks:
-            read_page(bins, totals, page, known, n_left, lane, warp, rank)
+        is_one = False
+        smallest = key_type(0)
+        if is_part:
+            largest, smallest = ends_of_all(memory + _FIRST_ENDS + half * _ENDS, n_blocks, lane)
+            smallest = ~smallest
+            is_one = largest == smallest
+        if not is_one:
+            if warp < n_blocks:
+                read_page(bins, totals, page, known, n_left, lane, warp, rank)
+            cuda.syncthreads()
+            if warp == 0:
+                read_digit(page, known, found, lane)
         cuda.syncthreads()
-        if warp == 0:
-            read_digit(page, known, found, lane)
-        cuda.syncthreads()
+        return is_one, smallest
 
     return RangeFunctions(begin, find_digit)

@@ -1,7 +1,7 @@
 """What a cluster selects of the keys in its shared memory, and which of the results each of them is.
 
 1. Find the range of keys in which the k-th one lies, digit by digit (`cluster_range`). All keys above the
-   range are selected. Of those within it, the first ones are, by number; after the last digit they are equal.
+   range are selected. Of those within it, the first ones are, by number; at the end they are equal.
 2. Count the selected keys of each warp. So each knows where in the results its own begin.
 3. Go over the keys once more, and hand on the selected ones.
 
@@ -97,10 +97,10 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         stay until all have.
 
         `areas` are the shared arrays `warp_counts` and `found`, and the addresses of room for the search and
-        of the barriers; `turn` is how many digits the cluster has found before. At `own` are a thread's keys,
-        in `n_steps` vectors. At least `n_selected` keys, if that is not 0, are within `bounds`, and none
-        above. The first `n_missing` keys stand for nothing, all of them in the first block, and are 0. `ids`
-        are ``(thread, rank, n_blocks)``.
+        of the barriers; `turn` is how many digits the cluster has looked for before. At `own` are a thread's
+        keys, in `n_steps` vectors. At least `n_selected` keys, if that is not 0, are within `bounds`, and
+        none above. The first `n_missing` keys stand for nothing, all of them in the first block, and are 0.
+        `ids` are ``(thread, rank, n_blocks)``.
         """
         warp_counts, found, memory, barriers = areas
         low, high = bounds
@@ -115,17 +115,33 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         place = u32(0)
         n_ties_before = u32(0)
         shift = needed_bits(high - low)
+        is_part = False
         searching = n_selected > 0
         while searching:
             shift = max(shift, u32(DIGIT_BITS)) - DIGIT_BITS
-            find_digit((found, memory, barriers), turn, (own, n_steps), (low, high - low), shift, n_left, ids)
+            is_one, offset = find_digit(
+                (found, memory, barriers),
+                turn,
+                (own, n_steps),
+                (low, high - low),
+                shift,
+                n_left,
+                is_part,
+                ids,
+            )
             turn += 1
-            low += key_type(found[DIGIT]) << key_type(shift)
-            high = low + min(high - low, (key_type(1) << key_type(shift)) - 1)
-            n_left = found[N_LEFT]
-            place += found[N_ABOVE_BEFORE]
-            n_ties_before = found[N_TIES_BEFORE]
-            searching = shift > 0 and n_left < found[N_TIES]
+            is_part = True
+            if is_one:
+                low += offset
+                high = low
+                searching = False
+            else:
+                low += key_type(found[DIGIT]) << key_type(shift)
+                high = low + min(high - low, (key_type(1) << key_type(shift)) - 1)
+                n_left = found[N_LEFT]
+                place += found[N_ABOVE_BEFORE]
+                n_ties_before = found[N_TIES_BEFORE]
+                searching = shift > 0 and n_left < found[N_TIES]
         # A block stays for the others to read its bins.
         cluster_arrive_relaxed()
         if may_miss_first and low == 0 and rank > 0:

@@ -21,6 +21,7 @@ from kernels_cuda.ptx import (
     ballot,
     grid_dependency_wait,
     join_u32,
+    leading_zeros_u32,
     load_if_u32x4,
     popcount_u32,
     shared_address,
@@ -182,15 +183,13 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         return u32((1 << per_vector) - 1) << (u32(vector) * per_vector)
 
     @linked_function
-    def first_bits(mask, n_bits, vector):
-        """Return the lowest `n_bits` of those that are set; all are of one vector."""
-        found = u32(0)
-        for element in range(per_vector):
-            bit = mask & (u32(1) << (u32(vector) * per_vector + u32(element)))
-            if bit != 0 and n_bits > 0:
-                found |= bit
-                n_bits -= 1
-        return found
+    def first_bits(mask, n_bits):
+        """Return the lowest `n_bits` of those that are set."""
+        if n_bits == 0:
+            mask = u32(0)
+        while popcount_u32(mask) > n_bits:
+            mask ^= u32(1) << (31 - leading_zeros_u32(mask))
+        return mask
 
     # Older devices might have to spill.
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
@@ -249,25 +248,18 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
             larger = max(larger, unfolded_keys[place])
             smaller = max(smaller, unfolded_keys[place + 1])
         larger, smaller = max(larger, smaller), min(larger, smaller)
+        best = larger
+        next_best = smaller
         threshold = key_type(0)
-        n_wanted = n_selected
-        if n_selected > WARP_LARGEST_K:
-            n_wanted = u32(0)
-        # A round does not wait for how many maxima the one before has taken away.
         taken = u32(0)
-        known = u32(0)
-        n_rounds = u32(0)
-        while n_rounds < n_wanted and known < n_wanted:
-            known = taken
-            best = warp_max(larger)
-            if known < n_wanted:
-                threshold = best
-            is_taken = larger == best
-            if is_taken:
-                larger = smaller
-                smaller = key_type(0)
-            taken += popcount_u32(ballot(is_taken))
-            n_rounds += 1
+        if n_selected > WARP_LARGEST_K:
+            taken = n_selected
+        while taken < n_selected:
+            threshold = warp_max(best)
+            if best == threshold:
+                best = next_best
+                next_best = key_type(0)
+            taken += 1
         if n_selected <= WARP_LARGEST_K:
             threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
 
@@ -283,13 +275,23 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
             enough = min(enough, n_selected + (n_selected >> 1) + _SPARE)
         n_lower = through - amount
         if n_found > enough:
+            # Equal maxima have been taken away together, but only k of them had to be.
+            taken = u32(0)
+            while taken < n_selected:
+                threshold = warp_max(larger)
+                is_taken = larger == threshold
+                if is_taken:
+                    larger = smaller
+                    smaller = key_type(0)
+                taken += popcount_u32(ballot(is_taken))
             # Those above the threshold, and the first of those that equal it.
+            threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
             threshold_key = fold(threshold, p.unfolded_format, p.key_format)
             next_above = unfold_next_above(threshold_key, p.key_format)
             kept = u32(0)
             if next_above != 0 or threshold == 0:
                 kept = those_at_or_above(live, unfolded_keys, next_above)
-            ties = live ^ kept
+            ties = those_at_or_above(live, unfolded_keys, threshold) ^ kept
             n_before = u32(0)
             # Amounts are added up over the lanes three at a time: those above, and the ties of each vector.
             for first in range(0, 1 + n_vectors, _PACKED):
@@ -313,7 +315,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                     else:
                         n_left = n_found - n_before
                         n_of_lane = max(n_left, of_lower) - of_lower
-                        kept |= first_bits(ties & vector_mask(number - 1), n_of_lane, number - 1)
+                        kept |= first_bits(ties & vector_mask(number - 1), n_of_lane)
                         n_before += min(total, n_left)
                         n_lower += min(of_lower, n_left)
             fits = n_found <= u32(p.n_slots)
