@@ -3,8 +3,8 @@
 For each digit:
 
 1. Each block counts those of its keys that are in the range so far, in bins of its own.
-2. It sends all blocks how many are in each page of 64 bins; and from the second digit on, its largest and
-   smallest key in the range. If all keys in the range are equal, that is the end.
+2. It sends all blocks how many are in each page of 64 bins. Where all keys in the range may be equal, it also
+   sends the largest and the smallest of its own: if they are, that is the end.
 3. Each block adds these totals up, so that it knows the page that the k-th key is in, and reads the bins of
    this page, from one block per warp.
 4. These add up to the digit, and to how many selected keys the blocks before have: that is where the results
@@ -103,10 +103,10 @@ def range_functions(element_size: int) -> RangeFunctions:
             store_shared_u64(memory + _FIRST_PAGE + (thread << 3), u64(0))
 
     @linked_function
-    def count_digits(own, n_steps, bins, low, span, shift, is_part):
+    def count_digits(own, n_steps, bins, low, span, shift, finds_ends):
         """Count the digits at bit `shift` of a thread's keys from `low` to ``low + span``.
 
-        If these are a part of all keys, return how far the largest is above `low`, and how far the smallest,
+        With `finds_ends`, return how far the largest of them is above `low`, and how far the smallest,
         inverted: both are 0 where there is none.
         """
         words = cuda.local.array(n_words, key_type)
@@ -115,10 +115,12 @@ def range_functions(element_size: int) -> RangeFunctions:
         step = u32(0)
         while step < n_steps:
             load_vector(words, own)
+            is_within = False
             for element in range(per_vector):
                 offset = key_at(words, element) - low
+                is_within |= offset <= span
                 count_shared_if(bins + (u32(offset >> key_type(shift)) << 2), offset <= span)
-            if is_part:
+            if finds_ends and is_within:
                 for element in range(per_vector):
                     offset = key_at(words, element) - low
                     if offset <= span:
@@ -144,7 +146,7 @@ def range_functions(element_size: int) -> RangeFunctions:
         return warp_max(largest), warp_max(smallest)
 
     @linked_function
-    def share(bins, memory, half, barrier, parity, ends, is_part, ids):
+    def share(bins, memory, half, barrier, parity, ends, finds_ends, ids):
         """Send all blocks how many keys each page of this one has, and its ends; wait for theirs."""
         thread, rank, n_blocks = ids
         lane = thread & 31
@@ -153,7 +155,7 @@ def range_functions(element_size: int) -> RangeFunctions:
         totals = memory + _FIRST_TOTALS + half * _TOTALS
         pair = load_shared_u64(bins + (thread << 3))
         total = warp_add(u32(pair) + u32(pair >> 32))
-        if is_part:
+        if finds_ends:
             largest, smallest = warp_max(ends[0]), warp_max(ends[1])
             if lane == 0:
                 store_ends(memory + _OWN_ENDS + warp * VECTOR_BYTES, largest, smallest)
@@ -164,7 +166,7 @@ def range_functions(element_size: int) -> RangeFunctions:
             at = thread % _TOTALS_VECTORS * VECTOR_BYTES
             to, at_barrier = of_block(totals + rank * _BLOCK_TOTALS + at, barrier, thread // _TOTALS_VECTORS)
             send_u32x4(to, *load_shared_u32x4(own_totals + at), at_barrier)
-        if is_part and warp == CLUSTER_WARPS - 1:
+        if finds_ends and warp == CLUSTER_WARPS - 1:
             largest, smallest = ends_of_all(memory + _OWN_ENDS, u32(CLUSTER_WARPS), lane)
             cuda.syncwarp()
             if lane == 0:
@@ -244,11 +246,11 @@ def range_functions(element_size: int) -> RangeFunctions:
             found[N_TIES_BEFORE] = n_ties_before
 
     @device_function
-    def find_digit(areas, turn, row_keys, bounds, shift, n_left, is_part, ids):
+    def find_digit(areas, turn, row_keys, bounds, shift, n_left, finds_ends, ids):
         """Write down the digit at bit `shift` of the key that is number `n_left` from the top of a range.
 
-        Or, if the range `is_part` of all keys, and those in it are equal, write down nothing. Return whether
-        that is so, and how far the smallest key is above the lower bound.
+        Or, with `finds_ends`, if all keys in the range are equal, write down nothing. Return whether that is
+        so, and how far they are above the lower bound.
 
         `areas` are the shared array `found`, and the addresses of room for the search and of the barriers;
         `turn` is how many digits the cluster has looked for before. `row_keys` are ``(own, n_steps)``,
@@ -267,20 +269,20 @@ def range_functions(element_size: int) -> RangeFunctions:
         barrier = barrier_at(barriers, TOTALS + half)
         if thread == 0:
             n_bytes = u32(_BLOCK_TOTALS)
-            if is_part:
+            if finds_ends:
                 n_bytes += VECTOR_BYTES
             announce(barrier, n_blocks * n_bytes)
-        ends = count_digits(*row_keys, bins, *bounds, shift, is_part)
+        ends = count_digits(*row_keys, bins, *bounds, shift, finds_ends)
         cuda.syncthreads()
         parity = (turn >> 1) & 1
-        share(bins, memory, half, barrier, parity, ends, is_part, ids)
+        share(bins, memory, half, barrier, parity, ends, finds_ends, ids)
         # No block reads the other set any more.
         store_shared_u64(memory + other * _BINS + (thread << 3), u64(0))
         if thread < _PAGE // 8:
             store_shared_u64(memory + _FIRST_PAGE + other * _PAGE + (thread << 3), u64(0))
         is_one = False
         smallest = key_type(0)
-        if is_part:
+        if finds_ends:
             largest, smallest = ends_of_all(memory + _FIRST_ENDS + half * _ENDS, n_blocks, lane)
             smallest = ~smallest
             is_one = largest == smallest

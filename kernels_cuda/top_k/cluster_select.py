@@ -35,11 +35,14 @@ from kernels_cuda.top_k.cluster_range import (
     range_functions,
 )
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.shapes import CLUSTER_WARPS, VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shapes import CLUSTER_THREADS, CLUSTER_WARPS, VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared_keys import STEP_BYTES, key_functions
 from kernels_cuda.top_k.threshold import bit_length
 
 u32 = types.uint32
+
+# A bin is crowded if it has more than one of so many keys, as hardly any bin of normal numbers has.
+_CROWDED_BINS = 20
 
 
 @functools.cache
@@ -55,6 +58,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
     find_digit = range_functions(key_size).find_digit
     needed_bits = bit_length(key_type)
     per_vector = VECTOR_BYTES // key_size
+    crowd_of_step = CLUSTER_THREADS * per_vector // _CROWDED_BINS
 
     @device_function
     def missing_of(first, n_missing):
@@ -104,7 +108,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         """
         warp_counts, found, memory, barriers = areas
         low, high = bounds
-        thread, rank, _ = ids
+        thread, rank, n_blocks = ids
         lane = thread & 31
         warp = thread >> 5
         first = ((rank * CLUSTER_WARPS + warp) * n_steps * WARP_LANES + lane) * per_vector
@@ -115,7 +119,9 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         place = u32(0)
         n_ties_before = u32(0)
         shift = needed_bits(high - low)
-        is_part = False
+        # Equal keys make a bin of the first digit crowded. After two digits, few keys are left in any case.
+        crowd = n_blocks * n_steps * crowd_of_step
+        finds_ends = False
         searching = n_selected > 0
         while searching:
             shift = max(shift, u32(DIGIT_BITS)) - DIGIT_BITS
@@ -126,11 +132,10 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                 (low, high - low),
                 shift,
                 n_left,
-                is_part,
+                finds_ends,
                 ids,
             )
             turn += 1
-            is_part = True
             if is_one:
                 low += offset
                 high = low
@@ -141,6 +146,8 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                 n_left = found[N_LEFT]
                 place += found[N_ABOVE_BEFORE]
                 n_ties_before = found[N_TIES_BEFORE]
+                finds_ends = found[N_TIES] > crowd
+                crowd = u32(0)
                 searching = shift > 0 and n_left < found[N_TIES]
         # A block stays for the others to read its bins.
         cluster_arrive_relaxed()

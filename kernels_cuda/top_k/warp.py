@@ -21,7 +21,6 @@ from kernels_cuda.ptx import (
     ballot,
     grid_dependency_wait,
     join_u32,
-    leading_zeros_u32,
     load_if_u32x4,
     popcount_u32,
     shared_address,
@@ -29,10 +28,11 @@ from kernels_cuda.ptx import (
     shuffle_from_u32,
     store_shared_if_u32,
     store_shared_if_u64,
+    warp_add,
     warp_inclusive_sum,
     warp_min,
 )
-from kernels_cuda.runtime.compiler import device_function, linked_function, target_capability
+from kernels_cuda.runtime.compiler import linked_function, target_capability
 from kernels_cuda.top_k.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
@@ -49,11 +49,6 @@ _NOWHERE = 0xFFFFFFFF
 LARGE_REGISTERS = 80
 # So many more than k and a half are ranked, rather than to leave out those that equal the threshold.
 _SPARE = 16
-# Amounts that a word holds of all lanes: at most 16 elements of 32 lanes equal the threshold in a vector, and
-# fewer than 32 lanes, of 32 keys each, have any above it.
-_PACKED = 3
-_PACKED_BITS = 10
-_PACKED_MASK = (1 << _PACKED_BITS) - 1
 # Pairs that a pair is compared with at a time.
 _COMPARED = 4
 
@@ -177,20 +172,6 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 below |= 1 << u32(place)
         return live & ~below
 
-    @device_function
-    def vector_mask(vector):
-        """Return the bits of a lane's keys that are of one vector."""
-        return u32((1 << per_vector) - 1) << (u32(vector) * per_vector)
-
-    @linked_function
-    def first_bits(mask, n_bits):
-        """Return the lowest `n_bits` of those that are set."""
-        if n_bits == 0:
-            mask = u32(0)
-        while popcount_u32(mask) > n_bits:
-            mask ^= u32(1) << (31 - leading_zeros_u32(mask))
-        return mask
-
     # Older devices might have to spill.
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
@@ -273,9 +254,9 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         enough = u32(p.n_slots)
         if n_selected <= WARP_LARGEST_K:
             enough = min(enough, n_selected + (n_selected >> 1) + _SPARE)
-        n_lower = through - amount
         if n_found > enough:
             # Equal maxima have been taken away together, but only k of them had to be.
+            highest = warp_max(larger)
             taken = u32(0)
             while taken < n_selected:
                 threshold = warp_max(larger)
@@ -284,43 +265,36 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                     larger = smaller
                     smaller = key_type(0)
                 taken += popcount_u32(ballot(is_taken))
-            # Those above the threshold, and the first of those that equal it.
+            is_highest = threshold == highest
             threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
-            threshold_key = fold(threshold, p.unfolded_format, p.key_format)
-            next_above = unfold_next_above(threshold_key, p.key_format)
+            live = those_at_or_above(live, unfolded_keys, threshold)
+            # Those above the threshold, and the first of those that equal it.
             kept = u32(0)
-            if next_above != 0 or threshold == 0:
-                kept = those_at_or_above(live, unfolded_keys, next_above)
-            ties = those_at_or_above(live, unfolded_keys, threshold) ^ kept
-            n_before = u32(0)
-            # Amounts are added up over the lanes three at a time: those above, and the ties of each vector.
-            for first in range(0, 1 + n_vectors, _PACKED):
-                amount = u32(0)
-                for number in range(first, min(first + _PACKED, 1 + n_vectors)):
-                    of_lane = kept
-                    if number > 0:
-                        of_lane = ties & vector_mask(number - 1)
-                    amount |= popcount_u32(of_lane) << u32((number - first) * _PACKED_BITS)
-                through = warp_inclusive_sum(amount)
-                totals = shuffle_from_u32(through, u32(31))
-                lower = through - amount
-                for number in range(first, min(first + _PACKED, 1 + n_vectors)):
-                    at = u32((number - first) * _PACKED_BITS)
-                    total = (totals >> at) & _PACKED_MASK
-                    of_lower = (lower >> at) & _PACKED_MASK
-                    if number == 0:
-                        n_found = max(total, n_selected)
-                        n_before = total
-                        n_lower = of_lower
-                    else:
-                        n_left = n_found - n_before
-                        n_of_lane = max(n_left, of_lower) - of_lower
-                        kept |= first_bits(ties & vector_mask(number - 1), n_of_lane)
-                        n_before += min(total, n_left)
-                        n_lower += min(of_lower, n_left)
-            fits = n_found <= u32(p.n_slots)
+            if not is_highest:
+                threshold_key = fold(threshold, p.unfolded_format, p.key_format)
+                next_above = unfold_next_above(threshold_key, p.key_format)
+                if next_above != 0 or threshold == 0:
+                    kept = those_at_or_above(live, unfolded_keys, next_above)
+            ties = live ^ kept
+            n_before = warp_add(popcount_u32(kept))
+            fits = n_before <= u32(p.n_slots)
+            n_found = max(n_before, n_selected)
+            for vector in range(n_vectors):
+                if n_before < n_found:
+                    mask = u32(((1 << per_vector) - 1) << (vector * per_vector))
+                    amount = popcount_u32(ties & mask)
+                    through = warp_inclusive_sum(amount)
+                    tie = n_before + through - amount
+                    for element in range(per_vector):
+                        is_tie = ties & u32(1 << (vector * per_vector + element))
+                        if is_tie != 0 and tie < n_found:
+                            kept |= is_tie
+                            tie += 1
+                    n_before += shuffle_from_u32(through, u32(31))
+            amount = popcount_u32(kept)
+            through = warp_inclusive_sum(amount)
         if fits:
-            slot = slots + n_lower
+            slot = slots + (through - amount)
             for place in range(per_lane):
                 is_kept = (kept >> u32(place)) & 1
                 position = position_of(lane_first, place)
