@@ -103,11 +103,23 @@ def range_functions(element_size: int) -> RangeFunctions:
             store_shared_u64(memory + _FIRST_PAGE + (thread << 3), u64(0))
 
     @linked_function
-    def count_digits(own, n_steps, bins, low, span, shift, finds_ends):
-        """Count the digits at bit `shift` of a thread's keys from `low` to ``low + span``.
+    def count_digits(own, n_steps, bins, low, span, shift):
+        """Count the digits at bit `shift` of a thread's keys from `low` to ``low + span``."""
+        words = cuda.local.array(n_words, key_type)
+        step = u32(0)
+        while step < n_steps:
+            load_vector(words, own)
+            for element in range(per_vector):
+                offset = key_at(words, element) - low
+                count_shared_if(bins + (u32(offset >> key_type(shift)) << 2), offset <= span)
+            own += STEP_BYTES
+            step = next_pass(step)
 
-        With `finds_ends`, return how far the largest of them is above `low`, and how far the smallest,
-        inverted: both are 0 where there is none.
+    @linked_function
+    def find_ends(own, n_steps, low, span):
+        """Return how far the largest of a thread's keys from `low` to ``low + span`` is above `low`.
+
+        And how far the smallest, inverted. Both are 0 where there is none.
         """
         words = cuda.local.array(n_words, key_type)
         largest = key_type(0)
@@ -115,17 +127,11 @@ def range_functions(element_size: int) -> RangeFunctions:
         step = u32(0)
         while step < n_steps:
             load_vector(words, own)
-            is_within = False
             for element in range(per_vector):
                 offset = key_at(words, element) - low
-                is_within |= offset <= span
-                count_shared_if(bins + (u32(offset >> key_type(shift)) << 2), offset <= span)
-            if finds_ends and is_within:
-                for element in range(per_vector):
-                    offset = key_at(words, element) - low
-                    if offset <= span:
-                        largest = max(largest, offset)
-                        smallest = max(smallest, ~offset)
+                if offset <= span:
+                    largest = max(largest, offset)
+                    smallest = max(smallest, ~offset)
             own += STEP_BYTES
             step = next_pass(step)
         return largest, smallest
@@ -146,7 +152,7 @@ def range_functions(element_size: int) -> RangeFunctions:
         return warp_max(largest), warp_max(smallest)
 
     @linked_function
-    def share(bins, memory, half, barrier, parity, ends, finds_ends, ids):
+    def share(row_keys, bounds, bins, memory, half, barrier, parity, finds_ends, ids):
         """Send all blocks how many keys each page of this one has, and its ends; wait for theirs."""
         thread, rank, n_blocks = ids
         lane = thread & 31
@@ -156,7 +162,8 @@ def range_functions(element_size: int) -> RangeFunctions:
         pair = load_shared_u64(bins + (thread << 3))
         total = warp_add(u32(pair) + u32(pair >> 32))
         if finds_ends:
-            largest, smallest = warp_max(ends[0]), warp_max(ends[1])
+            largest, smallest = find_ends(*row_keys, *bounds)
+            largest, smallest = warp_max(largest), warp_max(smallest)
             if lane == 0:
                 store_ends(memory + _OWN_ENDS + warp * VECTOR_BYTES, largest, smallest)
         if lane == 0:
@@ -272,10 +279,10 @@ def range_functions(element_size: int) -> RangeFunctions:
             if finds_ends:
                 n_bytes += VECTOR_BYTES
             announce(barrier, n_blocks * n_bytes)
-        ends = count_digits(*row_keys, bins, *bounds, shift, finds_ends)
+        count_digits(*row_keys, bins, *bounds, shift)
         cuda.syncthreads()
         parity = (turn >> 1) & 1
-        share(bins, memory, half, barrier, parity, ends, finds_ends, ids)
+        share(row_keys, bounds, bins, memory, half, barrier, parity, finds_ends, ids)
         # No block reads the other set any more.
         store_shared_u64(memory + other * _BINS + (thread << 3), u64(0))
         if thread < _PAGE // 8:

@@ -41,8 +41,10 @@ from kernels_cuda.top_k.threshold import bit_length
 
 u32 = types.uint32
 
-# A bin is crowded if it has more than one of so many keys, as hardly any bin of normal numbers has.
+# A crowded bin of the first digit has more than one of so many keys, one of the others more than so many.
+# Hardly any bin of normal numbers is crowded.
 _CROWDED_BINS = 20
+_CROWD = 16
 
 
 @functools.cache
@@ -119,7 +121,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         place = u32(0)
         n_ties_before = u32(0)
         shift = needed_bits(high - low)
-        # Equal keys make a bin of the first digit crowded. After two digits, few keys are left in any case.
+        # Equal keys make bins crowded: that of the first digit, or those of the others.
         crowd = n_blocks * n_steps * crowd_of_step
         finds_ends = False
         searching = n_selected > 0
@@ -147,7 +149,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                 place += found[N_ABOVE_BEFORE]
                 n_ties_before = found[N_TIES_BEFORE]
                 finds_ends = found[N_TIES] > crowd
-                crowd = u32(0)
+                crowd = u32(_CROWD)
                 searching = shift > 0 and n_left < found[N_TIES]
         # A block stays for the others to read its bins.
         cluster_arrive_relaxed()

@@ -1,9 +1,10 @@
 """The final order of what a cluster has selected.
 
 The selected elements come by ascending index, and are shared out in chunks of equal size: block 0 gets the
-first chunk, block 1 the second. A block ranks the elements of its chunk by comparing each with each, and
-gives all other blocks its keys in order. An element's rank is then its rank in its own chunk, and for each
-other chunk how many keys come before it, found by bisection. Of equal keys, those of earlier chunks do.
+first chunk, block 1 the second. A block ranks the elements of its chunk by comparing each key with each, of
+which equal ones are in order already, and gives all other blocks its keys in order. An element's rank is then
+its rank in its own chunk, and for each other chunk how many keys come before it, found by bisection. Of equal
+keys, those of earlier chunks do.
 
 The time does not depend on the data. Where all that is selected fits into one chunk, one block orders it, and
 the others are done.
@@ -28,8 +29,8 @@ from kernels_cuda.ptx import (
     store_cluster_u32x4,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.cooperate import shared_vectors
 from kernels_cuda.top_k.keys import element_functions, result_function
-from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.shapes import CLUSTER_THREADS, VECTOR_BYTES
 
 u32 = types.uint32
@@ -56,7 +57,7 @@ def sort_functions(element_size: int) -> SortFunctions:
     load_key, store_key = LOAD_SHARED[key_bytes], STORE_SHARED[key_bytes]
     send_key, send_low = STORE_CLUSTER[key_bytes], STORE_CLUSTER[4]
     vector_key_bits = (VECTOR_BYTES // key_bytes).bit_length() - 1
-    rank_by_counting = rank_functions(CLUSTER_THREADS, key_type).rank_by_counting
+    keys_per_vector, load_keys, _ = shared_vectors(key_type)
 
     @linked_function
     def send(chunk_keys, chunk_lows, place, key, position, chunk_bits):
@@ -78,6 +79,43 @@ def sort_functions(element_size: int) -> SortFunctions:
         else:
             to = *output, p.strides.values, p.strides.indices, p.index_size
             write_result(row, to, place, key, i64(position), p.key_format)
+
+    @linked_function
+    def count_first(keys, n_items, item, lane, n_lanes):
+        """Return how many keys of a chunk come before its number `item`, of those that a lane looks at.
+
+        Of equal keys, those of lower number do. What fills the last vector is above no key.
+        """
+        others = cuda.local.array(keys_per_vector, key_type)
+        key = keys[item]
+        n_before = u32(0)
+        vector = lane
+        while vector < item // keys_per_vector:
+            load_keys(others, keys, vector)
+            for at in range(keys_per_vector):
+                n_before += u32(others[at] >= key)
+            vector += n_lanes
+        if vector == item // keys_per_vector:
+            load_keys(others, keys, vector)
+            for at in range(keys_per_vector):
+                is_earlier = vector * keys_per_vector + u32(at) < item
+                n_before += u32((others[at] > key) | ((others[at] == key) & is_earlier))
+            vector += n_lanes
+        while vector * keys_per_vector < n_items:
+            load_keys(others, keys, vector)
+            for at in range(keys_per_vector):
+                n_before += u32(others[at] > key)
+            vector += n_lanes
+        return n_before
+
+    @device_function
+    def add_over_lanes(amount, n_lanes):
+        """Return the sum of the amounts of as many neighbouring lanes."""
+        distance = u32(1)
+        while distance < n_lanes:
+            amount += shuffle_xor_u32(amount, distance)
+            distance <<= 1
+        return amount
 
     @linked_function
     def count_before(keys, n_keys, key, equals_too):
@@ -103,25 +141,31 @@ def sort_functions(element_size: int) -> SortFunctions:
         """
         chunk_keys, chunk_lows, all_keys = memory
         thread, block = ids
+        chunk_size = u32(1) << chunk_bits
+        chunk_first = block << chunk_bits
+        n_items = min(max(n_selected, chunk_first) - chunk_first, chunk_size)
+        # The lowest keys fill the last vector.
+        filled = n_items + thread
+        if filled < (n_items + (keys_per_vector - 1)) // keys_per_vector * keys_per_vector:
+            chunk_keys[filled] = key_type(0)
         if has_sent:
             cluster_arrive()
         else:
             cluster_arrive_relaxed()
         cluster_wait()
-        chunk_size = u32(1) << chunk_bits
-        chunk_first = block << chunk_bits
         # The chunks' first keys are in different banks.
         chunk_bytes = (key_bytes << chunk_bits) + VECTOR_BYTES
-        n_items = min(max(n_selected, chunk_first) - chunk_first, chunk_size)
         # So many lanes share an element.
         lane_bits = _THREAD_BITS - chunk_bits
         n_lanes = u32(1) << lane_bits
         lane = thread & (n_lanes - 1)
         item = thread >> lane_bits
-        rank = rank_by_counting(chunk_keys, chunk_lows, n_items, thread, lane_bits)
         key = key_type(0)
+        rank = u32(0)
         if item < n_items:
             key = chunk_keys[item]
+            rank = count_first(chunk_keys, n_items, item, lane, n_lanes)
+        rank = add_over_lanes(rank, n_lanes)
         n_chunks = (n_selected + (chunk_size - 1)) >> chunk_bits
         if n_chunks > 1:
             if item < n_items and lane == 0:
@@ -151,11 +195,7 @@ def sort_functions(element_size: int) -> SortFunctions:
                         n_keys = min(n_selected - first, chunk_size)
                         n_before += count_before(all_keys + other * chunk_bytes, n_keys, key, other < block)
                     other += n_lanes
-            distance = u32(1)
-            while distance < n_lanes:
-                n_before += shuffle_xor_u32(n_before, distance)
-                distance <<= 1
-            rank += n_before
+            rank += add_over_lanes(n_before, n_lanes)
         if item < n_items and lane == 0:
             write_result(row, output, rank, key, i64(~chunk_lows[item]), key_format)
 
