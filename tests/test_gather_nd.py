@@ -138,6 +138,13 @@ def test_reads_nothing_outside_the_input():
     assert (dmlops.gather_nd(x, tuples, mode="fill") == 0).all()
 
 
+@pytest.mark.parametrize("width", [1, 2])
+def test_one_tuple_per_batch(width):
+    x = sample("float32", (300, 5, 7), "batches")
+    tuples = np.stack([random(("batches", n)).integers(-n, n, 300) for n in (5, 7)[:width]], -1)
+    assert_same(dmlops.gather_nd(x, tuples, batch_dims=1), reference.gather_nd(x, tuples, batch_dims=1))
+
+
 def test_fill_replaces_the_whole_slice():
     x = np.ones((3, 4), "float32")
     result = dmlops.gather_nd(x, np.array([[0], [3], [-3], [-4]]), mode="fill")
@@ -226,3 +233,8 @@ def test_tuples_without_coordinates_are_beyond_directml():
         indices_tensor=np.zeros((1, 2, 0), "uint32"),
     )
     assert_same(results["output_tensor"], np.stack([x, x]))
+
+
+def test_tuples_without_coordinates_that_share_an_address():
+    x, tuples = sample("float32", (300, 3), "x"), np.broadcast_to(np.zeros(0, "int64"), (300, 0))
+    assert_same(dmlops.gather_nd(x, tuples, batch_dims=1), x)

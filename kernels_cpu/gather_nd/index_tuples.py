@@ -74,8 +74,9 @@ def resolve(
     end = field + 2 * table[N_BOUNDS]
     start = index
     outside = False
-    for i in range(n):
-        offsets[i] = offset + i * stride
+    if not table[NARROW]:
+        for i in range(n):
+            offsets[i] = offset + i * stride
     if field == end:
         return outside
     while field + 4 < end:
@@ -89,13 +90,13 @@ def resolve(
         start += step
     size, x_stride = uint64(table[field]), table[field + 1]
     wrap = size - modulus
-    if table[NARROW] and table[N_BOUNDS] == index_stride and step == 1 and index_stride <= 2:
+    if table[NARROW]:
         x_stride &= HALF
         if index_stride == 1:
             for i in range(n):
                 value = _coordinate(indices[start + i], wrap, highest)
                 outside |= value >= size
-                offsets[i] += (int64(value) & HALF) * x_stride
+                offsets[i] = offset + i * stride + (int64(value) & HALF) * x_stride
         else:
             size_b, x_stride_b = uint64(table[field + 2]), table[field + 3] & HALF
             wrap_b = size_b - modulus
@@ -103,7 +104,8 @@ def resolve(
                 value = _coordinate(indices[start + 2 * i], wrap, highest)
                 value_b = _coordinate(indices[start + 2 * i + 1], wrap_b, highest)
                 outside |= (value >= size) | (value_b >= size_b)
-                offsets[i] += (int64(value) & HALF) * x_stride + (int64(value_b) & HALF) * x_stride_b
+                inner = (int64(value) & HALF) * x_stride + (int64(value_b) & HALF) * x_stride_b
+                offsets[i] = offset + i * stride + inner
     elif field + 2 < end:
         size_b, x_stride_b = uint64(table[field + 2]), table[field + 3]
         wrap_b = size_b - modulus

@@ -153,14 +153,18 @@ def plan(
     highest = modulus // 2 - 1  # all ones for unsigned integers
     # A dimension of one coordinate may have any stride, depending on the library.
     coordinate_stride = 1 if len(bounds) == 1 else coordinate_stride
+    adjacent = coordinate_stride == 1 and dimensions[-1][2] == len(bounds)
     packed = (
-        len(bounds) <= CHECKED_COORDINATES
-        and coordinate_stride == 1
-        and dimensions[-1][2] == len(bounds)
+        adjacent
+        and len(bounds) <= CHECKED_COORDINATES
         and all(size >> 8 * index_size == 0 for size, _ in bounds)
     )
+    narrow = (
+        adjacent
+        and len(bounds) in {1, 2}
+        and all(size <= HALF and 0 <= stride <= HALF for size, stride in bounds)
+    )
     fields = [n_slice, slice_bytes, clips, modulus & WORD_MASK, highest, packed, len(bounds), len(dimensions)]
-    narrow = all(size <= HALF and 0 <= stride <= HALF for size, stride in bounds)
     fields += [len(slices), coordinate_stride, x_offset, narrow]
     for entry in (*dimensions, *bounds, *slices):
         fields += entry
