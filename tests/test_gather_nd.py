@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 
 import dmlops
 from dmlops import FeatureLevel, GatherND, GatherND1, TensorDataType, TensorDesc, UnsupportedFeatureError
+from kernels_cpu.processor import MAX_STREAMING_BYTES
 from tests import cases, reference
 from tests.data import DTYPES, INDEX_DTYPES, LAYOUTS, OUTPUT_LAYOUTS, assert_same, random, sample
 from tests.libraries import check, execute
 from tests.marks import with_quick_cases
+
+LARGE = MAX_STREAMING_BYTES // 4 + 1024  # elements of 4 bytes
 
 
 def _gather1(x, indices, input_count, indices_count, batch):
@@ -136,6 +139,17 @@ def test_reads_nothing_outside_the_input():
     tuples = random("outside").integers(-(2**40), 2**40, (500, 2))
     assert (dmlops.gather_nd(x, tuples, mode="clip") == 1).all()
     assert (dmlops.gather_nd(x, tuples, mode="fill") == 0).all()
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+@pytest.mark.parametrize(
+    ("shape", "width"), [((LARGE // 4, 4), 1), ((LARGE // 1024, 1024), 2), ((LARGE // 1024, 256, 4), 3)]
+)
+def test_short_slices_of_an_input_larger_than_the_caches(shape, width, mode):
+    # The first lines of all slices are prefetched, whether or not their tuples are in range.
+    x = np.arange(LARGE, dtype="uint32").reshape(shape)
+    tuples = np.stack([random(("far", n)).integers(-n - n // 9, n + n // 9, 700) for n in shape[:width]], -1)
+    assert_same(dmlops.gather_nd(x, tuples, mode=mode), reference.gather_nd(x, tuples, mode=mode))
 
 
 @pytest.mark.parametrize("width", [1, 2])

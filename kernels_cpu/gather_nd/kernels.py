@@ -1,8 +1,9 @@
 """The kernels of GATHER_ND1, which copy the slice that each index tuple points at.
 
 Tuples are processed in blocks. The first pass over a block turns every tuple into one offset into the input,
-handles tuples that are out of range, and prefetches the first lines of long slices. The second pass only
-moves slices, in the widest pieces that fit. Bytes moved: the indices, and each slice once in and once out.
+handles tuples that are out of range, and prefetches the first line of each slice, unless slices are short and
+the input is small. The second pass only moves slices, in the widest pieces that fit. Bytes moved: the
+indices, and each slice once in and once out.
 """
 
 import functools
@@ -11,6 +12,7 @@ from typing import Any
 from kernels_cpu.gather_nd.index_tuples import OUTSIDE, outer_offsets, resolve
 from kernels_cpu.gather_nd.table import (
     DIMENSIONS,
+    FAR,
     N_BOUNDS,
     N_SLICES,
     N_TUPLES,
@@ -28,7 +30,7 @@ from kernels_cpu.streaming import flush, stream_copy
 
 AHEAD = 4  # slices whose lines are asked for, where a slice has many
 AHEAD_LINES = 16  # lines of a slice to prefetch; the hardware predicts the rest
-BLOCK = 256  # tuples: their offsets are 2 KiB of stack, their lines 16 KiB of the first cache
+BLOCK = 256  # tuples: their offsets are 2 KiB of stack, their lines 16 KiB of the second cache
 
 
 @inline
@@ -84,7 +86,7 @@ def _ask_for(x: Any, offset: Any, table: Any) -> Any:
     """Prefetch the first lines of a long slice."""
     line_elements = memory.line_elements(x)
     for j in range(0, min(table[SLICE], AHEAD_LINES * line_elements), line_elements):
-        memory.prefetch(x, offset + j)
+        memory.prefetch(1, x, offset + j)
 
 
 @njit
@@ -192,9 +194,11 @@ def gather_kernel(kind: int) -> Any:
             target = output_outer + start * stride
             outside = resolve(indices, index, index_stride, offset, x_stride, n, table, offsets)
             any_outside |= outside
-            if kind != SHORT:  # the processor overlaps the loads of short slices by itself
+            # The second cache waits for many more lines at a time than the first one. The processor overlaps
+            # the loads of short slices by itself, which is enough if a cache holds the input.
+            if kind != SHORT or table[FAR]:
                 for i in range(n):
-                    memory.prefetch(x, offsets[i])
+                    memory.prefetch(2, x, offsets[i])
             if kind == STREAMED:
                 if target != flushed_to:
                     flush(output, flushed_to, line, filled)

@@ -165,7 +165,11 @@ def plan(
         and all(size <= HALF and 0 <= stride <= HALF for size, stride in bounds)
     )
     fields = [n_slice, slice_bytes, clips, modulus & WORD_MASK, highest, packed, len(bounds), len(dimensions)]
-    fields += [len(slices), coordinate_stride, x_offset, narrow]
+    # Elements of an input of this size are more often in memory than in a cache.
+    x_dimensions = [entry[:2] for entry in (*dimensions, *bounds, *slices)]
+    x_bytes = sum((size - 1) * abs(stride) for size, stride in x_dimensions) * element_size
+    far = x_bytes >= processor.streaming_bytes()
+    fields += [len(slices), coordinate_stride, x_offset, narrow, far]
     for entry in (*dimensions, *bounds, *slices):
         fields += entry
     table = Table(fields)

@@ -11,6 +11,6 @@ KINDS = ("short", "long", "streamed", "strided")
 # Fields of the table of integers that describes a problem to the kernels.
 SLICE, SLICE_BYTES, CLIPS, MODULUS, HIGHEST, PACKED = range(6)
 N_BOUNDS, N_TUPLES, N_SLICES, COORDINATE = range(6, 10)
-X_OFFSET, NARROW, DIMENSIONS = range(10, 13)
+X_OFFSET, NARROW, FAR, DIMENSIONS = range(10, 14)
 # Then (size, x_stride, index_stride, output_stride) for each batch and tuple dimension, (size, x_stride) for
 # each coordinate, (size, x_stride, output_stride) for each slice dimension.

@@ -65,15 +65,17 @@ def copy(typing_context: Any, x: Any, x_index: Any, output: Any, index: Any, n: 
 
 
 @literal_intrinsic
-def prefetch(typing_context: Any, x: Any, index: Any) -> Any:
-    """Prefetch the line of ``x[index]``, which will be read soon."""
-    signature = types.void(x, types.int64)
+def prefetch(typing_context: Any, level: Any, x: Any, index: Any) -> Any:
+    """Prefetch the line of ``x[index]`` into the cache of a level (a literal): 1, the nearest, or 2."""
+    if not isinstance(level, types.IntegerLiteral):
+        return None
+    signature = types.void(level, x, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), I8.as_pointer())
+        address = builder.bitcast(builder.gep(arguments[1], [arguments[2]]), I8.as_pointer())
         function = declared(builder, "llvm.prefetch.p0i8", ir.VoidType(), I8.as_pointer(), I32, I32, I32)
-        read, everywhere, data = (ir.Constant(I32, flag) for flag in (0, 3, 1))
-        builder.call(function, [address, read, everywhere, data])
+        read, locality, data = (ir.Constant(I32, flag) for flag in (0, 4 - level.literal_value, 1))
+        builder.call(function, [address, read, locality, data])
         return context.get_dummy_value()
 
     return signature, generate
