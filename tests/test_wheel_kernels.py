@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dmlops
+from dmlops import kernel_store
 from dmlops.kernel_archive import Archive
 from kernels_cpu import diagonal_matrix, native_call, processor
 from tests.scripts import ROOT, run_script
@@ -53,6 +54,15 @@ def installed(wheel, tmp_path_factory):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return folder
+
+
+@needs_level
+@pytest.mark.skipif(bool(kernel_store.wheel_targets()), reason="this checkout has kernels already")
+def test_archives_are_written_to_a_new_folder(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    command = [sys.executable, "build_kernels.py", processor.LEVEL, "--operator", "diagonal_matrix"]
+    subprocess.run([*command, "--folder", folder], cwd=ROOT, check=True, capture_output=True)
+    assert [path.name for path in folder.iterdir()] == [f"{processor.LEVEL}.zip"]
 
 
 @needs_level

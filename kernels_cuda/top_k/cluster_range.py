@@ -67,7 +67,7 @@ _FIRST_TOTALS = 2 * _BINS
 _FIRST_PAGE = _FIRST_TOTALS + 2 * _TOTALS
 _KNOWN = _FIRST_PAGE + 2 * _PAGE
 _OWN_TOTALS = _KNOWN + VECTOR_BYTES
-# What is largest and smallest in a block, and in each of its warps: two numbers of up to 8 bytes.
+# The largest and the smallest key of each block, and of each warp of this one: two numbers of up to 8 bytes.
 _FIRST_ENDS = _OWN_TOTALS + _BLOCK_TOTALS
 _ENDS = LARGEST_CLUSTER * VECTOR_BYTES
 _OWN_ENDS = _FIRST_ENDS + 2 * _ENDS
@@ -119,7 +119,7 @@ def range_functions(element_size: int) -> RangeFunctions:
     def find_ends(own, n_steps, low, span):
         """Return how far the largest of a thread's keys from `low` to ``low + span`` is above `low`.
 
-        And how far the smallest, inverted. Both are 0 where there is none.
+        The second number is how far the smallest is, inverted. Both are 0 where there is none.
         """
         words = cuda.local.array(n_words, key_type)
         largest = key_type(0)
