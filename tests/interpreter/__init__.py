@@ -7,7 +7,9 @@ cluster at a time. Each instruction is one NumPy operation over the threads that
 - accesses outside of the arrays that `GlobalMemory` knows, and of the shared memory that a launch requests;
 - addresses that are not a multiple of the size of the access;
 - barriers that not all threads reach, and warp operations without some of the lanes that they name;
-- two accesses of shared memory by different warps, one of them a write, without a barrier between them.
+- messages between blocks of a cluster that are not announced, do not come, or come to a block that has left;
+- two accesses of shared memory by different warps, one of them a write, of which neither is known to come
+  first, by barriers and messages.
 
 Shared memory and registers are not zero before they are written. Interactions of blocks through global memory
 are not tested: no block waits for a later one, and no time is measured.
@@ -16,9 +18,10 @@ are not tested: no block waits for a later one, and no time is measured.
 `program`      from text to instructions
 `arithmetic`   instructions that compute
 `memory`       global and shared memory
+`messages`     the barriers that count messages between blocks
 `threads`      the threads of blocks, and their registers
 `steps`        instructions as functions of threads
-`machine`      which threads go on: branches, barriers, warp operations
+`machine`      which threads go on: branches, barriers, messages, warp operations
 `device`       stands for the driver: plans launch as they do on a GPU
 =============  ===========================================================================
 """

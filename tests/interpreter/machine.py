@@ -197,10 +197,8 @@ class Machine:
         if instruction.name == "st":
             n_bytes = self._steps_of.store_message(instruction)(self._threads, threads)
             blocks = messages.send(address(operands[2]), address(operands[0]), warps, n_bytes)
-            if (
-                np.bincount(self._threads.blocks[self._states != DONE], minlength=blocks.max() + 1)[blocks]
-                == 0
-            ).any():
+            living = np.unique(self._threads.blocks[self._states != DONE])
+            if not np.isin(blocks, living).all():
                 msg = "a message to a block that has left"
                 raise FaultError(msg)
         elif instruction.modifiers[0] == "init":
