@@ -41,9 +41,9 @@ from kernels_cuda.top_k.threshold import bit_length
 
 u32 = types.uint32
 
-# A crowded bin of the first digit has more than one of so many keys, one of the others more than so many.
-# Hardly any bin of normal numbers is crowded.
-_CROWDED_BINS = 20
+# A bin is crowded if it has more than 1 in 20 of all keys (at the first digit), or more than 16 keys (later).
+# Hardly any bin of normal numbers is.
+_CROWDED_SHARE = 20
 _CROWD = 16
 
 
@@ -60,7 +60,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
     find_digit = range_functions(key_size).find_digit
     needed_bits = bit_length(key_type)
     per_vector = VECTOR_BYTES // key_size
-    crowd_of_step = CLUSTER_THREADS * per_vector // _CROWDED_BINS
+    crowd_of_step = CLUSTER_THREADS * per_vector // _CROWDED_SHARE
 
     @device_function
     def missing_of(first, n_missing):
@@ -121,7 +121,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
         place = u32(0)
         n_ties_before = u32(0)
         shift = needed_bits(high - low)
-        # Equal keys make bins crowded: that of the first digit, or those of the others.
+        # Only in a crowded bin is it worth finding out whether all keys are equal.
         crowd = n_blocks * n_steps * crowd_of_step
         finds_ends = False
         searching = n_selected > 0
