@@ -25,11 +25,10 @@ from kernels_cuda.ptx import (
     cluster_wait,
     load_shared_u32x4,
     shared_address,
-    shuffle_xor_u32,
     store_cluster_u32x4,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.cooperate import shared_vectors
+from kernels_cuda.top_k.cooperate import add_over_lanes, shared_vectors
 from kernels_cuda.top_k.keys import element_functions, result_function
 from kernels_cuda.top_k.shapes import CLUSTER_THREADS, VECTOR_BYTES
 
@@ -107,15 +106,6 @@ def sort_functions(element_size: int) -> SortFunctions:
                 n_before += u32(others[at] > key)
             vector += n_lanes
         return n_before
-
-    @device_function
-    def add_over_lanes(amount, n_lanes):
-        """Return the sum of the amounts of as many neighbouring lanes."""
-        distance = u32(1)
-        while distance < n_lanes:
-            amount += shuffle_xor_u32(amount, distance)
-            distance <<= 1
-        return amount
 
     @linked_function
     def count_before(keys, n_keys, key, equals_too):

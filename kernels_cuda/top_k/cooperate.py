@@ -1,4 +1,4 @@
-"""Maxima over a warp, sums over a block, and keys in shared memory 16 bytes at a time."""
+"""Maxima over a warp, sums over lanes and over a block, and keys in shared memory 16 bytes at a time."""
 
 import functools
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ from kernels_cuda.ptx import (
     load_shared_u32x4,
     load_shared_u64x2,
     shared_address,
+    shuffle_xor_u32,
     store_shared_u32x4,
     store_shared_u64x2,
     warp_add,
@@ -37,6 +38,16 @@ def warp_maximum_u64(value):
 def warp_maximum(key_type: Any) -> Any:
     """Return the device function for the largest key of a warp."""
     return warp_maximum_u64 if key_type is u64 else warp_max
+
+
+@device_function
+def add_over_lanes(amount, n_lanes):
+    """Return the sum of `amount` over each `n_lanes` neighbouring lanes, a power of two."""
+    distance = u32(1)
+    while distance < n_lanes:
+        amount += shuffle_xor_u32(amount, distance)
+        distance <<= 1
+    return amount
 
 
 @device_function

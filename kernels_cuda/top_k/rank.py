@@ -11,12 +11,11 @@ from kernels_cuda.ptx import (
     count_shared_if,
     reduce_max_shared_u32,
     shared_address,
-    shuffle_xor_u32,
     warp_max,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.cooperate import shared_vectors
+from kernels_cuda.top_k.cooperate import add_over_lanes, shared_vectors
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.rows import store_index
 from kernels_cuda.top_k.shapes import BINS_PER_THREAD
@@ -277,15 +276,6 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             pair += n_threads
         cuda.syncthreads()
         return bins, n_placed
-
-    @device_function
-    def add_over_lanes(amount, lanes):
-        """Return the sum over each so many lanes."""
-        distance = u32(1)
-        while distance < lanes:
-            amount += shuffle_xor_u32(amount, distance)
-            distance <<= 1
-        return amount
 
     @device_function
     def place_of_few(n_pairs, thread):
