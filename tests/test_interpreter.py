@@ -194,8 +194,9 @@ def test_copies_arrive_when_a_thread_waits(wait, expected):
     assert not races
 
 
+WAIT = "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r11], 0;"
 # Each block of a pair announces 256 bytes to itself, and sends the other one as many.
-MESSAGES = """
+MESSAGES = f"""
     .shared .align 8 .b8 barrier[8];
     mov.u32 %r11, barrier;
     setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
@@ -205,7 +206,7 @@ MESSAGES = """
     mov.u32 %r4, %cluster_ctarank; xor.b32 %r5, %r4, 1;
     mapa.shared::cluster.u32 %r6, %r2, %r5; mapa.shared::cluster.u32 %r7, %r11, %r5;
     st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r6], %r1, [%r7];
-    mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r11], 0;
+    {WAIT}
 """
 
 
@@ -216,7 +217,7 @@ def test_messages():
 
 
 def test_messages_that_nobody_waits_for():
-    body = MESSAGES.replace("mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r11], 0;", "")
+    body = MESSAGES.replace(WAIT, "")
     end = "barrier.cluster.arrive.relaxed.aligned;"
     assert run(f"{body} {READ} {RESULT} {end}", n_blocks=2, n_grid=2)[1]
 
@@ -225,7 +226,7 @@ def test_messages_that_nobody_waits_for():
     ("old", "new", "message"),
     [
         ("[%r11], 256", "[%r11], 260", "wait for ever"),
-        ("[%r11], 256", "[%r11], 128", "128 bytes"),
+        ("[%r11], 256", "[%r11], 128", "128 bytes have come that nobody announced"),
         ("%p2, [%r11], 0;", "%p2, [%r11], 1;", "wait for ever"),
         ("mbarrier.init.shared::cta.b64 [%r11], 1;", "", "no barrier is there"),
         ("cta.b64 [%r11], 1;", "cta.b64 [%r11], 2;", "wait for ever"),

@@ -1,8 +1,8 @@
 """Messages between the blocks of a cluster.
 
 A message is a store to a block's shared memory that counts down what one of its barriers waits for. A block
-announces how many bytes come, and waits for them. That is faster than a barrier of the whole cluster. When a
-block has received all that is sent to it, it may leave.
+announces how many bytes come, and waits for them. That is faster than a barrier of the whole cluster. A
+block must not leave before it has received all that is sent to it.
 
 Each purpose has a barrier of its own. The search for digits has two, which it uses in turns: before a block
 sends the totals of a digit, it has received those of the digit before from all blocks, and all of them have

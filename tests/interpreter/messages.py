@@ -77,8 +77,11 @@ class Messages:
     def check_end(self):
         """Raise a fault if there are messages that nobody announced, or that never came."""
         for barrier in self._barriers.values():
-            if barrier.n_bytes != 0:
+            if barrier.n_bytes > 0:
                 msg = f"{barrier.n_bytes} bytes that were announced have not come"
+                raise FaultError(msg)
+            if barrier.n_bytes < 0:
+                msg = f"{-barrier.n_bytes} bytes have come that nobody announced"
                 raise FaultError(msg)
 
     def _count(self, barrier, warp, n_bytes):
