@@ -65,6 +65,8 @@ COMPUTED = {
     "shl.b32": lambda a, b: a << b if b < 32 else 0,
     "shr.u32": lambda a, b: a >> b if b < 32 else 0,
     "shr.s32": lambda a, b: signed(a) >> min(b, 31),
+    "add.u16x2": lambda a, b: (a + b) % 2**16 | (((a >> 16) + (b >> 16)) % 2**16) << 16,
+    "max.u16x2": lambda a, b: max(a % 2**16, b % 2**16) | max(a >> 16, b >> 16) << 16,
 }
 
 

@@ -23,10 +23,13 @@ from kernels_cuda.ptx import (
     LOAD,
     REGISTER,
     STORE,
+    is_compute_90,
+    max_u16x2,
     ordered_key_u32,
     ordered_key_u64,
     unfolded_key_u32,
     unfolded_key_u64,
+    unfolded_keys_u16x2,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.rows import store_index
@@ -257,9 +260,30 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
                     bits = words[word] << u32(unused - part * bits_each)
                     unfolded_keys[at + word * per_word + part] = unfold(bits, unfolding)
 
+        @device_function
+        def largest_half(word):
+            return max(word & u32(0xFFFF0000), word << 16)
+
+        @device_function
+        def maximum_of_pairs(words, at, unfolding):
+            """Do the same as `unfolded_maximum`, for both elements of a word at a time."""
+            change = u32(0)
+            flip = unfolding.flip | (unfolding.flip >> 16)
+            offset = unfolding.offset | (unfolding.offset >> 16)
+            if unfolding.turn != 1:
+                # The key subtracted from the offset: its complement, plus one, added to it.
+                change = ~flip
+                offset = ((unfolding.offset >> 16) + 1) * 0x10001
+            best = u32(0)
+            for word in range(4):
+                best = max_u16x2(best, unfolded_keys_u16x2(words[at + word], change, flip, offset))
+            return largest_half(best)
+
         @linked_function
         def unfolded_maximum(words, at, unfolding):
             """Return the largest unfolded key of a vector, the words from `at` on."""
+            if element_size == 2 and is_compute_90():
+                return maximum_of_pairs(words, at, unfolding)
             best = u32(0)
             for word in range(4):
                 bits = words[at + word]
@@ -275,6 +299,10 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
         def integer_maximum(words, at, unfolding):
             """Do the same for integers: a whole word is made unfolded at once."""
             best = u32(0)
+            if element_size == 2 and is_compute_90():
+                for word in range(4):
+                    best = max_u16x2(best, words[at + word] ^ unfolding.change)
+                return largest_half(best)
             for word in range(4):
                 unfolded = words[at + word] ^ unfolding.change
                 best = max(best, unfolded)

@@ -32,6 +32,11 @@ def unsigned(array):
     return array if array.dtype == bool else array.view(f"u{array.dtype.itemsize}")
 
 
+def halves(words):
+    """Return both halves of words, one after the other."""
+    return np.ascontiguousarray(words).view(np.uint16)
+
+
 def computation(instruction):
     """Return (bits of each source operand, function), or None if the instruction does not compute."""
     kind = instruction.type
@@ -43,6 +48,8 @@ def _elementwise(function, n_operands):
     def make(instruction, kind):
         def compute(*operands):
             with np.errstate(over="ignore"):
+                if kind.kind == "x":
+                    return function(*map(halves, operands)).view(np.uint32)
                 return unsigned(function(*(viewed(kind, operand) for operand in operands)))
 
         return (kind.bits,) * n_operands, compute

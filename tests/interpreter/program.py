@@ -11,7 +11,7 @@ _ALIGNMENT = 16
 
 
 class Type(NamedTuple):
-    """A type of PTX: its kind, one of b, u, s, f and p for predicates, and its bits."""
+    """A type of PTX: one of b, u, s, f, x for two unsigned halves, and p for predicates; and its bits."""
 
     kind: str
     bits: int
@@ -21,6 +21,8 @@ def type_named(text):
     """Return the type that a word stands for, or None."""
     if text == "pred":
         return Type("p", 1)
+    if text == "u16x2":
+        return Type("x", 32)
     found = re.fullmatch(r"([busf])(8|16|32|64)", text)
     return Type(found[1], int(found[2])) if found else None
 
