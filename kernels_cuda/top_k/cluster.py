@@ -135,8 +135,7 @@ def cluster_kernel(element_size: int) -> Any:
         ids = thread, rank, n_blocks
         is_selected = False
         if may_be_few and n_selected > 0:
-            areas = chunk_keys, chunk_lows, barriers, memory
-            is_selected = select_few(areas, own, elements, output, n_steps, n_selected, p, ids)
+            is_selected = select_few((barriers, memory), own, elements, output, n_steps, n_selected, p, ids)
             if not is_selected:
                 begin(memory, thread, n_blocks)
                 cuda.syncthreads()

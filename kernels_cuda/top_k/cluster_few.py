@@ -34,10 +34,8 @@ from kernels_cuda.ptx import (
     shuffle_xor_u64,
     store_shared_u32,
     store_shared_u64,
-    trailing_zeros_u32,
     warp_add,
     warp_max,
-    warp_min,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cluster_messages import (
@@ -49,8 +47,14 @@ from kernels_cuda.top_k.cluster_messages import (
     wait_for_all,
 )
 from kernels_cuda.top_k.cooperate import warp_maximum_u64
-from kernels_cuda.top_k.keys import element_functions, result_function
-from kernels_cuda.top_k.rank import rank_functions
+from kernels_cuda.top_k.few import (
+    PAIR_BYTES,
+    PLACES_BYTES,
+    few_functions,
+    pair_of,
+    threshold_of_maxima,
+)
+from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.shapes import (
     CLUSTER_THREADS,
     CLUSTER_WARPS,
@@ -66,22 +70,24 @@ u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
-_PAIR_BYTES = 8
-_VECTOR_PAIRS = VECTOR_BYTES // _PAIR_BYTES
+_VECTOR_PAIRS = VECTOR_BYTES // PAIR_BYTES
 # A part of the row is what all groups have an element of; parts are counted in 16 bits.
 _MOST_PARTS = 0xFFFF
 # The areas lie one behind the other, and begin at these bytes. They hold: what each warp finds of each group
-# (rows are padded, because each warp then reads a column), later the candidates of this block; the maxima of
-# this block's groups; those of all groups; how many maxima come no later than each warp's pivot; the
-# candidates of all blocks; how many each block has; and the number of this block's.
-_WARP_STRIDE = (WARP_LANES + 1) * _PAIR_BYTES
+# (rows are padded, because each warp then reads a column), later the candidates of this block, and behind
+# them those of all, and keys; the maxima of this block's groups; those of all groups; how many maxima come no
+# later than each that is tried; the candidates that each block has sent, and how many; and the number of this
+# block's.
+_PAIRS = FEW_CANDIDATES_OF_BLOCK * PAIR_BYTES
+_KEYS = _PAIRS + FEW_CANDIDATES * PAIR_BYTES
+_WARP_STRIDE = (WARP_LANES + 1) * PAIR_BYTES
 _OWN_MAXIMA = CLUSTER_WARPS * _WARP_STRIDE
-_MAXIMA = _OWN_MAXIMA + WARP_LANES * _PAIR_BYTES
-_MAXIMA_BYTES = WARP_LANES * _PAIR_BYTES
+_MAXIMA = _OWN_MAXIMA + WARP_LANES * PAIR_BYTES
+_MAXIMA_BYTES = WARP_LANES * PAIR_BYTES
 _MAXIMA_VECTORS = _MAXIMA_BYTES // VECTOR_BYTES
 _PLACES = _MAXIMA + LARGEST_CLUSTER * _MAXIMA_BYTES
-_LISTS = _PLACES + 4 * CLUSTER_WARPS
-_LIST_BYTES = FEW_CANDIDATES_OF_BLOCK * _PAIR_BYTES
+_LISTS = _PLACES + PLACES_BYTES
+_LIST_BYTES = FEW_CANDIDATES_OF_BLOCK * PAIR_BYTES
 _COUNTS = _LISTS + LARGEST_CLUSTER * _LIST_BYTES
 _OWN_COUNT = _COUNTS + 4 * LARGEST_CLUSTER
 FEW_BYTES = _OWN_COUNT + VECTOR_BYTES
@@ -95,12 +101,11 @@ def few_function(element_size: int) -> Any:
     unfolding_of, fold, whole_key = functions.unfolding_of, functions.fold, functions.whole_key
     unfold_threshold = functions.unfold_threshold
     spread_unfolded_keys = functions.spread_unfolded_keys
-    write_result = result_function(element_size)
     keys = key_functions(element_size)
     n_words, load_vector, key_at = keys.n_words, keys.load_vector, keys.key_at
     load_elements = load_functions(element_size).load_elements
-    ranks = rank_functions(CLUSTER_THREADS, u32)
-    rank_by_counting, place_of_few = ranks.rank_by_counting, ranks.place_of_few
+    find_threshold = threshold_of_maxima(CLUSTER_THREADS)
+    write_first = few_functions(element_size, CLUSTER_THREADS).write_first
     per_vector = VECTOR_BYTES // element_size
     vector_bits = per_vector.bit_length() - 1
     # So many neighbouring lanes read 32 neighbouring elements: one of each group.
@@ -109,11 +114,6 @@ def few_function(element_size: int) -> Any:
     best_bytes = 8 if element_size == 4 else 4
     store_best, load_best = STORE_SHARED[best_bytes], LOAD_SHARED[best_bytes]
     shuffle_xor = shuffle_xor_u64 if element_size == 4 else shuffle_xor_u32
-
-    @device_function
-    def pair_of(key, position):
-        """Return a number that is larger for what comes first."""
-        return (u64(key) << 32) | u64(~position)
 
     @device_function
     def share_out(best, lane):
@@ -232,7 +232,7 @@ def few_function(element_size: int) -> Any:
         offset = warp % group_lanes * per_vector + warp // group_lanes
         pair = maximum_pair(best, n_blocks, rank, offset, unfolded_format, key_format)
         if lane == 0:
-            store_shared_u64(memory + _OWN_MAXIMA + warp * _PAIR_BYTES, pair)
+            store_shared_u64(memory + _OWN_MAXIMA + warp * PAIR_BYTES, pair)
         if thread == 0:
             announce(barrier, n_blocks * _MAXIMA_BYTES)
         cuda.syncthreads()
@@ -249,37 +249,9 @@ def few_function(element_size: int) -> Any:
         best = u64(0)
         other = lane
         while other < n_blocks * WARP_LANES:
-            best = max(best, load_shared_u64(memory + _MAXIMA + other * _PAIR_BYTES))
+            best = max(best, load_shared_u64(memory + _MAXIMA + other * PAIR_BYTES))
             other += WARP_LANES
         return warp_maximum_u64(best)
-
-    @linked_function
-    def find_threshold(memory, n_selected, n_blocks, lane, warp):
-        """Return one of the maxima that at least `n_selected` do not come after, or 0.
-
-        Each warp tries one, and those are evenly spread over the groups. The last one of them that is not too
-        high leaves the fewest candidates.
-        """
-        n_maxima = n_blocks * WARP_LANES
-        pivot = load_shared_u64(memory + _MAXIMA + warp * n_blocks * _PAIR_BYTES)
-        n_before = u32(0)
-        other = lane
-        while other < n_maxima:
-            n_before += u32(load_shared_u64(memory + _MAXIMA + other * _PAIR_BYTES) >= pivot)
-            other += WARP_LANES
-        n_before = warp_add(n_before)
-        if lane == 0:
-            store_shared_u32(memory + _PLACES + (warp << 2), n_before)
-        cuda.syncthreads()
-        place = load_shared_u32(memory + _PLACES + (lane << 2))
-        if place < n_selected:
-            place = n_maxima + 1
-        smallest = warp_min(place)
-        threshold = u64(0)
-        if smallest <= n_maxima:
-            chosen = trailing_zeros_u32(ballot(place == smallest))
-            threshold = load_shared_u64(memory + _MAXIMA + chosen * n_blocks * _PAIR_BYTES)
-        return threshold
 
     @linked_function
     def list_candidates(memory, own, first, n_steps, advance, count, threshold, key_format):
@@ -294,7 +266,7 @@ def few_function(element_size: int) -> Any:
                 if pair >= threshold and position < count:
                     slot = atomic_add_shared_u32(memory + _OWN_COUNT, u32(1))
                     if slot < FEW_CANDIDATES_OF_BLOCK:
-                        store_shared_u64(memory + slot * _PAIR_BYTES, pair)
+                        store_shared_u64(memory + slot * PAIR_BYTES, pair)
             own += STEP_BYTES
             first += advance
             step = next_pass(step)
@@ -322,7 +294,7 @@ def few_function(element_size: int) -> Any:
         wait_for_all(barrier, 0)
 
     @linked_function
-    def take_candidates(memory, candidate_keys, candidate_lows, count, lane, warp):
+    def take_candidates(memory, count, lane, warp):
         """Put the candidates of all blocks into one list; `count` are those of block number `lane`."""
         before = u32(0)
         if lane < warp:
@@ -331,42 +303,18 @@ def few_function(element_size: int) -> Any:
         n_own = shuffle_from_u32(count, warp)
         candidate = lane
         while candidate < n_own:
-            pair = load_shared_u64(memory + _LISTS + warp * _LIST_BYTES + candidate * _PAIR_BYTES)
-            candidate_keys[to + candidate] = u32(pair >> 32)
-            candidate_lows[to + candidate] = u32(pair)
+            pair = load_shared_u64(memory + _LISTS + warp * _LIST_BYTES + candidate * PAIR_BYTES)
+            store_shared_u64(memory + _PAIRS + (to + candidate) * PAIR_BYTES, pair)
             candidate += WARP_LANES
-
-    @linked_function
-    def write_first(memory, row, output, n_pairs, n_selected, is_by_index, key_format, thread):
-        """Write the first `n_selected` of the candidates, in order, or by ascending position."""
-        candidate_keys, candidate_lows = memory
-        lane_bits, pair = place_of_few(n_pairs, thread)
-        key = u32(0)
-        if pair < n_pairs:
-            key = candidate_keys[pair]
-        rank = u32(0)
-        step = u32(0)
-        while step <= u32(is_by_index):
-            if step == 1:
-                # What is selected comes before what is not, in order of position.
-                cuda.syncthreads()
-                if pair < n_pairs:
-                    candidate_keys[pair] = u32(rank < n_selected)
-                cuda.syncthreads()
-            rank = rank_by_counting(candidate_keys, candidate_lows, n_pairs, thread, lane_bits)
-            step = next_pass(step)
-        if pair < n_pairs and rank < n_selected:
-            write_result(row, output, rank, key, i64(~candidate_lows[pair]), key_format)
 
     @device_function
     def select_few(areas, own, row, output, n_steps, n_selected, p, ids):
         """Write the first elements of a row, and tell whether there was room for the candidates.
 
-        `areas` are shared arrays for keys and lows, and the addresses of the barriers and of `FEW_BYTES` of
-        shared memory. The other parameters are those of the same name in `cluster`; at least one element is
-        to be selected.
+        `areas` are the addresses of the barriers and of `FEW_BYTES` of shared memory. The other parameters
+        are those of the same name in `cluster`; at least one element is to be selected.
         """
-        candidate_keys, candidate_lows, barriers, memory = areas
+        barriers, memory = areas
         address, stride, length, _ = row
         thread, rank, n_blocks = ids
         lane = thread & 31
@@ -388,10 +336,10 @@ def few_function(element_size: int) -> Any:
         if n_selected == 1:
             if rank == 0 and warp == 0:
                 best = first_of_all(memory, n_blocks, lane)
-                candidate_keys[0] = u32(best >> 32)
-                candidate_lows[0] = u32(best)
+                store_shared_u64(memory + _PAIRS, best)
         else:
-            threshold = find_threshold(memory, n_selected, n_blocks, lane, warp)
+            n_maxima = n_blocks * WARP_LANES
+            threshold = find_threshold(memory + _MAXIMA, memory + _PLACES, n_maxima, n_selected, lane, warp)
             if largest >= unfold_threshold(u32(threshold >> 32), p.key_format):
                 list_candidates(memory, own, first, n_steps, advance, length, threshold, p.key_format)
             give_candidates(memory, barrier_at(barriers, CANDIDATES), thread, rank, n_blocks)
@@ -401,11 +349,11 @@ def few_function(element_size: int) -> Any:
             n_candidates = warp_add(count)
             has_room = ballot(count > FEW_CANDIDATES_OF_BLOCK) == 0 and n_candidates <= FEW_CANDIDATES
             if has_room and rank == 0:
-                take_candidates(memory, candidate_keys, candidate_lows, count, lane, warp)
+                take_candidates(memory, count, lane, warp)
         cuda.syncthreads()
         if has_room and rank == 0:
             write_first(
-                (candidate_keys, candidate_lows),
+                (memory + _PAIRS, memory + _KEYS),
                 (address, stride),
                 (*output, p.strides.values, p.strides.indices, p.index_size),
                 n_candidates,
