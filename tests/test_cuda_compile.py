@@ -43,6 +43,7 @@ MOST_SPILLED = {
     "dmlops_top_k_partition_": 720,
     "dmlops_top_k_histogram_": 170,
     "dmlops_top_k_list_": 400,
+    "dmlops_top_k_one_pass_": 200,
     "dmlops_top_k_finish_8": 1700,
     "dmlops_top_k_finish_": 550,
 }
@@ -92,7 +93,7 @@ def test_a_label_stands_for_one_kernel():
 
 def test_kernels_are_few():
     # All of them are compiled for every architecture: one an element width and layout, no more.
-    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 240
+    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 250
 
 
 def is_wide(variant):

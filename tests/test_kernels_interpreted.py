@@ -25,7 +25,7 @@ pytestmark = needs_compilations
 MOST_ELEMENTS = 5000
 # A cluster has thousands of threads, and every row takes one.
 MOST_CLUSTERS = 16
-QUICK = {"rounds", "cluster", "cluster_groups", "masks", "elements"}
+QUICK = {"rounds", "one_pass", "one_pass-1024", "cluster", "cluster_groups", "masks", "elements"}
 COPYING = {"sampled"}
 CHOICES = [
     pytest.param(
@@ -75,6 +75,24 @@ def test_few_elements_of_crowded_groups(data_type, n_elements, step, is_sorted):
 
 
 @pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(("data_type", "n_elements"), [("FLOAT16", 70_001), ("FLOAT32", 35_001)])
+def test_few_groups_have_many_elements(data_type, n_elements, largest, is_sorted):
+    """A block that reads a row once has no room for all candidates, and looks for a higher threshold.
+
+    The second row begins and ends between vectors.
+    """
+    data_type = TensorDataType[data_type]
+    rows = np.random.default_rng(9).standard_normal((2, n_elements))
+    of_step = np.arange(n_elements) % (512 * 16 // data_type.bytes)
+    for n_groups, k in ((40, 50), (90, 128)):
+        crowded = np.where(of_step < n_groups, rows + 10, rows)
+        crowded[:, [0, -1]] = 20
+        crowded = (crowded if largest else -crowded).astype(f"f{data_type.bytes}")
+        run_top_k("one_pass", data_type, crowded, k, is_sorted, largest)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize(
     ("name", "n_elements", "k"),
     [("cluster_groups", 20_003, 700), ("cluster_groups-4", 600_067, 20)],
@@ -100,14 +118,14 @@ def test_groups_of_long_rows(data_type, data, name, n_elements, k, is_sorted):
     run_top_k(name, data_type, rows.astype(dtype), k, is_sorted)
 
 
-def run_top_k(name, data_type, rows, k, is_sorted):
+def run_top_k(name, data_type, rows, k, is_sorted, largest=True):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's."""
-    values, indices = reference.top_k(rows, k, sorted=is_sorted)
+    values, indices = reference.top_k(rows, k, sorted=is_sorted, largest=largest)
     descriptor = TopK1(
         input_tensor=TensorDesc(data_type, rows.shape),
         axis=1,
         k=k,
-        axis_direction=AxisDirection.DECREASING,
+        axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
         output_value_tensor=TensorDesc(data_type, values.shape),
         output_index_tensor=TensorDesc(TensorDataType.INT64, values.shape),
     )
@@ -128,7 +146,14 @@ TIES = {
     "clamped": lambda rows: rows.clip(-1, 1),
     "close": lambda rows: 1 + np.floor(abs(rows) * 3) / (1 << 23),
     "lowest": lambda rows: np.full_like(rows, -np.inf),
+    "last_of_vectors": lambda rows: np.where(np.arange(rows.shape[1]) % 4 == 3, 9, rows),
+    # The first element, and one of each of many vectors that lie together, of a later step.
+    "late": lambda rows: np.where(_is_late(np.arange(rows.shape[1])), 9, rows),
 }
+
+
+def _is_late(positions):
+    return (positions == 0) | ((positions // 512 == 16) & (positions % 4 == 0))
 
 
 @pytest.mark.parametrize("is_sorted", [True, False])
@@ -143,9 +168,11 @@ def test_ties_of_short_rows(n_elements, kind, is_sorted):
 
 
 @pytest.mark.parametrize("kind", TIES)
-@pytest.mark.parametrize("name", ["cluster", "cluster_groups"])
-def test_ties_of_long_rows(name, kind):
-    """The blocks of a cluster find that all keys of a range are equal, or that they are not."""
+@pytest.mark.parametrize(
+    ("name", "k"), [("cluster", 600), ("cluster_groups", 600), ("one_pass", 103), ("one_pass-1024", 30)]
+)
+def test_ties_of_long_rows(name, k, kind):
+    """Blocks find that all keys of a range are equal, or that they are not; or read few vectors again."""
     rows = np.random.default_rng(12).standard_normal((1, 20_003), np.float32)
     rows = TIES[kind](rows).astype(np.float32)
-    run_top_k(name, TensorDataType.FLOAT32, rows, 600, is_sorted=False)
+    run_top_k(name, TensorDataType.FLOAT32, rows, k, is_sorted=False)

@@ -1,6 +1,6 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-`dispatch` picks one of eleven algorithms by the shape alone, from a table of what was measured (`fastest`):
+`dispatch` picks one of twelve algorithms by the shape alone, from a table of what was measured (`fastest`):
 
 ==============  ============================================  ==============================================
 rounds          rows of up to 512, k <= 8                     several rows per warp; a round selects one each
@@ -8,6 +8,8 @@ warp            rows of up to 1024, k <= 32; of 256, any k    one warp per row, 
 partition       rows of up to 32768                           one block per row, the row in registers
 cluster         few long rows, k <= 4096                      one cluster per row, the row in shared memory
 cluster_groups  few very long rows, k <= 4096                 many blocks find group maxima, then one cluster
+one_pass        long rows, one for each multiprocessor, or    one block per row, which reads the row once
+                more, k <= 128
 sampled         batches of long rows                          one pass with a threshold from a sample
 block           k up to what fits into shared memory          one block per row, which reads little more
 grid            the same, of few rows, very long or strided   many blocks find group maxima, then one block
@@ -35,7 +37,8 @@ clusters always use histograms, those of partition and cluster of whole rows.
 `rounds`, `warp`, `partition`,        the algorithms: one file each, with their kernels
 `block`, `grid`,
 `columns`, `tile`, `sampled`,
-`cluster`, `cluster_groups`, `sort`
+`cluster`, `cluster_groups`,
+`one_pass`, `sort`
 `keys`, `aligned_keys`, `rows`        what is compared, and where rows lie
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
 `filter_pass`, `select`               further passes, over these groups, and the candidates that they leave
@@ -50,6 +53,7 @@ clusters always use histograms, those of partition and cluster of whole rows.
 `shared_keys`, `cluster_range`,       what a cluster keeps of a row, where its k-th key is, what it selects,
 `cluster_select`, `cluster_sort`,     and in which order; how it selects few elements; and how its blocks
 `cluster_few`, `cluster_messages`     tell each other what they have found
+`few`                                 a threshold for few elements, and their order
 `candidates`                          what a lane of the columns algorithm keeps
 `digits`                              ranks by a digit, for sorts in shared memory
 `cooperate`                           what the lanes of a warp, and the warps of a block, do together

@@ -37,6 +37,7 @@ class Algorithm(StrEnum):
     COLUMNS = "columns"
     TILE = "tile"
     PARTITION = "partition"
+    ONE_PASS = "one_pass"
     CLUSTER = "cluster"
     CLUSTER_GROUPS = "cluster_groups"
     SORT = "sort"
@@ -67,6 +68,7 @@ IMPLEMENTATIONS = {
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
     Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
+    Algorithm.ONE_PASS: Implementation(launches.one_pass_launches, orders_by_index=True),
     Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
     Algorithm.CLUSTER_GROUPS: Implementation(cluster_groups_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),

@@ -71,6 +71,12 @@ def cluster_groups(element_size: int) -> Variant:
     return Variant("top_k_cluster_groups", factory, (element_size,), dynamic_bytes, blocks, CLUSTERS_FROM)
 
 
+def one_pass(element_size: int, n_threads: int) -> Variant:
+    """Return the kernel of one block per row, which reads it once."""
+    factory = "kernels_cuda.top_k.one_pass:one_pass_kernel"
+    return Variant("top_k_one_pass", factory, (element_size, n_threads))
+
+
 def columns(element_size: int) -> Variant:
     """Return the kernel for rows that are columns in memory."""
     shared_bytes = ColumnsPolicy.block_bytes
@@ -185,6 +191,9 @@ def variants() -> Iterator[Variant]:
         yield histogram(element_size)
         for n_threads in shapes.BY_INDEX_THREADS:
             yield by_index(element_size, n_threads)
+        if element_size in shapes.ONE_PASS_ELEMENTS:
+            for n_threads in shapes.ONE_PASS_THREADS:
+                yield one_pass(element_size, n_threads)
         if element_size > 1:
             yield list_candidates(element_size)
             yield sample(element_size)

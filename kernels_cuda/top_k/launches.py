@@ -16,6 +16,7 @@ from kernels_cuda.top_k.parameters import (
     ColumnsParameters,
     HistogramParameters,
     OffsetsParameters,
+    OnePassParameters,
     RoundsParameters,
     SortParameters,
     TileParameters,
@@ -124,12 +125,43 @@ def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> l
             (*operands_of(problem), offsets),
             RoundsParameters(
                 **problem.row_parameters,
-                is_sorted=int(problem.is_sorted),
+                is_sorted=int(not problem.is_by_index),
                 first_block=first,
                 n_rows=problem.n_rows,
             ),
         )
         for first, batch in batches(n_blocks, policy.launch_blocks)
+    ]
+
+
+def one_pass_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Give every row a block that reads it once."""
+    if (
+        problem.element_size not in shapes.ONE_PASS_ELEMENTS
+        or problem.strides.x != 1
+        or problem.axis_size > shapes.ONE_PASS_LONGEST_ROW
+        or problem.k > shapes.ONE_PASS_LARGEST_K
+    ):
+        raise UnservedError(problem, "one_pass")
+    n_threads = policy.one_pass.n_threads
+    if problem.n_rows <= problem.multiprocessors and problem.row_bytes >= policy.one_pass.long_bytes:
+        n_threads = policy.one_pass.n_threads_of_few_rows
+    offsets, launches = fill_offsets(problem, workspace)
+    return launches + [
+        Launch(
+            kernels.one_pass(problem.element_size, n_threads),
+            batch,
+            n_threads,
+            (*operands_of(problem), offsets),
+            OnePassParameters(
+                **problem.row_parameters,
+                is_sorted=int(not problem.is_by_index),
+                first_row=first,
+                n_maxima=shapes.one_pass_maxima(problem.k),
+                unfolded_format=problem.unfolded_format,
+            ),
+        )
+        for first, batch in batches(problem.n_rows, policy.launch_blocks)
     ]
 
 

@@ -191,6 +191,30 @@ class ClusterParameters(NamedTuple):
     key_format: KeyFormat
 
 
+class OnePassParameters(NamedTuple):
+    """Parameters of `one_pass.one_pass_top_k`.
+
+    Attributes
+    ----------
+    first_row : int
+        The row of the first block.
+    n_maxima : int
+        Among how many maxima a block looks for a threshold.
+    """
+
+    index_size: int
+    is_sorted: int
+    first_row: int
+    n_maxima: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    length_format: LengthFormat
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+
+
 class ClusterGroupsParameters(NamedTuple):
     """Parameters of `cluster_groups.cluster_groups`.
 

@@ -160,6 +160,17 @@ class GridPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OnePassPolicy:
+    """One block per row, which reads it once."""
+
+    # Threads of a block, and those for long rows where no two blocks share a multiprocessor.
+    n_threads: int = 512
+    n_threads_of_few_rows: int = 1024
+    # Long rows have at least this size.
+    long_bytes: int = 256 * KIB
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterPolicy:
     """One cluster of blocks per row."""
 
@@ -258,6 +269,7 @@ class Policy:
     block: BlockPolicy
     grid: GridPolicy = GridPolicy()
     cluster: ClusterPolicy
+    one_pass: OnePassPolicy = OnePassPolicy()
     sampled: SampledPolicy = SampledPolicy()
     columns: ColumnsPolicy = ColumnsPolicy()
     sort: SortPolicy = SortPolicy()

@@ -179,6 +179,23 @@ FEW_CANDIDATES = 256
 FEW_CANDIDATES_OF_BLOCK = 64
 
 
+# The one-pass kernel has blocks of either size, and room for so many candidates: at most one for each thread.
+ONE_PASS_ELEMENTS = (2, 4)
+ONE_PASS_THREADS = (512, 1024)
+ONE_PASS_LARGEST_K = 128
+ONE_PASS_CANDIDATES = 512
+# It looks for a threshold among at least so many maxima, and so many for each selected element.
+ONE_PASS_FEWEST_MAXIMA = 256
+ONE_PASS_MAXIMA_PER_SELECTED = 4
+# It counts positions in 32 bits, and vectors of a group in 16.
+ONE_PASS_LONGEST_ROW = 1 << 29
+
+
+def one_pass_maxima(k: int) -> int:
+    """Return among how many maxima a block looks for a threshold, a power of two."""
+    return max(ONE_PASS_FEWEST_MAXIMA, 1 << (k * ONE_PASS_MAXIMA_PER_SELECTED - 1).bit_length())
+
+
 def cluster_sort_bytes(element_size: int) -> int:
     """Return the room for all keys that are ordered: in chunks, with a vector between them."""
     return CLUSTER_LARGEST_K * max(4, element_size) + LARGEST_CLUSTER * VECTOR_BYTES

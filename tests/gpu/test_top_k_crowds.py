@@ -57,11 +57,12 @@ def test_rows(name, kind, torch):
 CROWDED_GROUPS = {
     "one-of-64": lambda rows: np.where(np.arange(rows.shape[1]) % 64 == 5, rows + 10, rows),
     "one-of-512": lambda rows: np.where(np.arange(rows.shape[1]) % 512 == 5, rows + 10, rows),
+    "together": lambda rows: np.where(np.arange(rows.shape[1]) % 4096 < 40, rows + 10, rows),
 }
 
 
 @pytest.mark.parametrize("kind", [*CROWDED_GROUPS, *DATA])
-@pytest.mark.parametrize("name", ["cluster", "cluster-4", "cluster-8"])
+@pytest.mark.parametrize("name", ["cluster", "cluster-4", "cluster-8", "one_pass", "one_pass-1024"])
 def test_few_of_long_rows(name, kind, torch):
     rows = np.random.default_rng(7).standard_normal((N_ROWS, 60_000), np.float32)
     rows = (CROWDED_GROUPS | DATA)[kind](rows).astype(np.float32)
@@ -81,6 +82,21 @@ def test_groups_of_long_rows(name, n_elements, kind, torch):
     rows = (CROWDED_GROUPS | DATA)[kind](rows).astype(np.float32)
     lengths = np.array([n_elements, n_elements // 2 + 1, 700])
     for k in (1, 20, 500, 2048):
+        all_options = {}, {"sorted": False}, {"largest": False}, {"lengths": lengths, "sorted": False}
+        check(name, kind, rows, k, all_options)
+
+
+@pytest.mark.parametrize("kind", [*CROWDED_GROUPS, *DATA])
+@pytest.mark.parametrize("name", ["one_pass", "one_pass-1024"])
+@pytest.mark.parametrize("dtype", [np.float16, np.uint16, np.int32])
+def test_long_rows_that_are_read_once(dtype, name, kind, torch):
+    """The second and third of three rows begin between vectors, and zeros are the lowest keys of uint16."""
+    rows = np.random.default_rng(8).standard_normal((N_ROWS, 150_003), np.float32)
+    rows = (CROWDED_GROUPS | DATA)[kind](rows)
+    rows = rows.clip(-60_000, 60_000) if dtype == np.float16 else (np.nan_to_num(rows) * 100).clip(0, 60_000)
+    rows = rows.astype(dtype)
+    lengths = np.array([150_003, 75_001, 700])
+    for k in (1, 50, 128):
         all_options = {}, {"sorted": False}, {"largest": False}, {"lengths": lengths, "sorted": False}
         check(name, kind, rows, k, all_options)
 
