@@ -261,6 +261,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, nargs="*", default=KS)
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
     parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS)
+    parser.add_argument("--contiguous", action="store_true", help="leave out rows that lie side by side")
     parser.add_argument("--seconds", type=float, default=900, help="nothing new is begun after these")
     parser.add_argument(
         "--add-to", type=Path, metavar="FILE", help="keep what this file has of other problems"
@@ -275,7 +276,15 @@ def main() -> None:
     choices = [
         each
         for size in given.element_sizes
-        for each in measure(watch, size, problems(size, given.k, given.rows, given.lengths))
+        for each in measure(
+            watch,
+            size,
+            (
+                place
+                for place in problems(size, given.k, given.rows, given.lengths)
+                if not (given.contiguous and place[0].is_transposed)
+            ),
+        )
     ]
     print_leads(choices)
     print_losses(choices)
