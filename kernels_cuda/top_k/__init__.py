@@ -8,8 +8,7 @@ warp            rows of up to 1024, k <= 32; of 256, any k    one warp per row, 
 partition       rows of up to 32768                           one block per row, the row in registers
 cluster         few long rows, k <= 4096                      one cluster per row, the row in shared memory
 cluster_groups  few very long rows, k <= 4096                 many blocks find group maxima, then one cluster
-one_pass        long rows, one for each multiprocessor, or    one block per row, which reads the row once
-                more, k <= 128
+one_pass        rows from about 1000 elements on, k <= 128    one block per row, which reads the row once
 sampled         batches of long rows                          one pass with a threshold from a sample
 block           k up to what fits into shared memory          one block per row, which reads little more
 grid            the same, of few rows, very long or strided   many blocks find group maxima, then one block
