@@ -109,9 +109,10 @@ def problems(
     ks: Sequence[int] = KS,
     row_counts: Iterable[int] = ROWS,
     lengths: Sequence[int] = LENGTHS,
+    layouts: Sequence[bool] = (False, True),
 ) -> Iterator[tuple[Kind, int, int, int]]:
     """Yield the problems; those of the same input follow each other. One element is in any order."""
-    for is_transposed, rows, length in itertools.product((False, True), row_counts, lengths):
+    for is_transposed, rows, length in itertools.product(layouts, row_counts, lengths):
         if rows * length * element_size > MOST_BYTES or (is_transposed and rows < FEWEST_COLUMNS):
             continue
         for k, is_sorted in itertools.product(ks, (True, False)):
@@ -273,18 +274,11 @@ def main() -> None:
         return
     watch = Stopwatch(given.seconds)
     device = torch.cuda.get_device_name()
+    layouts = (False,) if given.contiguous else (False, True)
     choices = [
         each
         for size in given.element_sizes
-        for each in measure(
-            watch,
-            size,
-            (
-                place
-                for place in problems(size, given.k, given.rows, given.lengths)
-                if not (given.contiguous and place[0].is_transposed)
-            ),
-        )
+        for each in measure(watch, size, problems(size, given.k, given.rows, given.lengths, layouts))
     ]
     print_leads(choices)
     print_losses(choices)

@@ -91,6 +91,7 @@ def test_every_problem_is_served(n_neighbours, element_size, arch):
     capability = CAPABILITIES[arch]
     assert capability >= (9, 0) or not seen & {"cluster", "cluster_groups", "sampled"}
     assert ("sampled" in seen) <= (element_size > 1)
+    assert ("one_pass" in seen) == (element_size in (2, 4) and n_neighbours == 1)
 
 
 def test_long_rows_without_a_measured_algorithm_are_filtered():

@@ -20,7 +20,6 @@ from numba import cuda, types
 from kernels_cuda.ptx import (
     LOAD_SHARED,
     STORE_SHARED,
-    atomic_add_shared_u32,
     ballot,
     cluster_wait,
     load_shared_u32,
@@ -50,6 +49,7 @@ from kernels_cuda.top_k.cooperate import warp_maximum_u64
 from kernels_cuda.top_k.few import (
     PAIR_BYTES,
     PLACES_BYTES,
+    add_candidate,
     few_functions,
     pair_of,
     threshold_of_maxima,
@@ -264,9 +264,7 @@ def few_function(element_size: int) -> Any:
                 position = first + u32(element)
                 pair = pair_of(ordered_key(key_at(words, element), key_format), position)
                 if pair >= threshold and position < count:
-                    slot = atomic_add_shared_u32(memory + _OWN_COUNT, u32(1))
-                    if slot < FEW_CANDIDATES_OF_BLOCK:
-                        store_shared_u64(memory + slot * PAIR_BYTES, pair)
+                    add_candidate((memory, memory + _OWN_COUNT, FEW_CANDIDATES_OF_BLOCK), pair)
             own += STEP_BYTES
             first += advance
             step = next_pass(step)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
+    atomic_add_shared_u32,
     ballot,
     load_shared_u32,
     load_shared_u64,
@@ -41,6 +42,18 @@ PLACES_BYTES = 4 * WARP_LANES
 def pair_of(key, position):
     """Return the pair of an element."""
     return (u64(key) << 32) | u64(~u32(position))
+
+
+@device_function
+def add_candidate(candidates, pair):
+    """Add a pair to a list, as far as there is room.
+
+    `candidates` are the addresses of its pairs and of their number, which may become larger, and the room.
+    """
+    pairs, count, room = candidates
+    slot = atomic_add_shared_u32(count, u32(1))
+    if slot < room:
+        store_shared_u64(pairs + slot * PAIR_BYTES, pair)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
-"""The launches of the algorithms that take one kernel for all of a row: rounds, warp, columns, tile and sort.
+"""The launches of the algorithms that take one kernel for all of a row.
 
-Those of `block` and `grid`, which go by groups of elements, are in `group_launches`.
+They are rounds, one_pass, warp, columns, tile and sort. Those of `block` and `grid`, which go by groups of
+elements, are in `group_launches`.
 """
 
 from collections.abc import Iterator

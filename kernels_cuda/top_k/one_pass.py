@@ -21,7 +21,6 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
-    atomic_add_shared_u32,
     ballot,
     grid_dependency_wait,
     load_if_u32x4,
@@ -39,6 +38,7 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.few import (
     PAIR_BYTES,
     PLACES_BYTES,
+    add_candidate,
     few_functions,
     pair_of,
     threshold_of_maxima,
@@ -182,17 +182,10 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             store_shared_u64(memory + maxima_at + thread * PAIR_BYTES, best)
         cuda.syncthreads()
 
-    @device_function
-    def add_candidate(candidates, pair):
-        pairs, count = candidates
-        slot = atomic_add_shared_u32(count, u32(1))
-        if slot < ONE_PASS_CANDIDATES:
-            store_shared_u64(pairs + slot * PAIR_BYTES, pair)
-
     @linked_function
     def keep_candidates(candidates, n_candidates, threshold, thread):
         """Drop the candidates that come after the threshold; return how many are left."""
-        pairs, count = candidates
+        pairs, count, _ = candidates
         pair = u64(0)
         if thread < n_candidates:
             pair = load_shared_u64(pairs + thread * PAIR_BYTES)
@@ -329,7 +322,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         for group in range(_GROUPS):
             if u32(group) < n_own:
                 vector = (step_of(best, steps, group) * _GROUPS + u32(group)) * n_threads + thread
-                # Wherever in the vector it is: not beyond this position.
+                # Wherever in the vector the element is, it is not beyond this position.
                 last = prefix + vector * per_vector + u32(per_vector - 1)
                 key = fold(best[group], p.unfolded_format, p.key_format)
                 maximum = max(maximum, pair_of(key, last))
@@ -337,11 +330,11 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         share_maxima(memory, maximum, n_maxima, thread, lane, warp)
         maxima, places = memory + maxima_at, memory + places_at
         threshold = find_threshold(maxima, places, n_maxima, n_selected, lane, warp)
-        candidates = pairs, memory + count_at
+        candidates = pairs, memory + count_at, u32(ONE_PASS_CANDIDATES)
+        own = best, steps, n_own, other, unaligned
         n_candidates = u32(0)
         searching = n_selected > 0
         while searching:
-            own = best, steps, n_own, other, unaligned
             list_candidates(candidates, (address, prefix), own, threshold, p, same_u32(thread))
             cuda.syncthreads()
             n_candidates = load_shared_u32(memory + count_at)

@@ -13,6 +13,7 @@ from kernels_cuda.runtime.variant import CLUSTERS_FROM
 from kernels_cuda.top_k.shapes import (
     LONGEST_COLUMN_PART,
     NARROW_COUNTS,
+    ONE_PASS_THREADS,
     BlockShape,
     PartitionShape,
     RoundsShape,
@@ -164,8 +165,8 @@ class OnePassPolicy:
     """One block per row, which reads it once."""
 
     # Threads of a block, and those for long rows where no two blocks share a multiprocessor.
-    n_threads: int = 512
-    n_threads_of_few_rows: int = 1024
+    n_threads: int = min(ONE_PASS_THREADS)
+    n_threads_of_few_rows: int = max(ONE_PASS_THREADS)
     # Long rows have at least this size.
     long_bytes: int = 256 * KIB
 

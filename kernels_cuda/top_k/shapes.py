@@ -178,7 +178,6 @@ FEW_GROUPS_PER_SELECTED = 4
 FEW_CANDIDATES = 256
 FEW_CANDIDATES_OF_BLOCK = 64
 
-
 # The one-pass kernel has blocks of either size, and room for so many candidates: at most one for each thread.
 ONE_PASS_ELEMENTS = (2, 4)
 ONE_PASS_THREADS = (512, 1024)
