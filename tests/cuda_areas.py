@@ -247,6 +247,7 @@ KERNELS = {
     "top_k_list": _list,
     "top_k_finish": _finish,
     "top_k_one_pass": _rows_only,
+    "top_k_buffered": _rows_only,
     "top_k_cluster": _rows_only,
     "top_k_cluster_groups": _cluster_groups,
     "top_k_clear": _clear,

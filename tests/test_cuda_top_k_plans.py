@@ -89,8 +89,9 @@ def test_every_problem_is_served(n_neighbours, element_size, arch):
     if n_neighbours == 1:
         assert {"rounds", "warp", "block", "partition", "tile"} <= seen
     capability = CAPABILITIES[arch]
-    assert capability >= (9, 0) or not seen & {"cluster", "cluster_groups", "sampled"}
-    assert ("sampled" in seen) <= (element_size > 1)
+    assert capability >= (9, 0) or not seen & {"cluster", "cluster_groups", "sampled", "buffered"}
+    assert element_size > 1 or not seen & {"sampled", "buffered"}
+    assert n_neighbours == 1 or not seen & {"sampled", "buffered"}
     assert ("one_pass" in seen) == (element_size in (2, 4) and n_neighbours == 1)
 
 
@@ -110,6 +111,8 @@ def test_lanes_of_a_row_have_room_for_it(element_size):
         # Keys come by whole vectors, and a mask has a bit for each.
         assert n_keys * element_size % 16 == 0
         assert n_keys <= 32
+        # Those of 4 and 8 bytes come by whole groups, too.
+        assert element_size < 4 or n_keys % shapes.ROUNDS_LARGEST_K == 0
     for axis_size, k in ((513, 1), (100, 9)):
         with pytest.raises(ValueError, match="'rounds' does not take"):
             planned((5000, axis_size, 1), k, element_size, algorithm="rounds")

@@ -11,12 +11,15 @@ import pytest
 
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
 from dmlops.operators import Options
+from kernels_cuda.top_k.policy import ROUNDS_SHAPES
+from kernels_cuda.top_k.shapes import buffered_slots
 from tests import reference
 from tests.gpu.algorithms import ALGORITHMS
 from tests.interpreter.problems import run_case
 from tests.kernel_sources import needs_compilations
 from tests.marks import COMPILE_ALL
 from tests.random_cases import RandomCase, random_case
+from tests.sampled_rows import misleading_rows
 
 pytest.importorskip("cuda.core")
 pytestmark = needs_compilations
@@ -25,7 +28,7 @@ pytestmark = needs_compilations
 MOST_ELEMENTS = 5000
 # A cluster has thousands of threads, and every row takes one.
 MOST_CLUSTERS = 16
-QUICK = {"rounds", "one_pass", "one_pass-1024", "cluster", "cluster_groups", "masks", "elements"}
+QUICK = {"rounds", "one_pass", "one_pass-1024", "buffered", "cluster", "cluster_groups", "masks", "elements"}
 COPYING = {"sampled"}
 CHOICES = [
     pytest.param(
@@ -118,9 +121,9 @@ def test_groups_of_long_rows(data_type, data, name, n_elements, k, is_sorted):
     run_top_k(name, data_type, rows.astype(dtype), k, is_sorted)
 
 
-def run_top_k(name, data_type, rows, k, is_sorted, largest=True):
+def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's."""
-    values, indices = reference.top_k(rows, k, sorted=is_sorted, largest=largest)
+    values, indices = reference.top_k(rows, k, sorted=is_sorted, largest=largest, lengths=lengths)
     descriptor = TopK1(
         input_tensor=TensorDesc(data_type, rows.shape),
         axis=1,
@@ -129,13 +132,17 @@ def run_top_k(name, data_type, rows, k, is_sorted, largest=True):
         output_value_tensor=TensorDesc(data_type, values.shape),
         output_index_tensor=TensorDesc(TensorDataType.INT64, values.shape),
     )
-    after = {"input_tensor": rows, "output_value_tensor": values, "output_index_tensor": indices}
+    options, inputs = Options(is_sorted=is_sorted), {"input_tensor": rows}
+    if lengths is not None:
+        options = options._replace(lengths=TensorDesc(TensorDataType.INT64, lengths.shape))
+        inputs["lengths"] = lengths
+    after = inputs | {"output_value_tensor": values, "output_index_tensor": indices}
     after = {field: operand.ravel().view(np.uint8) for field, operand in after.items()}
-    before = {field: np.zeros_like(operand) for field, operand in after.items()} | {
-        "input_tensor": after["input_tensor"]
+    before = {
+        field: operand if field in inputs else np.zeros_like(operand) for field, operand in after.items()
     }
     (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == name)
-    run_case(RandomCase("top_k", name, descriptor, Options(is_sorted=is_sorted), before, after), choice)
+    run_case(RandomCase("top_k", name, descriptor, options, before, after), choice)
 
 
 TIES = {
@@ -176,3 +183,165 @@ def test_ties_of_long_rows(name, k, kind):
     rows = np.random.default_rng(12).standard_normal((1, 20_003), np.float32)
     rows = TIES[kind](rows).astype(np.float32)
     run_top_k(name, TensorDataType.FLOAT32, rows, k, is_sorted=False)
+
+
+# A lane of the rounds kernel keeps its keys of 4 and 8 bytes in groups of so many.
+GROUP_KEYS = 8
+# Numbers of a row's elements, 0 for the one that comes last: `lanes` and `groups` are those of the positions.
+ROUNDS = {
+    "distinct": lambda rng, lanes, groups: rng.permutation(lanes.size),
+    "ties": lambda rng, lanes, groups: rng.integers(0, 3, lanes.size),
+    "least": lambda rng, lanes, groups: np.zeros(lanes.size, int),
+    "mostly_least": lambda rng, lanes, groups: 5 * (rng.permutation(lanes.size) < 3),
+    "ascending_group": lambda rng, lanes, groups: _group(rng, groups, np.arange(GROUP_KEYS)),
+    "descending_group": lambda rng, lanes, groups: _group(rng, groups, np.arange(GROUP_KEYS)[::-1]),
+    "group_of_equals": lambda rng, lanes, groups: _group(rng, groups, 0),
+    "ties_of_a_group": lambda rng, lanes, groups: _group(rng, groups, rng.integers(0, 3, GROUP_KEYS)),
+    "lane_of_equals": lambda rng, lanes, groups: 9 * (lanes == rng.choice(lanes)),
+    "ties_of_a_lane": lambda rng, lanes, groups: (
+        (lanes == rng.choice(lanes)) * rng.integers(0, 3, lanes.size) + rng.integers(0, 2, lanes.size)
+    ),
+    "one_of_each_group": lambda rng, lanes, groups: np.where(_one_of_each(rng, groups), 9, 0),
+}
+
+
+def _group(rng, groups, numbers):
+    """Return a row whose largest elements are all that a lane has in one group."""
+    row = rng.integers(0, 3, groups.size)
+    row[groups == rng.choice(np.flatnonzero(np.bincount(groups) == GROUP_KEYS))] = 9 + numbers
+    return row
+
+
+def _one_of_each(rng, groups):
+    positions = rng.permutation(groups.size)
+    first = np.unique(groups[positions], return_index=True)[1]
+    return np.isin(np.arange(groups.size), positions[first])
+
+
+def _lanes_and_groups(n_elements, element_size):
+    """Return which lane of the rounds kernel has each position of a row, and in which of all groups."""
+    n_lanes = next(lanes for lanes, keys in ROUNDS_SHAPES[element_size] if n_elements <= lanes * keys)
+    per_vector = 16 // element_size
+    vectors, elements = np.divmod(np.arange(n_elements), per_vector)
+    lanes = vectors % n_lanes
+    places = vectors // n_lanes * per_vector + elements
+    return lanes, places // GROUP_KEYS * n_lanes + lanes
+
+
+def _elements(numbers, dtype, largest):
+    """Return elements in the order of numbers; those of number 0 have the least key of all, or are NaNs."""
+    if np.dtype(dtype).kind == "f":
+        rows = np.where(numbers == 0, -np.inf if largest else np.nan, numbers if largest else -numbers)
+        return rows.astype(dtype)
+    # Keys of 64 bits differ in the lower half, or in both.
+    rows = numbers.astype(dtype) * dtype((1 << 32) // 3)
+    return rows if largest else np.iinfo(dtype).max - rows
+
+
+@pytest.mark.parametrize("kind", ROUNDS)
+@pytest.mark.parametrize("n_elements", [61, 128, 250, 512])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint64])
+def test_rounds_of_groups(dtype, n_elements, kind):
+    """A lane loses several elements of one group or of several, and equal ones lie in any of them."""
+    rng = np.random.default_rng(13)
+    lanes, groups = _lanes_and_groups(n_elements, np.dtype(dtype).itemsize)
+    numbers = np.array([ROUNDS[kind](rng, lanes, groups) for _ in range(11)])
+    for largest in (True, False):
+        rows = _elements(numbers, dtype, largest)
+        for k, is_sorted in ((5, False), (8, True)):
+            run_top_k("rounds", TensorDataType[np.dtype(dtype).name.upper()], rows, k, is_sorted, largest)
+
+
+@pytest.mark.parametrize("kind", ["distinct", "ties", "least"])
+@pytest.mark.parametrize("n_elements", [61, 128, 250, 512])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.uint64])
+def test_rounds_of_lengths(dtype, n_elements, kind):
+    """Rows end anywhere, also before their k-th element; those behind the end would all be selected."""
+    rng = np.random.default_rng(14)
+    lanes, groups = _lanes_and_groups(n_elements, np.dtype(dtype).itemsize)
+    lengths = np.concatenate([np.arange(11), rng.integers(0, n_elements, 20), [n_elements - 1, n_elements]])
+    numbers = np.array([ROUNDS[kind](rng, lanes, groups) for _ in lengths])
+    numbers[np.arange(n_elements) >= lengths[:, None]] = n_elements
+    for largest in (True, False):
+        rows = _elements(numbers, dtype, largest)
+        for k, is_sorted in ((5, False), (8, True)):
+            data_type = TensorDataType[np.dtype(dtype).name.upper()]
+            run_top_k("rounds", data_type, rows, k, is_sorted, largest, lengths)
+
+
+# Types whose rows a buffer is tried with: floats are ordered with NaNs and zeros, integers are not.
+BUFFERED = [np.float16, np.float32, np.float64, np.uint32]
+# Whether the largest are selected, and whether these are sorted.
+DIRECTIONS = {"largest_by_index": (True, False), "smallest": (False, True)}
+
+
+def run_buffered(rows, k, largest, is_sorted, lengths=None):
+    """Have `buffered` select from rows whose first elements are the largest numbers, or the smallest ones."""
+    if not largest:
+        rows = -rows if rows.dtype.kind == "f" else ~rows
+    data_type = TensorDataType[rows.dtype.name.upper()]
+    run_top_k("buffered", data_type, np.ascontiguousarray(rows), k, is_sorted, largest, lengths)
+
+
+def _numbers(rows, dtype):
+    """Return numbers around 0 as elements of a type, with as many different ones as it has room for."""
+    return rows.astype(dtype) if np.dtype(dtype).kind == "f" else (rows * 1e6 + (1 << 31)).astype(dtype)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("dtype", BUFFERED)
+def test_buffers_of_samples_that_mislead(dtype, direction):
+    """A row is read twice, as its sample has the largest elements, or most of it goes into the buffer."""
+    rows = _numbers(np.random.default_rng(15).standard_normal((1, 20_000)), dtype)
+    run_buffered(misleading_rows(rows, 4096), 300, *DIRECTIONS[direction])
+
+
+BUFFERED_ROWS = TIES | {
+    # Elements of each step come before all earlier ones, or after them.
+    "ascending": np.sort,
+    "descending": lambda rows: -np.sort(-rows),
+    # Most elements equal the threshold, or the last one that is kept.
+    "few_above": lambda rows: np.where(rows > 2.5, rows, np.minimum(rows, -1)),
+    "nothing_above": lambda rows: np.where(rows > 0, np.inf, rows),
+    "nan": lambda rows: np.where(rows > 0, np.nan, rows),
+    "zeros": lambda rows: np.copysign(0, rows),
+}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("kind", BUFFERED_ROWS)
+def test_buffers_of_many_that_may_be_selected(kind, direction):
+    """The buffer has no room for a step; of equal elements, only earlier ones remain."""
+    rows = np.random.default_rng(16).standard_normal((1, 10_003), np.float32)
+    run_buffered(BUFFERED_ROWS[kind](rows).astype(np.float32), 600, *DIRECTIONS[direction])
+
+
+@pytest.mark.parametrize("kind", ["ascending", "mostly_zeros", "two"])
+@pytest.mark.parametrize(("dtype", "k"), [(np.float16, 2500), (np.float32, 4096), (np.float64, 4096)])
+def test_buffers_that_hold_large_k(dtype, k, kind):
+    rows = BUFFERED_ROWS[kind](np.random.default_rng(17).standard_normal((1, 12_003))).astype(dtype)
+    run_buffered(rows, k, largest=True, is_sorted=kind != "two")
+
+
+@pytest.mark.parametrize(("n_elements", "k"), [(3, 2), (501, 15), (9001, 1), (9001, 40)])
+@pytest.mark.parametrize("dtype", BUFFERED)
+def test_buffers_and_elements_outside_vectors(dtype, n_elements, k):
+    """The first and the last elements are selected; rows begin and end between vectors."""
+    rows = _numbers(np.random.default_rng(18).standard_normal((2, n_elements)), dtype)
+    per_vector = 16 // rows.itemsize
+    rows[:, : per_vector - 1] = rows[:, 1 - per_vector :] = rows.max()
+    run_buffered(rows, k, True, n_elements == 501)
+    run_buffered(rows, k, False, True)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("dtype", BUFFERED)
+def test_buffers_of_lengths(dtype, direction):
+    """Rows end anywhere, also before their k-th element; those behind the end would all be selected."""
+    n_elements, k = 5003, 20
+    # From one more than the buffer has room for on, there is a sample.
+    n_slots = buffered_slots(np.dtype(dtype).itemsize, k)
+    lengths = np.array([0, 1, 2, k - 1, k, 1000, n_slots, n_slots + 1, n_elements - 2, n_elements])
+    rows = _numbers(np.random.default_rng(19).standard_normal((lengths.size, n_elements)), dtype)
+    rows[np.arange(n_elements) >= lengths[:, None]] = rows.max() + 1
+    run_buffered(rows, k, *DIRECTIONS[direction], lengths)

@@ -1,6 +1,6 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-`dispatch` picks one of twelve algorithms by the shape alone, from a table of what was measured (`fastest`):
+`dispatch` picks one of thirteen algorithms by the shape alone, from a table of what was measured (`fastest`):
 
 ==============  ============================================  ==============================================
 rounds          rows of up to 512, k <= 8                     several rows per warp; a round selects one each
@@ -9,6 +9,7 @@ partition       rows of up to 32768                           one block per row,
 cluster         few long rows, k <= 4096                      one cluster per row, the row in shared memory
 cluster_groups  few very long rows, k <= 4096                 many blocks find group maxima, then one cluster
 one_pass        rows from about 1000 elements on, k <= 128    one block per row, which reads the row once
+buffered        tens of long rows, k <= 4096                  one block per row, which reads the row once
 sampled         batches of long rows                          one pass with a threshold from a sample
 block           k up to what fits into shared memory          one block per row, which reads little more
 grid            the same, of few rows, very long or strided   many blocks find group maxima, then one block
@@ -37,7 +38,7 @@ clusters always use histograms, those of partition and cluster of whole rows.
 `block`, `grid`,
 `columns`, `tile`, `sampled`,
 `cluster`, `cluster_groups`,
-`one_pass`, `sort`
+`one_pass`, `buffered`, `sort`
 `keys`, `aligned_keys`, `rows`        what is compared, and where rows lie
 `groups`, `threshold`                 the first pass of a block: group maxima, and the groups to read again
 `filter_pass`, `select`               further passes, over these groups, and the candidates that they leave

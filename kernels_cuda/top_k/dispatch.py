@@ -24,7 +24,7 @@ from kernels_cuda.top_k.problem import (
     key_format,
     unfolded_format,
 )
-from kernels_cuda.top_k.sampled_launches import sampled_launches
+from kernels_cuda.top_k.sampled_launches import buffered_launches, sampled_launches
 
 
 class Algorithm(StrEnum):
@@ -38,6 +38,7 @@ class Algorithm(StrEnum):
     TILE = "tile"
     PARTITION = "partition"
     ONE_PASS = "one_pass"
+    BUFFERED = "buffered"
     CLUSTER = "cluster"
     CLUSTER_GROUPS = "cluster_groups"
     SORT = "sort"
@@ -69,6 +70,7 @@ IMPLEMENTATIONS = {
     Algorithm.TILE: Implementation(launches.tile_launches),
     Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
     Algorithm.ONE_PASS: Implementation(launches.one_pass_launches, orders_by_index=True),
+    Algorithm.BUFFERED: Implementation(buffered_launches, orders_by_index=True),
     Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
     Algorithm.CLUSTER_GROUPS: Implementation(cluster_groups_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),

@@ -91,6 +91,12 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
     return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_kernel", (element_size, *shape), dynamic_bytes)
 
 
+def buffered(element_size: int) -> Variant:
+    """Return the kernel of one block per row, which keeps what may be selected in a buffer."""
+    factory = "kernels_cuda.top_k.buffered:buffered_kernel"
+    return Variant("top_k_buffered", factory, (element_size,), MOST_SHARED_BYTES, since=SAMPLED_FROM)
+
+
 def sample(element_size: int) -> Variant:
     """Return the kernel that chooses thresholds from samples of rows."""
     factory, dynamic_bytes = "kernels_cuda.top_k.sampled_threshold:sample_kernel", SampledPolicy.sample_bytes
@@ -195,6 +201,7 @@ def variants() -> Iterator[Variant]:
             for n_threads in shapes.ONE_PASS_THREADS:
                 yield one_pass(element_size, n_threads)
         if element_size > 1:
+            yield buffered(element_size)
             yield list_candidates(element_size)
             yield sample(element_size)
             yield finish(element_size)

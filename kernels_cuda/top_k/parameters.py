@@ -361,6 +361,42 @@ class ByIndexParameters(NamedTuple):
     length_format: LengthFormat
 
 
+class BufferedParameters(NamedTuple):
+    """Parameters of `buffered.buffered_top_k`.
+
+    Attributes
+    ----------
+    first_row : int
+        The row of the first block.
+    sample_bits : int
+        Of a number that a row's sample has elements, a power of two.
+    n_slots : int
+        Elements that a block's buffer has room for.
+    counters_offset : int
+        Where a block that sorts what it selects counts.
+    selected_word, stages_word, listed_word : int
+        Where these begin in shared memory: the list of what remains in the buffer, steps that are on their
+        way, and the list of what is selected in the end.
+    """
+
+    index_size: int
+    is_sorted: int
+    first_row: int
+    axis_size: int
+    k: int
+    sample_bits: int
+    n_slots: int
+    counters_offset: int
+    selected_word: int
+    stages_word: int
+    listed_word: int
+    strides: AxisStrides
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+    length_format: LengthFormat
+
+
 class SampledParameters(NamedTuple):
     """Parameters of the three kernels of `sampled`.
 

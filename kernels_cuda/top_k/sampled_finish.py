@@ -1,10 +1,12 @@
 """The end of `sampled`: one block per row selects from what has been listed."""
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
+    REGISTER,
     grid_dependency_wait,
     load_shared_u32x2,
     load_shared_u64x2,
@@ -45,14 +47,42 @@ i64 = types.int64
 _REGISTERS = 64
 
 
-def finish_kernel(element_size: int) -> Any:
-    """Make the kernel for one element width."""
+class FinishMemory(NamedTuple):
+    """Shared memory of a block that selects from candidates: ``(keys, lows)`` of these, and other arrays.
+
+    Attributes
+    ----------
+    keys, lows : array
+        Of the candidates, by ascending position: ordered keys, and inverted positions.
+    words : array of uint32
+        All dynamic memory, which begins with both of them.
+    selected : array of uint16
+        Room for numbers of candidates: of all of them if they are to be sorted, else of k.
+    bin_ends : array of uint32
+        ``BINS_PER_THREAD`` a thread, if they are to be sorted.
+    histogram, sums, extremes, counters : array
+        As `threshold_functions` has them.
+    """
+
+    keys: Any
+    lows: Any
+    words: Any
+    selected: Any
+    bin_ends: Any
+    histogram: Any
+    sums: Any
+    extremes: Any
+    counters: Any
+
+
+@functools.cache
+def write_first_function(element_size: int) -> Any:
+    """Make the device function that writes the first k of a block's candidates."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     restore = functions.restore
     store_element = functions.store_element
     finding = threshold_functions(SAMPLED_THREADS, key_type)
-    block_extremes = finding.block_extremes
     find_threshold, list_groups = finding.find_threshold, finding.list_groups
     ranking = rank_functions(SAMPLED_THREADS, key_type)
     make_bins, fill_bins, rank_in_bin = ranking.make_bins, ranking.fill_bins, ranking.rank_in_bin
@@ -63,18 +93,112 @@ def finish_kernel(element_size: int) -> Any:
     # What a thread has of the selected elements.
     n_most = SORTED_PAIRS // SAMPLED_THREADS
     unused = max(0, 32 - 8 * element_size)
+
+    @linked_function
+    def write(outputs, rank, key, position, row, key_format):
+        value_address, index_address, strides, index_size = outputs
+        base, step, _ = row
+        bits = restore(key, key_format, base + position * step)
+        store_element(value_address + rank * strides.values * element_size, bits)
+        store_index(index_address + rank * strides.indices * index_size, index_size, position)
+
+    @linked_function
+    def write_first(memory, n_pairs, n_selected, extent, row, outputs, p, ids):
+        """Write the first `n_selected` of `n_pairs` candidates; their keys are in `extent`."""
+        keys, lows, words, selected, bin_ends, histogram, sums, extremes, counters = memory
+        thread, lane, warp = ids
+        threshold, highest = extent
+        _, _, count = row
+        # Few candidates share a bin of their keys, unless many are equal.
+        n_placed = u32(0)
+        if p.is_sorted != 0 and n_selected > 0:
+            bins = make_bins(count, threshold, highest)
+            bins, n_placed = fill_bins(
+                keys, lows, selected, n_pairs, n_selected, bins, bin_ends, histogram, sums, counters, thread
+            )
+            place = thread
+            while place < n_placed:
+                pair = u32(selected[place])
+                rank = rank_in_bin(keys, lows, selected, pair, bin_ends, bins, histogram)
+                if rank < n_selected:
+                    write(outputs, i64(rank), keys[pair], i64(~lows[pair]), row, p.key_format)
+                place += SAMPLED_THREADS
+        if n_placed == 0 and n_selected > 0:
+            if p.is_sorted != 0:
+                histogram[thread] = u32(0)
+                cuda.syncthreads()
+            cut, larger, n_at_or_above = find_threshold(
+                keys,
+                n_pairs,
+                threshold,
+                highest,
+                n_selected,
+                n_selected,
+                histogram,
+                sums,
+                extremes,
+                counters,
+                thread,
+                lane,
+                warp,
+            )
+            n_ties = n_pairs
+            if n_at_or_above > n_selected:
+                n_ties = n_selected - larger
+            list_groups(keys, n_pairs, cut, n_ties, selected, sums, thread, lane, warp)
+
+            pairs = shared_address(words)
+            if p.is_sorted != 0:
+                # The selected pairs take the candidates' place.
+                pair_keys = cuda.local.array(n_most, key_type)
+                pair_positions = cuda.local.array(n_most, u32)
+                for item in range(n_most):
+                    rank = thread + u32(item * SAMPLED_THREADS)
+                    if rank < n_selected:
+                        place = u32(selected[rank])
+                        pair_keys[item] = keys[place] << unused
+                        pair_positions[item] = ~lows[place]
+                cuda.syncthreads()
+                for item in range(n_most):
+                    rank = thread + u32(item * SAMPLED_THREADS)
+                    at = pairs + rank * n_pair_bytes
+                    store_pair_if(at, pair_keys[item], pair_positions[item], rank < n_selected)
+                cuda.syncthreads()
+                sort_pairs(
+                    pairs,
+                    pairs + u32(p.counters_offset),
+                    n_selected,
+                    cut << unused,
+                    extremes,
+                    sums,
+                    thread,
+                )
+            rank = thread
+            while rank < n_selected:
+                if p.is_sorted != 0:
+                    key, low = load_pair(pairs + rank * n_pair_bytes)
+                    key >>= unused
+                    position = i64(low)
+                else:
+                    place = u32(selected[rank])
+                    key = keys[place]
+                    position = i64(~lows[place])
+                write(outputs, i64(rank), key, position, row, p.key_format)
+                rank += SAMPLED_THREADS
+
+    return write_first
+
+
+def finish_kernel(element_size: int) -> Any:
+    """Make the kernel for one element width."""
+    key_type = REGISTER[element_size]
+    block_extremes = threshold_functions(SAMPLED_THREADS, key_type).block_extremes
+    write_first = write_first_function(element_size)
     pad_row = pad_function(element_size)
     key_bytes = group_key_bytes(element_size)
     take_listed, read_row = candidate_functions(element_size)
     n_elements = segment_elements(element_size)
     ones = (1 << 8 * element_size) - 1
-
-    @linked_function
-    def write(outputs, rank, key, position, base, step, key_format):
-        value_address, index_address, strides, index_size = outputs
-        bits = restore(key, key_format, base + position * step)
-        store_element(value_address + rank * strides.values * element_size, bits)
-        store_index(index_address + rank * strides.indices * index_size, index_size, position)
 
     @cuda.jit(max_registers=_REGISTERS)
     def finish_row(
@@ -142,82 +266,8 @@ def finish_kernel(element_size: int) -> Any:
         # The barrier inside lets all of them be seen.
         _, highest = block_extremes(extremes, threshold, highest, lane, warp)
 
-        # Few candidates share a bin of their keys, unless many are equal.
-        n_placed = u32(0)
-        if p.is_sorted != 0 and n_selected > 0:
-            bins = make_bins(count, threshold, highest)
-            bins, n_placed = fill_bins(
-                keys, lows, selected, n_pairs, n_selected, bins, bin_ends, histogram, sums, counters, thread
-            )
-            place = thread
-            while place < n_placed:
-                pair = u32(selected[place])
-                rank = rank_in_bin(keys, lows, selected, pair, bin_ends, bins, histogram)
-                if rank < n_selected:
-                    write(outputs, i64(rank), keys[pair], i64(~lows[pair]), base, step, p.key_format)
-                place += SAMPLED_THREADS
-        if n_placed == 0 and n_selected > 0:
-            if p.is_sorted != 0:
-                histogram[thread] = u32(0)
-                cuda.syncthreads()
-            cut, larger, n_at_or_above = find_threshold(
-                keys,
-                n_pairs,
-                threshold,
-                highest,
-                n_selected,
-                n_selected,
-                histogram,
-                sums,
-                extremes,
-                counters,
-                thread,
-                lane,
-                warp,
-            )
-            n_ties = n_pairs
-            if n_at_or_above > n_selected:
-                n_ties = n_selected - larger
-            list_groups(keys, n_pairs, cut, n_ties, selected, sums, thread, lane, warp)
-
-            pairs = shared_address(words)
-            if p.is_sorted != 0:
-                # The selected pairs take the candidates' place.
-                pair_keys = cuda.local.array(n_most, key_type)
-                pair_positions = cuda.local.array(n_most, u32)
-                for item in range(n_most):
-                    rank = thread + u32(item * SAMPLED_THREADS)
-                    if rank < n_selected:
-                        place = u32(selected[rank])
-                        pair_keys[item] = keys[place] << unused
-                        pair_positions[item] = ~lows[place]
-                cuda.syncthreads()
-                for item in range(n_most):
-                    rank = thread + u32(item * SAMPLED_THREADS)
-                    at = pairs + rank * n_pair_bytes
-                    store_pair_if(at, pair_keys[item], pair_positions[item], rank < n_selected)
-                cuda.syncthreads()
-                sort_pairs(
-                    pairs,
-                    pairs + u32(p.counters_offset),
-                    n_selected,
-                    cut << unused,
-                    extremes,
-                    sums,
-                    thread,
-                )
-            rank = thread
-            while rank < n_selected:
-                if p.is_sorted != 0:
-                    key, low = load_pair(pairs + rank * n_pair_bytes)
-                    key >>= unused
-                    position = i64(low)
-                else:
-                    place = u32(selected[rank])
-                    key = keys[place]
-                    position = i64(~lows[place])
-                write(outputs, i64(rank), key, position, base, step, p.key_format)
-                rank += SAMPLED_THREADS
+        memory = FinishMemory(keys, lows, words, selected, bin_ends, histogram, sums, extremes, counters)
+        write_first(memory, n_pairs, n_selected, (threshold, highest), (base, step, count), outputs, p, ids)
         pad_row(
             value_address,
             index_address,

@@ -330,6 +330,22 @@ def segment_elements(element_size: int) -> int:
     return SEGMENT_VECTORS * VECTOR_BYTES // element_size
 
 
+def buffered_vectors(element_size: int) -> int:
+    """Return the vectors that a thread of the buffered algorithm has on the way."""
+    return 1 if element_size == 2 else 2
+
+
+def buffered_left(k: int) -> int:
+    """Return how many elements a buffer has, at most, once others have been dropped."""
+    return k + k // 16
+
+
+def buffered_slots(element_size: int, k: int) -> int:
+    """Return the room of a buffer: for what is left in it, and a step, but also for a small sample."""
+    step_elements = buffered_vectors(element_size) * SAMPLED_THREADS * VECTOR_BYTES // element_size
+    return max(-(-buffered_left(k) // 4) * 4 + step_elements, SMALLEST_BUFFER)
+
+
 def sample_rank(sample_size: int, k: int, n_elements: int) -> int:
     """Return the rank in a sample that surely does not come before the k-th element of the row.
 
@@ -375,5 +391,10 @@ def selected_offset(element_size: int, n_slots: int, n_segments: int, k: int, is
     return candidate_bytes(element_size, n_slots, k) + 8 * n_segments + bins_bytes
 
 
+# Steps of the buffered algorithm for which a block has room: one, and those that are on their way.
+BUFFERED_STAGES = 3
+SMALLEST_BUFFER = 4096
+# Positions of a sample are found with 32 bits: its pieces of 32 bytes times those of a row are below 2^32.
+BUFFERED_LONGEST_ROW = 1 << 22
 # What blocks of the sampled algorithm have of their own, at most: a histogram, and sums.
 SAMPLED_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024

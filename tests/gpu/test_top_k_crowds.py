@@ -42,7 +42,7 @@ def check(name, kind, rows, k, all_options):
 
 
 @pytest.mark.parametrize("kind", DATA)
-@pytest.mark.parametrize("name", ["block-128", "block-256", "block-1024", "grid", "sampled"])
+@pytest.mark.parametrize("name", ["block-128", "block-256", "block-1024", "grid", "sampled", "buffered"])
 def test_rows(name, kind, torch):
     rows = np.random.default_rng(4).standard_normal((N_ROWS, N_ELEMENTS), np.float32)
     rows = DATA[kind](rows).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The sampled algorithm of top_k with samples that mislead, and with many elements equal to its threshold."""
+"""The algorithms of top_k that begin with samples: these mislead, or many elements equal the threshold."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.gpu.algorithms import ALGORITHMS, forced
 from tests.libraries import Torch, call
 from tests.sampled_rows import misleading_rows
 
-SAMPLED = next(choice for choice in ALGORITHMS["top_k"] if choice.name == "sampled")
+CHOICES = [choice for choice in ALGORITHMS["top_k"] if choice.name in ("sampled", "buffered")]
 N_ELEMENTS = 40_000
 
 
@@ -35,13 +35,14 @@ DATA = {
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int32", "float64"])
 @pytest.mark.parametrize("kind", DATA)
-def test_rows(kind, dtype, torch):
+@pytest.mark.parametrize("choice", CHOICES, ids=str)
+def test_rows(choice, kind, dtype, torch):
     rng = np.random.default_rng(3)
     rows = DATA[kind]((1000 * rng.standard_normal((3, N_ELEMENTS))).astype(dtype))
     lengths = np.linspace(0, N_ELEMENTS, len(rows)).astype("int32")
     for k in (1, 300, 2500):
         for options in ({}, {"sorted": False}, {"largest": False}, {"sorted": False, "lengths": lengths}):
-            with forced(SAMPLED):
+            with forced(choice):
                 found = call(Torch("cuda"), Case("top_k", kind, lambda: (rows,), (k,), options))
             expected = reference.top_k(rows, k, **options)
             for actual, answer in zip(found, expected, strict=True):

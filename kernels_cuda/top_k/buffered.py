@@ -1,0 +1,404 @@
+"""One block per row, which reads the row once and keeps what may be selected: for large k of tens of rows.
+
+1. Of a sample spread over the row, the block takes an element of a rank so low that surely at least k
+   elements of the row are at or above it, and not many more (`sampled_threshold`).
+2. It reads the row step by step, a few vectors a thread, and appends the elements at or above that to a
+   buffer in shared memory, by ascending position. The vectors of the next step are on their way meanwhile.
+3. If a step does not fit, the block selects the first k elements of the buffer. Others are dropped, and from
+   then on only elements above the last one of these are appended: equal ones come after it.
+4. Select the first k of what is in the buffer (`sampled_finish`).
+
+The result is exact for any data. If the sample has misled and fewer than k elements are in the buffer, the
+row is read again, and everything is appended. One launch, no workspace.
+"""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    LOAD_SHARED,
+    STORE_SHARED,
+    copy_async_end_group,
+    copy_async_first_bytes,
+    copy_async_wait,
+    copy_async_wait_but_last,
+    grid_dependency_wait,
+    load_shared_u32x4,
+    popcount_u32,
+    shared_address,
+    shared_from,
+    trailing_zeros_u32,
+    warp_add,
+    warp_inclusive_sum,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.keys import element_functions
+from kernels_cuda.top_k.lengths import pad_function
+from kernels_cuda.top_k.parameters import BufferedParameters
+from kernels_cuda.top_k.rows import locate, row_length
+from kernels_cuda.top_k.sampled_finish import FinishMemory, write_first_function
+from kernels_cuda.top_k.sampled_threshold import sample_functions
+from kernels_cuda.top_k.shapes import (
+    BUFFERED_STAGES,
+    SAMPLED_THREADS,
+    VECTOR_BYTES,
+    WARP_LANES,
+    buffered_vectors,
+    group_key_bytes,
+)
+from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
+
+u16 = types.uint16
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+# Two blocks share a multiprocessor: one reads while the other one computes.
+_REGISTERS = 64
+_N_WARPS = SAMPLED_THREADS // WARP_LANES
+_N_COUNTS = 2 * _N_WARPS
+# From one vector of a thread to its next one.
+_APART = SAMPLED_THREADS * VECTOR_BYTES
+
+
+def buffered_kernel(element_size: int) -> Any:
+    """Make the kernel for one element width."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key, load_element = functions.ordered_key, functions.load_element
+    unfolding_of, unfolded_element = functions.unfolding_of, functions.unfolded_element
+    unfold_threshold, unfold_next_above = functions.unfold_threshold, functions.unfold_next_above
+    at_or_above = functions.at_or_above
+    finding = threshold_functions(SAMPLED_THREADS, key_type)
+    block_extremes = finding.block_extremes
+    find_threshold, list_groups = finding.find_threshold, finding.list_groups
+    threshold_of_sample = sample_functions(element_size).threshold_of_sample
+    write_first = write_first_function(element_size)
+    pad_row = pad_function(element_size)
+    key_bytes = group_key_bytes(element_size)
+    per_vector = VECTOR_BYTES // element_size
+    n_vectors = buffered_vectors(element_size)
+    load_shared, store_shared = LOAD_SHARED[element_size], STORE_SHARED[element_size]
+    step_vectors = n_vectors * SAMPLED_THREADS
+    stage_bytes = step_vectors * VECTOR_BYTES
+    vector_mask = (1 << per_vector) - 1
+    # What a warp has of each of its vectors is counted in a part of a word.
+    field_bits = 32 // n_vectors
+    field_mask = (1 << field_bits) - 1
+    # Of a block, in two words with 16 bits for every other vector, or in one.
+    n_sums = max(n_vectors // 2, 1)
+
+    @device_function
+    def start_step(stage, address, first, n_row_vectors):
+        """Have a thread's vectors of a step copied, the first one number `first`; zeros behind the row."""
+        for at in range(n_vectors):
+            vector = first + u32(at * SAMPLED_THREADS)
+            copy_async_first_bytes(
+                stage + u32(at * _APART),
+                address + i64(vector) * VECTOR_BYTES,
+                u32(vector < n_row_vectors) * VECTOR_BYTES,
+            )
+        copy_async_end_group()
+
+    @linked_function
+    def start_row(stages, address, thread, n_row_vectors):
+        """Have the first steps copied."""
+        for ahead in range(BUFFERED_STAGES - 1):
+            first = thread + u32(ahead * step_vectors)
+            start_step(stages + u32(ahead * stage_bytes), address, first, n_row_vectors)
+
+    @linked_function
+    def find_marks(stage, first, n_row_vectors, least, unfolding):
+        """Return one bit for each element of a thread's vectors, set if it is to be appended."""
+        words = cuda.local.array(4, u32)
+        marks = u32(0)
+        for at in range(n_vectors):
+            words[0], words[1], words[2], words[3] = load_shared_u32x4(stage + u32(at * _APART))
+            found = at_or_above(words, 0, least, unfolding, False)
+            if first + u32(at * SAMPLED_THREADS) >= n_row_vectors:
+                found = u32(0)
+            marks |= found << u32(at * per_vector)
+        return marks
+
+    @linked_function
+    def mark_part(stage, base, position, n_elements, least, unfolding, thread):
+        """Do the same for elements that are in no vector: the first thread brings them all."""
+        marks = u32(0)
+        if thread == 0:
+            for at in range(per_vector):
+                if u32(at) < n_elements:
+                    bits = load_element(base + i64(position + u32(at)) * element_size)
+                    store_shared(stage + u32(at * element_size), bits)
+                    marks |= u32(unfolded_element(bits, unfolding) >= least) << u32(at)
+        return marks
+
+    @device_function
+    def element_at(stage, number):
+        """Return an element of a thread's vectors."""
+        vector = number // u32(per_vector)
+        return load_shared(stage + vector * u32(_APART) + number % u32(per_vector) * u32(element_size))
+
+    @linked_function
+    def keep_marks(stage, marks, least, unfolding):
+        """Return those of the marks whose elements are at or above a key that is larger now."""
+        kept = u32(0)
+        while marks != 0:
+            number = trailing_zeros_u32(marks)
+            marks &= marks - 1
+            kept |= u32(unfolded_element(element_at(stage, number), unfolding) >= least) << number
+        return kept
+
+    @linked_function
+    def count_marks(slots, marks, counts, half, lane, warp):
+        """Find how many marked elements come before each vector of a thread; return how many there are.
+
+        `half` (0 or 1) alternates from call to call, so that one barrier per call suffices.
+        """
+        amounts = u32(0)
+        for at in range(n_vectors):
+            amount = popcount_u32((marks >> u32(at * per_vector)) & u32(vector_mask))
+            amounts |= amount << u32(at * field_bits)
+        through = warp_inclusive_sum(amounts)
+        if lane == 31:
+            counts[half * _N_WARPS + warp] = through
+        before = through - amounts
+        cuda.syncthreads()
+        of_warp = u32(0)
+        if lane < _N_WARPS:
+            of_warp = counts[half * _N_WARPS + lane]
+        total = u32(0)
+        for at in range(n_vectors):
+            slots[at] = (before >> u32(at * field_bits)) & u32(field_mask)
+        sums = cuda.local.array(n_sums, u32)
+        earlier = cuda.local.array(n_sums, u32)
+        for number in range(n_sums):
+            part = of_warp
+            if n_sums > 1:
+                part = (of_warp >> u32(number * field_bits)) & u32(0x00FF00FF)
+            sums[number] = warp_add(part)
+            if lane >= warp:
+                part = u32(0)
+            earlier[number] = warp_add(part)
+        for at in range(n_vectors):
+            shift = u32(at // n_sums * 16)
+            slots[at] += total + ((earlier[at % n_sums] >> shift) & u32(0xFFFF))
+            total += (sums[at % n_sums] >> shift) & u32(0xFFFF)
+        return total
+
+    @linked_function
+    def append(memory, stage, marks, position, slots, n_before, key_format):
+        """Put a thread's marked elements into the buffer."""
+        keys, lows = memory.keys, memory.lows
+        for at in range(n_vectors):
+            left = (marks >> u32(at * per_vector)) & u32(vector_mask)
+            slot = n_before + slots[at]
+            first = position + u32(at * SAMPLED_THREADS * per_vector)
+            while left != 0:
+                number = trailing_zeros_u32(left)
+                left &= left - 1
+                element = load_shared(stage + u32(at * _APART) + number * u32(element_size))
+                keys[slot] = ordered_key(element, key_format)
+                lows[slot] = ~(first + number)
+                slot += 1
+
+    @linked_function
+    def extent_of(memory, n_pairs, ids):
+        """Return the smallest and the largest key of the buffer, all of which is seen from now on."""
+        keys, extremes = memory.keys, memory.extremes
+        thread, lane, warp = ids
+        lowest = ~key_type(0)
+        highest = key_type(0)
+        cuda.syncthreads()
+        own = thread
+        while own < n_pairs:
+            lowest = min(lowest, keys[own])
+            highest = max(highest, keys[own])
+            own += SAMPLED_THREADS
+        return block_extremes(extremes, lowest, highest, lane, warp)
+
+    @linked_function
+    def drop_others(memory, n_pairs, n_selected, ids):
+        """Leave about `n_selected` elements in the buffer, the first ones.
+
+        Returns how many, and the smallest of their keys. Elements of this key that come later are not
+        selected.
+        """
+        keys, lows, _, selected, _, histogram, sums, extremes, counters = memory
+        thread, lane, warp = ids
+        lowest, highest = extent_of(memory, n_pairs, ids)
+        most = n_selected + (n_selected >> 4)
+        key, larger, n_left = find_threshold(
+            keys,
+            n_pairs,
+            lowest,
+            highest,
+            n_selected,
+            most,
+            histogram,
+            sums,
+            extremes,
+            counters,
+            thread,
+            lane,
+            warp,
+        )
+        n_ties = n_pairs
+        if n_left > most:
+            n_ties = n_selected - larger
+            n_left = n_selected
+        list_groups(keys, n_pairs, key, n_ties, selected, sums, thread, lane, warp)
+        own = thread
+        while own - thread < n_left:
+            kept = key_type(0)
+            low = u32(0)
+            if own < n_left:
+                place = u32(selected[own])
+                kept = keys[place]
+                low = lows[place]
+            cuda.syncthreads()
+            if own < n_left:
+                keys[own] = kept
+                lows[own] = low
+            own += SAMPLED_THREADS
+        cuda.syncthreads()
+        return n_left, key
+
+    @cuda.jit(max_registers=_REGISTERS)
+    def buffered_top_k(x, lengths, values, indices, offsets, p: BufferedParameters):
+        grid_dependency_wait()
+        keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
+        words_of_memory = cuda.shared.array(0, u32)
+        lows = shared_from(words_of_memory, p.n_slots * (key_bytes // 4))
+        # What sorts takes the place of steps.
+        bin_ends = shared_from(words_of_memory, p.stages_word)
+        selected = shared_from(cuda.shared.array(0, u16), 2 * p.selected_word)
+        part = cuda.shared.array(4, u32, VECTOR_BYTES)
+        histogram = cuda.shared.array(SAMPLED_THREADS, u32)
+        sums = cuda.shared.array(64, u32)
+        extremes = cuda.shared.array(64, key_type)
+        counters = cuda.shared.array(N_COUNTERS, u32)
+        counts = cuda.shared.array(_N_COUNTS, u32)
+        memory = FinishMemory(
+            keys, lows, words_of_memory, selected, bin_ends, histogram, sums, extremes, counters
+        )
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        ids = (thread, lane, warp)
+        histogram[thread] = u32(0)
+
+        row = p.first_row + i64(cuda.blockIdx.x)
+        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        value_row, index_row, count, base, address, n_before, n_whole = locate(
+            x, offsets, row, i64(0), length, p.axis_size, i64(1), element_size, p.layout
+        )
+        n_selected = u32(min(p.k, count))
+        # Copies have such addresses, even those of nothing in rows without a whole vector.
+        address &= -VECTOR_BYTES
+        prefix = u32(n_before)
+        n_row_vectors = u32(n_whole)
+        unfolding = unfolding_of(p.unfolded_format, False)
+        least = key_type(0)
+        stages = shared_address(words_of_memory) + (u32(p.stages_word) << 2) + thread * u32(VECTOR_BYTES)
+        if n_selected > 0:
+            start_row(stages, address, thread, n_row_vectors)
+        if count > p.n_slots:
+            key, _, _, _ = threshold_of_sample(
+                keys,
+                base,
+                count,
+                p.k,
+                p.sample_bits,
+                (histogram, sums, extremes, counters),
+                p.key_format,
+                ids,
+            )
+            least = unfold_threshold(key, p.key_format)
+
+        slots = cuda.local.array(n_vectors, u32)
+        n_steps = (n_row_vectors + u32(step_vectors - 1)) // u32(step_vectors)
+        n_pairs = u32(0)
+        half = u32(0)
+        reading = n_selected > 0
+        while reading:
+            # The first one has what comes before all vectors, and the last one what comes after them.
+            step = u32(0)
+            while step < n_steps + 2:
+                number = u32(step - u32(1))
+                if number < n_steps:
+                    first = number * u32(step_vectors) + thread
+                    position = prefix + first * u32(per_vector)
+                    copy_async_wait_but_last()
+                    stage = stages + number % u32(BUFFERED_STAGES) * u32(stage_bytes)
+                    ahead_stage = (number + u32(BUFFERED_STAGES - 1)) % u32(BUFFERED_STAGES)
+                    start_step(
+                        stages + ahead_stage * u32(stage_bytes),
+                        address,
+                        first + u32((BUFFERED_STAGES - 1) * step_vectors),
+                        n_row_vectors,
+                    )
+                    marks = find_marks(stage, first, n_row_vectors, least, unfolding)
+                else:
+                    stage = shared_address(part)
+                    position = u32(0)
+                    n_elements = prefix
+                    if step > 0:
+                        position = prefix + n_row_vectors * u32(per_vector)
+                        n_elements = u32(count) - position
+                    marks = mark_part(stage, base, position, n_elements, least, unfolding, thread)
+                n_marked = count_marks(slots, marks, counts, half, lane, warp)
+                half ^= 1
+                if n_pairs + n_marked > p.n_slots:
+                    n_pairs, key = drop_others(memory, n_pairs, n_selected, ids)
+                    least = unfold_next_above(key, p.key_format)
+                    if least == 0:
+                        # Nothing comes before these.
+                        marks = u32(0)
+                        step = n_steps + 2
+                    marks = keep_marks(stage, marks, least, unfolding)
+                    n_marked = count_marks(slots, marks, counts, half, lane, warp)
+                    half ^= 1
+                append(memory, stage, marks, position, slots, n_pairs, p.key_format)
+                n_pairs += n_marked
+                step += 1
+            # Also for those of steps behind the row.
+            copy_async_wait()
+            reading = n_pairs < n_selected
+            least = key_type(0)
+            if reading:
+                n_pairs = u32(0)
+                start_row(stages, address, thread, n_row_vectors)
+                # All have been appended before any is again.
+                cuda.syncthreads()
+
+        values += value_row * element_size
+        indices += index_row * p.index_size
+        if n_selected > 0:
+            extent = extent_of(memory, n_pairs, ids)
+            listed = shared_from(cuda.shared.array(0, u16), 2 * p.listed_word)
+            memory = FinishMemory(
+                keys, lows, words_of_memory, listed, bin_ends, histogram, sums, extremes, counters
+            )
+            write_first(
+                memory,
+                n_pairs,
+                n_selected,
+                extent,
+                (base, i64(element_size), count),
+                (values, indices, p.strides, p.index_size),
+                p,
+                ids,
+            )
+        pad_row(
+            values,
+            indices,
+            p.strides,
+            p.index_size,
+            p.length_format.padding,
+            i64(n_selected) + i64(thread),
+            i64(SAMPLED_THREADS),
+            p.k,
+        )
+
+    return buffered_top_k
