@@ -1,14 +1,17 @@
 """Rounds that select one element each: for k <= 8 and rows of up to 512 elements, several of them per warp.
 
-1. Load the row; each of its lanes keeps up to 32 keys in registers.
+1. Load the row; each of its lanes has up to 32 keys.
 2. In every round, find the largest key of each lane, then of all lanes of the row. Of equal ones, the one
    with the smallest position is selected. One of the lanes remembers it, each in its turn.
 3. Write the k values and indices. If they are not to be sorted, they come by ascending index: each lane
    counts how many of the k positions are smaller than its own.
 
 Keys (`aligned_keys`) of 8 and 16 bits make one number with the inverted position, which no other element has:
-the next one selected is the largest number below the last one. Keys of 32 and 64 bits leave no room for the
-position: a mask tells which of its keys a lane still has.
+the next one selected is the largest number below the last one. They stay in registers.
+
+Keys of 32 and 64 bits leave no room for the position. They move to shared memory in groups, and a lane knows
+the first key of each of its groups, the head. What is selected is a head; only its group is read again, and a
+mask tells which of its keys are left.
 
 The rounds take the same time whatever the data. Reads the row once, writes k values and indices.
 """
@@ -28,7 +31,7 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.aligned_keys import aligned_functions
-from kernels_cuda.top_k.cooperate import warp_maximum
+from kernels_cuda.top_k.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.parameters import RoundsParameters
@@ -47,6 +50,8 @@ i64 = types.int64
 _NOWHERE = 0xFFFFFFFF
 # The lower half of a number, which is of the position.
 _POSITIONS = (1 << 16) - 1
+# So many that none of a lane's groups is ever empty.
+_GROUP_KEYS = ROUNDS_LARGEST_K
 
 
 def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
@@ -59,8 +64,12 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     pad_row = pad_function(element_size)
     unused, spread, format_of, float_key, _ = aligned_functions(element_size)
     is_narrow = element_size <= 2
+    keys_per_vector, load_vector, store_vector = shared_vectors(key_type)
     per_vector = VECTOR_BYTES // element_size
     n_vectors = n_keys // per_vector
+    n_groups = n_keys // _GROUP_KEYS
+    group_vectors = _GROUP_KEYS // per_vector
+    n_kept = ROUNDS_THREADS * n_keys
     pass_elements = n_lanes * per_vector
     last_lane = n_lanes - 1
     lane_bits = last_lane.bit_length()
@@ -89,7 +98,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     @device_function
     def position_of(lane_first, place):
         """Return where in the row a lane's key number `place` is."""
-        return lane_first + place // per_vector * pass_elements + place % per_vector
+        return lane_first + place // u32(per_vector) * u32(pass_elements) + place % u32(per_vector)
 
     @linked_function
     def make_keys(elements, key_format):
@@ -135,28 +144,66 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     else:
 
         @linked_function
-        def begin(keys, lane_first, n_live):
-            """Return the mask of the keys that are of elements of the row."""
-            return u32((u64(1) << u64(n_live)) - 1)
+        def begin(keys, heads, places, kept, thread, n_live):
+            """Move the keys to shared memory, in groups, and find the heads of these.
+
+            What is behind the row is 0, and after all elements by its place.
+            """
+            vector = cuda.local.array(keys_per_vector, key_type)
+            if n_live < n_keys:
+                for place in range(n_keys):
+                    if n_live <= place:
+                        keys[place] = key_type(0)
+            for number in range(n_vectors):
+                for at in range(keys_per_vector):
+                    vector[at] = keys[number * keys_per_vector + at]
+                store_vector(vector, kept, thread + u32(number * ROUNDS_THREADS))
+            for group in range(n_groups):
+                first = group * _GROUP_KEYS
+                heads[group] = keys[first]
+                places[group] = u32(first)
+                for place in range(first + 1, first + _GROUP_KEYS):
+                    if keys[place] > heads[group]:
+                        heads[group] = keys[place]
+                        places[group] = u32(place)
 
         @linked_function
-        def select_next(keys, live, lane_first):
-            """Return the position of the first of the largest live keys, and the mask of the others."""
+        def first_head(heads, places):
+            """Return the first of the heads of a lane's groups, and its place."""
+            best = heads[0]
+            place = places[0]
+            for group in range(1, n_groups):
+                if heads[group] > best:
+                    best = heads[group]
+                    place = places[group]
+            return best, place
+
+        @linked_function
+        def remove(heads, places, kept, thread, live, place):
+            """Take a head away, and find the next one of its group; return which keys the lane has left."""
+            vector = cuda.local.array(keys_per_vector, key_type)
+            group_keys = cuda.local.array(_GROUP_KEYS, key_type)
+            live &= ~u32(u32(1) << place)
+            group = place // u32(_GROUP_KEYS)
+            first = group * u32(_GROUP_KEYS)
+            for number in range(group_vectors):
+                group_vector = group * u32(group_vectors) + u32(number)
+                load_vector(vector, kept, thread + group_vector * u32(ROUNDS_THREADS))
+                for at in range(keys_per_vector):
+                    group_keys[number * keys_per_vector + at] = vector[at]
+            group_live = live >> first
             best = key_type(0)
-            best_place = u32(_NOWHERE)
-            for back in range(n_keys):
-                place = n_keys - 1 - back
-                if (live & u32(1 << place)) != 0 and keys[place] >= best:
-                    best = keys[place]
-                    best_place = u32(place)
-            largest = row_max(best)
-            position = u32(_NOWHERE)
-            if best == largest and best_place != _NOWHERE:
-                position = position_of(lane_first, best_place)
-            selected = row_min(position)
-            if position == selected:
-                live &= ~(u32(1) << best_place)
-            return selected, live
+            best_place = u32(0)
+            for back in range(_GROUP_KEYS):
+                at = _GROUP_KEYS - 1 - back
+                if (group_live & u32(1 << at)) != 0 and group_keys[at] >= best:
+                    best = group_keys[at]
+                    best_place = u32(at)
+            best_place += first
+            for number in range(n_groups):
+                heads[number] = best if group == u32(number) else heads[number]
+                places[number] = best_place if group == u32(number) else places[number]
+            return live
 
     @cuda.jit
     def rounds_top_k(x, lengths, values, indices, offsets, p: RoundsParameters):
@@ -195,14 +242,37 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         make_keys(keys, p.key_format)
 
         held = cuda.local.array(n_held, u32)
-        state = begin(keys, lane_first, n_live)
-        taken = u32(0)
-        while taken < n_rounds:
-            position, state = select_next(keys, state, lane_first)
-            for number in range(n_held):
-                if taken == row_lane + u32(number * n_lanes):
-                    held[number] = position
-            taken += 1
+        if is_narrow:
+            state = begin(keys, lane_first, n_live)
+            taken = u32(0)
+            while taken < n_rounds:
+                position, state = select_next(keys, state, lane_first)
+                for number in range(n_held):
+                    if taken == row_lane + u32(number * n_lanes):
+                        held[number] = position
+                taken += 1
+        else:
+            kept = cuda.shared.array(n_kept, key_type, VECTOR_BYTES)
+            heads = cuda.local.array(n_groups, key_type)
+            places = cuda.local.array(n_groups, u32)
+            own = u32(cuda.threadIdx.x)
+            begin(keys, heads, places, kept, own, n_live)
+            live = u32(_NOWHERE)
+            taken = u32(0)
+            while True:
+                best, place = first_head(heads, places)
+                offered = position_of(lane_first, place)
+                if best != row_max(best):
+                    offered = u32(_NOWHERE)
+                position = row_min(offered)
+                for number in range(n_held):
+                    if taken == row_lane + u32(number * n_lanes):
+                        held[number] = position
+                taken += 1
+                if taken == n_rounds:
+                    break
+                if position == offered:
+                    live = remove(heads, places, kept, own, live, place)
 
         ranks = cuda.local.array(n_held, u32)
         for number in range(n_held):
