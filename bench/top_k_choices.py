@@ -53,7 +53,10 @@ MOST_BYTES = 1 << 29
 # Times of algorithms that take longer than this many times the best are not kept.
 KEPT = 1.5
 # These need the hardware of some devices; the table names the fastest of the others, too.
-SPECIAL = {"cluster", "cluster_groups", "sampled"}
+SPECIAL = {"buffered", "cluster", "cluster_groups", "sampled"}
+# This takes the same time whatever the data. Others take longer than the times here where elements are equal:
+# for so many rows and more, they are chosen only if they are further ahead than this.
+STEADY, STEADY_ROWS, STEADY_MARGIN = "rounds", 1024, 1.1
 # Less than this is noise: the algorithm of shorter rows goes on.
 TIED = 1.03
 SHOWN = 60
@@ -154,6 +157,8 @@ def names_of(each: Choice, before: Sequence[str]) -> tuple[str, ...]:
         best = min(names, key=names.__getitem__, default=None)
         if best is None:
             continue
+        if each.rows >= STEADY_ROWS and names.get(STEADY, float("inf")) < STEADY_MARGIN * names[best]:
+            best = STEADY
         tied = [name for name in before if names.get(name, float("inf")) < TIED * names[best]]
         found.append(tied[0] if tied else best)
     return tuple(dict.fromkeys(found))
