@@ -51,13 +51,15 @@ from kernels_cuda.top_k.threshold import N_COUNTERS, threshold_functions
 
 u16 = types.uint16
 u32 = types.uint32
-u64 = types.uint64
 i64 = types.int64
 
 # Two blocks share a multiprocessor: one reads while the other one computes.
 _REGISTERS = 64
 _N_WARPS = SAMPLED_THREADS // WARP_LANES
 _N_COUNTS = 2 * _N_WARPS
+# What a block appends of each of a thread's vectors, one or two, is counted in half a word.
+_COUNT_BITS = 16
+_COUNT_MASK = (1 << _COUNT_BITS) - 1
 # From one vector of a thread to its next one.
 _APART = SAMPLED_THREADS * VECTOR_BYTES
 
@@ -83,11 +85,6 @@ def buffered_kernel(element_size: int) -> Any:
     step_vectors = n_vectors * SAMPLED_THREADS
     stage_bytes = step_vectors * VECTOR_BYTES
     vector_mask = (1 << per_vector) - 1
-    # What a warp has of each of its vectors is counted in a part of a word.
-    field_bits = 32 // n_vectors
-    field_mask = (1 << field_bits) - 1
-    # Of a block, in two words with 16 bits for every other vector, or in one.
-    n_sums = max(n_vectors // 2, 1)
 
     @device_function
     def start_step(stage, address, first, n_row_vectors):
@@ -158,7 +155,7 @@ def buffered_kernel(element_size: int) -> Any:
         amounts = u32(0)
         for at in range(n_vectors):
             amount = popcount_u32((marks >> u32(at * per_vector)) & u32(vector_mask))
-            amounts |= amount << u32(at * field_bits)
+            amounts |= amount << u32(at * _COUNT_BITS)
         through = warp_inclusive_sum(amounts)
         if lane == 31:
             counts[half * _N_WARPS + warp] = through
@@ -167,23 +164,15 @@ def buffered_kernel(element_size: int) -> Any:
         of_warp = u32(0)
         if lane < _N_WARPS:
             of_warp = counts[half * _N_WARPS + lane]
+        of_block = warp_add(of_warp)
+        if lane >= warp:
+            of_warp = u32(0)
+        before += warp_add(of_warp)
         total = u32(0)
         for at in range(n_vectors):
-            slots[at] = (before >> u32(at * field_bits)) & u32(field_mask)
-        sums = cuda.local.array(n_sums, u32)
-        earlier = cuda.local.array(n_sums, u32)
-        for number in range(n_sums):
-            part = of_warp
-            if n_sums > 1:
-                part = (of_warp >> u32(number * field_bits)) & u32(0x00FF00FF)
-            sums[number] = warp_add(part)
-            if lane >= warp:
-                part = u32(0)
-            earlier[number] = warp_add(part)
-        for at in range(n_vectors):
-            shift = u32(at // n_sums * 16)
-            slots[at] += total + ((earlier[at % n_sums] >> shift) & u32(0xFFFF))
-            total += (sums[at % n_sums] >> shift) & u32(0xFFFF)
+            shift = u32(at * _COUNT_BITS)
+            slots[at] = total + ((before >> shift) & u32(_COUNT_MASK))
+            total += (of_block >> shift) & u32(_COUNT_MASK)
         return total
 
     @linked_function

@@ -1,4 +1,4 @@
-"""The end of `sampled`: one block per row selects from what has been listed."""
+"""The end of `sampled` and `buffered`: one block per row selects from candidates in shared memory."""
 
 import functools
 from typing import Any, NamedTuple

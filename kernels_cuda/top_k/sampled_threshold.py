@@ -1,4 +1,4 @@
-"""The thresholds of `sampled`: a sample that is spread over each row, and an element of it."""
+"""The thresholds of `sampled` and `buffered`: a sample that is spread over each row, and an element of it."""
 
 import functools
 from typing import Any, NamedTuple
