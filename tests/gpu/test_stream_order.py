@@ -498,7 +498,10 @@ def test_the_per_thread_stream_is_another_one_in_each_thread(kind):
 
     def work(thread):
         start.wait()
-        return [dmlops.top_k(arrays[thread], 50, stream=2).indices for _ in range(20)]
+        results = [dmlops.top_k(arrays[thread], 50, stream=2).indices for _ in range(20)]
+        # The driver may hang if the thread ends before its stream's work does: see thread_exit.py.
+        torch.cuda.ExternalStream(2, device=0).synchronize()
+        return results
 
     with ThreadPoolExecutor(len(hosts)) as pool:
         results = list(pool.map(work, range(len(hosts))))
