@@ -16,7 +16,7 @@ from kernels_cpu.top_k.finish import finish, finish_few
 from kernels_cpu.top_k.output import write_padding
 from kernels_cpu.top_k.problem import DIMENSION, HEADER
 from kernels_cpu.top_k.records import shrink
-from kernels_cpu.top_k.scan import Limits, Search, search_run
+from kernels_cpu.top_k.scan import Limits, Search, list_all, search_run
 from kernels_cpu.top_k.scratch import length_of, numbers_of, offsets_of, scratch_of, sorting_of, unpack
 
 Array = NDArray[Any]
@@ -55,6 +55,9 @@ def select(sorts: bool) -> Any:
             if problem.segments == 1:
                 records, positions = scratch.records, scratch.positions
                 count = search.n_candidates
+                if count < k:  # elements have changed since the threshold was found: take any
+                    list_all(elements, at[0], k, masks, scratch, limits.wide)
+                    count = k
                 if sorts:
                     finish(
                         elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
@@ -108,6 +111,9 @@ def merge(sorts: bool) -> Any:
                 if count > k:
                     count, _ = shrink(records, positions, wide, count, k, k >> 2)
             at = offsets_of(numbers, problem.n_dims, row)
+            if count < k:  # elements or the length have changed since the search: take any
+                list_all(elements, at[0], k, masks, scratch, wide)
+                count = k
             if sorts:
                 finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k)
             else:

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.intrinsics.pointers import elements_at
-from kernels_cpu.jit import int64, njit
-from kernels_cpu.keys import KeyMasks, key, unpack_masks
+from kernels_cpu.jit import njit
+from kernels_cpu.keys import unpack_masks
 from kernels_cpu.top_k.finish import finish
 from kernels_cpu.top_k.output import write_listed, write_padding
 from kernels_cpu.top_k.problem import WORD
-from kernels_cpu.top_k.scan import Scratch
+from kernels_cpu.top_k.scan import Scratch, list_all
 from kernels_cpu.top_k.scratch import length_of, numbers_of, offsets_of, scratch_of, sorting_of, unpack
 from kernels_cpu.top_k.stage import copy_to_stage
 from kernels_cpu.top_k.thresholds import bounds_of
@@ -39,18 +39,6 @@ def list_row(
         n_ties -= bitops.set_bits(ties)
         count = list_word(keys, at, chosen | ties, wide, scratch, count)
     return count
-
-
-@njit
-def list_all(x: Array, begin: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
-    """Make a record of every element."""
-    for i in range(n):
-        value = int64(key(x[begin + i], masks))
-        if wide:
-            scratch.records[i] = value
-            scratch.positions[i] = i
-        else:
-            scratch.records[i] = (value << 32) | i
 
 
 @njit
