@@ -197,20 +197,54 @@ def pointer_device(pointer: int, where: str) -> int | None:
         If the cuda extra or the driver is missing.
     """
     launcher(where)
-    driver = _driver()
-    kinds = driver.CUpointer_attribute
+    kinds = _driver().CUpointer_attribute
     try:
         # The ordinal alone is not enough: some drivers report 0 for the memory of every device.
-        status, context = driver.cuPointerGetAttribute(kinds.CU_POINTER_ATTRIBUTE_CONTEXT, pointer)
-        if status == driver.CUresult.CUDA_SUCCESS and int(context):
+        context = _pointer_attribute(kinds.CU_POINTER_ATTRIBUTE_CONTEXT, pointer)
+        if context:
             return _device_of(context)
         # Memory from a pool has no context.
-        status, index = driver.cuPointerGetAttribute(kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
+        pool = _pointer_attribute(kinds.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer)
+        number = _pool_device(pool) if pool else None
+        if number is None:
+            number = _pointer_attribute(kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
     except Exception as error:  # there is no driver to ask
         got = "an array of a CUDA device"
         raise _no_device(got, error, where) from error
-    is_known = status == driver.CUresult.CUDA_SUCCESS and int(index) >= 0
-    return int(index) if is_known else None
+    return number if number is not None and number >= 0 else None
+
+
+def _pointer_attribute(kind: Any, pointer: int) -> int | None:
+    """Return what the driver knows of an address; None if it is not one of CUDA's."""
+    driver = _driver()
+    status, value = driver.cuPointerGetAttribute(kind, pointer)
+    return int(value) if status == driver.CUresult.CUDA_SUCCESS else None
+
+
+def _pool_device(pool: int) -> int | None:
+    """Return the number of the device that a pool's memory is on; None if that cannot be told."""
+    defaults = _default_pools()
+    if pool in defaults:
+        return defaults.index(pool)
+    driver = _driver()
+    # Other devices reach the memory of a pool only if they have been allowed to.
+    place = driver.CUmemLocation()
+    place.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    reaching = []
+    for number in range(len(defaults)):
+        place.id = number
+        if _checked(driver.cuMemPoolGetAccess(pool, place), "asking who reaches a pool").value:
+            reaching.append(number)
+    return reaching[0] if len(reaching) == 1 else None
+
+
+@functools.cache
+def _default_pools() -> tuple[int, ...]:
+    """Return the handles of the pools that devices have from the start, in order of device."""
+    driver, doing = _driver(), "asking devices for their pools"
+    numbers = range(int(_checked(driver.cuDeviceGetCount(), doing)))
+    devices = (_checked(driver.cuDeviceGet(number), doing) for number in numbers)
+    return tuple(int(_checked(driver.cuDeviceGetDefaultMemPool(device), doing)) for device in devices)
 
 
 def _device_of(context: Any) -> int:

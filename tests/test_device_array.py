@@ -132,3 +132,26 @@ def test_nothing_is_freed_while_the_process_ends():
         print("end")
     """)
     assert printed == ["end"]
+
+
+def test_the_device_of_memory_from_pools():
+    """Such memory has no context, and some drivers report device 0 for the memory of every device."""
+    printed = run("""
+        # Of the pools that devices have from the start, of one of device 1, and of one that both can reach.
+        pools = {1 << 40: 100, 2 << 40: 101, 3 << 40: 200, 4 << 40: 300}
+        kinds, flags = real.CUpointer_attribute, real.CUmemAccess_flags
+
+        def attribute(kind, pointer):
+            return success, pools[pointer] if kind == kinds.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE else 0
+
+        def access(pool, place):
+            reaches = pool == 300 or place.id == 1
+            return success, flags(3) if reaches else flags.CU_MEM_ACCESS_FLAGS_PROT_NONE
+
+        driver.cuDeviceGetCount = lambda: (success, 2)
+        driver.cuDeviceGet = lambda number: (success, number)
+        driver.cuDeviceGetDefaultMemPool = lambda device: (success, 100 + device)
+        driver.cuPointerGetAttribute, driver.cuMemPoolGetAccess = attribute, access
+        print([cuda.pointer_device(pointer, "x") for pointer in pools])
+    """)
+    assert printed == ["[0, 1, 1, 0]"]

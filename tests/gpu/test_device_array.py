@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -214,6 +215,28 @@ def test_the_second_device():
     assert_same(values.to_numpy(), reference.top_k(host, 3)[0])
     with pytest.raises(dmlops.DeviceMismatchError, match="cuda:0"):
         dmlops.gather_nd(x, DeviceArray((2, 1), "int64"))
+
+
+@pytest.mark.skipif(cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("number", [0, 1])
+def test_memory_of_a_pool_of_its_own(number):
+    """Neither the context nor the ordinal of such memory tells its device."""
+    properties = driver().CUmemPoolProps()
+    properties.allocType = driver().CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = driver().CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = number
+    with cuda.device_made_current(number):
+        pool = ask(driver().cuMemPoolCreate(properties))
+        pointer = ask(driver().cuMemAllocFromPoolAsync(256, pool, cuda.LEGACY_STREAM))
+        ask(driver().cuMemsetD32Async(pointer, 5, 64, cuda.LEGACY_STREAM))
+        interface = {"version": 3, "shape": (64,), "typestr": "<i4", "data": (int(pointer), False)}
+        x = SimpleNamespace(__cuda_array_interface__=interface)
+    values = dmlops.top_k(x, 3).values
+    assert str(values.device) == f"cuda:{number}"
+    assert values.to_numpy().tolist() == [5, 5, 5]
+    with cuda.device_made_current(number):
+        ask(driver().cuMemFreeAsync(pointer, cuda.LEGACY_STREAM))
+        ask(driver().cuMemPoolDestroy(pool))
 
 
 @pytest.mark.parametrize("line", ["demo --device cuda", "gather x.npy i.npy --device cuda -o y.npy"])
