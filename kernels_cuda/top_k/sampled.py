@@ -34,11 +34,13 @@ from kernels_cuda.ptx import (
     load_shared_u32x4,
     load_u32,
     load_u64,
+    next_pass,
     popcount_u32,
     shared_address,
     shared_from,
     shuffle_from_u32,
     store_shared_if_u32,
+    store_shared_u32x4,
     store_u32,
     store_u64,
     trailing_zeros_u32,
@@ -156,12 +158,42 @@ def list_kernel(element_size: int) -> Any:
             )
 
     @linked_function
+    def load_parts(stage, base, position, count, limit):
+        """Load a lane's vectors that the row begins or ends in, with zeros for what it does not have."""
+        words = cuda.local.array(4, u32)
+        vector = u32(0)
+        while vector < SEGMENT_VECTORS_PER_LANE:
+            if u32(position) >= limit and -per_vector < position < count:
+                for word in range(4):
+                    words[word] = u32(0)
+                for element in range(per_vector):
+                    if 0 <= position + element < count:
+                        bits = load_element(base + (position + element) * element_size)
+                        if element_size == 8:
+                            words[2 * element] = u32(bits)
+                            words[2 * element + 1] = u32(bits >> 32)
+                        else:
+                            words[element * element_size // 4] |= bits << u32(element * element_size % 4 * 8)
+                store_shared_u32x4(stage, words[0], words[1], words[2], words[3])
+            stage += u32(32 * VECTOR_BYTES)
+            position += 32 * per_vector
+            vector = next_pass(vector)
+
+    @device_function
+    def marks_of_part(position, count):
+        """Return one bit for each element of a vector that the row has."""
+        marks = u32(0)
+        for element in range(per_vector):
+            marks |= u32(0 <= position + element < count) << u32(element)
+        return marks
+
+    @linked_function
     def find_vectors(found, stage, position, row, least, formats, lane):
         """List the vectors of a segment that may have an element at or above a key, in order.
 
         Those that the row begins or ends in are listed too.
         """
-        _, count, limit = row
+        base, count, limit = row
         words = cuda.local.array(4, u32)
         bounds = bounds_of(least, formats[1])
         unfolding = unfolding_of(formats[0], False)
@@ -169,6 +201,8 @@ def list_kernel(element_size: int) -> Any:
         number = lane
         are_whole = ballot(u32(position) + u32((SEGMENT_VECTORS_PER_LANE - 1) * 32 * per_vector) < limit)
         are_whole &= ballot(u32(position) < limit)
+        if ~are_whole != 0:
+            load_parts(stage, base, position, count, limit)
         for vector in range(SEGMENT_VECTORS_PER_LANE):
             words[0], words[1], words[2], words[3] = load_shared_u32x4(
                 stage + u32(vector * 32 * VECTOR_BYTES)
@@ -186,39 +220,21 @@ def list_kernel(element_size: int) -> Any:
         return (end - found) >> 2
 
     @linked_function
-    def load_part(words, base, position, count):
-        """Load the elements of a vector that the row has; return one bit for each of these."""
-        exist = u32(0)
-        for word in range(4):
-            words[word] = u32(0)
-        for element in range(per_vector):
-            if 0 <= position + element < count:
-                bits = load_element(base + (position + element) * element_size)
-                exist |= u32(1 << element)
-                if element_size == 8:
-                    words[2 * element] = u32(bits)
-                    words[2 * element + 1] = u32(bits >> 32)
-                else:
-                    words[element * element_size // 4] |= bits << u32(element * element_size % 4 * 8)
-        return exist
-
-    @linked_function
     def load_found(words, number, is_found, segment, row, limits, unfolding):
         """Load a lane's vector if it was found, and return marks of its candidates.
 
         They are above the threshold, or equal it in one of the segment's first `n_with_equals` vectors.
         """
         stage, first = segment
-        base, count, limit = row
+        _, count, limit = row
         threshold, above_threshold, has_above, n_with_equals = limits
         marks = u32(0)
         if is_found:
+            words[0], words[1], words[2], words[3] = load_shared_u32x4(stage + number * VECTOR_BYTES)
             position = first + i64(number * per_vector)
             marks = u32(vector_mask)
-            if u32(position) < limit:
-                words[0], words[1], words[2], words[3] = load_shared_u32x4(stage + number * VECTOR_BYTES)
-            else:
-                marks = load_part(words, base, position, count)
+            if u32(position) >= limit:
+                marks = marks_of_part(position, count)
             least = above_threshold
             if number < n_with_equals:
                 least = threshold
@@ -276,7 +292,6 @@ def list_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=_LISTING_REGISTERS)
     def list_candidates(x, lengths, states, segments, keys, lows, offsets, p: SampledParameters):
-        grid_dependency_wait()
         stages = cuda.shared.array(0, u32, VECTOR_BYTES)
         all_found = cuda.shared.array(n_entries, u32)
         lane = u32(cuda.threadIdx.x) & 31
@@ -304,6 +319,7 @@ def list_kernel(element_size: int) -> Any:
         if first < count:
             start_segment(stage + lane * VECTOR_BYTES, base, first + lane_position, limit)
         copy_async_end_group()
+        grid_dependency_wait()
         state = states + row * ROW_STATE_BYTES
         key = key_type(load_u64(state))
         equals_end = i64(load_u32(state + EQUALS_END))
