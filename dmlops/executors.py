@@ -131,7 +131,7 @@ class Stream:
 
     def expand(self, call: "BoundCall", x: int, coordinates: int, rows: int, scratch: int) -> None:
         """Write as many coordinates as were counted with the same scratch memory."""
-        call.plan.expand(self.handle, x, coordinates, scratch)
+        call.plan.expand(self.handle, x, coordinates, rows, scratch)
 
     def read(self, address: int, dtype: "np.dtype[Any]") -> int:
         """Wait for the stream, and return an integer of device memory."""

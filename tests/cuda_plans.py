@@ -17,6 +17,8 @@ SHARED_BYTES = {"sm_75": 64 * KIB, "sm_86": 99 * KIB, "sm_90": 227 * KIB}
 STREAM = 5
 # The operands lie this far from each other, and the workspace from the last of them.
 APART = 1 << 58
+# As many rows as a count is taken to have given.
+ROWS = 9
 # An address that begins each operand is a multiple of this.
 ALIGNMENT = 256
 
@@ -223,7 +225,7 @@ def planned(
         given = {
             "launch": (*addresses, workspace),
             "count": (addresses[0], addresses[-1], workspace),
-            "expand": (*addresses[:2], workspace),
+            "expand": (*addresses[:2], ROWS, workspace),
             "check": (addresses[1], workspace),
         }[call]
         getattr(plan, call)(STREAM, *given)

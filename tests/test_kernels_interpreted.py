@@ -11,11 +11,17 @@ import pytest
 
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
 from dmlops.operators import Options
+from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
+from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
+from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k.policy import ROUNDS_SHAPES
 from kernels_cuda.top_k.shapes import buffered_slots
 from tests import reference
+from tests.cuda_plans import SHARED_BYTES, STREAM
 from tests.gpu.algorithms import ALGORITHMS
-from tests.interpreter.problems import run_case
+from tests.interpreter.device import interpreted
+from tests.interpreter.memory import GlobalMemory
+from tests.interpreter.problems import ALIGNMENT, aligned, run_case
 from tests.kernel_sources import needs_compilations
 from tests.marks import COMPILE_ALL
 from tests.random_cases import RandomCase, random_case
@@ -28,6 +34,8 @@ pytestmark = needs_compilations
 MOST_ELEMENTS = 5000
 # A cluster has thousands of threads, and every row takes one.
 MOST_CLUSTERS = 16
+# What elements that change meanwhile cannot lead outside of their memory; see docs/reliability.md.
+READING_CHANGED = {"rounds", "one_pass", "buffered", "cluster", "sampled", "block", "grid", "sort"}
 QUICK = {"rounds", "one_pass", "one_pass-1024", "buffered", "cluster", "cluster_groups", "masks", "elements"}
 COPYING = {"sampled"}
 CHOICES = [
@@ -121,8 +129,11 @@ def test_groups_of_long_rows(data_type, data, name, n_elements, k, is_sorted):
     run_top_k(name, data_type, rows.astype(dtype), k, is_sorted)
 
 
-def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None):
-    """Have a forced algorithm select from rows, and compare every byte with the oracle's."""
+def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None):
+    """Have a forced algorithm select from rows, and compare every byte with the oracle's.
+
+    In `memory` that is given, only accesses are checked.
+    """
     values, indices = reference.top_k(rows, k, sorted=is_sorted, largest=largest, lengths=lengths)
     descriptor = TopK1(
         input_tensor=TensorDesc(data_type, rows.shape),
@@ -142,7 +153,7 @@ def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None):
         field: operand if field in inputs else np.zeros_like(operand) for field, operand in after.items()
     }
     (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == name)
-    run_case(RandomCase("top_k", name, descriptor, options, before, after), choice)
+    run_case(RandomCase("top_k", name, descriptor, options, before, after), choice, memory=memory)
 
 
 TIES = {
@@ -345,3 +356,82 @@ def test_buffers_of_lengths(dtype, direction):
     rows = _numbers(np.random.default_rng(19).standard_normal((lengths.size, n_elements)), dtype)
     rows[np.arange(n_elements) >= lengths[:, None]] = rows.max() + 1
     run_buffered(rows, k, *DIRECTIONS[direction], lengths)
+
+
+class ChangingMemory(GlobalMemory):
+    """Memory whose first array changes at any time: each load finds some elements of another array."""
+
+    def __init__(self, other, rng):
+        super().__init__()
+        self._other, self._rng, self._first = other.reshape(-1).view(np.uint8), rng, None
+
+    def add(self, array):
+        address = super().add(array)
+        if self._first is None:
+            self._first = address
+        return address
+
+    def load(self, addresses, bits):
+        found = super().load(addresses, bits)
+        offsets = addresses.astype(np.int64) - self._first
+        changed = (offsets >= 0) & (offsets < self._other.size) & (self._rng.random(offsets.size) < 0.5)
+        at = offsets[changed, None] + np.arange(bits // 8)
+        found[changed] = np.ascontiguousarray(self._other[at]).view(found.dtype).ravel()
+        return found
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.exhaustive])
+        for name in sorted(READING_CHANGED)
+    ],
+)
+def test_elements_that_change_meanwhile(name, is_sorted):
+    """The answer may be anything, but the kernels end, and access nothing else."""
+    rng = np.random.default_rng(11)
+    n_elements, ks = (200, (3, 8)) if name == "rounds" else (9001, (1, 40, 100))
+    rows = rng.standard_normal((2, n_elements)).astype(np.float32)
+    for other in (rows[::-1], np.sort(rows, axis=1), np.zeros_like(rows), rows - 9):
+        for k in ks:
+            memory = ChangingMemory(np.ascontiguousarray(other), rng)
+            run_top_k(name, TensorDataType.FLOAT32, rows, k, is_sorted, memory=memory)
+
+
+def test_elements_that_change_after_they_were_counted():
+    """No more rows are written than were counted."""
+    sizes, n_rows = (10, 50), 100
+    target = Target(0, "sm_90", 132, SHARED_BYTES["sm_90"])
+    for policy in (NonzeroPolicy(), NonzeroPolicy(small_elements=0)):
+        memory = GlobalMemory()
+        x = aligned(4 * math.prod(sizes), ALIGNMENT)
+        elements = x.view(np.uint32)
+        elements[...] = 0
+        elements[:: elements.size // n_rows] = 1
+        count, coordinates = aligned(8, ALIGNMENT), aligned(n_rows * 16, ALIGNMENT)
+        with interpreted(memory):
+            plan = nonzero_plan(
+                element_size=4,
+                magnitude=(1 << 32) - 1,
+                sizes=sizes,
+                dims=((elements.size, 1),),
+                x_offset=0,
+                capacity=elements.size,
+                coordinate_strides=(2, 1),
+                coordinate_size=8,
+                count_size=8,
+                fill=None,
+                target=target,
+                policy=policy,
+            )
+            x_address, count_address, address = map(memory.add, (x, count, coordinates))
+            workspace = memory.add(aligned(plan.workspace_size, ALIGNMENT))
+            plan.count(STREAM, x_address, count_address, workspace)
+            assert count.view(np.int64) == n_rows
+            elements[...] = 1
+            plan.expand(STREAM, x_address, address, n_rows, workspace)
+        # One block reads the elements again; otherwise, a mask has kept them.
+        step = 5 if policy.small_elements == 0 else 1
+        expected = np.stack(np.unravel_index(step * np.arange(n_rows), sizes), axis=1)
+        np.testing.assert_array_equal(coordinates.view(np.int64).reshape(-1, 2), expected)

@@ -1,5 +1,7 @@
 """The choice of an algorithm, and the plan that launches it."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernels_cuda.layout import is_wide
@@ -10,6 +12,9 @@ from kernels_cuda.nonzero_coordinates.problem import Problem
 from kernels_cuda.runtime.launch import LaunchList
 from kernels_cuda.runtime.variant import Target
 
+# Launches that a plan keeps for the numbers of rows that it has counted.
+_KEPT_LAUNCHES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class SmallPlan:
@@ -19,6 +24,8 @@ class SmallPlan:
     workspace_size: int
     _rows: LaunchList
     _count: LaunchList
+    # Returns what writes no more rows than a number.
+    _limited: Callable[[int], LaunchList]
 
     def launches(self, x: int, coordinates: int, count: int) -> LaunchList | None:
         """Return what `launch` launches, for any addresses."""
@@ -32,9 +39,9 @@ class SmallPlan:
         """Write the count."""
         self._count(stream, x, 0, count)
 
-    def expand(self, stream: int, x: int, coordinates: int, workspace: int) -> None:
-        """Write the coordinates, to as many rows as `count` with the same input counted."""
-        self._rows(stream, x, coordinates, 0)
+    def expand(self, stream: int, x: int, coordinates: int, rows: int, workspace: int) -> None:
+        """Write the coordinates, to the `rows` that `count` has counted, even if elements changed since."""
+        self._limited(rows)(stream, x, coordinates, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +82,8 @@ class MaskPlan:
             self._keep(key, launches)
         launches(stream, x, 0, count, workspace)
 
-    def expand(self, stream: int, x: int, coordinates: int, workspace: int) -> None:
-        """Write the coordinates, to as many rows as `count` with the same input and workspace counted."""
+    def expand(self, stream: int, x: int, coordinates: int, rows: int, workspace: int) -> None:
+        """Write the coordinates, to as many `rows` as `count` with the same input and workspace counted."""
         key = "expand", x % 16, coordinates % 16
         launches = self._lists.get(key)
         if launches is None:
@@ -148,9 +155,10 @@ def plan(
     )
     name = f"nonzero_coordinates {8 * element_size}-bit"
     if is_small(problem, policy):
-        rows = small_launch(problem, target, capacity, coordinate_strides)
-        count = small_launch(problem, target, 0, (0, 0))
-        return SmallPlan(f"{name}, one block, {len(sizes)} columns", 0, rows, count)
+        limited = functools.partial(small_launch, problem, target)
+        variant = f"{name}, one block, {len(sizes)} columns"
+        kept = functools.lru_cache(_KEPT_LAUNCHES)(limited)
+        return SmallPlan(variant, 0, limited(capacity), limited(0), kept)
     steps = MaskLaunches.of(problem, policy, target)
     return MaskPlan(f"{name}, {steps.name}, {len(sizes)} columns", steps.workspace_size, steps)
 

@@ -73,12 +73,12 @@ def split_columns(sizes: Sequence[int], n_columns: int, wide: bool) -> list[Colu
     return groups
 
 
-def small_launch(problem: Problem, target: Target, capacity: int, strides: tuple[int, int]) -> LaunchList:
-    """Make the one launch for a few elements; with no capacity it only counts."""
+def small_launch(problem: Problem, target: Target, capacity: int) -> LaunchList:
+    """Make the one launch for a few elements, which writes so many rows; with none it only counts."""
     unused = (0,) * GENERAL_COLUMNS
     columns = split_columns(problem.sizes, GENERAL_COLUMNS, wide=False)
     divisors = columns[0].divisors if columns else ColumnDivisors(unused, unused, unused)
-    row_bytes, column_bytes = (stride * problem.coordinate_size for stride in strides)
+    row_bytes, column_bytes = (stride * problem.coordinate_size for stride in problem.coordinate_strides)
     parameters = SmallParameters(
         end=problem.n_elements,
         magnitude=as_signed(problem.magnitude),

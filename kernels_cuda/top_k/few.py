@@ -152,6 +152,8 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
         `areas` are the addresses of the candidates, and of room for a key of each that is selected.
         """
         pairs, keys = areas
+        # Elements that have changed since they were read first may be missing.
+        n_selected = min(n_selected, n_pairs)
         number, rank = n_pairs, n_pairs
         pair = u64(0)
         # One loop: instructions that are fetched for the first time take longer than the ranking itself.

@@ -378,6 +378,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
                 lows[n_found + rank] = low - (31 - leading_zeros_u32(lowest))
                 rank += 1
             n_ties += total
+        return min(n_ties, n_kept)
 
     @linked_function
     def narrow(

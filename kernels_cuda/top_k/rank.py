@@ -455,6 +455,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
         address, stride, count = row
         values, indices, value_stride, index_stride, index_size = output
         thread, lane, warp = ids
+        n_selected = min(n_selected, n_pairs)
         counts_ranks = n_pairs <= u32(n_threads // 4)
         is_binned = False
         # So many places hold the first ones.
@@ -505,7 +506,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
             elif not has_rank:
                 rank = place
             if rank < n_selected:
-                position = i64(~lows[pair])
+                position = min(i64(~lows[pair]), count - 1)
                 bits = restore(keys[pair], key_format, address + position * stride * element_size)
                 store_element(values + i64(rank) * value_stride * element_size, bits)
                 index = index_of(position, *origin)

@@ -158,7 +158,9 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         return low, n_equals
 
     @linked_function
-    def read_segment(keys, lows, row, first, threshold, place, n_equals, is_counting, key_format, lane):
+    def read_segment(
+        keys, lows, n_slots, row, first, threshold, place, n_equals, is_counting, key_format, lane
+    ):
         """Bring a segment's elements above the threshold, and the first that equal it, into shared memory.
 
         The segment begins at position `first`, perhaps before the row does. Returns how many elements are
@@ -185,7 +187,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
                 equals_before = n_equal + popcount_u32(equal & lanes_below())
                 slot = place + n_above + popcount_u32(above & lanes_below()) + min(equals_before, n_equals)
                 is_listed = key > threshold or (key == threshold and equals_before < n_equals)
-                if exists and is_listed and not is_counting:
+                if exists and is_listed and not is_counting and slot < n_slots:
                     keys[slot] = key
                     lows[slot] = ~u32(at)
                 n_above += popcount_u32(above)
@@ -210,7 +212,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         while segment < n_segments:
             first = i64(segment) * n_elements - prefix
             n_above, n_equal = read_segment(
-                keys, lows, row, first, threshold, u32(0), u32(0), True, key_format, lane
+                keys, lows, n_slots, row, first, threshold, u32(0), u32(0), True, key_format, lane
             )
             if lane == 0:
                 counts[segment] = n_above | (n_equal << _EQUAL_SHIFT)
@@ -244,9 +246,25 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         while segment < n_segments:
             first = i64(segment) * n_elements - prefix
             read_segment(
-                keys, lows, row, first, threshold, places[segment], counts[segment], False, key_format, lane
+                keys,
+                lows,
+                n_slots,
+                row,
+                first,
+                threshold,
+                places[segment],
+                counts[segment],
+                False,
+                key_format,
+                lane,
             )
             segment += _N_WARPS
+        cuda.syncthreads()
+        n_placed = min(n_placed, n_slots)
+        pair = thread
+        while pair < n_placed:
+            keys[pair] = min(max(keys[pair], threshold), key_type(ones))
+            pair += SAMPLED_THREADS
         return threshold, n_placed
 
     return CandidateFunctions(take_listed, read_row)

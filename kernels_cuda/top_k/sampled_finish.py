@@ -97,7 +97,8 @@ def write_first_function(element_size: int) -> Any:
     @linked_function
     def write(outputs, rank, key, position, row, key_format):
         value_address, index_address, strides, index_size = outputs
-        base, step, _ = row
+        base, step, count = row
+        position = min(position, count - 1)
         bits = restore(key, key_format, base + position * step)
         store_element(value_address + rank * strides.values * element_size, bits)
         store_index(index_address + rank * strides.indices * index_size, index_size, position)
@@ -109,6 +110,7 @@ def write_first_function(element_size: int) -> Any:
         thread, lane, warp = ids
         threshold, highest = extent
         _, _, count = row
+        n_selected = min(n_selected, n_pairs)
         # Few candidates share a bin of their keys, unless many are equal.
         n_placed = u32(0)
         if p.is_sorted != 0 and n_selected > 0:

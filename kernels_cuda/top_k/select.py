@@ -67,6 +67,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
         if only_above:
             next_above = unfold_next_above(threshold, key_format)
         collecting = True
+        n_rounds = u32(0)
         while collecting:
             has_above = threshold < highest and (next_above != 0 or unfolded_threshold == 0)
             if not are_too_many and (has_above or not only_above):
@@ -98,6 +99,8 @@ def select_function(element_size: int, n_threads: int) -> Any:
             cuda.syncthreads()
             n_found = counters[FOUND]
             collecting = are_too_many or n_found > limit or (only_above and n_found >= n_selected)
+            collecting = collecting and n_rounds < 4
+            n_rounds += 1
             are_too_many = False
             if collecting:
                 threshold, fits = narrow(
@@ -122,18 +125,19 @@ def select_function(element_size: int, n_threads: int) -> Any:
                     next_above = unfold_next_above(threshold, key_format)
                 forget_found(counters, thread)
             elif only_above:
-                n_ties = n_selected - n_found
+                n_ties = max(n_selected, n_found) - n_found
+        n_found = min(n_found, limit)
         if not are_unfolded:
             pair = thread
             while pair < n_found:
-                keys[pair] = ordered_key(keys[pair], key_format)
+                keys[pair] = min(max(ordered_key(keys[pair], key_format), threshold), highest)
                 pair += n_threads
             cuda.syncthreads()
         if n_ties > 0:
             unaligned_tie = u32(NOT_UNALIGNED)
             if is_unaligned and unaligned_key == threshold:
                 unaligned_tie = unaligned_position
-            collect_ties(
+            n_ties = collect_ties(
                 keys,
                 lows,
                 n_found,

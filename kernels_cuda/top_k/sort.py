@@ -413,7 +413,8 @@ def sort_kernel(
             if p.is_last == 0:
                 row_pairs = destination + row * p.axis_size * pairs.size
                 for item in range(_TOGETHER):
-                    if u32((first + item) * n_threads) + thread < count:
+                    exists = u32((first + item) * n_threads) + thread < count
+                    if exists and ranks[item] < position_type(p.axis_size):
                         pairs.store(row_pairs + i64(ranks[item]) * pairs.size, keys[item], positions[item])
             else:
                 last = position_type(p.k)
@@ -422,6 +423,7 @@ def sort_kernel(
                         ranks[item] = last
                 for item in range(_TOGETHER):
                     if ranks[item] < last:
+                        positions[item] = min(positions[item], position_type(p.axis_size - 1))
                         address = x_base + i64(positions[item]) * p.strides.x * element_size
                         keys[item] = restore(keys[item] ^ key_type(ones), p.key_format, address)
                 for item in range(_TOGETHER):

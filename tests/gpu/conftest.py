@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dmlops import cuda
 from tests.libraries import CuPy, Torch
 
 _MAKERS = {"torch": lambda: Torch("cuda"), "cupy": CuPy}
@@ -24,6 +25,13 @@ def pytest_collection_modifyitems(items):
 def gpu_library(request):
     """Serve each array library with GPU arrays in turn."""
     return LIBRARIES[request.param]
+
+
+@pytest.fixture(autouse=True)
+def _first_of_several_devices():
+    """Begin with the first device as the current one: after calls of JAX, another one may be."""
+    if cuda.device_count() > 1:
+        importlib.import_module("cuda.core").Device(0).set_current()
 
 
 @pytest.fixture
