@@ -143,9 +143,9 @@ def top_k(
 
     Notes
     -----
-    The call never waits, except for JAX arrays. A GPU reads `lengths` from its own memory, where they must stay
-    as they are until the call has ended there. `x` is read about once; on a GPU, scratch memory comes from its
-    library. The levels of DirectML do not support `lengths`.
+    The call never waits, except for JAX arrays. A GPU reads `lengths` from its own memory, where they must
+    stay as they are until the call has ended there. `x` is read about once; on a GPU, scratch memory comes
+    from its library. The levels of DirectML do not support `lengths`.
     They do support ``sorted=False``, which only changes the order of the results.
 
     References
