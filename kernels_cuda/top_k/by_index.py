@@ -80,6 +80,7 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
                 while before < part:
                     n_written += i64(load_part(parts_of_row + (1 + before) * PART_BYTES))
                     before += 1
+            # It has not been written if elements have changed meanwhile.
             last = min(max(last, i64(0)), length - 1)
             last_key = ordered_key(load_element(x_row_address + last * x_step), p.key_format)
         # All threads know the threshold before any of them overwrites it.

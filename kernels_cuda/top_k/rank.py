@@ -455,6 +455,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
         address, stride, count = row
         values, indices, value_stride, index_stride, index_size = output
         thread, lane, warp = ids
+        # Elements that have changed since they were read first may be missing.
         n_selected = min(n_selected, n_pairs)
         counts_ranks = n_pairs <= u32(n_threads // 4)
         is_binned = False

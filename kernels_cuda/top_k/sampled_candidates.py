@@ -259,11 +259,12 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
                 lane,
             )
             segment += _N_WARPS
+        # Elements that have changed since they were counted may be more, fewer or smaller.
         cuda.syncthreads()
         n_placed = min(n_placed, n_slots)
         pair = thread
         while pair < n_placed:
-            keys[pair] = min(max(keys[pair], threshold), key_type(ones))
+            keys[pair] = max(keys[pair], threshold)
             pair += SAMPLED_THREADS
         return threshold, n_placed
 

@@ -110,6 +110,7 @@ def write_first_function(element_size: int) -> Any:
         thread, lane, warp = ids
         threshold, highest = extent
         _, _, count = row
+        # Elements that have changed since they were read first may be missing.
         n_selected = min(n_selected, n_pairs)
         # Few candidates share a bin of their keys, unless many are equal.
         n_placed = u32(0)

@@ -1,4 +1,7 @@
-"""A block finds candidates in the groups that it reads again: few more than k, whatever the data."""
+"""A block finds candidates in the groups that it reads again: few more than k, whatever the data.
+
+Elements may have changed since they were read before: limits on what is found keep accesses within memory.
+"""
 
 import functools
 from typing import Any
@@ -11,6 +14,9 @@ from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.threshold import FOUND
 
 u32 = types.uint32
+
+# Two are enough if elements stay as they are.
+_MOST_ROUNDS = 5
 
 
 @functools.cache
@@ -99,8 +105,8 @@ def select_function(element_size: int, n_threads: int) -> Any:
             cuda.syncthreads()
             n_found = counters[FOUND]
             collecting = are_too_many or n_found > limit or (only_above and n_found >= n_selected)
-            collecting = collecting and n_rounds < 4
             n_rounds += 1
+            collecting = collecting and n_rounds < _MOST_ROUNDS
             are_too_many = False
             if collecting:
                 threshold, fits = narrow(

@@ -414,6 +414,7 @@ def sort_kernel(
                 row_pairs = destination + row * p.axis_size * pairs.size
                 for item in range(_TOGETHER):
                     exists = u32((first + item) * n_threads) + thread < count
+                    # Digits of elements that have changed since they were counted may have no room.
                     if exists and ranks[item] < position_type(p.axis_size):
                         pairs.store(row_pairs + i64(ranks[item]) * pairs.size, keys[item], positions[item])
             else:
