@@ -391,9 +391,9 @@ class ChangingMemory(GlobalMemory):
 def test_elements_that_change_meanwhile(name, is_sorted):
     """The answer may be anything, but the kernels end, and access nothing else."""
     rng = np.random.default_rng(11)
-    n_elements, ks = (200, (3, 8)) if name == "rounds" else (9001, (1, 40, 100))
+    n_elements, ks = (200, (3, 8)) if name == "rounds" else (9001, (1, 100))
     rows = rng.standard_normal((2, n_elements)).astype(np.float32)
-    for other in (rows[::-1], np.sort(rows, axis=1), np.zeros_like(rows), rows - 9):
+    for other in (np.sort(rows, axis=1), rows - 9):
         for k in ks:
             memory = ChangingMemory(np.ascontiguousarray(other), rng)
             run_top_k(name, TensorDataType.FLOAT32, rows, k, is_sorted, memory=memory)
